@@ -103,7 +103,8 @@ def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.fl
     (800, 2)
     """
     verbose = bool(parameters.pop("verbose", False))
-    with finished_run(X, sections_of_keywords(parameters), verbose, labels, column_names(X)) as (store, result):
+    sections = sections_of_keywords(parameters)
+    with finished_run(X, sections, verbose, labels, column_names(X), sections_are_keywords=True) as (store, result):
         embedding = store.read_all(array_specs.EMBEDDING.name)
     warn_of_embedding(result, sections_are_keywords=True)
     return embedding
@@ -134,21 +135,27 @@ def warn_of_embedding(result: RunResult, sections_are_keywords: bool = False) ->
 
 @contextlib.contextmanager
 def finished_run(
-    X: Any, sections: dict[str, Any], verbose: bool = False, labels: Any = None, names: Sequence[str] | None = None
-) -> Iterator[tuple[Store, RunResult]]:
+    X: Any, sections: dict[str, Any], verbose: bool = False, labels: Any = None, names: Sequence[str] | None = None,
+    sections_are_keywords: bool = False,
+) -> Iterator[tuple[Store, RunResult]]:  # fmt: skip
     """Run the stages on X. Without output.store, the store is deleted at the end of the `with` block.
 
     The store of a small run in this process is in memory, that of any other run without output.store in a folder.
 
     A run with output.store resumes: for the same X, results that do not depend on the changed sections are kept.
-    `names` of the columns of X are stored, so that `lle transform` matches tables by name.
+    `names` of the columns of X are stored, so that `lle transform` matches tables by name. `sections_are_keywords` as
+    in `in_python`.
 
     Raises ValueError with the program's message for errors of the config and the input, KeyboardInterrupt for Ctrl-C,
     LleError for other failures (StoreError, BoundsNotMet, ...).
     """
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
-    with python_errors(), tempfile.TemporaryDirectory(prefix="lle-") as folder, memory_root() as url:
+    with (
+        python_errors(sections_are_keywords),
+        tempfile.TemporaryDirectory(prefix="lle-") as folder,
+        memory_root() as url,
+    ):
         config = _complete_config(X, sections, Path(folder), labels, names)
         if config.output.store == _temporary_store(Path(folder)) and fits_memory(config):
             config = config.model_copy(update={"output": config.output.model_copy(update={"store": url})})

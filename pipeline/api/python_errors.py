@@ -4,16 +4,20 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from ..core.errors import Interrupted, LleError, StoreHeld
+from ..core.errors import InputError, Interrupted, LleError, StoreHeld
 from .array_input import FIT
+from .parameters import in_python
 
 ARRAY_FILE = re.compile(r"\S*/(?:input|(labels))-[0-9a-f]{32}\.npy")
 """The file of an array of this session (``array_input``), which is X or labels for the caller."""
 
 
 @contextlib.contextmanager
-def python_errors() -> Iterator[None]:
-    """Raise errors of the config and the input as ValueError, as scikit-learn does, with the same message."""
+def python_errors(sections_are_keywords: bool = False) -> Iterator[None]:
+    """Raise errors of the config and the input as ValueError, as scikit-learn does, with the same message.
+
+    Messages about rows name parameters instead of config keys; `sections_are_keywords` as in `in_python`.
+    """
     try:
         yield
     except Interrupted as error:
@@ -25,5 +29,8 @@ def python_errors() -> Iterator[None]:
                 f"which {FIT} stands for a digest of parameters and data."
             )
         if error.exit_code == 2:
-            raise ValueError(ARRAY_FILE.sub(lambda file: file[1] or "X", str(error))) from error
+            message = ARRAY_FILE.sub(lambda file: file[1] or "X", str(error))
+            if isinstance(error, InputError):
+                message = in_python(message, sections_are_keywords)
+            raise ValueError(message) from error
         raise

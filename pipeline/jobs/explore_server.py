@@ -6,7 +6,7 @@ header must name this machine, because a page elsewhere could let its own name p
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.errors import ConfigError
 from ..report.point_grid import Part
-from .served_run import Axes, ServedRun
+from .served_run import CHANGES, TOWARD, Array, Axes, ServedRun
 
 HOST = "127.0.0.1"
 HOST_NAMES = {HOST, "localhost"}
@@ -36,8 +36,13 @@ class Query:
         self._values = {name: values[-1] for name, values in parse_qs(text).items()}
         self._run = run
 
-    def text(self, name: str) -> str | None:
-        return self._values.get(name)
+    def text(self, name: str) -> str:
+        return self._values.get(name, "")
+
+    def one_of(self, name: str, values: Collection[str]) -> str:
+        if (text := self.text(name)) not in values:
+            raise ValueError(f"{name}: expected one of {', '.join(values)}, found {text!r}")
+        return text
 
     def integer(self, name: str, low: int, high: int) -> int:
         value = int(self._values.get(name, ""))
@@ -67,6 +72,22 @@ class Query:
     def chosen(self) -> list[int]:
         return [int(code) for code in filter(None, self._values.get("chosen", "").split(","))]
 
+    def selection(self) -> int:
+        return self.integer("selection", 0, 2**53)
+
+    def change(self) -> tuple[str, Array]:
+        """How to change a selection, and by which points."""
+        run, change, shown = self._run, self.one_of("change", CHANGES), (self.axes(), self.color(), self.chosen())
+        if self.text("polygon"):
+            return change, run.inside(*shown, self.polygon())
+        if self.text("row"):
+            return change, run.points_of(self.integer("row", 0, 2**53))
+        if self.text("text"):
+            return change, run.search(*shown, self.text("in"), self.text("text"))[0]
+        if change not in ("limit", "clear"):
+            raise ValueError("expected a polygon, a row, or a text to search for")
+        return change, run.shown(*shown) if change == "limit" else np.empty(0, np.int64)
+
     def part(self) -> Part:
         part = Part(*self.numbers("part", 4))
         if not (part.left < part.right and part.bottom < part.top):
@@ -88,13 +109,10 @@ def responses(run: ServedRun) -> dict[str, Callable[[Query], Response]]:
         return "application/json", json.dumps(content).encode()
 
     def row(query: Query) -> Response:
-        axes = query.axes()
-        if (text := query.text("id")) is not None:
-            return as_json(run.row_of_id(axes, text))
-        if query.text("by") is not None:
-            return as_json(run.row_beside(axes, query.integer("from", -1, 2**53), query.integer("by", -1, 1)))
-        text = query.text("row") or ""
-        return as_json(run.row(axes, int(text)) if text.isdecimal() and len(text) < 16 else None)
+        axes, start = query.axes(), query.integer("from", -1, 2**53)
+        if query.text("toward"):
+            return as_json(run.row_toward(axes, query.color(), query.chosen(), start, query.one_of("toward", TOWARD)))
+        return as_json(run.row_beside(axes, start, query.integer("by", -1, 1)))
 
     def near(query: Query) -> Response:
         at, reach = query.numbers("at", 2), query.numbers("reach", 2)
@@ -103,20 +121,26 @@ def responses(run: ServedRun) -> dict[str, Callable[[Query], Response]]:
         found = run.near(query.axes(), query.color(), query.chosen(), (at[0], at[1]), (reach[0], reach[1]))
         return as_json(found)
 
-    def selected(query: Query) -> Any:
-        return run.selection(query.axes(), query.color(), query.chosen(), query.polygon())
+    def search(query: Query) -> Response:
+        shown, hidden = run.search(query.axes(), query.color(), query.chosen(), query.text("in"), query.text("text"))
+        return as_json({"count": len(shown), "hidden": hidden, **run.around(query.axes(), shown)})
+
+    def select(query: Query) -> Response:
+        number = run.select(query.selection(), *query.change())
+        return as_json({"selection": number, **run.table(run.selected(number))})
 
     return {
         "": lambda query: ("text/html; charset=utf-8", run.page()),
         "fit.json": lambda query: as_json(run.first_view(query.axes())),
         "key.json": lambda query: as_json(run.legend(query.color(), query.dark())),
-        "tile.png": lambda query: ("image/png", run.tile(
-            query.axes(), query.color(), query.dark(), query.chosen(), query.part(), query.size())),
+        "tile.png": lambda query: ("image/png", run.tile(query.axes(), query.color(), query.dark(), query.chosen(),
+                                                         query.selection(), query.part(), query.size())),
         "image.png": lambda query: ("image/png", run.image(query.integer("row", 0, 2**53))),
         "near.json": near,
         "row.json": row,
-        "selection.json": lambda query: as_json(run.table(selected(query))),
-        "selection.csv": lambda query: ("text/csv; charset=utf-8", run.csv(selected(query))),
+        "search.json": search,
+        "select.json": select,
+        "selection.csv": lambda query: ("text/csv; charset=utf-8", run.csv(run.selected(query.selection()))),
     }  # fmt: skip
 
 
@@ -138,7 +162,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             try:
                 response = self.server.responses[name](Query(address.query, self.server.run))
-            except (ValueError, OverflowError) as error:
+            except (ValueError, OverflowError, IndexError) as error:
                 self._send(400, ("text/plain; charset=utf-8", str(error).encode()))
             else:
                 self._send(200, response)

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..engine import current_config
 from ..engine.plan import Json
 from ..report.explore import Column, ServedPage, render_served
 from ..report.point_grid import Part, PointGrid, side_by_side
-from ..report.tiles import ColorKey, color_key, draw_part
+from ..report.tiles import SELECTED, ColorKey, color_key, draw_part
 from ..stages.ingest_ids import stored_ids
 from ..stages.report_columns import page_columns, rows_with_place
 from ..stages.report_images import StoredImages, image_shape
@@ -31,6 +32,8 @@ CSV_ROWS = 100_000
 LISTED_COMPONENTS = 100
 SMALL_CHANGE = 1e-6
 """Rounding of a column to float32 as a share of its range, up to which it is done to save memory."""
+HELD_SELECTIONS = 16
+"""Selections that pages can still ask for."""
 GRIDS = 2
 """Sorted copies of the points in memory, each for a pair of coordinates: 12 bytes for each point."""
 
@@ -41,6 +44,10 @@ class Axes(NamedTuple):
     x: int
     y: int
     component: int
+
+
+TOWARD = {"ArrowLeft": (-1, 0), "ArrowRight": (1, 0), "ArrowUp": (0, 1), "ArrowDown": (0, -1)}
+CHANGES = ("replace", "add", "remove", "toggle", "limit", "clear")
 
 
 class ServedRun:
@@ -58,6 +65,9 @@ class ServedRun:
         self._cached_grid = lru_cache(GRIDS)(self._grid)
         self._cached_key = lru_cache(GRIDS)(self._key)
         self._cached_codes = lru_cache(GRIDS)(self._codes)
+        self._cached_marks = lru_cache(GRIDS)(self._marks)
+        self._selections = {0: np.empty(0, np.uint32)}
+        self._numbers = count(1)
 
     def page(self) -> bytes:
         return render_served(self._page)
@@ -89,6 +99,11 @@ class ServedRun:
         """Colour codes in the order of the grid."""
         return self.key(color, dark).codes[self.grid(axes).numbers]
 
+    def _marks(self, axes: Axes, selection: int) -> Array | None:
+        """Whether each point in the order of the grid is selected; None without a selection."""
+        points = self.selected(selection)
+        return self._is_member(points)[self.grid(axes).numbers] if len(points) else None
+
     def first_view(self, axes: Axes) -> Json:
         """The part of the picture that is shown first, and whether components in it are moved side by side."""
         return {"view": list(self.grid(axes).part), "moved": self.component is not None and axes.component < 0}
@@ -100,12 +115,13 @@ class ServedRun:
         return {"kind": key.kind, "colors": key.colors, "entries": entries, "range": list(key.range), "log": False,
                 "clipped": key.clipped, "unknown": key.unknown}  # fmt: skip
 
-    def tile(self, axes: Axes, color: int, dark: bool, chosen: Sequence[int], part: Part,
+    def tile(self, axes: Axes, color: int, dark: bool, chosen: Sequence[int], selection: int, part: Part,
              size: tuple[int, int]) -> bytes:  # fmt: skip
-        """The PNG of a part of the picture."""
+        """The PNG of a part of the picture. Selected points are over the others."""
         with self._lock:
             grid, key, codes = self.grid(axes), self.key(color, dark), self._cached_codes(axes, color, dark)
-        return draw_part(grid, codes, key, part, size, chosen)
+            is_selected = self._cached_marks(axes, selection)
+        return draw_part(grid, codes, key, part, size, chosen, is_selected, SELECTED[dark])
 
     # --- rows
 
@@ -125,13 +141,17 @@ class ServedRun:
 
     def row(self, axes: Axes, row: int) -> Json | None:
         """The row of this number; None if it is not in the picture."""
-        point = int(np.searchsorted(self._rows, row))
-        return self._at(axes, point) if point < len(self._rows) and self._rows[point] == row else None
+        grid = self.grid(axes)
+        places = np.flatnonzero(np.isin(grid.numbers, self.points_of(row)))
+        return self._record(grid, int(places[0])) if len(places) else None
 
-    def row_of_id(self, axes: Axes, text: str) -> Json | None:
-        """The first row with this id."""
-        points = pc.indices_nonzero(pc.equal(self._ids, text)) if self._ids is not None and text else []
-        return self._at(axes, points[0].as_py()) if len(points) else None
+    def row_toward(self, axes: Axes, color: int, chosen: Sequence[int], row: int, key: str) -> Json | None:
+        """The nearest shown row in the direction of an arrow key from another row; None if there is none."""
+        if (start := self.row(axes, row)) is None:
+            return None
+        grid = self.grid(axes)
+        places = self._shown(grid, grid.toward(start["at"], TOWARD[key]), color, chosen)
+        return self._record(grid, int(places[0])) if len(places) else None
 
     def row_beside(self, axes: Axes, row: int, by: int) -> Json | None:
         """The row before or after another one; with `row` -1 the last or the first row."""
@@ -143,10 +163,75 @@ class ServedRun:
         place = int(np.searchsorted(rows, row, side="right" if by > 0 else "left")) - (by < 0)
         return self.row(axes, int(rows[place % len(rows)]))
 
-    def selection(self, axes: Axes, color: int, chosen: Sequence[int], polygon: npt.NDArray[np.float64]) -> Array:
-        """The points inside a polygon (v, 2), ascending."""
+    # --- points
+
+    def points_of(self, row: int) -> Array:
+        """The point of a row; empty if the row has none."""
+        first, stop = (int(np.searchsorted(self._rows, row, side=side)) for side in ("left", "right"))
+        return np.arange(first, stop)
+
+    def shown(self, axes: Axes, color: int, chosen: Sequence[int]) -> Array:
+        """The points of the chosen component and classes."""
         grid = self.grid(axes)
-        return np.sort(grid.numbers[self._shown(grid, grid.inside(polygon), color, chosen)])
+        return grid.numbers[self._shown(grid, np.arange(len(grid.numbers)), color, chosen)]
+
+    def inside(self, axes: Axes, color: int, chosen: Sequence[int], polygon: npt.NDArray[np.float64]) -> Array:
+        """The shown points inside a polygon (v, 2)."""
+        grid = self.grid(axes)
+        return grid.numbers[self._shown(grid, grid.inside(polygon), color, chosen)]
+
+    def search(self, axes: Axes, color: int, chosen: Sequence[int], column: str, text: str) -> tuple[Array, int]:
+        """The shown points of a row number, an id or a class, ascending, and the number of such points not shown."""
+        none = np.empty(0, np.int64)
+        if column == "row":
+            points = self.points_of(int(text)) if text.isdecimal() and len(text) < 16 else none
+        elif column == "id":
+            points = (
+                np.asarray(pc.indices_nonzero(pc.equal(self._ids, text))) if self._ids is not None and text else none
+            )
+        else:
+            values, names = self.columns[int(column)].values, self.columns[int(column)].names or ()
+            codes = [code for code, name in enumerate(names) if str(name).lower() == text.lower()]
+            points = np.flatnonzero(np.isin(values, codes))
+        is_shown = self._is_member(self.shown(axes, color, chosen))[points]
+        return points[is_shown], int(len(points) - is_shown.sum())
+
+    def around(self, axes: Axes, points: Array) -> Json:
+        """A view of some points with a margin, and the record of the point if there is one only."""
+        grid = self.grid(axes)
+        if not len(points):
+            return {"view": list(grid.part), "record": None}
+        places = np.flatnonzero(self._is_member(points)[grid.numbers])
+        record = self._record(grid, int(places[0])) if len(places) == 1 else None
+        return {"view": list(grid.part_around(places)), "record": record}
+
+    def select(self, selection: int, change: str, points: Array) -> int:
+        """The number of a new selection: another one changed by points. The last HELD_SELECTIONS are held."""
+        is_member = self._is_member(self.selected(selection))
+        if change == "limit":
+            is_member &= self._is_member(points)
+        elif change == "toggle":
+            is_member[points] ^= True
+        else:
+            is_member &= change in ("add", "remove")
+            is_member[points] = change in ("add", "replace")
+        number = next(self._numbers)
+        with self._lock:
+            self._selections[number] = np.flatnonzero(is_member).astype(np.uint32)
+            for old in sorted(self._selections)[1:-HELD_SELECTIONS]:
+                del self._selections[old]
+        return number
+
+    def selected(self, selection: int) -> Array:
+        """The points of a selection, ascending. Raises ValueError if it is not held."""
+        if selection not in self._selections:
+            raise ValueError("this selection is no longer held; select the rows again")
+        return self._selections[selection]
+
+    def _is_member(self, points: Array) -> npt.NDArray[np.bool_]:
+        is_member = np.zeros(len(self._rows), bool)
+        is_member[points] = True
+        return is_member
 
     def table(self, points: Array) -> Json:
         """The number of points, and the texts of the first TABLE_ROWS."""
@@ -173,11 +258,6 @@ class ServedRun:
         if not chosen:
             return places
         return places[np.isin(self.key(color, False).codes[grid.numbers[places]], chosen)]
-
-    def _at(self, axes: Axes, point: int) -> Json | None:
-        grid = self.grid(axes)
-        places = np.flatnonzero(grid.numbers == point)
-        return self._record(grid, int(places[0])) if len(places) else None
 
     def _record(self, grid: PointGrid, place: int) -> Json:
         point = int(grid.numbers[place])

@@ -56,7 +56,8 @@ def embed_in_memory(method: str, points: Float64, ids: Ids, n_components: int, r
 
 def repaired_lists(lists: NeighborLists, n_points: int, reverse: int | None = None) -> Ids:
     """(n, K or more) neighbour ids after ``plan_repair`` of one component, -1 in empty slots."""
-    distances = lists.distances.astype(np.float32)
+    largest = np.max(lists.distances, where=np.isfinite(lists.distances), initial=0.0)
+    distances = np.ldexp(lists.distances, -np.frexp(largest)[1]).astype(np.float32)  # within the range of float32
     repair = plan_repair(lists.ids, distances, np.zeros(n_points, np.int32), reverse, np.ones(1, bool))
     added = Edges(repair.added_rows, repair.added_neighbors, repair.added_distances)
     return apply_repair(lists.ids, distances, 0, added, repair.max_neighbors)[0].astype(np.int64)

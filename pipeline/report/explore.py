@@ -126,7 +126,8 @@ def render_explorer(page: ExplorerPage) -> bytes:
 
 def render_served(page: ServedPage) -> bytes:
     """The page that shows tiles of a server, as UTF-8 bytes."""
-    columns = [{"label": column.label, "role": column.role} for column in page.columns]
+    columns = [{"label": column.label, "role": column.role, "classes": column.names is not None}
+               for column in page.columns]  # fmt: skip
     content = {"columns": columns, "components": page.components, "ids": page.ids, "imageShape": page.image_shape}
     return _rendered(page, SERVED_SCRIPTS, content)
 

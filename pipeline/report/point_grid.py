@@ -1,5 +1,6 @@
 """Points sorted into the cells of a grid, so that those in a part of the picture are found without looking at all."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +79,25 @@ class PointGrid:
         distances = ((self.x[places] - x) / reach[0]) ** 2 + ((self.y[places] - y) / reach[1]) ** 2
         near = np.flatnonzero(distances <= 1.0)
         return np.asarray(places[near[np.argsort(distances[near], kind="stable")]])
+
+    def toward(self, at: Sequence[float], direction: tuple[int, int]) -> Positions:
+        """Places of the points seen from `at` within 45 degrees of a direction, (0, 1) for up, the nearest first.
+
+        Distances along x and y are shares of the range of the grid.
+        """
+        u = (self.x - np.float32(at[0])) / np.float32(self.part.right - self.part.left)
+        v = (self.y - np.float32(at[1])) / np.float32(self.part.top - self.part.bottom)
+        along, across = u * direction[0] + v * direction[1], np.abs(u * direction[1] - v * direction[0])
+        places = np.flatnonzero((along > 0) & (across <= along))
+        return np.asarray(places[np.argsort(u[places] ** 2 + v[places] ** 2, kind="stable")])
+
+    def part_around(self, places: Positions) -> Part:
+        """The part of some points with a margin, which is not below a thirteenth of the range of the grid."""
+        x, y = self.x[places], self.y[places]
+        box = Part(float(x.min()), float(x.max()), float(y.min()), float(y.max()))
+        width, height = self.part.right - self.part.left, self.part.top - self.part.bottom
+        return box.widened(max(0.15 * (box.right - box.left), 0.075 * width),
+                           max(0.15 * (box.top - box.bottom), 0.075 * height))  # fmt: skip
 
     def _places(self, part: Part) -> Positions:
         ranges = [np.arange(found.start, found.stop) for found in self.ranges(part)]

@@ -27,6 +27,10 @@ RADII = ((2_000, 3), (20_000, 2), (150_000, 1))
 """Radius of a point in pixels up to a number of points in the picture; one pixel above."""
 
 
+SELECTED = ("#000000", "#ffffff")
+"""Colour of selected points on a light and on a dark page."""
+
+
 class ColorKey(NamedTuple):
     """How points get their colours.
 
@@ -85,12 +89,13 @@ def _scale(values: Array, missing: str, dark: bool) -> ColorKey:
 
 def draw_part(
     grid: PointGrid, codes: npt.NDArray[np.uint8], key: ColorKey, part: Part, size: tuple[int, int],
-    chosen: Sequence[int] = (),
+    chosen: Sequence[int] = (), is_selected: npt.NDArray[np.bool_] | None = None, selected_color: str = "",
 ) -> bytes:  # fmt: skip
     """A part of the picture as a PNG of `size` (width, height) with a transparent background.
 
     codes: (n,) colour codes in the order of the grid. chosen: codes of the classes to show; empty shows all.
     A pixel mixes the colours of its points; its opacity is the rank of their number among all pixels.
+    is_selected: (n,) points to draw over the others in `selected_color`.
     """
     from PIL import Image  # noqa: PLC0415
 
@@ -98,19 +103,27 @@ def draw_part(
     margin = RADII[0][1] + 1
     ranges = grid.ranges(part.widened(margin * x_step, margin * y_step))
     x, y, codes = (_joined(values, ranges) for values in (grid.x, grid.y, codes))
-    if chosen:
-        is_chosen = np.isin(codes, chosen)
-        x, y, codes = x[is_chosen], y[is_chosen], codes[is_chosen]
-    radius = next((radius for limit, radius in RADII if len(x) <= limit), 0)
-    if radius:
-        across, up = _disc(radius)
-        x = np.add.outer(np.asarray(across * x_step, np.float32), x).ravel()
-        y = np.add.outer(np.asarray(up * y_step, np.float32), y).ravel()
-        codes = np.tile(codes, len(across))
-    picture = colored(x, y, codes, key, part, size)
+    is_chosen = np.isin(codes, chosen) if chosen else slice(None)
+    picture = colored(*_discs(x[is_chosen], y[is_chosen], codes[is_chosen], x_step, y_step), key, part, size)
+    if is_selected is not None:
+        selected = _joined(is_selected, ranges)
+        plain = ColorKey("plain", np.zeros(np.count_nonzero(selected), np.uint8), [selected_color])
+        over = colored(*_discs(x[selected], y[selected], plain.codes, x_step, y_step), plain, part, size)
+        picture = np.where(over[..., 3:] > 0, over | np.array([0, 0, 0, 255], np.uint8), picture)
     file = io.BytesIO()
     Image.fromarray(picture).save(file, "png", compress_level=1, compress_type=zlib.Z_RLE)
     return file.getvalue()
+
+
+def _discs(x: Array, y: Array, codes: Array, x_step: float, y_step: float) -> tuple[Array, Array, Array]:
+    """Points x, y (n,) and their codes, each drawn as a disc that is smaller the more points there are."""
+    radius = next((radius for limit, radius in RADII if len(x) <= limit), 0)
+    if not radius:
+        return x, y, codes
+    across, up = _disc(radius)
+    x = np.add.outer(np.asarray(across * x_step, np.float32), x).ravel()
+    y = np.add.outer(np.asarray(up * y_step, np.float32), y).ravel()
+    return x, y, np.tile(codes, len(across))
 
 
 def colored(x: Array, y: Array, codes: Array, key: ColorKey, part: Part, size: tuple[int, int]) -> Rgba:

@@ -98,7 +98,7 @@ def embed_step(job: Job, layout: Layout, limit: float) -> Step:
         "embed",
         embed_block,
         layout.input_blocks(),
-        Decides(parameters, {**job.run_state, "source": job.source_state}, version=2),
+        Decides(parameters, {**job.run_state, "source": job.source_state}, version=3),
         Runs(n_bytes, resources={"run": job.run}),
         Writes(arrays=arrays),
         expected=lambda b: {"invalid": 0, "first_invalid": [], "far": 0, "mixed": 0, "coincident": 0, "limit": limit},
@@ -140,16 +140,17 @@ def embed_block(
         opened = open_source(kind, **source)
         points, valid = read_new(trained, opened.read(start, stop), dtype, transform, unit)
         lists = nearest_points(trained, points, n_neighbors, n_embedded)
-        coordinates, component, ratio, counts = _embed(trained, points, lists, n_neighbors, reg, rule)
-    far = ratio > max_ratio
+        coordinates, component, ratio, coincident, mixed = _embed(trained, points, lists, n_neighbors, reg, rule)
+    far = (ratio > max_ratio) & ~coincident  # a training point has its own coordinates, however lonely it is
     if far_as_nan:
         coordinates[far] = np.nan
     _write(store, array_specs.EMBEDDING, start, valid, coordinates, np.nan)
     _write(store, array_specs.COMPONENT, start, valid, component, -1)
     _write(store, array_specs.DISTANCE_RATIO, start, valid, ratio, np.nan)
     invalid = np.flatnonzero(~valid) + start
-    return {**counts, "far": int(far.sum()), "invalid": len(invalid), "limit": max_ratio,
-            "state": opened.state(start, stop), "first_invalid": invalid[:NAMED_ROWS].tolist()}  # fmt: skip
+    counts = {"far": int(far.sum()), "invalid": len(invalid), "coincident": int(coincident.sum()), "mixed": mixed}
+    return {**counts, "limit": max_ratio, "state": opened.state(start, stop),
+            "first_invalid": invalid[:NAMED_ROWS].tolist()}  # fmt: skip
 
 
 def _write(
@@ -190,8 +191,11 @@ def read_new(
 
 def _embed(
     trained: Store, points: npt.NDArray[np.float64], lists: NeighborLists, k: int, reg: float, rule: str
-) -> tuple[npt.NDArray[np.float64], Ids, npt.NDArray[np.float64], Report]:
-    """(coordinates (b, m), component (b,), distance ratio (b,), counts) of new points with their neighbours."""
+) -> tuple[npt.NDArray[np.float64], Ids, npt.NDArray[np.float64], npt.NDArray[np.bool_], int]:
+    """Coordinates (b, m), component (b,), distance ratio (b,), and whether each new point is a training point (b,).
+
+    The last result is the number of points with neighbours in several components.
+    """
     listed, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
     positions = positions.reshape(lists.ids.shape)
     neighbors = trained.gather(array_specs.POINTS.name, listed)
@@ -207,5 +211,4 @@ def _embed(
     )
     placed = place(points, lists, Neighborhood(neighbors, embedded, component, positions), reg, rule)
     mixed = int((placed.used != (lists.ids >= 0)).any(axis=1).sum())
-    counts = {"mixed": mixed, "coincident": int(placed.coincident.sum())}
-    return placed.coordinates, component[positions[:, 0]], ratio, counts
+    return placed.coordinates, component[positions[:, 0]], ratio, placed.coincident, mixed

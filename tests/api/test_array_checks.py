@@ -142,8 +142,13 @@ def test_cures_of_missing_values_work():
 def test_sums_that_overflow_are_no_missing_values():
     rows = X.copy()
     rows[:2] = np.array([[1e308], [-1e308]])
-    with pytest.raises(ValueError, match=r"squares overflow \(rows 0, 1, counted from 0; the first is row 0 of X\)"):
+    with pytest.raises(
+        ValueError, match=r"squares overflow \(rows 0, 1, counted from 0; the first is row 0 of X\)"
+    ) as error:
         embed(rows, **QUICK)
+    assert "set preprocess={'invalid': 'drop'} to leave them out" in str(error.value)
+    with pytest.raises(ValueError, match=r"set config=.* to leave them out"):
+        LocallyLinearEmbedding(config=QUICK).fit(rows)
 
 
 @pytest.mark.parametrize(("metric", "row", "message"), [

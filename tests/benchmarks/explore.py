@@ -72,7 +72,7 @@ class Served:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=300)
 
     def get(self, name: str, **query: object) -> bytes:
-        common = {"x": 0, "y": 1, "component": -1, "color": -1, "dark": 0}
+        common = {"x": 0, "y": 1, "component": -1, "color": -1, "dark": 0, "selection": 0}
         self._connection.request("GET", f"{self._path}{name}?{urlencode({**common, **query})}")
         answer = self._connection.getresponse()
         content = answer.read()
@@ -135,7 +135,9 @@ def study(n_points: int, repeat: int, folder: Path) -> Iterator[str]:
         at = [{"at": f"{1 + step / 50},0", "reach": "0.01,0.01"} for step in range(repeat)]
         yield _line("row under the pointer", 1, measure(served, "near.json", list(at)))
         corners = "{0},{2},{1},{2},{1},{3},{0},{3}".format(*view)
-        yield _line("selection of all rows", 1, measure(served, "selection.json", [{"polygon": corners}]))
+        yield _line(
+            "selection of all rows", 1, measure(served, "select.json", [{"change": "replace", "polygon": corners}])
+        )
         peak = next(line for line in Path(f"/proc/{served.process.pid}/status").read_text().splitlines()
                     if line.startswith("VmHWM"))  # fmt: skip
         yield f"peak memory {int(peak.split()[1]) / 2**20:.2f} GiB"

@@ -52,6 +52,11 @@ def test_trees_in_many_dimensions_take_a_multiple_of_all_pairs(d):
     assert brute["find_neighbors"] < tree["find_neighbors"] < 50 * brute["find_neighbors"]
 
 
+def test_import_of_the_scaler_takes_time():
+    scaled, plain = (expected(preprocess={"scale": scale})["seconds"] for scale in ("standard", "none"))
+    assert scaled - plain == pytest.approx(expected_time.SCALER_SECONDS)
+
+
 def test_search_that_is_not_yet_compiled_takes_longer(monkeypatch):
     seconds = {}
     for compiled in (True, False):

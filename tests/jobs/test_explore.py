@@ -23,11 +23,11 @@ from PIL import Image
 from pipeline import embed
 from pipeline.jobs.explore import explore
 from pipeline.jobs.explore_server import Server
-from pipeline.jobs.served_run import Axes, load_run
+from pipeline.jobs.served_run import HELD_SELECTIONS, Axes, load_run
 from pipeline.storage.store import Store
 from tests.support.commands import lle, refused, write_config
 
-QUERY = {"x": 0, "y": 1, "component": -1, "color": 2, "dark": 0}
+QUERY = {"x": 0, "y": 1, "component": -1, "color": 2, "dark": 0, "selection": 0}
 NAMES = np.array(["left", 'right, "far"'])
 
 
@@ -86,6 +86,10 @@ def ask(server, name, **query):
     return json.loads(content)
 
 
+def select(server, change="replace", selection=0, **what):
+    return ask(server, "select.json", change=change, selection=selection, **what)
+
+
 def view(server, **query):
     left, right, bottom, top = ask(server, "fit.json", **query)["view"]
     return f"{left},{bottom},{right},{bottom},{right},{top},{left},{top}"
@@ -108,7 +112,8 @@ class TestAnswers:
 
     def test_all_rows_with_coordinates_are_in_the_first_view(self, server, run):
         embedded = np.flatnonzero(np.isfinite(run[0].read_all("embedding")).all(axis=1))
-        _, headers, content = get(server, "selection.csv", polygon=view(server))
+        number = select(server, polygon=view(server))["selection"]
+        _, headers, content = get(server, "selection.csv", selection=number)
         rows = list(csv.DictReader(io.StringIO(content.decode(), newline="")))
         assert headers["Content-Type"].startswith("text/csv")
         assert [int(row["row"]) for row in rows] == embedded.tolist()
@@ -120,7 +125,7 @@ class TestAnswers:
         )
 
     def test_components_are_side_by_side_or_alone(self, server, run):
-        alone = ask(server, "selection.json", component=1, polygon=view(server, component=1))
+        alone = select(server, component=1, polygon=view(server, component=1))
         assert alone["count"] == (run[0].read_all("component") == 1).sum() == 100
         assert len(alone["rows"]) == 100
         assert ask(server, "fit.json")["moved"]
@@ -128,7 +133,7 @@ class TestAnswers:
 
     def test_chosen_classes_limit_tile_selection_and_hover(self, server, run):
         store, labels = run
-        far = ask(server, "selection.json", chosen="1", polygon=view(server))
+        far = select(server, chosen="1", polygon=view(server))
         assert far["count"] == (labels == NAMES[1]).sum()
         row = next(row for row in np.flatnonzero(labels == NAMES[0]) if row > 210)
         x, y = store.read_all("embedding")[row, :2]
@@ -136,11 +141,61 @@ class TestAnswers:
         assert ask(server, "near.json", **at)["row"] == row
         assert ask(server, "near.json", chosen="1", **at) is None
 
-    def test_search_by_row_and_by_id_and_steps(self, server):
-        assert ask(server, "row.json", row="42")["row"] == 42
-        assert ask(server, "row.json", id="n43")["row"] == 43
-        for absent in ({"row": "7"}, {"row": "300"}, {"row": "-1"}, {"row": "²"}, {"id": "n7"}, {"id": ""}):
-            assert ask(server, "row.json", **absent) is None
+    def test_search_by_row_id_and_class(self, server, run):
+        for column, text, row in (("row", "42", 42), ("id", "n43", 43)):
+            answer = ask(server, "search.json", **{"in": column, "text": text})
+            assert (answer["count"], answer["record"]["row"]) == (1, row)
+            (x, y), (left, right, bottom, top) = answer["record"]["at"], answer["view"]
+            assert left < x < right
+            assert bottom < y < top
+        for column, text in (("row", "7"), ("row", "300"), ("row", "-1"), ("row", "²"), ("id", "n7"), ("id", ""),
+                             (2, "righ"), (2, "")):  # fmt: skip
+            answer = ask(server, "search.json", **{"in": column, "text": text})
+            assert (answer["count"], answer["hidden"], answer["record"]) == (0, 0, None)
+        embedded = np.isfinite(run[0].read_all("embedding")).all(axis=1)
+        answer = ask(server, "search.json", **{"in": 2, "text": "LEFT", "component": 1})
+        shown = (run[1] == "left") & (run[0].read_all("component") == 1)
+        assert answer["count"] == shown.sum()
+        assert answer["hidden"] == ((run[1] == "left") & embedded).sum() - shown.sum()
+
+    def test_selection_is_changed_by_rows_polygons_and_classes(self, server):
+        one = select(server, row=42)
+        assert (one["count"], one["rows"][0][0]) == (1, "42")
+        two = select(server, "add", one["selection"], row=43)
+        assert [row[0] for row in two["rows"]] == ["42", "43"]
+        assert [row[0] for row in select(server, "toggle", two["selection"], row=42)["rows"]] == ["43"]
+        assert [row[0] for row in select(server, "remove", two["selection"], row=43)["rows"]] == ["42"]
+        assert select(server, "remove", two["selection"], polygon=view(server))["count"] == 0
+        assert [row[0] for row in select(server, "limit", two["selection"], chosen="1")["rows"]] == ["42"]
+        assert select(server, "limit", two["selection"], component=1)["count"] == 0
+        assert select(server, "replace", two["selection"], **{"in": "id", "text": "n9"})["rows"][0][0] == "9"
+        assert select(server, "clear", two["selection"])["count"] == 0
+
+    def test_only_the_last_selections_are_held(self, server):
+        old = select(server, row=42)["selection"]
+        assert get(server, "selection.csv", selection=old)[0] == 200
+        for row in range(HELD_SELECTIONS):
+            select(server, row=row)
+        assert get(server, "selection.csv", selection=old)[0] == 400
+        assert ask(server, "select.json", change="replace", row=1, selection=0)["count"] == 1
+
+    def test_arrows_find_the_nearest_shown_point_in_their_direction(self, server, run):
+        store, labels = run
+        y, rows = store.read_all("embedding")[:, :2], np.flatnonzero(store.read_all("component") == 1)
+        left, right, bottom, top = ask(server, "fit.json", component=1)["view"]
+        start = rows[np.abs(y[rows] - y[rows].mean(axis=0)).sum(axis=1).argmin()]
+        steps = (y[rows] - y[start]) / [right - left, top - bottom]
+        for axis, sign, key in ((0, 1, "ArrowRight"), (0, -1, "ArrowLeft"), (1, 1, "ArrowUp"), (1, -1, "ArrowDown")):
+            along, across = sign * steps[:, axis], np.abs(steps[:, 1 - axis])
+            for chosen in ("", "1"):
+                fits = (along > 0) & (across <= along) & ((chosen == "") | (labels[rows] == NAMES[1]))
+                nearest = rows[np.where(fits, (steps**2).sum(axis=1), np.inf).argmin()]
+                query = {"from": start, "toward": key, "component": 1, "chosen": chosen}
+                assert ask(server, "row.json", **query)["row"] == nearest
+        highest = rows[y[rows, 1].argmax()]
+        assert ask(server, "row.json", component=1, **{"from": highest, "toward": "ArrowUp"}) is None
+
+    def test_steps_go_to_the_rows_before_and_after(self, server):
         steps = [(-1, 1, 0), (0, 1, 1), (6, 1, 8), (8, -1, 6), (0, -1, 299), (299, 1, 0)]
         for start, by, expected in steps:
             assert ask(server, "row.json", **{"from": start, "by": by})["row"] == expected
@@ -154,6 +209,18 @@ class TestAnswers:
         picture = Image.open(io.BytesIO(content))
         assert picture.size == (300, 200)
         assert (np.asarray(picture)[..., 3] > 0).any()
+
+    def test_selected_points_are_over_the_others(self, server):
+        corners = ask(server, "fit.json", component=1)["view"]
+        number = select(server, row=250)["selection"]
+        at = ask(server, "search.json", component=1, **{"in": "row", "text": "250"})["record"]["at"]
+        place = [int(300 * (at[0] - corners[0]) / (corners[1] - corners[0])),
+                 int(200 * (corners[3] - at[1]) / (corners[3] - corners[2]))]  # fmt: skip
+        query = {"part": ",".join(map(str, corners)), "size": "300,200", "component": 1}
+        for selection, dark, expected in ((number, 0, (0, 0, 0)), (number, 1, (255, 255, 255)), (0, 0, None)):
+            _, _, content = get(server, "tile.png", selection=selection, **{**query, "dark": dark})
+            pixel = Image.open(io.BytesIO(content)).getpixel(tuple(place))
+            assert (pixel == (*expected, 255)) if expected else (pixel[:3] != (0, 0, 0))
 
     def test_legend_counts_all_rows(self, server, run):
         entries = ask(server, "key.json")["entries"]
@@ -191,8 +258,11 @@ class TestSecurity:
         ("tile.png", {"part": "0,1,0", "size": "10,10"}), ("tile.png", {"part": "1,0,0,1", "size": "10,10"}),
         ("tile.png", {"part": "nan,1,0,1", "size": "10,10"}), ("tile.png", {"part": "0,1,0,1"}),
         ("tile.png", {"part": "0,1,0,1", "size": "1e400,10"}), ("near.json", {"at": "0,0", "reach": "0,1"}),
-        ("key.json", {"color": 50}), ("selection.json", {"polygon": "1,2,3"}), ("selection.csv", {"polygon": ""}),
-        ("row.json", {"from": "x", "by": 1}), ("selection.json", {"polygon": "1,2", "chosen": "x"}),
+        ("key.json", {"color": 50}), ("select.json", {"change": "add", "polygon": "1,2,3"}),
+        ("selection.csv", {"selection": 2**40}),
+        ("select.json", {"change": "replace"}), ("select.json", {"change": "all", "row": 1}),
+        ("search.json", {"in": 99, "text": "a"}), ("row.json", {"from": 1, "toward": "Enter"}),
+        ("row.json", {"from": "x", "by": 1}), ("select.json", {"change": "add", "polygon": "1,2", "chosen": "x"}),
     ])  # fmt: skip
     def test_wrong_parameters_are_named(self, server, name, query):
         status, _, content = get(server, name, **query)

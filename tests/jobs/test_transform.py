@@ -142,6 +142,12 @@ def test_far_points_are_counted_and_can_be_nan(roll, tmp_path):
     assert embed(roll, tmp_path, new, "--max-ratio", str(ratio[3]))[1]["far"] == 1
 
 
+def test_training_points_are_never_far(roll, tmp_path):
+    table, printed = embed(roll, tmp_path, roll.store.read_all("points")[:9], "--max-ratio", "0.01", "--far-as-nan")
+    assert (printed["training_points"], printed["far"]) == (9, 0)
+    assert np.isfinite(coordinates(table)).all()
+
+
 def test_rows_that_are_not_finite_are_counted(roll, tmp_path):
     new = swiss_roll(900, np.random.default_rng(8))
     expected, _ = embed(roll, tmp_path, new)

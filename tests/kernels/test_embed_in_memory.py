@@ -41,6 +41,16 @@ def test_coordinates_span_those_of_a_run(points, method):
     assert np.sin(subspace_angles(centered, expected - expected.mean(axis=0))).max() < 1e-2
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("unit", [2.0**400, 2.0**-400])
+def test_repaired_lists_do_not_depend_on_the_unit(points, unit):
+    every = np.arange(N)
+    expected, scaled = (
+        repaired_lists(exact_neighbors(rows, every, rows, every, K), N, 4) for rows in (points, unit * points)
+    )
+    np.testing.assert_array_equal(scaled, expected)
+
+
 def test_eigenvectors_that_did_not_converge_are_an_error():
     """ltsa of an exact plane has more null vectors than coordinates."""
     rng = np.random.default_rng(72)

@@ -71,6 +71,20 @@ def place(page: Any, point: int) -> tuple[float, float]:
     return box["x"] + x, box["y"] + y
 
 
+def assert_ticks_are_at_their_values(page: Any) -> None:
+    """Points 0 and 399 are drawn where the ticks of the first axis say that their values are."""
+    y, _ = points()
+    left = page.locator("#canvas").bounding_box()["x"]
+    ticks = page.evaluate(
+        "[...document.querySelectorAll('#x-ticks span')]"
+        ".map((tick) => [Number(tick.textContent.replace('−', '-')), parseFloat(tick.style.left)])"
+    )
+    (low, first), (high, last) = ticks[0], ticks[-1]
+    for point in (0, N - 1):
+        by_ticks = first + (y[point, 0] - low) / (high - low) * (last - first)
+        assert place(page, point)[0] - left == pytest.approx(by_ticks, abs=2.0)
+
+
 def lone_point() -> int:
     """The point whose nearest other one is farthest away: nothing else lies under the pointer."""
     y, _ = points()
@@ -231,9 +245,20 @@ def test_every_mouse_action_works_with_the_keyboard(page):
     page.keyboard.press("+")
     page.wait_for_timeout(300)
     assert place(page, 0) != panned
+    for _ in range(4):
+        page.keyboard.press("+")
+        page.wait_for_timeout(100)
+    page.keyboard.press("ArrowRight")
+    assert_ticks_are_at_their_values(page)
+    page.evaluate(f"explorer.goTo({N - 1})")  # a point outside of the view
+    assert_ticks_are_at_their_values(page)
+    box, (x, up) = page.locator("#canvas").bounding_box(), place(page, N - 1)
+    assert (x, up) == pytest.approx((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2), abs=2)
+    assert page.inner_text("#tip").startswith(f"row {3 * N - 3}")
     page.keyboard.press("0")
     page.wait_for_timeout(500)
     np.testing.assert_allclose(place(page, 0), before, atol=1.0)
+    assert_ticks_are_at_their_values(page)
 
 
 @pytest.mark.parametrize(("width", "height", "screen"), [(1200, 900, (1280, 1000)), (420, 800, (420, 800)),

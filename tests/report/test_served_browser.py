@@ -173,7 +173,7 @@ def test_chosen_classes_colours_and_axes_change_the_tile(page, tmp_path):
     page.select_option("#y", label="coordinate 3")
     changed()
     assert page.inner_text("#y-name") == "coordinate 3"
-    assert page.inner_text("#selected-count") == "No rows selected."
+    assert page.inner_text("#selected-count").startswith("7,500 rows selected")
 
 
 def test_every_action_works_with_the_keyboard(page):
@@ -186,8 +186,19 @@ def test_every_action_works_with_the_keyboard(page):
     for key, title in (("n", "Row 0"), ("n", "Row 3"), ("p", "Row 0"), ("p", f"Row {3 * N - 3}")):
         page.keyboard.press(key)
         page.wait_for_function(f"document.getElementById('point-title').textContent === '{title}'")
+    counted = "document.getElementById('selected-count').textContent.startsWith('{}')"
+    page.keyboard.press("Enter")
+    page.wait_for_function(counted.format("1 row selected"))
+    page.keyboard.press("Shift+ArrowLeft")
+    page.wait_for_function(f"explorer.row !== {3 * N - 3}")
+    assert points()[0][page.evaluate("explorer.row") // 3, 0] < points()[0][N - 1, 0]
+    page.keyboard.press("Enter")
+    page.wait_for_function(counted.format("2 rows selected"))
+    page.keyboard.press("Enter")
+    page.wait_for_function(counted.format("1 row selected"))
+    assert page.locator("#selected-rows td").first.inner_text() == str(3 * N - 3)
     page.keyboard.press("v")
-    page.wait_for_function("document.getElementById('selected-count').textContent.startsWith('30,000 rows')")
+    page.wait_for_function(counted.format("30,000 rows"))
     page.keyboard.press("Escape")
     page.wait_for_function("document.getElementById('selected-count').textContent === 'No rows selected.'")
     before = place(page, 0)
@@ -200,6 +211,28 @@ def test_every_action_works_with_the_keyboard(page):
     np.testing.assert_allclose(place(page, 0), before, atol=1)
 
 
+def test_clicks_select_add_and_remove_single_points(page, tmp_path):
+    y, _ = points()
+    one, two = (int(np.abs(y - end).sum(axis=1).argmin()) for end in ([0.4, 0.4], [-0.4, 0.4]))
+    clicks = [(one, None, [one]), (two, "Control", [one, two]), (one, "Alt", [two]), (one, None, [one])]
+    for point, key, expected in clicks:
+        before = page.evaluate("explorer.selection")
+        if key:
+            page.keyboard.down(key)
+        page.mouse.click(*place(page, point))
+        if key:
+            page.keyboard.up(key)
+        page.wait_for_function(f"explorer.selection > {before} && explorer.drawing === null")
+        assert [int(row["row"]) for row in saved(page, tmp_path)] == sorted(3 * point for point in expected)
+    page.evaluate("scrollTo(0, 0)")
+    select_quarter(page, "rectangle", 1)
+    page.wait_for_function("document.getElementById('selected-count').textContent.startsWith('7,500 rows')")
+    page.keyboard.down("Control")
+    page.mouse.click(*place(page, one))
+    page.keyboard.up("Control")
+    page.wait_for_function("document.getElementById('selected-count').textContent.startsWith('7,501 rows')")
+
+
 def test_search_finds_a_row_and_reports_a_missing_one(page):
     page.fill("#search-text", "66")
     page.press("#search-text", "Enter")
@@ -208,6 +241,16 @@ def test_search_finds_a_row_and_reports_a_missing_one(page):
     page.fill("#search-text", "67")
     page.press("#search-text", "Enter")
     page.wait_for_function("document.getElementById('search-result').textContent.startsWith('Not found')")
+    assert page.inner_text("#selected-count") == "1 row selected."
+    page.select_option("#search-in", label="label")
+    page.fill("#search-text", "Kind 2")
+    page.press("#search-text", "Enter")
+    page.wait_for_function("document.getElementById('selected-count').textContent.startsWith('7,500 rows')")
+    assert page.inner_text("#search-result") == "7,500 found."
+    page.click("#legend button:nth-child(1)")
+    page.wait_for_function("document.getElementById('selected-count').textContent === 'No rows selected.'")
+    page.press("#search-text", "Enter")
+    page.wait_for_function("document.getElementById('search-result').textContent.startsWith('Found, but hidden')")
 
 
 def test_two_fingers_zoom_and_one_moves(browser, address):

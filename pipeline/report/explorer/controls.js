@@ -62,6 +62,33 @@ function findPoints(page, columnIndex, text) {
   return points;
 }
 
+/** The controls that both pages have; `explorer.plot` does what they ask for. */
+function listenToControls(explorer) {
+  const {plot} = explorer;
+  const clicks = {save: () => explorer.save(), clear: () => plot.clear(), "in-view": () => plot.selectInView(),
+    "zoom-in": () => plot.zoom(1.4), "zoom-out": () => plot.zoom(1 / 1.4), fit: () => plot.fit()};
+  for (const [id, action] of Object.entries(clicks)) byId(id).addEventListener("click", action);
+  byId("search").addEventListener("submit", (event) => { event.preventDefault(); explorer.search(); });
+  byId("canvas").addEventListener("keydown", keyActions(explorer));
+}
+
+/** The legend of an explorer; `limit` is called after classes were pressed. */
+function drawLegend(explorer, column, limit) {
+  showLegend(column, explorer.key, explorer.chosen, (entry) => {
+    if (!explorer.chosen.delete(entry)) explorer.chosen.add(entry);
+    const focused = [...byId("legend").children].indexOf(document.activeElement);
+    drawLegend(explorer, column, limit);
+    byId("legend").children[focused]?.focus();
+    limit();
+  });
+}
+
+/** Say how many rows a search has found; `hidden` of them are not shown, `absent` is the reason where none is. */
+function showSearchResult(count, hidden, absent) {
+  const missing = hidden > 0 ? "Found, but hidden by the chosen component or classes." : absent;
+  byId("search-result").textContent = count === 0 ? missing : `${count.toLocaleString("en")} found.`;
+}
+
 /** What the keys do while the picture has the focus. */
 function keyActions(explorer) {
   const step = {ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, 0.1], ArrowDown: [0, -0.1]};
@@ -72,7 +99,7 @@ function keyActions(explorer) {
       "+": () => explorer.plot.zoom(1.4), "=": () => explorer.plot.zoom(1.4), "-": () => explorer.plot.zoom(1 / 1.4),
       0: () => explorer.plot.fit(), n: () => explorer.step(1), p: () => explorer.step(-1),
       Enter: () => explorer.toggleSelected(), " ": () => explorer.toggleSelected(),
-      v: () => explorer.plot.select(explorer.plot.inView()), Escape: () => explorer.plot.clear(),
+      v: () => explorer.plot.selectInView(), Escape: () => explorer.plot.clear(),
     };
     if (key in step) {
       if (event.shiftKey) explorer.moveTo(key); else explorer.plot.pan(...step[key]);

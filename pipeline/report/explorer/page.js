@@ -35,22 +35,16 @@ class Explorer {
     byId("component").addEventListener("change", () => this.redraw().then(() => this.plot.fit()));
     byId("color").addEventListener("change", () => { this.chosen.clear(); this.recolor().then(() => this.chooseNames()); });
     byId("show-names").addEventListener("change", () => this.drawAxes());
-    byId("search").addEventListener("submit", (event) => { event.preventDefault(); this.search(); });
-    byId("save").addEventListener("click", () => saveSelection(this.page, this.sorted()));
-    byId("clear").addEventListener("click", () => this.plot.clear());
-    byId("in-view").addEventListener("click", () => this.plot.select(this.plot.inView()));
-    byId("zoom-in").addEventListener("click", () => this.plot.zoom(1.4));
-    byId("zoom-out").addEventListener("click", () => this.plot.zoom(1 / 1.4));
-    byId("fit").addEventListener("click", () => this.plot.fit());
+    listenToControls(this);
     for (const mode of document.getElementsByName("mode")) {
       mode.addEventListener("change", () => this.plot.setMode(mode.value));
     }
-    byId("canvas").addEventListener("keydown", keyActions(this));
     this.plot.on("pointover", (point) => this.showPoint(point));
     this.plot.on("pointout", () => { byId("tip").hidden = true; });
     this.plot.on("select", () => showSelection(this.page, this.sorted()));
     this.plot.on("deselect", () => showSelection(this.page, []));
-    this.plot.on("view", () => { byId("tip").hidden = true; this.drawAxes(); });
+    this.plot.onView = () => { byId("tip").hidden = true; this.drawAxes(); };
+    this.plot.on("view", this.plot.onView);
     this.dark.addEventListener("change", () => { this.plot.setTheme(this.dark.matches); this.recolor(); });
     new ResizeObserver(() => this.resize()).observe(byId("canvas"));  // also where a scroll bar takes its share
     addEventListener("resize", () => this.resize());
@@ -63,6 +57,8 @@ class Explorer {
   }
 
   column(id) { return this.page.columns[Number(byId(id).value)] ?? null; }
+
+  save() { saveSelection(this.page, this.sorted()); }
 
   /** Selected points by row. */
   sorted() { return [...this.plot.selected()].sort((a, b) => a - b); }
@@ -87,7 +83,7 @@ class Explorer {
   async recolor(keepIndex = true) {
     const column = this.column("color");
     this.key = colorKey(column, this.page, this.dark.matches);
-    this.legend();
+    drawLegend(this, column, () => { this.filter(); this.drawAxes(); });
     await this.plot.draw(this.placed, this.key, keepIndex);
     const group = this.group() ?? (this.groups.length > 1 ? this.groups[0] : null);
     this.names = this.key.kind === "classes" ? placeNames(this.key, this.placed, group) : [];
@@ -99,17 +95,6 @@ class Explorer {
   chooseNames() {
     byId("show-names").checked = this.key.kind === "classes" && this.key.entries.length > this.page.palette.length;
     this.drawAxes();
-  }
-
-  legend() {
-    showLegend(this.column("color"), this.key, this.chosen, (entry) => {
-      if (!this.chosen.delete(entry)) this.chosen.add(entry);
-      const focused = [...byId("legend").children].indexOf(document.activeElement);
-      this.legend();
-      byId("legend").children[focused]?.focus();
-      this.filter();
-      this.drawAxes();
-    });
   }
 
   /** Show the chosen component and classes. */
@@ -139,9 +124,10 @@ class Explorer {
       this.plot.canvas.clientWidth);
   }
 
-  /** Show a point and say so. */
+  /** Show a point and say so; the view moves to it where it lies outside. */
   goTo(point) {
     if (point < 0) return;
+    this.plot.reveal(point);
     this.plot.mark(point);
     this.showPoint(point);
     byId("spoken").textContent = byId("tip-text").textContent;
@@ -166,9 +152,8 @@ class Explorer {
   async search() {
     const points = findPoints(this.page, Number(byId("search-in").value), byId("search-text").value);
     const found = points.filter((point) => this.plot.isVisible(point));
-    const missing = points.length > 0 ? "Found, but hidden by the chosen component or classes."
-      : this.page.nRows < this.page.nInput ? "Not on this page, which does not hold all rows." : "Not found.";
-    byId("search-result").textContent = found.length === 0 ? missing : `${found.length.toLocaleString("en")} found.`;
+    showSearchResult(found.length, points.length - found.length,
+      this.page.nRows < this.page.nInput ? "Not on this page, which does not hold all rows." : "Not found.");
     if (found.length === 0) return;
     this.plot.select(found);
     await this.plot.zoomTo(found);

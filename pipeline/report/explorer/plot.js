@@ -54,6 +54,14 @@ class Plot {
     return Math.max(0.2, box.width / Math.max(1, box.height));
   }
 
+  /** The library updates the scales only after a mouse or a wheel has moved the view, and when it gets scales. */
+  follow(moved) {
+    for (const axis of ["x", "y"]) this.scales[axis].domain([-1, 1]);
+    this.library.set({xScale: this.scales.x, yScale: this.scales.y});
+    this.onView?.();
+    return moved;
+  }
+
   on(event, listener) { this.library.subscribe(event, listener); }
 
   /** Colours of the page around the points. */
@@ -75,8 +83,8 @@ class Plot {
       await this.library.draw({x: positions.x, y: positions.y, z},
         {zDataType: "categorical", spatialIndex: index ?? undefined, select: selected});
       this.library.set({pointOrder: knownLast(this.order, key)});
-      this.library.set({cameraView: this.library.get("cameraView")});  // the scales follow a new aspect only with a view
       this.positions = positions;
+      this.follow();
     });
     return this.drawing;
   }
@@ -95,15 +103,15 @@ class Plot {
 
   clear() { this.library.deselect(); }
 
-  /** Visible points within the view. */
-  inView() {
+  /** Select the visible points within the view. */
+  selectInView() {
     const [[left, right], [bottom, top]] = [this.scales.x.domain(), this.scales.y.domain()];
     const {x, y} = this.positions;
     const points = [];
     for (let i = 0; i < this.n; i++) {
       if (x[i] >= left && x[i] <= right && y[i] >= bottom && y[i] <= top && this.isVisible(i)) points.push(i);
     }
-    return points;
+    this.select(points);
   }
 
   setMode(mode) {
@@ -115,12 +123,20 @@ class Plot {
   /** Where a point is drawn, in pixels of the canvas. */
   place(point) { return this.library.getScreenPosition(point); }
 
-  fit() { return this.library.zoomToOrigin({transition: false}); }
+  fit() { return this.follow(this.library.zoomToOrigin({transition: false})); }
 
   /** Move the view by shares of its width and height. */
   pan(x, y) {
     const [target, distance] = [this.library.get("cameraTarget"), [this.library.get("cameraDistance")].flat()[0]];
-    this.library.set({cameraTarget: [target[0] + 2 * x * distance * this.aspect(), target[1] + 2 * y * distance]});
+    const place = [target[0] + 2 * x * distance * this.aspect(), target[1] + 2 * y * distance];
+    this.follow(this.library.zoomToLocation(place, distance, {transition: false}));
+  }
+
+  /** Move the view so that a point outside of it is in the middle. */
+  reveal(point) {
+    const [[left, top], width, height] = [this.place(point), this.canvas.clientWidth, this.canvas.clientHeight];
+    if (left >= 0 && left <= width && top >= 0 && top <= height) return;
+    this.pan(left / width - 0.5, 0.5 - top / height);
   }
 
   zoom(factor) {
@@ -137,9 +153,9 @@ class Plot {
 
   /** Zoom to points, or about one so that its neighbours show. */
   zoomTo(points) {
-    if (points.length > 1) return this.library.zoomToPoints(points, {padding: 0.3, transition: false});
+    if (points.length > 1) return this.follow(this.library.zoomToPoints(points, {padding: 0.3, transition: false}));
     const [x, y] = [this.positions.x[points[0]], this.positions.y[points[0]]];
-    return this.library.zoomToArea({x: x - 0.15, y: y - 0.15, width: 0.3, height: 0.3}, {transition: false});
+    return this.follow(this.library.zoomToArea({x: x - 0.15, y: y - 0.15, width: 0.3, height: 0.3}, {transition: false}));
   }
 
   /** The nearest visible point to the left, right, above or below of another; -1 where there is none. */

@@ -1,11 +1,13 @@
 // Mouse and fingers on the picture of `lle explore`.
 
 const MAX_CORNERS = 400;  // of a lasso; they travel in an address
+const CLICK = 4;  // pixels that a pointer may move in a click
 
 /** Dragging moves the view or draws the outline of a selection, two fingers zoom, a pointer above shows its row. */
 function followPointers(explorer) {
   const [pointers, box] = [new Map(), explorer.box];
-  let corners = null;
+  let [corners, pressed] = [null, null];
+  const changeOf = (event) => (event.ctrlKey ? "add" : event.altKey ? "remove" : "replace");
   const modeOf = (event) => {
     const mode = document.querySelector("input[name=mode]:checked").value;
     return event.shiftKey && mode === "move" ? "lasso" : mode;
@@ -22,12 +24,14 @@ function followPointers(explorer) {
     box.setPointerCapture(event.pointerId);
     pointers.set(event.pointerId, explorer.pixelOf(event));
     const mode = modeOf(event);
+    pressed = pointers.size > 1 ? null : explorer.pixelOf(event);
     corners = pointers.size > 1 || mode === "move" ? null
       : {mode, points: [explorer.valueAt(...explorer.pixelOf(event))]};
   });
   box.addEventListener("pointermove", (event) => {
     const [before, now] = [pointers.get(event.pointerId), explorer.pixelOf(event)];
     if (before === undefined) { explorer.hover(now); return; }
+    if (pressed !== null && Math.hypot(now[0] - pressed[0], now[1] - pressed[1]) > CLICK) pressed = null;
     if (corners !== null) { extend(event); return; }
     const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
     if (other === undefined) {
@@ -42,9 +46,12 @@ function followPointers(explorer) {
   for (const type of ["pointerup", "pointercancel"]) {
     box.addEventListener(type, (event) => {
       pointers.delete(event.pointerId);
-      if (corners !== null && corners.points.length > 2) explorer.select(corners.points);
-      else if (corners !== null) explorer.outline(explorer.polygon ?? []);
-      corners = null;
+      if (type === "pointerup" && pressed !== null) explorer.click(pressed, changeOf(event));
+      else if (corners !== null && corners.points.length > 2) {
+        explorer.select(changeOf(event), {polygon: corners.points.flat().join()});
+      }
+      if (corners !== null) explorer.outline([]);
+      [corners, pressed] = [null, null];
     });
   }
   box.addEventListener("pointerleave", () => {

@@ -6,10 +6,10 @@ const scaleOf = (domain, range) => Object.assign(
 class ServedExplorer {
   constructor(page) {
     this.page = page;
-    this.plot = this;  // keyActions calls explorer.plot
+    this.plot = this;  // the shared controls call explorer.plot
     this.box = byId("canvas");
     this.chosen = new Set();  // entries of the legend; empty means all
-    this.polygon = null;  // the selection, in the units of the coordinates
+    this.selection = 0;  // the server's number of the selection; 0 is the empty one
     this.row = -1;  // the row whose values are shown
     this.at = null;  // its position
     this.dark = matchMedia("(prefers-color-scheme: dark)");
@@ -24,24 +24,18 @@ class ServedExplorer {
     fillMenu("y", axes, axes[Math.min(1, axes.length - 1)][0]);
     fillMenu("color", [[-1, "nothing"], ...columns.map((column, i) => [i, column.label])],
       columns.findIndex((column) => column.role === "value"));
-    fillMenu("search-in", [["row", "row number"], ...(ids === null ? [] : [["id", ids]])], "row");
+    fillMenu("search-in", [["row", "row number"], ...(ids === null ? [] : [["id", ids]]),
+      ...columns.flatMap((column, i) => (column.classes && column.role === "value" ? [[i, column.label]] : []))], "row");
     byId("component-menu").hidden = components.length < 2;
     fillMenu("component", [[-1, "all, side by side"], ...components], -1);
   }
 
   listen() {
-    for (const id of ["x", "y", "component"]) byId(id).addEventListener("change", () => { this.at = null; this.clear(); this.fit(); });
+    for (const id of ["x", "y", "component"]) byId(id).addEventListener("change", () => { this.at = null; this.fit(); });
+    byId("component").addEventListener("change", () => this.limit());
     byId("color").addEventListener("change", () => { this.chosen.clear(); this.recolor(); });
     this.dark.addEventListener("change", () => this.recolor());
-    byId("search").addEventListener("submit", (event) => { event.preventDefault(); this.search(); });
-    byId("save").addEventListener("click", () => Object.assign(document.createElement("a"),
-      {href: `selection.csv?${this.query(this.selection())}`, download: "selection.csv"}).click());
-    byId("clear").addEventListener("click", () => this.clear());
-    byId("in-view").addEventListener("click", () => this.select(this.inView()));
-    byId("zoom-in").addEventListener("click", () => this.zoom(1.4));
-    byId("zoom-out").addEventListener("click", () => this.zoom(1 / 1.4));
-    byId("fit").addEventListener("click", () => this.fit());
-    this.box.addEventListener("keydown", keyActions(this));
+    listenToControls(this);
     this.box.addEventListener("wheel", (event) => {
       event.preventDefault();
       this.zoom(Math.exp(-event.deltaY / 400), ...this.pixelOf(event));
@@ -55,7 +49,7 @@ class ServedExplorer {
   query(more = {}) {
     const menus = ["x", "y", "component", "color"].map((id) => [id, byId(id).value]);
     return new URLSearchParams([...menus, ["chosen", [...this.chosen].join()], ["dark", Number(this.dark.matches)],
-      ...Object.entries(more)]);
+      ["selection", this.selection], ...Object.entries(more)]);
   }
 
   async ask(name, more) {
@@ -106,21 +100,9 @@ class ServedExplorer {
   }
 
   async recolor() {
-    const key = await this.ask("key.json");
-    this.key = key;
-    this.legend();
+    this.key = await this.ask("key.json");
+    drawLegend(this, this.page.columns[Number(byId("color").value)] ?? null, () => { this.draw(); this.limit(); });
     await this.draw();
-  }
-
-  legend() {
-    showLegend(this.page.columns[Number(byId("color").value)] ?? null, this.key, this.chosen, (entry) => {
-      if (!this.chosen.delete(entry)) this.chosen.add(entry);
-      const focused = [...byId("legend").children].indexOf(document.activeElement);
-      this.legend();
-      byId("legend").children[focused]?.focus();
-      this.draw();
-      if (this.polygon !== null) this.select(this.polygon);
-    });
   }
 
   /** Ask for a tile of the view; what changes meanwhile is asked for after it arrived. */
@@ -143,7 +125,7 @@ class ServedExplorer {
     return this.drawing;
   }
 
-  /** Put the last tile, the ticks and the outline of the selection where they belong in the view. */
+  /** Put the last tile and the ticks where they belong in the view. */
   place() {
     const {x, y} = this.scales();
     const tile = byId("tile").firstChild;
@@ -155,7 +137,6 @@ class ServedExplorer {
     const axis = this.moved ? null : {middle: 0, half: 1};
     drawTicks(byId("x-ticks"), x, axis, false);
     drawTicks(byId("y-ticks"), y, axis, true);
-    this.outline(this.polygon ?? []);
     byId("tip").hidden = true;
     this.mark();
   }
@@ -168,6 +149,7 @@ class ServedExplorer {
     return [left, top];
   }
 
+  /** Draw the outline of a selection that is being made. */
   outline(corners) {
     const {x, y} = this.scales();
     byId("outline").setAttribute("points", corners.map(([u, v]) => `${x(u)},${y(v)}`).join(" "));
@@ -184,12 +166,16 @@ class ServedExplorer {
       while (this.pointer) {
         const at = this.pointer;
         this.pointer = null;
-        const [reach, origin] = [this.valueAt(8, 8), this.valueAt(0, 0)];
-        const record = await this.ask("near.json", {at: this.valueAt(...at).join(),
-          reach: [reach[0] - origin[0], origin[1] - reach[1]].join()});
+        const record = await this.near(at);
         if (record === null || !this.above) byId("tip").hidden = true; else this.show(record);
       }
     } catch (error) { fail(error); } finally { this.asking = false; }
+  }
+
+  /** The shown row within 8 pixels. */
+  near(pixel) {
+    const [reach, origin] = [this.valueAt(8, 8), this.valueAt(0, 0)];
+    return this.ask("near.json", {at: this.valueAt(...pixel).join(), reach: [reach[0] - origin[0], origin[1] - reach[1]].join()});
   }
 
   show(record) {
@@ -215,36 +201,57 @@ class ServedExplorer {
     if (record !== null) await this.goTo(record);
   }
 
-  moveTo() {}
-
-  toggleSelected() {}
+  async moveTo(toward) {
+    if (this.row < 0) { await this.step(1); return; }
+    const record = await this.ask("row.json", {from: this.row, toward});
+    if (record !== null) await this.goTo(record);
+  }
 
   async search() {
-    const record = await this.ask("row.json", {[byId("search-in").value]: byId("search-text").value.trim()});
-    byId("search-result").textContent = record === null ? "Not found among the rows with coordinates." : "1 found.";
+    const what = {in: byId("search-in").value, text: byId("search-text").value.trim()};
+    const {count, hidden, view, record} = await this.ask("search.json", what);
+    showSearchResult(count, hidden, "Not found among the rows with coordinates.");
+    if (count === 0) return;
+    this.view = view;
+    await this.select("replace", what);
     if (record !== null) await this.goTo(record);
   }
 
   // --- the selection
 
-  inView() {
+  /** Change the selection by the rows that the server finds with a polygon, a row or a search; one change at a time. */
+  select(change, what) {
+    this.changing = (this.changing ?? Promise.resolve()).catch(() => {}).then(async () => {
+      const {selection, head, rows, count} = await this.ask("select.json", {change, ...what});
+      this.selection = selection;
+      showTable(head, rows, count);
+      await this.draw();
+    });
+    return this.changing;
+  }
+
+  selectInView() {
     const [left, right, bottom, top] = this.view;
-    return [[left, bottom], [right, bottom], [right, top], [left, top]];
+    this.select("replace", {polygon: [left, bottom, right, bottom, right, top, left, top].join()});
   }
 
-  selection() { return {polygon: this.polygon.flat().join()}; }
+  toggleSelected() { if (this.row >= 0) this.select("toggle", {row: this.row}); }
 
-  async select(polygon) {
-    this.polygon = polygon;
-    this.outline(polygon);
-    const {head, rows, count} = await this.ask("selection.json", this.selection());
-    showTable(head, rows, count);
+  /** Select the row at a pixel, or change the selection by it. */
+  async click(pixel, change) {
+    const record = await this.near(pixel);
+    if (record === null) return;
+    this.show(record);
+    await this.select(change, {row: record.row});
   }
 
-  clear() {
-    this.polygon = null;
-    if (this.view) this.outline([]);
-    showTable([], [], 0);
+  /** Take the rows that are no longer shown out of the selection. */
+  limit() { if (this.selection > 0) this.select("limit"); }
+
+  clear() { this.select("clear"); }
+
+  save() {
+    Object.assign(document.createElement("a"), {href: `selection.csv?${this.query()}`, download: "selection.csv"}).click();
   }
 }
 
