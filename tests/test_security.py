@@ -18,7 +18,7 @@ from pipeline.clusters import connect as clusters
 from pipeline.config.models import Cluster
 from pipeline.core.errors import ConfigError, InputError, StoreError
 from pipeline.inputs import open_source
-from pipeline.storage.objects import LocalObjects
+from pipeline.storage.local_objects import LocalObjects
 from pipeline.storage.store import Store
 from tests.support.commands import lle, write_config
 

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from .errors import ConfigError
+
 SECRET_NAME = re.compile(
     r"secret|passw|token|credential|connection_?string|(^|_)(pwd|sas)$|"
     r"(access|account|api|customer|encryption|master|private|sas|shared|storage)_?key",
@@ -84,6 +86,15 @@ def without_user(url: str) -> str:
     """A URL without user, query and fragment, safe to show."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def refuse_secret(url: str) -> None:
+    """Raises ConfigError if a URL holds credentials."""
+    if kind := find_secret(url):
+        raise ConfigError(
+            f"{without_user(url)}: the URL holds {kind}. Credentials come from the environment or the identity of the "
+            f"machine; remove it from the URL, and replace it if others have seen it"
+        )
 
 
 def _environment() -> set[str]:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from fsspec.utils import glob_translate
 
 from ..core.errors import ConfigError, InputChanged, InputError, LleError
-from ..storage.objects import open_remote
+from ..storage.remote_objects import open_remote
 from ..storage.retries import retried
 from .damage import reading
 from .file_stamp import Stamp

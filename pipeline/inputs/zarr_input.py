@@ -15,7 +15,7 @@ import numpy as np
 import zarr
 
 from ..core.errors import ConfigError, InputError
-from ..storage.objects import open_remote
+from ..storage.remote_objects import open_remote
 from ..storage.zarr_stores import RetryingObjectStore
 from .base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix, only_matrix
 from .damage import decoding

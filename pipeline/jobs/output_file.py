@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..core.errors import ConfigError
-from ..storage.objects import RemoteObjects
+from ..storage.remote_objects import RemoteObjects
 from ..storage.storage_errors import storage_errors
 
 SUFFIXES = (".npy", ".parquet", ".arrow", ".csv")

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
 from pipeline.jobs.export import export_embedding
-from pipeline.storage import array_specs, objects
+from pipeline.storage import array_specs, remote_objects
 from pipeline.storage.array_specs import PlannedArray
 from pipeline.storage.store import Store
 
@@ -153,7 +153,7 @@ def test_relative_file_name_is_accepted(store, tmp_path, monkeypatch):
 def bucket(monkeypatch):
     """An object store in memory, which every URL opens."""
     bucket = obstore.store.MemoryStore()
-    monkeypatch.setattr(objects, "open_remote", lambda url: bucket)
+    monkeypatch.setattr(remote_objects, "open_remote", lambda url: bucket)
     return bucket
 
 

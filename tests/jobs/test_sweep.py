@@ -27,9 +27,9 @@ from pipeline.jobs.sweep import StepCounts, run_sweep
 from pipeline.jobs.sweep_plan import count_steps, load_sweep, plan_sweep
 from pipeline.search import shorter_lists
 from pipeline.stages import find_neighbors
-from pipeline.storage import objects
+from pipeline.storage import local_objects
 from pipeline.storage.blocks import Blocks
-from pipeline.storage.objects import LocalObjects
+from pipeline.storage.local_objects import LocalObjects
 from pipeline.storage.store import Store
 from tests.support.paths import REPOSITORY
 
@@ -347,7 +347,7 @@ def test_objects_are_linked_on_one_file_system_and_copied_between_two(tmp_path, 
     def refuse(*names):
         raise OSError(errno.EXDEV, "another file system")
 
-    monkeypatch.setattr(objects.os, "link", refuse)
+    monkeypatch.setattr(local_objects.os, "link", refuse)
     target.copy(["x/1"], source)
     assert not os.path.samefile(tmp_path / "a/x/1", tmp_path / "b/x/1")
     assert target.get("x/1") == b"one"

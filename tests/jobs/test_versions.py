@@ -19,7 +19,8 @@ import pipeline.storage.bundles as bundles_module
 from pipeline.cli.commands import app
 from pipeline.core.errors import ConfigError, StoreError
 from pipeline.storage.lock import RunLock
-from pipeline.storage.objects import RemoteObjects, open_objects
+from pipeline.storage.objects import open_objects
+from pipeline.storage.remote_objects import RemoteObjects
 from pipeline.storage.store import Store
 from pipeline.storage.versions import RETIRED, Versions, published_url, reading
 from tests.support.commands import UNMET, lle, refused

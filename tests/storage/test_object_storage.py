@@ -25,8 +25,7 @@ from pipeline.jobs import status
 from pipeline.jobs.sweep import run_sweep
 from pipeline.jobs.sweep_plan import load_sweep
 from pipeline.jobs.verify import find_damage
-from pipeline.storage import objects as objects_module
-from pipeline.storage import retries
+from pipeline.storage import remote_objects, retries
 from pipeline.storage.lock import LOCK, RunLock
 from pipeline.storage.objects import open_objects
 from pipeline.storage.store import Store
@@ -60,7 +59,7 @@ def azurite(tmp_path_factory):
 
 @pytest.fixture
 def bucket(moto_bucket, monkeypatch):
-    monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(remote_objects, "SETTLE_SECONDS", 0.1)
     return moto_bucket
 
 
@@ -177,14 +176,14 @@ class TestCreate:
         objects = open_objects(bucket.url("race-without"))
         with pytest.raises(NotImplementedError):
             objects._obs.put(objects._store, "x", b"", mode="create")
-        monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.5)
+        monkeypatch.setattr(remote_objects, "SETTLE_SECONDS", 0.5)
         check_writers(objects.url)
 
     def test_one_writer_wins_if_the_condition_is_ignored(self, bucket, monkeypatch):
         objects = open_objects(bucket.url("race-ignored"))
         put = objects._obs.put
         monkeypatch.setattr(objects._obs, "put", lambda store, name, data, mode=None: put(store, name, data))
-        monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.5)
+        monkeypatch.setattr(remote_objects, "SETTLE_SECONDS", 0.5)
         check_writers(objects.url)
 
     def test_lost_answer_of_the_own_create_counts_as_success(self, bucket, monkeypatch):
@@ -365,7 +364,7 @@ class TestAzure:
     def container(self, azurite, monkeypatch):
         for name, value in azurite.environment.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.1)
+        monkeypatch.setattr(remote_objects, "SETTLE_SECONDS", 0.1)
         return azurite
 
     def test_objects(self, container):

@@ -1,14 +1,8 @@
-"""The store: what is written is read back, what is damaged is found, what is foreign is left alone."""
+"""The store: what is written is read back, what is damaged is found."""
 
-import errno
 import gc
-import io
 import json
-import os
 import tempfile
-import warnings
-import zlib
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,20 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-from pipeline.api.open_run import open_run
 from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
-from pipeline.jobs.status import status_of
-from pipeline.storage import objects as objects_module
-from pipeline.storage import storage_errors as storage_errors_module
 from pipeline.storage.array_specs import FORMAT_VERSION
-from pipeline.storage.objects import LocalObjects, RemoteObjects, open_objects
-from pipeline.storage.storage_errors import storage_errors
 from pipeline.storage.store import Store, block_of
-from pipeline.storage.store_in_memory import memory_root
-from pipeline.storage.versions import reading
 from tests.support.plans import planned
 from tests.support.seeds import seeds
-from tests.support.stored import check_that_one_writer_creates
+from tests.support.stored import files_below
 
 # One array of each way to be stored: as it is, compressed, and both of them as shards of several chunks.
 KINDS = {
@@ -46,21 +32,9 @@ def numbers(shape: tuple[int, ...], dtype: str, seed: int = 3) -> np.ndarray:
     return (1000 * np.random.default_rng(seed).normal(size=shape)).astype(dtype)
 
 
-def files_below(folder: Path) -> dict[str, bytes]:
-    results = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    return dict(sorted(results.items()))
-
-
 def chunk_file(store: Store, name: str, chunk: int) -> Path:
     [path] = Path(store.url, name, "c").glob(f"{chunk}/**/0" if store.array(name).ndim > 1 else f"{chunk}")
     return path
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store(str(tmp_path / "run.zarr"))
-    store.create_group({"config": {"a": 1}})
-    return store
 
 
 class TestGroup:
@@ -109,137 +83,6 @@ class TestGroup:
         store.write("x", 0, np.arange(4.0))
         store.erase()
         assert list(files_below(Path(store.url))) == ["_run/lock.json"]
-
-
-def some_files(path: Path) -> None:
-    (path / "thesis").mkdir(parents=True)
-    (path / "thesis" / "chapter1.txt").write_text("years of work")
-
-
-def other_group(path: Path) -> None:
-    zarr.open_group(str(path), mode="w", attributes={"title": "of another program"})
-
-
-def old_group(path: Path) -> None:
-    zarr.open_group(str(path), mode="w", zarr_format=2)
-
-
-def lone_array(path: Path) -> None:
-    zarr.create_array(str(path), data=np.arange(3.0))
-
-
-def other_torn_group(path: Path) -> None:
-    path.mkdir()
-    (path / "zarr.json").write_text('{"attributes": ')
-
-
-def _within(open_place, url: str) -> None:
-    with open_place(url):
-        pass
-
-
-def one_file(path: Path) -> None:
-    path.write_text("not a folder")
-
-
-class TestForeignPlaces:
-    @pytest.mark.parametrize("make", [some_files, other_group, old_group, lone_array, other_torn_group])
-    def test_foreign_places_are_refused_and_not_changed(self, tmp_path, make):
-        place = tmp_path / "place"
-        make(place)
-        files = files_below(place)
-        with pytest.raises(ConfigError, match=r"choose another output\.store") as caught:
-            Store(str(place)).is_run()
-        assert str(place) in str(caught.value)
-        assert files_below(place) == files
-
-    @pytest.mark.parametrize("make", [some_files, other_group, old_group, lone_array, other_torn_group])
-    @pytest.mark.parametrize("name", ["place", "information"])
-    def test_fresh_does_not_erase_foreign_places(self, tmp_path, make, name):
-        make(tmp_path / name)
-        with pytest.raises(ConfigError):
-            Store(str(tmp_path / name)).may_erase()
-
-    @pytest.mark.parametrize(
-        ("make", "content"),
-        [(some_files, r"other files: thesis/;"), (other_group, r"zarr data of another program: zarr\.json;"),
-         (other_torn_group, r"an unreadable zarr\.json beside zarr\.json;"), (one_file, "a file, not a folder;"),
-         (lambda path: path.mkdir(), "nothing;"), (lambda path: None, "nothing;")],
-    )  # fmt: skip
-    def test_reading_a_foreign_place_names_what_it_holds(self, tmp_path, make, content):
-        make(tmp_path / "place")
-        for read in (status_of, partial(_within, reading), open_run):
-            with pytest.raises(ConfigError, match=f"Expected the store of a run, found {content}") as caught:
-                read(str(tmp_path / "place"))
-            assert "no run has been started there" in str(caught.value)
-            assert "choose another" not in str(caught.value)
-
-    def test_error_names_the_first_few_of_many_files(self, tmp_path):
-        for number in range(9):
-            (tmp_path / f"{number}.csv").write_text("1")
-        with pytest.raises(ConfigError, match=r"other files: 0\.csv, 1\.csv, 2\.csv, 3\.csv, 4\.csv and 4 more;"):
-            status_of(str(tmp_path))
-
-    def test_reading_another_format_version_gives_no_advice_to_move_the_store(self, store):
-        zarr.open_group(store.url, mode="a").attrs["lle_format"] = FORMAT_VERSION + 1
-        with pytest.raises(ConfigError, match=f"expected a run of store format {FORMAT_VERSION}, found") as caught:
-            status_of(store.url)
-        assert "another output.store" not in str(caught.value)
-
-    def test_fresh_may_erase_runs_of_any_version(self, store, tmp_path):
-        assert store.may_erase()
-        zarr.open_group(store.url, mode="a").attrs["lle_format"] = FORMAT_VERSION + 1
-        assert store.may_erase()
-        assert not Store(str(tmp_path / "nothing")).may_erase()
-
-    @pytest.mark.parametrize("name", ["place", "place/run.zarr"])
-    def test_file_at_the_path_of_the_store_is_a_config_error(self, tmp_path, name):
-        one_file(tmp_path / "place")
-        store = Store(str(tmp_path / name))
-        with pytest.raises(StoreError, match="access was refused") as caught:
-            store.create_group({})
-        assert caught.value.exit_code == 2
-        with pytest.raises(StoreError, match="access was refused") as caught:
-            store.objects.create("_run/lock.json", b"{}")
-        assert caught.value.exit_code == 2
-        with pytest.raises(ConfigError, match="no run has been started there"):
-            status_of(store.url)
-        assert (tmp_path / "place").read_text() == "not a folder"
-
-    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-    def test_missing_write_permission_is_reported(self, tmp_path):
-        (tmp_path / "sealed").mkdir(mode=0o500)
-        with pytest.raises(StoreError, match="access was refused") as caught:
-            Store(str(tmp_path / "sealed" / "run.zarr")).create_group({})
-        assert caught.value.exit_code == 2
-
-
-class TestStorageErrors:
-    @pytest.mark.parametrize(
-        ("number", "message", "code"),
-        [(errno.ENOSPC, "disk is full", 1), (errno.EDQUOT, "disk is full", 1), (errno.EACCES, "access was refused", 2),
-         (errno.ENAMETOOLONG, "path cannot be used", 2), (errno.ELOOP, "path cannot be used", 2),
-         (errno.EROFS, "access was refused", 2), (errno.EIO, "OSError", 1)],
-    )  # fmt: skip
-    def test_storage_errors_name_operation_and_place(self, number, message, code):
-        with pytest.raises(StoreError, match=message) as caught, storage_errors("here"):
-            raise OSError(number, os.strerror(number))
-        assert str(caught.value).startswith("here: ")
-        assert caught.value.exit_code == code
-
-    def test_full_disk_while_writing(self, store, monkeypatch):
-        def refuse(self, data):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        store.put_json("x.json", 1)
-        files = files_below(Path(store.url))
-        monkeypatch.setattr(Path, "write_bytes", refuse)
-        with pytest.raises(StoreError, match="disk is full"):
-            store.put_json("x.json", 2)
-        with pytest.raises(StoreError, match="disk is full"):
-            store.objects.create("y.json", b"2")
-        monkeypatch.undo()
-        assert files_below(Path(store.url)) == files
 
 
 class TestArrays:
@@ -413,76 +256,6 @@ class TestDamage:
         assert caught.value.chunk == "2"
 
 
-class TestBundles:
-    @pytest.mark.parametrize("array", [
-        np.arange(7), np.zeros((0, 3)), np.array([[True], [False]]), np.array([1.5, np.nan, np.inf], np.float32),
-        np.arange(12).reshape(3, 4)[:, ::2],
-    ], ids=["int64", "empty", "bool", "float32", "view"])  # fmt: skip
-    def test_round_trip(self, store, array):
-        store.write_bundle("_work/b/00003", x=array, y=np.arange(3))
-        bundle = store.read_bundle("_work/b/00003")
-        np.testing.assert_array_equal(bundle["x"], array)
-        assert (list(bundle), bundle["x"].dtype) == (["x", "y"], array.dtype)
-        assert store.has_bundle("_work/b/00003")
-
-    def test_missing(self, store):
-        assert not store.has_bundle("b")
-        with pytest.raises(CorruptChunk, match="missing") as caught:
-            store.read_bundle("b")
-        assert (caught.value.array, caught.value.chunk) == ("b", "bundle")
-
-    def test_same_content_same_bytes(self, store):
-        for name in ("a", "b"):
-            store.write_bundle(name, x=np.arange(5), y=np.ones(2))
-        assert store.objects.get("a.npz") == store.objects.get("b.npz")
-
-    def test_any_truncation_of_a_bundle_is_detected(self, store):
-        store.write_bundle("b", x=np.arange(5))
-        undamaged = store.objects.get("b.npz")
-        for length in range(len(undamaged)):
-            store.objects.put("b.npz", undamaged[:length])
-            with pytest.raises(CorruptChunk):
-                store.read_bundle("b")
-
-    def test_damaged_data(self, store):
-        values = np.random.default_rng(7).integers(0, 2**62, 20)
-        store.write_bundle("b", x=values)
-        undamaged = store.objects.get("b.npz")
-        first = undamaged.index(values.tobytes())
-        for byte in range(first, first + values.nbytes, 3):
-            store.objects.put("b.npz", undamaged[:byte] + bytes([undamaged[byte] ^ 64]) + undamaged[byte + 1 :])
-            with pytest.raises(CorruptChunk):
-                store.read_bundle("b")
-
-    def test_any_flipped_bit_of_a_bundle_is_harmless_or_detected(self, store, monkeypatch):
-        store.write_bundle("b", x=np.arange(3), y=np.arange(2))
-        undamaged = store.objects.get("b.npz")
-        good = store.read_bundle("b")
-        undetected = []
-        for bit in range(8 * len(undamaged)):
-            damaged = bytearray(undamaged)
-            damaged[bit // 8] ^= 1 << bit % 8
-            monkeypatch.setattr(store.objects, "get", lambda name, damaged=damaged: bytes(damaged))
-            try:
-                bundle = store.read_bundle("b")
-            except CorruptChunk:
-                continue
-            except Exception as error:
-                undetected.append(f"{bit}: {error!r}")
-                continue
-            if list(bundle) != list(good) or any(not np.array_equal(bundle[key], good[key]) for key in good):
-                undetected.append(f"{bit}: {list(bundle)}")
-        assert undetected == []
-
-    def test_pickled_objects_are_not_loaded(self, store):
-        buffer = io.BytesIO()
-        np.savez(buffer, x=np.array([{"an": "object"}], dtype=object))
-        data = buffer.getvalue()
-        store.objects.put("b.npz", data + zlib.crc32(data).to_bytes(4, "little"))
-        with pytest.raises(ValueError, match="allow_pickle=False"):
-            store.read_bundle("b")
-
-
 class TestSparseRows:
     @pytest.mark.parametrize("density", [0.0, 0.1, 1.0])
     @pytest.mark.parametrize("ids", [np.int32, np.int64])
@@ -524,184 +297,3 @@ class TestSparseRows:
         with pytest.raises(CorruptChunk) as caught:
             Store(store.url).read_rows("m", 1)
         assert (caught.value.array, caught.value.chunk) == ("m/00001", "zarr.json")
-
-
-class TestJson:
-    def test_round_trip(self, store):
-        store.put_json("a/b.json", {"x": [1, None, "y"]})
-        assert store.get_json("a/b.json") == {"x": [1, None, "y"]}
-
-    def test_missing_or_torn_is_none(self, store):
-        assert store.get_json("a.json") is None
-        store.objects.put("a.json", b'{"x": ')
-        assert store.get_json("a.json") is None
-
-
-def local_objects(path: Path) -> LocalObjects:
-    return LocalObjects(str(path))
-
-
-def remote_objects(path: Path) -> RemoteObjects:
-    pytest.importorskip("obstore", reason="object stores need the extra s3")
-    path.mkdir()
-    return RemoteObjects(f"file://{path}")
-
-
-class TestTemporaryFaults:
-    """Writes with temporary failures are retried; others are not."""
-
-    @pytest.fixture
-    def failing(self, monkeypatch):
-        """`failing(number, n_times)`: the next n renames fail with that error; how many did."""
-        replace, failed = os.replace, []
-        monkeypatch.setattr(storage_errors_module, "WRITE_PAUSES", (0.0, 0.0, 0.0))
-
-        def arm(number, n_times):
-            def refuse(source, target, **more):
-                if len(failed) < n_times:
-                    failed.append(target)
-                    raise OSError(number, os.strerror(number), str(target))
-                replace(source, target, **more)
-
-            monkeypatch.setattr(os, "replace", refuse)
-            return failed
-
-        return arm
-
-    def test_writes_succeed_after_temporary_failures(self, store, failing):
-        store.create(planned("x", (8, 3), "float64", 8))
-        for write in (lambda: store.write("x", 0, numbers((8, 3), "float64")), lambda: store.put_json("a.json", 1),
-                      lambda: store.write_bundle("b", x=np.ones(2)),
-                      lambda: store.write_rows("m", 0, 0, csr_array(np.eye(3)))):  # fmt: skip
-            failed = failing(errno.EIO, 3)
-            write()
-            assert len(failed) == 3
-            failed.clear()
-        assert (store.get_json("a.json"), store.read_bundle("b")["x"].sum()) == (1, 2)
-        np.testing.assert_array_equal(store.read_all("x"), numbers((8, 3), "float64"))
-        np.testing.assert_array_equal(store.read_rows("m", 0).toarray(), np.eye(3))
-
-    def test_permanent_failure_is_an_error(self, store, failing):
-        failed = failing(errno.EIO, 99)
-        with pytest.raises(StoreError, match="Input/output error"):
-            store.put_json("a.json", 1)
-        assert len(failed) == 4
-        assert store.objects.names("") == ["zarr.json"]
-
-    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
-    def test_full_or_forbidden_disk_is_not_retried(self, store, failing, number):
-        failed = failing(number, 99)
-        with pytest.raises(StoreError):
-            store.put_json("a.json", 1)
-        assert len(failed) == 1
-
-
-@pytest.mark.parametrize("place", ["disk", "object store", "memory"])
-class TestObjects:
-    @pytest.fixture
-    def objects(self, tmp_path, place, monkeypatch):
-        monkeypatch.setattr(objects_module, "SETTLE_SECONDS", 0.01)
-        with memory_root() as url:
-            path = tmp_path / "objects"
-            yield {"disk": local_objects, "object store": remote_objects}.get(place, lambda _: open_objects(url))(path)
-
-    def test_put_and_get(self, objects):
-        assert objects.get("a/b") is None
-        objects.put("a/b", b"one")
-        objects.put("a/b", b"two")
-        assert (objects.get("a/b"), objects.size("a/b")) == (b"two", 3)
-        assert objects.exists("a/b")
-        assert not objects.exists("a")
-        assert not objects.exists("a/c")
-
-    def test_age_by_the_clock_of_the_store(self, objects):
-        objects.put("a", b"1")
-        assert 0 <= objects.age("a") < 60
-        if isinstance(objects, LocalObjects):
-            path = Path(objects.url, "a")
-            os.utime(path, (path.stat().st_mtime - 1000,) * 2)
-            assert 1000 <= objects.age("a") < 1060
-        assert objects.age("b") == np.inf
-        assert objects.names("") == ["a"]
-
-    def test_names_of_a_folder_sorted(self, objects):
-        for name in ("b/2", "a/x", "b/10", "bb/1", "b/c/1"):
-            objects.put(name, b"")
-        assert objects.names("b") == ["b/10", "b/2", "b/c/1"]
-        assert objects.names("") == ["a/x", "b/10", "b/2", "b/c/1", "bb/1"]
-        assert objects.names("nothing") == []
-        assert (objects.folders("b"), objects.folders("")) == (["c"], ["a", "b", "bb"])
-
-    def test_delete_an_object_a_folder_or_nothing(self, objects):
-        for name in ("a/1", "a/b/2", "ab/3", "c"):
-            objects.put(name, b"")
-        objects.delete("a")
-        objects.delete("c")
-        objects.delete("nothing")
-        assert objects.names("") == ["ab/3"]
-
-    def test_create_only_once(self, objects):
-        assert objects.create("a/lock", b"first")
-        assert not objects.create("a/lock", b"second")
-        assert objects.get("a/lock") == b"first"
-
-    def test_one_of_many_simultaneous_writers_creates_the_object(self, objects):
-        for number in range(20):
-            check_that_one_writer_creates(objects, f"lock{number}")
-
-    def test_zarr_writes_where_the_objects_are(self, objects, place):
-        if place == "memory":
-            assert objects.place() is None
-            return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            zarr.open_group(Store(objects.url)._zarr_store(), mode="w")
-        assert objects.exists("zarr.json")
-
-
-class TestLocalFiles:
-    def test_an_interrupted_put_keeps_the_old_object(self, tmp_path, monkeypatch):
-        objects = local_objects(tmp_path)
-        objects.put("a", b"old")
-
-        def interrupt(self, target):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(Path, "replace", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            objects.put("a", b"new")
-        monkeypatch.undo()
-        assert files_below(tmp_path) == {"a": b"old"}
-
-    def test_partial_files_of_killed_writers_are_removed_and_never_listed(self, tmp_path):
-        objects = local_objects(tmp_path)
-        objects.put("points/c/0/0", b"data")
-        (tmp_path / "points/c/0/.0.4711.partial").write_bytes(b"da")
-        (tmp_path / "points/c/0/0.a1b2.partial").write_bytes(b"da")
-        assert objects.names("") == ["points/c/0/0"]
-        assert objects.delete_partial_files() == 2
-        assert files_below(tmp_path) == {"points/c/0/0": b"data"}
-        assert objects.delete_partial_files() == 0
-
-
-class TestRemoteUrls:
-    def test_invalid_url_is_a_config_error(self):
-        pytest.importorskip("obstore", reason="object stores need the extra s3")
-        with pytest.raises(ConfigError, match="gopher://x/y"):
-            Store("gopher://x/y")
-
-    @pytest.mark.parametrize("act", [
-        lambda objects: objects.put("file/x", b""), lambda objects: objects.create("file/x", b""),
-        lambda objects: objects.get("file/x"), lambda objects: objects.exists("file/x"),
-    ], ids=["put", "create", "get", "exists"])  # fmt: skip
-    def test_failing_storage_is_a_store_error(self, tmp_path, monkeypatch, act):
-        monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)
-        objects = remote_objects(tmp_path / "objects")
-        objects.put("file", b"in the way")
-        with pytest.raises(StoreError, match="objects"):
-            act(objects)
-
-    def test_missing_extra_is_named(self, monkeypatch):
-        monkeypatch.setitem(__import__("sys").modules, "obstore", None)
-        with pytest.raises(ConfigError, match=r"pip install '\.\[s3\]'"):
-            Store("s3://bucket/run.zarr")

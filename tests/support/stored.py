@@ -66,3 +66,9 @@ def check_that_one_writer_creates(objects: Objects, name: str) -> None:
     [content] = winners(objects.create, name)
     assert not objects.create(name, b"late")
     assert objects.get(name) == content
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    """The content of all files below a folder by their path."""
+    results = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return dict(sorted(results.items()))

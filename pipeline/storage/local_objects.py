@@ -1,0 +1,156 @@
+"""Objects that are files below a folder."""
+
+import contextlib
+import errno
+import math
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import StoreError
+from .object_protocol import Objects
+from .storage_errors import persist, storage_errors
+
+NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
+
+
+class LocalObjects(Objects):
+    """Files below a folder. A write creates a temporary file and renames it."""
+
+    def __init__(self, root: str) -> None:
+        self.root = Path(root).expanduser().absolute()
+        self.url = str(self.root)  # absolute: workers may have another working directory
+
+    def _path(self, name: str) -> Path:
+        """The path of an object. Raises StoreError for a name outside the root: names also come from stored records."""
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise StoreError(
+                f"{self.url}: a record holds the name {name!r}, which is outside the store; nothing was read or "
+                "deleted there. Use another store: this one is damaged or was tampered with"
+            )
+        return self.root / name
+
+    def put(self, name: str, data: bytes) -> None:
+        target = self._path(name)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+
+        def write() -> None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                temporary.write_bytes(data)
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+        persist(write, str(target))
+
+    def create(self, name: str, data: bytes) -> bool:
+        target = self._path(name)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+
+        def write() -> None:  # repeated if another process deletes the empty folder meanwhile
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(data)
+
+        persist(write, str(target))
+        with storage_errors(str(target)):
+            try:
+                os.link(temporary, target)  # fails if the name exists; readers never see half-written content
+            except FileExistsError:
+                return False
+            finally:
+                temporary.unlink(missing_ok=True)
+        return True
+
+    def get(self, name: str) -> bytes | None:
+        with storage_errors(str(self._path(name))), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return self._path(name).read_bytes()
+        return None
+
+    def names(self, prefix: str) -> list[str]:
+        base = self._path(prefix)
+        return sorted(path.relative_to(self.root).as_posix() for path in _files(base) if path.suffix != ".partial")
+
+    def folders(self, prefix: str) -> list[str]:
+        with storage_errors(str(self._path(prefix))), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return sorted(path.name for path in self._path(prefix).iterdir() if path.is_dir())
+        return []
+
+    def copy(self, names: Sequence[str], source: Objects) -> None:
+        for name in names:
+            target = self._path(name)
+            persist(partial(_link, Path(source.place()) / name, target), str(target))
+
+    def exists(self, name: str) -> bool:
+        with storage_errors(str(self._path(name))):
+            return self._path(name).is_file()
+
+    def size(self, name: str) -> int:
+        with contextlib.suppress(OSError):
+            return self._path(name).stat().st_size
+        return 0
+
+    def delete(self, name: str) -> None:
+        target = self._path(name)
+        with storage_errors(str(target)):
+            if target.is_dir():
+                shutil.rmtree(target, ignore_errors=False)
+            else:
+                target.unlink(missing_ok=True)
+
+    def delete_empty_folders(self) -> None:
+        folders = [path for path in self.root.rglob("*") if path.is_dir()]
+        for folder in sorted([self.root, *folders], reverse=True):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def place(self) -> Any:
+        return str(self.root)
+
+    def age(self, name: str) -> float:
+        """Compares two times of the file system, so clocks of different hosts are never compared."""
+        probe = f"_run/clock-{uuid.uuid4().hex}.json"
+        self.put(probe, b"{}")
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                return (self.root / probe).stat().st_mtime - self._path(name).stat().st_mtime
+            return math.inf
+        finally:
+            self.delete(probe)
+
+    def delete_partial_files(self) -> int:
+        partial_files = [path for path in _files(self.root) if path.suffix == ".partial"]
+        for path in partial_files:
+            path.unlink(missing_ok=True)
+        return len(partial_files)
+
+
+def _files(folder: Path) -> list[Path]:
+    """All files below a folder; none if it does not exist. Raises StoreError that names a folder it cannot read."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            with storage_errors(str(error.filename)):
+                raise error
+
+    return [Path(parent, name) for parent, _, names in os.walk(folder, onerror=refuse) for name in names]
+
+
+def _link(source: Path, target: Path) -> None:
+    """Hard-link a file; copy it if the file system has no links or the file has too many."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+    try:
+        try:
+            os.link(source, temporary)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            shutil.copyfile(source, temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

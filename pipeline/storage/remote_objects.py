@@ -1,0 +1,151 @@
+"""Objects of an object store (s3://, gs://, az://, ...), accessed by obstore."""
+
+import contextlib
+import math
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..core.credentials import redact, refuse_secret
+from ..core.errors import ConfigError
+from .object_protocol import Objects
+from .retries import CLIENT_RETRY, retried
+from .storage_errors import storage_errors
+
+COPY_THREADS = 16
+SETTLE_SECONDS = 1.0  # wait after `create`: some services let every writer succeed that saw no object at its start
+
+T = TypeVar("T")
+
+
+def open_remote(url: str) -> Any:
+    """obstore's store for a URL. The client reads endpoint and credentials from the environment. Raises ConfigError."""
+    refuse_secret(url)
+    from obstore.store import from_url  # noqa: PLC0415 (an optional extra)
+
+    options: Any = {"client_options": {"allow_http": True}} if url.startswith("http://") else {}
+    try:
+        return from_url(url, retry_config=CLIENT_RETRY, **options)
+    except Exception as error:
+        message = redact(str(error).split("\n")[0])
+        raise ConfigError(f"{url}: not a storage URL that can be opened: {message}") from None
+
+
+class RemoteObjects(Objects):
+    """Objects below a URL, accessed by obstore."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore  # noqa: PLC0415 (an optional extra)
+        except ImportError:
+            raise ConfigError(f"{url}: needs the extra s3: run pip install '.[s3]' in the source folder") from None
+        self.url, self._obs = url.rstrip("/"), obstore
+        self._missing = (obstore.exceptions.NotFoundError, FileNotFoundError)
+        self._store = open_remote(self.url)
+
+    def _request(self, name: str, request: Callable[[], T]) -> T:
+        """The result of a request, repeated after temporary failures. Raises StoreError, FileNotFoundError."""
+        with storage_errors(f"{self.url}/{name}"):
+            return retried(request)
+
+    def put(self, name: str, data: bytes) -> None:
+        self._request(name, lambda: self._obs.put(self._store, name, data))
+
+    def put_file(self, name: str, path: Path) -> None:
+        """Upload a file, in parts if it is large; the object appears when the upload is complete."""
+        self._request(name, lambda: self._obs.put(self._store, name, path))
+
+    def create(self, name: str, data: bytes) -> bool:
+        """The data must be unique to its writer: it is read back, because conditional writes differ between services.
+
+        Some services ignore the condition, some refuse it, and some (OpenStack Swift) check it before a delayed write,
+        so that several writers succeed at once. The last writer has created the object; the others get False.
+        """
+        if self.exists(name):
+            return False
+
+        def put() -> None:
+            try:
+                self._obs.put(self._store, name, data, mode="create")
+            except self._obs.exceptions.AlreadyExistsError:
+                pass  # written by another writer, or by this one: the client retried after a lost response
+            except (NotImplementedError, self._obs.exceptions.NotSupportedError):
+                self._obs.put(self._store, name, data)
+
+        self._request(name, put)
+        time.sleep(SETTLE_SECONDS)
+        return self.get(name) == data
+
+    def get(self, name: str) -> bytes | None:
+        def get() -> bytes | None:
+            with contextlib.suppress(*self._missing):
+                return bytes(self._obs.get(self._store, name).bytes())
+            return None
+
+        return self._request(name, get)
+
+    def names(self, prefix: str) -> list[str]:
+        def list_all() -> list[str]:
+            pages = self._obs.list(self._store, prefix=prefix)
+            return sorted(entry["path"] for page in pages for entry in page)
+
+        return self._request(prefix, list_all)
+
+    def folders(self, prefix: str) -> list[str]:
+        listing = self._request(prefix, lambda: self._obs.list_with_delimiter(self._store, prefix=prefix))
+        prefixes = listing["common_prefixes"]
+        return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in prefixes)
+
+    def copy(self, names: Sequence[str], source: Objects) -> None:
+        """Copied inside the service, by a client whose root contains both stores."""
+        target_parts, source_parts = self.url.rstrip("/").split("/"), source.url.rstrip("/").split("/")
+        shared = sum(
+            1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(target_parts, source_parts, strict=False))
+        )
+        common_root = RemoteObjects("/".join(target_parts[:shared]))
+
+        def copy_one(name: str) -> None:
+            origin, target = "/".join([*source_parts[shared:], name]), "/".join([*target_parts[shared:], name])
+            self._request(name, lambda: self._obs.copy(common_root._store, origin, target))
+
+        with ThreadPoolExecutor(COPY_THREADS) as pool:
+            list(pool.map(copy_one, names))
+
+    def exists(self, name: str) -> bool:
+        return self._head(name) is not None
+
+    def size(self, name: str) -> int:
+        head = self._head(name)
+        return 0 if head is None else int(head["size"])
+
+    def _head(self, name: str) -> Any:
+        def head() -> Any:
+            with contextlib.suppress(*self._missing):
+                return self._obs.head(self._store, name)
+            return None
+
+        return self._request(name, head)
+
+    def delete(self, name: str) -> None:
+        existing = self.names(name) or ([name] if self.exists(name) else [])
+        if existing:
+            self._request(name, lambda: self._obs.delete(self._store, existing))
+
+    def place(self) -> Any:
+        return self._store
+
+    def age(self, name: str) -> float:
+        """Compares two times of the service."""
+        probe = f"_run/clock-{uuid.uuid4().hex}.json"
+        self.put(probe, b"{}")
+        try:
+            probe_head, head = self._head(probe), self._head(name)
+            if probe_head is None or head is None:
+                return math.inf
+            return float((probe_head["last_modified"] - head["last_modified"]).total_seconds())
+        finally:
+            self.delete(probe)
