@@ -142,17 +142,14 @@ def _draw(ax: "Axes", content: "Content") -> None:
 def _add_key(ax: "Axes", paint: "Paint") -> None:
     """A legend of the classes or a colour bar, beside the axes."""
     from matplotlib.cm import ScalarMappable  # noqa: PLC0415
-    from matplotlib.lines import Line2D  # noqa: PLC0415
 
-    from ..report.figure_style import plain_text  # noqa: PLC0415
+    from ..report.figure_style import add_legend, plain_text  # noqa: PLC0415
     from ..report.palette import COLOR_MAP  # noqa: PLC0415
     from ..report.point_colors import PLAIN  # noqa: PLC0415
 
     if paint.classes is not None:
-        marks = [Line2D([], [], color=color, marker="o", linestyle="") for color in paint.classes.colors]
-        names = [plain_text(name, 24) for name in paint.classes.names]
-        ax.legend(marks, names, title=plain_text(paint.label, 24), loc="center left", bbox_to_anchor=(1.0, 0.5),
-                  frameon=False)  # fmt: skip
+        classes = paint.classes
+        add_legend(ax, paint.label, classes.names, classes.colors, loc="center left", bbox_to_anchor=(1.0, 0.5))
     elif paint is not PLAIN:
         figure = ax.get_figure(root=True)
         assert figure is not None

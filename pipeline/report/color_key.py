@@ -1,7 +1,7 @@
-"""Colours of the points of a contact sheet, and one key for all its cells."""
+"""The key of the colours of points; colours of the points of a contact sheet, and one key for all its cells."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize, to_rgba
-from matplotlib.lines import Line2D
 
-from .figure_style import INK, MISSING, POINT, plain_text
+from .figure_style import INK, MISSING, POINT, add_legend, plain_text
 from .palette import COLOR_MAP
-from .point_colors import ColorSource, classify, robust_range
+from .point_colors import PLAIN, ColorSource, FloatArray, Paint, paint_points
 
-FloatArray = npt.NDArray[np.float64]
 Color = tuple[float, ...]
 
 BAR, GAP = (0.14, 2.6), 0.18
@@ -32,18 +30,25 @@ class Key(NamedTuple):
     highest: float = 1.0
 
 
+def key_of(paint: Paint) -> Key | None:
+    """The key of these colours; None for one colour."""
+    if paint.classes is not None:
+        named = zip(paint.classes.names, map(tuple, paint.classes.colors.tolist()), strict=True)
+        return Key(paint.label, tuple(named))
+    if not paint.label:
+        return None
+    return Key(paint.label, (), float(paint.norm.vmin or 0.0), float(paint.norm.vmax or 0.0))
+
+
 def color_points(color: ColorSource | None, rows: npt.NDArray[np.int64]) -> tuple[FloatArray, Key | None]:
     """RGBA (len(rows), 4) of some rows of an embedding, by class or by value, and the key; None without values."""
-    if color is None:
-        return np.tile(to_rgba(POINT), (len(rows), 1)), None
-    classes = classify(color)
-    if classes is not None:
-        entries = zip(classes.names, map(tuple, classes.colors.tolist()), strict=True)
-        return np.asarray(classes.colors[classes.codes[rows]]), Key(color.label, tuple(entries))
-    finite = color.values[np.isfinite(color.values)]
-    lowest, highest = robust_range(finite) if finite.size else (0.0, 1.0)
-    rgba = colormaps[COLOR_MAP].with_extremes(bad=MISSING)(Normalize(lowest, highest)(color.values[rows]))
-    return np.asarray(rgba), Key(color.label, (), lowest, highest) if finite.size else None
+    paint = PLAIN if color is None else paint_points(color, np.ones(color.values.size, bool))
+    if paint.classes is not None:
+        return paint.classes.colors[paint.classes.codes[rows]], key_of(paint)
+    if paint.values is None:
+        return np.tile(to_rgba(POINT if color is None else MISSING), (len(rows), 1)), None
+    rgba = colormaps[COLOR_MAP].with_extremes(bad=MISSING)(paint.norm(paint.values[rows]))
+    return np.asarray(rgba), key_of(paint)
 
 
 def common_key(keys: Sequence[Key | None]) -> Key | None:
@@ -63,10 +68,9 @@ def draw_key(ax: Axes, key: Key, extent: tuple[float, float]) -> None:
     wide, high = extent
     left = 1 + GAP / wide
     if key.classes:
-        handles = [Line2D([], [], color=color, marker="o", linestyle="", markersize=6) for _, color in key.classes]
-        names, title = [plain_text(name, 24) for name, _ in key.classes], plain_text(key.label, 24)
-        place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (left, 1.0), "borderaxespad": 0.0}
-        legend = ax.legend(handles, names, title=title, frameon=False, **place)
+        names, colors = zip(*key.classes, strict=True)
+        place = {"loc": "upper left", "bbox_to_anchor": (left, 1.0), "borderaxespad": 0.0}
+        legend = add_legend(ax, key.label, names, colors, **place)
         for text in (*legend.get_texts(), legend.get_title()):
             text.set(fontsize=8, color=INK)
         return

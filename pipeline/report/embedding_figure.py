@@ -4,17 +4,15 @@ Figures do not use pyplot's global state, so any process or thread can draw them
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from .embedding_panels import Content, content_of, draw_content, panel_of
-from .figure_style import DPI, FAINT, INK, RULE, message_figure, plain_text, to_png
+from .embedding_panels import content_of, draw_content, panel_of
+from .figure_style import DPI, FAINT, INK, RULE, add_legend, message_figure, plain_text, to_png
 from .palette import COLOR_MAP
 from .point_colors import PLAIN, ColorSource, FloatArray, Paint
 
@@ -35,7 +33,8 @@ def draw_embedding(
     if not groups:
         return to_png(message_figure(title, "no point was embedded"))
     figure, axes = _panel_figure(title, len(content.pairs))
-    _add_footnote(figure, content)
+    if notes := content.selection():
+        figure.supxlabel("; ".join(notes), fontsize=8.5, color=FAINT)
     panels = [panel_of(ax, content, pair) for ax, pair in zip(axes, content.pairs, strict=True)]
     drawn = "1 row" if content.n_rows == 1 else f"{content.n_rows:,} rows"
     parts = f" in {len(groups)} components, side by side" if len(groups) > 1 else ""
@@ -47,10 +46,8 @@ def draw_embedding(
 def _add_key(figure: Figure, axes: Sequence[Axes], paint: Paint) -> None:
     """Legend for classes, colour bar for values and counts."""
     if paint.classes is not None:
-        style: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 6}
-        handles = [Line2D([], [], color=color, **style) for color in paint.classes.colors]
-        names, title = [plain_text(name, 24) for name in paint.classes.names], plain_text(paint.label, 24)
-        legend = figure.legend(handles, names, title=title, loc="outside right upper", frameon=False)
+        classes = paint.classes
+        legend = add_legend(figure, paint.label, classes.names, classes.colors, loc="outside right upper")
         legend.set_alignment("left")
         for text in (*legend.get_texts(), legend.get_title()):
             text.set(fontsize=9, color=INK)
@@ -59,19 +56,6 @@ def _add_key(figure: Figure, axes: Sequence[Axes], paint: Paint) -> None:
         bar.outline.set_visible(False)
         bar.ax.tick_params(which="both", labelsize=9, labelcolor=INK, color=RULE)
         bar.set_label(plain_text(paint.label), fontsize=10, color=INK)
-
-
-def _add_footnote(figure: Figure, content: Content) -> None:
-    component, groups, n_coordinates = content.component, content.groups, content.n_coordinates
-    notes = []
-    n_components = len(np.unique(component))
-    if n_components > len(groups):
-        drawn = f"{sum(rows.size for rows in groups.values()):,} of {component.size:,} rows"
-        notes.append(f"the {len(groups)} largest of {n_components:,} components: {drawn}")
-    if n_coordinates > 3:
-        notes.append(f"the first 3 of {n_coordinates} coordinates")
-    if notes:
-        figure.supxlabel("; ".join(notes), fontsize=8.5, color=FAINT)
 
 
 def _panel_figure(title: str, n_pairs: int) -> tuple[Figure, list[Axes]]:

@@ -75,6 +75,16 @@ class Content(NamedTuple):
         """The colours of the points; PLAIN for a single coordinate, whose second axis shows the colour value."""
         return self.paint if self.n_coordinates > 1 else PLAIN
 
+    def selection(self) -> list[str]:
+        """The components and coordinates that are drawn, where there are more."""
+        notes, n_components = [], len(np.unique(self.component))
+        if n_components > len(self.groups):
+            drawn = f"{self.n_rows:,} of {self.component.size:,} rows"
+            notes.append(f"the {len(self.groups)} largest of {n_components:,} components: {drawn}")
+        if self.n_coordinates > 3:
+            notes.append(f"the first 3 of {self.n_coordinates} coordinates")
+        return notes
+
 
 def content_of(embedding: FloatArray, component: npt.NDArray[np.int32], color: ColorSource | None) -> Content:
     """Choose what to draw of an embedding (n, m), NaN for dropped points; component: (n,), -1 for dropped points.

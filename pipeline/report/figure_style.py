@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import Collection
 from matplotlib.colors import ListedColormap, to_rgba, to_rgba_array
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
@@ -48,6 +50,14 @@ def label_axes(ax: Axes, x_label: str, y_label: str) -> None:
     ax.tick_params(which="both", labelsize=9, labelcolor=INK, color=RULE)
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(RULE)
+
+
+def add_legend(target: Figure | Axes, title: str, names: Iterable[str], colors: Iterable[Any], **place: Any) -> Legend:
+    """A legend of classes."""
+    marks = [Line2D([], [], color=color, marker="o", linestyle="", markersize=6) for color in colors]
+    return target.legend(
+        marks, [plain_text(name, 24) for name in names], title=plain_text(title, 24), frameon=False, **place
+    )
 
 
 def plain_text(text: str, limit: int = 32) -> str:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from .color_key import Key
+from .color_key import Key, key_of
 from .embedding_panels import (
     DRAW_ORDER_SEED,
     Column,
@@ -76,7 +76,7 @@ def draw_page_pictures(
         if content.n_rows >= DENSITY_POINTS:
             pictures.append(_density(content))
         pictures.append(_each_class(content, classes))
-    return PagePictures(pictures, _key_of(drawn[0][1]), _remark(content))
+    return PagePictures(pictures, key_of(drawn[0][1]), _remark(content))
 
 
 def _figure(width: float) -> tuple[Figure, Axes]:
@@ -148,24 +148,9 @@ def _sample(panel: Panel) -> Panel:
     return panel._replace(rows=panel.rows[chosen], x=panel.x[chosen], y=panel.y[chosen])
 
 
-def _key_of(paint: Paint) -> Key | None:
-    if paint.classes is not None:
-        named = zip(paint.classes.names, map(tuple, paint.classes.colors.tolist()), strict=True)
-        return Key(paint.label, tuple(named))
-    if not paint.label:
-        return None
-    return Key(paint.label, (), float(paint.norm.vmin or 0.0), float(paint.norm.vmax or 0.0))
-
-
 def _remark(content: Content) -> str:
     """Remarks on these pictures, only those that apply."""
-    n_components = len(np.unique(content.component))
-    remarks = []
-    if n_components > len(content.groups):
-        drawn = f"{content.n_rows:,} of {content.component.size:,} rows"
-        remarks.append(f"the {len(content.groups)} largest of {n_components:,} components: {drawn}")
-    if content.n_coordinates > 3:
-        remarks.append(f"the first 3 of {content.n_coordinates} coordinates")
+    remarks = content.selection()
     if len(content.groups) > 1:
         remarks.append("each component has its own coordinates; labels are its number and size")
     text = "; ".join(remarks)
