@@ -1,42 +1,27 @@
-"""Reader of CSV files: one scan records where rows start, then only the requested rows are read."""
+"""Reader of CSV files: only the requested rows are read, from the positions in their index (csv_index)."""
 
 import contextlib
-import csv
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
 from ..core.errors import InputError
+from . import csv_index
 from .base import AnyArray, Source
 from .column_names import TableColumns, choose_columns
+from .csv_index import index_rows, is_number
 from .files import FileRows, Stamp, find_files, open_file, reading
 from .stacked_files import FileSource, Share
 
-SCAN_BYTES = 1 << 24
-MAX_LINE_BYTES = 1 << 28
-ROWS_PER_MARK = 1024
 PARSE_BYTES = 1 << 26
 TYPED_ROWS = 1 << 17  # rows in memory at a time while the types of columns are determined
-_NEWLINE, _RETURN, _QUOTE = 10, 13, 34
-
-
-class RowIndex(NamedTuple):
-    """Positions of the rows, counted after the header.
-
-    marks: the byte position of every ROWS_PER_MARK-th row, then the end of the file.
-    """
-
-    names: tuple[str, ...]
-    n_rows: int
-    marks: npt.NDArray[np.int64]
 
 
 def open_csv(
@@ -149,13 +134,13 @@ class CsvRows(FileRows):
 
     def bytes_beside(self, n_rows: int) -> int:
         """The text of the rows and its parsed form."""
-        n_marks = min(-(-n_rows // ROWS_PER_MARK) + 1, len(self._index.marks) - 1)
+        n_marks = min(-(-n_rows // csv_index.ROWS_PER_MARK) + 1, len(self._index.marks) - 1)
         text = int(np.diff(self._index.marks).max(initial=0)) * n_marks
         parsed = 160 if self._is_text else 16 * len(self._columns)
-        return 2 * text + n_marks * ROWS_PER_MARK * parsed
+        return 2 * text + n_marks * csv_index.ROWS_PER_MARK * parsed
 
     def read(self, start: int, stop: int) -> AnyArray:
-        """Rows [start, stop); parses up to ROWS_PER_MARK rows more on either side."""
+        """Rows [start, stop); parses up to csv_index.ROWS_PER_MARK rows more on either side."""
         table = self.read_as(pa.string() if self._is_text else pa.float64(), start, stop)
         if self._is_text:
             return np.asarray(table.column(0).fill_null("").to_numpy())
@@ -168,14 +153,14 @@ class CsvRows(FileRows):
 
     def read_as(self, kind: Any, start: int, stop: int) -> Any:
         """The columns of rows [start, stop) as an Arrow table of one type; empty entries are null."""
-        first = start // ROWS_PER_MARK
-        last = min(-(-stop // ROWS_PER_MARK), len(self._index.marks) - 1)
+        first = start // csv_index.ROWS_PER_MARK
+        last = min(-(-stop // csv_index.ROWS_PER_MARK), len(self._index.marks) - 1)
         low, high = self._index.marks[first], self._index.marks[last]
         with reading(self.where), open_file(self._stamp) as handle:
             handle.seek(low)
             text = handle.read(high - low)
-        base = first * ROWS_PER_MARK
-        expected = min(last * ROWS_PER_MARK, self._index.n_rows) - base
+        base = first * csv_index.ROWS_PER_MARK
+        expected = min(last * csv_index.ROWS_PER_MARK, self._index.n_rows) - base
         return self._parse(text, base, expected, kind).slice(start - base, stop - start)
 
     def _parse(self, text: bytes, base: int, expected: int, kind: Any) -> Any:
@@ -221,14 +206,14 @@ def check_first_rows(stamp: Stamp, columns: tuple[str, ...]) -> None:
     """Parse the first rows of these columns. Raises InputError that names the line and the column of an error."""
     rows = CsvRows(stamp, columns, None)
     if rows.shape[0]:
-        rows.read(0, min(ROWS_PER_MARK, rows.shape[0]))
+        rows.read(0, min(csv_index.ROWS_PER_MARK, rows.shape[0]))
 
 
 @lru_cache(maxsize=4096)
 def _types_of_first_rows(stamp: Stamp) -> dict[str, str]:
     """For each column name: "numbers" (with or without text between them), "text" or "no values"."""
     names = tuple(dict.fromkeys(index_rows(stamp).names))
-    n_rows = min(ROWS_PER_MARK, index_rows(stamp).n_rows)
+    n_rows = min(csv_index.ROWS_PER_MARK, index_rows(stamp).n_rows)
     if not n_rows:
         return dict.fromkeys(names, "no values")
     table = CsvRows(stamp, names, None).read_as(pa.binary(), 0, n_rows)  # text may be in any encoding
@@ -241,104 +226,5 @@ def _type_of_entries(column: Any) -> str:
     try:
         pc.utf8_trim_whitespace(column.cast(pa.string())).cast(pa.float64())
     except pa.ArrowInvalid:
-        return "numbers" if any(_is_number(entry) for entry in column.to_pylist() if entry is not None) else "text"
+        return "numbers" if any(is_number(entry) for entry in column.to_pylist() if entry is not None) else "text"
     return "numbers"
-
-
-@lru_cache(maxsize=4096)
-def index_rows(stamp: Stamp) -> RowIndex:
-    """Scan a file for its rows, once per process. Raises InputError if it is not a CSV file with a header."""
-    marks: list[npt.NDArray[np.int64]] = []
-    names: tuple[str, ...] = ()
-    n_rows = n_lines = 0
-    with reading(stamp.path), open_file(stamp) as handle:
-        for offset, block in _whole_lines(handle, stamp.path):
-            if n_lines == 0:
-                names = _header(block[: block.index(b"\n")], stamp.path)
-            starts, lines = _row_starts(block, n_lines, stamp.path)
-            if n_lines == 0:
-                starts = starts[1:]
-            marks.append(offset + starts[-n_rows % ROWS_PER_MARK :: ROWS_PER_MARK])
-            n_rows += len(starts)
-            n_lines += lines
-    if n_lines == 0:
-        raise InputError(
-            f"{stamp.path}: expected a header line and rows, found an empty file; check how it was written"
-        )
-    return RowIndex(names, n_rows, np.concatenate([*marks, [stamp.size]]).astype(np.int64))
-
-
-def _whole_lines(handle: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
-    """Pieces of the file that end at a line break, each with its start byte."""
-    offset, tail = 0, b""
-    while block := handle.read(SCAN_BYTES):
-        block = tail + block
-        cut = block.rfind(b"\n") + 1
-        if cut:
-            yield offset, block[:cut]
-        offset, tail = offset + cut, block[cut:]
-        if len(tail) > MAX_LINE_BYTES:
-            raise InputError(
-                f"{path}: expected lines of text, found {len(tail)} bytes without a line break; check that "
-                "it is a CSV file"
-            )
-    if tail:
-        yield offset, tail + b"\n"
-
-
-def _row_starts(block: bytes, lines_before: int, path: str) -> tuple[npt.NDArray[np.int64], int]:
-    """Starts of the lines that are not blank (the header always counts), and the number of all lines."""
-    codes = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(codes == _NEWLINE)
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    if b'"' in block:
-        quotes = np.searchsorted(np.flatnonzero(codes == _QUOTE), ends)
-        if (quotes % 2).any():
-            raise InputError(
-                f"{path}, line {lines_before + int(np.argmax(quotes % 2)) + 1}: expected every quote closed "
-                "on its own line, found a line break inside quotes; convert the file to Parquet "
-                "(pandas.read_csv(...).to_parquet(...)) or remove the line break"
-            )
-    lengths = ends - starts
-    is_row = (lengths > 1) | ((lengths == 1) & (codes[starts] != _RETURN))
-    if lines_before == 0:
-        is_row[0] = True
-    return starts[is_row], len(ends)
-
-
-def _header(line: bytes, path: str) -> tuple[str, ...]:
-    if line[:2] == b"\x1f\x8b":
-        raise InputError(f"{path}: gzip-compressed CSV is not supported; decompress it, or convert it to Parquet")
-    try:
-        text = line.decode("utf-8-sig").rstrip("\r")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: expected a header line in UTF-8, found other bytes ({error}); convert the file"
-        ) from error
-    try:
-        names = tuple(name.strip() for name in next(csv.reader([text]), []))
-    except csv.Error as error:
-        raise InputError(f"{path}: the header line cannot be read ({error}); write it again") from error
-    if "\0" in text or not any(names):
-        raise InputError(
-            f"{path}: expected a header line with column names, found {text[:40]!r}; write the names into "
-            "the first line"
-        )
-    if len(names) == 1 and (";" in text or "\t" in text):
-        raise InputError(
-            f"{path}: expected columns separated by commas, found the header {text[:60]!r}; write the file with commas"
-        )
-    if all(_is_number(name) for name in names):
-        raise InputError(
-            f"{path}: expected a header line with column names, found numbers ({text[:60]!r}); add a first "
-            "line with names"
-        )
-    return names
-
-
-def _is_number(text: str | bytes) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

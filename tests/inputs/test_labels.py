@@ -1,0 +1,88 @@
+"""Labels of every kind of file: categories, numbers and gaps."""
+
+import warnings
+
+import numpy as np
+import pytest
+import zarr
+from zarr.errors import UnstableSpecificationWarning
+
+from pipeline.core.errors import InputError
+from pipeline.inputs import labels, open_source
+from tests.support.input_files import write_frame
+
+
+class TestLabels:
+    def read(self, tmp_path, values):
+        np.save(tmp_path / "x.npy", np.zeros((len(values), 2)))
+        np.save(tmp_path / "y.npy", values)
+        source = open_source("npy", path=tmp_path / "x.npy", labels=tmp_path / "y.npy")
+        return source.label_kind, source.label_names, source.read_labels(0, len(values))
+
+    @pytest.mark.parametrize(
+        ("values", "kind", "names", "expected"),
+        [
+            ([3, 9, 3], "categorical", ("3", "9"), [0, 1, 0]),
+            ([10, -2, 9], "categorical", ("-2", "9", "10"), [2, 0, 1]),
+            ([True, False], "categorical", ("0", "1"), [1, 0]),
+            (["oak", "", "ash"], "categorical", ("ash", "oak"), [1, np.nan, 0]),
+            ([b"oak", b"ash"], "categorical", ("ash", "oak"), [1, 0]),
+            (["10", "9", "9.0"], "categorical", ("9", "10"), [1, 0, 0]),
+            (["1.5", "", "2"], "continuous", None, [1.5, np.nan, 2]),
+            ([0.5, np.nan], "continuous", None, [0.5, np.nan]),
+            ([[1, 2], [3, 4]], "continuous", None, [[1, 2], [3, 4]]),
+            ([[1], [4]], "categorical", ("1", "4"), [0, 1]),
+        ],
+    )  # fmt: skip
+    def test_kinds(self, tmp_path, values, kind, names, expected):
+        found_kind, found_names, actual = self.read(tmp_path, np.array(values))
+        assert (found_kind, found_names) == (kind, names)
+        np.testing.assert_array_equal(actual, expected)
+
+    @pytest.mark.parametrize(
+        ("count", "kind"), [(labels.MAX_INTEGER_CLASSES, "categorical"), (labels.MAX_INTEGER_CLASSES + 1, "continuous")]
+    )
+    @pytest.mark.parametrize("dtype", ["i8", "U5"])
+    def test_many_integers_are_continuous(self, tmp_path, count, kind, dtype):
+        values = np.arange(5, 5 + count)
+        found_kind, _, actual = self.read(tmp_path, values.astype(dtype))
+        assert found_kind == kind
+        np.testing.assert_array_equal(actual, values - (5 if kind == "categorical" else 0))
+
+    def test_classes_are_collected_over_all_blocks_and_files(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(labels, "SCAN_ROWS", 2)
+        for i, values in enumerate((["b", "b", "b"], ["a", "c", "b"])):
+            np.save(tmp_path / f"x{i}.npy", np.zeros((3, 1)))
+            np.save(tmp_path / f"y{i}.npy", np.array(values))
+        source = open_source("npy", path=f"{tmp_path}/x*.npy", labels=f"{tmp_path}/y*.npy")
+        assert source.read_labels(2, 5).tolist() == [1, 0, 2]
+        assert source.label_names == ("a", "b", "c")
+
+    def test_too_many_distinct_labels_of_text_are_refused(self, tmp_path):
+        with pytest.raises(InputError, match="1000 different texts"):
+            self.read(tmp_path, np.array([f"id{i}" for i in range(1001)]))
+
+    def test_text_after_numbers_in_a_label_column(self, tmp_path):
+        values = [str(i / 4) for i in range(1200)]
+        write_frame(tmp_path / "x.csv", np.zeros((1201, 2)), [*values, "oak"])
+        source = open_source("csv", path=tmp_path / "x.csv", label="label")
+        with pytest.raises(InputError, match=r"label|oak"):
+            source.read_labels(0, 1201)
+
+    @pytest.mark.parametrize("kind", ["csv", "parquet"])
+    def test_text_column_with_gaps(self, tmp_path, kind):
+        path = write_frame(tmp_path / f"x.{kind}", np.eye(4), ["oak", None, "ash", "oak, red"])
+        source = open_source(kind, path=path, label="label")
+        assert source.label_names == ("ash", "oak", "oak, red")
+        np.testing.assert_array_equal(source.read_labels(0, 4), [1, np.nan, 0, 2])
+
+    @pytest.mark.parametrize(("zarr_format", "dtype"), [(2, "<U4"), (2, str), (3, str), (3, "<U4")])
+    def test_zarr_text(self, tmp_path, zarr_format, dtype):
+        group = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=zarr_format)
+        group.create_array("points", data=np.eye(3))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnstableSpecificationWarning)
+            texts = group.create_array("tree", shape=(3,), dtype=dtype)
+        texts[:] = np.array(["oak", "ash", ""])
+        source = open_source("zarr", url=tmp_path / "x.zarr", array="points", labels="tree")
+        np.testing.assert_array_equal(source.read_labels(0, 3), [1, 0, np.nan])

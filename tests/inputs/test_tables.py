@@ -1,0 +1,140 @@
+"""CSV and Parquet files: layouts of lines, types of columns, gaps."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.core.errors import InputError
+from pipeline.inputs import csv_index, open_source
+from pipeline.inputs.column_names import ColumnRoles
+
+
+class TestCsv:
+    def test_any_layout_of_lines(self, tmp_path, monkeypatch):
+        """The file is scanned in pieces of a few bytes, so every line is split."""
+        monkeypatch.setattr(csv_index, "ROWS_PER_MARK", 3)
+        rng = np.random.default_rng(5)
+        X = rng.standard_normal((20, 3))
+        lines = [",".join(map(repr, row)) for row in X.tolist()]
+        texts = {
+            "plain": "a,b,c\n" + "\n".join(lines) + "\n",
+            "no last break": "a,b,c\n" + "\n".join(lines),
+            "windows": "a,b,c\r\n" + "\r\n".join(lines) + "\r\n",
+            "windows, blank lines": "a,b,c\r\n\r\n" + "\r\n\r\n".join(lines) + "\r\n",
+            "blank lines": "a,b,c\n\n" + "\n\n".join(lines) + "\n\n\n",
+            "byte order mark": "\ufeffa,b,c\n" + "\n".join(lines) + "\n",
+            "quoted": '"a","b","c"\n'
+            + "\n".join(f'"{line.replace(",", chr(34) + "," + chr(34))}"' for line in lines)
+            + "\n",
+            "spaces": "a, b ,c\n" + "\n".join(line.replace(",", " , ") for line in lines),
+        }
+        for name, text in texts.items():
+            path = tmp_path / f"{name}.csv"
+            path.write_bytes(text.encode())
+            for scan in (7, 64, 1 << 20):
+                monkeypatch.setattr(csv_index, "SCAN_BYTES", scan)
+                csv_index.index_rows.cache_clear()
+                source = open_source("csv", path=path, columns=["a", "b", "c"])
+                assert source.n_rows == 20, name
+                for start, stop in [(0, 20), (0, 1), (2, 3), (3, 6), (5, 11), (18, 20), (19, 20), (4, 4)]:
+                    assert np.array_equal(source.read(start, stop), X[start:stop]), (name, scan, start, stop)
+
+    @pytest.mark.parametrize("rows", [1023, 1024, 1025, 2048])
+    def test_rows_around_the_recorded_line_offsets(self, tmp_path, rows):
+        X = np.random.default_rng(rows).standard_normal((rows, 2))
+        pd.DataFrame(X, columns=["a", "b"]).to_csv(tmp_path / "x.csv", index=False)
+        source = open_source("csv", path=tmp_path / "x.csv")
+        assert source.n_rows == rows
+        for start, stop in [(0, rows), (1022, 1023), (1000, rows), (rows - 1, rows)]:
+            assert np.array_equal(source.read(start, stop), X[start:stop])
+
+    def test_missing_entries_are_nan(self, tmp_path):
+        (tmp_path / "x.csv").write_text("a,b\n1,\nNaN,2\n,inf\n")
+        block = open_source("csv", path=tmp_path / "x.csv").read(0, 3)
+        np.testing.assert_array_equal(block, [[1, np.nan], [np.nan, 2], [np.nan, np.inf]])
+
+    def test_text_columns_are_read_only_on_request(self, tmp_path):
+        (tmp_path / "x.csv").write_bytes(b"a,name,b\n1,\xff,2\n3,\xe9,4\n")
+        assert open_source("csv", path=tmp_path / "x.csv", columns=["b", "a"]).read(0, 2).tolist() == [[2, 1], [4, 3]]
+
+    def test_text_columns_are_left_out_as_in_parquet(self, tmp_path):
+        frame = pd.DataFrame({"b": [1.5, 2.5], "name": ["oak", "ash"], "a": [1, 2], "gap": [None, 7.0], "kind": "tree"})
+        frame.to_csv(tmp_path / "x.csv", index=False)
+        frame.to_parquet(tmp_path / "x.parquet", index=False)
+        for kind in ("csv", "parquet"):
+            roles = open_source(kind, path=tmp_path / f"x.{kind}", label="kind").roles
+            assert roles == ColumnRoles(("b", "a", "gap"), "kind", None, {"name": "text"})
+
+    def test_empty_column_has_the_type_of_the_other_files(self, tmp_path):
+        (tmp_path / "1.csv").write_text("a,name,b\n1,,2\n")
+        (tmp_path / "2.csv").write_text("a,name,b\n1,oak,\n")
+        (tmp_path / "3.csv").write_text("a,name,b\n")
+        source = open_source("csv", path=tmp_path / "*.csv")
+        assert source.roles == ColumnRoles(("a", "b"), None, None, {"name": "text"})
+        np.testing.assert_array_equal(source.read(0, 2), [[1, 2], [1, np.nan]])
+
+    def test_a_late_bad_number_is_named_with_its_line(self, tmp_path):
+        rows = [f"{i},{i / 2}" for i in range(3000)]
+        rows[2500] = "2500,2o.5"
+        (tmp_path / "x.csv").write_text("\n".join(["a,height", *rows]))
+        source = open_source("csv", path=tmp_path / "x.csv")
+        assert source.read(2000, 2048)[-1].tolist() == [2047, 1023.5]
+        with pytest.raises(InputError, match=r"x\.csv near line 2502, column 'height'.*'2o\.5'"):
+            source.read(2400, 2600)
+
+    def test_file_that_became_shorter_is_detected(self, tmp_path):
+        path = tmp_path / "x.csv"
+        path.write_text("a,b\n" + "1,2\n" * 3000)
+        source = open_source("csv", path=path)
+        path.write_text("a,b\n" + "1,2\n" * 2000)
+        with pytest.raises(InputError):
+            source.read(1024, 2500)
+
+
+class TestParquet:
+    def test_types_and_gaps(self, tmp_path):
+        table = pa.table(
+            {
+                "byte": pa.array([1, None, 3], pa.int8()), "truth": pa.array([True, False, None]),
+                "half": pa.array(np.array([0.5, 1, 2], np.float16)), "name": ["a", "b", "c"],
+                "big": pa.array([2**53 + 1, None, 3], pa.int64()),
+                "price": pa.array([1, 2, None], pa.decimal128(5, 2)),
+            }
+        )  # fmt: skip
+        pq.write_table(table, tmp_path / "x.parquet")
+        small = open_source("parquet", path=tmp_path / "x.parquet", columns=["byte", "truth", "half"])
+        assert small.dtype == np.float32
+        np.testing.assert_array_equal(small.read(0, 3), [[1, 1, 0.5], [np.nan, 0, 1], [3, np.nan, 2]])
+        all_columns = open_source("parquet", path=tmp_path / "x.parquet", label="name")
+        assert (all_columns.n_features, all_columns.dtype) == (5, np.float64)
+        np.testing.assert_array_equal(all_columns.read(0, 3)[:, 3:], [[2.0**53, 1], [np.nan, 2], [3, np.nan]])
+        assert all_columns.label_names == ("a", "b", "c")
+
+    def test_integer_labels_with_gaps(self, tmp_path):
+        pq.write_table(pa.table({"a": [1.0, 2.0, 3.0], "y": pa.array([7, None, 5])}), tmp_path / "x.parquet")
+        source = open_source("parquet", path=tmp_path / "x.parquet", label="y")
+        assert source.label_names == ("5", "7")
+        np.testing.assert_array_equal(source.read_labels(0, 3), [1, np.nan, 0])
+
+    def test_category_labels(self, tmp_path):
+        pd.DataFrame({"a": [1.0, 2.0], "y": pd.Categorical(["oak", "ash"])}).to_parquet(tmp_path / "x.parquet")
+        source = open_source("parquet", path=tmp_path / "x.parquet", label="y")
+        assert source.read_labels(0, 2).tolist() == [1, 0]
+
+    @pytest.mark.parametrize("index_name", [None, "id"])
+    def test_row_index_is_not_a_feature(self, tmp_path, index_name):
+        index = pd.Index([5, 9, 2], name=index_name)
+        pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=index).to_parquet(tmp_path / "x.parquet")
+        assert open_source("parquet", path=tmp_path / "x.parquet").read(0, 3).tolist() == [[1], [2], [3]]
+        named = index_name or "__index_level_0__"
+        assert open_source("parquet", path=tmp_path / "x.parquet", columns=[named]).read(1, 2).tolist() == [[9]]
+
+    def test_empty_row_groups_and_files(self, tmp_path):
+        with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema({"a": pa.float64()})) as writer:
+            for values in ([], [1.0, 2.0], [], [3.0]):
+                writer.write_table(pa.table({"a": pa.array(values, pa.float64())}))
+        pq.write_table(pa.table({"a": pa.array([], pa.float64())}), tmp_path / "b.parquet")
+        source = open_source("parquet", path=f"{tmp_path}/*.parquet")
+        assert source.read(0, 3).tolist() == [[1], [2], [3]]
