@@ -13,7 +13,8 @@ from typing import Any
 from ..clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
 from ..config.models import Config
 from ..core.errors import NotEnoughMemory, gib
-from .plan import KDTREE_FEATURES, MAX_BLOCKS, MIN_BLOCK_POINTS, WHOLE_DATA, WORKER, Layout, Stage, Step, walk
+from .plan import WHOLE_DATA, WORKER, Layout, Stage, Step, walk
+from .plan_sizes import KDTREE_FEATURES, MAX_BLOCKS, MIN_BLOCK_POINTS
 
 MIB = 2**20
 GIB = 2**30

@@ -20,7 +20,8 @@ from ..clusters.limits import expected_workers
 from ..config.models import Config
 from ..core.compiler_cache import is_compiled
 from ..core.threads import limited_threads
-from ..engine.plan import Layout, n_cells, neighbor_method, walk
+from ..engine.plan import Layout, walk
+from ..engine.plan_sizes import n_cells, neighbor_method
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.factor_cost import product_seconds
 from ..kernels.neighbors.knn import kdtree_neighbors

@@ -9,7 +9,8 @@ from ..config.models import Config, resolved
 from ..core.errors import ConfigError
 from ..core.machine import available_memory, versions
 from ..engine import task_costs
-from ..engine.plan import Layout, block_points_for, walk
+from ..engine.plan import Layout, walk
+from ..engine.plan_sizes import block_points_for
 from ..inputs import Source
 from ..inputs.suspect_columns import suspect_columns
 from ..stages import ingest

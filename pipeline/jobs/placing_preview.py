@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from ..clusters.limits import memory_of_workers
 from ..config.models import Config
-from ..engine import checkpoint, current_config, plan, task_costs
+from ..engine import checkpoint, current_config, plan_sizes, task_costs
 from ..engine.plan import Layout, Report, Step, walk
 from ..inputs import Source
 from ..stages import embed_new, ingest, write_report
@@ -72,7 +72,7 @@ def _planned_job(config: Config, layout: Layout, source: Source) -> embed_new.Jo
         n_embedded=0, n_coordinates=config.eigensolver.n_components, n_features_input=source.n_features,
         dtype_input=layout.dtype, transform=config.preprocess.scale != "none" or config.preprocess.pca is not None,
         unit=config.neighbors.metric == "cosine",
-        n_boxes=plan.max_boxes(plan.n_cells(layout.n_points), layout.point_blocks()),
+        n_boxes=plan_sizes.max_boxes(plan_sizes.n_cells(layout.n_points), layout.point_blocks()),
         stored_block=layout.block_points, max_ratio=None, far_as_nan=False,
     )  # fmt: skip
 
@@ -80,7 +80,7 @@ def _planned_job(config: Config, layout: Layout, source: Source) -> embed_new.Jo
 def _layout(config: Config, job: embed_new.Job, fit: Layout, source: Source) -> Layout:
     """Sizes of the placing, with blocks that fit the workers."""
     row = max(source.n_features * source.dtype.itemsize, fit.row_bytes)
-    size = plan.block_points(config.execution.block_points, source.n_rows, row)
+    size = plan_sizes.block_points(config.execution.block_points, source.n_rows, row)
     layout = Layout(
         source.n_rows, source.n_features, fit.dtype, size, n_points=fit.n_points, n_features=fit.n_features,
         k_max=fit.k_max,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..config.models import Config
 from ..core.errors import InputError
-from ..engine.plan import block_points
+from ..engine.plan_sizes import block_points
 from ..inputs import Source
 from ..kernels.neighbors.duplicates import row_hashes
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors, select_nearest

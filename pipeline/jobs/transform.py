@@ -9,7 +9,7 @@ from ..clusters.limits import memory_of_workers
 from ..config.models import Cluster, Execution
 from ..core.errors import NAMED_ROWS, ConfigError, InputChanged, StoreError
 from ..core.signals import interruptible
-from ..engine import checkpoint, current_config, plan, task_costs
+from ..engine import checkpoint, current_config, plan, plan_sizes, task_costs
 from ..engine.execute import Executor, run_step
 from ..engine.plan import Json, Layout, Report, Step, drive
 from ..engine.progress import RunProgress
@@ -152,10 +152,10 @@ def new_rows_job(
 def max_boxes(run: Store, n_blocks: int) -> int:
     """The most bounding boxes of a run's points."""
     if not run.has_bundle(KEPT_CELLS):
-        return plan.max_boxes(plan.n_cells(run.array(array_specs.POINTS.name).shape[0]), n_blocks)
+        return plan_sizes.max_boxes(plan_sizes.n_cells(run.array(array_specs.POINTS.name).shape[0]), n_blocks)
     with read_elsewhere(run):
         kept_cells = run.read_bundle(KEPT_CELLS)
-    return plan.max_boxes(len(kept_cells["counts"]), n_blocks, int(kept_cells["generations"]))
+    return plan_sizes.max_boxes(len(kept_cells["counts"]), n_blocks, int(kept_cells["generations"]))
 
 
 def _n_embedded(run: Store) -> int:
@@ -178,7 +178,7 @@ def new_rows_layout(
     row = max(job.n_features_input * source.dtype.itemsize, points.shape[1] * points.dtype.itemsize)
     layout = Layout(
         source.n_rows, job.n_features_input, points.dtype.name,
-        stored_block or plan.block_points(settings.block_points, source.n_rows, row), n_points=points.shape[0],
+        stored_block or plan_sizes.block_points(settings.block_points, source.n_rows, row), n_points=points.shape[0],
         n_features=points.shape[1], k_max=run.array(array_specs.NEIGHBOR_INDICES.name).shape[1],
     )  # fmt: skip
     cluster = settings.cluster

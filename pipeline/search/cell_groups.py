@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine import disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Writes, index_dtype, largest_total
+from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Writes
+from ..engine.plan_sizes import index_dtype, largest_total
 from ..kernels.neighbors.cells import first_distinct, group_cells, nearest_groups
 from ..kernels.neighbors.knn import NeighborLists, cell_neighbors, select_nearest
 from ..kernels.neighbors.list_lengths import as_stored

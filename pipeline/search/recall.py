@@ -8,7 +8,8 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..core.errors import BoundsNotMet
 from ..engine import disk_costs, task_costs
-from ..engine.plan import KDTREE_FEATURES, Decides, Json, Layout, Report, Runs, Step, Writes, neighbor_method
+from ..engine.plan import Decides, Json, Layout, Report, Runs, Step, Writes
+from ..engine.plan_sizes import KDTREE_FEATURES, neighbor_method
 from ..kernels.neighbors.knn import Hits, exact_distances, nearest_of_each, points_within, recall_per_point
 from ..kernels.neighbors.list_lengths import exact_reach, true_counts
 from ..kernels.quality.trustworthiness import mean_interval

@@ -5,7 +5,8 @@ import numpy.typing as npt
 
 from ..config.models import Config
 from ..engine import disk_costs
-from ..engine.plan import Decides, Layout, Report, Runs, Step, Writes, max_boxes
+from ..engine.plan import Decides, Layout, Report, Runs, Step, Writes
+from ..engine.plan_sizes import max_boxes
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..kernels.out_of_sample import of_one_component
 from ..storage import array_specs

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..core.errors import NAMED_ROWS, InputError, first_rows
 from ..engine import task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes, index_dtype
+from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan_sizes import index_dtype
 from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
 from ..inputs import open_source
 from ..inputs.consistency import array_digest, require_same_rows

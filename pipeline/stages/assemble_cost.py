@@ -8,7 +8,8 @@ import numpy as np
 
 from ..config.models import Config
 from ..engine import disk_costs, task_costs
-from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes, factor_entries, largest_total
+from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan_sizes import factor_entries, largest_total
 from ..kernels.factors.cost_matrix import (
     RowContribution,
     gram_contributions,

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..config.models import Config
 from ..engine import task_costs
-from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype, neighbor_method
+from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan_sizes import index_dtype, neighbor_method
 from ..kernels.neighbors.knn import NeighborLists, brute_neighbors
 from ..search import kdtree_blocks, variable_neighborhoods
 from ..search.cell_groups import first_round, search_groups, write_lists

@@ -13,22 +13,8 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, first_rows
 from ..engine import disk_costs, task_costs
-from ..engine.plan import (
-    DRIVER,
-    MAX_BLOCKS,
-    WHOLE_DATA,
-    Decides,
-    Json,
-    Layout,
-    Report,
-    Runs,
-    Step,
-    Steps,
-    Writes,
-    block_points,
-    sample_size,
-    sampled_per_block,
-)
+from ..engine.plan import DRIVER, WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan_sizes import MAX_BLOCKS, block_points, sample_size, sampled_per_block
 from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_unchanged_input
 from ..kernels.neighbors.duplicates import merge_duplicates, row_hashes

@@ -11,7 +11,8 @@ import numpy as np
 from ..config.models import Config
 from ..core.errors import InputError, counted
 from ..engine import disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype
+from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan_sizes import index_dtype
 from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
 from ..kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
 from ..storage import array_specs

@@ -16,7 +16,8 @@ from ..config.models import Config
 from ..config.neighbors import min_neighbors
 from ..core.errors import InputError
 from ..engine import disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes, factor_entries
+from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan_sizes import factor_entries
 from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows

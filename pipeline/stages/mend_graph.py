@@ -13,7 +13,8 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..config.neighbors import reverse_neighbors
 from ..engine import disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes, index_dtype
+from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan_sizes import index_dtype
 from ..kernels.graph.connectivity import Edges, neighbor_graph, weak_components
 from ..kernels.graph.repair import Repair, apply_repair, plan_repair
 from ..search.cell_groups import FIRST, Folder

@@ -17,21 +17,8 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..core.errors import NAMED_ROWS, InputError, first_rows
 from ..engine import disk_costs, task_costs
-from ..engine.plan import (
-    SAMPLE_PER_CELL,
-    WHOLE_DATA,
-    Decides,
-    Json,
-    Layout,
-    Report,
-    Runs,
-    Step,
-    Steps,
-    Writes,
-    n_cells,
-    neighbor_method,
-    sampled_per_block,
-)
+from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan_sizes import SAMPLE_PER_CELL, n_cells, neighbor_method, sampled_per_block
 from ..kernels.neighbors.cells import bounding_boxes, fit_cells, nearest_cells
 from ..linalg.preprocess import Transform, unit_rows
 from ..search.incremental import update_lists

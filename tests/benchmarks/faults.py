@@ -29,7 +29,7 @@ from distributed import Client, WorkerPlugin
 from pipeline.cli.commands import main as lle
 from pipeline.config.models import load_config
 from pipeline.core.errors import Interrupted, LleError
-from pipeline.engine import checkpoint, execute, plan
+from pipeline.engine import checkpoint, execute, plan_sizes
 from pipeline.engine.plan import WORKER, BlockReport, Step
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs
@@ -212,7 +212,7 @@ def logged_starts(log: Path) -> Iterator[None]:
 
     with (
         mock.patch.object(execute, "run_task", logged),
-        mock.patch.object(plan, "CELL_POINTS", 60),
+        mock.patch.object(plan_sizes, "CELL_POINTS", 60),
         mock.patch.object(cell_groups, "GROUP_POINTS", 250),
     ):
         yield

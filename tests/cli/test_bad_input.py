@@ -12,7 +12,7 @@ import zarr
 from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
-from pipeline.engine import plan
+from pipeline.engine import plan_sizes
 from pipeline.search import cell_groups
 from pipeline.storage.store import Store
 from tests.support.commands import lle, write_config
@@ -140,7 +140,7 @@ def test_unknown_key_and_wrong_unit(tmp_path):
 
 
 def test_recall_below_its_bound(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(plan, "CELL_POINTS", 40)
+    monkeypatch.setattr(plan_sizes, "CELL_POINTS", 40)
     monkeypatch.setattr(cell_groups, "N_GROUPS_EACH", 1)
     monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
     X = np.random.default_rng(5).normal(size=(1500, 12))

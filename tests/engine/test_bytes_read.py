@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from zarr.storage import LocalStore
 
-from pipeline.engine import plan
+from pipeline.engine import plan_sizes
 from tests.support.points import swiss_roll
 
 MOST = 3.0
@@ -40,7 +40,7 @@ def reads(tmp_path, monkeypatch, run_stages, make_config):
     """Runs the stages up to a requested one; for each, the bytes that it reads of each array per byte of the array."""
 
     def count(points, block, stages=STAGES, **neighbors) -> dict[tuple[str, str], float]:
-        monkeypatch.setattr(plan, "CELL_POINTS", block // 32)  # as many cells a block as at full size
+        monkeypatch.setattr(plan_sizes, "CELL_POINTS", block // 32)  # as many cells a block as at full size
         config = make_config(tmp_path, points, block, neighbors=neighbors)
         run_stages(config, "order_points")
         results = {}

@@ -8,20 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engine.plan import (
+from pipeline.engine.plan import Decides, Layout, Runs, Step, Writes, walk
+from pipeline.engine.plan_sizes import (
     CHUNK_BYTES,
     MAX_BLOCK_POINTS,
     MIN_BLOCK_POINTS,
-    Decides,
-    Layout,
-    Runs,
-    Step,
-    Writes,
     block_points,
     block_points_for,
     index_dtype,
     neighbor_method,
-    walk,
 )
 from pipeline.stages.registry import STAGES
 from pipeline.storage import array_specs

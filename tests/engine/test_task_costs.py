@@ -28,20 +28,8 @@ from pipeline.config.models import Config
 from pipeline.core.errors import NotEnoughMemory
 from pipeline.engine import execute, task_costs
 from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import (
-    DRIVER,
-    KDTREE_FEATURES,
-    MIN_BLOCK_POINTS,
-    WHOLE_DATA,
-    WORKER,
-    Decides,
-    Earlier,
-    Layout,
-    Runs,
-    Step,
-    largest_total,
-    walk,
-)
+from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Earlier, Layout, Runs, Step, walk
+from pipeline.engine.plan_sizes import KDTREE_FEATURES, MIN_BLOCK_POINTS, largest_total
 from pipeline.engine.task_costs import (
     COMPILER_BYTES,
     GIB,

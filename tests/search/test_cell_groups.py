@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import BoundsNotMet, StageIncomplete
-from pipeline.engine import plan, task_costs
+from pipeline.engine import plan_sizes, task_costs
 from pipeline.engine.plan import BlockReport, Decides, Layout, Report, Runs, Step, drive
 from pipeline.engine.progress import JsonProgress, RunProgress
 from pipeline.jobs.run import run
@@ -22,7 +22,7 @@ N, K = 1000, 5
 @pytest.fixture
 def search(tmp_path, run_stages, make_config, monkeypatch):
     """Runs the stages up to mend_graph on Gaussian points in 30 dimensions, in cells of 40 and groups of 150 points."""
-    monkeypatch.setattr(plan, "CELL_POINTS", 40)
+    monkeypatch.setattr(plan_sizes, "CELL_POINTS", 40)
     monkeypatch.setattr(cell_groups, "GROUP_POINTS", 150)
     points = np.random.default_rng(19).normal(size=(N, 30))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.engine import plan
+from pipeline.engine import plan_sizes
 from pipeline.search import cell_groups
 from pipeline.search.among_stored import nearest_points
 from tests.support.appended_rows import Night, steps
@@ -23,7 +23,7 @@ def grid() -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def _small_cells(monkeypatch):
-    monkeypatch.setattr(plan, "CELL_POINTS", 60)
+    monkeypatch.setattr(plan_sizes, "CELL_POINTS", 60)
     monkeypatch.setattr(cell_groups, "GROUP_POINTS", 200)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.engine import plan
+from pipeline.engine import plan_sizes
 from pipeline.kernels.neighbors.knn import exact_distances
 from pipeline.search import cell_groups
 from pipeline.search.cell_groups import read_members
@@ -27,7 +27,7 @@ def search(tmp_path_factory, run_stages, make_config):
             neighbors = {"method": method, "n_neighbors": K}
             config = make_config(tmp_path_factory.mktemp("search"), points, block_points, neighbors=neighbors)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(plan, "CELL_POINTS", 40)
+                patch.setattr(plan_sizes, "CELL_POINTS", 40)
                 patch.setattr(cell_groups, "GROUP_POINTS", 150)
                 runs[method, block_points, n] = run_stages(config, "find_neighbors")
         return runs[method, block_points, n]
@@ -85,7 +85,7 @@ def test_each_change_of_the_method_replaces_the_lists(tmp_path, run_stages, make
                              input={"kind": "npy", "path": str(tmp_path / "points0.npy")},
                              output={"store": str(tmp_path / "run.zarr")})  # fmt: skip
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plan, "CELL_POINTS", 10)
+            patch.setattr(plan_sizes, "CELL_POINTS", 10)
             patch.setattr(cell_groups, "GROUP_POINTS", 50)
             indices.append(lists_of(run_stages(config, "find_neighbors"))[0])
     np.testing.assert_array_equal(indices[0], indices[2])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from pipeline.engine import plan
+from pipeline.engine import plan_sizes
 from pipeline.engine.plan import Layout
 from pipeline.kernels.neighbors.cells import Boxes, nearest_cells
 from pipeline.stages import order_points
@@ -45,7 +45,7 @@ def order(tmp_path_factory, run_stages, make_config):
             sections = {"preprocess": {"invalid": "drop"}, **sections}
             config = make_config(tmp_path_factory.mktemp("order"), rolled(dtype), block_points, **sections)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(plan, "CELL_POINTS", CELL_POINTS)
+                patch.setattr(plan_sizes, "CELL_POINTS", CELL_POINTS)
                 patch.setattr(order_points, "MAX_SHARDS", 4)
                 runs[key] = run_stages(config, "order_points")
         return runs[key]

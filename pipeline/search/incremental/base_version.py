@@ -10,7 +10,8 @@ from typing import Any
 from ...config.models import Config, resolved
 from ...core.machine import versions
 from ...engine import checkpoint
-from ...engine.plan import Earlier, Layout, index_dtype, neighbor_method
+from ...engine.plan import Earlier, Layout
+from ...engine.plan_sizes import index_dtype, neighbor_method
 from ...storage import array_specs
 from ...storage.locate import is_id
 from ...storage.store import Store, block_of, read_elsewhere

@@ -10,19 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine import disk_costs, task_costs
-from ...engine.plan import (
-    WHOLE_DATA,
-    Decides,
-    Earlier,
-    Json,
-    Layout,
-    Report,
-    Runs,
-    Step,
-    Writes,
-    index_dtype,
-    largest_total,
-)
+from ...engine.plan import WHOLE_DATA, Decides, Earlier, Json, Layout, Report, Runs, Step, Writes
+from ...engine.plan_sizes import index_dtype, largest_total
 from ...kernels.neighbors.cells import nearest_groups
 from ...kernels.neighbors.knn import NeighborLists, brute_neighbors, select_nearest
 from ...kernels.neighbors.knn_between_sets import mutual_neighbors

@@ -11,19 +11,8 @@ import numpy as np
 
 from ...config.models import Config
 from ...engine import disk_costs, task_costs
-from ...engine.plan import (
-    WHOLE_DATA,
-    Decides,
-    Earlier,
-    Layout,
-    Report,
-    Runs,
-    Step,
-    Steps,
-    Writes,
-    max_boxes,
-    neighbor_method,
-)
+from ...engine.plan import WHOLE_DATA, Decides, Earlier, Layout, Report, Runs, Step, Steps, Writes
+from ...engine.plan_sizes import max_boxes, neighbor_method
 from ...storage import array_specs
 from ...storage.blocks import Blocks
 from ...storage.store import Store, read_elsewhere

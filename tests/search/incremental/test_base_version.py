@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.engine import plan
+from pipeline.engine import plan_sizes
 from pipeline.engine.plan import Earlier
 from pipeline.jobs import transform
 from pipeline.search import cell_groups, kdtree_blocks
@@ -130,7 +130,7 @@ def test_dropped_rows_among_old_and_new_rows(tmp_path, points, method):
 @pytest.mark.slow
 def test_lists_of_additional_rounds_are_kept_and_improved_again(tmp_path, monkeypatch):
     monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
-    monkeypatch.setattr(plan, "CELL_POINTS", 20)
+    monkeypatch.setattr(plan_sizes, "CELL_POINTS", 20)
     X = np.random.default_rng(7).normal(size=(N + 2 * MORE, 6))
     settings = ("neighbors.min_recall=0.99", "neighbors.max_overlap=16")
     night = Night(tmp_path, X, "pynndescent")
@@ -173,7 +173,7 @@ def test_plan_spreads_new_points_over_the_groups():
     """If all new points were in one group, it would not fit a worker."""
     config = config_of(neighbors={"n_neighbors": 12, "method": "pynndescent"})
     n, new = 10_000_000, 900_000
-    earlier = Earlier("there", "1", n, n, n, plan.n_cells(n), 8, "_work", 0)
+    earlier = Earlier("there", "1", n, n, n, plan_sizes.n_cells(n), 8, "_work", 0)
     layout = make_layout(config, n=n + new, d=100, block=32_768)
     planned = {step.name: step for step in walk_all(config, replace(layout, earlier=earlier))[0]}
     full_search = {step.name: step for step in walk_all(config, layout)[0]}
@@ -182,7 +182,7 @@ def test_plan_spreads_new_points_over_the_groups():
 
 @pytest.mark.slow
 def test_plan_counts_the_boxes_of_all_versions(night, monkeypatch):
-    monkeypatch.setattr(plan, "CELL_POINTS", 20)
+    monkeypatch.setattr(plan_sizes, "CELL_POINTS", 20)
     planned, figure = [], kdtree_blocks.search_tree_bytes
 
     def noted(**sizes):

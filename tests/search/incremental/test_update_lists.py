@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
-from pipeline.engine import plan
+from pipeline.engine import plan_sizes
 from pipeline.search import cell_groups
 from pipeline.search.incremental import update_groups, update_lists
 from pipeline.stages import order_points
@@ -22,7 +22,7 @@ from tests.support.stored import damage
 
 @pytest.mark.parametrize("method", ["kdtree", pytest.param("pynndescent", marks=pytest.mark.slow)])
 def test_lists_are_exact_after_several_appends(search_only, tmp_path, points, method, monkeypatch):
-    monkeypatch.setattr(plan, "CELL_POINTS", 20)
+    monkeypatch.setattr(plan_sizes, "CELL_POINTS", 20)
     monkeypatch.setattr(order_points, "MAX_SHARDS", 2)  # blocks with and without new points are sorted together
     night = Night(tmp_path, points, method)
     night(N)
@@ -37,7 +37,7 @@ def test_lists_are_exact_after_several_appends(search_only, tmp_path, points, me
 def test_recall_stays_high_between_groups(search_only, tmp_path, seed, monkeypatch):
     """Groups of 100 points: a new point is searched in four groups, an old point in its own."""
     monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
-    monkeypatch.setattr(plan, "CELL_POINTS", 20)
+    monkeypatch.setattr(plan_sizes, "CELL_POINTS", 20)
     points = np.random.default_rng(seed).normal(size=(N + 2 * MORE, 4))
     night = Night(tmp_path, points, "pynndescent")
     night(N)
