@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlparse
 
 import numpy as np
 import zarr
+from zarr.core.sync import collect_aiterator
 
 from ..core.errors import ConfigError, InputError
 from ..storage.remote_objects import open_remote
@@ -220,10 +221,17 @@ def _member(location: Location, node: "zarr.Array[Any] | zarr.Group", name: str)
 
 
 def _arrays(location: Location, group: zarr.Group) -> dict[str, tuple[int, ...]]:
-    if not location.can_list and group.metadata.consolidated_metadata is None:
+    """The shape of each array of a group by its name; empty if the place cannot be listed."""
+    is_listed = group.metadata.consolidated_metadata is not None
+    if not location.can_list and not is_listed:
         return {}
     with decoding(location.url):
-        return {name: array.shape for name, array in group.arrays()}
+        if is_listed:
+            return {name: array.shape for name, array in group.arrays()}
+        # one by one: if one is damaged, group.arrays() leaves the errors of the others to asyncio, which prints them
+        names = collect_aiterator(group.store.list_dir(group.path))
+        members = {name: group.get(name) for name in names}
+        return {name: member.shape for name, member in members.items() if isinstance(member, zarr.Array)}
 
 
 def zarr_shapes(url: str) -> dict[str, tuple[int, ...]]:

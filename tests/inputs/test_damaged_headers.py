@@ -1,5 +1,6 @@
 """Damaged headers and metadata of every kind of file: an InputError, never another exception."""
 
+import gc
 import gzip
 import struct
 
@@ -7,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zarr
 
 from pipeline.core.errors import InputError
 from pipeline.inputs import open_source
+from pipeline.inputs.zarr_input import zarr_shapes
 
 SHAPE = b"(50, 4)"
 
@@ -54,3 +57,18 @@ def test_idx_sizes_beyond_memory(tmp_path):
 @pytest.mark.parametrize("kind", ["npy", "npz", "idx", "csv", "parquet"])
 def test_device_file(kind):
     assert "a device, pipe or socket '/dev/zero'" in refused(kind, "/dev/zero")
+
+
+def test_damaged_array_of_a_zarr_group_gives_one_error_only(tmp_path, caplog):
+    """The errors of folders without metadata beside it must not appear later, when Python collects garbage."""
+    group = zarr.open_group(tmp_path / "in.zarr", mode="w")
+    for name in "abcdef":
+        group.create_array(name, shape=(4, 2), dtype="f8")
+        if name != "c":
+            (tmp_path / "in.zarr" / name / "zarr.json").unlink()
+    metadata = tmp_path / "in.zarr" / "c" / "zarr.json"
+    metadata.write_text(metadata.read_text().replace('"float64"', '"float65"'))
+    with pytest.raises(InputError, match=r"in\.zarr"):
+        zarr_shapes(str(tmp_path / "in.zarr"))
+    gc.collect()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []

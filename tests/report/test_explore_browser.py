@@ -85,6 +85,18 @@ def assert_ticks_are_at_their_values(page: Any) -> None:
         assert place(page, point)[0] - left == pytest.approx(by_ticks, abs=2.0)
 
 
+def moved(page: Any, point: int, before: tuple[float, float]) -> tuple[float, float]:
+    """Where a point is drawn once it has left `before` and has come to rest."""
+    previous = before
+    for _ in range(400):
+        page.wait_for_timeout(50)
+        current = place(page, point)
+        if before != current == previous:
+            return current
+        previous = current
+    raise AssertionError(f"point {point} does not move, or does not stop")
+
+
 def lone_point() -> int:
     """The point whose nearest other one is farthest away: nothing else lies under the pointer."""
     y, _ = points()
@@ -145,8 +157,7 @@ def test_choosing_other_coordinates_moves_points_and_keeps_the_selection(page):
     page.evaluate("explorer.plot.select([5, 6])")
     page.select_option("#y", label="coordinate 3")
     page.wait_for_function("document.getElementById('y-name').textContent === 'coordinate 3'")
-    page.wait_for_timeout(300)
-    assert place(page, 5) != before
+    moved(page, 5, before)
     assert page.evaluate("[...explorer.plot.selected()].sort()") == [5, 6]
 
 
@@ -239,25 +250,25 @@ def test_every_mouse_action_works_with_the_keyboard(page):
     page.wait_for_function("document.getElementById('selected-count').textContent === 'No rows selected.'")
     before = place(page, 0)
     page.keyboard.press("ArrowRight")
-    page.wait_for_timeout(300)
-    panned = place(page, 0)
+    panned = moved(page, 0, before)
     assert panned[0] < before[0] - 20
     page.keyboard.press("+")
-    page.wait_for_timeout(300)
-    assert place(page, 0) != panned
+    zoomed = moved(page, 0, panned)
     for _ in range(4):
         page.keyboard.press("+")
-        page.wait_for_timeout(100)
+        zoomed = moved(page, 0, zoomed)
     page.keyboard.press("ArrowRight")
+    moved(page, 0, zoomed)
     assert_ticks_are_at_their_values(page)
+    zoomed = place(page, 0)
     page.evaluate(f"explorer.goTo({N - 1})")  # a point outside of the view
+    zoomed = moved(page, 0, zoomed)
     assert_ticks_are_at_their_values(page)
     box, (x, up) = page.locator("#canvas").bounding_box(), place(page, N - 1)
     assert (x, up) == pytest.approx((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2), abs=2)
     assert page.inner_text("#tip").startswith(f"row {3 * N - 3}")
     page.keyboard.press("0")
-    page.wait_for_timeout(500)
-    np.testing.assert_allclose(place(page, 0), before, atol=1.0)
+    np.testing.assert_allclose(moved(page, 0, zoomed), before, atol=1.0)
     assert_ticks_are_at_their_values(page)
 
 
@@ -345,8 +356,7 @@ def test_touch_moves_the_view(browser, address):
         client.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": touch})
         page.wait_for_timeout(40)
     client.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-    page.wait_for_timeout(300)
-    after = place(page, 0)
+    after = moved(page, 0, before)
     assert 20 < after[0] - before[0] < 100
     assert abs(after[1] - before[1]) < 10
     context.close()
