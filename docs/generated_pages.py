@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pipeline.cli.commands import app
 from pipeline.config.clusters import KINDS as CLUSTER_KINDS
 from pipeline.config.inputs import KINDS as INPUT_KINDS
-from pipeline.config.models import SweptConfig
+from pipeline.config.load import SweptConfig
 from pipeline.storage.array_specs import ARRAYS
 
 Schema = dict[str, Any]

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import pipeline
 from pipeline.cli.commands import app
-from pipeline.config.models import check_config
+from pipeline.config.load import check_config
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

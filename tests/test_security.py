@@ -173,7 +173,7 @@ class TestPickles:
             Store(store.url).read_all("points")
 
     def test_python_tags_of_yaml_are_refused(self, tmp_path, trap):
-        from pipeline.config.models import load_config  # noqa: PLC0415
+        from pipeline.config.load import load_config  # noqa: PLC0415
 
         path = tmp_path / "job.yaml"
         path.write_text(f"output: !!python/object/apply:os.mknod ['{trap.path}']")

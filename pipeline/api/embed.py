@@ -15,7 +15,8 @@ from urllib.parse import urlparse
 import numpy as np
 import numpy.typing as npt
 
-from ..config.models import Config, check_config
+from ..config.load import check_config
+from ..config.models import Config
 from ..core.errors import ConfigError, StoreError
 from ..core.machine import reproducible_environment
 from ..engine.plan import RunResult

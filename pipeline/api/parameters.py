@@ -117,7 +117,7 @@ def sections_of(parameters: Mapping[str, Any], config: Mapping[str, Any] | None)
 
 def unknown_parameter(owner: str, name: str, value: Any) -> str:
     """The error message for a keyword that is neither a parameter nor a section of the config."""
-    from ..config.models import sections_with_key  # noqa: PLC0415 (pydantic's models)
+    from ..config.load import sections_with_key  # noqa: PLC0415 (pydantic's models)
 
     if name in REFUSED_PARAMETERS:
         return f"{owner}: {name} has no counterpart here: {REFUSED_PARAMETERS[name]}"

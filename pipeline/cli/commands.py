@@ -282,7 +282,8 @@ def transform(
 ) -> None:  # fmt: skip
     """Embed new points: weighted sums of the coordinates of their neighbours in a finished run."""
 
-    from ..config.models import Cluster, Execution, load_config
+    from ..config.load import load_config
+    from ..config.models import Cluster, Execution
     from ..engine.progress import RunProgress
     from ..jobs.transform import transform as transform_rows
 
@@ -304,7 +305,7 @@ def transform(
 @app.command()
 def schema(as_json: AsJson = False) -> None:
     """Print the JSON schema of the config."""
-    from ..config.models import json_schema
+    from ..config.load import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))
 
@@ -328,6 +329,6 @@ def _store_of(text: str) -> str:
 
 
 def _load(config: Path, overrides: list[str] | None, store: str | None) -> "Config":
-    from ..config.models import load_config
+    from ..config.load import load_config
 
     return load_config(config, tuple(overrides or ()), store)

@@ -1,30 +1,18 @@
 """The config: frozen pydantic models of one YAML file, with every default in one place.
 
-Only the modules of pipeline.config use YAML and pydantic. `load_config` reports every mistake in a ConfigError that
-names the key, the value found and the allowed values.
+Only the modules of pipeline.config use YAML and pydantic.
 """
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from ..core.credentials import HIDDEN, find_secret, secrets_in
-from ..core.errors import ConfigError
-from .allowed_places import check_places
 from .clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls, Wait
-from .fields import Float, Int, Model, Size, parse_size
+from .fields import Float, Int, Model, Size
 from .inputs import Input
-from .messages import describe
 from .neighbors import Neighbors, bounds_of_lists, check_lists, min_neighbors
-from .sweep import Sweep, apply_value
-from .yaml_io import parse_value, read_mapping, to_yaml
 
-__all__ = [
-    "Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Sweep", "Tls", "check_config",
-    "json_schema", "load_config", "parse_input", "parse_size", "read_settings", "resolved", "sections_with_key",
-    "to_yaml",
-]  # fmt: skip
+__all__ = ["Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Tls"]
 
 
 class Preprocess(Model):
@@ -240,103 +228,3 @@ class Config(Model):
                 f"raise pca"
             )
         return self
-
-
-class SweptConfig(Config):
-    """A config with an optional section `sweep`: one run, or one for each experiment (`lle sweep`)."""
-
-    sweep: Sweep | None = None
-
-
-def load_config(path: str | Path, overrides: tuple[str, ...] = (), store: str | None = None) -> Config:
-    """Read a YAML file, apply `a.b=value` overrides, and check everything.
-
-    Raises ConfigError that lists every wrong key with the value found and the allowed values.
-    """
-    data, sweep_section = read_settings(Path(path), overrides)
-    if sweep_section is not None:
-        raise ConfigError(f"config {path}: has a section sweep, which means many runs; use `lle sweep {path}`")
-    if store is not None:
-        output = data.setdefault("output", {})
-        if isinstance(output, dict):
-            output["store"] = store
-    return check_config(data, f"config {path}")
-
-
-def read_settings(path: Path, overrides: tuple[str, ...]) -> tuple[dict[str, Any], Sweep | None]:
-    """The unchecked settings of a YAML file and the overrides, and its sweep. Raises ConfigError."""
-    data = read_mapping(path)
-    for override in overrides:
-        _apply_override(data, override)
-    sweep = data.pop("sweep", None)
-    if sweep is None:
-        return data, None
-    try:
-        return data, Sweep.model_validate(sweep)
-    except ValidationError as error:
-        lines = [f"sweep.{line}".replace("sweep.the file as a whole: ", "") for line in describe(error, Sweep)]
-        raise ConfigError(f"config {path}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
-
-
-def check_config(data: dict[str, Any], where: str) -> Config:
-    """The settings as a Config. Raises ConfigError that lists every mistake; `where` names the file."""
-    _refuse_secrets(data, where)
-    try:
-        config = Config.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError(f"{where}:\n" + "\n".join(f"  - {line}" for line in describe(error, Config))) from None
-    check_places(resolved(config))
-    return config
-
-
-def parse_input(data: dict[str, Any], settings: tuple[str, ...]) -> Input:
-    """A separate input section, from plain data and `key=value` settings. Raises ConfigError."""
-    for setting in settings:
-        _apply_override(data, setting, "--input")
-    _refuse_secrets({"input": data}, "config --input")
-    try:
-        section = TypeAdapter[Input](Input).validate_python(data)
-    except ValidationError as error:
-        raise ConfigError("\n".join(f"--input: {line}" for line in describe(error, Config))) from None
-    check_places({"input": section.model_dump(mode="json")})
-    return section
-
-
-def resolved(config: Config) -> dict[str, Any]:
-    """The config as plain JSON data with all defaults."""
-    return config.model_dump(mode="json")
-
-
-def json_schema() -> dict[str, Any]:
-    """JSON schema of the config file, as committed in configs/schema.json."""
-    return SweptConfig.model_json_schema()
-
-
-def sections_with_key(key: str) -> list[str]:
-    """The sections that have a key of this name.
-
-    >>> sections_with_key("scale")
-    ['preprocess', 'embedding']
-    """
-    models = {name: field.annotation for name, field in Config.model_fields.items()}
-    return [name for name, model in models.items() if key in getattr(model, "model_fields", {})]
-
-
-def _refuse_secrets(data: dict[str, Any], where: str) -> None:
-    secrets = [f"  - {key}: {kind}" for key, kind in secrets_in(data)]
-    if secrets:
-        raise ConfigError(
-            f"{where}: it holds what looks like a secret (not shown here):\n" + "\n".join(secrets) + "\n"
-            "A config is copied into the store, the report and the logs. Remove the secret, take credentials from "
-            "the environment (such as AWS_ACCESS_KEY_ID) or the identity of the machine, and replace the secret if "
-            "others have seen it"
-        )
-
-
-def _apply_override(data: dict[str, Any], override: str, option: str = "--set") -> None:
-    key, equals, text = override.partition("=")
-    override = override if find_secret(override) is None else HIDDEN
-    if not equals or not all(key.split(".")):
-        raise ConfigError(f"{option} {override}: expected a.b=value, for instance neighbors.n_neighbors=10")
-    where = f"{option} {override}"
-    apply_value(data, key, parse_value(text, where), where)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..config.models import check_config, parse_input
+from ..config.load import check_config, parse_input
 from ..config.yaml_io import parse, quoted, to_yaml
 from ..core.errors import ConfigError, InputError, counted
 from ..inputs import Source

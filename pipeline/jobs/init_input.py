@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..config.models import parse_input
+from ..config.load import parse_input
 from ..core.errors import InputError, listed
 from ..inputs import Source, array_shapes, table_columns
 from ..inputs.detect_kind import Detected

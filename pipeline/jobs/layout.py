@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..clusters.limits import expected_workers, memory_of_workers
-from ..config.models import Config, resolved
+from ..config.load import resolved
+from ..config.models import Config
 from ..core.errors import ConfigError
 from ..core.machine import available_memory, versions
 from ..engine import task_costs

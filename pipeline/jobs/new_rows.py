@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from ..config.models import Input, parse_input
+from ..config.load import parse_input
+from ..config.models import Input
 from ..core.errors import ConfigError, InputError, listed
 from ..engine.plan import Json
 from ..inputs import Source, TableColumns, open_source, table_columns

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..config.models import Config, resolved
+from ..config.load import resolved
+from ..config.models import Config
 from ..core.errors import LleError, StoreError
 from ..core.machine import versions
 from ..engine import checkpoint

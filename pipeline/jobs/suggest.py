@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..config.models import Config, to_yaml
+from ..config.models import Config
+from ..config.yaml_io import to_yaml
 from ..core.errors import ConfigError, InputError
 from ..core.signals import interruptible
 from ..core.threads import limited_threads

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..clusters.limits import memory_of_workers
-from ..config.models import Config, check_config, read_settings
+from ..config.load import check_config, read_settings
+from ..config.models import Config
 from ..config.sweep import apply_value, experiment_name, experiments, short_names
 from ..core.errors import ConfigError, LleError
 from ..engine import checkpoint

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..config.models import Config, to_yaml
+from ..config.models import Config
+from ..config.yaml_io import to_yaml
 from ..core.machine import peak_bytes
 from ..engine import checkpoint, current_config, disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes

@@ -17,7 +17,7 @@ import pipeline
 from pipeline import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
 from pipeline.api.array_input import input_section, row_blocks
 from pipeline.api.embed import finished_run
-from pipeline.config.models import check_config
+from pipeline.config.load import check_config
 from pipeline.core.errors import ConfigError, CorruptChunk, InputError, Interrupted
 from pipeline.jobs.layout import fits_memory
 from pipeline.storage.store import Store

@@ -21,7 +21,8 @@ from unittest import mock
 import numpy as np
 import zarr
 
-from pipeline.config.models import Config, parse_input
+from pipeline.config.load import parse_input
+from pipeline.config.models import Config
 from pipeline.engine import checkpoint
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.models import check_config
+from pipeline.config.load import check_config
 from pipeline.core.machine import reproducible_environment
 from pipeline.engine import execute
 from pipeline.engine.plan import BlockReport, Step, walk

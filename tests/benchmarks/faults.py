@@ -27,7 +27,7 @@ import yaml
 from distributed import Client, WorkerPlugin
 
 from pipeline.cli.commands import main as lle
-from pipeline.config.models import load_config
+from pipeline.config.load import load_config
 from pipeline.core.errors import Interrupted, LleError
 from pipeline.engine import checkpoint, execute, plan_sizes
 from pipeline.engine.plan import WORKER, BlockReport, Step

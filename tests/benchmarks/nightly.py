@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config.models import Config, parse_input
+from pipeline.config.load import parse_input
+from pipeline.config.models import Config
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs.run import run
 from pipeline.jobs.transform import transform

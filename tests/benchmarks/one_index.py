@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from pipeline.config.models import load_config
+from pipeline.config.load import load_config
 from pipeline.engine import checkpoint
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs

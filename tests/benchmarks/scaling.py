@@ -28,7 +28,7 @@ import psutil
 import yaml
 import zarr
 
-from pipeline.config.models import load_config
+from pipeline.config.load import load_config
 from pipeline.engine import checkpoint
 from pipeline.engine.plan import WORKER, BlockReport, Step
 from pipeline.engine.progress import RunProgress

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.models import parse_size
+from pipeline.config.fields import parse_size
 from pipeline.engine.plan import WORKER
 from pipeline.jobs import plan_preview
 from tests.support.manifest_parts import by_name, config_of, container, custom_resources, image_environment, pods

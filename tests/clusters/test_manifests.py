@@ -16,7 +16,9 @@ from pipeline.cli import commands
 from pipeline.clusters import kubernetes, kubernetes_manifests, limits
 from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, fitting_name
 from pipeline.config.allowed_places import VARIABLE
-from pipeline.config.models import KubernetesCluster, load_config, parse_size
+from pipeline.config.fields import parse_size
+from pipeline.config.load import load_config
+from pipeline.config.models import KubernetesCluster
 from pipeline.core.errors import BoundsNotMet, ConfigError
 from pipeline.storage.lock import JOB_UID, STALE_SECONDS
 from tests.support.manifest_parts import (

@@ -13,7 +13,8 @@ import pytest
 
 from pipeline.clusters import slurm as slurm_module
 from pipeline.clusters.slurm import job_options, slurm_cluster
-from pipeline.config.models import SlurmCluster, load_config
+from pipeline.config.load import load_config
+from pipeline.config.models import SlurmCluster
 from pipeline.core.errors import ConfigError
 from tests.support.commands import write_config
 from tests.support.paths import REPOSITORY

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline.config.models import load_config
+from pipeline.config.load import load_config
 from pipeline.core.credentials import find_secret, redact
 from pipeline.core.errors import ConfigError, shortened
 

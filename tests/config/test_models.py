@@ -10,16 +10,10 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.config import fields, yaml_io
-from pipeline.config.models import (
-    Config,
-    check_config,
-    json_schema,
-    load_config,
-    parse_size,
-    read_settings,
-    resolved,
-    to_yaml,
-)  # fmt: skip
+from pipeline.config.fields import parse_size
+from pipeline.config.load import check_config, json_schema, load_config, read_settings, resolved
+from pipeline.config.models import Config
+from pipeline.config.yaml_io import to_yaml
 from pipeline.core.errors import ConfigError
 from tests.support.paths import REPOSITORY
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pipeline.config.allowed_places import VARIABLE
-from pipeline.config.models import json_schema, load_config
+from pipeline.config.load import json_schema, load_config
 from pipeline.core import credentials
 from pipeline.core.credentials import SECRET_NAME, find_secret, redact, secrets_in
 from pipeline.core.errors import ConfigError

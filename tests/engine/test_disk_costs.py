@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
-from pipeline.config.models import load_config
+from pipeline.config.load import load_config
 from pipeline.core.errors import gib
 from pipeline.engine.plan import Step
 from pipeline.engine.progress import RunProgress

@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from pipeline.cli import commands
-from pipeline.config.models import load_config
+from pipeline.config.load import load_config
 from pipeline.core.errors import StoreError
 from pipeline.engine import progress
 from pipeline.engine.checkpoint import marker_name, recorded_steps

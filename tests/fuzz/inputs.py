@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import yaml
 import zarr
 
-from pipeline.config.models import load_config
+from pipeline.config.load import load_config
 from pipeline.core.errors import InputError, LleError
 from pipeline.inputs import Source
 from pipeline.stages.ingest import open_input

@@ -13,7 +13,7 @@ import zarr
 from sklearn.neighbors import kneighbors_graph
 
 from pipeline import embed, open_run
-from pipeline.config.models import check_config
+from pipeline.config.load import check_config
 from pipeline.core.errors import ConfigError, InputError
 from pipeline.inputs import open_source
 from tests.support.commands import lle

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.cli import commands
-from pipeline.config.models import check_config
+from pipeline.config.load import check_config
 from pipeline.engine.plan import Layout, walk
 from pipeline.jobs import expected_time
 from pipeline.jobs.expected_time import announced_seconds, expected_seconds, machine_speed

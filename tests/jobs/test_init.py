@@ -7,7 +7,7 @@ import zarr
 from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
-from pipeline.config.models import load_config
+from pipeline.config.load import load_config
 from tests.support.commands import lle, refused
 from tests.support.input_files import write_group, write_idx
 

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
-from pipeline.config.models import load_config
+from pipeline.config.load import load_config
 from pipeline.engine import checkpoint
 from pipeline.engine.plan import Decides, Runs, Step
 from pipeline.jobs import reprocess

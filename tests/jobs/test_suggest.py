@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
 from pipeline.cli.output import describe_suggestion
-from pipeline.config.models import Config, load_config
+from pipeline.config.load import load_config
+from pipeline.config.models import Config
 from pipeline.core.errors import InputError
 from pipeline.jobs import suggest_search
 from pipeline.jobs.suggest import suggest

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
 from pipeline.clusters.version_check import program_versions
-from pipeline.config.models import load_config
+from pipeline.config.load import load_config
 from pipeline.config.sweep import experiment_name
 from pipeline.core.errors import ConfigError, ExperimentsFailed, Interrupted
 from pipeline.engine import execute

@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from pipeline import LocallyLinearEmbedding, embed
 from pipeline.cli.commands import app
-from pipeline.config.models import Config, to_yaml
+from pipeline.config.models import Config
+from pipeline.config.yaml_io import to_yaml
 from pipeline.engine import checkpoint
 from pipeline.jobs.suggest import suggest
 from pipeline.kernels.factors.choose_reg import NOISY_REG, SURFACE_REG

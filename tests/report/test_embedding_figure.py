@@ -14,7 +14,7 @@ from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from pipeline.config.models import resolved
+from pipeline.config.load import resolved
 from pipeline.report import charts, embedding_figure, embedding_panels, rasterize
 from pipeline.report.component_layout import shelves
 from pipeline.report.embedding_figure import draw_embedding

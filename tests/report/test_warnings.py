@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.models import check_config, resolved
+from pipeline.config.load import check_config, resolved
 from pipeline.report import bounds
 from pipeline.report.warnings import warnings
 

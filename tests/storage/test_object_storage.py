@@ -17,7 +17,7 @@ import pytest
 import yaml
 import zarr
 
-from pipeline.config.models import load_config
+from pipeline.config.load import load_config
 from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs

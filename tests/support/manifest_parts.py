@@ -9,7 +9,8 @@ import yaml
 
 from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, memory_group
 from pipeline.config.allowed_places import VARIABLE
-from pipeline.config.models import Config, KubernetesCluster, load_config
+from pipeline.config.load import load_config
+from pipeline.config.models import Config, KubernetesCluster
 from tests.support.manifest_schemas import K8S, rendered
 from tests.support.paths import REPOSITORY
 

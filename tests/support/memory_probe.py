@@ -9,7 +9,7 @@ import gc
 import json
 import sys
 
-from pipeline.config.models import load_config
+from pipeline.config.load import load_config
 from pipeline.engine.plan import WORKER, Step
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs

@@ -7,7 +7,8 @@ whether the old rows are an unchanged prefix of the new input (`update_lists.fin
 from dataclasses import replace
 from typing import Any
 
-from ...config.models import Config, resolved
+from ...config.load import resolved
+from ...config.models import Config
 from ...core.machine import versions
 from ...engine import checkpoint
 from ...engine.plan import Earlier, Layout
