@@ -150,7 +150,9 @@ def describe_status(status: dict[str, Any]) -> str:
         lines.append(f"  polynomials: {head['n_degrees']:,} products so far, eigenvalues at most {values}")
     if work := status.get("unpublished"):
         done = sum(entry["done"] for entry in work["stages"].values())
-        lines.append(f"not published, {work['state']}{_stopped_in(work)}, {done} blocks done: {work['store']}")
+        lines.append(
+            f"not published, {work['state']}{_stopped_in(work)}, {counted(done, 'block')} done: {work['store']}"
+        )
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ import time
 
 from ..clusters.connect import performance
 from ..config.models import Config
-from ..core.errors import NAMED_ROWS, BoundsNotMet, InputError, first_rows
+from ..core.errors import NAMED_ROWS, BoundsNotMet, InputError, counted, first_rows
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config
 from ..engine.execute import Executor
@@ -126,7 +126,7 @@ class _Placing(StageRun):
         if count and self._config.preprocess.invalid == "error":
             rows = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
             raise InputError(
-                f"input: {count} rows hold NaN or infinity (rows {first_rows(rows, count)}; the first is "
+                f"input: {counted(count, 'row')} with NaN or infinity (rows {first_rows(rows, count)}; the first is "
                 f"{self._source.locate(rows[0])}). Correct them, or set preprocess.invalid: drop to leave them out "
                 f"(their embedding is NaN); the other rows are placed and kept"
             )

@@ -62,7 +62,7 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path) -> str
         "none", "standard: centre each column and divide it by its standard deviation")  # fmt: skip
     lines = [
         f"# Written by lle init: {counted(n, 'row')} of {counted(source.n_features, 'feature')}.",
-        f"# lle validate {config} checks it, lle run {config} runs it; docs/reference/config.md lists every key.",
+        f"# lle validate {config} checks it, lle run {config} runs it; lle schema prints every key.",
         _line("method", "lle", "or modified, hessian, ltsa, laplacian, pca", indent=0),
         "input:",
         *(_line(key, value, comment) for key, (value, comment) in proposal.keys.items()),

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
-from ..core.errors import InputError
+from ..core.errors import InputError, counted
 from ..engine.plan_sizes import block_points
 from ..inputs import Source
 from ..kernels.neighbors.duplicates import row_hashes
@@ -64,8 +64,8 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
         n_invalid += int((~valid).sum())
     if n_invalid and config.preprocess.invalid == "error":
         raise InputError(
-            f"input: {n_invalid} rows hold NaN or infinity, or numbers whose squares overflow. Correct them, or set "
-            f"preprocess.invalid: drop to leave them out"
+            f"input: {counted(n_invalid, 'row')} with NaN or infinity, or with numbers whose squares overflow. Correct "
+            f"them, or set preprocess.invalid: drop to leave them out"
         )
     rows = np.concatenate(parts)
     ids, first = np.unique(_ids(rows), return_index=True)

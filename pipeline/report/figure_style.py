@@ -1,8 +1,10 @@
 """Shared style of all pictures: colours, empty axes, labels, PNG output."""
 
 import io
+import re
 import warnings
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import Collection
 from matplotlib.colors import ListedColormap, to_rgba, to_rgba_array
 from matplotlib.figure import Figure
+from matplotlib.font_manager import get_font_names
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -26,6 +29,10 @@ ON_DARK = {
     INK: "#e4e8ed", FAINT: "#a5b0bc", RULE: "#56616d", MISSING: "#56616d", POINT: "#6fb3d9", PAPER: "#1d232a",
 }  # fmt: skip
 """Colours of pictures on a dark page; the last one is the background of its cards."""
+CJK_FONTS = re.compile(
+    "CJK|Source Han Sans|WenQuanYi|Droid Sans Fallback|IPA.*Gothic|Hiragino Sans|PingFang|Heiti|YaHei|Yu Gothic|Malgun|"
+    "Gothic Neo|Nanum|Arial Unicode|Noto Sans (SC|TC|JP|KR)$"
+)
 DARK_MAP = ListedColormap(colormaps[COLOR_MAP](np.linspace(0.25, 1.0, 256)))
 """The colour map of values, without the end that is invisible on a dark page."""
 
@@ -66,9 +73,18 @@ def plain_text(text: str, limit: int = 32) -> str:
     return (line if len(line) <= limit else line[: limit - 1] + "…").replace("$", r"\$")
 
 
+@cache
+def font_families() -> list[str]:
+    """Matplotlib's own font, then the fonts of this machine with Chinese, Japanese and Korean characters."""
+    return ["DejaVu Sans", *sorted(name for name in get_font_names() if CJK_FONTS.search(name))]
+
+
 def to_png(figure: Figure) -> bytes:
     """The picture of a figure. Axes get their places at the first call and keep them."""
     buffer = io.BytesIO()
+    for text in figure.findobj(Text):
+        if not text.get_text().isascii():
+            text.set_fontfamily(font_families())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from")  # the font lacks it; the page has the same text
         if (layout := figure.get_layout_engine()) is not None:  # savefig would draw the figure twice, the next one too

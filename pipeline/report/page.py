@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
+from markupsafe import Markup, escape
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
@@ -101,7 +102,7 @@ def render_page(
     of the store.
     """
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    filters = (counted, thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when)
+    filters = (counted, thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when, marked)
     environment.filters.update({function.__name__: function for function in filters})
     source = resources.files(__package__).joinpath("template.html.j2").read_text(encoding="utf-8")
     metrics = {key: value for key, value in metrics.items() if not (isinstance(value, float) and math.isnan(value))}
@@ -122,6 +123,15 @@ def render_page(
         config_yaml=config_yaml,
         arrays=arrays,
     )
+
+
+def marked(sentence: Any) -> Markup:
+    """A sentence as HTML, with commands between backticks as code.
+
+    >>> marked("`lle suggest` < all")
+    Markup('<code>lle suggest</code> &lt; all')
+    """
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
 def list_sizes(metrics: Metrics) -> str | None:

@@ -90,4 +90,7 @@ def paint_points(color: ColorSource | None, is_drawn: BoolArray) -> Paint:
     if classes is not None:
         return Paint(classes, None, PLAIN.norm, color.label)
     finite = color.values[is_drawn & np.isfinite(color.values)]
-    return Paint(None, color.values, Normalize(*robust_range(finite)), color.label) if finite.size else PLAIN
+    label = color.label
+    if color.kind == "categorical" and color.names is not None:
+        label += f" ({len(color.names)} classes, numbered from 0)"
+    return Paint(None, color.values, Normalize(*robust_range(finite)), label) if finite.size else PLAIN

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
-from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, first_rows
+from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, counted, first_rows
 from ..engine import disk_costs, task_costs
 from ..engine.plan import DRIVER, WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import MAX_BLOCKS, block_points, sample_size, sampled_per_block
@@ -261,7 +261,7 @@ def _check_invalid(reports: list[Report], config: Config, opened: Source) -> Non
     if count and config.preprocess.invalid == "error":
         rows = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
         raise InputError(
-            f"input: {count} rows hold NaN or infinity, or numbers whose squares overflow (rows "
+            f"input: {counted(count, 'row')} with NaN or infinity, or with numbers whose squares overflow (rows "
             f"{first_rows(rows, count)}; the first is {_location_of_invalid(opened, rows[0])}). Correct them, or set "
             f"preprocess.invalid: drop to leave them out (their embedding is NaN)"
         )

@@ -75,7 +75,7 @@ def test_cosine_sample_has_unit_rows(look):
 def test_invalid_rows(look):
     points = np.random.default_rng(8).normal(size=(300, 4))
     points[::7, 2] = np.nan
-    with pytest.raises(InputError, match="43 rows hold NaN"):
+    with pytest.raises(InputError, match="43 rows with NaN"):
         look(points)
     found = look(points, sample=300, invalid="drop")
     assert len(found.points) == 300 - 43

@@ -13,15 +13,16 @@ from matplotlib import colormaps
 from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from matplotlib.text import Text
 
 from pipeline.config.load import resolved
-from pipeline.report import charts, embedding_figure, embedding_panels, rasterize
+from pipeline.report import charts, embedding_figure, embedding_panels, figure_style, rasterize
 from pipeline.report.component_layout import shelves
 from pipeline.report.embedding_figure import draw_embedding
 from pipeline.report.embedding_panels import count_outside
 from pipeline.report.figure_style import MISSING, to_pair, to_png
 from pipeline.report.palette import COLOR_MAP, OKABE_ITO
-from pipeline.report.point_colors import ColorSource, classify, robust_range
+from pipeline.report.point_colors import ColorSource, classify, paint_points, robust_range
 from pipeline.stages import report_columns
 from tests.support.seeds import seeds
 
@@ -90,6 +91,17 @@ def test_picture_is_the_same_each_time() -> None:
 def test_characters_that_the_font_lacks_give_no_warning() -> None:
     source = ColorSource(np.arange(2.0), "categorical", ("北", "南"), "町")
     png_size(draw_embedding(np.eye(2), one_component(2), source, "t"))
+
+
+def test_other_scripts_take_the_fonts_of_this_machine(figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figure_style, "get_font_names", lambda: ["Noto Sans CJK SC", "Comic", "DejaVu Sans"])
+    figure_style.font_families.cache_clear()
+    assert figure_style.font_families() == ["DejaVu Sans", "Noto Sans CJK SC"]
+    monkeypatch.setattr(figure_style, "font_families", lambda: ["DejaVu Sans", "DejaVu Serif"])
+    draw_embedding(np.eye(2), one_component(2), ColorSource(np.arange(2.0), "categorical", ("北", "b"), "place"), "t")
+    texts = {text.get_text(): text.get_fontfamily() for text in figures[-1].findobj(Text)}
+    assert texts["北"] == ["DejaVu Sans", "DejaVu Serif"]
+    assert texts["b"] != texts["北"]
 
 
 def test_dropped_rows_are_not_shown(figures: list[Figure]) -> None:
@@ -260,6 +272,14 @@ class TestColor:
     def test_too_many_classes_and_numbers_are_continuous(self) -> None:
         assert classify(ColorSource(np.arange(21.0), "categorical", None, "l")) is None
         assert classify(ColorSource(np.arange(3.0), "continuous", None, "l")) is None
+
+    def test_scale_of_too_many_classes_has_their_numbers(self) -> None:
+        names = tuple(f"class {i}" for i in range(60))
+        paint = paint_points(ColorSource(np.arange(60.0), "categorical", names, "kind"), np.ones(60, bool))
+        assert paint.label == "kind (60 classes, numbered from 0)"
+        assert (
+            paint_points(ColorSource(np.arange(60.0), "categorical", None, "kind"), np.ones(60, bool)).label == "kind"
+        )
 
     def test_legend_shows_names_as_they_are(self, figures: list[Figure]) -> None:
         draw_embedding(np.eye(6)[:, :2], one_component(6), color_source("classes", 6), "t")

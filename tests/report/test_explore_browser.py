@@ -213,6 +213,26 @@ def test_names_in_the_picture_do_not_cover_each_other(browser, tmp_path):
     assert heard == []
 
 
+def test_long_names_are_whole_on_a_phone(browser, tmp_path):
+    """In the picture, where the class is at an edge, and in the legend."""
+    names = ["at the left edge", "a long answer of a questionnaire, with all of its words, (units) and a remark"]
+    y, classes = np.repeat([[0.0, 0.0], [1.0, 1.0]], N // 2, axis=0), np.repeat([0, 1], N // 2)
+    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
+    page_file = tmp_path / "explore.html"
+    page_file.write_bytes(render_explorer(page_of(*columns, Column("label", "label", classes, names))))
+    page, heard = opened(browser, page_file.as_uri(), viewport={"width": 420, "height": 800})
+    page.check("#show-names")
+    box = page.locator("#names").evaluate("(names) => names.parentElement.getBoundingClientRect().toJSON()")
+    for name in page.locator("#names span").all():
+        shown = name.bounding_box()
+        assert shown["x"] >= box["left"] - 1
+        assert shown["x"] + shown["width"] <= box["right"] + 1
+    assert page.locator("#names span").count() == 2
+    assert page.locator("#legend").evaluate("(legend) => legend.scrollWidth <= legend.clientWidth")
+    page.close()
+    assert heard == []
+
+
 @pytest.mark.parametrize(("kind", "text", "expected"), [
     ("row number", "66", "1 row selected"), ("row number", "67", "No rows selected"),
     ("label", "Kind 3", "100 rows selected"), ("label", "kind", "No rows selected"),

@@ -79,7 +79,7 @@ class TestInvalidRows:
         points[[5, 40, 41, 120, 199, 200, 259], 1] = value
         with pytest.raises(InputError) as caught:
             take_in(points, block_points)
-        for part in ("7 rows hold NaN or infinity", "rows 5, 40, 41, 120, 199, ...", "preprocess.invalid: drop"):
+        for part in ("7 rows with NaN or infinity", "rows 5, 40, 41, 120, 199, ...", "preprocess.invalid: drop"):
             assert part in str(caught.value)
         assert caught.value.exit_code == 2
 
@@ -96,7 +96,7 @@ class TestInvalidNames:
     def test_few_rows_are_all_named(self, take_in, points):
         points[[7, 9]] = np.nan
         first = r"the first is row 7 of .*npy, column 0, 1, 2"
-        with pytest.raises(InputError, match=rf"2 rows hold NaN or infinity.* \(rows 7, 9, counted from 0; {first}"):
+        with pytest.raises(InputError, match=rf"2 rows with NaN or infinity.* \(rows 7, 9, counted from 0; {first}"):
             take_in(points)
 
     @pytest.mark.parametrize("kind", ["csv", "parquet"])

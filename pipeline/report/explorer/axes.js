@@ -49,7 +49,11 @@ function drawNames(element, names, scales, chosen) {
     return label;
   }));
   const boxes = [];
+  const width = element.parentElement.clientWidth;
   for (const label of [...element.children]) {
+    const half = label.offsetWidth / 2;
+    const at = parseFloat(label.style.left);
+    if (at > -half && at < width + half) label.style.left = `${Math.max(half, Math.min(at, width - half))}px`;  // no name is cut off
     const box = label.getBoundingClientRect();
     if (boxes.some((b) => box.left < b.right && b.left < box.right && box.top < b.bottom && b.top < box.bottom)) label.remove();
     else boxes.push(box);
