@@ -5,8 +5,7 @@ needed; .h5ad files need h5py.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,15 +14,13 @@ import pyarrow as pa
 import zarr
 
 from ..core.errors import InputError
-from .base import AnyArray, Fingerprint, Rows, Source, check_matrix
-from .files import HEADER_BYTES, Stamp, find_files, find_paths, path_or_file, reading
+from .anndata_containers import Element, H5adFile, ZarrFile, anndata_containers
+from .array_checks import check_matrix
+from .base import AnyArray, Rows, Source
 from .stacked_files import FileSource, Share, StackedRows
-from .zarr_input import ZarrRows, locate, open_node
 
 OBS_NAMES = "obs_names"
 """Names the index of obs, as in Python."""
-
-Reader = Callable[[Any, int, int], AnyArray]
 
 
 def open_anndata(
@@ -36,7 +33,7 @@ def open_anndata(
 
     A path may be a pattern. Raises InputError, which names what the file holds instead.
     """
-    files = _files(os.fspath(path))
+    files = anndata_containers(os.fspath(path))
     if obsp is not None:
         return FileSource([_neighbors(file, f"obsp/{obsp}") for file in files], None)
     points = [_matrix(file, "X" if obsm is None else f"obsm/{obsm}") for file in files]
@@ -80,7 +77,7 @@ def _arrow(values: AnyArray, kind: Any) -> Any:
 
 def anndata_shapes(path: str) -> dict[str, tuple[int, ...]]:
     """The shapes of the dense matrices in obsm and of the columns of obs of the first file. Raises InputError."""
-    file = _files(path)[0]
+    file = anndata_containers(path)[0]
     with file.open() as group:
         obs, obsm = group.get("obs"), group.get("obsm", {})
         index = None if obs is None else obs.attrs.get("_index", "_index")
@@ -90,98 +87,6 @@ def anndata_shapes(path: str) -> dict[str, tuple[int, ...]]:
         n_rows = (names["values"] if hasattr(names, "keys") else names).shape[0]
         matrices = {f"obsm/{name}": tuple(obsm[name].shape) for name in obsm if hasattr(obsm[name], "shape")}
         return matrices | {f"obs/{name}": (n_rows,) for name in obs if name != index}
-
-
-class H5adFile:
-    """An .h5ad file, opened again for each read: processes do not share its handle."""
-
-    def __init__(self, stamp: Stamp) -> None:
-        self.where, self._stamp = stamp.path, stamp
-
-    @contextmanager
-    def open(self) -> Iterator[Any]:
-        """The root group."""
-        import h5py  # noqa: PLC0415 (the extra anndata)
-
-        with reading(self.where):
-            try:
-                file = h5py.File(path_or_file(self._stamp, HEADER_BYTES), "r", locking="best-effort")
-            except OSError as error:
-                if isinstance(error, FileNotFoundError | PermissionError):
-                    raise
-                raise InputError(
-                    f"{self.where}: expected an .h5ad file (HDF5), found something else or a cut-off file ({error}); "
-                    f"write it again with adata.write_h5ad"
-                ) from error
-            with file:
-                yield file
-
-    def state(self, member: str) -> Fingerprint:
-        """Name, size and time of the file."""
-        return {**self._stamp.describe(), "member": member}
-
-    @property
-    def detects_changes(self) -> bool:
-        """Whether the file has a time or a tag."""
-        return self._stamp.detects_changes
-
-
-class ZarrFile:
-    """An AnnData group in Zarr."""
-
-    def __init__(self, location: Any) -> None:
-        self.where, self.location = location.url, location
-
-    @contextmanager
-    def open(self) -> Iterator[Any]:
-        """The root group."""
-        yield open_node(self.location)
-
-    def rows(self, array: Any) -> ZarrRows:
-        """The rows of an array, with stamps of its chunks."""
-        return ZarrRows(self.location, array, None)
-
-    def state(self, member: str) -> Fingerprint:
-        """A digest over the files of the array."""
-        with self.open() as group:
-            return self.rows(group[member]).fingerprint()
-
-    @property
-    def detects_changes(self) -> bool:
-        """Whether files have times or tags: listings do."""
-        return bool(self.location.can_list)
-
-
-class Element(Rows):
-    """Rows of one element of a file; `member` is the array whose state identifies the rows."""
-
-    def __init__(self, file: H5adFile | ZarrFile, name: str, member: str, read: Reader, shape: tuple[int, ...],
-                 dtype: "np.dtype[Any]") -> None:  # fmt: skip
-        self.where, self.shape, self.dtype = f"{file.where}, {name}", shape, dtype
-        self._file, self._member, self._read = file, member, read
-
-    def read(self, start: int, stop: int) -> AnyArray:
-        with self._file.open() as group:
-            return self._read(group, start, stop)
-
-    def bytes_beside(self, n_rows: int) -> int:
-        """A chunk of HDF5 that is decoded for its rows: as much as the rows themselves."""
-        return n_rows * int(np.prod(self.shape[1:])) * self.dtype.itemsize
-
-    def fingerprint(self) -> Fingerprint:
-        return self._file.state(self._member)
-
-    @property
-    def detects_changes(self) -> bool:
-        return self._file.detects_changes
-
-
-def _files(path: str) -> Sequence[H5adFile | ZarrFile]:
-    if "://" not in path and all(os.path.isdir(folder) for folder in find_paths(path, "path")):
-        return [ZarrFile(location) for location in locate(path)]
-    if path.rstrip("/").endswith(".zarr"):
-        return [ZarrFile(location) for location in locate(path)]
-    return [H5adFile(stamp) for stamp in find_files(path, "path")]
 
 
 def _matrix(file: H5adFile | ZarrFile, name: str) -> Rows:

@@ -20,14 +20,6 @@ FloatArray = npt.NDArray[np.float64]
 LabelKind = Literal["none", "categorical", "continuous"]
 Fingerprint = dict[str, Any]
 
-_DTYPE_CURES = {
-    "c": "give the real and the imaginary part as separate columns",
-    "O": "save it with a numeric dtype, for instance x.astype('float64')",
-    "V": "save the fields as the columns of one numeric array",
-    "M": "convert times to numbers first",
-    "m": "convert times to numbers first",
-}
-
 
 def _named_errors(read: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(read)
@@ -223,69 +215,7 @@ def stamp_text(content: Any) -> str:
     return hashlib.blake2b(json.dumps(content, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 
 
-def common_dtype(parts: Sequence[Rows]) -> np.dtype[Any]:
-    """float32 if it holds every value of these dtypes exactly, else float64.
-
-    Raises InputError if one is not numeric.
-    """
-    for part in parts:
-        kind = part.dtype.kind
-        if kind not in "biuf":
-            cure = _DTYPE_CURES.get(kind, "convert it to numbers, or use it as a label")
-            raise InputError(f"{part.where}: expected real numbers, found dtype {part.dtype}; {cure}")
-    fits = all(np.can_cast(part.dtype, np.float32, "safe") for part in parts)
-    return np.dtype(np.float32 if fits else np.float64)
-
-
-def only_matrix(where: str, key: str, shapes: dict[str, tuple[int, ...]], none: str = "none") -> str:
-    """The name of the one matrix among named arrays. Raises InputError for another number of matrices."""
-    matrices = [name for name, shape in shapes.items() if len(shape) == 2]
-    if len(matrices) != 1:
-        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or none
-        raise InputError(
-            f"{where}: without {key} there must be exactly one 2-D array, found {len(matrices)}; "
-            f"set {key} to one of: {listed}"
-        )
-    return matrices[0]
-
-
-def check_matrix(rows: Rows) -> None:
-    """Raises InputError unless the array is two-dimensional with at least one column."""
-    n_dims = len(rows.shape)
-    if n_dims != 2:
-        cure = (
-            "one feature per row is x.reshape(-1, 1)"
-            if n_dims < 2
-            else "flatten each sample to one row: x.reshape(len(x), -1)"
-        )
-        raise InputError(f"{rows.where}: expected a 2-D array of (rows, features), found shape {rows.shape}; {cure}")
-    if rows.shape[1] == 0:
-        raise InputError(
-            f"{rows.where}: expected at least one column, found shape {rows.shape}; check how the file was written"
-        )
-
-
 def check_range(start: int, stop: int, n_rows: int) -> None:
     """Raises ValueError unless rows [start, stop) are inside the input: an error of the caller, not of the input."""
     if not 0 <= start <= stop <= n_rows:
         raise ValueError(f"rows [{start}, {stop}) requested from an input of {n_rows} rows")
-
-
-def check_columns(columns: Sequence[int] | None, n_features: int, where: str) -> list[int] | None:
-    """The column numbers as a list, None for all.
-
-    Raises InputError if one is out of range, repeated or not a whole number.
-    """
-    if columns is None:
-        return None
-    chosen = list(columns)
-    bad = [c for c in chosen if type(c) is not int or not 0 <= c < n_features]
-    if bad or not chosen:
-        problem = f"found {bad[:5]}" if bad else "found an empty list"
-        raise InputError(
-            f"{where}: input.columns must be whole numbers from 0 to {n_features - 1}, {problem}; remove the "
-            "key to use all columns"
-        )
-    if len(set(chosen)) < len(chosen):
-        raise InputError(f"{where}: input.columns names a column twice: {chosen}; name each column once")
-    return chosen

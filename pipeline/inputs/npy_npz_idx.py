@@ -12,7 +12,8 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 
 from ..core.errors import InputError
-from .base import Rows, Source, only_matrix
+from .array_checks import only_matrix
+from .base import Rows, Source
 from .compressed import COMPRESSED, STREAM_BYTES, StreamedRows
 from .damage import decoding
 from .files import HEADER_BYTES, Stamp, find_files, open_file, path_or_file, reading

@@ -7,18 +7,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..core.errors import InputError
-from .base import (
-    AnyArray,
-    Fingerprint,
-    FloatArray,
-    Rows,
-    Source,
-    check_columns,
-    check_matrix,
-    check_range,
-    common_dtype,
-    stamp_text,
-)
+from .array_checks import check_columns, check_matrix, common_dtype
+from .base import AnyArray, Fingerprint, FloatArray, Rows, Source, check_range, stamp_text
 from .column_names import ColumnRoles
 from .labels import Labels
 

@@ -18,7 +18,8 @@ from zarr.core.sync import collect_aiterator
 from ..core.errors import ConfigError, InputError
 from ..storage.remote_objects import open_remote
 from ..storage.zarr_stores import RetryingObjectStore
-from .base import AnyArray, Fingerprint, Rows, Source, Stamper, check_columns, check_matrix, only_matrix
+from .array_checks import check_columns, check_matrix, only_matrix
+from .base import AnyArray, Fingerprint, Rows, Source, Stamper
 from .damage import decoding
 from .files import find_paths
 from .stacked_files import FileSource
