@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from ..core.errors import counted, gib, listed
+from ..core.errors import MAX_NAMES, counted, gib, listed
 
 LISTED = 20  # names of columns in a line
 
@@ -201,7 +201,10 @@ def describe_transform(result: dict[str, Any]) -> str:
 def describe_sweep(sweep: dict[str, Any]) -> str:
     steps = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in sweep["steps"].items())
     if "seconds" not in sweep:
-        return f"{sweep['experiments']} experiments, {sweep['cannot_run']} of which cannot run; steps: {steps}"
+        reasons = [f"{name}: {error}" for name, error in list(sweep["refused"].items())[:MAX_NAMES]]
+        reasons += [f"... ({sweep['cannot_run']} in all)"] * (sweep["cannot_run"] > MAX_NAMES)
+        count = f"{sweep['experiments']} experiments, {sweep['cannot_run']} of which cannot run; steps: {steps}"
+        return "\n".join([count, *reasons])
     lines = [f"done in {sweep['seconds']} s: {sweep['experiments']} experiments; steps: {steps}"]
     places = {"table": "sweep.parquet", "picture": "contact_sheet.png", "page": "sweep.html"}
     return "\n".join([*lines, *(f"{kind + ':':<9}{sweep['store']}/{name}" for kind, name in places.items())])

@@ -126,10 +126,10 @@ def _write_results(root: Store, experiments: list[Experiment], result: SweepResu
     cells = [cell for experiment in experiments for cell in _cells(experiment, len(experiments))]
     curves = all(experiment.config.eigensolver.n_components == 1 for experiment in experiments if experiment.config)
     axes = "; upwards the coordinate, to the right the true one" if curves and any(cell.key for cell in cells) else ""
-    picture = draw_contact_sheet(cells, title + axes)
+    pictures = draw_contact_sheet(cells, title + axes)
     root.objects.put("sweep.parquet", table_bytes(result.rows))
-    root.objects.put("contact_sheet.png", picture)
-    page = render_sweep(title, parameters, result.rows, result.counts, result.seconds, picture)
+    root.objects.put("contact_sheet.png", pictures.light)
+    page = render_sweep(title, parameters, result.rows, result.counts, result.seconds, pictures)
     root.objects.put("sweep.html", page.encode())
 
 

@@ -172,5 +172,10 @@ def count_steps(planned: list[Experiment]) -> dict[str, Any]:
         if not fingerprint.startswith(ANY_K)
     }
     n_steps = sum(experiment.n_steps for experiment in planned)
-    cannot = sum(experiment.config is None for experiment in planned)
-    return {"experiments": len(planned), "cannot_run": cannot, "steps": {"asked": n_steps, "to_do": len(distinct)}}
+    refused = {experiment.name: experiment.error for experiment in planned if experiment.config is None}
+    return {
+        "experiments": len(planned),
+        "cannot_run": len(refused),
+        "refused": refused,
+        "steps": {"asked": n_steps, "to_do": len(distinct)},
+    }

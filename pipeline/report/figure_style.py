@@ -29,6 +29,7 @@ ON_DARK = {
     INK: "#e4e8ed", FAINT: "#a5b0bc", RULE: "#56616d", MISSING: "#56616d", POINT: "#6fb3d9", PAPER: "#1d232a",
 }  # fmt: skip
 """Colours of pictures on a dark page; the last one is the background of its cards."""
+CJK_CHARACTERS = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 CJK_FONTS = re.compile(
     "CJK|Source Han Sans|WenQuanYi|Droid Sans Fallback|IPA.*Gothic|Hiragino Sans|PingFang|Heiti|YaHei|Yu Gothic|Malgun|"
     "Gothic Neo|Nanum|Arial Unicode|Noto Sans (SC|TC|JP|KR)$"
@@ -83,8 +84,8 @@ def to_png(figure: Figure) -> bytes:
     """The picture of a figure. Axes get their places at the first call and keep them."""
     buffer = io.BytesIO()
     for text in figure.findobj(Text):
-        if not text.get_text().isascii():
-            text.set_fontfamily(font_families())
+        if CJK_CHARACTERS.search(text.get_text()):
+            text.set(fontfamily=font_families(), fontweight="normal")  # few of these fonts have a bold one
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from")  # the font lacks it; the page has the same text
         if (layout := figure.get_layout_engine()) is not None:  # savefig would draw the figure twice, the next one too
@@ -111,6 +112,8 @@ def to_pair(figure: Figure) -> Pair:
 def darken(figure: Figure) -> None:
     """Replace the colours of this module in a drawn figure by those for a dark page."""
     dark = {to_rgba(light)[:3]: to_rgba(color)[:3] for light, color in ON_DARK.items()}
+    steps = np.arange(256)  # points whose colours come from the map of values
+    scale = dict(zip(map(tuple, colormaps[COLOR_MAP](steps)[:, :3].tolist()), DARK_MAP(steps)[:, :3], strict=True))
 
     def map_one(color: Any) -> Any:
         rgba = to_rgba(color)
@@ -129,6 +132,8 @@ def darken(figure: Figure) -> None:
         elif isinstance(artist, Collection):
             for kind in ("facecolor", "edgecolor"):
                 colors = to_rgba_array(getattr(artist, f"get_{kind}")())
-                for light, color in dark.items():
-                    colors[np.isclose(colors[:, :3], light).all(axis=1), :3] = color
+                for number, color in enumerate(colors[:, :3].tolist()):
+                    colors[number, :3] = scale.get(tuple(color), color)
+                for light, replaced in dark.items():
+                    colors[np.isclose(colors[:, :3], light).all(axis=1), :3] = replaced
                 artist.set(**{kind: colors})

@@ -132,7 +132,7 @@ def _each_class(content: Content, classes: Classes) -> PagePicture:
         image[painted] = (*to_rgb(classes.colors[code]), 1.0)
         ax.set_axis_on()
         ax.set(xticks=[], yticks=[])
-        ax.spines[:].set_color(RULE)
+        ax.spines[:].set(visible=True, color=RULE)
         ax.imshow(image, origin="lower", aspect="auto", interpolation="nearest")
         ax.set_title(plain_text(name, 12), fontsize=9, color=INK, pad=2)
     pair = f"{content.pairs[0][0].label} and {content.pairs[0][1].label}"

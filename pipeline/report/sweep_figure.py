@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageColor
 
 from .color_key import Key, common_key, draw_key
-from .figure_style import FAINT, INK, RULE, plain_text, to_png
+from .figure_style import FAINT, INK, ON_DARK, PAPER, RULE, Pair, plain_text, to_pair
 from .point_colors import robust_range
 
 FloatArray = npt.NDArray[np.float64]
@@ -30,7 +30,9 @@ MARGIN = 0.07
 EDGE = 0.12
 SHEET_DPI = 100
 PALETTE = 96
-KEPT_COLORS, NEAR = ("#ffffff", INK, FAINT, RULE), 8
+KEPT_COLORS = [(color, ON_DARK[color]) for color in (PAPER, INK, FAINT, RULE)]
+"""Colours of paper, text and rules in the light and in the dark picture."""
+NEAR = 8
 WIDER = 1.6
 LONGEST_STRIP = 4.0
 """A single row of cells that is this many times wider than intended is wrapped, so that cells are not tiny."""
@@ -94,8 +96,8 @@ def _distinct(values: list[Any]) -> list[Any]:
     return [value for number, value in enumerate(values) if value not in values[:number]]
 
 
-def draw_contact_sheet(cells: Sequence[Cell], title: str) -> bytes:
-    """PNG of all cells; parameters label the axes, or each cell if they form no grid."""
+def draw_contact_sheet(cells: Sequence[Cell], title: str) -> Pair:
+    """Pictures of all cells for light and dark pages; parameters label the axes, or each cell if they form no grid."""
     grid = choose_grid(cells)
     shape, places = _places(cells, grid)
     side = float(np.clip(WIDTH / shape[1], *CELL))
@@ -121,7 +123,7 @@ def draw_contact_sheet(cells: Sequence[Cell], title: str) -> bytes:
     if key is not None:
         draw_key(ax, key, extent)
     _fit_figure(figure, ax, extent, title)
-    return _few_colors(to_png(figure))
+    return Pair(*(_few_colors(*drawn) for drawn in zip(to_pair(figure), zip(*KEPT_COLORS, strict=True), strict=True)))
 
 
 def _fit_figure(figure: Figure, ax: Axes, extent: tuple[float, float], title: str) -> None:
@@ -161,10 +163,10 @@ def _wrapped(values: Mapping[str, Any], side: float) -> str:
     return "\n".join(plain_text(line, letters) for line in lines)
 
 
-def _few_colors(png: bytes) -> bytes:
+def _few_colors(png: bytes, kept: tuple[str, ...]) -> bytes:
     """The picture with a palette, which takes a third of the bytes. Colours of text and rules are kept in the palette:
     they have few pixels and would otherwise be replaced by colours of points."""
-    fixed_colors, buffer = np.array([ImageColor.getrgb(color) for color in KEPT_COLORS]), io.BytesIO()
+    fixed_colors, buffer = np.array([ImageColor.getrgb(color) for color in kept]), io.BytesIO()
     with Image.open(io.BytesIO(png)) as original:
         image = original.convert("RGB")
     colors = np.array(image.quantize(PALETTE).getpalette()).reshape(-1, 3)[:PALETTE]

@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 
+from .figure_style import Pair
 from .number_format import duration, is_known
 
 Row = dict[str, Any]
@@ -62,7 +63,7 @@ def table_bytes(rows: Sequence[Row]) -> bytes:
 
 def render_sweep(
     title: str, parameters: Sequence[str], rows: Sequence[Row], counts: Mapping[str, int], seconds: float,
-    picture: bytes | None,
+    pictures: Pair,
 ) -> str:  # fmt: skip
     """Self-contained HTML: the counts, the contact sheet, and the table of parameters and metrics."""
     names = {name for row in rows for name in row}
@@ -75,7 +76,7 @@ def render_sweep(
     return environment.from_string(template).render(
         title=title, parameters=list(parameters), measures=measures, counts=counts, duration=duration(seconds),
         rows=[{**row, "cells": [_cell(row.get(name)) for name in measures]} for row in rows],
-        picture=base64.b64encode(picture).decode() if picture else None,
+        pictures=[base64.b64encode(png).decode() for png in pictures],
         failed=[row for row in rows if row["state"] != "done"],
     )  # fmt: skip
 

@@ -148,6 +148,14 @@ def test_align_previous_is_refused_in_a_sweep(tmp_path, sweep):
     assert "'previous' aligns with the last embedding of the same store" in result.output
 
 
+def test_dry_run_names_experiments_that_cannot_run_and_why(tmp_path):
+    path = write(tmp_path / "a.yaml", {"grid": {"neighbors.n_neighbors": [8, 10**6]}})
+    result = CliRunner().invoke(app, ["sweep", str(path), "--dry-run"])
+    assert result.exit_code == 0
+    assert "2 experiments, 1 of which cannot run" in result.output
+    assert "n_neighbors=1000000: neighbors.n_neighbors is 1000000, but the input has" in result.output
+
+
 @pytest.mark.slow
 def test_matrix_is_shared_if_only_the_eigensolver_differs(tmp_path):
     with counted() as calls:

@@ -137,6 +137,7 @@ def test_cells_of_few_classes_fill_a_picture_as_high_as_the_others(figures, n_cl
     assert (grid.nrows, grid.ncols) == (rows, columns)
     scatter, apart = (figure.get_size_inches() for figure in (figures[0], figures[-1]))
     assert apart[1] >= scatter[1] - 1e-9
+    assert all(spine.get_visible() for ax in figures[-1].axes[:2] for spine in ax.spines.values())
     used = [ax for ax in figures[-1].axes if ax.axison]
     shapes = {ax.images[0].get_array().shape[:2] for ax in used}
     boxes = [ax.get_window_extent() for ax in used]

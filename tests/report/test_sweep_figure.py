@@ -1,10 +1,12 @@
 """The picture of a sweep: positions of the cells, their labels, and the colour key."""
 
+import base64
 import io
 
 import matplotlib.figure
 import numpy as np
 import pytest
+from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
@@ -13,8 +15,10 @@ from PIL import Image
 from pipeline.report import sweep_figure
 from pipeline.report.color_key import color_points, common_key
 from pipeline.report.embedding_figure import ColorSource
-from pipeline.report.figure_style import INK
+from pipeline.report.figure_style import DARK_MAP, INK, ON_DARK, PAPER, Pair
+from pipeline.report.palette import COLOR_MAP
 from pipeline.report.sweep_figure import Cell, choose_grid, draw_contact_sheet
+from pipeline.report.sweep_page import render_sweep
 
 N_POINTS = 200
 
@@ -40,10 +44,10 @@ def drawn(monkeypatch):
 
     def keep(figure):
         figures.append(figure)
-        return to_png(figure)
+        return to_pair(figure)
 
-    to_png = sweep_figure.to_png
-    monkeypatch.setattr(sweep_figure, "to_png", keep)
+    to_pair = sweep_figure.to_pair
+    monkeypatch.setattr(sweep_figure, "to_pair", keep)
     return figures
 
 
@@ -98,12 +102,32 @@ def test_many_values_of_one_key_have_no_single_row_grid():
 def test_reduced_palette_keeps_text_and_background_colours():
     rng = np.random.default_rng(3)
     cells = [cell({"n": n, "k": k})._replace(colors=rng.random((N_POINTS, 4))) for n in range(5) for k in range(8)]
-    with Image.open(io.BytesIO(draw_contact_sheet(cells, "sheet"))) as image:
-        assert len(image.getcolors(256)) <= 100
-        pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
-    ink, paper = (np.round(np.multiply(to_rgb(color), 255)) for color in (INK, "white"))
-    assert (pixels == ink).all(axis=1).sum() > 50
-    assert (pixels == paper).all(axis=1).mean() > 0.5
+    pair = draw_contact_sheet(cells, "sheet")
+    for png, named in ((pair.light, (INK, PAPER)), (pair.dark, (ON_DARK[INK], ON_DARK[PAPER]))):
+        with Image.open(io.BytesIO(png)) as image:
+            assert len(image.getcolors(256)) <= 100
+            pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
+        ink, paper = (np.round(np.multiply(to_rgb(color), 255)) for color in named)
+        assert (pixels == ink).all(axis=1).sum() > 50
+        assert (pixels == paper).all(axis=1).mean() > 0.5
+
+
+def test_dark_sheet_has_the_brighter_map_of_values(drawn):
+    colors = colormaps[COLOR_MAP](np.linspace(0.0, 1.0, N_POINTS))
+    draw_contact_sheet([cell({"n": n})._replace(colors=colors) for n in range(2)], "sheet")
+    [points] = drawn[0].axes[0].findobj(PathCollection)  # to_pair leaves the dark colours
+    expected = {tuple(color) for color in np.round(DARK_MAP(np.linspace(0.0, 1.0, N_POINTS))[:, :3], 6).tolist()}
+    assert {tuple(color) for color in np.round(points.get_facecolors()[:, :3], 6).tolist()} == expected
+
+
+def test_page_fits_phones_and_dark_pages():
+    counts = dict.fromkeys(("asked", "computed", "cut", "reused"), 1)
+    rows = [{"experiment": "a", "state": "done", "n": 1}]
+    page = render_sweep("sheet", ["n"], rows, counts, 1.0, Pair(b"light picture", b"dark picture"))
+    light, dark = (base64.b64encode(png).decode() for png in (b"light picture", b"dark picture"))
+    assert f'<source media="(prefers-color-scheme: dark)" srcset="data:image/png;base64,{dark}">' in page
+    assert f'src="data:image/png;base64,{light}"' in page
+    assert '<meta name="viewport" content="width=device-width' in page
 
 
 class TestKey:
