@@ -5,6 +5,9 @@ coordinates are shifted by a typical point, the products only select candidate p
 differences of the original coordinates.
 """
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +17,12 @@ Ids = npt.NDArray[np.integer]
 
 SAMPLED = 256  # rows from which the typical point is computed
 DIFFERENCES = 2**18  # elements in memory at one time; does not affect results
+TILE_POINTS, TILE_PAIRS = 4096, 2**18  # pairs whose bounds fit the cache; does not affect results
+TILE_ELEMENTS = 2**20  # coordinates of the points of a tile; does not affect results
+DOUBTFUL_SHARE = 1 / 16
+"""A tile with more pairs that single precision cannot decide is computed in double precision."""
+UNDERFLOW = 1e-30
+"""Far above what underflow changes in single precision, where the largest squares are about 1."""
 
 
 def typical_point(points: Floats) -> F64:
@@ -28,21 +37,98 @@ def typical_point(points: Floats) -> F64:
     return np.asarray(np.partition(sampled, half, axis=0)[half], np.float64)
 
 
-def square_rounding(n_features: int) -> float:
+def square_rounding(n_features: int, dtype: type[np.floating] = np.float64) -> float:
     """c such that |x|^2 + |y|^2 - 2 x.y, of points with the same shift, has an error of at most c (|x|^2 + |y|^2).
 
-    For float64 and any order of the sums of d + 2 terms, including the rounding of the shift (Higham 2002, section
-    3.1). Squared distances from float64 differences have a relative error of at most c.
+    For any order of the sums of d + 2 terms, including the rounding of the shifted coordinates to `dtype` (Higham 2002,
+    section 3.1). Squared distances from float64 differences have a relative error of at most c.
     """
-    return float((2 * n_features + 16) * np.finfo(np.float64).eps)
+    return float((2 * n_features + 16) * np.finfo(dtype).eps)
 
 
-def pair_distances(left: Floats, rows: Ids, right: Floats, columns: Ids) -> F64:
-    """Distances (h,) of the pairs left[rows], right[columns], from differences in float64, some pairs at a time."""
+class NearPairs(NamedTuple):
+    """Positions (h,) of queries and points, sorted by query, with bounds of their squared distances."""
+
+    rows: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int64]
+    lower: F64
+    upper: F64
+
+
+class _Bounds:
+    """Bounds of squared distances in one precision, from queries (b, d) and their squares and limits (b,)."""
+
+    @np.errstate(over="ignore", invalid="ignore")  # far beyond single precision
+    def __init__(self, dtype: type[np.floating], queries: F64, squares: F64, limits: F64) -> None:
+        self.dtype, self.rounding = dtype, square_rounding(queries.shape[1], dtype)
+        self.squares, self.limits = squares, limits
+        self.base = (1 - self.rounding) * squares - UNDERFLOW
+        self.queries = self._operand(queries, np.ones(len(queries)))
+        self.queries[:, :-1] *= -2
+        self.highest = np.nextafter((limits - self.base).astype(dtype), dtype(np.inf))
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def side(self, points: F64, squares: F64) -> Floats:
+        """The points (c, d) with their squares (c,), as the right side of the product."""
+        return self._operand(points, (1 - self.rounding) * squares)
+
+    def _operand(self, points: F64, last: F64) -> Floats:
+        operand = np.empty((len(points), points.shape[1] + 1), self.dtype)
+        operand[:, :-1], operand[:, -1] = points, last
+        return operand
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def select(self, rows: slice, side: Floats, squares: F64) -> tuple[NearPairs, int]:
+        """The near pairs of some queries, and the number of those that may be beyond the limit."""
+        scores = self.queries[rows] @ side.T
+        near = np.flatnonzero(~(scores > self.highest[rows, None]))  # ~ includes NaN
+        queries, columns = near // len(squares) + rows.start, near % len(squares)
+        lower = scores.ravel()[near] + self.base[queries]
+        upper = lower + 2 * (self.rounding * (self.squares[queries] + squares[columns]) + UNDERFLOW)
+        n_doubtful = int(np.count_nonzero(~(upper <= self.limits[queries])))
+        return NearPairs(queries, columns, lower, upper), n_doubtful
+
+
+def near_pairs(queries: Floats, points: Floats, limits: F64) -> Iterator[NearPairs]:
+    """All pairs of a query (b, d) and a point (c, d) whose squared distance may be at most limits (b,), tile by tile.
+
+    Pairs with a coordinate that is not finite are included. A matrix product in single precision selects the pairs. If
+    it leaves many pairs of a tile undecided (near points far from the typical point), one in double precision does.
+    """
+    middle = typical_point(queries)
+    shifted = np.subtract(queries, middle)
+    squares = np.einsum("bd,bd->b", shifted, shifted)
+    largest = max(values[np.isfinite(values)].max(initial=0.0) for values in (squares, limits))
+    scale = 2.0 ** -int(np.clip(np.frexp(largest)[1] // 2, -500, 500))  # so that the largest squares are near 1
+    shifted *= scale
+    scaled = shifted, squares * scale**2, limits * scale**2
+    single, double = _Bounds(np.float32, *scaled), None
+    step = max(1, min(TILE_POINTS, TILE_ELEMENTS // max(1, queries.shape[1])))
+    for start in range(0, len(points), step):
+        part = np.subtract(points[start : start + step], middle)
+        part *= scale
+        part_squares = np.einsum("cd,cd->c", part, part)
+        side, n_rows = single.side(part, part_squares), max(1, TILE_PAIRS // len(part))
+        for top in range(0, len(queries), n_rows):
+            rows = slice(top, min(top + n_rows, len(queries)))
+            pairs, n_doubtful = single.select(rows, side, part_squares)
+            if n_doubtful > DOUBTFUL_SHARE * (rows.stop - top) * len(part):
+                double = double or _Bounds(np.float64, *scaled)
+                pairs, _ = double.select(rows, double.side(part, part_squares), part_squares)
+            yield NearPairs(pairs.rows, pairs.columns + start, pairs.lower / scale**2, pairs.upper / scale**2)
+
+
+def pair_squares(left: Floats, rows: Ids, right: Floats, columns: Ids) -> F64:
+    """Squared distances (h,) of the pairs left[rows], right[columns], from differences in float64."""
     out = np.empty(len(rows))
     step = max(1, DIFFERENCES // max(1, left.shape[1]))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         difference = np.subtract(right[columns[part]], left[rows[part]], dtype=np.float64)
-        out[part] = np.sqrt(np.einsum("hd,hd->h", difference, difference))
+        out[part] = np.einsum("hd,hd->h", difference, difference)
     return out
+
+
+def pair_distances(left: Floats, rows: Ids, right: Floats, columns: Ids) -> F64:
+    """Distances (h,) of the pairs left[rows], right[columns], from differences in float64."""
+    return np.sqrt(pair_squares(left, rows, right, columns))

@@ -13,13 +13,12 @@ import numpy.typing as npt
 
 from ..graph.connectivity import rank_in_row
 from .cells import TREE_FEATURES
-from .distances import pair_distances, square_rounding, typical_point
+from .distances import TILE_POINTS, near_pairs, pair_distances, square_rounding, typical_point
 
 Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
 
 CHUNK_ELEMENTS = 2**20
-TILE_POINTS, TILE_PAIRS = 4096, 2**17  # pairs whose distances fit the cache
 BRUTE_QUERIES = 1024
 SPARE = 4
 TIE = 1e-12
@@ -257,28 +256,13 @@ def points_within(
 def _pairs_within(queries: Floats, reach: npt.NDArray[np.float64], points: Floats) -> Iterator[Hits]:
     """Pairs (position of a query (b, d), position of a point (c, d), distance) within reach (b,), tile by tile.
 
-    A tile has a range of queries, and its pairs are sorted by query. One matrix product selects the pairs whose squared
-    distance can be within reach, given its rounding error. Their distances are differences of the original coordinates.
-    Only queries far from most others have many unneeded pairs.
+    A tile has a range of queries, and its pairs are sorted by query. Only queries far from most others have many
+    candidate pairs that are not within reach.
     """
-    rounding, middle = square_rounding(points.shape[1]), typical_point(queries)
-    shifted_queries = queries.astype(np.float64) - middle
-    limits = (1 + 2 * rounding) * reach**2 - (1 - rounding) * np.einsum("bd,bd->b", shifted_queries, shifted_queries)
-    shifted_queries *= -2.0
-    step = max(1, min(TILE_POINTS, CHUNK_ELEMENTS // max(1, points.shape[1])))
-    for start in range(0, len(points), step):
-        part = points[start : start + step]
-        shifted_points = part.astype(np.float64) - middle
-        squares = (1 - rounding) * np.einsum("cd,cd->c", shifted_points, shifted_points)
-        n_rows = max(1, TILE_PAIRS // len(shifted_points))
-        for top in range(0, len(shifted_queries), n_rows):
-            scores = shifted_queries[top : top + n_rows] @ shifted_points.T
-            scores += squares
-            near = np.flatnonzero(~(scores > limits[top : top + n_rows, None]))  # ~ includes NaN
-            rows, columns = near // len(shifted_points) + top, near % len(shifted_points)
-            distances = pair_distances(queries, rows, part, columns)
-            within = distances <= reach[rows]
-            yield Hits(rows[within], columns[within] + start, distances[within])
+    for pairs in near_pairs(queries, points, (1 + 2 * square_rounding(points.shape[1])) * reach**2):
+        distances = pair_distances(queries, pairs.rows, points, pairs.columns)
+        within = distances <= reach[pairs.rows]
+        yield Hits(pairs.rows[within], pairs.columns[within], distances[within])
 
 
 def nearest_of_each(hits: Hits, k: int) -> Hits:

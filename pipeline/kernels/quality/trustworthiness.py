@@ -9,16 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import InputError
-from ..neighbors.distances import typical_point
+from ..neighbors.distances import near_pairs, pair_squares
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
-
-PAIRS_AT_ONCE = 1 << 19
-"""Distances in memory at one time in ``count_closer`` (8 bytes each); does not affect results."""
-
-POINTS_AT_ONCE = 1 << 13
-"""Points of a block in one matrix product of ``count_closer``; does not affect results."""
 
 NEAREST_LISTED = 3
 """Nearest points that are listed for each threshold; does not affect results."""
@@ -111,20 +105,32 @@ def count_closer(
         if len(near):
             counts[near] = _count_by_tree(sample[near], sample_ids[near], block, first_row, limits[near])
         return counts
-    center = typical_point(sample)  # small coordinates lose fewer digits in the product
-    counts = np.zeros(thresholds.shape, dtype=np.int64)
-    for start in range(0, len(block), POINTS_AT_ONCE):
-        points = block[start : start + POINTS_AT_ONCE]
-        shifted = points - center
-        augmented = np.vstack([shifted.T, np.square(shifted).sum(axis=1)])
-        own_positions = sample_ids - (first_row + start)
-        n_rows = max(1, PAIRS_AT_ONCE // len(points))
-        for top in range(0, len(sample), n_rows):
-            rows = slice(top, top + n_rows)
-            counts[rows] += _count_tile(
-                sample[rows] - center, augmented, own_positions[rows], sample[rows], points, limits[rows]
-            )
-    return counts
+    _require_finite(sample, block)
+    width = thresholds.shape[1]
+    closer = np.zeros(len(sample) * (width + 1), np.int64)  # points between two thresholds
+    for pairs in near_pairs(sample, block, limits[:, -1]):
+        is_other = pairs.columns + first_row != sample_ids[pairs.rows]
+        rows, columns, lower, upper = (values[is_other] for values in pairs)
+        _require_finite(upper)
+        passed = _limits_passed(lower, limits, rows)
+        undecided = np.flatnonzero(passed < _limits_passed(upper, limits, rows))
+        squares = pair_squares(sample, rows[undecided], block, columns[undecided])
+        passed[undecided] = _limits_passed(squares, limits, rows[undecided])
+        np.add.at(closer, rows * (width + 1) + passed, 1)
+    return np.asarray(np.cumsum(closer.reshape(len(sample), width + 1)[:, :width], axis=1))
+
+
+def _limits_passed(squares: Float64, limits: Float64, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The number of the limits (s, q) of its row that each squared distance (h,) reaches."""
+    passed = np.zeros(len(rows), np.int64)
+    for column in limits.T:
+        passed += squares >= column[rows]
+    return passed
+
+
+def _require_finite(*arrays: npt.NDArray[np.floating]) -> None:
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise InputError("expected finite coordinates, found others; exclude dropped rows from the quality measures")
 
 
 def _near_block(
@@ -151,8 +157,7 @@ def _count_by_tree(
     """The same counts for few coordinates: whole branches of a k-d tree are inside or outside a ball."""
     from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
 
-    if not (np.isfinite(sample).all() and np.isfinite(block).all()):
-        raise InputError("expected finite coordinates, found others; exclude dropped rows from the quality measures")
+    _require_finite(sample, block)
     # a ball includes its surface, so the radius is reduced to the next smaller number
     tree, radii = cKDTree(block.astype(np.float64), balanced_tree=False), np.nextafter(np.sqrt(limits), -1.0)
     counts, unknown = _count_among_nearest(tree, sample, radii)
@@ -178,44 +183,6 @@ def _count_among_nearest(
     for row, (distances, row_radii) in enumerate(zip(nearest, radii, strict=True)):
         counts[row] = np.searchsorted(distances, row_radii, side="right")
     return counts, (counts == listed) & (listed < tree.n)
-
-
-def _count_tile(
-    shifted: Float64,
-    augmented: Float64,
-    own_positions: npt.NDArray[np.integer],
-    sample: npt.NDArray[np.floating],
-    points: npt.NDArray[np.floating],
-    limits: Float64,
-) -> npt.NDArray[np.int64]:
-    """Counts (s, q) of the points (p, d) below the limits (s, q) of a few sample points (s, d).
-
-    ``shifted`` is the sample minus the centre. ``augmented`` (d + 1, p) has columns of the shifted points y and |y|^2.
-    ``own_positions`` (s,) is the position of each sample point among the points; it may be outside their range.
-    """
-    squares = np.square(shifted).sum(axis=1)
-    reach = np.sqrt(squares) + np.sqrt(augmented[-1].max())
-    if not np.isfinite(reach).all():
-        raise InputError("expected finite coordinates, found others; exclude dropped rows from the quality measures")
-    # Twice the bound on the rounding of the shift and of |y|^2 - 2 x.y, d + 1 terms (Higham 2002, section 3.1).
-    slack = (2 * (shifted.shape[1] + 5) * np.finfo(np.float64).eps * reach**2)[:, None]
-    products = np.column_stack([-2 * shifted, np.ones(len(shifted))]) @ augmented
-    inside = np.flatnonzero((own_positions >= 0) & (own_positions < len(points)))
-    products[inside, own_positions[inside]] = np.inf
-    lowest, highest = limits - squares[:, None] - slack, limits - squares[:, None] + slack
-    is_near = products < highest[:, -1:]
-    stops = np.cumsum(np.count_nonzero(is_near, axis=1))
-    near = np.split(products[is_near], stops[:-1])
-    counts = np.zeros(limits.shape, dtype=np.int64)
-    for row in np.flatnonzero(np.diff(stops, prepend=0)):
-        near[row].sort()
-        counts[row] = np.searchsorted(near[row], lowest[row])
-        undecided = counts[row] < np.searchsorted(near[row], highest[row])
-        for j in np.flatnonzero(undecided):
-            between = (products[row] >= lowest[row, j]) & (products[row] < highest[row, j])
-            exact = np.square(np.subtract(points[between], sample[row], dtype=np.float64)).sum(axis=1)
-            counts[row, j] += np.count_nonzero(exact < limits[row, j])
-    return counts
 
 
 def trustworthiness(

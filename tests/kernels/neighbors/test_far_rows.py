@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.kernels.neighbors import distances, knn
 from pipeline.kernels.neighbors.cells import nearest_cells, nearest_groups
-from pipeline.kernels.neighbors.distances import pair_distances, square_rounding, typical_point
+from pipeline.kernels.neighbors.distances import near_pairs, pair_distances, square_rounding, typical_point
 from pipeline.kernels.neighbors.knn import (
     brute_neighbors,
     cell_neighbors,
@@ -72,9 +72,10 @@ class TestBruteForce:
     def test_same_for_any_batch_and_chunk(self, seed, far, dtype, monkeypatch):
         points, ids = with_far_rows(seed, far, dtype), np.arange(600)
         lists = brute_neighbors(points, ids, points, ids, 7)
-        for name, size in [("CHUNK_ELEMENTS", 16 * 37), ("TILE_POINTS", 53), ("TILE_PAIRS", 53 * 5)]:
+        for name, size in [("CHUNK_ELEMENTS", 16 * 37), ("TILE_POINTS", 53)]:
             monkeypatch.setattr(knn, name, size)
-        monkeypatch.setattr(distances, "DIFFERENCES", 16 * 19)
+        for name, size in [("DIFFERENCES", 16 * 19), ("TILE_POINTS", 53), ("TILE_PAIRS", 53 * 5)]:
+            monkeypatch.setattr(distances, name, size)
         for size in (1, 7, 600):
             slices = [slice(first, first + size) for first in range(0, 60, size)]
             parts = [brute_neighbors(points[part], ids[part], points, ids, 7) for part in slices]
@@ -245,6 +246,33 @@ class TestPairs:
         sizes = squares[0][:, None] + squares[1]
         error = np.abs(sizes - 2 * left @ right.T - np.square(all_distances(left, right)))
         assert (error <= square_rounding(n_features) * sizes).all()
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("n_features", [1, 12, 700])
+    def test_square_rounding_bounds_the_error_in_single_precision(self, rng, n_features, dtype):
+        left, right = (rng.normal(size=(n, n_features)) * 10.0 ** rng.integers(-3, 4, (n, 1)) for n in (60, 80))
+        squares = [np.square(part).sum(axis=1) for part in (left, right)]
+        products = left.astype(dtype) @ right.astype(dtype).T
+        error = np.abs(squares[0][:, None] + squares[1] - 2 * products - np.square(all_distances(left, right)))
+        assert (error <= square_rounding(n_features, dtype) * (squares[0][:, None] + squares[1])).all()
+
+    @pytest.mark.parametrize("unit", [1e-140, 1e-30, 1.0, 1e30, 1e140])
+    @pytest.mark.parametrize("spread", [1.0, 1e-4, 1e-9])
+    def test_near_pairs_are_all_pairs_within_the_limits_with_bounds(self, rng, spread, unit, monkeypatch):
+        """Single precision cannot decide pairs in clusters with a spread of 1e-4, and double precision of 1e-9."""
+        monkeypatch.setattr(distances, "TILE_POINTS", 53)
+        monkeypatch.setattr(distances, "TILE_PAIRS", 53 * 7)
+        points = unit * (np.repeat(rng.normal(size=(4, 6)), 50, axis=0) + spread * rng.normal(size=(200, 6)))
+        queries = points[::7]
+        squares = np.square(all_distances(queries, points))
+        limits = np.sort(squares, axis=1)[:, 9]
+        tiles = list(near_pairs(queries, points, limits))
+        rows, columns, lower, upper = (np.concatenate(parts) for parts in zip(*tiles, strict=True))
+        near = squares <= limits[:, None]
+        assert near[rows, columns].sum() == near.sum()
+        assert (lower <= squares[rows, columns]).all()
+        assert (squares[rows, columns] <= upper).all()
+        assert len(rows) < 2 * near.sum() or spread == 1e-9
 
     def test_distances_equal_those_of_the_lists_bit_for_bit(self, rng):
         for n_features in (1, 3, 16, 65):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.kernels.neighbors import knn
+from pipeline.kernels.neighbors import distances, knn
 from pipeline.kernels.neighbors.knn import (
     Hits,
     brute_neighbors,
@@ -243,8 +243,8 @@ class TestPointsWithin:
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     @pytest.mark.parametrize("first_row", [0, 70])
     def test_equals_all_pairs(self, rng, dtype, first_row, monkeypatch):
-        monkeypatch.setattr(knn, "TILE_POINTS", 11)
-        monkeypatch.setattr(knn, "TILE_PAIRS", 4 * 11)
+        monkeypatch.setattr(distances, "TILE_POINTS", 11)
+        monkeypatch.setattr(distances, "TILE_PAIRS", 4 * 11)
         sample, block = rng.normal(size=(9, 3)).astype(dtype), rng.normal(size=(40, 3)).astype(dtype)
         sample_ids = np.array([*range(70, 75), 3, 200, 300, 400])
         block[:5] = sample[:5]

@@ -3,7 +3,7 @@ import pytest
 from sklearn.manifold import trustworthiness as sklearn_trustworthiness
 
 from pipeline.core.errors import InputError
-from pipeline.kernels.quality import trustworthiness as trustworthiness_module
+from pipeline.kernels.neighbors import distances
 from pipeline.kernels.quality.trustworthiness import (
     count_closer,
     mean_interval,
@@ -113,8 +113,8 @@ def test_count_closer__same_for_any_tile(seed: int, monkeypatch: pytest.MonkeyPa
     ids = rng.choice(200, 30, replace=False)
     thresholds = neighbor_thresholds(X[ids], X[rng.integers(0, 200, size=(30, 5))])
     expected = count_closer(X[ids], ids, X, 0, thresholds)
-    monkeypatch.setattr(trustworthiness_module, "POINTS_AT_ONCE", 13)
-    monkeypatch.setattr(trustworthiness_module, "PAIRS_AT_ONCE", 60)
+    monkeypatch.setattr(distances, "TILE_POINTS", 13)
+    monkeypatch.setattr(distances, "TILE_PAIRS", 60)
     np.testing.assert_array_equal(count_closer(X[ids], ids, X, 0, thresholds), expected)
 
 
