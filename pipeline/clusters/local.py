@@ -14,16 +14,16 @@ from .limits import n_workers, require_shared_memory, worker_memory
 # NUMBA_NUM_THREADS is not set here: Dask sets these variables in this process too while it starts a worker. Numba reads
 # its variable at every compilation, and fails if it differs from the number of threads that it has started.
 WORKER_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-FREE_AT_ONCE = {
-    "MALLOC_TRIM_THRESHOLD_": "65536"
-}  # return freed memory, so that it does not add to a later task's peak
+# Large arrays are returned when they are freed, so they do not add to a later task's peak. Memory of smaller ones is
+# kept for the next array: to return it would cost a page fault for every 4 KiB.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(4 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(16 * 2**20)}
 
 
 @contextlib.contextmanager
 def local_cluster(cluster: Cluster) -> Iterator[Client]:
     """Worker processes of one thread each on this machine."""
     settings: dict[str, Any] = {
-        "distributed.nanny.pre-spawn-environ": WORKER_THREADS | FREE_AT_ONCE,
+        "distributed.nanny.pre-spawn-environ": WORKER_THREADS | MALLOC,
         "distributed.worker.daemon": True,
         "distributed.worker.profile.enabled": WORKER_PROFILE,
         "distributed.comm.timeouts.connect": "60s",

@@ -1,7 +1,7 @@
 """Batches of points, which bound the memory of work arrays over neighbourhoods."""
 
-BATCH_BYTES = 16 * 2**20
-"""Work arrays in memory at one time; does not affect results beyond rounding."""
+BATCH_BYTES = 2 * 2**20
+"""Work arrays in memory at one time, few enough for the cache; does not affect results beyond rounding."""
 
 
 def batches(n_points: int, point_bytes: int) -> list[slice]:

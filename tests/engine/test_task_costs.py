@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 from pipeline import engine, linalg, search, stages
 from pipeline.cli.commands import app
+from pipeline.clusters.local import MALLOC
 from pipeline.config.models import Config
 from pipeline.core.errors import NotEnoughMemory
 from pipeline.engine import execute, task_costs
@@ -430,7 +431,7 @@ def probe(folder: Path, case: dict, *last: str) -> list[dict]:
     config = write_config(folder, **{key: value for key, value in sections.items() if key != "method"})
     with config.open("a") as file:
         file.write(f"method: {sections.get('method', 'lle')}\n")
-    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **MALLOC, "OMP_NUM_THREADS": "1"}
     completed = subprocess.run(
         [sys.executable, str(PROBE), str(config), *last], env=environment, capture_output=True, text=True, timeout=500,
         check=False,

@@ -2,7 +2,7 @@
 
     python tests/support/memory_probe.py config.yaml [last stage]
 
-Freed memory is returned at once (MALLOC_TRIM_THRESHOLD_ in the environment), so each task has its own peak.
+Large arrays are returned when they are freed (the environment is that of a worker), so each task has its own peak.
 """
 
 import gc

@@ -18,7 +18,7 @@ from .distances import TILE_POINTS, near_pairs, pair_distances, square_rounding,
 Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.integer]
 
-CHUNK_ELEMENTS = 2**20
+CHUNK_ELEMENTS = 2**18  # of work arrays; larger ones do not stay in the cache
 BRUTE_QUERIES = 1024
 SPARE = 4
 TIE = 1e-12

@@ -8,7 +8,7 @@ from scipy.sparse.csgraph import dijkstra
 Float64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.integer]
 
-BATCH_ELEMENTS = 1 << 20
+BATCH_ELEMENTS = 1 << 18
 
 
 def neighborhood_hit(labels: Float64, neighbor_labels: Float64) -> Float64:
