@@ -17,8 +17,8 @@ from ..engine.plan import DRIVER, WHOLE_DATA, Decides, Layout, Report, Runs, Ste
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.factor_cost import patience_seconds
 from ..kernels.eigensolver.method_choice import chosen, predict
-from ..kernels.eigensolver.methods import Hooks
 from ..kernels.eigensolver.normal_operator import NormalOperator
+from ..kernels.eigensolver.problem import Hooks
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
 from ..kernels.eigensolver.solve import bottom_eigenpairs
 from ..kernels.graph.connectivity import closed_point

@@ -37,9 +37,9 @@ from . import methods
 from .davidson import block_width
 from .factor_cost import patience_seconds, product_seconds
 from .factorization import canonical
-from .methods import NO_HOOKS, Hooks, LongFactorization, Outcome, Problem, SolverStats
 from .null_vector import NullVector
 from .pardiso import FactorizationError
+from .problem import NO_HOOKS, Hooks, LongFactorization, Outcome, Problem, SolverStats
 from .rayleigh_ritz import EPS, Tolerances, fix_signs, largest_eigenvalue, residual_norms
 
 F64 = npt.NDArray[np.float64]

@@ -9,8 +9,8 @@ from pipeline.core.errors import BoundsNotMet, ConfigError, InputError, NotEnoug
 from pipeline.core.machine import reproducible_environment
 from pipeline.kernels.eigensolver import factor_cost, methods, pardiso, rayleigh_ritz
 from pipeline.kernels.eigensolver import solve as solve_module
-from pipeline.kernels.eigensolver.methods import Hooks, Outcome
 from pipeline.kernels.eigensolver.pardiso import FactorizationError
+from pipeline.kernels.eigensolver.problem import Hooks, Outcome
 from pipeline.kernels.eigensolver.rayleigh_ritz import RitzPairs, Tolerances
 from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
 from tests.support import sampled_factors

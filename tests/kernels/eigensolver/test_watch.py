@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from pipeline.kernels.eigensolver import watch
-from pipeline.kernels.eigensolver.methods import Hooks
+from pipeline.kernels.eigensolver.problem import Hooks
 from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
 from pipeline.kernels.eigensolver.watch import Watch
 from tests.support.sampled_factors import roll_factor
