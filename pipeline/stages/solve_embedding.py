@@ -23,10 +23,8 @@ from ..kernels.eigensolver.rayleigh_ritz import fix_signs
 from ..kernels.eigensolver.solve import bottom_eigenpairs
 from ..kernels.graph.connectivity import closed_point
 from ..kernels.quality.trustworthiness import participation
-from ..linalg import preprocess
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from ..linalg.component_matrices import cost_matrix, load_factor, load_local_factors, null_vector, product_matrix
-from ..linalg.preprocess import principal_components, tall_block
 from ..linalg.solver_checkpoint import StoredAnalyses, forget_state, read_state, state_saver
 from ..linalg.solver_progress import describe_progress, recorded
 from ..search.small_components import PLACED_COMPONENT, place_rows, place_step
@@ -34,6 +32,7 @@ from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
+from .principal_projection import project_step
 
 FLAT = {"ltsa", "hessian"}
 """Methods for which the coordinates of exactly flat data are also null vectors of M."""
@@ -100,19 +99,6 @@ def steps(config: Config, layout: Layout) -> Steps:
         places = sum(report["placed"] for report in (yield place_step(config, layout, n_graph)))
     yield from _write_steps(config, layout, n_graph, config.embedding.scale, placed=places > 0)
     return layout
-
-
-def project_step(config: Config, layout: Layout) -> Step:
-    n, d, m, block_size = layout.n_points, layout.n_features, config.eigensolver.n_components, layout.block_points
-    parameters = {"n_components": m, "n_features": d, "tol": config.eigensolver.tol, "blocks": Blocks(n, block_size)}
-    runs = Runs(_pca_bytes(n, d, m, block_size), place=WHOLE_DATA)
-    writes = Writes(bundles=("_work/eigen",), bundle_bytes=disk_costs.eigenvectors(n=n, width=m, components=1))
-    return Step("solve_embedding", "solve", project_points, 1, Decides(parameters), runs, writes)
-
-
-def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:
-    """Bytes of method pca: one block of the QR, and the scores of all points."""
-    return preprocess.fit_bytes(block_size=block_size, d=d, tall=tall_block(block_size, d, n)) + 24 * n * n_components
 
 
 def min_bytes(n_points: int, row_entries: int, n_components: int) -> int:
@@ -274,34 +260,6 @@ def _predict(
     patience = patience_seconds(factor.nnz, width, n_threads, square=square)
     routes = [prediction._asdict() for prediction in predictions]
     return {**chosen(predictions, patience)._asdict(), "allowed_bytes": allowed, "routes": routes}
-
-
-def project_points(
-    store: Store, block_index: int, n_components: int, n_features: int, tol: float, blocks: Blocks
-) -> Report:
-    """Project all points onto their principal components: scores in input units; eigenvalues are the variances."""
-    mean, components = principal_components(store, blocks.n, n_features, blocks.size, n_components)
-    scores, covered = np.empty((blocks.n, n_components)), np.zeros((n_features, n_components))
-    for start in range(0, blocks.n, blocks.size):
-        points = store.read(array_specs.POINTS.name, start, min(start + blocks.size, blocks.n)) - mean
-        scores[start : start + blocks.size] = points @ components.T
-        covered += points.T @ scores[start : start + blocks.size]
-    variances = np.square(scores).sum(axis=0) / (blocks.n - 1)
-    errors = np.linalg.norm(covered / (blocks.n - 1) - components.T * variances, axis=0)
-    floor = float(np.finfo(np.float64).eps * variances[0])
-    residuals = errors / np.maximum(variances, np.finfo(np.float64).tiny)
-    vectors = fix_signs(scores)
-    store.write_bundle("_work/eigen/00000", rows=np.arange(blocks.n), vectors=vectors, eigenvalues=variances)
-    stats = {
-        "method": "pca", "reason": f"pca: singular values of all {blocks.n:,} points by QR in blocks", "factor_nnz": 0,
-        "predicted_bytes": _pca_bytes(blocks.n, n_features, n_components, blocks.size), "n_solves": 0, "n_degrees": 0,
-        "n_refinements": 0, "rounding_floor": floor,
-    }  # fmt: skip
-    return {
-        "n_points": blocks.n, "eigenvalues": variances.tolist(), "residuals": residuals.tolist(),
-        "participation": participation(vectors).tolist(),
-        "converged": bool((errors <= np.maximum(tol * variances, 100 * n_features * floor)).all()), "stats": stats,
-    }  # fmt: skip
 
 
 def write_embedding(
