@@ -29,6 +29,13 @@ def worker_memory(cluster: Cluster) -> int:
     return int(MEMORY_SHARE * available_memory() / n_workers(cluster))
 
 
+def memory_is_in_use(cluster: Section, worker_bytes: int) -> bool:
+    """Whether workers of this size would fit this machine if other programs used less of its memory."""
+    if not isinstance(cluster, Cluster) or cluster.kind == "address" or cluster.memory != "auto":
+        return False
+    return worker_bytes * n_workers(cluster) <= MEMORY_SHARE * total_memory()
+
+
 def memory_of_workers(cluster: Section) -> int | None:
     """Memory limit of each worker in bytes; None if it is known only from running workers."""
     if isinstance(cluster, KubernetesCluster):

@@ -88,10 +88,12 @@ class CorruptChunk(StoreError):
 class NotEnoughMemory(LleError):
     """A step or a solver needs more memory than it may use.
 
-    `plan` is the table of `lle plan`, if it could be made: it lists every step that does not fit.
+    `plan` is the table of `lle plan`, if it could be made: it lists every step that does not fit. `worker_bytes` is the
+    memory that each worker would need, if that is known.
     """
 
     plan: dict[str, Any] | None = None
+    worker_bytes: int | None = None
 
 
 class ExperimentsFailed(LleError):

@@ -75,7 +75,7 @@ def check_worker(step: Step, limit: int | None) -> None:
         f"{gib(task_room(limit))} beside the process itself. Nothing of this step was started. Give each worker "
         f"{gib(needed)} (execution.cluster.memory, or fewer workers on the machine), or {step.runs.cure}"
     )
-    refused.exit_code = 2  # a limit of the config, so a retry would fail again
+    refused.exit_code, refused.worker_bytes = 2, needed
     raise refused
 
 

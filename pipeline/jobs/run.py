@@ -1,9 +1,12 @@
 """A run from its config to its report: in a store, as a new version, or as a fit and new points."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+from ..clusters.limits import memory_is_in_use
 from ..config.models import Config
+from ..core.errors import NotEnoughMemory
 from ..core.signals import interruptible
 from ..engine.plan import RunResult
 from ..engine.progress import RunProgress
@@ -42,10 +45,24 @@ def run(
     with (
         reported(config.output.prometheus, config.output.store, published) as report,
         contextlib.ExitStack() as closing,  # after a successful run the cluster closes once the version is published
+        _retry_where_memory_is_in_use(config),
     ):
         result = wait_for_lock(once, config.execution.lock_wait, progress.print_line)
         report(result)
     return result
+
+
+@contextlib.contextmanager
+def _retry_where_memory_is_in_use(config: Config) -> Iterator[None]:
+    """If workers do not fit the free memory of this machine, but would fit an idle one, the exit code is 1."""
+    try:
+        yield
+    except NotEnoughMemory as error:
+        if error.worker_bytes is None or not memory_is_in_use(config.execution.cluster, error.worker_bytes):
+            raise
+        raise NotEnoughMemory(
+            f"{error}. Other programs use memory of this machine now, so the same command may succeed later"
+        ) from None
 
 
 def _run_version(

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 from pipeline import engine, linalg, search, stages
 from pipeline.cli.commands import app
+from pipeline.clusters import limits
 from pipeline.clusters.local import MALLOC
 from pipeline.config.models import Config
 from pipeline.core.errors import NotEnoughMemory
@@ -296,6 +297,19 @@ class TestRefused:
         assert "worker: does not fit" in table.stdout
         assert table.stderr == f"lle: {message['message']}\n"
         assert "set execution.block_points: auto" in message["message"]
+
+    @pytest.mark.parametrize(("total", "expected"), [(64 * GIB, 1), (GIB // 2, 2)])
+    def test_free_memory_that_other_programs_use_is_worth_a_retry(self, tmp_path, monkeypatch, total, expected):
+        monkeypatch.setattr(limits, "available_memory", lambda: GIB // 2)
+        monkeypatch.setattr(limits, "total_memory", lambda: total)
+        np.save(tmp_path / "x.npy", np.random.default_rng(3).normal(size=(4000, 600)))
+        config = write_config(
+            tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, neighbors={"n_neighbors": 90},
+            execution={"block_points": 4000, "cluster": {"kind": "serial"}},
+        )  # fmt: skip
+        code, message = self.refusal("run", config)
+        assert (code, message["error"]) == (expected, "NotEnoughMemory")
+        assert ("the same command may succeed later" in message["message"]) == (expected == 1)
 
     def test_suggested_change_makes_the_plan_fit(self):
         step = Step("s", "t", dict, 1, Decides({}), Runs(5 * GIB))
