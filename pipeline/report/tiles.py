@@ -23,6 +23,8 @@ STEPS = 64
 """Steps of a colour scale."""
 FAINTEST = 110
 """Opacity of the pixels with the fewest points, of 255."""
+FAINTEST_OF_FEW, FEW = 210, 20_000
+"""The same up to a number of points in the picture, which are apart and would look pale."""
 RADII = ((2_000, 3), (20_000, 2), (150_000, 1))
 """Radius of a point in pixels up to a number of points in the picture; one pixel above."""
 
@@ -104,7 +106,9 @@ def draw_part(
     ranges = grid.ranges(part.widened(margin * x_step, margin * y_step))
     x, y, codes = (_joined(values, ranges) for values in (grid.x, grid.y, codes))
     is_chosen = np.isin(codes, chosen) if chosen else slice(None)
-    picture = colored(*_discs(x[is_chosen], y[is_chosen], codes[is_chosen], x_step, y_step), key, part, size)
+    x_shown, y_shown, codes_shown = x[is_chosen], y[is_chosen], codes[is_chosen]
+    faintest = FAINTEST_OF_FEW if len(x_shown) <= FEW else FAINTEST
+    picture = colored(*_discs(x_shown, y_shown, codes_shown, x_step, y_step), key, part, size, faintest)
     if is_selected is not None:
         selected = _joined(is_selected, ranges)
         plain = ColorKey("plain", np.zeros(np.count_nonzero(selected), np.uint8), [selected_color])
@@ -126,7 +130,9 @@ def _discs(x: Array, y: Array, codes: Array, x_step: float, y_step: float) -> tu
     return x, y, np.tile(codes, len(across))
 
 
-def colored(x: Array, y: Array, codes: Array, key: ColorKey, part: Part, size: tuple[int, int]) -> Rgba:
+def colored(
+    x: Array, y: Array, codes: Array, key: ColorKey, part: Part, size: tuple[int, int], faintest: int = FAINTEST
+) -> Rgba:
     """RGBA (height, width, 4), the top row first: the mean colour of classes, the colour of the mean of a scale."""
     import datashader  # noqa: PLC0415 (seconds)
 
@@ -146,7 +152,7 @@ def colored(x: Array, y: Array, codes: Array, key: ColorKey, part: Part, size: t
         drawn = n > 0
         mixed = (counts[drawn].astype(np.float32) @ colors) / n[drawn][:, None]
     picture = np.zeros((*n.shape, 4), np.uint8)
-    picture[drawn, :3], picture[drawn, 3] = np.rint(255 * mixed), _opacity(n[drawn])
+    picture[drawn, :3], picture[drawn, 3] = np.rint(255 * mixed), _opacity(n[drawn], faintest)
     return picture
 
 
@@ -154,14 +160,14 @@ def _rgb(colors: Sequence[str]) -> npt.NDArray[np.float32]:
     return np.asarray(to_rgba_array(colors)[:, :3], np.float32)
 
 
-def _opacity(n: Array) -> Array:
+def _opacity(n: Array, faintest: int) -> Array:
     """Opacity of pixels by the rank of their number of points, 255 for the largest number."""
     if not n.size:
         return n
     n = np.minimum(n, 2**16 - 1)
     rank = np.cumsum(np.bincount(n)) / len(n)
     lowest = rank[n.min()]
-    return np.asarray((FAINTEST + (255 - FAINTEST) * (rank - lowest) / (1 - lowest))[n]) if lowest < 1 else 0 * n + 255
+    return np.asarray((faintest + (255 - faintest) * (rank - lowest) / (1 - lowest))[n]) if lowest < 1 else 0 * n + 255
 
 
 def _joined(values: Array, ranges: list[slice]) -> Array:

@@ -10,7 +10,7 @@ from PIL import Image
 from pipeline.report.explore import Column
 from pipeline.report.palette import OKABE_ITO
 from pipeline.report.point_grid import Part, PointGrid
-from pipeline.report.tiles import FAINTEST, STEPS, color_key, draw_part
+from pipeline.report.tiles import FAINTEST, FAINTEST_OF_FEW, STEPS, color_key, draw_part
 
 SIZE = (80, 60)
 PART = Part(0.0, 8.0, 0.0, 6.0)
@@ -42,6 +42,13 @@ def test_lone_points_are_some_pixels_wide_also_across_the_edge():
     assert drawn[9, 17:24].all()
     assert drawn[:, 75:].any()  # the second lies outside, and reaches into the picture
     assert to_hex(picture[9, 20, :3] / 255).upper() == OKABE_ITO[0]
+
+
+def test_few_points_are_not_pale(rng):
+    picture = tile(rng.uniform(0, 8, 300), rng.uniform(0, 6, 300), color_key(None, 300, False))
+    opacity = picture[..., 3]
+    assert len(np.unique(opacity)) > 2
+    assert opacity[opacity > 0].min() >= FAINTEST_OF_FEW
 
 
 def test_classes_have_their_colour_and_mix():

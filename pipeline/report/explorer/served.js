@@ -196,16 +196,18 @@ class ServedExplorer {
     byId("spoken").textContent = byId("tip-text").textContent;
   }
 
-  async step(by) {
-    const record = await this.ask("row.json", {from: this.row, by});
-    if (record !== null) await this.goTo(record);
+  /** Go from the shown row to another one; after the steps before, because keys can be faster than answers. */
+  walk(toward) {
+    this.walking = (this.walking ?? Promise.resolve()).catch(() => {}).then(async () => {
+      const record = await this.ask("row.json", {from: this.row, ...(this.row < 0 && !toward.by ? {by: 1} : toward)});
+      if (record !== null) await this.goTo(record);
+    });
+    return this.walking;
   }
 
-  async moveTo(toward) {
-    if (this.row < 0) { await this.step(1); return; }
-    const record = await this.ask("row.json", {from: this.row, toward});
-    if (record !== null) await this.goTo(record);
-  }
+  step(by) { return this.walk({by}); }
+
+  moveTo(toward) { return this.walk({toward}); }
 
   async search() {
     const what = {in: byId("search-in").value, text: byId("search-text").value.trim()};
@@ -235,7 +237,10 @@ class ServedExplorer {
     this.select("replace", {polygon: [left, bottom, right, bottom, right, top, left, top].join()});
   }
 
-  toggleSelected() { if (this.row >= 0) this.select("toggle", {row: this.row}); }
+  async toggleSelected() {
+    await this.walking;
+    if (this.row >= 0) await this.select("toggle", {row: this.row});
+  }
 
   /** Select the row at a pixel, or change the selection by it. */
   async click(pixel, change) {
