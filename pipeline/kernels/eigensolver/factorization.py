@@ -208,16 +208,16 @@ class PinnedLU(PseudoInverse):
         solution = self._factorization.solve(rhs, transposed)
         if self._factor is None:
             return solution
-        previous = 1.0
+        previous, first = 1.0, True
         for _ in range(MAX_REFINEMENTS):
             correction = self._factorization.solve(rhs - self._product(solution, transposed), transposed)
             solution += correction
             size = float((_norms(correction) / np.maximum(_norms(solution), TINY)).max())
             if size * size / previous <= REFINED:  # the next correction, if the error decreases as before
                 return solution
-            if not size < previous / 2:
+            if not (first or size < previous / 2):  # the first error of a rough vector can be larger than the vector
                 break
-            previous = size
+            previous, first = size, False
         raise FactorizationError(
             "an LU of A in single precision is not accurate enough: iterative refinement stopped at errors of "
             f"{size:.0e}; raise eigensolver.max_memory, so that double precision fits, or set eigensolver.method to "

@@ -94,6 +94,19 @@ class TestSinglePrecision:
         assert double.in_single(A.nnz).n_bytes == pytest.approx(single.n_bytes, rel=0.1)
         assert single.n_bytes < 0.85 * double.n_bytes
 
+    def test_first_solution_may_be_far_off(self, seed, monkeypatch):
+        """For a rough right-hand side its error can be larger than the solution."""
+        with PinnedLU(roll_factor(300, seed), 211, 1, single=True) as inverse:
+            inverse.factor()
+            block = mean_free(300, 2, seed)
+            expected, solve, errors = inverse.apply(block), inverse._factorization.solve, [3.0]
+            monkeypatch.setattr(
+                inverse._factorization,
+                "solve",
+                lambda *arguments: (errors.pop() if errors else 1.0) * solve(*arguments),
+            )
+            np.testing.assert_allclose(inverse.apply(block), expected, atol=1e-4 * np.abs(expected).max())
+
     def test_refinement_that_does_not_converge_is_an_error(self, seed, monkeypatch):
         with PinnedLU(roll_factor(300, seed), 211, 1, single=True) as inverse:
             solve = inverse._factorization.solve
