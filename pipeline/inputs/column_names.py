@@ -23,12 +23,16 @@ class ColumnRoles:
 
 
 class TableColumns(NamedTuple):
-    """The columns of one file: all names, the type of each that holds no numbers, and those that are a row index."""
+    """The columns of one file: all names, the type of each that holds no numbers, and those that are a row index.
+
+    `mixed` has a description of each column that is refused as a feature, because it holds numbers and text.
+    """
 
     where: str
     names: Sequence[str]
     other_types: Mapping[str, str]
     row_index: Sequence[str]
+    mixed: Mapping[str, str] = {}
 
     def features(self, special: Sequence[str | None]) -> list[str]:
         """The columns to use if the config names none; `special` are label and id."""

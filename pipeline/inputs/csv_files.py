@@ -22,6 +22,8 @@ from .stacked_files import FileSource, Share
 
 PARSE_BYTES = 1 << 26
 TYPED_ROWS = 1 << 17  # rows in memory at a time while the types of columns are determined
+TYPES = ("numbers", "text", "no values")
+MAX_EXAMPLE = 20  # characters of an entry in a message
 
 
 def open_csv(
@@ -30,8 +32,8 @@ def open_csv(
 ) -> Source:  # fmt: skip
     """The named columns of CSV files with a header, or all numeric ones but the label and the id; labels from a column.
 
-    A column is text if the first rows of a file hold entries in it and none of them is a number. A column with numbers
-    and text is refused. Empty entries read as NaN.
+    A column is text if the first rows of a file hold entries in it and fewer than half of them are numbers. A column
+    with text between its numbers is refused. Empty entries read as NaN.
 
     Raises InputError.
     """
@@ -107,12 +109,14 @@ def csv_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
     """
     first_rows = [_types_of_first_rows(stamp) for stamp in stamps]
     text = {name for types in first_rows for name, kind in types.items() if kind == "text"}
+    mixed = {name: kind for types in first_rows for name, kind in types.items() if kind not in TYPES}
     return [
         TableColumns(
             stamp.path,
             index_rows(stamp).names,
-            {name: "text" for name, kind in types.items() if name in text and kind != "numbers"},
+            {name: "text" for name, kind in types.items() if name in text and kind in {"text", "no values"}},
             (),
+            mixed,
         )
         for stamp, types in zip(stamps, first_rows, strict=True)
     ]
@@ -211,7 +215,7 @@ def check_first_rows(stamp: Stamp, columns: tuple[str, ...]) -> None:
 
 @lru_cache(maxsize=4096)
 def _types_of_first_rows(stamp: Stamp) -> dict[str, str]:
-    """For each column name: "numbers" (with or without text between them), "text" or "no values"."""
+    """For each column name: one of TYPES, or a sentence about the text between its numbers."""
     names = tuple(dict.fromkeys(index_rows(stamp).names))
     n_rows = min(csv_index.ROWS_PER_MARK, index_rows(stamp).n_rows)
     if not n_rows:
@@ -226,5 +230,10 @@ def _type_of_entries(column: Any) -> str:
     try:
         pc.utf8_trim_whitespace(column.cast(pa.string())).cast(pa.float64())
     except pa.ArrowInvalid:
-        return "numbers" if any(is_number(entry) for entry in column.to_pylist() if entry is not None) else "text"
+        entries = pc.drop_null(column).to_pylist()
+        text = [entry for entry in entries if not is_number(entry)]
+        if 2 * len(text) > len(entries):
+            return "text"
+        example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only
+        return f"text between numbers, such as {example[:MAX_EXAMPLE]!r}; empty entries are missing values"
     return "numbers"

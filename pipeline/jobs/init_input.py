@@ -32,10 +32,11 @@ def propose_input(detected: Detected) -> Proposal:
 
 
 def _of_table(detected: Detected) -> Proposal:
-    """The input section of a table. It lists `columns` only if a column of numbers is left out or has no name."""
+    """The input section of a table. It lists `columns` only if a column with numbers is left out or has no name."""
     keys: dict[str, tuple[Any, str]] = {"kind": (detected.kind, ""), "path": (detected.path, "")}
     first = table_columns(detected.kind, detected.path)[0]
-    named = {"columns": [name for name in first.features(()) if name]} if "" in first.names else {}
+    usable = [name for name in first.features(()) if name and name not in first.mixed]
+    named = {"columns": usable} if usable and ("" in first.names or first.mixed) else {}
     section = {key: value for key, (value, _) in keys.items()}
     text = [name for name, kind in first.other_types.items() if kind == "text"]
     roles = propose_roles(open_section(parse_input({**section, **named}, ())), text)
@@ -50,7 +51,8 @@ def _of_table(detected: Detected) -> Proposal:
         if column is not None:
             keys[role] = (column.name, _reason(role, roles))
     special = {*roles.features, *(column.name for column in (roles.label, roles.id) if column is not None)}
-    no_role = {name: first.other_types.get(name, "row index") for name in first.names if name not in special}
+    why = {**first.mixed, **first.other_types}
+    no_role = {name: why.get(name, "row index") for name in first.names if name not in special}
     return Proposal(keys, True, no_role | dict(roles.left_out), roles.incomplete, roles.rows)
 
 

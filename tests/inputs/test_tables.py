@@ -67,6 +67,17 @@ class TestCsv:
             roles = open_source(kind, path=tmp_path / f"x.{kind}", label="kind").roles
             assert roles == ColumnRoles(("b", "a", "gap"), "kind", None, {"name": "text"})
 
+    def test_column_of_mostly_text_is_text_although_some_entries_are_numbers(self, tmp_path):
+        models = ["A320", "737-800", "150", "B757", "230", "CL-600"]
+        (tmp_path / "x.csv").write_text("a,model\n" + "".join(f"{i},{model}\n" for i, model in enumerate(models)))
+        source = open_source("csv", path=tmp_path / "x.csv")
+        assert source.roles == ColumnRoles(("a",), None, None, {"model": "text"})
+
+    def test_column_with_text_between_its_numbers_is_refused_with_the_line(self, tmp_path):
+        (tmp_path / "x.csv").write_text("a,power\n1,130\n2,?\n3,150\n")
+        with pytest.raises(InputError, match=r"x\.csv near line 3, column 'power': expected numbers"):
+            open_source("csv", path=tmp_path / "x.csv")
+
     def test_empty_column_has_the_type_of_the_other_files(self, tmp_path):
         (tmp_path / "1.csv").write_text("a,name,b\n1,,2\n")
         (tmp_path / "2.csv").write_text("a,name,b\n1,oak,\n")

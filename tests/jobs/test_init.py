@@ -99,6 +99,16 @@ def test_unnamed_row_index_of_pandas_is_left_out(tmp_path):
     assert (section.columns, section.label) == (("a", "b", "c"), "site")
 
 
+def test_csv_column_with_text_between_its_numbers_is_left_out_with_an_example(tmp_path):
+    power = np.where(np.arange(N) % 50 == 7, "?", RNG.integers(40, 200, N).astype(str))
+    data = write_table(tmp_path / "cars.csv", frame(power=power))
+    assert config_of(tmp_path, data).input.columns == ("a", "b", "c")
+    why = "text between numbers, such as '?'; empty entries are missing values"
+    assert f"# left out: power ({why})" in (tmp_path / "job.yaml").read_text()
+    only = write_table(tmp_path / "only.csv", pd.DataFrame({"power": power}))
+    assert "column 'power': expected numbers" in refused(2, "init", only, "-o", tmp_path / "only.yaml")
+
+
 def test_folder_and_pattern_of_parquet_files(tmp_path):
     (tmp_path / "rows").mkdir()
     for part in ("a", "b"):
