@@ -98,7 +98,8 @@ class Search:
         points = sample.points[: _trial_points(sample.points.shape[1])].astype(np.float64)
         labels = None if sample.labels is None else sample.labels[: len(points)]
         most_tried = max(*NEIGHBORS, config.neighbors.n_neighbors)
-        self.trials = Trials(points, labels, config, min(most_tried, len(points) - 1), watch)
+        is_whole = sample.is_whole and len(points) == len(sample.points)
+        self.trials = Trials(points, labels, config, min(most_tried, len(points) - 1), is_whole, watch)
         self.max_neighbors = min(n_others, len(points) // 4)
         self.reg_reasons: dict[tuple[str, int], str] = {}
         self.gap = _largest_gap(sample.points, min(round(likely.value) + 1, points.shape[1] - 1))

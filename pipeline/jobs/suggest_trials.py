@@ -60,12 +60,16 @@ class Trial:
 
 
 class Trials:
-    """Embeds sampled points (s, d) and measures the result; calls `watch` with a text before each trial."""
+    """Embeds sampled points (s, d) and measures the result; calls `watch` with a text before each trial.
+
+    `is_whole`: the sample holds all points.
+    """
 
     def __init__(
-        self, points: Float64, labels: Float64 | None, config: Config, max_neighbors: int, watch: Callable[[str], None]
-    ) -> None:
-        self.points, self._config, self._watch = points, config, watch
+        self, points: Float64, labels: Float64 | None, config: Config, max_neighbors: int, is_whole: bool,
+        watch: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.points, self._config, self._is_whole, self._watch = points, config, is_whole, watch
         self._done: dict[tuple[str, int, float | None], Trial] = {}
         every = np.arange(len(points))
         self.lists = exact_neighbors(points, every, points, every, max_neighbors)
@@ -126,7 +130,7 @@ class Trials:
             if quality[position] >= sufficient_quality(local):
                 break
         sample = reg_of_lists(self.points, np.arange(len(self.points)), self.lists.ids[:, :n_neighbors], n_components)
-        return choose_by_trial(local, sample, quality, len(self.points))
+        return choose_by_trial(local, sample, quality, len(self.points), self._is_whole)
 
     def _graph(self, n_neighbors: int, reverse: int | None) -> tuple[Ids, Ids]:
         """The largest component of the sample's graph: its points, and their lists after the repair of a run."""

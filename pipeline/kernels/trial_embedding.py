@@ -36,7 +36,7 @@ TRIAL_WORK = 4 * 10**9
 """Bound on n^2 d, the work of the exact search among n points with d features."""
 
 MIN_POINTS = 100
-"""With fewer points no trial is made, because its result would be too uncertain."""
+"""With fewer points no trial of a sample is made, because its result would be too uncertain."""
 
 Float64 = npt.NDArray[np.float64]
 
@@ -50,7 +50,9 @@ def trial_points(n_features: int) -> int:
     return int(min(TRIAL_POINTS, (TRIAL_WORK / n_features) ** 0.5))
 
 
-def reg_by_trial(points: Float64, local: RegChoice, k: int, n_components: int, rule: str) -> RegChoice:
+def reg_by_trial(
+    points: Float64, local: RegChoice, k: int, n_components: int, rule: str, is_whole: bool = False
+) -> RegChoice:
     """`reg` for all points by a trial with a sample (n, d) of them, or `local` if the trial does not represent them.
 
     Args:
@@ -59,19 +61,21 @@ def reg_by_trial(points: Float64, local: RegChoice, k: int, n_components: int, r
         k: `neighbors.n_neighbors`.
         n_components: coordinates of the embedding.
         rule: `weights.rule`, see ``barycenter_weights``.
+        is_whole: `points` are all points.
     """
-    if len(points) < max(MIN_POINTS, 4 * k, 4 * n_components):
+    fewest = max(0 if is_whole else MIN_POINTS, 4 * k, 4 * n_components)
+    if len(points) < fewest:
         return local
     every = np.arange(len(points))
     inside, lists = largest_component(exact_neighbors(points, every, points, every, k))
-    if len(inside) < max(MIN_POINTS, 4 * k, 4 * n_components):
+    if len(inside) < fewest:
         return local
     component = points[inside]
     sample = reg_of_lists(component, np.arange(len(inside)), lists.ids, n_components)
     if not same_neighborhoods(local, sample):
         return local
     quality = trial_trustworthiness(component, lists, TRIAL_REGS, rule, n_components, sufficient_quality(local))
-    return choose_by_trial(local, sample, quality, len(inside))
+    return choose_by_trial(local, sample, quality, len(inside), is_whole)
 
 
 def largest_component(lists: NeighborLists) -> tuple[npt.NDArray[np.int64], NeighborLists]:

@@ -67,7 +67,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
                 "rule": config.weights.rule,
                 "blocks": blocks,
             },
-            version=3,
+            version=4,
         ),
         Runs(n_bytes),
         expected=lambda block_index: {"reg": NOT_CHOSEN_YET},
@@ -93,7 +93,7 @@ def choose_from_sample(
     if trial:
         rows, order = _rows_with_smallest_hashes(store, trial, blocks)
         points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)
-        chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule)
+        chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule, is_whole=trial == blocks.n)
     return {**chosen._asdict(), "says": f"weights.reg: {chosen.reg:g}: {chosen.reason}"}
 
 

@@ -79,11 +79,14 @@ def other_reg(metrics: Metrics, config: Config) -> str:
 
 
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> str:
-    """What brings neighbours back: more coordinates, another reg, or else another number of neighbours."""
-    return "; ".join(filter(None, (too_few_coordinates(metrics, config), other_reg(metrics, config)))) or (
-        f"other values of neighbors.n_neighbors (now {config['neighbors']['n_neighbors']}) or another method can keep "
-        f"more{_suggested_by(metrics, 'them')}"
-    )
+    """What brings neighbours back: more coordinates, another reg, another number of neighbours or method."""
+    cures = [too_few_coordinates(metrics, config), other_reg(metrics, config)]
+    if not cures[0]:
+        cures.append(
+            f"other values of neighbors.n_neighbors (now {config['neighbors']['n_neighbors']}) or another method can "
+            f"keep more{_suggested_by(metrics, 'them')}"
+        )
+    return "; ".join(filter(None, cures))
 
 
 def more_links(metrics: Metrics, config: Config) -> str:
@@ -112,7 +115,10 @@ def cure_of_clumps(metrics: Metrics, config: Config) -> str:
 
 
 def cure_of_redundancy(metrics: Metrics, config: Config) -> str:
-    """What gives coordinates that are new: fewer of them, another reg, or else more of them."""
+    """What gives coordinates that are new: fewer of them, a smaller reg than that of the config, or else more of them.
+
+    If auto chose a large reg, the neighbourhoods are noisy, or a smaller one kept fewer neighbours.
+    """
     used, dimension = (metrics.get("reg") or {}).get("value"), value_of(metrics, "intrinsic_dimension")
     m = n_coordinates(metrics)
     if dimension is not None and 1 <= round(dimension) < m:
@@ -121,7 +127,7 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> str:
             f"The data have about {about} dimension{'s' if round(dimension) > 1 else ''}; set "
             f"eigensolver.n_components: {round(dimension)}"
         )
-    if used is not None and used >= WITHOUT_LOCAL_FIT:
+    if used is not None and used >= WITHOUT_LOCAL_FIT and config["weights"]["reg"] != "auto":
         return f"A smaller weights.reg (now {used:g}), such as 1e-3, makes coordinates less alike, but follows noise"
     return f"Set eigensolver.n_components: {m + 1} or more, and use the coordinates that are new"
 

@@ -68,6 +68,15 @@ def test_small_samples_change_nothing(n):
     assert reg_by_trial(swiss_roll(n, np.random.default_rng(7)), LOCAL, 40, M, "trace") is LOCAL
 
 
+@pytest.mark.parametrize(("n", "is_tried"), [(47, False), (48, True)])
+def test_trial_of_all_points_needs_no_more_than_the_neighbourhoods(n, is_tried):
+    points = swiss_roll(n, np.random.default_rng(7))
+    every = np.arange(n)
+    local = choose_reg.reg_of_lists(points, every, neighbor_lists(points).ids, M)
+    assert ("embedded" in reg_by_trial(points, local, K, M, "trace", is_whole=True).reason) == is_tried
+    assert reg_by_trial(points, local, K, M, "trace") is local
+
+
 def test_copies_of_one_point_do_not_fail():
     points = np.repeat(swiss_roll(50, np.random.default_rng(8)), 8, axis=0)
     assert reg_by_trial(points, LOCAL, 5, M, "trace").reg > 0

@@ -75,7 +75,7 @@ def test_run_within_all_bounds_has_none() -> None:
             ["low (0.810; bound: 0.9)", "picture. Other values of neighbors.n_neighbors"],
         ),
         ({"redundancy": [0.0, 0.99]}, ["coordinate 2", "0.99", "eigensolver.n_components: 3 or more"]),
-        ({"redundancy": [0.0, 0.99], **REG_WAS_CHOSEN}, ["coordinate 2", "smaller weights.reg (now 0.1)"]),
+        ({"redundancy": [0.0, 0.99], **REG_WAS_CHOSEN}, ["coordinate 2", "eigensolver.n_components: 3 or more"]),
         (
             {"redundancy": [0.0, 0.99], "intrinsic_dimension": {"value": 1.2}},
             ["about one dimension", "eigensolver.n_components: 1"],
@@ -122,6 +122,14 @@ def test_coordinates_needed_fit_the_config() -> None:
     ):
         [sentence] = warnings({**low, "n_features": n_features}, config)
         assert sentence.endswith(expected) or f"{expected} (" in sentence
+
+
+def test_number_in_reg_is_one_cure_of_several() -> None:
+    config = config_of(weights={"reg": 0.1})
+    [sentence] = warnings({**METRICS, **REG_WAS_CHOSEN, "trustworthiness": {"value": 0.8}}, config)
+    assert "weights.reg: auto takes it from the noise in the data; other values of neighbors.n_neighbors" in sentence
+    [sentence] = warnings({**METRICS, **REG_WAS_CHOSEN, "redundancy": [0.0, 0.99]}, config)
+    assert "smaller weights.reg (now 0.1)" in sentence
 
 
 @pytest.mark.parametrize(("n_points", "is_named"), [(49, False), (50, True), (None, True)])

@@ -44,8 +44,9 @@ of M. The first is about the standard error of a trial; the second is less than 
 
 SURFACE_REG_LOSS = 0.01
 """With much noise, the largest loss of trustworthiness against SURFACE_REG, if a value above SURFACE_REG loses less.
-SURFACE_REG itself is then not chosen: M would have so many tiny eigenvalues that the eigenproblem of a million points
-could not be solved."""
+SURFACE_REG itself is then not chosen by the trial of a sample: M would have so many tiny eigenvalues that the
+eigenproblem of a million points could not be solved. If the trial embeds all points, they are few, and SURFACE_REG is
+chosen where the others lose more than SURFACE_LOSS against it."""
 
 SAME_NEIGHBORHOODS = 0.1
 """A trial represents all points if its noise and its variance outside differ by at most this from theirs."""
@@ -188,11 +189,13 @@ def sufficient_quality(local: RegChoice) -> float:
     return 1 - SURFACE_LOSS if local.noise < NOISY_NOISE else np.inf
 
 
-def choose_by_trial(local: RegChoice, sample: RegChoice, quality: Float64, n_points: int) -> RegChoice:
+def choose_by_trial(
+    local: RegChoice, sample: RegChoice, quality: Float64, n_points: int, is_whole: bool = False
+) -> RegChoice:
     """The value of TRIAL_REGS whose embedding of the sample keeps neighbours best; `local` without a valid trial.
 
     Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, else the largest within NOISY_LOSS and,
-    if possible, within SURFACE_REG_LOSS of SURFACE_REG.
+    if possible, within SURFACE_REG_LOSS of SURFACE_REG, or within SURFACE_LOSS if all points are embedded.
 
     Args:
         local: choice from neighbourhoods among all points.
@@ -200,9 +203,10 @@ def choose_by_trial(local: RegChoice, sample: RegChoice, quality: Float64, n_poi
         quality: (len(TRIAL_REGS),) trustworthiness of the trial embeddings, NaN for values that failed or were not
             tried.
         n_points: points of the trial.
+        is_whole: the trial embeds all points, not a sample of them.
 
     >>> clean = RegChoice(1e-3, 0.0, 0.0, "no noise")
-    >>> choose_by_trial(clean, clean, np.array([0.85, 0.99, 0.99, 0.98]), 900).reg
+    >>> choose_by_trial(clean, clean, np.array([0.85, 0.99, 0.99, 0.98]), 900, True).reg
     0.01
     """
     tried = np.isfinite(quality)
@@ -213,7 +217,10 @@ def choose_by_trial(local: RegChoice, sample: RegChoice, quality: Float64, n_poi
         chosen = int(np.flatnonzero(quality >= best - SURFACE_LOSS)[0])
     else:
         good = quality >= (1 - NOISY_LOSS) * best
-        better = good & (quality >= (1 - SURFACE_REG_LOSS) * quality[0]) & (np.array(TRIAL_REGS) > SURFACE_REG)
+        if is_whole:
+            better = good & (quality >= quality[0] - SURFACE_LOSS)
+        else:
+            better = good & (quality >= (1 - SURFACE_REG_LOSS) * quality[0]) & (np.array(TRIAL_REGS) > SURFACE_REG)
         chosen = int(np.flatnonzero(better if better.any() else good)[-1])
     values = ", ".join(f"{value:.3f}" for value in quality[tried])
     regs = ", ".join(f"{reg:g}" for reg in np.array(TRIAL_REGS)[tried])

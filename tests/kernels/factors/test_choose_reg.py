@@ -136,6 +136,15 @@ class TestTrial:
     def test_noise_gets_the_largest_value_near_the_best(self, quality, reg):
         assert choose_by_trial(self.NOISY, self.NOISY, np.array(quality), 900).reg == reg
 
+    @pytest.mark.parametrize(
+        ("quality", "reg"),
+        [((0.7, 0.9, 0.9, 0.88), 1e-1), ((0.9, 0.893, 0.885, 0.885), 1e-3), ((0.9, 0.897, 0.885, 0.885), 1e-2),
+         ((0.9, 0.885, 0.885, 0.885), 1e-3), ((np.nan, 0.9, 0.9, 0.88), 1e-1)],
+    )  # fmt: skip
+    def test_trial_of_all_points_keeps_the_surface_value_if_others_are_worse(self, quality, reg):
+        """All points are few then, so the tiny eigenvalues of M do not matter."""
+        assert choose_by_trial(self.NOISY, self.NOISY, np.array(quality), 900, is_whole=True).reg == reg
+
     @pytest.mark.parametrize("changes", [{"noise": 0.21}, {"outside": 0.21}])
     def test_sample_with_other_neighborhoods_changes_nothing(self, changes):
         other = self.CLEAN._replace(**changes)
