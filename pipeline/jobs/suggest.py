@@ -128,7 +128,11 @@ def _why_method(search: Search, chosen: Trial) -> str:
         return f"method {chosen.method}: the best score; no trial of {search.config.method} succeeded"
     score = search.own.score
     if chosen is search.own:
-        return f"method {chosen.method}: no other method has a score {WORTH_ANOTHER_METHOD} higher than {score:.3f}"
+        condition = "" if chosen.has_clump else " without clumps of few points"
+        return (
+            f"method {chosen.method}: no other method{condition} has a score {WORTH_ANOTHER_METHOD} higher than "
+            f"{score:.3f}"
+        )
     return f"method {chosen.method}: its score is {chosen.score:.3f}, that of {search.own.method} is {score:.3f}"
 
 

@@ -73,6 +73,21 @@ def choose(trials: list[Trial]) -> Trial | None:
     return best
 
 
+def best_method(own: Trial | None, others: list[Trial]) -> Trial | None:
+    """The trial of the config's method, or of another one whose score is higher by WORTH_ANOTHER_METHOD.
+
+    Another method with a coordinate that only sets few points apart is no better, whatever its score.
+    """
+    if own is None or own.scores is None:
+        return choose(others)
+    other = choose([trial for trial in others if own.has_clump or not trial.has_clump])
+    if other is None or other.scores is None:
+        return own
+    difference = other.scores.mean() - own.scores.mean()
+    half_width = NORMAL_QUANTILE_975 * float(difference.std(ddof=1)) / len(difference) ** 0.5
+    return other if difference.mean() > max(WORTH_ANOTHER_METHOD, half_width) else own
+
+
 def _trial_points(n_features: int) -> int:
     """Number of sampled points that the trials embed.
 
@@ -145,7 +160,7 @@ class Search:
             self.own = self._search_neighbors(own, sizes, k if k in sizes else sizes[0])
         if own == "lle" and self.own is not None:
             self.own = self._run(own, self.own.n_neighbors, self._reg(own, self.own.n_neighbors))
-        self.chosen = self._best(self._other_methods())
+        self.chosen = best_method(self.own, self._other_methods())
 
     def _search_neighbors(self, method: str, sizes: list[int], start: int) -> Trial | None:
         """The chosen trial of a method, from numbers of neighbours around `start`."""
@@ -185,15 +200,6 @@ class Search:
 
     def _run(self, method: str, n_neighbors: int, reg: float | None) -> Trial:
         return self.trials.run(method, n_neighbors, self.n_components, reg)
-
-    def _best(self, others: list[Trial]) -> Trial | None:
-        """The trial of the config's method, or of another one whose score is higher by WORTH_ANOTHER_METHOD."""
-        other = choose(others)
-        if other is None or self.own is None or other.scores is None or self.own.scores is None:
-            return other if self.own is None or self.own.scores is None else self.own
-        difference = other.scores.mean() - self.own.scores.mean()
-        half_width = NORMAL_QUANTILE_975 * float(difference.std(ddof=1)) / len(difference) ** 0.5
-        return other if difference.mean() > max(WORTH_ANOTHER_METHOD, half_width) else self.own
 
     def _reg(self, method: str, n_neighbors: int) -> float | None:
         """The weights.reg that a run with auto would choose; for lle it needs trials. None for methods without reg.

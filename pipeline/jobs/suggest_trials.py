@@ -14,14 +14,15 @@ from ..kernels.embed_in_memory import embed_in_memory, repaired_lists
 from ..kernels.factors.choose_reg import TRIAL_REGS, RegChoice, choose_by_trial, reg_of_lists, sufficient_quality
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
 from ..kernels.quality.sample_quality import SampleQuality, Scores
-from ..kernels.quality.trustworthiness import mean_interval
+from ..kernels.quality.trustworthiness import mean_interval, participation
 from ..kernels.trial_embedding import largest_component
+from ..report.bounds import CLUMP_SHARE
 
 COMPARED_NEIGHBORS = 12
 """Number of neighbours that the measures compare; the same for all trials, so that their values are comparable."""
 
 JUDGED_POINTS = 500
-"""Points at which a trial is measured: the standard error of the mean is then about 0.003."""
+"""Fewest points at which a trial is measured: the standard error of the mean is then about 0.003."""
 
 Float64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -39,6 +40,13 @@ class Trial:
     in_largest: float = 0.0
     """Share of the sample in the largest component of its graph, which is embedded."""
     error: str = ""
+    participation: float = 1.0
+    """Least share of the embedded points on which a coordinate is concentrated."""
+
+    @property
+    def has_clump(self) -> bool:
+        """Whether a run with this embedding would get the warning of clumps."""
+        return self.participation < CLUMP_SHARE
 
     @property
     def score(self) -> float:
@@ -90,8 +98,11 @@ class Trials:
             embedding = self.embedding(method, n_neighbors, n_components, reg)
         except (LleError, np.linalg.LinAlgError) as error:
             return Trial(method, n_neighbors, reg, None, error=str(error).splitlines()[0])
-        share = float(np.isfinite(embedding[:, 0]).mean())
-        return Trial(method, n_neighbors, reg, self._quality.measure(embedding), share)
+        inside = embedding[np.isfinite(embedding[:, 0])]
+        return Trial(
+            method, n_neighbors, reg, self._quality.measure(embedding), len(inside) / len(embedding),
+            participation=float(participation(inside).min()) / len(inside),
+        )  # fmt: skip
 
     def done(self) -> list[Trial]:
         """All trials, by method, number of neighbours and reg; methods in the order of their first trial."""

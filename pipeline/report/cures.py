@@ -89,24 +89,10 @@ def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> str:
     return "; ".join(filter(None, cures))
 
 
-def more_links(metrics: Metrics, config: Config) -> str:
-    """Advice to link every point with those that list it; empty unless closed classes of the graph were repaired.
-
-    Data with closed classes often have groups that are nearly closed. On other data the links make neighbourhoods
-    worse.
-    """
-    reverse = (config.get("neighbors") or {}).get("reverse")
-    if config["method"] != "lle" or reverse != "auto" or not metrics.get("reverse_added"):
-        return ""
-    return "neighbors.reverse: 4 links every point with those that list it, and so opens groups that are nearly closed"
-
-
 def cure_of_clumps(metrics: Metrics, config: Config) -> str:
-    """What spreads a coordinate over more points: more links, a larger reg or more neighbours."""
+    """What spreads a coordinate over more points: a larger reg or more neighbours."""
     if config["method"] in FLAT:
         return f"method: lle with weights.reg: auto is less sensitive to sparse regions than {config['method']}"
-    if links := more_links(metrics, config):
-        return f"Setting {links}"
     k = f"neighbors.n_neighbors (now {config['neighbors']['n_neighbors']})"
     used = (metrics.get("reg") or {}).get("value")
     if used is not None and used < WITHOUT_LOCAL_FIT:

@@ -6,7 +6,7 @@ from typing import Any
 
 from . import bounds
 from .bounds import value_of
-from .cures import FLAT, cure_of_clumps, cure_of_convergence, cure_of_lost_neighbors, cure_of_redundancy, more_links
+from .cures import FLAT, cure_of_clumps, cure_of_convergence, cure_of_lost_neighbors, cure_of_redundancy
 from .number_format import capitalized, percent
 
 Metrics = Mapping[str, Any]
@@ -228,11 +228,10 @@ def _of_quality(metrics: Metrics, config: Config) -> list[str]:
             )
     variance = value_of(metrics, "residual_variance")
     if variance is not None and variance > bounds.HIGH_RESIDUAL_VARIANCE:
-        cure = more_links(metrics, config) or ("" if config["method"] == "pca" else "method: pca keeps more of them")
+        cure = "" if config["method"] == "pca" else "; method: pca keeps more of them"
         sentences.append(
             f"distances across the embedding do not follow the paths along the data (residual variance "
-            f"{variance:.2f}; bound: {bounds.HIGH_RESIDUAL_VARIANCE:g}): only neighbourhoods can be read"
-            f"{'; ' * bool(cure)}{cure}"
+            f"{variance:.2f}; bound: {bounds.HIGH_RESIDUAL_VARIANCE:g}): only neighbourhoods can be read{cure}"
         )
     return sentences
 

@@ -1,5 +1,6 @@
 """`lle suggest`: dimension, method and neighbourhoods of known data, reproducible choices, limits of a sample."""
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from pipeline.config.models import Config
 from pipeline.core.errors import InputError
 from pipeline.jobs import suggest_search
 from pipeline.jobs.suggest import suggest
-from pipeline.jobs.suggest_search import choose
+from pipeline.jobs.suggest_search import best_method, choose
 from pipeline.jobs.suggest_trials import Trial
 from pipeline.kernels.manifolds import sample
 from pipeline.kernels.quality.sample_quality import Scores
@@ -55,6 +56,15 @@ class TestChoice:
     def test_failed_trials_are_not_chosen(self):
         assert choose([trial(6, [0.5, 0.4], "too few"), trial(8, [0.1, 0.2])]).n_neighbors == 8
         assert choose([trial(6, [0.5, 0.4], "too few")]) is None
+
+    def test_other_method_with_a_coordinate_on_few_points_is_no_better(self):
+        base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
+        own, other = trial(12, base), trial(20, base + 0.1)
+        clump = dataclasses.replace(other, participation=0.002)
+        assert best_method(own, [clump]) is own
+        assert best_method(own, [clump, other]) is other
+        assert best_method(dataclasses.replace(own, participation=0.002), [clump]) is clump
+        assert best_method(None, [clump]) is clump
 
 
 def noisy_sheet(n, rng):

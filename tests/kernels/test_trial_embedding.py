@@ -77,6 +77,17 @@ def test_trial_of_all_points_needs_no_more_than_the_neighbourhoods(n, is_tried):
     assert reg_by_trial(points, local, K, M, "trace") is local
 
 
+def test_every_point_of_a_small_trial_is_judged():
+    """Half of them would leave differences of 0.01 to chance."""
+    points = swiss_roll(620, np.random.default_rng(1))
+    inside, lists = largest_component(neighbor_lists(points))
+    [value] = trial_trustworthiness(points[inside], lists, [1e-1], "trace", M)
+    embedding = trial_embedding.embed_in_memory(
+        "lle", points[inside], trial_embedding.repaired_lists(lists, len(inside)), M, 1e-1, "trace"
+    )
+    assert value == pytest.approx(trustworthiness(points[inside], embedding, n_neighbors=K), abs=1e-4)
+
+
 def test_copies_of_one_point_do_not_fail():
     points = np.repeat(swiss_roll(50, np.random.default_rng(8)), 8, axis=0)
     assert reg_by_trial(points, LOCAL, 5, M, "trace").reg > 0

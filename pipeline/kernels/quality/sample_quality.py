@@ -70,12 +70,12 @@ def unstretched(embedding: Float64, near: Ids, rows: Ids, distances: Float64) ->
 
 
 class SampleQuality:
-    """Measures embeddings of n points (n, d) at `n_judged` evenly spaced ones, with k neighbours."""
+    """Measures embeddings of n points (n, d) at n_judged or more evenly spaced ones, with k neighbours."""
 
     def __init__(self, points: Float64, labels: Float64 | None, k: int, n_judged: int) -> None:
         """k is lowered to what n points allow; labels (n,) are categories, NaN for none."""
         self.n_points = len(points)
-        self.judged: Ids = np.arange(0, self.n_points, -(-self.n_points // n_judged))
+        self.judged: Ids = np.arange(0, self.n_points, max(1, self.n_points // n_judged))
         self.k = max(1, min(k, (self.n_points - 1) // 2))
         self.labels = labels
         largest = np.abs(points).max(initial=0.0)  # squares of very small coordinates would underflow
