@@ -347,13 +347,19 @@ def test_report_is_readable_on_a_phone(browser, tmp_path, scheme):
     y, classes = points()
     color = ColorSource(classes * 1.0, "categorical", tuple(NAMES), "label")
     drawn = draw_page_pictures(y, np.zeros(N, np.int32), color)
-    html = render_page({"n_points": N, "warnings": ["a warning"]}, "method: lle\n", drawn._replace(spectrum=None), [])
+    measured = {"n_components_weak": 1, "residual_variance": {"value": 0.4}, "warnings": ["a warning"]}
+    html = render_page({"n_points": N, **measured}, "method: lle\n", drawn._replace(spectrum=None), [])
     (tmp_path / "index.html").write_text(html)
     page = browser.new_page(viewport={"width": 420, "height": 800}, color_scheme=scheme)
     page.goto((tmp_path / "index.html").as_uri())
     assert page.evaluate(CONTRASTS) == []
     assert axe_problems(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    lines = page.evaluate(
+        "[...document.querySelectorAll('.tile h3 span')]"
+        ".map((mark) => mark.getBoundingClientRect().top - mark.parentElement.getBoundingClientRect().top)"
+    )
+    assert max(lines) < 8  # beside the name of the tile, not below it
     image = page.locator("figure img").first
     scale = image.evaluate("(image) => image.clientWidth / image.naturalWidth")
     assert scale * 9 * DPI / 72 >= 10  # text of 9 points, in pixels

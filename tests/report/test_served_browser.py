@@ -166,6 +166,7 @@ def test_chosen_classes_colours_and_axes_change_the_tile(page, tmp_path):
     changed()
     page.click("#in-view")
     page.wait_for_selector("#save:not([disabled])")
+    changed()  # the selected points
     assert {row["label"] for row in saved(page, tmp_path)} == {"kind 1"}
     page.select_option("#color", label="error")
     changed()
