@@ -134,6 +134,8 @@ class PseudoInverse(ABC):
 
     sigma = 0.0
     """``apply`` inverts M - sigma I."""
+    is_refined = False
+    """Whether the factor has single precision and each solve is refined."""
 
     def __init__(self, factorization: Factorization, null: NullVector = None) -> None:
         self._factorization, self._null = factorization, null
@@ -179,7 +181,7 @@ class PinnedLU(PseudoInverse):
         matrix = csr_array((data, factor.indices, factor.indptr), shape=factor.shape)
         key = analysis_key(factor, pardiso.GENERAL, pin, n_threads, single)
         super().__init__(analyse(matrix, pardiso.GENERAL, n_threads, key, analyses, single))
-        self._pin, self._factor = pin, factor if single else None
+        self._pin, self._factor, self.is_refined = pin, factor if single else None, single
 
     def factor(self) -> None:
         """Compute the factor, then the left null vector u of A: A_p' v = (row p of A)', u = e_p - v."""

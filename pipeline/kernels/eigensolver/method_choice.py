@@ -72,11 +72,11 @@ def chosen(predictions: list[Prediction], patience: float) -> Prediction:
 def _of_factor(
     method: str, size: FactorSize, basis: str, factor: csr_array, n_vectors: int, max_memory: int, n_threads: int
 ) -> Prediction:
-    n_bytes = methods.krylov_size(factor, n_vectors, size)[2]
+    n_bytes, n_blocks = methods.krylov_size(factor, n_vectors, size)[2], methods.TYPICAL_BLOCKS
     if method == "factored" and n_bytes > max_memory:
-        size = size.in_single(factor.nnz)
+        size, n_blocks = size.in_single(factor.nnz), methods.REFINED_BLOCKS
         n_bytes = methods.krylov_size(factor, n_vectors, size)[2]
-    seconds = factor_cost.factor_seconds(size, factor.nnz, methods.TYPICAL_BLOCKS, n_threads)
+    seconds = factor_cost.factor_seconds(size, factor.nnz, n_blocks, n_threads)
     return Prediction(method, n_bytes <= max_memory, n_bytes, size.nnz, size.gflop, seconds, basis)
 
 

@@ -34,8 +34,9 @@ ARNOLDI_BYTES = 4
 """Bytes of a number in the Arnoldi basis (float32)."""
 HOPELESS = 4
 """If a factor is predicted to be this many times too large, its matrix is not analysed."""
-TYPICAL_BLOCKS = 10
-"""Blocks of vectors that a method with a factor typically solves for."""
+TYPICAL_BLOCKS, REFINED_BLOCKS = 10, 25
+"""Blocks of vectors that a method with a factor typically solves for. In single precision a block takes longer: these
+blocks in double precision take as long."""
 
 
 def dense(problem: Problem) -> Outcome:
@@ -143,7 +144,8 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
     m = problem.n_vectors
     width, columns, predicted = krylov_size(problem.factor, m, inverse.size)
     _require_memory(name, predicted, problem.max_memory)
-    seconds = factor_cost.factor_seconds(inverse.size, problem.factor.nnz, TYPICAL_BLOCKS, problem.n_threads)
+    n_blocks = REFINED_BLOCKS if inverse.is_refined else TYPICAL_BLOCKS
+    seconds = factor_cost.factor_seconds(inverse.size, problem.factor.nnz, n_blocks, problem.n_threads)
     if seconds > problem.max_factor_seconds:
         raise LongFactorization(name, seconds)
     watch, size = Watch(name, problem.hooks.progress), f"{inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop"
