@@ -1,7 +1,7 @@
 """Memory of tasks: constants for the formulas in the `Runs` of the steps, and checks against the limits.
 
 A formula gives the peak memory of a task, without that of its process (`PROCESS_BYTES`): the data it reads and writes
-(up to three copies of a chunk while it is decoded or encoded) and its work arrays. tests/engine/test_task_costs.py
+(up to three copies of a chunk while it is decoded or encoded) and its work arrays. tests/engine/test_measured_memory.py
 runs every step and compares the measured peak. Sizes: `block_size` rows of a block, `row` bytes of a stored point,
 `d` features, `k` neighbour slots, `n` points, `bytes_beside` bytes of the reader of the input, without the rows.
 """

@@ -1,47 +1,29 @@
-"""Planned memory: values of formulas, blocks that fit workers, errors with both numbers, measured peaks."""
+"""Planned memory: values of formulas, blocks that fit workers, errors with both numbers."""
 
 import inspect
 import json
 import math
-import os
 import pkgutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from operator import itemgetter
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
-import zarr
 from typer.testing import CliRunner
 
 from pipeline import engine, linalg, search, stages
 from pipeline.cli.commands import app
 from pipeline.clusters import limits
-from pipeline.clusters.local import MALLOC
 from pipeline.config.models import Config
 from pipeline.core.errors import NotEnoughMemory
 from pipeline.engine import execute, task_costs
 from pipeline.engine.execute import Executor, run_step
 from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Earlier, Layout, Runs, Step, walk
 from pipeline.engine.plan_sizes import KDTREE_FEATURES, MIN_BLOCK_POINTS, largest_total
-from pipeline.engine.task_costs import (
-    COMPILER_BYTES,
-    GIB,
-    LIBRARY_BYTES,
-    MIB,
-    PROCESS_BYTES,
-    SCORE_BYTES,
-    TASK_BYTES,
-    fits,
-)
+from pipeline.engine.task_costs import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, SCORE_BYTES, TASK_BYTES, fits
 from pipeline.jobs.layout import layout_of
 from pipeline.kernels.batches import BATCH_BYTES
 from pipeline.kernels.neighbors.cells import TREE_FEATURES
@@ -54,7 +36,6 @@ from pipeline.stages.laplacian_factors import BATCH_LINKS
 from pipeline.stages.registry import STAGES, stages_of
 from pipeline.storage.store import Store
 from tests.support.commands import write_config
-from tests.support.paths import REPOSITORY
 from tests.support.plans import config_of, make_layout, walk_all
 from tests.support.stage_runs import Progress
 
@@ -385,189 +366,3 @@ class TestRefused:
         with pytest.raises(NotEnoughMemory, match=r"runs in the driver and needs 1073741824\.00 GiB") as caught:
             run_step(step, "", store, Executor(None), Progress())
         assert caught.value.exit_code == 1  # other processes may leave
-
-
-def low_dimensional(n: int, d: int, dtype: str) -> np.ndarray:
-    rng = np.random.default_rng(1)
-    return (rng.normal(size=(n, 6)) @ rng.normal(size=(6, d)) + 0.05 * rng.normal(size=(n, d))).astype(dtype)
-
-
-def gaussian(n: int, d: int, dtype: str) -> np.ndarray:
-    """Points with neighbours in all blocks; the first lists have a low recall."""
-    return np.random.default_rng(2).normal(size=(n, d)).astype(dtype)
-
-
-def star(n: int, d: int, dtype: str) -> np.ndarray:
-    """Random directions are farther from each other than from the centre, which is a neighbour of all points."""
-    points = gaussian(n, d, dtype)
-    points /= np.linalg.norm(points, axis=1, keepdims=True)
-    points[n // 3] = 0
-    return points
-
-
-# Large enough that the data count, not what any task takes; sizes in between are the primes' business.
-TREE = {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 60_000}, "execution": {"block_points": 30_000}}
-BRUTE = {"x": (6000, 401, "float32"), "neighbors": {"method": "brute", "n_neighbors": 21},
-         "execution": {"block_points": 3000}}  # fmt: skip
-SCALED = {"x": (12_000, 211, "float64"), "preprocess": {"scale": "standard", "pca": 97},
-          "neighbors": {"method": "brute", "n_neighbors": 15}, "execution": {"block_points": 4000}}  # fmt: skip
-CELLS = {"x": (30_000, 150, "float32"), "neighbors": {"method": "pynndescent", "min_recall": 0},
-         "execution": {"block_points": 10_000}}  # fmt: skip
-METHODS = {"x": (24_000, 40, "float32"), "neighbors": {"n_neighbors": 20, "method": "brute"},
-           "execution": {"block_points": 12_000}, "eigensolver": {"method": "polynomial", "tol": 1.0e-2}}  # fmt: skip
-GROUPS = {"x": (24_000, 30, "float32"), "rows": gaussian, "execution": {"block_points": 600},
-          "neighbors": {"method": "pynndescent", "min_recall": 0.85}}  # fmt: skip
-NIGHTS = {
-    "tree": {"x": (40_000, 3, "float64"), "neighbors": {"method": "kdtree"}, "execution": {"block_points": 16_000}},
-    "groups": {
-        "x": (20_000, 40, "float32"),
-        "neighbors": {"method": "pynndescent", "min_recall": 0},
-        "execution": {"block_points": 1500},
-    },
-}
-HUB = {"x": (12_000, 60, "float32"), "rows": star, "neighbors": {"method": "brute"},
-       "execution": {"block_points": 3000}}  # fmt: skip
-LARGE = {
-    "tree": {**TREE, "input": {**TREE["input"], "n_points": 300_000}, "execution": {"block_points": 65_536}},
-    "wide": {**BRUTE, "x": (20_000, 784, "float32"), "execution": {"block_points": 8192}},
-    "cells": {**CELLS, "x": (150_000, 64, "float32"), "execution": {"block_points": 32_768}},
-}
-PROBE = REPOSITORY / "tests" / "support" / "memory_probe.py"
-
-
-def probe(folder: Path, case: dict, *last: str) -> list[dict]:
-    """What every block of a serial run (to its last stage) planned and took, in a process of its own."""
-    sections = dict(case)
-    rows = sections.pop("rows", low_dimensional)
-    if "x" in sections:
-        np.save(folder / "x.npy", rows(*sections.pop("x")))
-        sections["input"] = {"kind": "npy", "path": str(folder / "x.npy")}
-    config = write_config(folder, **{key: value for key, value in sections.items() if key != "method"})
-    with config.open("a") as file:
-        file.write(f"method: {sections.get('method', 'lle')}\n")
-    environment = {**os.environ, **MALLOC, "OMP_NUM_THREADS": "1"}
-    completed = subprocess.run(
-        [sys.executable, str(PROBE), str(config), *last], env=environment, capture_output=True, text=True, timeout=500,
-        check=False,
-    )  # fmt: skip
-    assert completed.returncode == 0, completed.stderr
-    return [json.loads(line) for line in completed.stdout.splitlines() if line.startswith("{")]
-
-
-def check_peaks(records: list[dict], method: str = "lle", last: str = "write_report") -> None:
-    """The eigensolve is excluded: it has its own limit and prediction."""
-    records = [record for record in records if record["stage"] != "solve_embedding"]
-    stages = list(stages_of(method))
-    assert {record["stage"] for record in records} == {*stages[: stages.index(last) + 1]} - {"solve_embedding"}
-    above = [record for record in records if record["taken"] > record["planned"]]
-    assert above == []
-    assert records[0]["base"] < PROCESS_BYTES
-    # A plan of all the memory there is would pass, so the plan of a step must be near its largest block too.
-    largest = {(record["stage"], record["step"]): record for record in sorted(records, key=itemgetter("taken"))}
-    loose = [e for e in largest.values() if e["planned"] > 6 * e["taken"] + COMPILER_BYTES + TASK_BYTES]
-    assert loose == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", [BRUTE], ids=["brute"])
-def test_no_step_takes_more_than_its_plan(tmp_path, case):
-    check_peaks(probe(tmp_path, case))
-
-
-def check_near(records: list[dict], name: str) -> None:
-    """The plan of a step is at most 2.5 times its measured bytes, not counting the fixed bytes of every task."""
-    entries = [record for record in records if record["step"] == name]
-    assert entries
-    assert [record for record in entries if record["planned"] > 2.5 * record["taken"] + TASK_BYTES] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["ltsa", "hessian", "modified", "laplacian"])
-def test_no_step_of_a_method_takes_more_than_its_plan(tmp_path, method):
-    entries = probe(tmp_path, {**METHODS, "method": method}, "assemble_cost")
-    check_peaks(entries, method, "assemble_cost")
-    check_near(entries, "contribute")
-
-
-@pytest.mark.slow
-def test_no_round_of_the_search_takes_more_than_its_plan(tmp_path):
-    """Several groups of cells, and additional ones because the recall is too low."""
-    entries = probe(tmp_path, GROUPS, "mend_graph")
-    check_peaks(entries, last="mend_graph")
-    steps = [entry["step"] for entry in entries]
-    assert steps.count("search_cells_4") > steps.count("search_cells") > 3
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("crowded", [False, True], ids=["everywhere", "in one place"])
-@pytest.mark.parametrize("method", NIGHTS)
-def test_no_step_of_appended_points_takes_more_than_its_plan(tmp_path, method, crowded):
-    """The second append after a full search: some points are from the first append."""
-    case = {**NIGHTS[method], "output": {"keep": 2, "report": False}}
-    n, *kind = case["x"]
-    for more in (0, n // 25, n // 12):
-        rows = gaussian(n + n // 12, *kind)[: n + more]
-        if crowded:
-            rows[n:] = rows[0] + rows[n:] / 10
-        entries = probe(tmp_path, {**case, "x": (rows,), "rows": np.asarray}, "mend_graph")
-    check_peaks(entries, last="mend_graph")
-    new = {"tree": {"update"}, "groups": {"send_new", "search_new", "merge_new"}}[method]
-    assert {"find_kept", "keep_cells", *new} <= {entry["step"] for entry in entries}
-
-
-@pytest.mark.slow
-def test_point_in_all_lists_stays_within_the_plan(tmp_path):
-    entries = probe(tmp_path, HUB, "assemble_cost")
-    check_peaks(entries, last="assemble_cost")
-    listed = Store(str(tmp_path / "run.zarr")).read_all("neighbor_indices")
-    assert np.bincount(listed[listed >= 0]).max() == 12_000 - 1
-
-
-def written(folder: Path, kind: str, x: np.ndarray) -> dict:
-    """Input section of a file of this kind whose rows can only be read in large units."""
-    names = [f"c{i}" for i in range(x.shape[1])]
-    if kind == "parquet":
-        pyarrow.parquet.write_table(pyarrow.table(dict(zip(names, x.T, strict=True))), folder / "x.parquet")
-    elif kind == "zarr":
-        zarr.create_array(folder / "x.zarr", name="p", shape=x.shape, dtype=x.dtype, chunks=x.shape)[:] = x
-        return {"kind": "zarr", "url": str(folder / "x.zarr"), "array": "p"}
-    else:
-        np.savetxt(folder / "x.csv", x, delimiter=",", header=",".join(names), comments="")
-    return {"kind": kind, "path": str(folder / f"x.{kind}")}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "n"), [("parquet", 100_000), ("zarr", 100_000), ("csv", 33_000)])
-def test_inputs_with_one_large_row_group_stay_within_the_plan(tmp_path, kind, n):
-    """One row group, one chunk, or lines of text: their bytes count during the read and are freed after it."""
-    source = written(tmp_path, kind, gaussian(n, 120, "float64"))
-    entries = probe(tmp_path, {"input": source}, "order_points")
-    check_peaks(entries, last="order_points")
-    assert max(entry["base"] for entry in entries if entry["stage"] == "order_points") < PROCESS_BYTES
-
-
-def test_row_group_that_does_not_fit_is_refused_with_advice(tmp_path):
-    source = written(tmp_path, "parquet", gaussian(30_000, 120, "float64"))
-    config = write_config(tmp_path, input=source, execution={"cluster": {"kind": "serial", "memory": "512MiB"}})
-    result = CliRunner().invoke(app, ["run", str(config)])
-    assert result.exit_code == 2
-    assert "ingest.read: a task needs" in result.output
-    assert "write the input in smaller chunks or row groups" in result.output
-
-
-@pytest.mark.slow
-def test_blocks_sorted_together_stay_within_the_plan(tmp_path):
-    case = {**CELLS, "x": (260_000, 64, "float32"), "execution": {"block_points": 2048}}
-    entries = probe(tmp_path, case, "order_points")
-    check_peaks(entries, last="order_points")
-    steps = [entry["step"] for entry in entries]
-    assert 2 * steps.count("sort") == steps.count("gather") + 1 == 128
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", [TREE, SCALED, CELLS, *LARGE.values()], ids=["small tree", "scaled", "cells", *LARGE])
-def test_no_step_of_larger_data_takes_more_than_its_plan(tmp_path, case):
-    """Runs up to M; later steps need the same bytes as in the smaller cases."""
-    check_peaks(probe(tmp_path, case, "assemble_cost"), last="assemble_cost")
