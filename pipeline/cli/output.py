@@ -181,19 +181,22 @@ def describe_check(check: dict[str, Any]) -> str:
 
 
 def describe_transform(result: dict[str, Any]) -> str:
-    lines = [f"{result['rows']} rows written to {result['path']} in {result['seconds']} s"]
+    rows = {
+        key: counted(result[key], "row") for key in ("rows", "training_points", "far", "mixed_components", "invalid")
+    }
+    lines = [f"{rows['rows']} written to {result['path']} in {result['seconds']} s"]
     if result["training_points"]:
-        lines.append(f"{result['training_points']} are training points and keep their coordinates")
+        lines.append(f"{rows['training_points']} of the training data, with unchanged coordinates")
     if result["far"]:
-        lines.append(f"warning: {result['far']} are far from the training points (distance_ratio above "
-                     f"{result['max_ratio']:.3g}): their coordinates are not reliable")  # fmt: skip
+        lines.append(f"warning: {rows['far']} far from the training points (distance_ratio above "
+                     f"{result['max_ratio']:.3g}), whose coordinates are not reliable")  # fmt: skip
     if result["mixed_components"]:
-        lines.append(f"warning: {result['mixed_components']} have neighbours in several components of the graph: only "
+        lines.append(f"warning: {rows['mixed_components']} with neighbours in several components of the graph: only "
                      f"neighbours in the component of the nearest one are used")  # fmt: skip
     if result["invalid"]:
         shown = ", ".join(map(str, result["first_invalid"]))
-        lines.append(f"warning: {result['invalid']} have no coordinates, because they hold NaN or infinity, numbers "
-                     f"whose squares overflow, or with neighbors.metric: cosine only zeros (rows {shown}"
+        lines.append(f"warning: {rows['invalid']} without coordinates, because of NaN or infinity, numbers whose "
+                     f"squares overflow, or with neighbors.metric: cosine only zeros (rows {shown}"
                      f"{', ...' if result['invalid'] > len(result['first_invalid']) else ''})")  # fmt: skip
     return "\n".join(lines)
 

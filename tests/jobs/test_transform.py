@@ -11,6 +11,7 @@ from sklearn.manifold._locally_linear import barycenter_weights
 from typer.testing import CliRunner
 
 from pipeline.cli.commands import app
+from pipeline.cli.output import describe_transform
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import transform as transforms
 from pipeline.kernels.procrustes import align
@@ -146,6 +147,14 @@ def test_training_points_are_never_far(roll, tmp_path):
     table, printed = embed(roll, tmp_path, roll.store.read_all("points")[:9], "--max-ratio", "0.01", "--far-as-nan")
     assert (printed["training_points"], printed["far"]) == (9, 0)
     assert np.isfinite(coordinates(table)).all()
+
+
+def test_output_has_singular_and_plural_nouns():
+    counts = {"path": "y.npy", "seconds": 0.1, "max_ratio": 1.5, "first_invalid": [7]}
+    for count, noun in ((1, "1 row"), (2000, "2,000 rows")):
+        numbers = dict.fromkeys(("rows", "training_points", "far", "mixed_components", "invalid"), count)
+        lines = describe_transform({**counts, **numbers}).splitlines()
+        assert [line.removeprefix("warning: ").startswith(f"{noun} ") for line in lines] == [True] * 5
 
 
 def test_rows_that_are_not_finite_are_counted(roll, tmp_path):
