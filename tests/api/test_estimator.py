@@ -347,7 +347,7 @@ class TestInScikitLearn:
         ({"method": "tsne"}, "method: should be 'lle', 'modified'"),
         ({"n_neighbors": 2.5}, "neighbors.n_neighbors"),
         ({"n_neighbors": 2}, "eigensolver.n_components is 2 and neighbors.n_neighbors is 2"),
-        ({"n_components": 4}, "eigensolver.n_components is 4, but the input has 3 features"),
+        ({"n_components": 4}, "^n_components is 4, but the input has 3 features"),
         ({"reg": -1.0}, "weights.reg"),
         ({"eigen_solver": "dense"}, "'dense' has no counterpart here"),
         ({"n_jobs": 0}, "n_jobs: expected None, -1 or a positive number"),
