@@ -1,6 +1,7 @@
 """The report of a run that has stopped, and the verdict of a run in its output, its metrics and its page."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -75,7 +76,8 @@ def test_verdict_is_printed_first_and_stored(tmp_path, metrics_of):
     message = metrics_of()["verdict"]
     assert message.startswith("Neighbours in the embedding are neighbours in the data (trustworthiness 0.9")
     assert printed.startswith(message)
-    assert f"{message}</p>" in (tmp_path / "run.zarr/report/index.html").read_text()
+    in_html = re.sub("`(.*?)`", r"<code>\1</code>", message)
+    assert f"{in_html}</p>" in (tmp_path / "run.zarr/report/index.html").read_text()
 
 
 def test_verdict_counts_neighbors_of_the_named_label(tmp_path, metrics_of):
