@@ -53,6 +53,7 @@ def test_cron_script_retries_what_a_retry_may_cure(tmp_path, codes, calls):
     assert (f"exit code {code}" in mail) == bool(mail) == bool(code)
 
 
+@pytest.mark.slow
 def test_cron_script_runs_the_command_and_keeps_its_log(tmp_path):
     command(tmp_path, "lle", f'exec {sys.executable} -m pipeline "$@"')
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 200}, **FEW)

@@ -61,6 +61,7 @@ def test_import_loads_no_heavy_package(module: str, late: tuple[str, ...]) -> No
     assert loaded_by(f"import {module}", (*IMPORTED_LATE, *late)) == []
 
 
+@pytest.mark.slow
 def test_import_of_estimator_loads_little_beside_scikit_learn() -> None:
     late = ("dask", "distributed", "zarr", "numba", "pydantic", "matplotlib", "xarray", "rich", "lle.jobs.run")
     assert loaded_by("from lle import LocallyLinearEmbedding", late) == []

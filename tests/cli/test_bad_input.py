@@ -207,6 +207,7 @@ def test_store_without_write_permission(tmp_path):
     refused(config, 2, "Permission denied", "output.store")
 
 
+@pytest.mark.slow
 def test_store_in_a_read_only_file_system(tmp_path):
     config = write_config(tmp_path, input=ROLL, output={"store": "/proc/none/run.zarr"})
     result = CliRunner().invoke(app, ["run", str(config), "--json"])

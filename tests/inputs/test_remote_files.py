@@ -169,6 +169,7 @@ class TestChanges:
         with pytest.raises(InputError, match=r"x\.npy: the object was deleted"):
             source.read(0, 10)
 
+    @pytest.mark.slow
     def test_next_version_reads_only_changed_files(self, folder, tmp_path):
         X = swiss_roll(600, np.random.default_rng(67))
 

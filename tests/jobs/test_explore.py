@@ -322,6 +322,7 @@ class TestCommand:
         message = refused(2, "explore", run[0].url, "--no-browser")
         assert message == "lle explore needs the package datashader, which is not installed: pip install datashader"
 
+    @pytest.mark.slow
     def test_interrupt_ends_it_with_exit_code_0(self, run):
         command = [sys.executable, "-m", "lle", "explore", run[0].url, "--no-browser"]
         environment = {**os.environ, "DISPLAY": ""}

@@ -161,6 +161,7 @@ def test_a_bound_that_is_not_met_ends_with_exit_code_3_after_placing(tmp_path, p
     assert np.isfinite(Store(str(tmp_path / "job" / "run.zarr")).read_all("embedding")).all()
 
 
+@pytest.mark.slow
 def test_a_run_of_all_rows_replaces_a_run_of_a_sample(tmp_path, points):
     config = job(tmp_path / "job", points)
     store = Store(lle("run", config)["store"])

@@ -95,6 +95,7 @@ def swept(tmp_path_factory):
         return path, sweep_of(path), calls
 
 
+@pytest.mark.slow
 def test_experiments_have_the_bytes_of_separate_runs(swept, tmp_path):
     path, result, _ = swept
     assert [row["state"] for row in result.rows] == ["done"] * 4

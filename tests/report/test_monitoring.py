@@ -126,6 +126,7 @@ class TestByPromtool:
             with pytest.raises(AssertionError, match=alert):
                 self.run_promtool(tmp_path, series, missing)
 
+    @pytest.mark.slow
     def test_late_and_missing_successes_and_lost_rows_raise_alerts(self, tmp_path):
         series = [
             {"series": 'lle_last_success_timestamp_seconds{store="s"}', "values": "0x3000"},

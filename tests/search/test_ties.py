@@ -69,6 +69,7 @@ def test_group_search_resolves_ties_by_lower_id(tmp_path, run_stages, make_confi
         np.testing.assert_array_equal(store.read_all("_work/knn_indices"), runs[0].read_all("_work/knn_indices"))
 
 
+@pytest.mark.slow
 def test_appended_points_do_not_replace_equally_near_neighbors(tmp_path, grid):
     night = Night(tmp_path, grid, "kdtree", 200)
     night(600)
