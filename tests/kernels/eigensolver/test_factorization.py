@@ -7,10 +7,11 @@ import pytest
 from scipy.sparse import csr_array, eye_array
 
 from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
-from pipeline.kernels.eigensolver import block_lanczos, factor_cost, factorization, pardiso
-from pipeline.kernels.eigensolver.factorization import PinnedCholesky, PinnedLU, ShiftedFactor, SuperLU, canonical
+from pipeline.kernels.eigensolver import block_lanczos, factor_cost, factorization, pardiso, superlu
+from pipeline.kernels.eigensolver.factorization import PinnedCholesky, PinnedLU, ShiftedFactor, canonical
 from pipeline.kernels.eigensolver.pardiso import FactorizationError, Pardiso
 from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
+from pipeline.kernels.eigensolver.superlu import SuperLU
 from tests.support.oracle import largest_angle
 from tests.support.sampled_factors import edge_factor, gram, lle_factor, points, roll_factor, roll_with_outliers
 from tests.support.seeds import seeds
@@ -226,7 +227,7 @@ def test_superlu_reports_overflow_of_its_integers(monkeypatch):
     def overflow(matrix):
         raise MemoryError
 
-    monkeypatch.setattr(factorization, "splu", overflow)
+    monkeypatch.setattr(superlu, "splu", overflow)
     with pytest.raises(NotEnoughMemory, match="install pypardiso"):
         SuperLU(roll_factor(300, 7)).factor()
 
