@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,14 @@ def control_group():
 
     yield make
     for folder in folders:
-        folder.rmdir()
+        deadline = time.monotonic() + 20
+        while folder.exists():  # busy until the last process of the group has ended
+            try:
+                folder.rmdir()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
 
 @pytest.mark.parametrize(("mib", "kind"), [(1300, "serial"), (1700, "local")])
