@@ -55,10 +55,12 @@ def test_methods_rows(monkeypatch):
 
 
 def test_solvers():
-    factored, peer = solvers.rows("900", ["factored", solvers.PEERS[1]], n_components=2, max_seconds=120)
+    routes = ["factored", solvers.IN_SINGLE, solvers.PEERS[1]]
+    factored, in_single, peer = solvers.rows("900", routes, n_components=2, max_seconds=120)
     assert factored.startswith("| 900 | factored | 0.")
-    assert "did not finish" not in factored + peer
-    assert float(peer.split("|")[-2]) < 1e-3  # the same eigenvalues
+    assert "did not finish" not in factored + in_single + peer
+    assert 0 < float(in_single.split("|")[-2]) < 1e-6  # the same eigenvalues, not the same bytes
+    assert float(peer.split("|")[-2]) < 1e-3
 
 
 @pytest.mark.parametrize("data", ["swiss_roll", "wide"])
