@@ -132,7 +132,7 @@ def responses(run: ServedRun) -> dict[str, Callable[[Query], Response]]:
     return {
         "": lambda query: ("text/html; charset=utf-8", run.page()),
         "fit.json": lambda query: as_json(run.first_view(query.axes())),
-        "key.json": lambda query: as_json(run.legend(query.color(), query.dark())),
+        "key.json": lambda query: as_json(run.legend(query.axes(), query.color(), query.dark())),
         "tile.png": lambda query: ("image/png", run.tile(query.axes(), query.color(), query.dark(), query.chosen(),
                                                          query.selection(), query.part(), query.size())),
         "image.png": lambda query: ("image/png", run.image(query.integer("row", 0, 2**53))),

@@ -16,7 +16,7 @@ from ..engine import current_config
 from ..engine.plan import Json
 from ..report.explore import Column, ServedPage, render_served
 from ..report.point_grid import Part, PointGrid, side_by_side
-from ..report.tiles import SELECTED, ColorKey, color_key, draw_part
+from ..report.tiles import SELECTED, ColorKey, color_key, draw_part, name_places
 from ..stages.ingest_ids import stored_ids
 from ..stages.report_columns import page_columns, rows_with_place
 from ..stages.report_images import StoredImages, image_shape
@@ -108,12 +108,17 @@ class ServedRun:
         """The part of the picture that is shown first, and whether components in it are moved side by side."""
         return {"view": list(self.grid(axes).part), "moved": self.component is not None and axes.component < 0}
 
-    def legend(self, color: int, dark: bool) -> Json:
-        """The colour key in the form of the page."""
-        key = self.key(color, dark)
+    def legend(self, axes: Axes, color: int, dark: bool) -> Json:
+        """The colour key in the form of the page, with the names of classes in the picture."""
+        with self._lock:
+            grid, key, codes = self.grid(axes), self.key(color, dark), self._cached_codes(axes, color, dark)
+        if self.component is not None and axes.component < 0:  # names stand in the largest component
+            codes = np.where(self.component.values[grid.numbers] == 0, codes, key.n_named)
+        names = [{"entry": code, "name": key.entries[code][0], "count": key.entries[code][1], "x": x, "y": y}
+                 for code, (x, y) in name_places(grid, codes, key).items()]  # fmt: skip
         entries = [{"name": name, "count": n, "color": key.colors[code]} for code, (name, n) in enumerate(key.entries)]
         return {"kind": key.kind, "colors": key.colors, "entries": entries, "range": list(key.range), "log": False,
-                "clipped": key.clipped, "unknown": key.unknown}  # fmt: skip
+                "clipped": key.clipped, "unknown": key.unknown, "names": names}  # fmt: skip
 
     def tile(self, axes: Axes, color: int, dark: bool, chosen: Sequence[int], selection: int, part: Part,
              size: tuple[int, int]) -> bytes:  # fmt: skip

@@ -17,7 +17,8 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from .images import Shape, Sheet
-from .palette import COLOR_MAP, OKABE_ITO
+from .palette import COLOR_MAP, OKABE_ITO, class_colors
+from .point_colors import MAX_CLASSES
 
 Array = npt.NDArray[Any]
 Json = dict[str, Any]
@@ -117,6 +118,7 @@ def render_explorer(page: ExplorerPage) -> bytes:
         "title": page.title, "nRows": len(rows), "nInput": page.n_input, "nEmbedded": page.n_embedded,
         "rows": None if consecutive else {"data": rows_payload, "wide": page.n_input >= 2**32},
         "columns": described, "palette": OKABE_ITO, "steps": STEPS,
+        "classColors": [class_colors(MAX_CLASSES, dark) for dark in (False, True)],
         "colorMap": [to_hex(colormaps[COLOR_MAP](step / 63)) for step in range(64)],
     }  # fmt: skip
     return _rendered(
@@ -128,7 +130,8 @@ def render_served(page: ServedPage) -> bytes:
     """The page that shows tiles of a server, as UTF-8 bytes."""
     columns = [{"label": column.label, "role": column.role, "classes": column.names is not None}
                for column in page.columns]  # fmt: skip
-    content = {"columns": columns, "components": page.components, "ids": page.ids, "imageShape": page.image_shape}
+    content = {"columns": columns, "components": page.components, "ids": page.ids, "imageShape": page.image_shape,
+               "palette": OKABE_ITO}  # fmt: skip
     return _rendered(page, SERVED_SCRIPTS, content)
 
 

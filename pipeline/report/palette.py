@@ -9,8 +9,10 @@ replaces black, which is invisible on a dark page; yellow is last, because it is
 COLOR_MAP = "viridis"
 
 
-def class_colors(n: int) -> list[str]:
+def class_colors(n: int, dark: bool = False) -> list[str]:
     """Colours #rrggbb of n classes. After eight, the hues repeat, darker, then lighter; such pictures also need names.
+
+    On a dark page the hues repeat lighter, then darker.
 
     >>> class_colors(2), class_colors(9)[8]
     (['#0072b2', '#e69f00'], '#a16f00')
@@ -19,6 +21,6 @@ def class_colors(n: int) -> list[str]:
     for i in range(n):
         turn = i // len(OKABE_ITO)
         base = to_rgb(OKABE_ITO[(i + (turn > 0)) % len(OKABE_ITO)])
-        target = float(turn == 2)
+        target = float((turn == 2) != dark)
         colors.append(to_hex([part if turn == 0 else part + (target - part) * 0.3 for part in base]))
     return colors

@@ -28,7 +28,8 @@ FAINTEST_OF_FEW, FEW = 210, 20_000
 RADII = ((2_000, 3), (20_000, 2), (150_000, 1))
 """Radius of a point in pixels up to a number of points in the picture; one pixel above."""
 
-
+MEDIAN_SAMPLE = 200_000
+"""Points of a class whose median is taken."""
 SELECTED = ("#000000", "#ffffff")
 """Colour of selected points on a light and on a dark page."""
 
@@ -37,14 +38,16 @@ class ColorKey(NamedTuple):
     """How points get their colours.
 
     kind: "plain", "classes" or "scale". codes: (n,) uint8, an index into colors (#rrggbb); the last colour of a scale
-    is that of unknown values. entries: of a class key, name and number of points for each colour. range: of a scale;
-    clipped: values are outside of it; unknown: number of points without a value.
+    is that of unknown values. entries: of a class key, name and number of points for each colour; n_named: how many of
+    them are a single class. range: of a scale; clipped: values are outside of it; unknown: number of points without a
+    value.
     """
 
     kind: str
     codes: npt.NDArray[np.uint8]
     colors: list[str]
     entries: list[tuple[str, int]] = []  # noqa: RUF012 (a tuple's default)
+    n_named: int = 0
     range: tuple[float, float] = (0.0, 1.0)
     clipped: bool = False
     unknown: int = 0
@@ -65,13 +68,13 @@ def color_key(column: Column | None, n: int, dark: bool) -> ColorKey:
         shown = np.sort(np.argsort(-counts[:n_names], kind="stable")[: MAX_CLASSES - 1])
     code_of = np.full(n_names + 1, len(shown), np.uint8)
     code_of[shown] = np.arange(len(shown))
-    colors = class_colors(len(shown))
+    colors = class_colors(len(shown), dark)
     entries = [(str(column.names[code]) or "(empty)", int(counts[code])) for code in shown.tolist()]
     if n_others := int(counts.sum() - counts[shown].sum()):
         n_classes = int(np.count_nonzero(counts[:n_names])) - len(shown)
         entries.append((f"{n_classes} other classes" if n_classes else "unknown", n_others))
         colors.append(missing)
-    return ColorKey("classes", code_of[classes], colors, entries)
+    return ColorKey("classes", code_of[classes], colors, entries, len(shown))
 
 
 def _scale(values: Array, missing: str, dark: bool) -> ColorKey:
@@ -87,6 +90,20 @@ def _scale(values: Array, missing: str, dark: bool) -> ColorKey:
     return ColorKey(
         "scale", codes, [*colors, missing], range=(low, high), clipped=clipped, unknown=len(values) - len(known)
     )
+
+
+def name_places(grid: PointGrid, codes: npt.NDArray[np.uint8], key: ColorKey) -> dict[int, tuple[float, float]]:
+    """Where the names of classes stand, by their codes: medians of the coordinates of (an even sample of) their points.
+
+    codes: (n,) colour codes in the order of the grid.
+    """
+    places = {}
+    for code in range(key.n_named):
+        members = np.flatnonzero(codes == code)
+        if len(members):
+            sample = members[:: 1 + len(members) // MEDIAN_SAMPLE]
+            places[code] = (float(np.median(grid.x[sample])), float(np.median(grid.y[sample])))
+    return places
 
 
 def draw_part(

@@ -228,7 +228,22 @@ class TestAnswers:
         counts = {name: int((run[1][embedded] == name).sum()) for name in NAMES}
         assert {entry["name"]: entry["count"] for entry in entries} == counts
         assert ask(server, "key.json", color=0)["kind"] == "scale"
+        assert ask(server, "key.json", color=0)["names"] == []
         assert ask(server, "key.json", color=-1)["kind"] == "plain"
+
+    @pytest.mark.parametrize("component", [-1, 0, 1])
+    def test_names_of_classes_are_within_the_shown_component(self, server, run, component):
+        """Side by side, they are in the largest component, which is moved."""
+        y, of_row = (run[0].read_all(name) for name in ("embedding", "component"))
+        answer = ask(server, "key.json", component=component)
+        assert [name["name"] for name in answer["names"]] == [entry["name"] for entry in answer["entries"]]
+        shift = 0.0
+        if component < 0:
+            moved = ask(server, "search.json", **{"in": "row", "text": "42"})["record"]["at"]
+            shift = moved - y[42, :2]
+        for name in answer["names"]:
+            median = np.median(y[(of_row == max(component, 0)) & (run[1] == name["name"]), :2], axis=0)
+            np.testing.assert_allclose([name["x"], name["y"]], median + shift, atol=1e-4)
 
 
 class TestSecurity:

@@ -177,6 +177,30 @@ def test_chosen_classes_colours_and_axes_change_the_tile(page, tmp_path):
     assert page.inner_text("#selected-count").startswith("7,500 rows selected")
 
 
+def test_names_in_the_picture_are_at_their_classes(page):
+    assert not page.is_checked("#show-names")  # eight colours tell four classes apart
+    page.check("#show-names")
+    page.mouse.move(5, 5)
+    names = page.locator("#names span")
+    assert sorted(names.all_inner_texts()) == NAMES
+    page.focus("#canvas")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("explorer.drawing === null")
+    canvas, (y, classes) = page.locator("#canvas").bounding_box(), points()
+    for i in range(4):
+        middle = np.median(y[classes == classes[NAMES.index(names.nth(i).inner_text())]], axis=0)
+        at = page.evaluate(f"[explorer.scales().x({middle[0]}), explorer.scales().y({middle[1]})]")
+        box = names.nth(i).bounding_box()
+        assert box["x"] + box["width"] / 2 - canvas["x"] == pytest.approx(at[0], abs=2)
+        assert box["y"] + box["height"] / 2 - canvas["y"] == pytest.approx(at[1], abs=2)
+    page.click("#legend button:nth-child(2)")
+    assert names.all_inner_texts() == ["kind 1"]
+    page.select_option("#color", label="error")
+    page.wait_for_selector("#legend .bar")
+    assert names.count() == 0
+    assert not page.is_visible("#show-names")
+
+
 def test_every_action_works_with_the_keyboard(page):
     reached = set()
     for _ in range(30):

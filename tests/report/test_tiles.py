@@ -1,16 +1,18 @@
 """Tiles show all points of a part, in the colours of their key."""
 
 import io
+import json
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from pipeline.report.explore import Column
+from pipeline.report.explore import Column, render_explorer
 from pipeline.report.palette import OKABE_ITO
 from pipeline.report.point_grid import Part, PointGrid
-from pipeline.report.tiles import FAINTEST, FAINTEST_OF_FEW, STEPS, color_key, draw_part
+from pipeline.report.tiles import FAINTEST, FAINTEST_OF_FEW, STEPS, color_key, draw_part, name_places
+from tests.support.explorer_page import Scripts, page_of
 
 SIZE = (80, 60)
 PART = Part(0.0, 8.0, 0.0, 6.0)
@@ -74,6 +76,24 @@ def test_many_classes_share_a_colour_beyond_the_largest():
     assert len(key.entries) == 20
     assert key.entries[-1] == ("11 other classes", 11)
     assert (key.codes[19:30] == 19).all()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_classes_have_the_colours_of_the_page_without_a_server(dark):
+    column = Column("label", "label", np.arange(20), [f"class {i}" for i in range(20)])
+    content = json.loads(Scripts(render_explorer(page_of(column)).decode()).by_id["content"])
+    assert color_key(column, 20, dark).colors == content["classColors"][dark]
+
+
+def test_names_stand_at_the_medians_of_their_classes(rng):
+    codes = np.concatenate([np.repeat(np.arange(19), 100), [19, 20, 21, -1]])  # the last four share an entry
+    x, y = rng.normal(size=(2, len(codes))).astype(np.float32) + codes
+    key = names_key(codes, [f"class {i}" for i in range(22)])
+    grid = PointGrid(x, y, np.arange(len(x)))
+    places = name_places(grid, key.codes[grid.numbers], key)
+    assert [key.entries[code][0] for code in places] == [f"class {i}" for i in range(19)]
+    expected = [(np.median(x[codes == i]), np.median(y[codes == i])) for i in range(19)]
+    np.testing.assert_allclose([*places.values()], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("values", [[0.0, 1.0, np.nan, 0.5], [np.nan] * 4, [2.0] * 4])

@@ -1,34 +1,14 @@
 // How points get their colours: one code for each point, and the colour of each code.
 
-const MAX_CLASSES = 20;
-
-/** Colours beyond the eight of the palette: the same hues, farther from the page's own colour, then nearer. */
-function classColors(palette, n, dark) {
-  const [far, near] = dark ? ["#ffffff", "#000000"] : ["#000000", "#ffffff"];
-  return Array.from({length: n}, (_, i) => {
-    const turn = Math.floor(i / palette.length);
-    return turn === 0 ? palette[i] : mixColor(palette[(i + 1) % palette.length], turn === 1 ? far : near, 0.45);
-  });
-}
-
-function mixColor(color, other, share) {
-  const parts = [1, 3, 5].map((start) => {
-    const [a, b] = [color, other].map((text) => parseInt(text.slice(start, start + 2), 16));
-    return Math.round(a + (b - a) * share).toString(16).padStart(2, "0");
-  });
-  return `#${parts.join("")}`;
-}
-
-/** Classes by number of points; those after the 20th share one colour. */
-function classKey(column, palette, dark) {
+/** Classes by number of points; those after the last of the colours share one. */
+function classKey(column, colors) {
   const n = column.names.length;
   const counts = new Uint32Array(n + 1);
   for (const code of column.values) counts[Math.min(code, n)]++;
   let shown = Array.from({length: n}, (_, i) => i).filter((i) => counts[i] > 0);
-  if (shown.length > MAX_CLASSES) {
-    shown = shown.sort((a, b) => counts[b] - counts[a]).slice(0, MAX_CLASSES - 1).sort((a, b) => a - b);
+  if (shown.length > colors.length) {
+    shown = shown.sort((a, b) => counts[b] - counts[a]).slice(0, colors.length - 1).sort((a, b) => a - b);
   }
-  const colors = classColors(palette, shown.length, dark);
   const entries = shown.map((code, i) => ({codes: [code], name: column.names[code] || "(empty)", count: counts[code],
     color: colors[i]}));
   const others = Array.from({length: n + 1}, (_, i) => i).filter((i) => counts[i] > 0 && !shown.includes(i));
@@ -60,7 +40,7 @@ function colorKey(column, page, dark) {
   const missing = dark ? "#5b6673" : "#b4bcc6";
   if (column === null) return {kind: "plain", codes: null, colors: [page.palette[dark ? 4 : 0]]};
   if (column.names !== null) {
-    const key = classKey(column, page.palette, dark);
+    const key = classKey(column, page.classColors[Number(dark)]);
     key.entries.forEach((entry) => { entry.color ??= missing; });
     return {kind: "classes", ...key, colors: key.entries.map((entry) => entry.color)};
   }

@@ -15,6 +15,7 @@ function swatch(color) {
 /** The key of the colours; `toggle(entry)` is called when a class is pressed. */
 function showLegend(column, key, chosen, toggle) {
   byId("legend-title").textContent = column === null ? "" : column.label;
+  byId("legend-help").hidden = key.kind !== "classes";
   if (key.kind === "plain") { byId("legend").replaceChildren(); return; }
   if (key.kind === "scale") { byId("legend").replaceChildren(scaleLegend(column, key)); return; }
   byId("legend").replaceChildren(...key.entries.map((entry, e) => {
@@ -25,7 +26,6 @@ function showLegend(column, key, chosen, toggle) {
     button.addEventListener("click", () => toggle(e));
     return button;
   }));
-  byId("legend-help").hidden = false;
 }
 
 function scaleLegend(column, key) {
@@ -41,7 +41,6 @@ function scaleLegend(column, key) {
   const notes = [key.log ? "log scale" : "", key.clipped ? "values beyond have the colour of the end" : "",
     key.unknown > 0 ? `${key.unknown.toLocaleString("en")} rows without a value are grey` : ""];
   box.append(bar, ends, cellOf("small", notes.filter(Boolean).join("; ")));
-  byId("legend-help").hidden = true;
   return box;
 }
 
@@ -70,6 +69,8 @@ function listenToControls(explorer) {
   for (const [id, action] of Object.entries(clicks)) byId(id).addEventListener("click", action);
   byId("search").addEventListener("submit", (event) => { event.preventDefault(); explorer.search(); });
   byId("canvas").addEventListener("keydown", keyActions(explorer));
+  byId("color").addEventListener("change", () => { explorer.chosen.clear(); explorer.recolor().then(() => chooseNames(explorer)); });
+  byId("show-names").addEventListener("change", () => explorer.drawAxes());
 }
 
 /** The legend of an explorer; `limit` is called after classes were pressed. */
@@ -81,6 +82,12 @@ function drawLegend(explorer, column, limit) {
     byId("legend").children[focused]?.focus();
     limit();
   });
+}
+
+/** Names help where colours alone no longer tell classes apart. */
+function chooseNames(explorer) {
+  byId("show-names").checked = explorer.key.kind === "classes" && explorer.key.entries.length > explorer.page.palette.length;
+  explorer.drawAxes();
 }
 
 /** Say how many rows a search has found; `hidden` of them are not shown, `absent` is the reason where none is. */

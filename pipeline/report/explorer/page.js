@@ -33,8 +33,6 @@ class Explorer {
   listen() {
     for (const id of ["x", "y"]) byId(id).addEventListener("change", () => this.redraw());
     byId("component").addEventListener("change", () => this.redraw().then(() => this.plot.fit()));
-    byId("color").addEventListener("change", () => { this.chosen.clear(); this.recolor().then(() => this.chooseNames()); });
-    byId("show-names").addEventListener("change", () => this.drawAxes());
     listenToControls(this);
     for (const mode of document.getElementsByName("mode")) {
       mode.addEventListener("change", () => this.plot.setMode(mode.value));
@@ -89,12 +87,6 @@ class Explorer {
     this.names = this.key.kind === "classes" ? placeNames(this.key, this.placed, group) : [];
     this.drawAxes();
     this.filter();
-  }
-
-  /** Names help where colours alone no longer tell classes apart. */
-  chooseNames() {
-    byId("show-names").checked = this.key.kind === "classes" && this.key.entries.length > this.page.palette.length;
-    this.drawAxes();
   }
 
   /** Show the chosen component and classes. */
@@ -167,7 +159,7 @@ async function start() {
   const explorer = new Explorer(page);
   explorer.plot.setTheme(explorer.dark.matches);
   await explorer.redraw();
-  explorer.chooseNames();
+  chooseNames(explorer);
   showSelection(page, []);
   byId("loading").remove();
   document.documentElement.dataset.ready = "true";

@@ -33,7 +33,6 @@ class ServedExplorer {
   listen() {
     for (const id of ["x", "y", "component"]) byId(id).addEventListener("change", () => { this.at = null; this.fit(); });
     byId("component").addEventListener("change", () => this.limit());
-    byId("color").addEventListener("change", () => { this.chosen.clear(); this.recolor(); });
     this.dark.addEventListener("change", () => this.recolor());
     listenToControls(this);
     this.box.addEventListener("wheel", (event) => {
@@ -134,11 +133,17 @@ class ServedExplorer {
       Object.assign(tile.style, {left: `${x(left)}px`, top: `${y(top)}px`, width: `${x(right) - x(left)}px`,
         height: `${y(bottom) - y(top)}px`});
     }
+    this.drawAxes();
+    byId("tip").hidden = true;
+    this.mark();
+  }
+
+  drawAxes() {
+    const {x, y} = this.scales();
     const axis = this.moved ? null : {middle: 0, half: 1};
     drawTicks(byId("x-ticks"), x, axis, false);
     drawTicks(byId("y-ticks"), y, axis, true);
-    byId("tip").hidden = true;
-    this.mark();
+    drawNames(byId("names"), byId("show-names").checked && this.key ? this.key.names : [], {x, y}, this.chosen);
   }
 
   mark() {
@@ -271,6 +276,7 @@ async function start() {
   const explorer = new ServedExplorer(JSON.parse(byId("content").textContent));
   showTable([], [], 0);
   await explorer.fit();
+  chooseNames(explorer);
   document.documentElement.dataset.ready = "true";
   globalThis.explorer = explorer;  // for the console, and for tests
 }
