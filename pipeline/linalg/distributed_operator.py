@@ -58,11 +58,14 @@ class RowBlocks:
         """Take A (n, n) or (rows, n); its blocks are sent to the workers at the first product."""
         self._client = client
         n_blocks = BLOCKS_PER_WORKER * max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
+        transposed = csr_array(factor.T.tocsr())
+        in_rows, in_columns = np.diff(factor.indptr), np.diff(transposed.indptr)
+        square = factor.shape[0] == factor.shape[1]  # rows and columns have the same cuts
         self._columns, self._rows = (
-            np.linspace(0, length, min(n_blocks, length) + 1).astype(np.int64) for length in factor.shape[::-1]
+            _equal_work(in_rows + in_columns if square else counts, n_blocks) for counts in (in_columns, in_rows)
         )
         self._forward = _cut(factor, self._rows, self._columns)
-        self._backward = _cut(csr_array(factor.T.tocsr()), self._columns, self._rows)
+        self._backward = _cut(transposed, self._columns, self._rows)
         self._sent: tuple[list[Any], list[Any], list[str]] | None = None
 
     def approximate_inverse(self, block: F64, roots: C128, matrix: Matrix) -> tuple[F64, F64]:
@@ -149,6 +152,16 @@ def _add(product: Product, total: F64 | None, out: F64, residual: F64) -> F64:
     """The rows of the running total after the product."""
     _, _, of_out, of_residual = product.factors
     return np.asarray((0.0 if total is None else total) + (of_out * out + of_residual * residual))
+
+
+def _equal_work(counts: npt.NDArray[np.integer], n_blocks: int) -> npt.NDArray[np.int64]:
+    """Cuts of rows with these numbers of entries into at most `n_blocks` blocks with about equal sums.
+
+    A point in very many lists has a long row of A'. Every row counts as one entry more.
+    """
+    sums = np.cumsum(counts + 1, dtype=np.int64)
+    inner = np.searchsorted(sums, np.linspace(0, sums[-1], n_blocks + 1)[1:-1])
+    return np.unique(np.concatenate([[0], inner, [len(counts)]]))
 
 
 def _cut(matrix: csr_array, row_cuts: npt.NDArray[np.int64], column_cuts: npt.NDArray[np.int64]) -> list[RowBlock]:

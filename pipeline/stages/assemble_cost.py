@@ -1,10 +1,15 @@
 """M, the sum of the contributions of all points, in blocks of CSR rows.
 
 contribute: each block of points computes its contribution to M, a run of rows at a time, split by destination block.
-merge: each destination block adds its parts in the order of their source blocks, so M is symmetric bit for bit.
+merge: each destination block adds its parts in the order of their source blocks, so M is symmetric bit for bit. A block
+with many more entries than others, because its points are in very many lists, is merged a range of rows at a time.
 """
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
+from scipy.sparse import csr_array
 
 from ..config.models import Config
 from ..engine import disk_costs, task_costs
@@ -12,9 +17,12 @@ from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import factor_entries, largest_total
 from ..kernels.factors.cost_matrix import (
     RowContribution,
+    cut_rows,
     gram_contributions,
     local_factor,
     merge_contributions,
+    merge_row,
+    rows_between,
     split_by_rows,
 )
 from ..storage import array_specs
@@ -50,7 +58,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         ),
         expected=lambda b: {"entries": {str(b): block_size * (k + 1) ** 2}},
     )
-    entries = largest_total([report["entries"] for report in contributions])
+    entries, at_once = largest_total([report["entries"] for report in contributions]), block_size * (k + 1) ** 2
     total_entries = min(total_entries, sum(sum(report["entries"].values()) for report in contributions))
     yield Step(
         "assemble_cost",
@@ -58,7 +66,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         merge_block,
         n_blocks,
         Decides({"n_blocks": n_blocks, "blocks": blocks}),
-        Runs(task_costs.TASK_BYTES + 80 * entries),
+        Runs(merge_bytes(entries=entries, at_once=at_once, n=n), resources={"max_entries": at_once}),
         Writes(
             bundles=(array_specs.COST_MATRIX,),
             bundle_bytes=disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=total_entries),
@@ -88,15 +96,50 @@ def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks
     return {"parts": len(entries), "entries": entries}
 
 
-def merge_block(store: Store, block_index: int, n_blocks: int, blocks: Blocks) -> Report:
-    """Write a block of rows of M, the sum of its parts."""
+def merge_block(store: Store, block_index: int, n_blocks: int, blocks: Blocks, max_entries: int) -> Report:
+    """Write a block of rows of M, the sum of its parts.
+
+    If the parts have more than `max_entries` entries, they are read again for each range of rows with so many.
+    """
     start, stop = blocks.rows(block_index)
     names = sorted(
         store.objects.names(f"_work/contributions/{block_index:05d}"), key=lambda name: name.rsplit("/", 1)[1]
     )
-    parts = [RowContribution(**store.read_bundle(name.removesuffix(".npz"))) for name in names]
-    rows = merge_contributions(parts, start, stop, blocks.n)
-    store.write_rows(array_specs.COST_MATRIX, block_index, start, rows)
-    sums = np.bincount(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.data, rows.shape[0])
-    largest = float(np.abs(sums).max(initial=0.0))
-    return {"nnz": int(rows.nnz), "largest_row_sum": largest}
+    nnz, largest = 0, 0.0
+    for number, rows in enumerate(_merged_ranges(store, names, start, stop, blocks.n, max_entries)):
+        if number == 0:
+            store.write_rows(array_specs.COST_MATRIX, block_index, start, rows, is_part=rows.shape[0] < stop - start)
+        else:
+            store.append_rows(array_specs.COST_MATRIX, block_index, rows)
+        sums = np.bincount(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.data, rows.shape[0])
+        nnz, largest = nnz + int(rows.nnz), max(largest, float(np.abs(sums).max(initial=0.0)))
+    return {"nnz": nnz, "largest_row_sum": largest}
+
+
+def _merged_ranges(
+    store: Store, names: list[str], start: int, stop: int, n_points: int, max_entries: int
+) -> Iterator[csr_array]:
+    """Ranges of rows of M, from row `start` to row `stop`: one if all parts have at most `max_entries` entries."""
+    counts, parts = np.zeros(stop - start, np.int64), list[RowContribution]()
+    for name in names:
+        part = _read_part(store, name)
+        counts[part.rows - start] += np.diff(part.indptr)
+        parts = [*parts, part] if counts.sum() <= max_entries else []
+    if counts.sum() <= max_entries:
+        yield merge_contributions(parts, start, stop, n_points)
+        return
+    for first, past in pairwise(start + cut for cut in cut_rows(counts, max_entries)):
+        selected = (rows_between(_read_part(store, name), first, past) for name in names)
+        if past == first + 1:
+            yield merge_row(selected, n_points)
+        else:
+            yield merge_contributions(list(selected), first, past, n_points)
+
+
+def _read_part(store: Store, name: str) -> RowContribution:
+    return RowContribution(**store.read_bundle(name.removesuffix(".npz")))
+
+
+def merge_bytes(*, entries: int, at_once: int, n: int) -> int:
+    """Bytes of a merge task: all entries at once, or a range of rows. The sums of a single row have `n` columns."""
+    return task_costs.TASK_BYTES + (80 * entries if entries <= at_once else max(80 * at_once, 60 * n))

@@ -33,6 +33,8 @@ else:
 Array = npt.NDArray[Any]
 
 GROUP = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
+PART_CHUNK = 2**18
+"""Numbers in a chunk of sparse rows that are written in parts. The last chunk is padded."""
 WRITE_ALL: Any = {"write_empty_chunks": True}  # also store chunks that equal the fill value
 
 
@@ -215,8 +217,11 @@ class Store(RunGroup):
 
     # --- sparse rows
 
-    def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array") -> None:
-        """A block of CSR rows as `<group>/<block>/{indptr,indices,data}`; attributes: first row, shape."""
+    def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", is_part: bool = False) -> None:
+        """A block of CSR rows as `<group>/<block>/{indptr,indices,data}`; attributes: first row, shape.
+
+        Each array is one chunk, or chunks of PART_CHUNK numbers if `is_part`: then `append_rows` adds further rows.
+        """
         name = f"{group}/{block:05d}"
         attributes: Any = {"first_row": first_row, "shape": list(rows.shape)}
         self.before_write()
@@ -226,7 +231,9 @@ class Store(RunGroup):
             subgroup = zarr.open_group(self._zarr_store(), path=name, mode="w", attributes=attributes)
             for part in ("indptr", "indices", "data"):
                 values = getattr(rows, part)
-                chunk = (max(1, len(values)),)
+                if is_part and part == "indptr":
+                    values = values.astype(np.int64)  # the appended rows may have any number of entries
+                chunk = (PART_CHUNK if is_part else max(1, len(values)),)
                 stored_array = subgroup.create_array(
                     part, shape=(len(values),), dtype=values.dtype, chunks=chunk, filters=None,
                     compressors=_compressors("float" if part == "data" else "index"), config=WRITE_ALL,
@@ -235,15 +242,38 @@ class Store(RunGroup):
 
         self._create_node(name, write)
 
+    def append_rows(self, group: str, block: int, rows: "csr_array") -> None:
+        """Add CSR rows at the end of a block that was written with `is_part`."""
+        name = f"{group}/{block:05d}"
+        self.before_write()
+
+        def write() -> None:
+            subgroup: Any = zarr.open_group(self._zarr_store(), path=name, mode="r+")
+            n_rows, n_columns = subgroup.attrs["shape"]
+            n_entries = int(subgroup["indptr"][n_rows])
+            for part, start, values in (
+                ("indices", n_entries, rows.indices),
+                ("data", n_entries, rows.data),
+                ("indptr", n_rows + 1, rows.indptr[1:].astype(np.int64) + n_entries),
+            ):
+                array = subgroup[part]
+                array.resize((start + len(values),))
+                array[start:] = values
+            subgroup.attrs["shape"] = [n_rows + rows.shape[0], n_columns]
+
+        persist(write, f"{self.url}/{name}")
+
     def read_rows(self, group: str, block: int) -> "csr_array":
         """A block of CSR rows. Raises CorruptChunk."""
         name = f"{group}/{block:05d}"
-        parts = [self.read_all(f"{name}/{part}") for part in ("data", "indices", "indptr")]
+        data, indices, indptr = (self.read_all(f"{name}/{part}") for part in ("data", "indices", "indptr"))
+        if len(indices) <= np.iinfo(indices.dtype).max:  # SciPy would make both int64
+            indptr = indptr.astype(indices.dtype, copy=False)
         head = self.get_record(f"{name}/zarr.json", {"attributes": {"shape": [int]}})
         if head is None:
             raise CorruptChunk(name, "zarr.json", "it is missing or damaged")
         try:
-            return scipy.sparse.csr_array(tuple(parts), shape=tuple(head["attributes"]["shape"]))
+            return scipy.sparse.csr_array((data, indices, indptr), shape=tuple(head["attributes"]["shape"]))
         except ValueError as error:
             raise CorruptChunk(name, "zarr.json", str(error)) from None
 

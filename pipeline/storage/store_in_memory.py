@@ -10,12 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import CorruptChunk, StoreError
+from ..core.lazy_import import lazy_module
 from .array_specs import PlannedArray
 from .memory_objects import SCHEME, MemoryObjects, roots
 from .store import STORE_CLASSES, Store
 
 if TYPE_CHECKING:
+    import scipy.sparse
     from scipy.sparse import csr_array
+else:
+    scipy = lazy_module("scipy")
 
 Array = npt.NDArray[Any]
 
@@ -79,9 +83,12 @@ class StoreInMemory(Store):
     def _object_of(array: Any, name: str, block: int) -> str:
         return f"{name}/c/{block}"
 
-    def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array") -> None:
+    def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", is_part: bool = False) -> None:
         self.before_write()
         self.objects.put(f"{group}/{block:05d}/rows", rows.copy())
+
+    def append_rows(self, group: str, block: int, rows: "csr_array") -> None:
+        self.write_rows(group, block, 0, scipy.sparse.vstack([self.read_rows(group, block), rows], format="csr"))
 
     def read_rows(self, group: str, block: int) -> "csr_array":
         rows = self.objects.get(f"{group}/{block:05d}/rows")

@@ -53,6 +53,20 @@ def test_factors_that_are_not_square(client):
     assert same_bytes(actual, by_one_process(A, block, 5, "normal"))
 
 
+def test_blocks_have_about_equal_numbers_of_entries_despite_points_in_all_lists(client, monkeypatch):
+    monkeypatch.setattr(distributed_operator, "BLOCKS_PER_WORKER", 4)
+    A = lle_factor(points("cube", 701, 19), 12, 1e-3).tolil()
+    A[:, 5:10] = 0.01
+    A = csr_array(A.tocsr())
+    operator = RowBlocks(A, client)
+    entries = [len(a.data) + len(b.data) for a, b in zip(operator._forward, operator._backward, strict=True)]
+    assert len(entries) == 8
+    assert max(entries) < 1.5 * np.mean(entries)
+    block = np.random.default_rng(3).standard_normal((701, 5))
+    for matrix in ("factor", "transposed", "normal"):
+        assert same_bytes(operator.approximate_inverse(block, ROOTS, matrix), by_one_process(A, block, 5, matrix))
+
+
 @pytest.mark.slow
 def test_iteration_on_workers_gives_the_same_vectors(client):
     A, m = roll_factor(450, 3), 2

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from scipy.sparse import vstack
 
+from pipeline.engine.plan import Layout
+from pipeline.engine.plan_sizes import largest_total
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs
 from pipeline.stages import assemble_cost
+from pipeline.storage import array_specs
+from pipeline.storage.store import Store
 from tests.support.oracle import dense_factor
 from tests.support.points import swiss_roll
 
@@ -106,6 +110,51 @@ def test_splitting_a_block_into_parts_changes_no_bit(tmp_path, run_stages, make_
     np.testing.assert_array_equal(cost_matrix(run).indices, cost_matrix(undivided).indices)
     for a, b in zip(*(r.reports["assemble_cost", "contribute"] for r in (run, undivided)), strict=True):
         assert a == b
+
+
+@pytest.fixture(scope="module")
+def star(tmp_path_factory, run_stage, make_config):
+    """M of lists with the same three points and one other, in blocks of 22 points: at most 550 entries at once."""
+    k, block, rng = 4, 22, np.random.default_rng(5)
+    hubs = np.array([100, 101, 103])
+    lists = np.array([[*hubs, rng.choice(np.setdiff1d(np.arange(N), [i, *hubs]))] for i in range(N)])
+    lists[hubs, :3] = [[101, 103, 7], [100, 103, 7], [100, 101, 7]]
+    folder = tmp_path_factory.mktemp("star")
+    config = make_config(folder, np.zeros((N, 3)), block)
+    store = Store(config.output.store)
+    store.create_group({})
+    weights = rng.normal(size=(N, k)) + 1
+    arrays = {
+        array_specs.NEIGHBOR_INDICES: lists.astype(np.int32),
+        array_specs.WEIGHTS: weights / weights.sum(axis=1)[:, None],
+    }
+    for spec, values in arrays.items():
+        store.create(array_specs.PlannedArray(spec, values.shape, values.dtype.name, block))
+        store.write(spec.name, 0, values)
+    layout = Layout(N, 3, "float64", block, n_points=N, n_features=3, k_max=k)
+    return config, run_stage("assemble_cost", config, layout, store)
+
+
+def test_several_points_in_all_lists_of_one_block(star):
+    run = star[1]
+    A = dense_factor(*(run.store.read_all(name) for name in ("neighbor_indices", "weights")))
+    M = cost_matrix(run)
+    np.testing.assert_allclose(M.toarray(), A.T @ A, atol=1e-12)
+    np.testing.assert_array_equal(M.toarray(), M.toarray().T)
+    reports = run.reports["assemble_cost", "merge"]
+    assert [report["nnz"] for report in reports] == [run.store.read_rows("cost_matrix", b).nnz for b in range(15)]
+    assert max(report["largest_row_sum"] for report in reports) == pytest.approx(np.abs(M @ np.ones(N)).max())
+    assert np.sort(np.diff(M.tocsr().indptr))[-3] > N - 20
+
+
+def test_points_in_all_lists_need_no_more_memory_than_planned(star):
+    config, run = star
+    reports = run.reports["assemble_cost", "contribute"]
+    before, now = assemble_cost.steps(config, run.layout), assemble_cost.steps(config, run.layout)
+    contribute, _ = next(before), next(now)
+    planned, needed = before.send([contribute.expected(b) for b in range(15)]), now.send(reports)
+    assert largest_total([report["entries"] for report in reports]) > 4 * needed.runs.resources["max_entries"]
+    assert needed.runs.bytes_per_task <= planned.runs.bytes_per_task
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,19 @@ class TestSparseRows:
             np.testing.assert_array_equal(getattr(actual, part), getattr(rows, part))
             assert getattr(actual, part).dtype == getattr(rows, part).dtype
 
+    def test_rows_written_in_parts_are_those_written_at_once(self, store, monkeypatch, rng):
+        monkeypatch.setattr("pipeline.storage.store.PART_CHUNK", 10)
+        rows = csr_array(random_array((7, 30), density=0.3, rng=rng))
+        store.write_rows("m", 2, 14, rows[:3], is_part=True)
+        for first, past in ((3, 4), (4, 7)):
+            store.append_rows("m", 2, rows[first:past])
+        actual = Store(store.url).read_rows("m", 2)
+        assert actual.shape == rows.shape
+        for part in ("data", "indices", "indptr"):
+            np.testing.assert_array_equal(getattr(actual, part), getattr(rows, part))
+            assert getattr(actual, part).dtype == getattr(rows, part).dtype
+        assert zarr.open_array(store.url, path="m/00002/data", mode="r").chunks == (10,)
+
     def test_group_of_rows_records_first_row_and_shape(self, store):
         store.write_rows("m", 3, 24, csr_array((8, 50)))
         assert dict(zarr.open_group(f"{store.url}/m/00003", mode="r").attrs) == {"first_row": 24, "shape": [8, 50]}

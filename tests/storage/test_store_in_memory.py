@@ -68,6 +68,12 @@ def test_changes_of_what_was_written_or_read_do_not_reach_the_store(filled):
     assert (filled.read_rows("m", 0) != ROWS).nnz == 0
 
 
+def test_appended_rows_follow_the_others(store):
+    store.write_rows("m", 0, 0, ROWS[:1], is_part=True)
+    store.append_rows("m", 0, ROWS[1:])
+    assert (store.read_rows("m", 0) != ROWS).nnz == 0
+
+
 def test_block_that_was_not_written_is_an_error(store):
     store.create(planned("x", (20, 3), "float64", 8))
     store.write("x", 0, VALUES[:8])

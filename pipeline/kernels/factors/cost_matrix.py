@@ -9,7 +9,7 @@ A block of source rows of F contributes to few rows of M. So its contribution is
 for (i, j) as for (j, i). So M is symmetric bit for bit and does not depend on the size of the destination blocks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -97,12 +97,21 @@ def gram_contributions(factor: csr_array, max_entries: int) -> Iterator[RowContr
 
 def _cuts(transposed: csr_array, lengths: npt.NDArray[np.integer], max_entries: int) -> list[int]:
     """Boundaries of the runs; ``lengths`` are the entries of each row of F, which are the columns of ``transposed``."""
-    cuts = [0]
-    if transposed.nnz:
-        bound = np.add.reduceat(lengths.astype(np.int64)[transposed.indices], transposed.indptr[:-1]).cumsum()
-        while cuts[-1] < len(bound):
-            n_before = int(bound[cuts[-1] - 1]) if cuts[-1] else 0
-            cuts.append(max(cuts[-1] + 1, int(np.searchsorted(bound, n_before + max_entries, side="right"))))
+    if not transposed.nnz:
+        return [0]
+    return cut_rows(np.add.reduceat(lengths.astype(np.int64)[transposed.indices], transposed.indptr[:-1]), max_entries)
+
+
+def cut_rows(counts: npt.NDArray[np.int64], max_entries: int) -> list[int]:
+    """Boundaries of runs of consecutive rows that have at most ``max_entries`` entries each, or consist of one row.
+
+    >>> cut_rows(np.array([2, 2, 9, 1, 1]), 4)
+    [0, 2, 3, 5]
+    """
+    cuts, sums = [0], counts.cumsum()
+    while cuts[-1] < len(sums):
+        n_before = int(sums[cuts[-1] - 1]) if cuts[-1] else 0
+        cuts.append(max(cuts[-1] + 1, int(np.searchsorted(sums, n_before + max_entries, side="right"))))
     return cuts
 
 
@@ -164,6 +173,30 @@ def merge_contributions(
     merged.sort_indices()
     ids = index_dtype(n_points, merged.nnz)
     return csr_array((merged.data, touched.astype(ids)[merged.indices], merged.indptr.astype(ids)), shape=shape)
+
+
+def rows_between(contribution: RowContribution, row_start: int, row_stop: int) -> RowContribution:
+    """A copy of the rows row_start to row_stop - 1 of a contribution."""
+    rows, indptr, indices, data = contribution
+    start, stop = np.searchsorted(rows, [row_start, row_stop])
+    entries = slice(int(indptr[start]), int(indptr[stop]))
+    return RowContribution(
+        rows[start:stop].copy(), indptr[start : stop + 1] - indptr[start], indices[entries].copy(), data[entries].copy()
+    )
+
+
+def merge_row(contributions: Iterable[RowContribution], n_points: int) -> csr_array:
+    """The sum of contributions to one row of M, (1, n_points): as ``merge_contributions``, bit for bit.
+
+    Needs 10 bytes for each column and the memory of one piece, whatever the number of pieces.
+    """
+    sums, present = np.zeros(n_points), np.zeros(n_points, np.bool_)
+    for piece in contributions:
+        sums[piece.indices] += piece.data  # the column ids of a piece are distinct
+        present[piece.indices] = True
+    columns = np.flatnonzero(present)
+    ids = index_dtype(n_points)
+    return csr_array((sums[columns], columns.astype(ids), np.array([0, len(columns)], ids)), shape=(1, n_points))
 
 
 def _stack(contributions: Sequence[RowContribution]) -> tuple[npt.NDArray[np.integer], csr_array]:

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -5,10 +7,13 @@ from scipy.sparse import csr_array
 from pipeline.core.errors import InputError
 from pipeline.kernels.factors.cost_matrix import (
     RowContribution,
+    cut_rows,
     gram_contributions,
     index_dtype,
     local_factor,
     merge_contributions,
+    merge_row,
+    rows_between,
     split_by_rows,
 )
 from tests.support.oracle import dense_factor, lle
@@ -189,6 +194,26 @@ def test_split_by_rows__touched_blocks_only() -> None:
     np.testing.assert_array_equal(pieces[1].data, [])
     np.testing.assert_array_equal(pieces[2].indices, [23, 24])
     np.testing.assert_array_equal(pieces[2].indptr, [0, 2])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_merged_in_ranges_or_one_by_one_are_equal_bit_for_bit(seed: int) -> None:
+    indices, weights = ragged_lists(seed, 90, 6)
+    pieces = [split_by_rows(whole(factor), 50, 90)[1] for factor in factors(indices, weights, 20)]
+    expected = merge_contributions(pieces, 50, 90, 90)
+    counts = sum(np.bincount(piece.rows - 50, np.diff(piece.indptr), 40) for piece in pieces).astype(np.int64)
+    cuts = cut_rows(counts, 200)
+    assert len(cuts) > 4
+    assert all(counts[a:b].sum() <= 200 or b == a + 1 for a, b in pairwise(cuts))
+    for cuts_at in (cuts, list(range(41))):
+        for first, past in pairwise(cuts_at):
+            part = [rows_between(piece, 50 + first, 50 + past) for piece in pieces]
+            merged = [merge_contributions(part, 50 + first, 50 + past, 90)]
+            merged += [merge_row(part, 90)] if past == first + 1 else []
+            for rows in merged:
+                assert rows.toarray().tobytes() == expected[first:past].toarray().tobytes()
+                np.testing.assert_array_equal(rows.indices, expected[first:past].indices)
+                assert rows.indices.dtype == expected.indices.dtype
 
 
 def test_empty_contributions_give_empty_rows() -> None:
