@@ -49,7 +49,8 @@ def check(pairs, A, m):
     assert (np.diff(values) >= 0).all()
     np.testing.assert_allclose(V.T @ V, np.eye(m), atol=1e-12)
     np.testing.assert_allclose(V.sum(axis=0), 0, atol=1e-12)
-    np.testing.assert_allclose(np.square(A @ V).sum(axis=0), values, rtol=1e-6)
+    rounding = np.finfo(float).eps * (10 / values[0]) ** 0.5  # of A v, relative to its length; 10: near lambda_max
+    np.testing.assert_allclose(np.square(A @ V).sum(axis=0), values, rtol=max(1e-6, rounding))
     residuals = np.linalg.norm(A.T @ (A @ V) - V * values, axis=0) / values
     np.testing.assert_allclose(pairs.residuals, residuals, rtol=0.5, atol=1e-9)
     at = np.abs(V).argmax(axis=0)
