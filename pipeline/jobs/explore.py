@@ -6,7 +6,7 @@ import sys
 import webbrowser
 from collections.abc import Callable
 
-from ..core.errors import ConfigError, Interrupted
+from ..core.errors import Interrupted
 from ..engine.plan import Json
 from ..storage.store import Store
 
@@ -14,17 +14,11 @@ from ..storage.store import Store
 def explore(store: Store, port: int, open_browser: bool, announce: Callable[[str], None]) -> Json:
     """Load the points, call `announce` with the address, and serve the page's requests until Ctrl-C or SIGTERM.
 
-    Raises ConfigError if the store has no finished embedding, a package is missing, or the port is in use.
+    Raises ConfigError if the store has no finished embedding, or the port is in use.
     """
-    try:
-        import datashader  # noqa: F401, PLC0415 (seconds of imports)
+    from .explore_server import Server  # noqa: PLC0415 (a second of imports)
+    from .served_run import load_run  # noqa: PLC0415
 
-        from .explore_server import Server  # noqa: PLC0415
-        from .served_run import load_run  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"lle explore needs the package {error.name}, which is not installed: pip install {error.name}"
-        ) from None
     run = load_run(store)
     with Server(run, port) as server:
         announce(server.url)

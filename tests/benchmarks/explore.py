@@ -29,7 +29,7 @@ from tests.support.commands import lle, write_config
 
 SIZE = (1200, 700)
 ZOOMS = (1, 2, 4, 16, 64, 1024)
-COLORS = {"class": 2, "value": 0}
+COLORS = {"class": 2, "value": 0, "density": -1}
 BLOCK = 2**18
 
 

@@ -332,11 +332,6 @@ class TestCommand:
         message = refused(2, "explore", tmp_path / "run.zarr", "--no-browser")
         assert "has no finished embedding of its config (`lle status` shows its progress); run the job again" in message
 
-    def test_missing_package(self, run, monkeypatch):
-        monkeypatch.setitem(sys.modules, "datashader", None)
-        message = refused(2, "explore", run[0].url, "--no-browser")
-        assert message == "lle explore needs the package datashader, which is not installed: pip install datashader"
-
     @pytest.mark.slow
     def test_interrupt_ends_it_with_exit_code_0(self, run):
         command = [sys.executable, "-m", "lle", "explore", run[0].url, "--no-browser"]

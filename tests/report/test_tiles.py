@@ -8,6 +8,7 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
+from pipeline.report import tiles
 from pipeline.report.explore import Column, render_explorer
 from pipeline.report.palette import OKABE_ITO
 from pipeline.report.point_grid import Part, PointGrid
@@ -36,6 +37,27 @@ def test_pixels_with_points_are_drawn_and_no_others(rng):
     assert (picture[40:50, 30:50, 3] == 0).all()  # y from 1 to 2, counted from the top
     picture[40:50, 30:50, 3] = 255
     assert (picture[..., 3] >= FAINTEST).mean() > 0.999
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 7])
+@pytest.mark.parametrize("radius", [0, 2])
+def test_threads_count_each_point_of_the_part_once(rng, monkeypatch, n_threads, radius):
+    monkeypatch.setattr(tiles, "available_cores", lambda: n_threads)
+    x, y = rng.uniform(-1, 9, 5000).astype(np.float32), rng.normal(3, 1, 5000).astype(np.float32)
+    grid = PointGrid(x, y, np.arange(5000))
+    codes = (grid.numbers % 2).astype(np.uint8)
+    values, shown = np.array([[0.25, 0.0, 1.0], [np.nan] * 3]), np.array([True, False])
+    sums, n = tiles._sums(grid, codes, values, shown, PART, SIZE, radius)
+    rows, columns = (np.floor(10.0 * side[::2]).astype(int) for side in (6.0 - y.astype(float), x.astype(float)))
+    assert n == ((rows >= 0) & (rows < 60) & (columns >= 0) & (columns < 80)).sum() > 1000
+    expected = np.zeros((60, 80))
+    for row, column in np.argwhere(
+        np.add.outer(np.arange(-2, 3) ** 2, np.arange(-2, 3) ** 2) <= radius**2 + bool(radius)
+    ):
+        r, c = rows + row - 2, columns + column - 2
+        inside = (r >= 0) & (r < 60) & (c >= 0) & (c < 80)
+        np.add.at(expected, (r[inside], c[inside]), 1)
+    np.testing.assert_array_equal(sums, expected[..., None] * [1.0, 0.25, 0.0, 1.0])
 
 
 def test_lone_points_are_some_pixels_wide_also_across_the_edge():
