@@ -139,7 +139,7 @@ def _png(picture: Rgba) -> bytes:
     packer = zlib.compressobj(1, strategy=zlib.Z_RLE)
     content = {
         b"IHDR": struct.pack(">2I5B", width, height, 8, 6, 0, 0, 0),  # 8 bits, RGBA
-        b"IDAT": packer.compress(rows) + packer.flush(), b"IEND": b"",
+        b"IDAT": packer.compress(rows.data) + packer.flush(), b"IEND": b"",
     }  # fmt: skip
     parts = [struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
              for kind, data in content.items()]  # fmt: skip
