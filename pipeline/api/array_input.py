@@ -78,7 +78,7 @@ def input_section(X: Any, folder: Path, labels: Any = None) -> dict[str, Any]:
     if type(X) is dict:
         if labels is not None:
             raise InputError(
-                "labels: X is an input section, which has a key for them; remove labels, and name them there"
+                "labels: X is an input section; remove the argument labels, and set the key for labels in that section"
             )
         return dict(X)
     if is_zarr(X) and labels is None and type(X.store).__name__ == "LocalStore":

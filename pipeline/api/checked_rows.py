@@ -25,7 +25,7 @@ def checked_rows(estimator: Any, X: Any, reset: bool) -> Any:
         X = as_array(X) if isinstance(X, np.ma.MaskedArray) else X  # scikit-learn would read the values behind the mask
         return validate_data(
             estimator, X, reset=reset, dtype="numeric", ensure_min_samples=3 if reset else 1, ensure_all_finite=False
-        )  # the run and what places rows look for NaN, and name its place
+        )  # later steps search for NaN, and name its row and column
     if X.ndim != 2:
         raise ValueError(f"expected a 2-D array of (rows, features), found shape {X.shape}")
     name, d = type(estimator).__name__, X.shape[1]

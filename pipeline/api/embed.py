@@ -64,7 +64,7 @@ def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.fl
         Dask array or a Zarr array of numbers; or the input section of a
         config, such as ``{"kind": "parquet", "path": "rows/*.parquet"}``. Dask and Zarr arrays are read by blocks.
     labels : array of shape (n,) or (n, c), default None
-        Numbers or text that colour the report. They enter no computation.
+        Numbers or text that colour the report. The embedding does not depend on them.
     **parameters : object
         Parameters of `LocallyLinearEmbedding`, such as ``n_neighbors=10`` or ``metric="cosine"``, and sections of a
         config, such as ``preprocess={"scale": "standard"}``. Defaults are those of a config, except: there is no
@@ -187,7 +187,7 @@ def _complete_config(
 ) -> Config:
     """The config of the sections with X as their input, checked before anything is written."""
     if "input" in sections:
-        raise ConfigError("config: input is what X is; remove the section, or pass it as X")
+        raise ConfigError("config: the section input is not allowed beside X; remove it, or pass it as X")
     own_defaults: dict[str, dict[str, Any]] = {
         "output": {"store": _temporary_store(folder), "report": False}, "execution": {"cluster": SERIAL}
     }  # fmt: skip

@@ -155,7 +155,7 @@ class LocallyLinearEmbedding(
             a config, such as ``{"kind": "parquet", "path": "rows/*.parquet"}``. Dask and Zarr arrays are never loaded
             as a whole; Zarr arrays of the file system are read in place.
         y : array of shape (n,) or (n, c), default None
-            Labels, numbers or text: they colour the report of a kept store and enter no computation.
+            Labels, numbers or text: they colour the report of a kept store. The embedding does not depend on them.
 
         Returns
         -------
@@ -299,7 +299,8 @@ class LocallyLinearEmbedding(
         check_is_fitted(self)
         if self.component_.max() > 0:
             n = self.component_.max() + 1
-            warnings.warn(f"{n} components, whose coordinates overlap: that of the nearest point counts", stacklevel=2)
+            message = f"{n} components whose coordinates overlap: a row of Y gets the component of the nearest point"
+            warnings.warn(message, stacklevel=2)
         with python_errors():
             return self._points().place_back(np.asarray(as_array(Y), np.float64))
 

@@ -89,7 +89,7 @@ class OpenedRun:
         return as_html(self)
 
     def columns(self) -> "dict[str, pd.Series[Any]]":
-        """Return what the run has for each input row, in memory.
+        """Return the results of the run for each input row, in memory.
 
         Returns
         -------

@@ -9,7 +9,7 @@ from .array_input import FIT
 from .parameters import in_python
 
 ARRAY_FILE = re.compile(r"\S*/(?:input|(labels))-[0-9a-f]{32}\.npy")
-"""The file of an array of this session (``array_input``), which is X or labels for the caller."""
+"""A file that ``array_input`` wrote. Messages name the argument X or labels instead."""
 
 
 @contextlib.contextmanager

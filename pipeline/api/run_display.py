@@ -36,7 +36,7 @@ class Results(Protocol):
 
 
 def as_text(run: Results) -> str:
-    """Some lines: the store, the method and its sizes, the quality, the arrays."""
+    """Lines of text: the store, the method and its sizes, the quality, the arrays."""
     lines = [f"OpenedRun({run.store!r})", f"  method {run.config['method']}, input {run.config['input']['kind']}"]
     if run.metrics is None:
         lines.append("  no report yet")

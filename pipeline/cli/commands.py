@@ -246,7 +246,7 @@ def export(
     out: Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv; or .h5ad")],
     with_: WithColumns = None,
     into: Annotated[str | None, typer.Option(
-        metavar="obsm/NAME", help="the matrix of OUT.h5ad; an existing file keeps the rest; default: obsm/X_lle"
+        metavar="obsm/NAME", help="the matrix to write in OUT.h5ad, which is not changed otherwise; default: obsm/X_lle"
     )] = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip

@@ -48,7 +48,7 @@ def _fail(
     message = redact(message)
     typer.echo(f"lle: {message}", err=True)
     if code in {130, 143} and resumes:
-        typer.echo("Everything finished is kept; run the same command again to resume.", err=True)
+        typer.echo("Finished blocks are kept; run the same command again to resume.", err=True)
     if as_json:
         typer.echo(failure_json(kind, message, code, details))
     sys.stdout.flush()

@@ -29,7 +29,7 @@ def describe_init(written: dict[str, Any]) -> str:
         lines.append(f"label: {written['label']}")
     config = shlex.quote(written["config"])
     lines += [*(f"warning: {text}" for text in written["warnings"]), f"written: {written['config']}"]
-    return "\n".join([*lines, f"Read it, then: lle run {config}"])
+    return "\n".join([*lines, f"Check the file, then: lle run {config}"])
 
 
 def describe_columns(columns: dict[str, Any] | None) -> list[str]:

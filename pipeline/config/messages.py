@@ -66,7 +66,7 @@ def _described(error: Any, model: Any) -> tuple[str, str, str]:
         return key, message, ""
     allowed = re.findall(r"'(.*?)'", str(error["ctx"]["expected"])) if kind == "literal_error" else []
     cure = (
-        " in quotes; take them off"
+        " in quotes; remove the quotes"
         if kind in ("int_type", "float_type") and isinstance(value, str) and NUMBER.fullmatch(value)
         else ""
     )

@@ -53,12 +53,12 @@ class Weights(Model):
 class Graph(Model):
     components: Literal["separate", "connect", "largest", "error"] = Field(
         "separate",
-        description="separate: embed each connected component by itself; connect: join the components by their "
+        description="separate: embed each connected component separately; connect: join the components by their "
         "shortest links and embed all rows together; largest: embed only the largest; error: refuse several components",
     )
     min_component: Annotated[Int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
-        description="input rows of the smallest component that is embedded by itself; auto: n_components + 2. "
+        description="input rows of the smallest component that is embedded separately; auto: n_components + 2. "
         "Rows of smaller components get coordinates from the nearest embedded points, and -2 as their component",
     )
 
@@ -197,8 +197,8 @@ class Config(Model):
         for key in ("k_per_point", "precomputed"):
             if getattr(self.neighbors, key) is not None:
                 raise ValueError(
-                    f"input.fit_sample and neighbors.{key} are both set, but {key} is about all rows; remove one of "
-                    f"them"
+                    f"input.fit_sample and neighbors.{key} are both set, but {key} has an entry for every row; remove "
+                    f"one of them"
                 )
         return self
 

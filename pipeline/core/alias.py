@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Alias(MetaPathFinder, Loader):
-    """Finds the submodules of `alias` in the package `name`. Nothing else of that name is touched."""
+    """Finds the submodules of `alias` in the package `name`. Other imports are not affected."""
 
     def __init__(self, alias: str, name: str) -> None:
         self.alias, self.name = alias, name
@@ -38,7 +38,7 @@ class Alias(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """The module has run under its own name. The import system has replaced its spec: restore it."""
+        """Restore the module's spec, which the import system has replaced. The module itself was executed before."""
         alias_spec: Any = module.__spec__
         module.__spec__ = alias_spec.loader_state
 

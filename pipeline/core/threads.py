@@ -37,7 +37,7 @@ def limited_threads(n_threads: int) -> Iterator[None]:
             _apply()
 
 
-def forget_pools() -> None:
+def reset_pools() -> None:
     """Look for thread pools again at the next limit: a library may have been loaded without a Python module."""
     _pools.cache_clear()
 

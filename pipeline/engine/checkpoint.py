@@ -72,12 +72,12 @@ def begin_step(
     is_current = record is not None and (record["fingerprint"], record["n_blocks"]) == (fingerprint, step.n_blocks)
     if is_current and _outputs_exist(store, step):
         return finished_blocks(store, step.stage, step.name, fingerprint)
-    forget_step(store, step.stage, step.name)
+    delete_step_record(store, step.stage, step.name)
     other_steps = begun_steps(store) - set(finished_steps or ())
     for stage, name in (
         other_steps if step.feeds and finished_steps is not None else _steps_to_replace(store, step, other_steps)
     ):
-        forget_step(store, stage, name)
+        delete_step_record(store, stage, name)
     adopted = _take_over(store, step, fingerprint, source_stores)
     if adopted is None:
         _create_outputs(store, step, fingerprint)
@@ -156,7 +156,7 @@ def _steps_to_replace(store: Store, step: Step, candidates: Collection[tuple[str
     return [key for key in candidates if key in steps and names & {*steps[key]["arrays"], *steps[key]["bundles"]}]
 
 
-def forget_unused(store: Store, stage: str, used: set[str]) -> None:
+def delete_unused_steps(store: Store, stage: str, used: set[str]) -> None:
     """Remove the steps of a stage that this run does not use, and the data that only they wrote."""
     if all(recorded_stage != stage or name in used for recorded_stage, name in begun_steps(store)):
         return
@@ -165,7 +165,7 @@ def forget_unused(store: Store, stage: str, used: set[str]) -> None:
             for name in (*record["arrays"], *record["bundles"])}  # fmt: skip
     for (recorded_stage, name), record in steps.items():
         if recorded_stage == stage and name not in used:
-            forget_step(store, stage, name)
+            delete_step_record(store, stage, name)
             for written in {*record["arrays"], *record["bundles"]} - used_names:
                 store.objects.delete(written)
 
@@ -177,13 +177,13 @@ def delete_unrecorded(store: Store, names: Collection[str]) -> None:
         store.objects.delete(name)
 
 
-def forget_step(store: Store, stage: str, name: str) -> None:
+def delete_step_record(store: Store, stage: str, name: str) -> None:
     """Remove the record of a step and the markers of its blocks."""
     store.objects.delete(_record_name(stage, name))
-    forget_markers(store, stage, name)
+    delete_markers(store, stage, name)
 
 
-def forget_markers(store: Store, stage: str, name: str) -> None:
+def delete_markers(store: Store, stage: str, name: str) -> None:
     """Remove the markers of a step's blocks. The record with its fingerprint is kept."""
     for marker in store.objects.names(f"_done/{stage}"):
         if marker.rsplit("/", 1)[1].startswith(f"{name}."):
@@ -279,7 +279,7 @@ def invalidate(store: Store, array: str, chunk: str) -> str:
         if (block := damage.block_of_damage(record, array, chunk)) is not None:
             store.objects.delete(marker_name(stage, step, block))
             return f"block {block} of {stage}.{step}"
-        forget_markers(store, stage, step)
+        delete_markers(store, stage, step)
         if chunk == "zarr.json":  # without a fingerprint in the record, the next run creates the arrays again
             store.put_json(_record_name(stage, step), {**record, "fingerprint": ""})
         return f"all of {stage}.{step}"

@@ -184,9 +184,9 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
 def _raise_if_final(error: BaseException, store: Store) -> None:
     """Raise an error that a retry cannot cure at once, without waiting for the other blocks."""
     if isinstance(error, CorruptChunk):
-        forgotten = checkpoint.invalidate(store, error.array, error.chunk)
+        block = checkpoint.invalidate(store, error.array, error.chunk)
         raise StageIncomplete(
-            f"{store.url}: {error}. Nothing was computed from it. Its block ({forgotten}) is computed again when you "
+            f"{store.url}: {error}. Nothing was computed from it. Its block ({block}) is computed again when you "
             f"run the same command again"
         ) from None
     if is_final(error):

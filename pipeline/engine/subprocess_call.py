@@ -1,7 +1,7 @@
 """Call a function in a separate process with a memory limit, so that the job survives if the process dies.
 
 If a factorization needs more memory, malloc fails or the system kills the process. In both cases the caller continues,
-and has the last message of the function.
+and receives the last message of the function.
 """
 
 import contextlib

@@ -138,13 +138,13 @@ class CsvRows(FileRows):
 
     def bytes_beside(self, n_rows: int) -> int:
         """The text of the rows and its parsed form."""
-        n_marks = min(-(-n_rows // csv_index.ROWS_PER_MARK) + 1, len(self._index.marks) - 1)
-        text = int(np.diff(self._index.marks).max(initial=0)) * n_marks
+        n_positions = min(-(-n_rows // csv_index.ROWS_PER_POSITION) + 1, len(self._index.positions) - 1)
+        text = int(np.diff(self._index.positions).max(initial=0)) * n_positions
         parsed = 160 if self._is_text else 16 * len(self._columns)
-        return 2 * text + n_marks * csv_index.ROWS_PER_MARK * parsed
+        return 2 * text + n_positions * csv_index.ROWS_PER_POSITION * parsed
 
     def read(self, start: int, stop: int) -> AnyArray:
-        """Rows [start, stop); parses up to csv_index.ROWS_PER_MARK rows more on either side."""
+        """Rows [start, stop); parses up to csv_index.ROWS_PER_POSITION rows more on either side."""
         table = self.read_as(pa.string() if self._is_text else pa.float64(), start, stop)
         if self._is_text:
             return np.asarray(table.column(0).fill_null("").to_numpy())
@@ -157,14 +157,14 @@ class CsvRows(FileRows):
 
     def read_as(self, kind: Any, start: int, stop: int) -> Any:
         """The columns of rows [start, stop) as an Arrow table of one type; empty entries are null."""
-        first = start // csv_index.ROWS_PER_MARK
-        last = min(-(-stop // csv_index.ROWS_PER_MARK), len(self._index.marks) - 1)
-        low, high = self._index.marks[first], self._index.marks[last]
+        first = start // csv_index.ROWS_PER_POSITION
+        last = min(-(-stop // csv_index.ROWS_PER_POSITION), len(self._index.positions) - 1)
+        low, high = self._index.positions[first], self._index.positions[last]
         with reading(self.where), open_file(self._stamp) as handle:
             handle.seek(low)
             text = handle.read(high - low)
-        base = first * csv_index.ROWS_PER_MARK
-        expected = min(last * csv_index.ROWS_PER_MARK, self._index.n_rows) - base
+        base = first * csv_index.ROWS_PER_POSITION
+        expected = min(last * csv_index.ROWS_PER_POSITION, self._index.n_rows) - base
         return self._parse(text, base, expected, kind).slice(start - base, stop - start)
 
     def _parse(self, text: bytes, base: int, expected: int, kind: Any) -> Any:
@@ -210,14 +210,14 @@ def check_first_rows(stamp: Stamp, columns: tuple[str, ...]) -> None:
     """Parse the first rows of these columns. Raises InputError that names the line and the column of an error."""
     rows = CsvRows(stamp, columns, None)
     if rows.shape[0]:
-        rows.read(0, min(csv_index.ROWS_PER_MARK, rows.shape[0]))
+        rows.read(0, min(csv_index.ROWS_PER_POSITION, rows.shape[0]))
 
 
 @lru_cache(maxsize=4096)
 def _types_of_first_rows(stamp: Stamp) -> dict[str, str]:
     """For each column name: one of TYPES, or a sentence about the text between its numbers."""
     names = tuple(dict.fromkeys(index_rows(stamp).names))
-    n_rows = min(csv_index.ROWS_PER_MARK, index_rows(stamp).n_rows)
+    n_rows = min(csv_index.ROWS_PER_POSITION, index_rows(stamp).n_rows)
     if not n_rows:
         return dict.fromkeys(names, "no values")
     table = CsvRows(stamp, names, None).read_as(pa.binary(), 0, n_rows)  # text may be in any encoding

@@ -13,25 +13,25 @@ from .files import Stamp, open_file, reading
 
 SCAN_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 28
-ROWS_PER_MARK = 1024
+ROWS_PER_POSITION = 1024
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 
 class RowIndex(NamedTuple):
     """Positions of the rows, counted after the header.
 
-    marks: the byte position of every ROWS_PER_MARK-th row, then the end of the file.
+    positions: the byte position of every ROWS_PER_POSITION-th row, then the end of the file.
     """
 
     names: tuple[str, ...]
     n_rows: int
-    marks: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
 
 
 @lru_cache(maxsize=4096)
 def index_rows(stamp: Stamp) -> RowIndex:
     """Scan a file for its rows, once per process. Raises InputError if it is not a CSV file with a header."""
-    marks: list[npt.NDArray[np.int64]] = []
+    positions: list[npt.NDArray[np.int64]] = []
     names: tuple[str, ...] = ()
     n_rows = n_lines = 0
     with reading(stamp.path), open_file(stamp) as handle:
@@ -41,14 +41,14 @@ def index_rows(stamp: Stamp) -> RowIndex:
             starts, lines = _row_starts(block, n_lines, stamp.path)
             if n_lines == 0:
                 starts = starts[1:]
-            marks.append(offset + starts[-n_rows % ROWS_PER_MARK :: ROWS_PER_MARK])
+            positions.append(offset + starts[-n_rows % ROWS_PER_POSITION :: ROWS_PER_POSITION])
             n_rows += len(starts)
             n_lines += lines
     if n_lines == 0:
         raise InputError(
             f"{stamp.path}: expected a header line and rows, found an empty file; check how it was written"
         )
-    return RowIndex(names, n_rows, np.concatenate([*marks, [stamp.size]]).astype(np.int64))
+    return RowIndex(names, n_rows, np.concatenate([*positions, [stamp.size]]).astype(np.int64))
 
 
 def _whole_lines(handle: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:

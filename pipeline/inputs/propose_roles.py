@@ -87,8 +87,8 @@ def _numeric(name: str, values: AnyArray, look: str) -> Column:
 def _without_measurements(column: Column, n_rows: int) -> str:
     """Why a numeric column is no feature, although it is no id and no time; empty if it can be one."""
     if 2 * column.missing > n_rows:
-        return f"{column.missing} of {n_rows} rows looked at have no value"
-    return f"the same value in all {n_rows} rows looked at" if column.distinct == 1 < n_rows else ""
+        return f"{column.missing} of {n_rows} sampled rows have no value"
+    return f"the same value in all {n_rows} sampled rows" if column.distinct == 1 < n_rows else ""
 
 
 def _without_wrong_ids(source: Source, columns: Sequence[Column]) -> list[Column]:

@@ -109,10 +109,10 @@ def expected_seconds(
         overhead = WORKER_STEP_SECONDS * n_steps[stage] if width > 1 else 0.0
         stages[stage] = round((work.serial + parallel) / speed + overhead, 3)
     total = round(sum(stages.values()), 3)
-    says = _described(total, stages, width)
+    line = _described(total, stages, width)
     if "find_neighbors" in stages and _compiles_search(sizes):
-        says += f"; {shown(COMPILE_SECONDS / speed)} s of it compile the search, once on this machine"
-    return {"seconds": total, "stages": stages, "workers": width, "says": says}
+        line += f"; {shown(COMPILE_SECONDS / speed)} s of it compile the search, once on this machine"
+    return {"seconds": total, "stages": stages, "workers": width, "says": line}
 
 
 def announced_seconds(config: Config, first_layout: Layout) -> str:

@@ -1,7 +1,7 @@
-"""The web server of `lle explore`: this machine only, and nothing of a request becomes a path of a file.
+"""The web server of `lle explore`. It serves this machine only, and no part of a request is used as a file path.
 
 Every address begins with a random word, because other users of a machine can connect to its loopback address. The Host
-header must name this machine, because a page elsewhere could let its own name point here (DNS rebinding).
+header must name this machine, which prevents DNS rebinding by other web pages.
 """
 
 import json
@@ -118,8 +118,7 @@ def responses(run: ServedRun) -> dict[str, Callable[[Query], Response]]:
         at, reach = query.numbers("at", 2), query.numbers("reach", 2)
         if min(reach) <= 0:
             raise ValueError(f"reach: expected positive numbers, found {reach}")
-        found = run.near(query.axes(), query.color(), query.chosen(), (at[0], at[1]), (reach[0], reach[1]))
-        return as_json(found)
+        return as_json(run.near(query.axes(), query.color(), query.chosen(), (at[0], at[1]), (reach[0], reach[1])))
 
     def search(query: Query) -> Response:
         shown, hidden = run.search(query.axes(), query.color(), query.chosen(), query.text("in"), query.text("text"))

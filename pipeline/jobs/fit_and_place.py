@@ -110,7 +110,7 @@ class _Placing(StageRun):
         stored = _stored_block(self.store, source.n_rows)
         layout, _ = new_rows_layout(fitted, job, source, config.execution, stored)
         self.run_stage("transform", steps(config, job, layout, source))
-        checkpoint.forget_unused(self.store, "ingest", self.used)
+        checkpoint.delete_unused_steps(self.store, "ingest", self.used)
         self.run_stage("write_report", write_report.steps(config, layout))
         current_config.end_run(self.store)
 

@@ -72,7 +72,7 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path) -> str
     lines += [f"  # left out: {quoted(name)} ({why})" for name, why in list(proposal.left_out.items())[:LISTED]]
     lines += ["preprocess:", _line("scale", *scale)]
     if proposal.incomplete:
-        incomplete = f"{proposal.incomplete:,} of {proposal.rows:,} rows looked at hold NaN or infinity"
+        incomplete = f"{proposal.incomplete:,} of {proposal.rows:,} sampled rows hold NaN or infinity"
         lines.append(_line("invalid", "drop", f"{incomplete}; error: end the run instead"))
     lines += [
         "neighbors:",

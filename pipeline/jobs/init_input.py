@@ -65,10 +65,10 @@ def _without_features(roles: Roles, table: Any) -> str:
 
 def _reason(role: str, roles: Roles) -> str:
     if role == "id":
-        return f"different in all {roles.rows:,} rows looked at; names the rows and is no feature"
+        return f"different in all {roles.rows:,} sampled rows; names the rows and is not a feature"
     assert roles.label is not None
     remark = f"; others with few: {listed(roles.other_labels)}" if roles.other_labels else ""
-    return f"{roles.label.distinct} categories in {roles.rows:,} rows; colours the picture and is no feature{remark}"
+    return f"{roles.label.distinct} categories in {roles.rows:,} rows; colours the picture and is not a feature{remark}"
 
 
 def _of_arrays(detected: Detected) -> Proposal:

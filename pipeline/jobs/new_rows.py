@@ -26,7 +26,7 @@ def open_new(
     kind = named.get("kind") or SUFFIXES.get(Path(new.rstrip("/")).suffix)
     if kind is None:
         raise ConfigError(
-            f"{new}: expected a name that ends in {', '.join(SUFFIXES)}; for other names say --input kind=..., as in "
+            f"{new}: expected a name that ends in {', '.join(SUFFIXES)}; for other names give --input kind=..., as in "
             f"the config's input section"
         )
     data: dict[str, Any] = {"kind": kind, {"zarr": "url", "synthetic": "name"}.get(kind, "path"): new}

@@ -129,12 +129,12 @@ class Forecast:
             if self._unread:
                 note += (
                     f"; {self._unread} blocks of the input have other files or dates and are read: if their bytes are "
-                    f"the same, later steps are kept too"
+                    f"unchanged, later steps are kept too"
                 )
             if self._unread_files:
                 note += (
-                    "; the file of neighbors.k_per_point or neighbors.precomputed has another date or path, or rows "
-                    "before it are read again: it is read, and if its content is the same, later steps are kept too"
+                    "; the file of neighbors.k_per_point or neighbors.precomputed is read too, because its date, path "
+                    "or the input has changed: if its content is unchanged, later steps are kept"
                 )
             if self._appended:
                 note += "; if the input begins with the same rows, " + (

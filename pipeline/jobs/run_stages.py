@@ -160,15 +160,15 @@ class StageRun:
     retry: list[str] = field(default_factory=list)
 
     def run_stage(self, name: str, steps: Steps) -> Layout:
-        """Run the steps of a stage, and forget its other steps in the store."""
+        """Run the steps of a stage, and delete its other steps from the store."""
         self.used, self.peak_bytes = set(), 0
         started = time.perf_counter()
         try:
             layout = drive(steps, self.run)
         except InputChanged:  # raised by a task or the stage: blocks of this step come from two states of the input
-            checkpoint.forget_step(self.store, *self.last_step)
+            checkpoint.delete_step_record(self.store, *self.last_step)
             raise
-        checkpoint.forget_unused(self.store, name, self.used)
+        checkpoint.delete_unused_steps(self.store, name, self.used)
         current_config.add_finished_steps(self.store, self.finished_steps)
         self.progress.end_stage(name, time.perf_counter() - started, self.peak_bytes)
         return layout

@@ -31,9 +31,9 @@ TABLE_ROWS = 200
 CSV_ROWS = 100_000
 LISTED_COMPONENTS = 100
 SMALL_CHANGE = 1e-6
-"""Rounding of a column to float32 as a share of its range, up to which it is done to save memory."""
+"""A column is stored as float32, which saves memory, if no value changes by more than this share of its range."""
 HELD_SELECTIONS = 16
-"""Selections that pages can still ask for."""
+"""Selections that the server holds; pages refer to them by number."""
 GRIDS = 2
 """Sorted copies of the points in memory, each for a pair of coordinates: 12 bytes for each point."""
 
@@ -65,7 +65,7 @@ class ServedRun:
         self._cached_grid = lru_cache(GRIDS)(self._grid)
         self._cached_key = lru_cache(GRIDS)(self._key)
         self._cached_codes = lru_cache(GRIDS)(self._codes)
-        self._cached_marks = lru_cache(GRIDS)(self._marks)
+        self._cached_is_selected = lru_cache(GRIDS)(self._is_selected)
         self._selections = {0: np.empty(0, np.uint32)}
         self._numbers = count(1)
 
@@ -99,7 +99,7 @@ class ServedRun:
         """Colour codes in the order of the grid."""
         return self.key(color, dark).codes[self.grid(axes).numbers]
 
-    def _marks(self, axes: Axes, selection: int) -> Array | None:
+    def _is_selected(self, axes: Axes, selection: int) -> Array | None:
         """Whether each point in the order of the grid is selected; None without a selection."""
         points = self.selected(selection)
         return self._is_member(points)[self.grid(axes).numbers] if len(points) else None
@@ -125,7 +125,7 @@ class ServedRun:
         """The PNG of a part of the picture. Selected points are over the others."""
         with self._lock:
             grid, key, codes = self.grid(axes), self.key(color, dark), self._cached_codes(axes, color, dark)
-            is_selected = self._cached_marks(axes, selection)
+            is_selected = self._cached_is_selected(axes, selection)
         return draw_part(grid, codes, key, part, size, chosen, is_selected, SELECTED[dark])
 
     # --- rows

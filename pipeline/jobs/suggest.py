@@ -22,7 +22,7 @@ from .suggest_search import GAP, NEIGHBORS, TOLERANCE, WORTH_ANOTHER_METHOD, Sea
 from .suggest_trials import Trial
 
 TIGHT_GROUPS = 0.7
-"""Estimates of the dimension below this are not those of a curve, whose dimension is one."""
+"""Smaller estimates of the dimension are too low even for a curve, whose dimension is one."""
 
 
 @interruptible()

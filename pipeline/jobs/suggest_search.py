@@ -97,12 +97,12 @@ def _trial_points(n_features: int) -> int:
     return max(MIN_TRIAL_POINTS, min(trial_points(n_features), TRIAL_NUMBERS // n_features))
 
 
-def _largest_gap(points: npt.NDArray[np.floating], most: int) -> SpectralGap:
-    """The gap in the spectra of neighbourhoods in the sample (s, d), up to `most` dimensions."""
+def _largest_gap(points: npt.NDArray[np.floating], max_dimension: int) -> SpectralGap:
+    """The gap in the spectra of neighbourhoods in the sample (s, d), up to `max_dimension` dimensions."""
     scales = [k for k in SPECTRUM_NEIGHBORS if k <= len(points) // SPECTRUM_SHARE] or [SPECTRUM_NEIGHBORS[0]]
     queries, every = points[:SPECTRUM_POINTS], np.arange(len(points))
     near = exact_neighbors(queries, every[: len(queries)], points, every, scales[-1]).ids
-    return spectral_gap({k: mean_spectrum(points[near[:, :k]]) for k in scales}, most)
+    return spectral_gap({k: mean_spectrum(points[near[:, :k]]) for k in scales}, max_dimension)
 
 
 class Search:
@@ -126,14 +126,14 @@ class Search:
     def _components(self) -> tuple[int, str]:
         """n_components and the reason."""
         own, likely = self.config.neighbors.n_neighbors, self.likely
-        most = min(own - 1, self.sample.points.shape[1], len(self.trials.points) - 2)
+        largest = min(own - 1, self.sample.points.shape[1], len(self.trials.points) - 2)
         if self.gap.ratio >= GAP:
-            m, k = min(self.gap.dimension, most), self.gap.n_neighbors
+            m, k = min(self.gap.dimension, largest), self.gap.n_neighbors
             return m, (
                 f"{m} direction{'s' * (m > 1)} hold{'s' * (m == 1)} most of the variance in neighbourhoods of {k} "
                 f"sampled points; the next direction has {self.gap.ratio:.1f} times less"
             )
-        m = int(np.clip(round(likely.value), 1, min(most, MAX_COMPONENTS)))
+        m = int(np.clip(round(likely.value), 1, min(largest, MAX_COMPONENTS)))
         smallest = min(m, MIN_COMPONENTS)
         by_likelihood = f"{likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
         if m == 1:

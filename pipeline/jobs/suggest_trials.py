@@ -21,8 +21,8 @@ from ..report.bounds import CLUMP_SHARE
 COMPARED_NEIGHBORS = 12
 """Number of neighbours that the measures compare; the same for all trials, so that their values are comparable."""
 
-JUDGED_POINTS = 500
-"""Fewest points at which a trial is measured: the standard error of the mean is then about 0.003."""
+MEASURED_POINTS = 500
+"""Smallest number of points at which a trial is measured: the standard error of the mean is then about 0.003."""
 
 Float64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -81,7 +81,7 @@ class Trials:
         self._done: dict[tuple[str, int, float | None], Trial] = {}
         every = np.arange(len(points))
         self.lists = exact_neighbors(points, every, points, every, max_neighbors)
-        self._quality = SampleQuality(points, labels, COMPARED_NEIGHBORS, JUDGED_POINTS)
+        self._quality = SampleQuality(points, labels, COMPARED_NEIGHBORS, MEASURED_POINTS)
         self._graphs: dict[tuple[int, int | None], tuple[Ids, Ids]] = {}
 
     def run(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Trial:

@@ -106,7 +106,7 @@ def _run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: R
     if failed:
         lines = [f"  {row['experiment']}: {row['message'].splitlines()[0]}" for row in failed[:NAMED]]
         more = [f"  and {len(failed) - NAMED} more"] if len(failed) > NAMED else []
-        head = f"{len(failed)} of {len(table)} experiments did not succeed; {root.url}/sweep.html has all results:"
+        head = f"{len(failed)} of {len(table)} experiments failed; {root.url}/sweep.html has all results:"
         raise ExperimentsFailed("\n".join([head, *lines, *more]), [row["exit_code"] for row in failed])
     return result
 

@@ -109,7 +109,7 @@ def _transform(
             blocks = Blocks(source.n_rows, layout.block_points)
             require_unchanged_input(source, open_section(section), blocks, reports)
         except InputChanged:
-            checkpoint.forget_step(work, "transform", "embed")
+            checkpoint.delete_step_record(work, "transform", "embed")
             raise
         if _state_of(run) != state:
             raise StoreError(f"{run.url}: was computed again during the transform; run the same command again")

@@ -19,7 +19,7 @@ def find_damage(store: Store) -> list[CorruptChunk]:
     return damage
 
 
-def forget_damage(store: Store, damage: list[CorruptChunk]) -> list[str]:
+def unmark_damaged_blocks(store: Store, damage: list[CorruptChunk]) -> list[str]:
     """Delete the markers of the blocks that wrote the damaged chunks; returns their names.
 
     Raises StoreError while a run holds the store.
@@ -38,7 +38,7 @@ def missing_blocks(store: Store) -> dict[str, int]:
     return {step: missing for step, missing in counts.items() if missing > 0}
 
 
-def forgotten_blocks(store: Store) -> dict[str, int]:
+def unmarked_blocks(store: Store) -> dict[str, int]:
     """Number of blocks of each step whose markers were deleted after the store was finished.
 
     A run writes its report last, so if the report is done, every step begun before it was done. A step begun after the
@@ -70,15 +70,15 @@ def check(store: Store, other_stores: Callable[[], list[Store]]) -> dict[str, An
     """
     if has_fit(store):
         check(fitted_store(store), lambda: [])
-    earlier, damage, lines = forgotten_blocks(store), find_damage(store), []
+    earlier, damage, lines = unmarked_blocks(store), find_damage(store), []
     if damage:
         for other_store in other_stores():
-            forget_damage(other_store, find_damage(other_store))
-        forgotten = forget_damage(store, damage)
+            unmark_damaged_blocks(other_store, find_damage(other_store))
+        unmarked = unmark_damaged_blocks(store, damage)
         lines = [f"{len(damage)} damaged:", *map(str, damage[:10]), *(["..."] if len(damage) > 10 else []),
-                 f"forgotten: {', '.join(forgotten)}; run the job again to compute this again"]  # fmt: skip
-    lines += [f"{count} block{'s' * (count > 1)} of {step} {'were' if count > 1 else 'was'} forgotten earlier "
-              f"(damaged); run the job again to compute {'them' if count > 1 else 'it'}"
+                 f"marked as not done: {', '.join(unmarked)}; run the job again to compute this again"]  # fmt: skip
+    lines += [f"{count} block{'s' * (count > 1)} of {step} {'were' if count > 1 else 'was'} damaged and "
+              f"marked as not done by an earlier check; run the job again to compute {'them' if count > 1 else 'it'}"
               for step, count in earlier.items()]  # fmt: skip
     if lines:
         raise StoreError("\n".join([*([] if damage else [f"{store.url}:"]), *lines]))

@@ -37,8 +37,8 @@ def align(new: npt.NDArray[np.float64], previous: npt.NDArray[np.float64]) -> Al
 
     >>> turn = np.array([[0.0, 1.0], [-1.0, 0.0]])
     >>> previous = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, -2.0]])
-    >>> found = align(previous @ turn.T, previous)
-    >>> np.allclose(found.rotation, turn), round(found.residual_after, 12)
+    >>> alignment = align(previous @ turn.T, previous)
+    >>> np.allclose(alignment.rotation, turn), round(alignment.residual_after, 12)
     (True, 0.0)
     """
     if len(new) == 0 or np.linalg.matrix_rank(new.T @ previous, rtol=DETERMINED) < new.shape[1]:

@@ -26,11 +26,11 @@ from .graph.connectivity import neighbor_graph, weak_components
 from .neighbors.knn import NeighborLists, exact_neighbors, kdtree_neighbors
 from .quality.trustworthiness import count_closer, neighbor_thresholds, trustworthiness
 
-JUDGED_POINTS = 500
-"""Fewest points whose neighbours are compared: the standard error of the mean is then about 0.003. All of up to 999."""
+MEASURED_POINTS = 500
+"""At least this number of points is measured, up to 999 points all of them: the mean has a standard error of 0.003."""
 
 TRIAL_POINTS = 4000
-"""Points of a trial at most: 0.4 processor seconds for all values in three features."""
+"""Largest number of points of a trial: 0.4 processor seconds for all values in three features."""
 
 TRIAL_WORK = 4 * 10**9
 """Bound on n^2 d, the work of the exact search among n points with d features."""
@@ -114,11 +114,11 @@ def trial_trustworthiness(
 
 
 def _mean_trustworthiness(points: Float64, embedding: Float64, k: int) -> float:
-    """Mean over JUDGED_POINTS or more evenly spaced points."""
-    judged = np.arange(0, len(points), max(1, len(points) // JUDGED_POINTS))
-    near = kdtree_neighbors(embedding[judged], judged, embedding, np.arange(len(points)), k).ids
+    """Mean over MEASURED_POINTS or more evenly spaced points."""
+    measured = np.arange(0, len(points), max(1, len(points) // MEASURED_POINTS))
+    near = kdtree_neighbors(embedding[measured], measured, embedding, np.arange(len(points)), k).ids
     ranks = np.concatenate([
         count_closer(points[rows], rows, points, 0, neighbor_thresholds(points[rows], points[near[part]])) + 1
-        for part in batches(len(judged), 8 * k * (points.shape[1] + k)) for rows in (judged[part],)
+        for part in batches(len(measured), 8 * k * (points.shape[1] + k)) for rows in (measured[part],)
     ])  # fmt: skip
     return float(trustworthiness(ranks, len(points)).mean())

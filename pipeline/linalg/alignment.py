@@ -102,7 +102,7 @@ def _state_of(url: str) -> Json:
     if (record := _written(store)) is None:
         raise ConfigError(
             f"embedding.align: expected the store of a finished run, found none whose eigenpairs converged at {url}; "
-            f"give its path or URL, or 'previous' for what output.store held before"
+            f"give its path or URL, or 'previous' for the last embedding of output.store"
         )
     return {"previous": record["fingerprint"], "begun": record["begun"]}
 

@@ -114,7 +114,7 @@ def saved_heads(store: Store, folder: str) -> list[dict[str, Any]]:
     return [head for name in sorted(names) if (head := store.get_record(name, SOLVER_HEAD))]
 
 
-def forget_state(store: Store, name: str) -> None:
+def delete_state(store: Store, name: str) -> None:
     """Remove the state saved under ``name``."""
     head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
     if head:

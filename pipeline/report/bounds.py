@@ -22,7 +22,7 @@ REDUNDANT = 0.95
 DROPPED_SHARE = 0.01
 """Share of rows without coordinates from which on there is a warning."""
 FAR_SHARE = 0.01
-"""Share of rows far from a fitted sample from which on there is a warning. Of the fitted points 0.001 are far."""
+"""Share of rows far from a fitted sample from which on there is a warning; 0.001 of the fitted points are far."""
 LARGE_RESIDUAL = 0.1
 """Residual of an eigenpair above which its eigenvalue is lost in float64, even if the solver has converged."""
 LARGE_VECTOR_ERROR = 1e-3

@@ -75,11 +75,11 @@ def other_reg(metrics: Metrics, config: Config) -> str:
     used = (metrics.get("reg") or {}).get("value")
     if used is None or config["weights"]["reg"] == "auto":
         return ""
-    return f"weights.reg is {used:g}; weights.reg: auto takes it from the noise in the data"
+    return f"weights.reg is {used:g}; weights.reg: auto chooses it by the noise in the data"
 
 
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> str:
-    """What brings neighbours back: more coordinates, another reg, another number of neighbours or method."""
+    """Advice for lost neighbours: more coordinates, another reg, another number of neighbours or method."""
     cures = [too_few_coordinates(metrics, config), other_reg(metrics, config)]
     if not cures[0]:
         cures.append(
@@ -90,7 +90,7 @@ def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> str:
 
 
 def cure_of_clumps(metrics: Metrics, config: Config) -> str:
-    """What spreads a coordinate over more points: a larger reg or more neighbours."""
+    """Advice for a coordinate concentrated on few points: a larger reg or more neighbours."""
     if config["method"] in FLAT:
         return f"method: lle with weights.reg: auto is less sensitive to sparse regions than {config['method']}"
     k = f"neighbors.n_neighbors (now {config['neighbors']['n_neighbors']})"
@@ -101,7 +101,7 @@ def cure_of_clumps(metrics: Metrics, config: Config) -> str:
 
 
 def cure_of_redundancy(metrics: Metrics, config: Config) -> str:
-    """What gives coordinates that are new: fewer of them, a smaller reg than that of the config, or else more of them.
+    """Advice for redundant coordinates: fewer of them, a smaller reg than that of the config, or else more of them.
 
     If auto chose a large reg, the neighbourhoods are noisy, or a smaller one kept fewer neighbours.
     """
@@ -114,8 +114,8 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> str:
             f"eigensolver.n_components: {round(dimension)}"
         )
     if used is not None and used >= WITHOUT_LOCAL_FIT and config["weights"]["reg"] != "auto":
-        return f"A smaller weights.reg (now {used:g}), such as 1e-3, makes coordinates less alike, but follows noise"
-    return f"Set eigensolver.n_components: {m + 1} or more, and use the coordinates that are new"
+        return f"A smaller weights.reg (now {used:g}), such as 1e-3, makes the coordinates less similar, but fits noise"
+    return f"Set eigensolver.n_components: {m + 1} or more, and use those coordinates that are not redundant"
 
 
 def cure_of_long_distances(metrics: Metrics, config: Config) -> str:

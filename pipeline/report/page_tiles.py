@@ -76,7 +76,7 @@ def components_tile(metrics: Metrics) -> Tile:
         joined, links = thousands(metrics["components_joined"]), thousands(metrics.get("links_added"))
         longest = number(metrics.get("longest_link"), ".3g")
         sentence = f"{joined} pieces joined by their {links} shortest links, the longest of length {longest}."
-        return Tile(label, "1", f"{sentence} Gaps between pieces have no scale.", "note")
+        return Tile(label, "1", f"{sentence} The widths of the gaps between pieces have no meaning.", "note")
     if n_components == 1:
         return Tile(label, "1", "The neighbour graph is connected; bound: one component.", "good")
     sentence = "Separate pieces of the neighbour graph: coordinates of different pieces cannot be compared."
@@ -144,7 +144,7 @@ def trustworthiness_tile(metrics: Metrics) -> Tile:
         f"converse, continuity, is {continuity}."
     )
     if value < bounds.LOW_TRUSTWORTHINESS:
-        return Tile(label, f"{value:.3f}", f"Low: do not read clusters off the picture. {sentence}", "warning")
+        return Tile(label, f"{value:.3f}", f"Low: do not interpret clusters in the picture. {sentence}", "warning")
     return Tile(label, f"{value:.3f}", sentence, "good" if value >= bounds.GOOD_TRUSTWORTHINESS else "note")
 
 

@@ -1,4 +1,4 @@
-"""Points sorted into the cells of a grid, so that those in a part of the picture are found without looking at all."""
+"""Points sorted into the cells of a grid, so that a part of the picture is drawn without reading all points."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

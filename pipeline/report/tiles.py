@@ -28,7 +28,7 @@ STEPS = 64
 FAINTEST = 110
 """Opacity of the pixels with the fewest points, of 255."""
 FAINTEST_OF_FEW, FEW = 210, 20_000
-"""The same up to a number of points in the picture, which are apart and would look pale."""
+"""Another such opacity, and the number of points up to which it is used: single points would look pale."""
 RADII = ((2_000, 3), (20_000, 2), (150_000, 1))
 """Radius of a point in pixels up to a number of points in the picture; one pixel above."""
 

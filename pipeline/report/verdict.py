@@ -36,12 +36,10 @@ def _of_stopped_run(metrics: Metrics, config: Config) -> str:
         return f"The run stopped before its end. {stopped['reason']}"
     state = "No row has coordinates yet"
     if metrics.get("rows_placed") is not None:
-        state = "Rows have coordinates, but not all results are there"
+        state = "Rows have coordinates, but some results are missing"
     if stopped["running"]:
         return f"The run is going on, in {stopped['stage']}. {state}."
-    return (
-        f"The run has not finished: it stopped in {stopped['stage']}. {state}; give the same command again to resume."
-    )
+    return f"The run has not finished: it stopped in {stopped['stage']}. {state}; run the same command again to resume."
 
 
 def _of_convergence(metrics: Metrics, config: Config) -> str:
@@ -84,7 +82,7 @@ def _of_clumps(metrics: Metrics, config: Config) -> str:
     component, coordinate, value, size = clumps[0]
     where = f" of component {component}" if len(metrics["participation"]) > 1 else ""
     return (
-        f"Coordinate {coordinate}{where} only sets about {value:.0f} of {thousands(size)} points apart from the rest. "
+        f"Coordinate {coordinate}{where} only separates about {value:.0f} of {thousands(size)} points from the others. "
         f"{cure_of_clumps(metrics, config)}."
     )
 

@@ -118,7 +118,7 @@ def _of_graph(metrics: Metrics, config: Config) -> list[str]:
     embedded = metrics.get("closed_classes_embedded")
     if method == "lle" and embedded and embedded["classes"] > embedded["components"]:
         sentences.append(
-            f"{embedded['classes']} closed classes are left, where {embedded['components']} is right: some coordinates "
+            f"{embedded['classes']} closed classes are left, expected {embedded['components']}: some coordinates "
             f"only separate closed groups of points. Set neighbors.reverse: auto"
         )
     return sentences
@@ -218,7 +218,7 @@ def _of_quality(metrics: Metrics, config: Config) -> list[str]:
         cure = "The same cures hold" if lost else capitalized(cure_of_lost_neighbors(metrics, config))
         sentences.append(
             f"the trustworthiness is low ({trust:.3f}; bound: {bounds.LOW_TRUSTWORTHINESS:g}): many neighbours in the "
-            f"embedding are not neighbours in the data; do not read clusters off the picture. {cure}"
+            f"embedding are not neighbours in the data; do not interpret clusters in the picture. {cure}"
         )
     for coordinate, value in enumerate(metrics.get("redundancy") or [], start=1):
         if value > bounds.REDUNDANT:
@@ -231,7 +231,7 @@ def _of_quality(metrics: Metrics, config: Config) -> list[str]:
         cure = "" if config["method"] == "pca" else "; method: pca keeps more of them"
         sentences.append(
             f"distances across the embedding do not follow the paths along the data (residual variance "
-            f"{variance:.2f}; bound: {bounds.HIGH_RESIDUAL_VARIANCE:g}): only neighbourhoods can be read{cure}"
+            f"{variance:.2f}; bound: {bounds.HIGH_RESIDUAL_VARIANCE:g}): only neighbourhoods can be interpreted{cure}"
         )
     return sentences
 

@@ -51,8 +51,8 @@ def merge_from_boxes(
 ) -> int:
     """Merge points of the chosen boxes into the lists (b, k) of a block's points (b, d), in place; returns rows read.
 
-    `slack` is for stored lists, whose distances are rounded by up to this share: a point is searched only if another
-    point is as near as its farthest neighbour, with that distance increased by this share.
+    `slack` is the relative rounding error of the distances in lists that were read from a store. A point is searched
+    only if another point is as near as its farthest neighbour, with that distance increased by this error.
     """
     n_read, k = 0, lists.ids.shape[1]
     for batch in batches_of(boxes, chosen, HALO_ROWS):

@@ -141,7 +141,7 @@ def embed_block(
         points, valid = read_new(trained, opened.read(start, stop), dtype, transform, unit)
         lists = nearest_points(trained, points, n_neighbors, n_embedded)
         coordinates, component, ratio, coincident, mixed = _embed(trained, points, lists, n_neighbors, reg, rule)
-    far = (ratio > max_ratio) & ~coincident  # a training point has its own coordinates, however lonely it is
+    far = (ratio > max_ratio) & ~coincident  # a training point has its own coordinates, so it is never far
     if far_as_nan:
         coordinates[far] = np.nan
     _write(store, array_specs.EMBEDDING, start, valid, coordinates, np.nan)

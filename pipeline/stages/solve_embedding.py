@@ -25,7 +25,7 @@ from ..kernels.graph.connectivity import closed_point
 from ..kernels.quality.trustworthiness import participation
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from ..linalg.component_matrices import cost_matrix, load_factor, load_local_factors, null_vector, product_matrix
-from ..linalg.solver_checkpoint import StoredAnalyses, forget_state, read_state, state_saver
+from ..linalg.solver_checkpoint import StoredAnalyses, delete_state, read_state, state_saver
 from ..linalg.solver_progress import describe_progress, recorded
 from ..search.small_components import PLACED_COMPONENT, place_rows, place_step
 from ..storage import array_specs
@@ -217,7 +217,7 @@ def _solve(
         converged=np.array(spectrum.converged),
     )  # fmt: skip
     if spectrum.converged:
-        forget_state(store, state)
+        delete_state(store, state)
     return {
         "n_points": len(rows),
         "eigenvalues": spectrum.eigenvalues.tolist(),

@@ -89,7 +89,7 @@ def write_report(store: Store, block_index: int, pictures: bool = True, stopped:
 
 def write_metrics(store: Store, seconds: float, finished_steps: Collection[tuple[str, str]], reason: str) -> None:
     """Write metrics.json of a run that ended before its report, from the finished steps; delete an earlier report."""
-    checkpoint.forget_step(store, "write_report", "write")
+    checkpoint.delete_step_record(store, "write_report", "write")
     store.objects.delete("report")
     collected = gather_metrics(store, finished_steps, {"stage": None, "running": False, "reason": reason})
     store.put_json("report/metrics.json", {**collected, "seconds_of_this_run": round(seconds, 3)})

@@ -18,13 +18,13 @@ Array = npt.NDArray[Any]
 T = TypeVar("T")
 CRC_BYTES = 4
 CHANGED_IN_TRANSIT = (
-    "the first read failed its checksum or could not be decoded, the second one did not: the bytes were changed on the "
-    "way, not in the store. Use https, and check the network and the memory of this machine"
+    "the first read had a wrong checksum or could not be decoded, the second read was correct: the bytes were damaged "
+    "in transfer, not in the store. Use https, and check the network and the memory of this machine"
 )
 
 
 class Bundles:
-    """JSON objects and bundles of arrays under one URL. Bytes that were changed on the way are read a second time."""
+    """JSON objects and bundles of arrays under one URL. Bytes that were damaged in transfer are read a second time."""
 
     def __init__(self, url: str) -> None:
         self.objects = open_objects(url)

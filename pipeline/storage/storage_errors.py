@@ -64,7 +64,7 @@ def _is_passing(error: BaseException) -> bool:
 def _explain(error: OSError, where: str) -> StoreError:
     if error.errno in FULL:
         return StoreError(
-            f"{where}: the disk is full ({error.strerror}). What is finished is kept: free space (`lle plan` shows how "
+            f"{where}: the disk is full ({error.strerror}). Finished blocks are kept: free space (`lle plan` shows how "
             f"much a run needs) and run the same command again"
         )
     if error.errno in FORBIDDEN:

@@ -174,7 +174,7 @@ class TestInverseTransform:
     def test_warns_that_components_overlap(self, roll):
         X = np.concatenate([roll, roll + 300.0])
         model = LocallyLinearEmbedding(config=PLAIN).fit(X)
-        with pytest.warns(UserWarning, match="2 components, whose coordinates overlap"):
+        with pytest.warns(UserWarning, match="2 components whose coordinates overlap"):
             rows = model.inverse_transform(model.embedding_[:5])
         assert np.isfinite(rows).all()
 
@@ -354,7 +354,7 @@ class TestInScikitLearn:
         ({"config": {"weights": {"reg": 1.0}}}, "config: weights.reg is the parameter reg"),
         ({"config": {"method": "ltsa"}}, "config: method is a separate parameter"),
         ({"config": {"weights": 3}}, "config: weights: expected a section"),
-        ({"config": {"input": {}}}, "config: input is what X is"),
+        ({"config": {"input": {}}}, "config: the section input is not allowed beside X"),
         ({"config": {"wheights": {}}}, "wheights: unknown key"),
     ],
 )

@@ -57,7 +57,7 @@ def test_method_of_scikit_learn_is_lle():
     ({"scale": "standard"}, r"it is a key of a section of the config: preprocess=\{'scale': 'standard'\} or e"),
     ({"n_neighbours": 4}, "there is no parameter 'n_neighbours'; did you mean n_neighbors?"),
     ({"max_iter": 200}, "max_iter has no counterpart here: iterations end when tol is reached"),
-    ({"input": {"kind": "npy"}}, "input is what X is"),
+    ({"input": {"kind": "npy"}}, "the section input is not allowed beside X"),
 ])  # fmt: skip
 def test_error_of_embed_names_the_section_of_a_key(roll, parameters, message):
     with pytest.raises(ValueError, match=message):

@@ -34,7 +34,7 @@ from pipeline.engine.plan import WORKER, BlockReport, Step
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs
 from pipeline.jobs import status
-from pipeline.jobs.verify import find_damage, forget_damage
+from pipeline.jobs.verify import find_damage, unmark_damaged_blocks
 from pipeline.search import cell_groups
 from pipeline.stages import solve_weights
 from pipeline.storage.store import Store
@@ -429,7 +429,7 @@ def _damage_one(folder: Path, finished_job: Job, name: str, damage_kind: str) ->
     damage = find_damage(job.store)
     assert damage or message, name
     if damage:
-        forget_damage(job.store, damage)
+        unmark_damaged_blocks(job.store, damage)
     second_message = job.run()
     assert second_message == "", f"{name}: {second_message}"
     assert find_damage(job.store) == []
@@ -450,7 +450,7 @@ def forget_what_follows(store: Store, name: str) -> None:
     """Forget the markers of the steps after the one that wrote an object."""
     steps = list(checkpoint.recorded_steps(store))
     for stage, step in steps[steps.index(writer(store, name)) + 1 :]:
-        checkpoint.forget_markers(store, stage, step)
+        checkpoint.delete_markers(store, stage, step)
 
 
 ALONE: dict[str, Callable[[Path], Iterable[Row]]] = {

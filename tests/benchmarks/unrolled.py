@@ -4,7 +4,7 @@
 
 Runs the sweep (what is there is kept) and prints, by its last two parameters, the share of the variance of the true
 coordinates that the best affine map of the embedding leaves unexplained, of the worse of the two (0: an unrolled
-sheet), bold below UNROLLED; in brackets the number of components where the graph has several, each embedded by itself.
+sheet), bold below UNROLLED; in brackets the number of components where the graph has several, each embedded separately.
 """
 
 import argparse

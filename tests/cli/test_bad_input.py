@@ -54,13 +54,13 @@ def test_missing_file(tmp_path):
     refused(config, 2, "nowhere/x.npy")
 
 
-def test_wrong_key(tmp_path, rng):
+def test_wrong_key_of_an_npz_file(tmp_path, rng):
     np.savez(tmp_path / "x.npz", points=points(rng), other=points(rng))
     config = write_config(tmp_path, input={"kind": "npz", "path": str(tmp_path / "x.npz"), "key": "pts"})
     refused(config, 2, "pts", "points", "other")
 
 
-def test_wrong_array(tmp_path, rng):
+def test_wrong_array_of_a_zarr_group(tmp_path, rng):
     group = zarr.open_group(tmp_path / "x.zarr", mode="w")
     group.create_array("points", data=points(rng))
     config = write_config(tmp_path, input={"kind": "zarr", "url": str(tmp_path / "x.zarr"), "array": "pts"})
@@ -77,7 +77,7 @@ def test_object_dtype(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (300, 0)])
-def test_empty(tmp_path, shape):
+def test_input_without_rows_or_columns(tmp_path, shape):
     refused(npy(tmp_path, np.zeros(shape)), 2, "x.npy")
 
 
@@ -123,7 +123,7 @@ def test_truncated_npy(tmp_path, rng):
     refused(config, 2, "x.npy", "truncated")
 
 
-def test_not_a_config(tmp_path):
+def test_missing_or_invalid_config_file(tmp_path):
     refused(tmp_path / "none.yaml", 2, "none.yaml")
     path = tmp_path / "list.yaml"
     path.write_text("- 1\n")

@@ -134,7 +134,7 @@ class TestDefaults:
         path.write_text(to_yaml(resolved(config)))
         assert load_config(path) == config
 
-    def test_frozen(self, load):
+    def test_config_cannot_be_changed(self, load):
         config = load()
         with pytest.raises(ValidationError, match="frozen"):
             config.method = "ltsa"
@@ -393,7 +393,7 @@ class TestNumbers:
         assert f"{key}: {expected}" in message
         parsed = yaml_io.parse(text.replace("]", "").rstrip("}").rsplit(" ", 1)[1])
         assert message.endswith(
-            "in quotes; take them off" if isinstance(parsed, str) else f"; found {fields.shown(parsed)}"
+            "in quotes; remove the quotes" if isinstance(parsed, str) else f"; found {fields.shown(parsed)}"
         )
         assert message.count("\n  - ") == 1
         key, value = text.rstrip("}").replace("{", "").rsplit(": ", 1)
@@ -422,7 +422,7 @@ class TestNumbers:
         [("4GiB", 4 * 2**30), ("4 GiB", 4 * 2**30), ("4GB", 4 * 10**9), ("500MB", 5 * 10**8), ("1.5KiB", 1536),
          ("7", 7), ("7B", 7), ("2tib", 2 * 2**40), (7, 7), ("auto", "auto")],
     )  # fmt: skip
-    def test_sizes(self, load, text, size):
+    def test_sizes_with_and_without_units(self, load, text, size):
         assert parse_size(text) == size
         if size == "auto" or size >= 2**20:
             assert load(f"eigensolver: {{max_memory: {text}}}").eigensolver.max_memory == size

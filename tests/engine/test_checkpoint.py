@@ -12,9 +12,9 @@ from pipeline.engine import checkpoint
 from pipeline.engine.checkpoint import (
     add_seconds,
     begin_step,
+    delete_step_record,
+    delete_unused_steps,
     finished_blocks,
-    forget_step,
-    forget_unused,
     invalidate,
     mark_done,
     read_reports,
@@ -119,7 +119,7 @@ class TestMarkers:
         mark_done(store, similar, "a1", BlockReport(0, 0.5, 7, {}))
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
-        forget_step(store, "make", "fill")
+        delete_step_record(store, "make", "fill")
         assert finished(store, STEP, "a1") == set()
         assert set(begin_step(store, similar, "a1")) == {0}
 
@@ -138,7 +138,7 @@ class TestMarkers:
         assert len(begin_step(store, STEP, "a1")) == 3
         assert {name: store.objects.get(name) for name in store.objects.names("")} == contents
 
-    def test_markers_are_forgotten_before_the_arrays(self, store, monkeypatch):
+    def test_markers_are_deleted_before_the_arrays(self, store, monkeypatch):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         finished_at_deletion = []
@@ -233,7 +233,7 @@ class TestArraysOfAnotherMethod:
         assert begin_step(store, STEP, "a1") == {}
         assert finished(store, self.OTHER, "b2") == set()
 
-    def test_removed_steps_are_forgotten_and_their_data_deleted(self, store):
+    def test_records_and_data_of_removed_steps_are_deleted(self, store):
         removed = replace(STEP, name="gone", writes=Writes(bundles=("_work/alone.npz",)))
         of_other_stage = replace(STEP, stage="rest", name="fill", writes=Writes(bundles=("_work/rest",)))
         for step in (removed, of_other_stage, STEP):
@@ -242,14 +242,14 @@ class TestArraysOfAnotherMethod:
         store.write_bundle("_work/alone", x=np.zeros(1))
         store.write_bundle("_work/rest/00000", x=np.zeros(1))
 
-        forget_unused(store, "make", {"fill"})
+        delete_unused_steps(store, "make", {"fill"})
         assert set(recorded_steps(store)) == {("make", "fill"), ("rest", "fill")}
         assert not store.has_bundle("_work/alone")
         assert store.has_bundle("_work/parts/00001")
         assert store.has_bundle("_work/rest/00000")
         assert set(begin_step(store, STEP, "a1")) == {0, 1, 2}
 
-        forget_unused(store, "make", set())
+        delete_unused_steps(store, "make", set())
         assert set(recorded_steps(store)) == {("rest", "fill")}
         assert not store.has_array("x")
         assert store.objects.names("_work/parts") == []
@@ -257,46 +257,46 @@ class TestArraysOfAnotherMethod:
 
 
 class TestInvalidate:
-    def test_forgets_the_block_of_a_damaged_chunk(self, store):
+    def test_deletes_the_marker_of_the_block_of_a_damaged_chunk(self, store):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         assert invalidate(store, "x", "1") == "block 1 of make.fill"
         assert set(begin_step(store, STEP, "a1")) == {0, 2}
 
-    def test_forgets_the_whole_step_of_one_block(self, store):
+    def test_deletes_the_marker_of_a_step_of_one_block(self, store):
         step = replace(STEP, n_blocks=1)
         begin_step(store, step, "a1")
         compute(store, step, "a1")
         assert invalidate(store, "x", "2") == "all of make.fill"
         assert begin_step(store, step, "a1") == {}
 
-    def test_forgets_the_whole_step_where_the_block_is_not_known(self, store):
+    def test_deletes_all_markers_of_a_step_if_the_block_is_not_known(self, store):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         assert invalidate(store, "x", "zarr.json") == "all of make.fill"
         assert begin_step(store, STEP, "a1") == {}
 
     @pytest.mark.parametrize("bundle", ["_work/parts/00001", "_work/parts/00002/00001"])
-    def test_forgets_the_block_that_wrote_a_bundle(self, store, bundle):
+    def test_deletes_the_marker_of_the_block_that_wrote_a_bundle(self, store, bundle):
         """The name of a bundle for another block ends with the number of the block that wrote it."""
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         assert invalidate(store, bundle, "bundle") == "block 1 of make.fill"
         assert set(begin_step(store, STEP, "a1")) == {0, 2}
 
-    def test_forgets_the_step_of_a_single_bundle(self, store):
+    def test_deletes_the_markers_of_the_step_of_a_single_bundle(self, store):
         step = Step("make", "one", dict, 1, Decides({}), Runs(1), Writes(bundles=("_work/one.npz",)))
         begin_step(store, step, "a1")
         store.write_bundle("_work/one", x=np.zeros(1))
         mark_done(store, step, "a1", BlockReport(0, 0.5, 7, {}))
         assert invalidate(store, "_work/one", "bundle") == "all of make.one"
 
-    def test_forgets_the_block_of_damaged_rows_of_the_cost_matrix(self, store):
+    def test_deletes_the_marker_of_damaged_rows_of_the_cost_matrix(self, store):
         step = Step("cost", "merge", dict, 2, Decides({}), Runs(1), Writes(bundles=("cost_matrix",)))
         begin_step(store, step, "a1")
         assert invalidate(store, "cost_matrix/00001/data", "0") == "block 1 of cost.merge"
 
-    def test_chunk_without_a_writer_forgets_nothing(self, store):
+    def test_chunk_without_a_writer_deletes_no_marker(self, store):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
         assert "no step wrote it" in invalidate(store, "xy", "0")
@@ -304,7 +304,7 @@ class TestInvalidate:
 
 
 class TestChanges:
-    def test_changed_step_forgets_all_steps_computed_from_it(self, store):
+    def test_changed_step_deletes_all_steps_computed_from_it(self, store):
         next_step = replace(STEP, name="later", writes=Writes())
         measure = replace(STEP, name="measure", writes=Writes(), feeds=False)
         for step in (STEP, next_step, measure):

@@ -19,7 +19,7 @@ from pipeline.engine import checkpoint, current_config
 from pipeline.engine.checkpoint import begin_step, mark_done
 from pipeline.engine.damage import damage_of_step
 from pipeline.engine.plan import BlockReport, Decides, Runs, Step, Writes
-from pipeline.jobs.verify import forgotten_blocks
+from pipeline.jobs.verify import unmarked_blocks
 from pipeline.storage.array_specs import ArraySpec, PlannedArray
 from pipeline.storage.store import Store
 from tests.support.commands import lle
@@ -100,9 +100,9 @@ def test_verify_counts_the_blocks_of_a_damaged_record_without_listing_them(tmp_p
     report = replace(STEP, stage="write_report", name="write", n_blocks=1, writes=Writes())
     begin_step(store, report, "b1")
     mark_done(store, report, "b1", BlockReport(0, 0.5, 7, {}))
-    assert forgotten_blocks(store) == {}
+    assert unmarked_blocks(store) == {}
     store.put_json("_run/steps/make.fill.json", {**checkpoint.step_record(store, "make", "fill"), "n_blocks": 2**63})
-    assert forgotten_blocks(store) == {"make.fill": 2**63 - 3}
+    assert unmarked_blocks(store) == {"make.fill": 2**63 - 3}
 
 
 class TestGroup:

@@ -244,7 +244,7 @@ class TestBothExecutors:
             run_step(PRODUCE, "", store, executor, progress)
         assert len(progress.advanced) == 1
 
-    def test_damaged_chunk_forgets_only_the_block_that_wrote_it(self, store, executor):
+    def test_damaged_chunk_deletes_only_the_marker_of_its_block(self, store, executor):
         run_step(PRODUCE, "", store, executor, Progress())
         path = Path(store.url, "x", "c", "3")
         path.write_bytes(path.read_bytes()[:-3])

@@ -30,7 +30,7 @@ ALL_INPUTS = [
 
 class TestEveryKind:
     @pytest.mark.parametrize("name", ALL_INPUTS)
-    def test_header(self, inputs, name):
+    def test_header_gives_sizes_dtype_and_labels(self, inputs, name):
         kind, params = inputs[name]
         source = open_source(kind, **params)
         assert (source.n_rows, source.n_features) == (N, D)
@@ -320,7 +320,7 @@ class TestSynthetic:
             ({"name": "sheet", "n_points": 5, "path": "x"}, "path"),
         ],
     )
-    def test_bad_parameters(self, params, word):
+    def test_wrong_parameters_are_refused_by_name(self, params, word):
         with pytest.raises(InputError, match=word):
             open_source("synthetic", **params)
 

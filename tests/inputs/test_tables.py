@@ -14,7 +14,7 @@ from pipeline.inputs.column_names import ColumnRoles
 class TestCsv:
     def test_any_layout_of_lines(self, tmp_path, monkeypatch):
         """The file is scanned in pieces of a few bytes, so every line is split."""
-        monkeypatch.setattr(csv_index, "ROWS_PER_MARK", 3)
+        monkeypatch.setattr(csv_index, "ROWS_PER_POSITION", 3)
         rng = np.random.default_rng(5)
         X = rng.standard_normal((20, 3))
         lines = [",".join(map(repr, row)) for row in X.tolist()]

@@ -31,7 +31,7 @@ class TestRemoteZarr:
             server.shutdown()
             thread.join()
 
-    def test_web_server(self, tmp_path, address, data):
+    def test_array_is_read_from_a_web_server(self, tmp_path, address, data):
         pytest.importorskip("obstore")
         write_group(tmp_path / "x.zarr", *data)
         source = open_source("zarr", url=f"{address}/x.zarr", array="points", labels="label")

@@ -83,7 +83,7 @@ class TestStorage:
             pytest.skip(str(error))
         assert row.equal
         assert row.redone == 1
-        for part in ("the disk is full", "What is finished is kept", "run the same command again"):
+        for part in ("the disk is full", "Finished blocks are kept", "run the same command again"):
             assert part in row.message
 
     def test_random_write_failures_are_retried(self, tmp_path):

@@ -206,7 +206,7 @@ def test_table_without_measurements_is_refused(tmp_path):
 def test_table_of_constant_or_text_columns_is_refused_with_the_reason(tmp_path):
     constant = write_table(tmp_path / "constant.csv", pd.DataFrame({"a": np.ones(N), "b": "x"}))
     message = refused(2, "init", constant, "-o", tmp_path / "job.yaml")
-    assert "found a (the same value in all 600 rows looked at), b (text)" in message
+    assert "found a (the same value in all 600 sampled rows), b (text)" in message
     text = write_table(tmp_path / "text.csv", pd.DataFrame({"a": CLASSES > 1}))
     assert "found the columns a (text)" in refused(2, "init", text, "-o", tmp_path / "job.yaml")
 

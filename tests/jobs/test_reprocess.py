@@ -267,7 +267,7 @@ class TestDamage:
         for _ in range(2):
             message = refused(1, "verify", tmp_path / "run.zarr")
             assert "run the job again" in message
-            assert head or "1 block of solve_weights.solve was forgotten earlier" in message
+            assert head or "1 block of solve_weights.solve was damaged and marked as not done" in message
         assert not lle("run", job())["unchanged"]
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
@@ -280,14 +280,14 @@ class TestDamage:
         assert (actual["state"], actual["stopped_in"]["step"]) == ("stopped", "solve")
         assert "stopped in solve_embedding.solve" in CliRunner().invoke(app, ["status", root.url]).output
         assert lle("verify", store.url)["unfinished"] == {"solve_embedding.solve": 1}
-        checkpoint.forget_step(store, "write_report", "write")
+        checkpoint.delete_step_record(store, "write_report", "write")
         store.objects.delete("_done/solve_weights/solve.00001.json")
         assert lle("verify", store.url)["unfinished"]["solve_weights.solve"] == 1
 
     def test_step_begun_after_the_report_is_not_reported_as_damage(self, job):
         store = Store(lle("run", job())["store"])
         store.objects.delete("_done/measure_quality/score.00000.json")
-        assert "forgotten earlier" in refused(1, "verify", store.url)
+        assert "marked as not done by an earlier check" in refused(1, "verify", store.url)
         record = store.get_json("_run/steps/measure_quality.score.json")
         store.put_json("_run/steps/measure_quality.score.json", {**record, "begun": record["begun"] + 3600})
         result = CliRunner().invoke(app, ["verify", store.url])

@@ -283,7 +283,7 @@ class TestCommand:
          (["--set", "input.n_points=40"], "are needed; choose the parameters by hand"),
          (["--write", "missing/job.yaml"], "missing/job.yaml: its folder does not exist; create it first")],
     )  # fmt: skip
-    def test_refused(self, path, changes, text):
+    def test_impossible_settings_end_with_exit_code_2(self, path, changes, text):
         code, out, err = invoke(path, *changes)
         assert code == 2
         assert text in out + err

@@ -409,7 +409,7 @@ class TestRefusals:
         assert "expected 3 columns" in message
         assert "found 5" in message
 
-    def test_no_rows(self, roll, tmp_path):
+    def test_input_without_rows_is_refused(self, roll, tmp_path):
         np.save(tmp_path / "new.npy", np.zeros((0, 3)))
         refusal(roll.store.url, tmp_path / "new.npy", tmp_path / "y.csv")
 

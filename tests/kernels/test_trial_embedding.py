@@ -77,7 +77,7 @@ def test_trial_of_all_points_needs_no_more_than_the_neighbourhoods(n, is_tried):
     assert reg_by_trial(points, local, K, M, "trace") is local
 
 
-def test_every_point_of_a_small_trial_is_judged():
+def test_every_point_of_a_small_trial_is_measured():
     """Half of them would leave differences of 0.01 to chance."""
     points = swiss_roll(620, np.random.default_rng(1))
     inside, lists = largest_component(neighbor_lists(points))

@@ -102,7 +102,7 @@ class TestFit:
 
 
 class TestTransform:
-    def test_formula(self):
+    def test_scales_then_projects(self):
         transform = Transform(np.array([1.0, 2.0]), np.array([2.0, 4.0]), np.array([0.5, 0.0]), np.array([[0.6, 0.8]]))
         np.testing.assert_allclose(transform(np.array([[4.0, 6.0]])), [[0.6 * 1.0 + 0.8 * 1.0]])
         np.testing.assert_allclose(Transform(transform.mean, transform.scale)(np.array([[4.0, 6.0]])), [[1.5, 1.0]])

@@ -366,7 +366,7 @@ def test_badge_counts_warnings_and_not_tiles() -> None:
         ({}, "Trustworthiness", "0.999", "good", "continuity, is 0.998"),
         ({}, "Trustworthiness", "0.999", "good", "bound: 0.95"),
         ({"trustworthiness": {"value": 0.94}}, "Trustworthiness", "0.940", "note", "bound: 0.95"),
-        ({"trustworthiness": {"value": 0.81}}, "Trustworthiness", "0.810", "warning", "do not read clusters"),
+        ({"trustworthiness": {"value": 0.81}}, "Trustworthiness", "0.810", "warning", "do not interpret clusters"),
         (HITS, "Neighbourhood hit", "72 %", "warning", "same species; in the data 98 %, bound: 93 %"),
         ({**HITS, "neighborhood_hit": {"value": 0.93}}, "Neighbourhood hit", "93 %", "good", "bound: 93 %"),
         ({}, "Residual variance", "0.44", "note", "only roughly"),
@@ -375,7 +375,9 @@ def test_badge_counts_warnings_and_not_tiles() -> None:
         ({}, "Time", "1 h 03 min", "fact", "98.1 % of it in solve embedding. Highest memory: 3.0 GiB"),
     ],
 )
-def test_verdicts(metrics: dict[str, Any], label: str, value: str, state: str, words: str) -> None:
+def test_tile_has_the_state_of_its_value(
+    metrics: dict[str, Any], label: str, value: str, state: str, words: str
+) -> None:
     actual = tile(metrics, label)
     assert (actual.value, actual.state) == (value, state)
     assert words in actual.sentence

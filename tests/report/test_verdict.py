@@ -28,7 +28,7 @@ FINDINGS: list[tuple[dict[str, Any], list[str]]] = [
     ),
     (
         {"stopped": {"stage": "solve_embedding", "running": False, "reason": None}, "rows_placed": None},
-        ["it stopped in solve_embedding. No row has coordinates yet; give the same command again"],
+        ["it stopped in solve_embedding. No row has coordinates yet; run the same command again"],
     ),
     (
         {"stopped": {"stage": "measure_quality", "running": True, "reason": None}},

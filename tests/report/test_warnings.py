@@ -48,7 +48,7 @@ def test_run_within_all_bounds_has_none() -> None:
         ({"n_components_weak": 5}, ["5 components", "components: connect", "neighbors.n_neighbors (now 12)"]),
         (
             {"closed_classes_embedded": {"components": 1, "classes": 3}},
-            ["3 closed classes are left, where 1 is right", "neighbors.reverse: auto"],
+            ["3 closed classes are left, expected 1", "neighbors.reverse: auto"],
         ),
         ({"participation": [[300.0, 3.0]]}, ["coordinate 2 of component 0 on about 3 of 490", "reg (now 0.001"]),
         ({"participation": [[300.0, 3.0]], **REG_WAS_CHOSEN}, ["clumps", "A larger neighbors.n_neighbors (now 12)"]),
@@ -127,7 +127,7 @@ def test_coordinates_needed_fit_the_config() -> None:
 def test_number_in_reg_is_one_cure_of_several() -> None:
     config = config_of(weights={"reg": 0.1})
     [sentence] = warnings({**METRICS, **REG_WAS_CHOSEN, "trustworthiness": {"value": 0.8}}, config)
-    assert "weights.reg: auto takes it from the noise in the data; other values of neighbors.n_neighbors" in sentence
+    assert "weights.reg: auto chooses it by the noise in the data; other values of neighbors.n_neighbors" in sentence
     [sentence] = warnings({**METRICS, **REG_WAS_CHOSEN, "redundancy": [0.0, 0.99]}, config)
     assert "smaller weights.reg (now 0.1)" in sentence
 

@@ -80,7 +80,7 @@ class TestRadius:
         assert metrics["list_sizes"]["raised_to_k_min"] == (counts < 1).sum()
         assert metrics["recall"]["value"] == 1.0
 
-    def test_bounds(self, tmp_path):
+    def test_radius_lists_have_from_k_min_to_k_max_neighbors(self, tmp_path):
         X = roll()
         store, result = run_on(tmp_path, X, {"radius": RADIUS, "k_min": 8, "k_max": 15})
         within = (np.linalg.norm(X[:, None] - X, axis=2) <= RADIUS).sum(axis=1) - 1

@@ -210,7 +210,7 @@ class TestLabels:
         assert labels.shape == (250, run.layout.label_width) == (250, 2)
         assert np.isfinite(labels).all()
 
-    def test_none(self, take_in, points):
+    def test_input_without_labels_stores_none(self, take_in, points):
         run = take_in(points)
         assert not run.store.has_array(array_specs.LABEL.name)
         assert run.layout.label_width == 0

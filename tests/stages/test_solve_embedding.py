@@ -213,7 +213,7 @@ def test_new_state_replaces_the_old_and_is_read_back(tmp_path, monkeypatch, rows
         assert (head["n_degrees"], head["values"]) == (10 * n_steps, [0.0, 1.0])
     assert len(store.objects.names("state")) == 2 + -(-50 // rows)
     assert solver_checkpoint.read_state(store, "state", 51) is None
-    solver_checkpoint.forget_state(store, "state")
+    solver_checkpoint.delete_state(store, "state")
     assert not store.objects.names("state")
 
 
@@ -233,7 +233,7 @@ def test_a_state_with_a_damaged_number_of_blocks_is_not_used_and_can_be_removed(
     solver_checkpoint.write_state(store, "state", state_of(50, 1, 1))
     store.put_json("state/head.json", {**store.get_json("state/head.json"), "n_blocks": n_blocks})
     assert solver_checkpoint.read_state(store, "state", 50) is None
-    solver_checkpoint.forget_state(store, "state")
+    solver_checkpoint.delete_state(store, "state")
     assert not store.objects.names("state")
 
 
@@ -260,7 +260,7 @@ def test_plan_predicts_the_solver_if_the_weights_are_stored(solved, tmp_path):
     cholesky = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=shift_invert")["solver"]
     assert cholesky["method"] == "shift_invert"
     assert cholesky["factor_nnz"] > actual["factor_nnz"]
-    checkpoint.forget_markers(solved, "solve_embedding", "solve")
+    checkpoint.delete_markers(solved, "solve_embedding", "solve")
     predicted = lle("plan", config, "--store", solved.url)["solver"]
     assert predicted["basis"] == "analysis"
     assert predicted["method"] == actual["method"] == "factored"

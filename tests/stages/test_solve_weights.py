@@ -81,7 +81,7 @@ def test_store_without_reconstruction_errors_keeps_its_weights(tmp_path, make_co
     config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(3)), 128, neighbors={"n_neighbors": K})
     store = run_stages(config, "assemble_cost").store
     expected = store.read_all("reconstruction_error")
-    checkpoint.forget_step(store, "solve_weights", "measure")
+    checkpoint.delete_step_record(store, "solve_weights", "measure")
     store.objects.delete("reconstruction_error")
     markers = {name: store.get_json(name) for stage in ("solve_weights", "assemble_cost")
             for name in store.objects.names(f"_done/{stage}")}  # fmt: skip

@@ -21,7 +21,7 @@ class TestBundles:
         assert (list(bundle), bundle["x"].dtype) == (["x", "y"], array.dtype)
         assert store.has_bundle("_work/b/00003")
 
-    def test_missing(self, store):
+    def test_missing_bundle_is_an_error(self, store):
         assert not store.has_bundle("b")
         with pytest.raises(CorruptChunk, match="missing") as caught:
             store.read_bundle("b")

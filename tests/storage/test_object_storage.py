@@ -293,7 +293,7 @@ class TestFaults:
             self.check(store)
         assert counts["flip"] == 1
         warning = capfd.readouterr().err
-        assert warning.count("the bytes were changed on the way, not in the store") == 1
+        assert warning.count("the bytes were damaged in transfer, not in the store") == 1
         assert f"{store.url}/{part.partition('/')[0]}" in warning
 
     def test_repeated_checksum_mismatch_is_damage(self, bucket, monkeypatch):
@@ -367,7 +367,7 @@ class TestAzure:
         monkeypatch.setattr(remote_objects, "SETTLE_SECONDS", 0.1)
         return azurite
 
-    def test_objects(self, container):
+    def test_objects_are_written_listed_copied_and_deleted(self, container):
         objects, destination = open_objects(container.url("a")), open_objects(container.url("b"))
         assert (objects.get("d/x"), objects.size("d/x"), objects.age("d/x")) == (None, 0, float("inf"))
         objects.put("d/x", b"one")
@@ -384,7 +384,7 @@ class TestAzure:
             open_objects("az://nobody/x").names("")
 
     @pytest.mark.parametrize("name", ["chunks", "shards"])
-    def test_arrays(self, container, name):
+    def test_arrays_are_read_back_and_missing_chunks_are_errors(self, container, name):
         store = Store(container.url("arrays.zarr"))
         store.create(planned(name, (24,), "float64", 8, 4 * (name == "shards")))
         store.write(name, 0, np.arange(24.0))

@@ -87,7 +87,7 @@ class TestGroup:
 
 class TestArrays:
     @pytest.mark.parametrize(("dtype", "parts"), KINDS.values(), ids=KINDS.keys())
-    def test_layout(self, store, dtype, parts):
+    def test_array_has_blocks_dtype_and_attributes(self, store, dtype, parts):
         store.create(planned("x", (20, 3), dtype, 8, parts))
         array = store.array("x")
         assert (array.shape, array.dtype, block_of(array)) == ((20, 3), np.dtype(dtype), 8)

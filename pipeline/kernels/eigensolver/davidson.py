@@ -156,7 +156,7 @@ def lowest_pairs(
     null: NullVector = None,
     each_step: Callable[[int, F64, F64, F64], None] = lambda n_degrees, values, residuals, errors: None,
     *,
-    impatient: bool = False,
+    stop_early: bool = False,
     flat: bool = True,
 ) -> Davidson:
     """The ``n_wanted`` lowest eigenpairs of M = A' A, orthogonal to its null vector.
@@ -175,7 +175,7 @@ def lowest_pairs(
             the call.
         null: unit vector (n,); None for the constant.
         each_step: called after each step with the products so far, and values, relative residuals and errors (m,).
-        impatient: whether to end as soon as ``max_degrees`` is known to be too small.
+        stop_early: whether to end as soon as ``max_degrees`` is known to be too small.
         flat: whether more null vectors are valid; if not, the first one ends the iteration.
     """
     width = min(block_width(n_wanted), len(state.values))
@@ -194,8 +194,8 @@ def lowest_pairs(
         settled = tolerances.settled(previous_values, values)
         norms = np.linalg.norm(residuals[:, :n_wanted], axis=0)
         relative = norms / np.maximum(values, TINY)
-        hopeless = impatient and inverse.min_products(basis.values, n_wanted) > max_degrees
-        at_limit = n_degrees + inverse.degree > max_degrees or hopeless
+        is_too_slow = stop_early and inverse.min_products(basis.values, n_wanted) > max_degrees
+        at_limit = n_degrees + inverse.degree > max_degrees or is_too_slow
         if at_limit or (not flat and tolerances.has_null_vector(values)):
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit)
         corrections = inverse.apply(residuals)

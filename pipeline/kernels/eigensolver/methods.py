@@ -96,7 +96,7 @@ def polynomial(problem: Problem) -> Outcome:
             )  # fmt: skip
         result = davidson.lowest_pairs(
             problem.factor, inverse, problem.n_vectors, state, problem.tolerances, columns, problem.max_degrees,
-            problem.hooks.keep_state, problem.null, each_step, impatient=problem.impatient, flat=problem.flat,
+            problem.hooks.keep_state, problem.null, each_step, stop_early=problem.stop_early, flat=problem.flat,
         )  # fmt: skip
     form = "in A" if inverse.form == "factor" else "in M"
     reason = (

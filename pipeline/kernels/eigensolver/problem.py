@@ -74,7 +74,7 @@ class Problem(NamedTuple):
     """Longest factorization, in predicted seconds."""
     null: NullVector = None
     """Unit null vector (n,) of M; None for the constant."""
-    impatient: bool = False
+    stop_early: bool = False
     """Whether polynomial ends as soon as ``max_degrees`` is known to be too small."""
     flat: bool = False
     """Whether more null vectors are a valid result instead of an error."""

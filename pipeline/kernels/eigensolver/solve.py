@@ -185,7 +185,7 @@ def _for_half_of(seconds: float, problem: Problem) -> Problem:
     """The problem with a limit on products such that polynomial runs for half of ``seconds``."""
     width = block_width(problem.n_vectors)
     degrees = seconds / 2 / product_seconds(problem.factor.nnz, width, problem.n_threads)
-    return problem._replace(max_degrees=min(max(int(degrees), 1), problem.max_degrees), impatient=True)
+    return problem._replace(max_degrees=min(max(int(degrees), 1), problem.max_degrees), stop_early=True)
 
 
 def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> Spectrum:

@@ -114,7 +114,7 @@ def mean_spectrum(neighborhoods: npt.NDArray[np.floating]) -> Float64:
     return np.asarray((values / np.where(total > 0, total, 1.0)).mean(axis=0))
 
 
-def spectral_gap(spectra: Mapping[int, Float64], most: int) -> SpectralGap:
+def spectral_gap(spectra: Mapping[int, Float64], max_dimension: int) -> SpectralGap:
     """The largest ratio of adjacent variances in local spectra of several scales (local PCA; Fukunaga & Olsen 1971).
 
     Points of an m-dimensional surface with noise have m large variances, and small ones from noise and curvature.
@@ -124,15 +124,15 @@ def spectral_gap(spectra: Mapping[int, Float64], most: int) -> SpectralGap:
     Args:
         spectra: ``mean_spectrum`` for each number of neighbours k. A spectrum of k points is used up to the direction
             k / 4, because the last variances of few points are small by chance.
-        most: largest dimension that is considered.
+        max_dimension: largest dimension that is considered.
 
-    >>> spectral_gap({12: np.array([0.6, 0.3, 0.1]), 40: np.array([0.5, 0.46, 0.04])}, most=2)
+    >>> spectral_gap({12: np.array([0.6, 0.3, 0.1]), 40: np.array([0.5, 0.46, 0.04])}, max_dimension=2)
     SpectralGap(dimension=2, ratio=11.5, n_neighbors=40)
     """
     best = SpectralGap(0, 0.0, 0)
     for k, spectrum in spectra.items():
         ratios = spectrum[:-1] / np.maximum(spectrum[1:], NEGLIGIBLE_VARIANCE)
-        ratios = ratios[: min(most, k // POINTS_PER_DIRECTION)]
+        ratios = ratios[: min(max_dimension, k // POINTS_PER_DIRECTION)]
         if len(ratios) and ratios.max() > best.ratio:
             m = int(ratios.argmax())
             best = SpectralGap(m + 1, float(ratios[m]), k)

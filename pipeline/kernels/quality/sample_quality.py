@@ -19,7 +19,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class Scores(NamedTuple):
-    """Measures of each judged point, (s,) in [0, 1]."""
+    """Measures of each measured point, (s,) in [0, 1]."""
 
     trustworthiness: Float64
     continuity: Float64
@@ -70,12 +70,12 @@ def unstretched(embedding: Float64, near: Ids, rows: Ids, distances: Float64) ->
 
 
 class SampleQuality:
-    """Measures embeddings of n points (n, d) at n_judged or more evenly spaced ones, with k neighbours."""
+    """Measures embeddings of n points (n, d) at n_measured or more evenly spaced ones, with k neighbours."""
 
-    def __init__(self, points: Float64, labels: Float64 | None, k: int, n_judged: int) -> None:
+    def __init__(self, points: Float64, labels: Float64 | None, k: int, n_measured: int) -> None:
         """k is lowered to what n points allow; labels (n,) are categories, NaN for none."""
         self.n_points = len(points)
-        self.judged: Ids = np.arange(0, self.n_points, max(1, self.n_points // n_judged))
+        self.measured: Ids = np.arange(0, self.n_points, max(1, self.n_points // n_measured))
         self.k = max(1, min(k, (self.n_points - 1) // 2))
         self.labels = labels
         largest = np.abs(points).max(initial=0.0)  # squares of very small coordinates would underflow
@@ -93,19 +93,19 @@ class SampleQuality:
         squared[:, ~inside] = np.inf
         near = np.argpartition(squared, self.k - 1, axis=1)[:, : self.k]
         ranks = self._ranks_of_neighbors(squared)
-        embedded = inside[self.judged]
+        embedded = inside[self.measured]
         trust, continuity = (
             np.where(embedded, np.clip(trustworthiness(table, self.n_points), 0.0, 1.0), 0.0)
             for table in (np.take_along_axis(self._ranks, near, axis=1), ranks)
         )
-        scaled = unstretched(embedding, np.where(embedded[:, None], self._near, -1), self.judged, self._distances)
+        scaled = unstretched(embedding, np.where(embedded[:, None], self._near, -1), self.measured, self._distances)
         squared = self._squared_distances(np.where(inside[:, None], scaled, 0.0))
         squared[:, ~inside] = np.inf
         kept = max(((table <= self.k).mean(axis=1) for table in (ranks, self._ranks_of_neighbors(squared))), key=np.sum)
         kept = np.where(embedded, kept, 0.0)
         if self.labels is None:
             return Scores(trust, continuity, kept, None)
-        hit = neighborhood_hit(self.labels[self.judged], self.labels[near])
+        hit = neighborhood_hit(self.labels[self.measured], self.labels[near])
         return Scores(trust, continuity, kept, np.where(embedded | np.isnan(hit), hit, 0.0))
 
     def _ranks_of_neighbors(self, squared: Float64) -> Ids:
@@ -115,9 +115,9 @@ class SampleQuality:
         return np.where(np.isfinite(limits), ranks, self.n_points)
 
     def _squared_distances(self, table: Float64) -> Float64:
-        """Squared distances (s, n) of the judged points to all points; a point is infinitely far from itself."""
+        """Squared distances (s, n) of the measured points to all points; a point is infinitely far from itself."""
         table = table - table.mean(axis=0)
         squares = np.einsum("nd,nd->n", table, table)
-        squared: Float64 = squares[self.judged][:, None] - 2 * table[self.judged] @ table.T + squares
-        squared[np.arange(len(self.judged)), self.judged] = np.inf
+        squared: Float64 = squares[self.measured][:, None] - 2 * table[self.measured] @ table.T + squares
+        squared[np.arange(len(self.measured)), self.measured] = np.inf
         return squared

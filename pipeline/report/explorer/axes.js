@@ -1,4 +1,4 @@
-// Ticks along the view, where positions mean values, and the names of classes within it.
+// Ticks along the axes if positions are values, and the names of classes in the picture.
 
 /** Round numbers that part [low, high] into 3 to 7 steps. */
 function roundTicks(low, high) {

@@ -44,7 +44,7 @@ function colorKey(column, page, dark) {
     key.entries.forEach((entry) => { entry.color ??= missing; });
     return {kind: "classes", ...key, colors: key.entries.map((entry) => entry.color)};
   }
-  // The ends of the map that the page's own colour would swallow are left out.
+  // The end of the colour map that is close to the page's colour is left out.
   const ends = dark ? [16, 63] : [0, 58];
   const colors = page.colorMap.map((_, i) => page.colorMap[Math.round(ends[0] + (i / 63) * (ends[1] - ends[0]))]);
   const key = scaleKey(column, colors);

@@ -1,4 +1,4 @@
-// Where points stand: one component fills the view; several stand side by side, moved but not scaled.
+// Positions of the points: one component fills the view; several are side by side, moved but not scaled.
 
 const MARGIN = 0.04;
 const GAP = 0.12;

@@ -1,4 +1,4 @@
-// The explorer: what is chosen, and what follows from it.
+// The explorer page: its settings, and the changes of the picture that they cause.
 
 class Explorer {
   constructor(page) {

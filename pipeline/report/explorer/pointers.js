@@ -1,6 +1,6 @@
 // Mouse and fingers on the picture of `lle explore`.
 
-const MAX_CORNERS = 400;  // of a lasso; they travel in an address
+const MAX_CORNERS = 400;  // of a lasso; they are part of an address
 const CLICK = 4;  // pixels that a pointer may move in a click
 
 /** Dragging moves the view or draws the outline of a selection, two fingers zoom, a pointer above shows its row. */

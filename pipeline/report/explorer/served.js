@@ -1,4 +1,4 @@
-// The explorer of `lle explore`: the server draws all points and answers questions about them.
+// The explorer of `lle explore`: the server draws all points and returns their rows.
 
 const scaleOf = (domain, range) => Object.assign(
   (value) => range[0] + ((value - domain[0]) / (domain[1] - domain[0])) * (range[1] - range[0]), {domain: () => domain});
@@ -117,7 +117,7 @@ class ServedExplorer {
         await tile.decode();
         tile.view = view;
         byId("tile").replaceChildren(tile);
-        byId("loading").hidden = true;  // also an error that has passed
+        byId("loading").hidden = true;  // also the message of an earlier error
         this.place();
       }
     })().catch(fail).finally(() => { this.drawing = null; });

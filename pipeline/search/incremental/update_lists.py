@@ -55,11 +55,11 @@ def find_kept(store: Store, block_index: int, blocks: Blocks, earlier: str) -> R
                 earlier_hashes = earlier_store.read(name, start, stop)
             if not np.array_equal(hashes, earlier_hashes):
                 version = earlier_store.url.rsplit("/", 1)[1]
-                says = (
+                reason = (
                     f"rows were not only appended (among {start:,} to {stop - 1:,}, counted from 0, some differ from "
                     f"version {version}): all points are searched again"
                 )
-                return {"kept": False, "differs_in_rows": [start, stop], "says": says}
+                return {"kept": False, "differs_in_rows": [start, stop], "says": reason}
     return {"kept": True}
 
 

@@ -157,13 +157,13 @@ def test_errors_at_the_limit_are_large():
     assert solution.errors.max() > 1e-3
 
 
-def test_impatient_iteration_ends_before_its_limit_on_a_surface():
+def test_iteration_with_stop_early_ends_before_its_limit_on_a_surface():
     A = roll_factor(1500, 3)
     inverse = inverse_of(A)
     start = np.random.default_rng(1).standard_normal((1500, 8))
     state = first_state(A, start, 0, 2, inverse, 300, None)
     tolerances = Tolerances(1e-8, largest_eigenvalue(A, 1))
-    solution = lowest_pairs(A, inverse, 2, state, tolerances, 40, 300, lambda *_: None, impatient=True)
+    solution = lowest_pairs(A, inverse, 2, state, tolerances, 40, 300, lambda *_: None, stop_early=True)
     assert solution.at_limit
     assert solution.n_degrees < 250
 

@@ -125,7 +125,7 @@ class TestModified:
         offsets = rng.normal(size=(10, 4, 9))
         assert (modified_rows(offsets, 0.0, 1e-3, "trace").used.sum(axis=1) == 1).all()
 
-    def test_rules(self, rng):
+    def test_rules_of_reg_act_as_documented(self, rng):
         regular, singular = rng.normal(size=(10, 4, 9)), rng.normal(size=(10, 9, 4))
         for offsets, changes in ((regular, True), (singular, False)):
             trace = modified_rows(offsets, 0.05, 1e-2, "trace").values

@@ -182,7 +182,7 @@ class TestGroupCells:
         [([3, 3, 3, 3, 3, 3], 6, [0, 0, 1, 1, 2, 2]), ([5, 5], 100, [0, 0]), ([1, 9, 1, 9], 10, [0, 0, 1, 1]),
          ([30], 10, [0]), ([0, 0], 5, [0, 0])],
     )  # fmt: skip
-    def test_table(self, sizes, target, expected):
+    def test_groups_of_given_sizes(self, sizes, target, expected):
         assert group_cells(np.array(sizes), target).tolist() == expected
 
 

@@ -79,7 +79,7 @@ def test_estimates_are_invariant_to_scale_and_rotation(seed: int) -> None:
     np.testing.assert_allclose(maximum_likelihood(1e7 * actual), maximum_likelihood(actual), rtol=1e-9)
 
 
-def test_closed_forms() -> None:
+def test_known_dimension_of_equal_ratios() -> None:
     """Ratios of 2 each: the rate of their logarithms."""
     actual = np.tile([1.0, 2.0], (100, 1))
     assert two_nearest(actual).value == pytest.approx(89 / (100 * np.log(2)))

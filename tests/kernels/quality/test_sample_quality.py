@@ -33,7 +33,7 @@ def test_scale_of_the_points_changes_no_score(points, quality, scale):
         np.testing.assert_allclose(scaled, plain)
 
 
-def test_judged_points_have_the_scores_of_all_points(points, quality):
+def test_measured_points_have_the_scores_of_all_points(points, quality):
     few = SampleQuality(points, None, K, 50).measure(points[:, :3])
     for some, every in zip(few[:2], quality.measure(points[:, :3])[:2], strict=True):
         np.testing.assert_allclose(some, every[::4])
