@@ -142,7 +142,7 @@ class TestOtherFiles:
         for turn in (0, 1):
             settings = ("--set", f"neighbors.{name}={path(turn)}")
             says = lle("plan", job(), *settings)["says"]
-            assert "if its content is the same, later steps are kept too" in says
+            assert "if its content is unchanged, later steps are kept" in says
             result = lle("run", job(), *settings)
             assert result["unchanged"]
             assert (result["published"], result["store"]) == (first["published"], first["store"])
