@@ -41,7 +41,10 @@ FINDINGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"eigenvalues": [[1e-17, 1e-9]], "vector_errors": [[0.3, 0.1]]}, ["rounding errors", "weights.reg"]),
     ({"dropped": {"small_component": 160}}, ["32 % of the rows have no coordinates", "graph.components: separate"]),
     ({"dropped": {"invalid": 160}}, ["32 % of the rows have no coordinates", "preprocess.invalid: error"]),
-    ({"participation": [[4.0, 200.0]]}, ["Coordinate 1 only separates about 4 of 490 points from the others", "n_neighbors"]),
+    (
+        {"participation": [[4.0, 200.0]]},
+        ["Coordinate 1 only separates about 4 of 490 points from the others", "n_neighbors"],
+    ),
     (
         {"neighborhood_hit": {"value": 0.72}},
         ["Neighbours of the same species fell from 98 % in the data to 72 % in the embedding. ", TOO_FEW],
