@@ -79,7 +79,7 @@ def steps(config: Config, layout: Layout) -> Steps:
                 "max_memory": solver.max_memory,
                 "blocks": blocks,
             },
-            version=5,
+            version=6,
         ),
         Runs(
             min_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), m),

@@ -14,8 +14,8 @@ from scipy.sparse import csr_array
 from . import pardiso
 from .pardiso import FactorSize
 
-ANALYSIS_VERSION = 3
-"""Part of every key; version 1 counted the order of elimination from 1, version 2 sized an LU with one level."""
+ANALYSIS_VERSION = 4
+"""Part of every key; version 1 counted the order of elimination from 1, version 3 sized an LU with two levels."""
 KINDS = {pardiso.GENERAL: "lu", pardiso.POSITIVE_DEFINITE: "cholesky", pardiso.SYMMETRIC: "shifted"}
 
 

@@ -118,7 +118,6 @@ def _iparm(matrix_type: int, n_threads: int, dtype: type[np.signedinteger[Any]],
     iparm[9] = 13 if general else 8  # pivots below 10^-13 (10^-8) of the norm are perturbed
     iparm[10] = iparm[12] = int(general)  # scaling and matching
     iparm[17] = iparm[18] = -1  # report entries and work
-    iparm[23] = 10 * int(general)  # two levels of parallelism, for factorization and solves; LU only
     iparm[27] = int(single)
     iparm[33] = n_threads  # same bytes from run to run for this number of threads
     iparm[34] = 1  # indices are counted from 0

@@ -216,6 +216,15 @@ def test_number_of_mkl_threads_is_restored():
 
 
 @needs_mkl
+def test_lu_of_ten_thousand_rows_with_matching():
+    """PARDISO's two-level factorization (iparm 24) ends with error -15 on this matrix."""
+    factor = Pardiso(roll_factor(10_000, 7), pardiso.GENERAL, 2)
+    factor.factor()
+    assert np.isfinite(factor.solve(np.ones((10_000, 1)), transposed=False)).all()
+    factor.release()
+
+
+@needs_mkl
 def test_out_of_memory_error_gives_advice():
     factor = Pardiso(roll_factor(300, 7), pardiso.GENERAL, 1)
     with pytest.raises(NotEnoughMemory, match=r"300 rows.*polynomial"):
