@@ -41,7 +41,7 @@ from tests.support.toy_stages import TOY_STAGES
 
 # Commands that tests call in this process give the bytes of the installed one, which sets this before MKL loads.
 os.environ.update({name: os.environ.get(name, value) for name, value in reproducible_environment().items()})
-# A loaded machine is slow, not wrong.
+# Long, because a loaded machine may be slow.
 settings.register_profile("pipeline", deadline=None, max_examples=50)
 settings.load_profile("pipeline")
 

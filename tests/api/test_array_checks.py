@@ -1,4 +1,4 @@
-"""What cannot be embedded from memory is refused with the place and the cure, by embed and by the estimator."""
+"""Data that cannot be embedded is refused by embed and the estimator; the message names the place and the cure."""
 
 import re
 

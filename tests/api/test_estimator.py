@@ -265,7 +265,7 @@ class TestGivenStore:
             first.transform(roll)
 
     def test_each_fit_of_a_pattern_has_a_store(self, roll, tmp_path):
-        """Two fits at once do not meet; the same fit again resumes its store."""
+        """Two simultaneous fits use different stores; a repeated fit resumes its own."""
         pattern = str(tmp_path / "grid-{fit}.zarr")
         fits = [({}, roll), ({"reg": 1e-2}, roll), ({}, roll[:400]), ({}, roll)]
         urls = [LocallyLinearEmbedding(store=pattern, config=PLAIN, **given).fit(X).store_ for given, X in fits]

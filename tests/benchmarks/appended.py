@@ -2,10 +2,11 @@
 
     python -m tests.benchmarks.appended 1000000 [--share 0.01] [--data swiss_roll wide] [--folder DIR]
 
-For each kind of data three jobs with output.keep, each in a process of its own: on n rows (its seconds are not shown),
-on these and a share more in the same root, and on all of them in another root. `wide` (10 dimensions in 50 features, as
-in tests.benchmarks.scaling) ends before the eigensolve, which takes as long either way. `residual` is what of the
-earlier rows' coordinates remains after alignment with the version before (metrics.json, alignment).
+For each kind of data three jobs with output.keep run, each in a separate process: on n rows (its seconds are not
+shown), on n rows and a share more in the same root, and on all these rows in another root. `wide` (10 dimensions in 50
+features, as in tests.benchmarks.scaling) ends before the eigensolve, which takes the same time in both. `residual` is
+the change of the earlier rows' coordinates that remains after alignment with the version before (metrics.json,
+alignment).
 """
 
 import argparse

@@ -425,7 +425,7 @@ def _damage_one(folder: Path, finished_job: Job, name: str, damage_kind: str) ->
         data[len(data) // 3] ^= 16
     path.write_bytes(bytes(data))
     forget_what_follows(job.store, name)
-    message = job.run()  # it is read, and refused; or nothing reads it
+    message = job.run()  # the damage is detected when it is read, or no later step reads it
     damage = find_damage(job.store)
     assert damage or message, name
     if damage:

@@ -3,8 +3,8 @@
     python -m tests.benchmarks.growth [--dimensions 2 3 5 10] [--sizes 5000 10000 20000 40000] [--check 80000]
 
 For the LU of A the analysis alone gives entries and work, without factoring. For polynomials of M the number of
-products follows from sqrt(lambda_max / lambda_m) of a solved problem; it is an upper figure where polynomials of A
-serve. The powers are fitted to ``--sizes``; ``--check`` compares the forecast with the analysis of a larger one.
+products follows from sqrt(lambda_max / lambda_m) of a solved problem; it is too high where polynomials of A can be
+used. The powers are fitted to ``--sizes``; ``--check`` compares the forecast with the analysis of a larger one.
 """
 
 import argparse

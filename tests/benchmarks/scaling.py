@@ -7,9 +7,9 @@ Data: the Swiss roll (3 features, k-d tree) and `wide`, a 10-dimensional manifol
 generated block by block into a Zarr array. Each job runs in a process of its own, on fresh local workers of
 ``--memory`` each, and stops before the eigensolve. Bytes are what went through read and write calls of the driver and
 all workers (/proc/PID/io, rchar and wchar), from a disk or from the page cache, imports included; a worker's peak is
-the most its process held while it ran a task. `model` is the time a stage would take on more workers: the measured
-seconds of its tasks, given in their order to whichever worker is free, after one another for tasks of the driver, on
-storage that serves all workers as fast as it served these.
+the largest memory of its process while it ran a task. `model` is the time of a stage on more workers: the measured
+seconds of its tasks, assigned in order to the next free worker; tasks of the driver run one after another. The model
+assumes that storage is as fast for all workers as for the measured ones.
 """
 
 import argparse

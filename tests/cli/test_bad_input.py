@@ -300,7 +300,7 @@ def test_neighbors_at_distances_beyond_float32_are_kept(tmp_path, method, neighb
     np.save(tmp_path / "x.npy", points)
     config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, neighbors=neighbors)
     result = CliRunner().invoke(app, ["run", str(config), "--set", f"method={method}"])
-    if method == "laplacian":  # the mean of squared distances is no scale of anything then
+    if method == "laplacian":  # far rows make the mean of squared distances too large
         assert result.exit_code == 2
         assert "Set weights.edges: binary, or raise weights.t" in result.output
     else:

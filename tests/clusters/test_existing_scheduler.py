@@ -127,7 +127,7 @@ class TestTls:
          ("other", "ours", "does not accept the certificate of execution.cluster.tls.cert and tls.key")],
     )  # fmt: skip
     def test_certificate_of_another_authority_is_refused(self, encrypted, certificates, own, ca, refusal):
-        """Each case has one wrong side, so that side's check must refuse: the client's, then the scheduler's."""
+        """The client refuses the scheduler's certificate; then the scheduler refuses the client's."""
         files = {**certificates[own], "ca": certificates[ca]["ca"]}
         assert refusal in refused(ConfigError, address=encrypted, tls=Tls(**files))
 

@@ -29,7 +29,7 @@ from tests.support.stage_runs import Progress
 from tests.support.stored import result_bytes
 
 NAP_SECONDS = 5
-SECONDS = 400  # patience: a loaded machine is slow, not wrong
+SECONDS = 400  # long, because a loaded machine may be slow
 pytest.importorskip("kubernetes", reason="NOT CHECKED: the Kubernetes client is not installed")
 pytestmark = [pytest.mark.timeout(SECONDS), pytest.mark.slow]
 
@@ -282,7 +282,7 @@ class TestRefusals:
         api.objects["daskclusters", "lle-29041235"] = theirs
         if job is None:
             monkeypatch.delenv("LLE_JOB_NAME")
-        for workers in (2, 3):  # the same spec, another one
+        for workers in (2, 3):  # the same spec, a different spec
             assert message in self.refused(expected, workers=workers)
         assert api.objects["daskclusters", "lle-29041235"] == theirs
         assert api.count("delete", "daskclusters") == 1

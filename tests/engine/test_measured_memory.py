@@ -40,7 +40,7 @@ def star(n: int, d: int, dtype: str) -> np.ndarray:
     return points
 
 
-# Large enough that the data count, not what any task takes; sizes in between are the primes' business.
+# Large enough that the data take most of the memory of a task; test_task_costs.py tests the formulas with primes.
 TREE = {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 60_000}, "execution": {"block_points": 30_000}}
 BRUTE = {"x": (6000, 401, "float32"), "neighbors": {"method": "brute", "n_neighbors": 21},
          "execution": {"block_points": 3000}}  # fmt: skip
@@ -97,7 +97,7 @@ def check_peaks(records: list[dict], method: str = "lle", last: str = "write_rep
     above = [record for record in records if record["taken"] > record["planned"]]
     assert above == []
     assert records[0]["base"] < PROCESS_BYTES
-    # A plan of all the memory there is would pass, so the plan of a step must be near its largest block too.
+    # A plan that is far too large would pass, so the plan of a step must also be near the peak of its largest block.
     largest = {(record["stage"], record["step"]): record for record in sorted(records, key=itemgetter("taken"))}
     fixed = COMPILER_BYTES + TASK_BYTES + 2 * SCORE_BYTES
     loose = [e for e in largest.values() if e["planned"] > 6 * e["taken"] + fixed]

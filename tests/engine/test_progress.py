@@ -64,7 +64,7 @@ def test_missed_bound_reports_the_value_that_was_reached(config, tmp_path):
     assert samples["lle_residual_max",] > 0
 
 
-# What is held until the interpreter is taken down aborts then, as clients with threads of their own do now and then.
+# An object that is deleted at the end of the interpreter aborts, as clients with their own threads sometimes do.
 ABORTS_AT_THE_END = """
 import atexit, os, sys
 import obstore

@@ -1,4 +1,4 @@
-"""What cannot be read is named: the file, what was expected and what was found."""
+"""Messages about files that cannot be read name the file, what was expected and what was found."""
 
 import gzip
 import os

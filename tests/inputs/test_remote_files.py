@@ -160,7 +160,7 @@ class TestChanges:
     def test_file_changed_during_the_read_is_detected(self, folder):
         folder.put("x.npy", saved(np.save, np.zeros((50, 2))))
         source = open_source("npy", path=f"{folder.url}/x.npy")
-        time.sleep(1.1)  # headers tell seconds
+        time.sleep(1.1)  # times in HTTP headers are whole seconds
         folder.put("x.npy", saved(np.save, np.ones((50, 2))))
         with pytest.raises(InputChanged, match=r"x\.npy: the object was replaced while it was read"):
             source.read(0, 10)

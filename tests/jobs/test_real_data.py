@@ -19,7 +19,7 @@ def test_mnist(tmp_path, shared_data):
     )  # fmt: skip
     metrics = lle("run", config)["metrics"]
     assert metrics["recall"]["value"] >= 0.97
-    # They belong to the graph: graphs of this recall differ by some per cent, the exact one has 1.61e-6 first.
+    # Eigenvalues depend on the graph: those of graphs of this recall differ by a few %; the exact one has 1.61e-6.
     np.testing.assert_allclose(metrics["eigenvalues"][0], [1.43e-6, 3.82e-6, 4.09e-6, 6.66e-6, 1.65e-5], rtol=0.05)
     assert metrics["trustworthiness"]["low"] > 0.9
 

@@ -92,7 +92,7 @@ def test_converged_component_is_not_solved_again(tmp_path):
         else:
             run(config, False, progress)
         computed.append(progress.computed["solve_embedding"])
-    assert computed[1] == computed[0] - 2  # not: which components, and the small one's pairs
+    assert computed[1] == computed[0] - 2  # not repeated: the choice of the components, and the pairs of the small one
 
 
 def test_waits_for_the_lock_and_publishes_before_its_cluster_closes(tmp_path, monkeypatch):

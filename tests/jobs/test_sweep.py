@@ -99,7 +99,7 @@ def swept(tmp_path_factory):
 def test_experiments_have_the_bytes_of_separate_runs(swept, tmp_path):
     path, result, _ = swept
     assert [row["state"] for row in result.rows] == ["done"] * 4
-    row = result.rows[0]  # its lists are cut from those of another, and it was not the first of its graph
+    row = result.rows[0]  # its lists are truncated from longer ones, and it reused its graph
     changes = (f"neighbors.n_neighbors={row['n_neighbors']}", f"weights.reg={row['reg']}")
     plain = yaml.safe_load(path.read_text())
     del plain["sweep"]
@@ -169,7 +169,7 @@ def test_matrix_is_shared_if_only_the_eigensolver_differs(tmp_path):
 
 @pytest.mark.parametrize("method", ["kdtree", pytest.param("brute", marks=pytest.mark.slow)])
 def test_truncated_lists_equal_searched_ones_even_with_ties(tmp_path, method):
-    points = np.stack(np.meshgrid(np.arange(18.0), np.arange(15.0)), -1).reshape(-1, 2)  # ties abound
+    points = np.stack(np.meshgrid(np.arange(18.0), np.arange(15.0)), -1).reshape(-1, 2)  # many ties
     np.save(tmp_path / "x.npy", np.random.default_rng(23).permuted(points, axis=0))
     source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
     search = {"neighbors": {"method": method, "min_recall": 0.5}}

@@ -121,7 +121,7 @@ def test_kill_during_write_keeps_the_last_complete_embedding(job, monkeypatch):
     store = Store(job.store.url)
     for start in range(0, 900, 300):
         store.write("embedding", start, turned[start : start + 300])
-    job.run("embedding.align=previous", "eigensolver.tol=1e-9")  # puts a copy of the turned one aside
+    job.run("embedding.align=previous", "eigensolver.tol=1e-9")  # saves a copy of the rotated embedding
     store.objects.delete("embedding/c/1/0")
     job.run("embedding.align=previous", "eigensolver.tol=1e-7")
     np.testing.assert_allclose(job.embedding(), turned, atol=1e-5)

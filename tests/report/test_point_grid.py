@@ -1,4 +1,4 @@
-"""The grid finds the same points as a look at all of them."""
+"""The grid gives the same points as a comparison with all points."""
 
 import numpy as np
 import pytest

@@ -39,7 +39,7 @@ def classes(*numbers: int) -> ColorSource:
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that are drawn, with every artist where it ends up."""
+    """The figures that are drawn, with every artist at its final position."""
     figures = []
 
     def keep(figure):

@@ -64,7 +64,7 @@ def test_lone_points_are_some_pixels_wide_also_across_the_edge():
     picture = tile([2.05, 8.1], [5.05, 3.0], color_key(None, 2, False))
     drawn = picture[..., 3] > 0
     assert drawn[9, 17:24].all()
-    assert drawn[:, 75:].any()  # the second lies outside, and reaches into the picture
+    assert drawn[:, 75:].any()  # the second point is outside, but its disc is partly in the picture
     assert to_hex(picture[9, 20, :3] / 255).upper() == OKABE_ITO[0]
 
 

@@ -121,7 +121,7 @@ def test_residual_variance_of_the_truth_is_zero_for_flat_sheets(tmp_path):
     for key in ("residual_variance_truth", "residual_variance_affine", "procrustes_error"):
         assert flat[key]["high"] < 1e-10
         assert rolled[key]["low"] > 0.01
-    assert 1e-4 < flat["residual_variance"]["value"] < 0.05  # the graph's ways have corners
+    assert 1e-4 < flat["residual_variance"]["value"] < 0.05  # paths in the graph are longer than straight lines
     assert rolled["residual_variance"]["low"] > flat["residual_variance"]["high"]
 
 

@@ -3,13 +3,14 @@
 | method | dimension of the null space of M, on data that are nowhere exactly flat |
 |---|---|
 | lle; hessian of one coordinate | closed classes: with one row for each point, points outside can follow any class |
-| modified, other hessian and ltsa | several rows a point, and what is outside of closed classes cannot follow: 1 |
+| modified, other hessian and ltsa | 1: several rows for each point leave no free values outside of closed classes |
 | ltsa, hessian | at least the parts that the lists leave, where a list joins its members but not its owner |
 | laplacian | weak components, since the graph is symmetrised |
 
 So closed classes are repaired for the methods of the first line, and if K gives one row for each point: m + 2 for ltsa,
 m + 1 for modified.
-For ltsa and hessian, points apart from their lists become members of them, which makes the parts the weak components.
+For ltsa and hessian, points that no list joins to their own list become members of it; the parts are then the weak
+components.
 """
 
 from pathlib import Path

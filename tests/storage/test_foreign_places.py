@@ -1,4 +1,4 @@
-"""What is not a store of this program is named, refused and left alone."""
+"""Folders that are not stores of this program are refused with their content, and not changed."""
 
 import os
 from functools import partial

@@ -57,7 +57,7 @@ def roll_factor(n: int, seed: int) -> csr_array:
 
 
 def roll_with_outliers(n: int, n_outliers: int, seed: int) -> tuple[csr_array, npt.NDArray[np.intp]]:
-    """A of a swiss roll with far points that nobody lists, so they are transient; (A, the transient rows)."""
+    """A of a swiss roll with far points that are in no list, so they are transient; (A, the transient rows)."""
     A = roll_factor(n, seed)
     rng = np.random.default_rng(seed + 1)
     listed = np.stack([rng.choice(n, 12, replace=False) for _ in range(n_outliers)])

@@ -201,7 +201,7 @@ def test_factor_beyond_32_bit_counts_is_analysed_with_64_bits(monkeypatch):
     assert inverse.size.n_bytes > 8 * inverse.size.nnz
     inverse.release()
     monkeypatch.setattr(Pardiso, "_overflows", lambda self: False)
-    narrow = Pardiso(A, pardiso.GENERAL, 2)  # what would happen without
+    narrow = Pardiso(A, pardiso.GENERAL, 2)  # the failure without 64-bit integers
     assert narrow.size.nnz < 0
     narrow.release()
 
@@ -265,7 +265,7 @@ def test_program_works_without_mkl(monkeypatch):
 @pytest.mark.parametrize("name", ["swiss_roll", "cube"])
 def test_small_pieces_predict_the_size_of_the_factor(monkeypatch, name):
     A = lle_factor(points(name, 12_000, 3), 12, 1e-3)
-    assert factor_cost.extrapolated(A, pardiso.GENERAL, 0, 2) is None  # too small to bother
+    assert factor_cost.extrapolated(A, pardiso.GENERAL, 0, 2) is None  # too small for a prediction
     monkeypatch.setattr(factor_cost, "MIN_ROWS", 10_000)
     monkeypatch.setattr(factor_cost, "PIECES", (300, 1_200))
     with PinnedLU(A, 0, 2) as inverse:

@@ -115,7 +115,7 @@ def test_small_eigenvalues_are_exact_although_m_has_lost_digits(seed):
     assert through_m.stats.n_refinements >= 1
     np.testing.assert_allclose(through_m.eigenvalues, exact.eigenvalues, rtol=1e-9)
     assert largest_angle(through_m.vectors, exact.vectors) < 1e-5
-    # the entries of M in float64 are off by 1e-16, and so is what its eigenvalues say
+    # the entries of M in float64 have errors of 1e-16, and so have its eigenvalues
     M = gram(A)
     of_m = np.einsum("ij,ij->j", exact.vectors, M @ exact.vectors)
     assert abs(of_m[0] / exact.eigenvalues[0] - 1) > 1e-8

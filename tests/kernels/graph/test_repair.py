@@ -140,7 +140,7 @@ def test_auto__small_closed_classes_are_repaired_until_none_is_left() -> None:
 
 @pytest.mark.parametrize("seed", seeds(11, 23, 37, 41, 53))
 def test_auto__one_null_vector_for_each_component_of_a_random_graph(seed: int) -> None:
-    """Groups of ten points that list each other, and now and then a point of another group: classes inside classes."""
+    """Groups of ten points that list each other, and some points of other groups: classes inside classes."""
     rng = np.random.default_rng(seed)
     edges = {}
     for i in range(300):
@@ -207,7 +207,7 @@ def test_bridges__shortest_edge_out_repeated_along_a_chain() -> None:
 @pytest.mark.parametrize("seed", seeds(11, 23, 37, 41, 53))
 @pytest.mark.parametrize("k", [2, 3])
 def test_bridges__one_class_in_each_component_of_a_random_graph(seed: int, k: int) -> None:
-    """Groups of 20 points that list each other, and now and then a point of another group."""
+    """Groups of 20 points that list each other, and some points of other groups."""
     rng = np.random.default_rng(seed)
     edges = {}
     for i in range(400):

@@ -53,7 +53,7 @@ def assert_exact(lists: knn.NeighborLists, queries: np.ndarray, query_ids: np.nd
     np.testing.assert_allclose(lists.distances, np.take_along_axis(truth, lists.ids, axis=1), rtol=1e-12)
     tied = np.diff(lists.distances, axis=1) == 0
     assert (np.diff(lists.ids, axis=1)[tied] > 0).all()
-    near = truth.copy()  # where no two lie as far as float64 can tell, the lists are these
+    near = truth.copy()  # without equal distances in float64 these lists are the only correct ones
     order = np.argsort(near, axis=1, kind="stable")[:, : k + 1]
     gaps = np.diff(np.take_along_axis(truth, order, axis=1), axis=1)
     clear = (gaps > 1e-12 * np.take_along_axis(truth, order[:, 1:], axis=1)).all(axis=1)
@@ -210,7 +210,7 @@ class TestOtherSearches:
         squares = np.square(truth)
         expected = [[(row_squares < limit * (1 - 1e-12)).sum() for limit in limits] for row_squares, limits in
                     zip(squares, thresholds, strict=True)]  # fmt: skip
-        ordinary = np.abs(points[rows]).max(axis=1) < 100  # in float64 all others lie as far from a far row
+        ordinary = np.abs(points[rows]).max(axis=1) < 100  # in float64 all others are equally far from a far row
         np.testing.assert_array_equal(counts[ordinary], np.array(expected)[ordinary])
 
     def test_nearest_cells_are_exact_with_far_rows(self, seed, far, dtype):

@@ -114,7 +114,7 @@ class TestExactBackEnds:
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_exact_far_from_the_mean(self, search, rng, dtype):
         points = rng.normal(size=(200, 4)).astype(dtype)
-        points[100:] += 3000  # two clusters, each as far from the mean as float32 squares lose the distances within
+        points[100:] += 3000  # so far from the mean that squares in float32 lose the distances within a cluster
         lists = search(points, np.arange(200), 8)
         np.testing.assert_array_equal(lists.ids, brute_force(points, 8)[0])
 

@@ -31,7 +31,7 @@ def test_search_in_both_directions_equals_brute_force(seed, d, at_a_time, monkey
     queries, query_ids, ids = points[new], new + 1000, np.arange(170) + 1000
     near, far = np.quantile(np.linalg.norm(points[:50, None] - points[None], axis=2), [0.05, 0.4])
     query_reach, reach = rng.uniform(near, far, 70), rng.uniform(near, far, 170)
-    reach[rng.permutation(170)[:20]] = -np.inf  # these look for nothing
+    reach[rng.permutation(170)[:20]] = -np.inf  # these have no neighbours
     forward, backward = mutual_neighbors(queries, query_ids, query_reach, points, ids, reach, 7)
     wide = points.astype(np.float64)
     for actual, expected in (

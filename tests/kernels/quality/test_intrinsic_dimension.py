@@ -68,7 +68,7 @@ def test_intervals_cover(d: int) -> None:
         covered += [estimate.low <= d <= estimate.high for estimate in estimates]
         assert all(estimate.low < estimate.value < estimate.high for estimate in estimates)
     assert (covered / n_trials > 0.85).all(), covered
-    assert (covered < n_trials).any()  # nor are they as wide as one likes
+    assert (covered < n_trials).any()  # and the intervals are not far too wide
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -28,7 +28,7 @@ def test_procrustes__same_as_scipy_neighbourhood_by_neighbourhood(seed: int) -> 
     rng = np.random.default_rng(seed)
     X, Y = rng.normal(size=(60, 5)), rng.normal(size=(60, 2))
     rows = around(X, 7)
-    padded = np.column_stack([Y, np.zeros((60, 3))])  # scipy wants as many columns
+    padded = np.column_stack([Y, np.zeros((60, 3))])  # scipy needs equally many columns
     expected = [procrustes(X[neighborhood], padded[neighborhood])[2] for neighborhood in rows]
     np.testing.assert_allclose(procrustes_errors(X, Y, rows, rows, rows >= 0), expected, atol=1e-12)
 

@@ -67,7 +67,9 @@ def test_count_closer__equals_ranks_for_any_blocks(seed: int, n_features: int, s
             for start in range(0, 300, block_points)
         )
         np.testing.assert_array_equal(counts, expected)
-    off_by_one = count_closer(X[ids], (ids + 1) % 300, X, 0, thresholds)  # another point left out: self counts
+    off_by_one = count_closer(
+        X[ids], (ids + 1) % 300, X, 0, thresholds
+    )  # another id is excluded, so the point itself is counted
     assert (off_by_one != expected).any()
 
 
@@ -88,7 +90,7 @@ def test_count_closer__same_for_blocks_far_from_most_sample_points(seed: int, n_
 @pytest.mark.parametrize("seed", SEEDS)
 def test_count_closer__ties_and_near_duplicates_far_from_the_origin(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    grains = 1000 * rng.normal(size=(20, 3))  # a product alone cannot tell distances inside a grain apart
+    grains = 1000 * rng.normal(size=(20, 3))  # a product loses the distances inside a grain
     X = np.repeat(grains, 20, axis=0) + 2.0**-20 * rng.integers(0, 4, size=(400, 3))
     X[:20] = 1e-9 * rng.normal(size=(20, 3))  # at the origin, so that centring would round these
     ids = np.append(np.arange(20), 20 + rng.choice(380, 30, replace=False))
