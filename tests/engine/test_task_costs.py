@@ -43,7 +43,7 @@ from tests.support.stage_runs import Progress
 PRIMES = {
     "block_size": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
     "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "lists": 23, "foreign": 3001, "rows": 20011, "tall": 47,
-    "transform": True, "old": 5003, "late": 151, "outside": 4999,
+    "transform": True, "old": 5003, "late": 151, "outside": 4999, "entries": 60017, "at_once": 30011,
 }  # fmt: skip
 EXPECTED = {
     "fit": LIBRARY_BYTES + 8 * 7 * (8 * 1009 + 6 * 47),
@@ -60,6 +60,7 @@ EXPECTED = {
     "choose_quality_sample": 10007 * (120 + 120) + 3 * 1009 * 53 + 5064 * (53 + 224 + 64) + 211 * 212,
     "count_closer": 2 * SCORE_BYTES + 1009 * (212 + 96 + 64 + 88) + 8192 * 168 + 211 * (159 + 112 + 880),
     "score": 2 * SCORE_BYTES + 10007 * 88 + 211 * (176 * 19 + 168 + 1200 + 400),
+    "merge": 80 * 30011,  # not all 60017 entries at once
     "nearest_points": 2003 * (159 + 64 + 88) + 20011 * (168 + 1650) + 2 * SCORE_BYTES + 20011 * 11 * (53 + 56),
 }  # fmt: skip
 # 10,007 rows of 7 float64 features in blocks of 1009, 11 neighbours, 3 coordinates. A plan assumes that a block needs
