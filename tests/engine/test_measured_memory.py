@@ -50,7 +50,7 @@ CELLS = {"x": (30_000, 150, "float32"), "neighbors": {"method": "pynndescent", "
          "execution": {"block_points": 10_000}}  # fmt: skip
 METHODS = {"x": (24_000, 40, "float32"), "neighbors": {"n_neighbors": 20, "method": "brute"},
            "execution": {"block_points": 12_000}, "eigensolver": {"method": "polynomial", "tol": 1.0e-2}}  # fmt: skip
-GROUPS = {"x": (24_000, 30, "float32"), "rows": gaussian, "execution": {"block_points": 600},
+GROUPS = {"x": (20_000, 30, "float32"), "rows": gaussian, "execution": {"block_points": 600},
           "neighbors": {"method": "pynndescent", "min_recall": 0.85}}  # fmt: skip
 NIGHTS = {
     "tree": {"x": (40_000, 3, "float64"), "neighbors": {"method": "kdtree"}, "execution": {"block_points": 16_000}},

@@ -75,8 +75,16 @@ def config_at(path: Path, source: dict, store: str, cluster: dict | None = None)
     return path
 
 
-def start(config: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "pipeline", "run", str(config), "--json", *arguments]
+FEW_RETRIES = """
+import runpy
+from pipeline.storage import retries
+retries.RETRY_SECONDS = 1
+runpy.run_module("pipeline", run_name="__main__")
+"""
+
+
+def start(config: Path, environment: dict[str, str], *arguments: str, program=("-m", "pipeline")) -> subprocess.Popen:
+    command = [sys.executable, *program, "run", str(config), "--json", *arguments]
     return subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
 
@@ -350,7 +358,7 @@ class TestRefusals:
         source = {"kind": "zarr", "url": bucket.url("missing.zarr")}
         config = config_at(tmp_path / "job.yaml", source, bucket.url("run.zarr"))
         for environment, message in ((bucket.environment, "found none"), (nowhere, "did not answer")):
-            failed = start(config, {**environment, "LLE_DEBUG": "1"}, "--log", "json")
+            failed = start(config, {**environment, "LLE_DEBUG": "1"}, "--log", "json", program=("-c", FEW_RETRIES))
             out, err = failed.communicate(timeout=PATIENCE)
             assert failed.returncode in (1, 2)
             assert message in err

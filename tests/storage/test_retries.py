@@ -9,6 +9,7 @@ from pipeline.storage import retries
 
 Failure = type("GenericError", (Exception,), {"__module__": "obstore.exceptions"})
 TEMPORARY, REFUSED = Failure("status code: 503 Service Unavailable"), Failure("status code: 403 Forbidden")
+EMPTY = Failure("Generic S3 error: Received non-partial response when range requested")
 
 
 async def _answer(request):
@@ -43,7 +44,7 @@ def test_request_is_retried_until_the_temporary_failure_ends(repeated, monkeypat
     assert len(calls) == 6
 
 
-@pytest.mark.parametrize("error", [REFUSED, OSError(5, "of this machine")])
+@pytest.mark.parametrize("error", [REFUSED, EMPTY, OSError(5, "of this machine")])
 def test_other_errors_are_raised_at_once(repeated, error):
     request, calls = failing(error, 1)
     with pytest.raises(type(error)):

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 FAULTS = ("500", "503", "reset", "cut", "late")
-LATE_SECONDS = 2.0
+LATE_SECONDS = 0.5
 HOP_BY_HOP = {"connection", "content-length", "transfer-encoding", "keep-alive"}
 
 Choose = Callable[[str, str], str | None]

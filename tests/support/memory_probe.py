@@ -35,4 +35,5 @@ if __name__ == "__main__":
     names = list(registry.STAGES)
     for name in names[names.index(sys.argv[2]) + 1 :] if len(sys.argv) > 2 else []:
         del registry.STAGES[name]
+    gc.freeze()  # the objects of the imports are not searched after each block
     runs.run(load_config(sys.argv[1]), False, Keep())
