@@ -89,10 +89,10 @@ def largest_eigenvalue(factor: csr_array, seed: int) -> float:
     """
     vector = np.random.default_rng(seed).standard_normal(factor.shape[1])
     vector /= np.linalg.norm(vector)
-    previous, length = np.zeros_like(vector), 0.0
+    previous, length, transposed = np.zeros_like(vector), 0.0, factor.T
     diagonal, off = [], []
     for _ in range(min(BOUND_STEPS, factor.shape[1])):
-        image = factor.T @ (factor @ vector) - length * previous
+        image = transposed @ (factor @ vector) - length * previous
         diagonal.append(float(vector @ image))
         image -= diagonal[-1] * vector
         length = float(np.linalg.norm(image))

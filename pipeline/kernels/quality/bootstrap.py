@@ -12,6 +12,8 @@ import numpy.typing as npt
 RESAMPLES = 500
 """Each 2.5 % tail then has a dozen resamples."""
 TOGETHER = 50
+DRAWN = 2**16
+"""Points that are drawn at a time; does not affect results."""
 
 Float64 = npt.NDArray[np.float64]
 Estimate = tuple[float, float, float]
@@ -64,9 +66,11 @@ def correlation_interval(first: Float64, second: Float64, rows: npt.NDArray[np.i
 
 def _counts(n: int, seed: int) -> Iterator[Float64]:
     """Yield how often each of n points is drawn, for one resample after another."""
-    rng = np.random.default_rng([seed, 1979])
+    rng, n_together = np.random.default_rng([seed, 1979]), max(1, DRAWN // n)
+    first = n * np.arange(n_together)[:, None]  # each resample has counters of its own
     while True:
-        yield np.bincount(rng.integers(0, n, n), minlength=n).astype(np.float64)
+        drawn = rng.integers(0, n, (n_together, n)) + first
+        yield from np.bincount(drawn.reshape(-1), minlength=drawn.size).reshape(drawn.shape).astype(np.float64)
 
 
 def _ratio(numerator: float, denominator: float) -> float:

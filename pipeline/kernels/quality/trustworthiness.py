@@ -179,9 +179,7 @@ def _count_among_nearest(
     """
     listed = min(NEAREST_LISTED * radii.shape[1], tree.n)
     nearest = np.atleast_2d(tree.query(sample, np.arange(1, listed + 1))[0])
-    counts = np.empty(radii.shape, np.int64)
-    for row, (distances, row_radii) in enumerate(zip(nearest, radii, strict=True)):
-        counts[row] = np.searchsorted(distances, row_radii, side="right")
+    counts = np.stack([(nearest <= column[:, None]).sum(axis=1) for column in radii.T], axis=1)
     return counts, (counts == listed) & (listed < tree.n)
 
 
