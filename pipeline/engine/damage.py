@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.errors import CorruptChunk, StoreError
 from ..storage import array_specs
+from ..storage.bundles import PARTS
 from ..storage.store import Store, block_of
 from .plan import BlockReport
 
@@ -65,9 +66,13 @@ def _readings(store: Store, record: Record, reports: BlockReports) -> Iterator[C
     written = {name for report in reports.values() for name in report.bundles}
     for bundle in record["bundles"]:
         names = [bundle] if bundle.endswith(".npz") and reports else store.objects.names(bundle)
-        written |= {name.removesuffix(".npz") for name in names if name.endswith(".npz")}
+        written |= {name.removesuffix(".npz") for name in names if name.endswith((".npz", PARTS))}
     for name in sorted(written):
-        yield partial(store.read_bundle, name)
+        yield (
+            partial(store.check_parts, name.removesuffix(PARTS))
+            if name.endswith(PARTS)
+            else partial(store.read_bundle, name)
+        )
     for folder in MATRICES.intersection(record["bundles"]):
         for block in sorted(reports):
             yield partial(store.read_rows, folder, block)

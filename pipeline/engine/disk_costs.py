@@ -5,8 +5,12 @@ are the formulas that several steps use, or that are long; the others are writte
 named after its step; `row` is the bytes of a point's coordinates, `k` the neighbours of a point.
 """
 
+from ..storage.bundles import OBJECT_BYTES
+
 FILE_BYTES = 6 * 2**10
 """Overhead of a file: it takes whole pages of 4 KiB, and holds names and headers of its arrays."""
+PART_BYTES, ARRAY_BYTES = 64, 288
+"""Overhead of a part of an object, and of each array in it: entry, checksum, names and headers."""
 REPORT_BYTES = 16 * 2**20
 """Pictures and page of a report, and the explorer without its points; independent of the number of points."""
 IMAGE_BYTES = 6 * 2**20
@@ -26,6 +30,16 @@ def files(count: int, n_bytes: int) -> int:
     13288
     """
     return FILE_BYTES * count + n_bytes
+
+
+def parts(*, writers: int, readers: int, arrays: int, n_bytes: int) -> int:
+    """Objects of `writers` tasks with a part of `arrays` arrays for each of `readers` tasks, `n_bytes` together.
+
+    >>> parts(writers=1, readers=2, arrays=1, n_bytes=1000)
+    7848
+    """
+    overhead = writers * readers * (PART_BYTES + arrays * ARRAY_BYTES)
+    return files(writers + 2 * (overhead + n_bytes) // OBJECT_BYTES, overhead + n_bytes)
 
 
 def report(*, n: int, m: int, d: int) -> int:
@@ -48,11 +62,11 @@ def groups(*, n_cells: int) -> int:
 
 def members(*, blocks: int, groups: int, visits: int, row: int) -> int:
     """`visits`: points sent to groups; a point in several groups counts once for each."""
-    return files(blocks * groups, visits * (row + 2 * ID + 2))
+    return parts(writers=blocks, readers=groups, arrays=5, n_bytes=visits * (row + 2 * ID + 2))
 
 
 def lists(*, blocks: int, groups: int, visits: int, k: int) -> int:
-    return files(blocks * groups, visits * (ID + (ID + NUMBER) * k))
+    return parts(writers=groups, readers=blocks, arrays=3, n_bytes=visits * (ID + (ID + NUMBER) * k))
 
 
 def exact(*, blocks: int, sample: int, k: int) -> int:

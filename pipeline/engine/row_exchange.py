@@ -1,13 +1,17 @@
 """Exchange rows of an array between blocks, so that no chunk of the array is read more than twice.
 
 A block of points needs the rows of its neighbours, which are in nearly all blocks if the dimension is high. To read
-them directly, every block would read nearly every chunk. Instead, each block writes the ids that it needs, sorted by
-the block that holds them (`request_rows`). Each block then reads its own chunk once and writes a bundle for each
-requesting block (`send_rows`). The task that needs the rows reads its own chunk and the bundles sent to it
-(`receive_rows`).
+them directly, every block would read nearly every chunk. Instead, each group of blocks writes the ids that its blocks
+need, in one part for each block that holds them (`request_rows`). Each block then reads its own chunk once and its part
+of every request, and writes the rows, in one part for each block that needs them (`send_rows`). The task that needs the
+rows reads its own chunk and its parts of what the other blocks sent (`receive_rows`).
+
+A task writes all its parts as one object (`Bundles.write_parts`), so there are as many objects as blocks, not as many
+as pairs of blocks.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,7 @@ import numpy.typing as npt
 
 from ..storage import array_specs
 from ..storage.blocks import Blocks
+from ..storage.bundles import BATCH_BYTES
 from ..storage.store import Store
 from . import disk_costs, task_costs
 from .plan import Decides, Layout, Report, Runs, Step, Writes
@@ -23,6 +28,8 @@ Ids = npt.NDArray[np.integer]
 
 REQUESTS, SENT = "_work/row_requests", "_work/sent_rows"
 LISTS = array_specs.NEIGHBOR_INDICES.name
+GROUP_BYTES = 32 * 2**20
+"""Ids that a request task holds."""
 
 
 def folders(lists: str) -> tuple[str, str]:
@@ -43,31 +50,46 @@ def exchange(
     Returns the largest number of rows that are sent to one block.
     """
     n, n_blocks = layout.n_points, layout.point_blocks()
-    block_size = layout.block_points
-    parameters = {"blocks": Blocks(n, block_size), **({} if lists == LISTS else {"lists": lists})}
+    block_size, n_ids = layout.block_points, layout.block_points * layout.k_max
+    group = max(1, min(isqrt(n_blocks), GROUP_BYTES // (8 * n_ids)))
+    n_groups = -(-n_blocks // group)
+    parameters = {"blocks": Blocks(n, block_size), "group": group, **({} if lists == LISTS else {"lists": lists})}
     requests_folder, sent = folders(lists)
-    most_rows = min(n - min(n, block_size), block_size * layout.k_max)
+    most_rows = min(n - min(n, block_size), n_ids)
     requests = yield Step(
         stage,
         "request",
         request_rows,
-        n_blocks,
-        Decides(parameters),
-        Runs(task_costs.TASK_BYTES + 40 * block_size * layout.k_max),
-        Writes(bundles=(requests_folder,), bundle_bytes=disk_costs.files(n_blocks**2, 8 * n_blocks * most_rows)),
-        expected=lambda b: {"rows": min(n, 4 * block_size) if n_blocks > 1 else 0, "most": most_rows},
+        n_groups,
+        Decides(parameters, version=2),
+        Runs(task_costs.TASK_BYTES + 40 * n_ids + 16 * group * n_ids + task_costs.written_at_once(8 * group * n_ids)),
+        Writes(
+            bundles=(requests_folder,),
+            bundle_bytes=disk_costs.parts(
+                writers=n_groups, readers=n_blocks, arrays=3, n_bytes=16 * n_blocks**2 + 8 * n_blocks * most_rows
+            ),
+        ),
+        expected=lambda b: {"rows": group * most_rows, "largest": min(n, 4 * block_size) if n_blocks > 1 else 0},
     )
-    n_requested = sum(report["most" if "most" in report else "rows"] for report in requests)
     yield Step(
         stage,
         "send",
         send_rows,
         n_blocks,
-        Decides({"array": array, **parameters}),
-        Runs(task_costs.TASK_BYTES + block_size * (7 * row + 32)),
-        Writes(bundles=(sent,), bundle_bytes=disk_costs.files(n_blocks**2, (8 + row) * n_requested)),
+        Decides({"array": array, **parameters}, version=2),
+        Runs(
+            task_costs.TASK_BYTES
+            + block_size * (7 * row + 32 + 24 * group)
+            + task_costs.written_at_once((n_blocks - 1) * block_size * row)
+        ),
+        Writes(
+            bundles=(sent,),
+            bundle_bytes=disk_costs.parts(
+                writers=n_blocks, readers=n_blocks, arrays=1, n_bytes=row * sum(report["rows"] for report in requests)
+            ),
+        ),
     )
-    return max((report["rows"] for report in requests), default=0)
+    return max((report["largest"] for report in requests), default=0)
 
 
 def foreign_rows(indices: Ids, start: int, stop: int) -> Ids:
@@ -75,45 +97,62 @@ def foreign_rows(indices: Ids, start: int, stop: int) -> Ids:
     return np.unique(indices[(indices >= 0) & ((indices < start) | (indices >= stop))])
 
 
-def request_rows(store: Store, block_index: int, blocks: Blocks, lists: str = LISTS) -> Report:
-    """Write the ids of the neighbours of a block of points, one bundle for each block that holds them."""
-    start, stop = blocks.rows(block_index)
-    needed = foreign_rows(store.read(lists, start, stop), start, stop)
-    sources, first = np.unique(needed // blocks.size, return_index=True)
-    for source, low, high in zip(sources.tolist(), first, [*first[1:], len(needed)], strict=False):
-        store.write_bundle(f"{folders(lists)[0]}/{source:05d}/{block_index:05d}", rows=needed[low:high])
-    return {"rows": len(needed), "blocks": len(sources)}
+def request_rows(store: Store, block_index: int, blocks: Blocks, group: int, lists: str = LISTS) -> Report:
+    """Write the ids of the neighbours of a group of blocks, in one part for each block that holds them."""
+    bounds = np.arange(blocks.count + 1) * blocks.size
+    targets = range(block_index * group, min((block_index + 1) * group, blocks.count))
+    needed = [foreign_rows(store.read(lists, *blocks.rows(target)), *blocks.rows(target)) for target in targets]
+    cuts = np.array([np.searchsorted(ids, bounds) for ids in needed])
+    counts = np.diff(cuts, axis=1)
+
+    def parts() -> Iterator[tuple[int, dict[str, Ids]]]:
+        for source in np.flatnonzero(counts.any(axis=0)).tolist():
+            rows = np.concatenate(
+                [ids[slice(*cut)] for ids, cut in zip(needed, cuts[:, source : source + 2], strict=True)]
+            )
+            yield source, {"rows": rows, "targets": np.array(targets), "counts": counts[:, source]}
+
+    store.write_parts(f"{folders(lists)[0]}/{block_index:05d}", blocks.count, parts())
+    return {"rows": int(counts.sum()), "largest": int(counts.sum(axis=1).max())}
 
 
-def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, lists: str = LISTS) -> Report:
-    """Write the requested rows of this block of an array, one bundle for each requesting block."""
+def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, group: int, lists: str = LISTS) -> Report:
+    """Write the requested rows of this block of an array, in one part for each requesting block."""
     start, stop = blocks.rows(block_index)
-    requests_folder, answers = folders(lists)
-    names = store.objects.names(f"{requests_folder}/{block_index:05d}")
-    values = store.read(array, start, stop) if names else None
-    sent = 0
-    for name in names:
-        rows = store.read_bundle(name.removesuffix(".npz"))["rows"]
-        target = int(name.rsplit("/", 1)[1].removesuffix(".npz"))
-        if values is not None:
-            store.write_bundle(f"{answers}/{target:05d}/{block_index:05d}", rows=rows, values=values[rows - start])
-        sent += len(rows)
-    return {"rows": sent, "blocks": len(names)}
+    requests_folder, sent = folders(lists)
+    names = [f"{requests_folder}/{number:05d}" for number in range(-(-blocks.count // group))]
+    n_sent = list[int]()
+
+    def parts() -> Iterator[tuple[int, dict[str, npt.NDArray[Any]]]]:
+        values = None
+        for request in filter(None, store.read_parts(names, block_index)):
+            values = store.read(array, start, stop) if values is None else values
+            ends = np.cumsum(request["counts"])
+            for target, count, end in zip(request["targets"].tolist(), request["counts"], ends, strict=True):
+                if count:
+                    n_sent.append(int(count))
+                    yield target, {"values": values[request["rows"][end - count : end] - start]}
+
+    store.write_parts(f"{sent}/{block_index:05d}", blocks.count, parts())
+    return {"rows": sum(n_sent), "blocks": len(n_sent)}
 
 
 def receive_rows(
-    store: Store, block_index: int, array: str, start: int, stop: int, indices: Ids, lists: str = LISTS
+    store: Store, block_index: int, array: str, blocks: Blocks, indices: Ids, lists: str = LISTS
 ) -> tuple[Ids, npt.NDArray[Any]]:
-    """(ids ascending, rows of the array) of the points [start, stop) and of all their neighbours in other blocks."""
+    """(ids ascending, rows of the array) of the points of a block and of all their neighbours in other blocks."""
+    start, stop = blocks.rows(block_index)
     needed = foreign_rows(indices, start, stop)
     n_before = int(np.searchsorted(needed, start))
     rows = np.concatenate([needed[:n_before], np.arange(start, stop), needed[n_before:]])
     stored = store.array(array)
     values = np.empty((len(rows), stored.shape[1]), stored.dtype)
     values[n_before : n_before + stop - start] = store.read(array, start, stop)
-    for name in store.objects.names(f"{folders(lists)[1]}/{block_index:05d}"):
-        part = store.read_bundle(name.removesuffix(".npz"))
-        values[np.searchsorted(rows, part["rows"])] = part["values"]
+    sources = np.unique(needed // blocks.size).astype(np.int64)
+    cuts = np.searchsorted(rows, np.column_stack([sources, sources + 1]) * blocks.size)
+    names = [f"{folders(lists)[1]}/{source:05d}" for source in sources.tolist()]
+    for (low, high), part in zip(cuts, store.read_parts(names, block_index), strict=True):
+        values[low:high] = part["values"]
     return rows, values
 
 
@@ -121,5 +160,6 @@ def receive_rows(
 
 
 def receive_rows_bytes(*, block_size: int, foreign: int, row: int) -> int:
-    received = (block_size + foreign) * (row + 40) + 3 * min(block_size, foreign) * row
-    return task_costs.TASK_BYTES + received + 2 * block_size * row
+    received = (block_size + foreign) * (row + 40)
+    part = max(min(block_size, foreign) * row, min(BATCH_BYTES, foreign * row))
+    return task_costs.TASK_BYTES + received + 3 * part + 2 * block_size * row

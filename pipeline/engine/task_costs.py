@@ -13,6 +13,7 @@ from typing import Any
 from ..clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
 from ..config.models import Config
 from ..core.errors import NotEnoughMemory, gib
+from ..storage.bundles import OBJECT_BYTES
 from .plan import WHOLE_DATA, WORKER, Layout, Stage, Step, walk
 from .plan_sizes import KDTREE_FEATURES, MAX_BLOCKS, MIN_BLOCK_POINTS
 
@@ -123,6 +124,11 @@ def fit_blocks(stages: Mapping[str, Stage], config: Any, layout: Layout, limit: 
             break
         layout = replace(layout, block_points=1 << (layout.block_points - 1).bit_length() - 1)
     return layout
+
+
+def written_at_once(n_bytes: int) -> int:
+    """Bytes that `write_parts` holds of parts of `n_bytes` together: an object, and its copy while it is written."""
+    return 2 * min(OBJECT_BYTES, n_bytes)
 
 
 def tree_bytes(rows: int, d: int) -> int:

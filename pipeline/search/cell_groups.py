@@ -1,7 +1,8 @@
 """Neighbours in overlapping groups of cells: `find_neighbors` runs one round, `mend_graph` more if recall is low.
 
 Every point is sent to its nearest groups of cells, each group is searched separately, and the lists are merged by
-distance. So every chunk of points is read once, and the size of a group bounds the memory. A round with more overlap
+distance. A task writes one object, with a part for each group or block that reads from it (`Bundles.write_parts`). So
+every chunk of points is read once, and the size of a group bounds the memory. A round with more overlap
 uses smaller groups, so that each has as many members as before: time grows with the overlap, memory does not.
 """
 
@@ -96,11 +97,11 @@ class Folder:
         return f"{self.place}/groups"
 
     def members(self, *numbers: int) -> str:
-        """The members of groups, or with numbers those of a group, or those of a group from a block of points."""
+        """The members of groups, or with a number those from a block of points."""
         return "/".join([f"{self.place}/group_members", *(f"{number:05d}" for number in numbers)])
 
     def neighbors(self, *numbers: int) -> str:
-        """The lists found in groups, or with numbers those of a block of points, or those of a block from a group."""
+        """The lists found in groups, or with a number those from a group."""
         return "/".join([f"{self.place}/group_neighbors", *(f"{number:05d}" for number in numbers)])
 
 
@@ -132,21 +133,21 @@ def search_groups(
         searched.name("send_members"),
         send_members,
         layout.point_blocks(),
-        Decides(searched.parameters(n_groups_each=overlap, blocks=blocks)),
-        Runs(send_members_bytes(block_size=block_size, row=row) + scores),
+        Decides(searched.parameters(n_groups_each=overlap, blocks=blocks), version=2),
+        Runs(send_members_bytes(block_size=block_size, row=row, overlap=overlap) + scores),
         Writes(bundles=(folder.members(),), bundle_bytes=disk_costs.members(row=row, **visits)),
         expected=lambda b: {"members": {"0": min(n, overlap * target) if b == 0 else 0}},
     )
     members = largest_total([report["members"] for report in sent])
     n_bytes = task_costs.TASK_BYTES + task_costs.COMPILER_BYTES + 2 * task_costs.SCORE_BYTES
-    n_bytes += members * (3 * row + 8 * d + 120 * k + 1200)
+    n_bytes += members * (3 * row + 8 * d + 120 * k + 1200) + task_costs.written_at_once(members * (16 * k + 8))
     yield Step(
         stage,
         searched.name("search_cells"),
         search_group,
         groups["n_groups"],
         Decides(
-            searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, size=block_size), version=3
+            searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, blocks=blocks), version=4
         ),
         Runs(n_bytes),
         Writes(bundles=(folder.neighbors(),), bundle_bytes=disk_costs.lists(k=k, **visits)),
@@ -181,7 +182,7 @@ def group_all_cells(store: Store, block_index: int, target: int, place: str = FI
 
 
 def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blocks, place: str = FIRST) -> Report:
-    """Send every point of a block to its nearest groups of cells, one bundle per group."""
+    """Send every point of a block to its nearest groups of cells, one part per group."""
     start, stop = blocks.rows(block_index)
     groups = store.read_bundle(Folder(place).groups)["groups"]
     points = store.read(array_specs.POINTS.name, start, stop)
@@ -189,35 +190,46 @@ def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blo
         nearest = first_distinct(groups[store.read(array_specs.NEAREST_CELLS.name, start, stop)], n_groups_each)
     else:  # the stored nearest cells can belong to fewer groups than needed
         nearest = nearest_groups(points, store.read_bundle("_work/cells")["centers"], groups, n_groups_each)
-    sent = {}
-    for group in np.unique(nearest[nearest >= 0]).tolist():
-        rows = np.flatnonzero((nearest == group).any(axis=1))
-        store.write_bundle(Folder(place).members(group, block_index), members=rows + start, points=points[rows])
-        sent[str(group)] = len(rows)
-    return {"members": sent}
+    rows_of = {group: np.flatnonzero((nearest == group).any(axis=1))
+               for group in np.unique(nearest[nearest >= 0]).tolist()}  # fmt: skip
+    parts = ((group, {"members": rows + start, "points": points[rows]}) for group, rows in rows_of.items())
+    store.write_parts(Folder(place).members(block_index), int(groups.max()) + 1, parts)
+    return {"members": {str(group): len(rows) for group, rows in rows_of.items()}}
 
 
 def search_group(
-    store: Store, block_index: int, n_neighbors: int, exact_below: int, seed: int, size: int, place: str = FIRST
+    store: Store, block_index: int, n_neighbors: int, exact_below: int, seed: int, blocks: Blocks, place: str = FIRST
 ) -> Report:
-    """Search a group of cells: neighbours of all its members within the group, one bundle per block of points."""
-    if not store.objects.names(Folder(place).members(block_index)):
-        return {"members": 0}
+    """Search a group of cells: neighbours of all its members within the group, one part per block of points."""
     members, points = read_members(store, block_index, place)
+    if not len(members):
+        return {"members": 0}
     lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block_index) % 2**32)
-    cuts = np.searchsorted(members, np.arange(0, int(members[-1]) + size + 1, size))
-    for target in np.flatnonzero(np.diff(cuts)).tolist():
-        part = slice(cuts[target], cuts[target + 1])
-        name = Folder(place).neighbors(target, block_index)
-        store.write_bundle(name, members=members[part], ids=lists.ids[part], distances=lists.distances[part])
+    write_by_block(store, Folder(place).neighbors(block_index), members, lists, blocks)
     return {"members": len(members)}
 
 
 def read_members(store: Store, group: int, place: str = FIRST) -> tuple[Ids, npt.NDArray[np.floating]]:
-    """(ids of a group's members, ascending; their coordinates)."""
-    names = store.objects.names(Folder(place).members(group))
-    parts = [store.read_bundle(name.removesuffix(".npz")) for name in names]
+    """(ids of a group's members, ascending; their coordinates), both empty if it has none."""
+    parts = received_members(store, Folder(place), group)
+    if not parts:
+        return np.zeros(0, np.int64), np.zeros((0, 0))
     return np.concatenate([part["members"] for part in parts]), np.concatenate([part["points"] for part in parts])
+
+
+def received_members(store: Store, folder: Folder, group: int) -> list[dict[str, npt.NDArray[Any]]]:
+    """The members of a group and their coordinates, from each block that has any."""
+    return [part for part in store.read_parts(store.parts_below(folder.members()), group) if part]
+
+
+def write_by_block(store: Store, name: str, members: Ids, lists: NeighborLists, blocks: Blocks) -> None:
+    """Write the lists of points (ids ascending), one part per block of points."""
+    cuts = np.searchsorted(members, np.arange(blocks.count + 1) * blocks.size)
+    parts = ((target, slice(cuts[target], cuts[target + 1])) for target in np.flatnonzero(np.diff(cuts)).tolist())
+    store.write_parts(name, blocks.count, (
+        (target, {"members": members[part], "ids": lists.ids[part], "distances": lists.distances[part]})
+        for target, part in parts
+    ))  # fmt: skip
 
 
 def merge_block(
@@ -227,7 +239,7 @@ def merge_block(
     """Merge the lists that a block's points got in their groups with those of the previous round."""
     start, stop = blocks.rows(block_index)
     ids, distances, n_lists = received_lists(
-        store, Folder(place).neighbors(block_index), start, stop, n_groups_each + bool(previous), n_neighbors
+        store, Folder(place), block_index, blocks, n_groups_each + bool(previous), n_neighbors
     )  # fmt: skip
     if previous:
         ids[:, -1], distances[:, -1] = (store.read(spec.name, start, stop) for spec in Folder(previous).lists)
@@ -238,17 +250,17 @@ def merge_block(
 
 
 def received_lists(
-    store: Store, folder: str, start: int, stop: int, n_lists: int, n_neighbors: int
+    store: Store, folder: Folder, block_index: int, blocks: Blocks, n_lists: int, n_neighbors: int
 ) -> tuple[Ids, npt.NDArray[np.float64], int]:
-    """Lists from the groups for rows [start, stop): (ids, distances, both (rows, n_lists, k), number of lists).
+    """Lists from the groups for a block: (ids, distances, both (rows, n_lists, k), number of lists).
 
     Missing lists are filled with -1 and inf, in the last slots.
     """
+    start, stop = blocks.rows(block_index)
     ids = np.full((stop - start, n_lists, n_neighbors), -1, np.int64)
     distances = np.full(ids.shape, np.inf)
     n_filled = np.zeros(stop - start, np.int64)
-    for name in store.objects.names(folder):
-        part = store.read_bundle(name.removesuffix(".npz"))
+    for part in filter(None, store.read_parts(store.parts_below(folder.neighbors()), block_index)):
         rows = part["members"] - start
         ids[rows, n_filled[rows]] = part["ids"]
         distances[rows, n_filled[rows]] = part["distances"]
@@ -270,8 +282,9 @@ def group_cells_bytes(*, n_blocks: int, n_cells: int) -> int:
     return task_costs.TASK_BYTES + 32 * n_blocks * n_cells
 
 
-def send_members_bytes(*, block_size: int, row: int) -> int:
-    return task_costs.TASK_BYTES + block_size * (6 * row + 320)
+def send_members_bytes(*, block_size: int, row: int, overlap: int) -> int:
+    sent = task_costs.written_at_once(overlap * block_size * (row + 16))
+    return task_costs.TASK_BYTES + block_size * (6 * row + 320) + sent
 
 
 def merge_lists_bytes(*, block_size: int, k: int, lists: int) -> int:

@@ -287,7 +287,7 @@ def cut_block(
     rows: npt.NDArray[np.integer] = np.arange(0)
     points = np.empty((0, 1))
     if measured or rule == "eta":
-        rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, ids, LONG)
+        rows, points = receive_rows(store, block_index, array_specs.POINTS.name, blocks, ids, LONG)
     if measured:
         block_points = points[np.searchsorted(rows, np.arange(start, stop))]
         distances = exact_distances(block_points, points, np.where(ids >= 0, np.searchsorted(rows, ids), -1))

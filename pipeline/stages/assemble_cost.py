@@ -1,8 +1,9 @@
 """M, the sum of the contributions of all points, in blocks of CSR rows.
 
-contribute: each block of points computes its contribution to M, a run of rows at a time, split by destination block.
-merge: each destination block adds its parts in the order of their source blocks, so M is symmetric bit for bit. A block
-with many more entries than others, because its points are in very many lists, is merged a range of rows at a time.
+contribute: each block of points computes its contribution to M, a run of rows at a time, and writes each run as one
+object with a part for each destination block. merge: each destination block adds its parts in the order of their source
+blocks, so M is symmetric bit for bit. A block with many more entries than others, because its points are in very many
+lists, is merged a range of rows at a time.
 """
 
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
+CONTRIBUTIONS = "_work/contributions"
 PART_ENTRIES = 2**21
 """Entries of M that a contribute task holds in memory at a time."""
 
@@ -48,12 +50,15 @@ def steps(config: Config, layout: Layout) -> Steps:
         "contribute",
         contribute_block,
         n_blocks,
-        Decides({"method": config.method, "blocks": blocks}),
-        Runs(task_costs.TASK_BYTES + 60 * factor + 40 * products),
+        Decides({"method": config.method, "blocks": blocks}, version=2),
+        Runs(task_costs.TASK_BYTES + 60 * factor + 40 * products + task_costs.written_at_once(16 * products)),
         Writes(
-            bundles=("_work/contributions",),
-            bundle_bytes=disk_costs.files(
-                n_blocks**2 * n_parts, 12 * total_entries + 8 * min(total_entries, n * n_blocks * n_parts)
+            bundles=(CONTRIBUTIONS,),
+            bundle_bytes=disk_costs.parts(
+                writers=n_blocks * n_parts,
+                readers=n_blocks,
+                arrays=4,
+                n_bytes=12 * total_entries + 8 * min(total_entries, n * n_blocks * n_parts),
             ),
         ),
         expected=lambda b: {"entries": {str(b): block_size * (k + 1) ** 2}},
@@ -77,7 +82,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks) -> Report:
-    """The contribution of a block of points to M, in one bundle for each destination block with entries."""
+    """The contribution of a block of points to M, in one part for each destination block with entries."""
     start, stop = blocks.rows(block_index)
     if method == "lle":
         indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
@@ -89,9 +94,10 @@ def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks
     # rows of F of one point have the same columns; two rows of the laplacian (edges) share only one column
     rows_each = 1 if method == "laplacian" else max(1, factor.shape[0] // (stop - start))
     for number, contribution in enumerate(gram_contributions(factor, PART_ENTRIES * rows_each)):
-        folder = f"part_{number:03d}/" if number else ""
-        for target, part in split_by_rows(contribution, blocks.size, blocks.n).items():
-            store.write_bundle(f"_work/contributions/{target:05d}/{folder}{block_index:05d}", **part._asdict())
+        parts = split_by_rows(contribution, blocks.size, blocks.n)
+        name = f"{CONTRIBUTIONS}/{number:03d}/{block_index:05d}"
+        store.write_parts(name, blocks.count, ((target, part._asdict()) for target, part in parts.items()))
+        for target, part in parts.items():
             entries[str(target)] = entries.get(str(target), 0) + len(part.data)
     return {"parts": len(entries), "entries": entries}
 
@@ -102,11 +108,8 @@ def merge_block(store: Store, block_index: int, n_blocks: int, blocks: Blocks, m
     If the parts have more than `max_entries` entries, they are read again for each range of rows with so many.
     """
     start, stop = blocks.rows(block_index)
-    names = sorted(
-        store.objects.names(f"_work/contributions/{block_index:05d}"), key=lambda name: name.rsplit("/", 1)[1]
-    )
     nnz, largest = 0, 0.0
-    for number, rows in enumerate(_merged_ranges(store, names, start, stop, blocks.n, max_entries)):
+    for number, rows in enumerate(_merged_ranges(store, block_index, blocks, max_entries)):
         if number == 0:
             store.write_rows(array_specs.COST_MATRIX, block_index, start, rows, is_part=rows.shape[0] < stop - start)
         else:
@@ -116,28 +119,27 @@ def merge_block(store: Store, block_index: int, n_blocks: int, blocks: Blocks, m
     return {"nnz": nnz, "largest_row_sum": largest}
 
 
-def _merged_ranges(
-    store: Store, names: list[str], start: int, stop: int, n_points: int, max_entries: int
-) -> Iterator[csr_array]:
-    """Ranges of rows of M, from row `start` to row `stop`: one if all parts have at most `max_entries` entries."""
+def _merged_ranges(store: Store, block_index: int, blocks: Blocks, max_entries: int) -> Iterator[csr_array]:
+    """Ranges of the rows of a block of M, in order: one if all parts have at most `max_entries` entries."""
+    start, stop = blocks.rows(block_index)
+    names = sorted(store.parts_below(CONTRIBUTIONS), key=lambda name: name.rsplit("/", 1)[1])
     counts, parts = np.zeros(stop - start, np.int64), list[RowContribution]()
-    for name in names:
-        part = _read_part(store, name)
+    for part in _read_parts(store, names, block_index):
         counts[part.rows - start] += np.diff(part.indptr)
         parts = [*parts, part] if counts.sum() <= max_entries else []
     if counts.sum() <= max_entries:
-        yield merge_contributions(parts, start, stop, n_points)
+        yield merge_contributions(parts, start, stop, blocks.n)
         return
     for first, past in pairwise(start + cut for cut in cut_rows(counts, max_entries)):
-        selected = (rows_between(_read_part(store, name), first, past) for name in names)
+        selected = (rows_between(part, first, past) for part in _read_parts(store, names, block_index))
         if past == first + 1:
-            yield merge_row(selected, n_points)
+            yield merge_row(selected, blocks.n)
         else:
-            yield merge_contributions(list(selected), first, past, n_points)
+            yield merge_contributions(list(selected), first, past, blocks.n)
 
 
-def _read_part(store: Store, name: str) -> RowContribution:
-    return RowContribution(**store.read_bundle(name.removesuffix(".npz")))
+def _read_parts(store: Store, names: list[str], block_index: int) -> Iterator[RowContribution]:
+    return (RowContribution(**part) for part in store.read_parts(names, block_index) if part)
 
 
 def merge_bytes(*, entries: int, at_once: int, n: int) -> int:

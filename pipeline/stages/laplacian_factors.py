@@ -94,7 +94,7 @@ def weigh_block(store: Store, block_index: int, t: float | None, blocks: Blocks)
     start, stop = blocks.rows(block_index)
     indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
     squared = np.square(store.read(array_specs.NEIGHBOR_DISTANCES.name, start, stop).astype(np.float64))
-    listed, lists = receive_rows(store, block_index, array_specs.NEIGHBOR_INDICES.name, start, stop, indices)
+    listed, lists = receive_rows(store, block_index, array_specs.NEIGHBOR_INDICES.name, blocks, indices)
     batch, parts = max(1, BATCH_LINKS // indices.shape[1] ** 2), []
     for first in range(0, stop - start, batch):
         part = slice(first, first + batch)

@@ -115,7 +115,7 @@ def tangent_block(store: Store, block_index: int, method: str, n_components: int
     smallest = min_neighbors(method, n_components)
     unlisted = store.read_bundle("_work/unlisted")["ids"]
     parts, skipped = [], 0
-    for batch in neighborhoods(store, block_index, start, stop, unlisted):
+    for batch in neighborhoods(store, block_index, blocks, unlisted):
         if batch.ids.shape[1] < smallest:
             skipped += len(batch.ids)
             continue
@@ -128,7 +128,7 @@ def spread_block(store: Store, block_index: int, n_components: int, blocks: Bloc
     """Compute rho, the variance outside the leading directions over that within them, for each point of a block."""
     start, stop = blocks.rows(block_index)
     values = np.full(stop - start, np.nan)
-    for batch in neighborhoods(store, block_index, start, stop, None):
+    for batch in neighborhoods(store, block_index, blocks, None):
         values[batch.at] = spread(principal_directions(batch.points - batch.centers[:, None]).values, n_components)
     store.write_bundle(f"_work/spread/{block_index:05d}", values=values)
     return {}
@@ -150,7 +150,7 @@ def modified_block(store: Store, block_index: int, threshold: float, reg: float,
     """Compute the rows of F of a block from multiple weights: the weights of the neighbours, and -1 at the point."""
     start, stop = blocks.rows(block_index)
     parts, skipped = [], 0
-    for batch in neighborhoods(store, block_index, start, stop, None):
+    for batch in neighborhoods(store, block_index, blocks, None):
         if batch.ids.shape[1] < 2:
             skipped += len(batch.ids)
             continue
@@ -172,10 +172,11 @@ class Batch(NamedTuple):
     """(b, d) the points themselves."""
 
 
-def neighborhoods(store: Store, block_index: int, start: int, stop: int, joined: Ids | None) -> Iterator[Batch]:
+def neighborhoods(store: Store, block_index: int, blocks: Blocks, joined: Ids | None) -> Iterator[Batch]:
     """Batches of neighbourhoods of equal size; points in ``joined`` (ascending) are members of their own."""
+    start, stop = blocks.rows(block_index)
     ids = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop).astype(np.int64)
-    rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, ids)
+    rows, points = receive_rows(store, block_index, array_specs.POINTS.name, blocks, ids)
     own_ids = np.arange(start, stop)
     if joined is not None:
         ids = np.column_stack([ids, np.where(np.isin(own_ids, joined), own_ids, -1)])

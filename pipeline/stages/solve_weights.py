@@ -49,7 +49,7 @@ def solve_block(store: Store, block_index: int, reg: float, rule: str, blocks: B
     """Compute the weights of a block; reports the reconstruction error and how many Gram matrices have trace zero."""
     start, stop = blocks.rows(block_index)
     indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
-    rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, indices)
+    rows, points = receive_rows(store, block_index, array_specs.POINTS.name, blocks, indices)
     own_positions = np.searchsorted(rows, np.arange(start, stop))
     weights = np.empty(indices.shape, np.float64)
     squared_error, zero_trace = 0.0, 0
@@ -72,7 +72,7 @@ def measure_block(store: Store, block_index: int, blocks: Blocks) -> Report:
     indices, weights = (
         store.read(spec.name, start, stop) for spec in (array_specs.NEIGHBOR_INDICES, array_specs.WEIGHTS)
     )
-    rows, points = receive_rows(store, block_index, array_specs.POINTS.name, start, stop, indices)
+    rows, points = receive_rows(store, block_index, array_specs.POINTS.name, blocks, indices)
     own_positions = np.searchsorted(rows, np.arange(start, stop))
     errors = np.empty(len(own_positions))
     for part in batches(len(own_positions), 8 * indices.shape[1] * points.shape[1]):

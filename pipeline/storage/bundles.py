@@ -1,10 +1,13 @@
-"""JSON objects and bundles of small arrays under one URL, each with its checksum."""
+"""JSON objects, bundles of small arrays, and bundles in parts for several readers, each with its checksum."""
 
 import io
 import json
+import struct
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +20,15 @@ from .records import has_shape
 Array = npt.NDArray[Any]
 T = TypeVar("T")
 CRC_BYTES = 4
+PARTS = ".parts"
+OBJECT_BYTES = 32 * 2**20
+"""`write_parts` begins another object when one would grow beyond this; so a task does not hold all of its parts."""
+BATCH_BYTES = 8 * 2**20
+"""Parts that `read_parts` reads at one time from an object store; a larger part is read alone."""
+N_PARTS, ENTRY = struct.Struct("<I"), struct.Struct("<QQI")  # an entry: offset, length, number of the object
+ENTRY_BYTES = ENTRY.size + CRC_BYTES
+INDEX_START = N_PARTS.size + CRC_BYTES
+Entry = tuple[int, int, int]
 CHANGED_IN_TRANSIT = (
     "the first read had a wrong checksum or could not be decoded, the second read was correct: the bytes were damaged "
     "in transfer, not in the store. Use https, and check the network and the memory of this machine"
@@ -49,10 +61,7 @@ class Bundles:
     def write_bundle(self, name: str, **arrays: Array) -> None:
         """Several small arrays as one object: an .npz followed by its CRC-32 (four bytes)."""
         self.before_write()
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)
-        buffer.write(zlib.crc32(buffer.getbuffer()).to_bytes(CRC_BYTES, "little"))
-        self.objects.put(f"{name}.npz", buffer.getvalue())
+        self.objects.put(f"{name}.npz", _encoded(arrays))
         self.bundles_written.add(name)
 
     def delete_bundle(self, name: str) -> None:
@@ -61,18 +70,81 @@ class Bundles:
 
     def read_bundle(self, name: str) -> dict[str, Array]:
         """The arrays of a bundle. Raises CorruptChunk if it is missing or damaged."""
-        data = self._read_twice(name, lambda: self._checked_bundle(name))
-        with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
-            return {key: loaded[key] for key in loaded.files}
+        return _decoded(self._read_twice(name, lambda: _checked(self.objects.get(f"{name}.npz"), name, "bundle")))
 
-    def _checked_bundle(self, name: str) -> bytes:
-        stored = self.objects.get(f"{name}.npz")
-        if stored is None:
-            raise CorruptChunk(name, "bundle", "the object is missing")
-        data, checksum = stored[:-CRC_BYTES], int.from_bytes(stored[-CRC_BYTES:], "little")
-        if zlib.crc32(data) != checksum or not data:
-            raise CorruptChunk(name, "bundle", "its CRC-32 differs")
-        return data
+    def write_parts(self, name: str, n_parts: int, parts: Iterable[tuple[int, Mapping[str, Array]]]) -> None:
+        """Arrays for up to `n_parts` readers, in one object from which each reads its range; parts may be missing.
+
+        The object holds the number of parts, an entry for each part, and then the parts, each followed by its CRC-32.
+        Parts beyond OBJECT_BYTES are in further objects, which are written first.
+        """
+        index, pending, size, number = [(0, 0, 0)] * n_parts, list[bytes](), 0, 1
+        for part, arrays in parts:
+            data = _encoded(arrays)
+            if pending and size + len(data) > OBJECT_BYTES:
+                self.before_write()
+                self.objects.put(_object_of(name, number), b"".join(pending))
+                pending, size, number = [], 0, number + 1
+            index[part] = size, len(data), number
+            pending.append(data)
+            size += len(data)
+        first = INDEX_START + n_parts * ENTRY_BYTES
+        entries = ((first + offset, length, 0) if in_object == number else (offset, length, in_object)
+                   for offset, length, in_object in index)  # fmt: skip
+        head = [_with_crc(N_PARTS.pack(n_parts)), *(_with_crc(ENTRY.pack(*entry)) for entry in entries)]
+        self.before_write()
+        self.objects.put(_object_of(name, 0), b"".join([*head, *pending]))
+        self.bundles_written.add(f"{name}{PARTS}")
+
+    def read_parts(self, names: Sequence[str], part: int) -> Iterator[dict[str, Array]]:
+        """The same part of several bundles, in their order; {} if a bundle does not have it.
+
+        Several are read at one time from an object store. Raises CorruptChunk if an object is missing or damaged.
+        """
+        if self.objects.readers == 1:
+            yield from (self._part(name, self._entry(name, part), part) for name in names)
+            return
+        with ThreadPoolExecutor(self.objects.readers) as pool:
+            entries = list(pool.map(partial(self._entry, part=part), names))
+            for batch in _batches([length for _, length, _ in entries]):
+                yield from pool.map(partial(self._part, part=part), names[batch], entries[batch])
+
+    def parts_below(self, folder: str) -> list[str]:
+        """Names of the bundles in parts below a folder, sorted."""
+        return sorted(name.removesuffix(PARTS) for name in self.objects.names(folder) if name.endswith(PARTS))
+
+    def _entry(self, name: str, part: int) -> Entry:
+        return ENTRY.unpack(self._range(name, 0, INDEX_START + part * ENTRY_BYTES, ENTRY_BYTES, f"entry {part}"))
+
+    def _part(self, name: str, entry: Entry, part: int) -> dict[str, Array]:
+        offset, length, number = entry
+        return _decoded(self._range(name, number, offset, length, f"part {part}")) if length else {}
+
+    def _range(self, name: str, number: int, start: int, length: int, chunk: str) -> bytes:
+        def read() -> bytes:
+            return _checked(self.objects.get_range(_object_of(name, number), start, length), name, chunk)
+
+        return self._read_twice(name, read)
+
+    def check_parts(self, name: str) -> None:
+        """Read all parts of a bundle. Raises CorruptChunk if an object is missing or damaged."""
+        self._read_twice(name, lambda: self._check_parts(name))
+
+    def _check_parts(self, name: str) -> None:
+        first = self.objects.get(_object_of(name, 0))
+        [n_parts] = N_PARTS.unpack(_checked(first and first[:INDEX_START], name, "index"))
+        ranges: dict[int, list[tuple[int, int, int]]] = {}
+        for part in range(n_parts):
+            start = INDEX_START + part * ENTRY_BYTES
+            offset, length, number = ENTRY.unpack(
+                _checked(first and first[start : start + ENTRY_BYTES], name, f"entry {part}")
+            )
+            if length:
+                ranges.setdefault(number, []).append((part, offset, offset + length))
+        for number, in_object in ranges.items():
+            stored = self.objects.get(_object_of(name, number)) if number else first
+            for part, start, stop in in_object:
+                _checked(stored and stored[start:stop], name, f"part {part}")
 
     def has_bundle(self, name: str) -> bool:
         return self.objects.exists(f"{name}.npz")
@@ -100,3 +172,50 @@ class Bundles:
 
 def _nothing() -> None:
     """The default of before_write."""
+
+
+def _encoded(arrays: Mapping[str, Array]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    buffer.write(zlib.crc32(buffer.getbuffer()).to_bytes(CRC_BYTES, "little"))
+    return buffer.getvalue()
+
+
+def _decoded(data: bytes) -> dict[str, Array]:
+    with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
+        return {key: loaded[key] for key in loaded.files}
+
+
+def _with_crc(data: bytes) -> bytes:
+    return data + zlib.crc32(data).to_bytes(CRC_BYTES, "little")
+
+
+def _checked(stored: bytes | None, name: str, chunk: str) -> bytes:
+    """Stored bytes without their CRC-32. Raises CorruptChunk if it differs, or if the object is missing (None)."""
+    if stored is None:
+        raise CorruptChunk(name, chunk, "the object is missing")
+    data, checksum = stored[:-CRC_BYTES], int.from_bytes(stored[-CRC_BYTES:], "little")
+    if zlib.crc32(data) != checksum or not data:
+        raise CorruptChunk(name, chunk, "its CRC-32 differs")
+    return data
+
+
+def _object_of(name: str, number: int) -> str:
+    """The name of an object of a bundle in parts; 0 is the one with the index."""
+    return f"{name}{PARTS}.{number}" if number else f"{name}{PARTS}"
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[slice]:
+    """Slices of consecutive parts with at most BATCH_BYTES together, or with one part.
+
+    >>> list(_batches([2**22, 2**22, 1, 2**24]))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
+    """
+    start, total = 0, 0
+    for position, length in enumerate(lengths):
+        if position > start and total + length > BATCH_BYTES:
+            yield slice(start, position)
+            start, total = position, 0
+        total += length
+    if lengths:
+        yield slice(start, len(lengths))

@@ -71,6 +71,13 @@ class LocalObjects(Objects):
             return self._path(name).read_bytes()
         return None
 
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        missing = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+        with storage_errors(str(self._path(name))), missing, self._path(name).open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+        return None
+
     def names(self, prefix: str) -> list[str]:
         base = self._path(prefix)
         return sorted(path.relative_to(self.root).as_posix() for path in _files(base) if path.suffix != ".partial")

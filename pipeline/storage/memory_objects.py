@@ -41,6 +41,10 @@ class MemoryObjects(Objects):
     def get(self, name: str) -> Any:
         return self.contents.get(name, (None,))[0]
 
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        content = self.get(name)
+        return None if content is None else content[start : start + length]
+
     def names(self, prefix: str) -> list[str]:
         folder = f"{prefix}/" if prefix else ""
         return sorted(name for name in list(self.contents) if name.startswith(folder))

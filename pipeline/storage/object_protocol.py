@@ -1,4 +1,4 @@
-"""The interface of local folders and object stores: whole objects by name."""
+"""The interface of local folders and object stores: objects by name, written whole."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -8,6 +8,8 @@ class Objects(Protocol):
     """Bytes by name under a root URL; names use '/'."""
 
     url: str
+    readers: int = 1
+    """Requests that a task makes at one time to read ranges of several objects."""
 
     def put(self, name: str, data: bytes) -> None:
         """Write the whole object, atomically."""
@@ -17,6 +19,9 @@ class Objects(Protocol):
 
     def get(self, name: str) -> bytes | None:
         """The object's bytes, or None if it does not exist."""
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        """`length` bytes from byte `start` on, fewer if the object ends before; None if it does not exist."""
 
     def names(self, prefix: str) -> list[str]:
         """Names of all objects below a folder, sorted."""

@@ -38,6 +38,8 @@ def open_remote(url: str) -> Any:
 class RemoteObjects(Objects):
     """Objects below a URL, accessed by obstore."""
 
+    readers = 16
+
     def __init__(self, url: str) -> None:
         try:
             import obstore  # noqa: PLC0415 (an optional extra)
@@ -85,6 +87,19 @@ class RemoteObjects(Objects):
             with contextlib.suppress(*self._missing):
                 return bytes(self._obs.get(self._store, name).bytes())
             return None
+
+        return self._request(name, get)
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        def get() -> bytes | None:
+            try:
+                return bytes(self._obs.get_range(self._store, name, start=start, length=length))
+            except self._missing:
+                return None
+            except Exception:  # services refuse a range beyond the end, each with another error
+                if self._obs.head(self._store, name)["size"] >= start + length:
+                    raise
+                return b""
 
         return self._request(name, get)
 

@@ -43,20 +43,20 @@ from tests.support.stage_runs import Progress
 PRIMES = {
     "block_size": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
     "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "lists": 23, "foreign": 3001, "rows": 20011, "tall": 47,
-    "transform": True, "old": 5003, "late": 151, "outside": 4999, "entries": 60017, "at_once": 30011,
+    "transform": True, "overlap": 31, "old": 5003, "late": 151, "outside": 4999, "entries": 60017, "at_once": 30011,
 }  # fmt: skip
 EXPECTED = {
     "fit": LIBRARY_BYTES + 8 * 7 * (8 * 1009 + 6 * 47),
     "sort": SCORE_BYTES + 40 * 17 * 7 + 1009 * (183 + 212 + 224 + 120 + 64),
     "search_tree": 1009 * (159 + 56 + 1650) + 3012 * (159 + 112 + 32) + 64 * 19 * 7,
     "group_cells": 32 * 221,
-    "send_members": 1009 * (318 + 320),
+    "send_members": 1009 * (318 + 320) + 2 * 31 * 1009 * (53 + 16),
     "search_new": SCORE_BYTES + 5154 * (212 + 168 + 1100) + 151 * (1024 * 12 + 7 * 48 * 11),
     "merge_lists": 1009 * 23 * 11 * 80,
     "choose_recall_sample": SCORE_BYTES + 3 * 1009 * 53 + (211 + 2321) * 61 + 211 * (212 + 704),
     "sample_exact": 3 * 1009 * 53 + 1009 * 88 + 211 * (159 + 168 + 2200 + 1848) + 4096 * 168,
     "connect_components": 8 * 10007 + 1009 * (159 + 64 + 88) + 2 * SCORE_BYTES + 4999 * (53 + 224 + 400 + 88),
-    "receive_rows": 4010 * 93 + 2 * 1009 * 53 + 3 * 1009 * 53,
+    "receive_rows": 4010 * 93 + 2 * 1009 * 53 + 3 * 3001 * 53,
     "choose_quality_sample": 10007 * (120 + 120) + 3 * 1009 * 53 + 5064 * (53 + 224 + 64) + 211 * 212,
     "count_closer": 2 * SCORE_BYTES + 1009 * (212 + 96 + 64 + 88) + 8192 * 168 + 211 * (159 + 112 + 880),
     "score": 2 * SCORE_BYTES + 10007 * 88 + 211 * (176 * 19 + 168 + 1200 + 400),
@@ -72,7 +72,7 @@ SECTIONS = {
     "connect": {"graph": {"components": "connect"}}, "laplacian": {"method": "laplacian"}, "ltsa": {"method": "ltsa"},
     "modified": {"method": "modified"},
 }  # fmt: skip
-RECEIVED = 5 * 1009 * (56 + 40) + 5 * 1009 * 56 + 6 * BATCH_BYTES
+RECEIVED = 5 * 1009 * (56 + 40) + (2 + 3 * 4) * 1009 * 56 + 6 * BATCH_BYTES
 PLANNED = {
     ("lle", "ingest.read"): 1009 * (112 + 112 + 128) + 5 * 102 * 56 + 60013,
     ("lle", "ingest.read_labels"): 1009 * 256 + 60013,
@@ -80,7 +80,9 @@ PLANNED = {
     ("lle", "order_points.find_cells"): LIBRARY_BYTES + 10 * 102 * (168 + 336 + 32),
     ("lle", "order_points.gather"): 1009 * (6 * 56 + 24 + 64) + 24 * 64 * 5 + 16 * (10 + 5),
     ("brute", "find_neighbors.search"): 2 * SCORE_BYTES + 10007 * (72 + 112) + 1009 * 880 + 4096 * 112,
-    ("groups", "find_neighbors.search_cells"): COMPILER_BYTES + 2 * SCORE_BYTES + 10007 * (168 + 56 + 1320 + 1200),
+    ("groups", "find_neighbors.search_cells"): COMPILER_BYTES
+    + 2 * SCORE_BYTES
+    + 10007 * (168 + 56 + 1320 + 1200 + 2 * (176 + 8)),
     ("eta", "find_neighbors.cut"): RECEIVED + 1009 * 22 * 64,
     ("k_per_point", "find_neighbors.read_k"): 10007 * 40 + 128 * 1009 + 60013,
     ("precomputed", "find_neighbors.read_graph"): 10007 * (60 + 12 * 13) + 1009 * 32 * 13,
@@ -88,22 +90,25 @@ PLANNED = {
     ("connect", "mend_graph.components"): 10007 * 500,
     ("lle", "mend_graph.analyse"): 10007 * (784 + 16),
     ("lle", "mend_graph.apply"): 1009 * 880,
-    ("lle", "solve_weights.request"): 1009 * 440,
-    ("lle", "solve_weights.send"): 1009 * (392 + 32),
+    ("lle", "solve_weights.request"): 1009 * 440 + 3 * 1009 * 11 * (16 + 2 * 8),
+    ("lle", "solve_weights.send"): 1009 * (392 + 32 + 3 * 24) + 2 * 9 * 1009 * 56,
     ("lle", "solve_weights.choose_reg"): 1009 * (168 + 176 + 64)
     + 6 * BATCH_BYTES
     + 1000 * 12 * (112 + 48)
     + 4000 * (224 + 704 + TRIAL_POINT_BYTES),
     ("lle", "solve_weights.solve"): RECEIVED + 1009 * 528,
     ("laplacian", "local_factors.measure_links"): 1009 * 528,
-    ("laplacian", "local_factors.edges"): 5 * 1009 * (44 + 40 + 44) + 16 * BATCH_LINKS + 1009 * 2200,
+    ("laplacian", "local_factors.edges"): 5 * 1009 * (44 + 40)
+    + (2 + 3 * 4) * 1009 * 44
+    + 16 * BATCH_LINKS
+    + 1009 * 2200,
     ("laplacian", "local_factors.degrees"): 24 * 10007 + 1009 * 1100,
     ("laplacian", "local_factors.solve"): 1009 * 2640,
     ("ltsa", "local_factors.list_unlisted"): 10007 * 676,
     ("ltsa", "local_factors.solve"): RECEIVED + 1009 * (8 * 144 + 48 * 96 + 528),
     ("modified", "local_factors.spread"): RECEIVED + 1009 * (528 + 32),
     ("modified", "local_factors.threshold"): 40 * 10007,
-    ("lle", "assemble_cost.contribute"): 1009 * (60 * 12 + 40 * 144),
+    ("lle", "assemble_cost.contribute"): 1009 * (60 * 12 + 40 * 144) + 2 * 1009 * 16 * 144,
     ("lle", "assemble_cost.merge"): 1009 * 80 * 144,
     ("lle", "measure_quality.geodesics"): 10007 * (990 + 96 + 100) + 2000 * 5000,
     ("lle", "measure_quality.compare"): 3 * 1009 * 24 + 64 * 250_000 + 2000 * (12 * 96 + 56 + 72 + 128),

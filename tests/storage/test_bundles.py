@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import CorruptChunk
+from pipeline.storage import bundles
+from pipeline.storage.objects import open_objects
+from pipeline.storage.remote_objects import RemoteObjects
+from pipeline.storage.store_in_memory import memory_root
 
 
 class TestBundles:
@@ -77,6 +81,111 @@ class TestBundles:
         store.objects.put("b.npz", data + zlib.crc32(data).to_bytes(4, "little"))
         with pytest.raises(ValueError, match="allow_pickle=False"):
             store.read_bundle("b")
+
+
+def part_of(writer: int, part: int) -> dict[str, np.ndarray]:
+    return {"ids": np.arange(part), "values": np.full((part, 2), writer, np.float32)}
+
+
+class TestParts:
+    """Parts for several readers in one object, on a disk, in an object store and in memory."""
+
+    NAMES = ("_work/sent/00000", "_work/sent/00001", "_work/sent/00002")
+
+    @pytest.fixture(params=["disk", "object store", "memory"])
+    def parts(self, request, store, tmp_path):
+        """A store in which writer w has the parts 1, ..., 4 but not part w."""
+        if request.param == "object store":
+            pytest.importorskip("obstore", reason="object stores need the extra s3")
+            store.objects = RemoteObjects(f"file://{tmp_path / 'run.zarr'}")
+        with memory_root() as url:
+            store.objects = open_objects(url) if request.param == "memory" else store.objects
+            for writer, name in enumerate(self.NAMES):
+                store.write_parts(name, 5, ((part, part_of(writer, part)) for part in range(1, 5) if part != writer))
+            yield store
+
+    def check(self, store, n_parts: int = 5) -> None:
+        for part in range(n_parts):
+            read = list(store.read_parts(self.NAMES, part))
+            assert [writer for writer, arrays in enumerate(read) if not arrays] == (
+                [part] if 0 < part < 3 else [] if part else [0, 1, 2]
+            )
+            for writer, arrays in enumerate(read):
+                for key, values in arrays.items():
+                    np.testing.assert_array_equal(values, part_of(writer, part)[key])
+
+    def test_every_reader_gets_its_part_of_every_writer(self, parts):
+        self.check(parts)
+        assert parts.objects.names("_work") == [f"{name}.parts" for name in self.NAMES]
+        assert parts.parts_below("_work") == list(self.NAMES)
+        assert parts.bundles_written == {f"{name}.parts" for name in self.NAMES}
+
+    def test_large_parts_are_divided_among_objects_and_read_alone(self, parts, monkeypatch):
+        monkeypatch.setattr(bundles, "OBJECT_BYTES", 1200)
+        monkeypatch.setattr(bundles, "BATCH_BYTES", 600)
+        for writer, name in enumerate(self.NAMES):
+            parts.write_parts(name, 5, ((part, part_of(writer, part)) for part in range(1, 5) if part != writer))
+        assert len(parts.objects.names("_work")) == 6
+        assert all(parts.objects.size(name) < 1500 for name in parts.objects.names("_work"))
+        assert parts.parts_below("_work") == list(self.NAMES)
+        self.check(parts)
+        for name in self.NAMES:
+            parts.check_parts(name)
+        parts.objects.delete("_work/sent/00001.parts.1")
+        with pytest.raises(CorruptChunk, match="missing") as caught:
+            list(parts.read_parts(self.NAMES, 2))
+        assert (caught.value.array, caught.value.chunk) == ("_work/sent/00001", "part 2")
+        with pytest.raises(CorruptChunk, match="missing"):
+            parts.check_parts("_work/sent/00001")
+
+    def test_missing_object(self, parts):
+        parts.objects.delete("_work/sent/00001.parts")
+        for read in (lambda: list(parts.read_parts(self.NAMES, 3)), lambda: parts.check_parts(self.NAMES[1])):
+            with pytest.raises(CorruptChunk, match="missing") as caught:
+                read()
+            assert caught.value.array == "_work/sent/00001"
+
+    def test_any_truncation_is_detected(self, parts):
+        undamaged = parts.objects.get("_work/sent/00001.parts")
+        for length in range(0, len(undamaged), 7):
+            parts.objects.put("_work/sent/00001.parts", undamaged[:length])
+            with pytest.raises(CorruptChunk):
+                list(parts.read_parts(self.NAMES, 4))
+            with pytest.raises(CorruptChunk):
+                parts.check_parts("_work/sent/00001")
+
+    def test_damage_is_named_with_its_part_and_harms_no_other(self, parts):
+        """Each byte of the object belongs to the number of parts, to an entry of the index, or to a part."""
+        undamaged = parts.objects.get("_work/sent/00001.parts")
+        named = set()
+        for byte in range(0, len(undamaged), 11):
+            damaged = undamaged[:byte] + bytes([undamaged[byte] ^ 4]) + undamaged[byte + 1 :]
+            parts.objects.put("_work/sent/00001.parts", damaged)
+            with pytest.raises(CorruptChunk, match="its CRC-32 differs") as caught:
+                parts.check_parts("_work/sent/00001")
+            assert caught.value.array == "_work/sent/00001"
+            named.add(caught.value.chunk)
+            part = int(caught.value.chunk[-1]) if caught.value.chunk != "index" else 0
+            assert len(list(parts.read_parts(self.NAMES, (part + 1) % 5))) == 3
+            if caught.value.chunk != "index":
+                with pytest.raises(CorruptChunk) as of_part:
+                    list(parts.read_parts(self.NAMES, part))
+                assert (of_part.value.array, of_part.value.chunk) == ("_work/sent/00001", caught.value.chunk)
+        assert named == {"index", *(f"entry {part}" for part in range(5)), "part 2", "part 3", "part 4"}
+
+    def test_bytes_changed_in_transit_are_read_again(self, parts, monkeypatch, capsys):
+        get_range, changed = parts.objects.get_range, []
+
+        def read(name, start, length):
+            stored = get_range(name, start, length)
+            if name != "_work/sent/00001.parts" or changed:
+                return stored
+            changed.append(name)
+            return bytes(len(stored))
+
+        monkeypatch.setattr(parts.objects, "get_range", read)
+        self.check(parts)
+        assert "changed on the way" in capsys.readouterr().err
 
 
 class TestJson:

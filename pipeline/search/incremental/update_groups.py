@@ -21,7 +21,7 @@ from ...storage.array_specs import PlannedArray
 from ...storage.blocks import Blocks
 from ...storage.store import Store, read_elsewhere
 from .. import cell_groups
-from ..cell_groups import KEPT_CELLS, Folder, first_target, group_all_cells, received_lists, write_lists
+from ..cell_groups import KEPT_CELLS, Folder, first_target, group_all_cells, write_lists
 
 APPENDED = Folder("_work/appended")
 N_GROUPS_NEW = 4
@@ -65,7 +65,7 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
         "search_new",
         search_new,
         n_groups,
-        Decides(parameters),
+        Decides(parameters, version=2),
         Runs(search_new_bytes(old=groups["largest"], late=visits, row=row, d=d, k=k), resources=resources),
         Writes(bundles=(APPENDED.neighbors(),), bundle_bytes=n_bytes),
     )
@@ -83,7 +83,8 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
 def send_new_step(layout: Layout, earlier: Earlier, parameters: Json, n_groups: int, sent_in_all: int) -> Step:
     row, n_appended = layout.n_features * np.dtype(layout.dtype).itemsize, layout.n_points - earlier.n_searched
     n_blocks = layout.point_blocks() - earlier.n_searched // layout.block_points
-    n_bytes = cell_groups.send_members_bytes(block_size=layout.block_points, row=row) + 2 * task_costs.SCORE_BYTES
+    n_bytes = 2 * task_costs.SCORE_BYTES
+    n_bytes += cell_groups.send_members_bytes(block_size=layout.block_points, row=row, overlap=N_GROUPS_NEW + 1)
     disk_bytes = disk_costs.members(blocks=n_blocks, groups=n_groups, visits=sent_in_all, row=row)
     spread = min(n_appended, -(-sent_in_all // n_groups))
     return Step(
@@ -91,7 +92,7 @@ def send_new_step(layout: Layout, earlier: Earlier, parameters: Json, n_groups: 
         "send_new",
         send_new,
         n_blocks,
-        Decides(parameters),
+        Decides(parameters, version=2),
         Runs(n_bytes + 3 * MAX_BOUNDING * row + 40 * layout.n_cells * layout.n_features),
         Writes(bundles=(APPENDED.members(),), bundle_bytes=disk_bytes),
         expected=lambda b: {"new": {"0": spread if b == 0 else 0}},
@@ -129,16 +130,14 @@ def send_new(store: Store, block_index: int, n_neighbors: int, kept: int, search
     nearest = nearest_groups(points[is_new], centers, groups, N_GROUPS_NEW)
     visited_groups[is_new, : nearest.shape[1]] = nearest
     reach[is_new] = bounded_reach(store, points[is_new], cells[is_new], n_neighbors)
-    sent = {}
-    for group in np.unique(np.column_stack([own_group, visited_groups])).tolist():
-        rows = np.flatnonzero((own_group == group) | (visited_groups == group).any(axis=1))
-        if group >= 0:
-            store.write_bundle(
-                APPENDED.members(group, block_index), members=ids[rows], points=points[rows],
-                own=own_group[rows] == group, visits=(visited_groups[rows] == group).any(axis=1), reach=reach[rows],
-            )  # fmt: skip
-            sent[str(group)] = len(rows)
-    return {"new": sent}
+    rows_of = {group: np.flatnonzero((own_group == group) | (visited_groups == group).any(axis=1))
+               for group in np.unique(np.column_stack([own_group, visited_groups])).tolist() if group >= 0}  # fmt: skip
+    parts = ((group, {
+        "members": ids[rows], "points": points[rows], "own": own_group[rows] == group,
+        "visits": (visited_groups[rows] == group).any(axis=1), "reach": reach[rows],
+    }) for group, rows in rows_of.items())  # fmt: skip
+    store.write_parts(APPENDED.members(block_index), int(groups.max()) + 1, parts)
+    return {"new": {str(group): len(rows) for group, rows in rows_of.items()}}
 
 
 def bounded_reach(store: Store, points: Floats, cells: Ids, k: int) -> npt.NDArray[np.float64]:
@@ -161,8 +160,7 @@ def search_new(
     lists: str,
 ) -> Report:  # fmt: skip
     """Compare the new points that visit a group with its members, in both directions, exactly."""
-    parts = [store.read_bundle(name.removesuffix(".npz"))
-             for name in store.objects.names(APPENDED.members(block_index))]  # fmt: skip
+    parts = cell_groups.received_members(store, APPENDED, block_index)
     if not any(part["visits"].any() for part in parts):
         return {"new": 0, "members": 0}
     appended = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
@@ -187,11 +185,8 @@ def search_new(
     ]
     members, neighbor_ids, distances = (np.concatenate(pair) for pair in columns)
     order = np.argsort(members, kind="stable")
-    cuts = np.searchsorted(members[order], np.arange(0, blocks.n + blocks.size, blocks.size))
-    for target in np.flatnonzero(np.diff(cuts)).tolist():
-        rows = order[cuts[target] : cuts[target + 1]]
-        name = APPENDED.neighbors(target, block_index)
-        store.write_bundle(name, members=members[rows], ids=neighbor_ids[rows], distances=distances[rows])
+    sorted_lists = NeighborLists(neighbor_ids[order], distances[order])
+    cell_groups.write_by_block(store, APPENDED.neighbors(block_index), members[order], sorted_lists, blocks)
     return {"new": len(new_ids), "members": len(ids), "reached": len(updated)}
 
 
@@ -216,8 +211,8 @@ def merge_new(
     Distances are compared in single precision, in which the old ones are stored, so that ties go to the lower id.
     """
     start, stop = blocks.rows(block_index)
-    ids, distances, n_lists = received_lists(
-        store, APPENDED.neighbors(block_index), start, stop, N_GROUPS_NEW + 1, n_neighbors
+    ids, distances, n_lists = cell_groups.received_lists(
+        store, APPENDED, block_index, blocks, N_GROUPS_NEW + 1, n_neighbors
     )  # fmt: skip
     n_kept = max(0, min(stop, kept) - start)
     if n_kept:
