@@ -9,7 +9,7 @@ from ..storage.bundles import OBJECT_BYTES
 
 FILE_BYTES = 6 * 2**10
 """Overhead of a file: it takes whole pages of 4 KiB, and holds names and headers of its arrays."""
-PART_BYTES, ARRAY_BYTES = 64, 288
+PART_BYTES, ARRAY_BYTES = 48, 64
 """Overhead of a part of an object, and of each array in it: entry, checksum, names and headers."""
 REPORT_BYTES = 16 * 2**20
 """Pictures and page of a report, and the explorer without its points; independent of the number of points."""
@@ -36,7 +36,7 @@ def parts(*, writers: int, readers: int, arrays: int, n_bytes: int) -> int:
     """Objects of `writers` tasks with a part of `arrays` arrays for each of `readers` tasks, `n_bytes` together.
 
     >>> parts(writers=1, readers=2, arrays=1, n_bytes=1000)
-    7848
+    7368
     """
     overhead = writers * readers * (PART_BYTES + arrays * ARRAY_BYTES)
     return files(writers + 2 * (overhead + n_bytes) // OBJECT_BYTES, overhead + n_bytes)

@@ -7,7 +7,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import partial, reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,7 +25,8 @@ OBJECT_BYTES = 32 * 2**20
 """`write_parts` begins another object when one would grow beyond this; so a task does not hold all of its parts."""
 BATCH_BYTES = 8 * 2**20
 """Parts that `read_parts` reads at one time from an object store; a larger part is read alone."""
-N_PARTS, ENTRY = struct.Struct("<I"), struct.Struct("<QQI")  # an entry: offset, length, number of the object
+LENGTH, N_PARTS = struct.Struct("<I"), struct.Struct("<I")
+ENTRY = struct.Struct("<QQI")  # offset and length of a part, number of the object that holds it
 ENTRY_BYTES = ENTRY.size + CRC_BYTES
 INDEX_START = N_PARTS.size + CRC_BYTES
 Entry = tuple[int, int, int]
@@ -61,7 +62,10 @@ class Bundles:
     def write_bundle(self, name: str, **arrays: Array) -> None:
         """Several small arrays as one object: an .npz followed by its CRC-32 (four bytes)."""
         self.before_write()
-        self.objects.put(f"{name}.npz", _encoded(arrays))
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        buffer.write(zlib.crc32(buffer.getbuffer()).to_bytes(CRC_BYTES, "little"))
+        self.objects.put(f"{name}.npz", buffer.getvalue())
         self.bundles_written.add(name)
 
     def delete_bundle(self, name: str) -> None:
@@ -70,7 +74,9 @@ class Bundles:
 
     def read_bundle(self, name: str) -> dict[str, Array]:
         """The arrays of a bundle. Raises CorruptChunk if it is missing or damaged."""
-        return _decoded(self._read_twice(name, lambda: _checked(self.objects.get(f"{name}.npz"), name, "bundle")))
+        data = self._read_twice(name, lambda: _checked(self.objects.get(f"{name}.npz"), name, "bundle"))
+        with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
+            return {key: loaded[key] for key in loaded.files}
 
     def write_parts(self, name: str, n_parts: int, parts: Iterable[tuple[int, Mapping[str, Array]]]) -> None:
         """Arrays for up to `n_parts` readers, in one object from which each reads its range; parts may be missing.
@@ -80,7 +86,7 @@ class Bundles:
         """
         index, pending, size, number = [(0, 0, 0)] * n_parts, list[bytes](), 0, 1
         for part, arrays in parts:
-            data = _encoded(arrays)
+            data = _packed(arrays)
             if pending and size + len(data) > OBJECT_BYTES:
                 self.before_write()
                 self.objects.put(_object_of(name, number), b"".join(pending))
@@ -118,7 +124,7 @@ class Bundles:
 
     def _part(self, name: str, entry: Entry, part: int) -> dict[str, Array]:
         offset, length, number = entry
-        return _decoded(self._range(name, number, offset, length, f"part {part}")) if length else {}
+        return _unpacked(self._range(name, number, offset, length, f"part {part}")) if length else {}
 
     def _range(self, name: str, number: int, start: int, length: int, chunk: str) -> bytes:
         def read() -> bytes:
@@ -174,16 +180,25 @@ def _nothing() -> None:
     """The default of before_write."""
 
 
-def _encoded(arrays: Mapping[str, Array]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    buffer.write(zlib.crc32(buffer.getbuffer()).to_bytes(CRC_BYTES, "little"))
-    return buffer.getvalue()
+def _packed(arrays: Mapping[str, Array]) -> bytes:
+    """Arrays as bytes: names, dtypes and shapes in JSON with its length in front, the elements, and a CRC-32.
+
+    An .npz takes a tenth of a millisecond more to write and to read, and there is a part for each pair of tasks.
+    """
+    head = json.dumps([(key, array.dtype.str, array.shape) for key, array in arrays.items()]).encode()
+    pieces: list[Any] = [LENGTH.pack(len(head)), head, *map(np.ascontiguousarray, arrays.values())]
+    checksum = reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces, 0)
+    return b"".join([*pieces, checksum.to_bytes(CRC_BYTES, "little")])
 
 
-def _decoded(data: bytes) -> dict[str, Array]:
-    with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
-        return {key: loaded[key] for key in loaded.files}
+def _unpacked(data: bytes) -> dict[str, Array]:
+    """The arrays of `_packed` (without its CRC-32), read-only views of `data`."""
+    [length] = LENGTH.unpack_from(data)
+    position, arrays = LENGTH.size + length, dict[str, Array]()
+    for key, dtype, shape in json.loads(data[LENGTH.size : position]):
+        arrays[key] = np.ndarray(shape, dtype, data, position)
+        position += arrays[key].nbytes
+    return arrays
 
 
 def _with_crc(data: bytes) -> bytes:

@@ -72,8 +72,8 @@ class LocalObjects(Objects):
         return None
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
-        missing = contextlib.suppress(FileNotFoundError, NotADirectoryError)
-        with storage_errors(str(self._path(name))), missing, self._path(name).open("rb") as file:
+        path, missing = self._path(name), contextlib.suppress(FileNotFoundError, NotADirectoryError)
+        with storage_errors(str(path)), missing, path.open("rb") as file:
             file.seek(start)
             return file.read(length)
         return None

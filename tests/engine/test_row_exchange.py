@@ -107,7 +107,7 @@ def test_damaged_request_ends_the_step_that_reads_it(store):
 
 
 def test_kill_between_two_objects_of_a_task_is_resumed(store, monkeypatch):
-    monkeypatch.setattr(bundles, "OBJECT_BYTES", 4000)
+    monkeypatch.setattr(bundles, "OBJECT_BYTES", 2000)
     put, killed = LocalObjects.put, []
 
     def kill(self, name, data):

@@ -99,13 +99,14 @@ def test_changed_block_size_removes_the_old_contributions(tmp_path, run_stages, 
 
 
 def test_splitting_a_block_into_parts_changes_no_bit(tmp_path, run_stages, make_config, assemble, monkeypatch):
-    """A few rows at a time give more bundles, but the same sums."""
+    """A few rows at a time give more objects, but the same sums."""
     monkeypatch.setattr(assemble_cost, "PART_ENTRIES", 900)
     config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 110,
                          neighbors={"n_neighbors": K, "reverse": 3})  # fmt: skip
     run, undivided = run_stages(config, "assemble_cost"), assemble(110)
     names = [len(r.store.objects.names("_work/contributions")) for r in (run, undivided)]
     assert names[0] > 3 * names[1]
+    assert names[1] == 3  # one for each block, with a part for each block that reads it
     assert cost_matrix(run).data.tobytes() == cost_matrix(undivided).data.tobytes()
     np.testing.assert_array_equal(cost_matrix(run).indices, cost_matrix(undivided).indices)
     for a, b in zip(*(r.reports["assemble_cost", "contribute"] for r in (run, undivided)), strict=True):

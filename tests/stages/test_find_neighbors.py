@@ -131,6 +131,8 @@ class TestCells:
         assert [sum(part.get(str(g), 0) for part in sent) for g in range(len(members))] == list(map(len, members))
         searched = [report["members"] for report in run.reports["find_neighbors", "search_cells"]]
         assert searched == list(map(len, members))
+        n_objects = [len(run.store.objects.names(f"_work/{name}")) for name in ("group_members", "group_neighbors")]
+        assert n_objects == [len(sent), len(searched)]
 
     def test_lists_merge_the_nearest_of_both_groups(self, search):
         run = search("pynndescent", 160)

@@ -121,12 +121,12 @@ class TestParts:
         assert parts.bundles_written == {f"{name}.parts" for name in self.NAMES}
 
     def test_large_parts_are_divided_among_objects_and_read_alone(self, parts, monkeypatch):
-        monkeypatch.setattr(bundles, "OBJECT_BYTES", 1200)
-        monkeypatch.setattr(bundles, "BATCH_BYTES", 600)
+        monkeypatch.setattr(bundles, "OBJECT_BYTES", 260)
+        monkeypatch.setattr(bundles, "BATCH_BYTES", 230)
         for writer, name in enumerate(self.NAMES):
             parts.write_parts(name, 5, ((part, part_of(writer, part)) for part in range(1, 5) if part != writer))
         assert len(parts.objects.names("_work")) == 6
-        assert all(parts.objects.size(name) < 1500 for name in parts.objects.names("_work"))
+        assert all(parts.objects.size(name) < 500 for name in parts.objects.names("_work"))
         assert parts.parts_below("_work") == list(self.NAMES)
         self.check(parts)
         for name in self.NAMES:

@@ -159,11 +159,13 @@ def test_group_without_searched_points(tmp_path):
     sizes = {"kept": 10, "searched": 10, "blocks": Blocks(12, 20)}
     new = {"members": np.array([10, 11]), "points": X[10:], "visits": np.array([True, True]),
            "reach": np.full(2, 9.0)}  # fmt: skip
-    for group, is_member in enumerate((np.array([False, False]), np.array([True, True]))):
-        store.write_bundle(update_groups.APPENDED.members(group, 0), own=is_member, **new)
+    store.write_parts(update_groups.APPENDED.members(0), 2, (
+        (group, {"own": np.full(2, is_member), **new}) for group, is_member in enumerate((False, True))
+    ))  # fmt: skip
+    for group in range(2):
         actual = update_groups.search_new(store, group, k, **sizes, earlier=store.url, lists="_work")
         assert actual["new"] == 2
-    parts = [store.read_bundle(update_groups.APPENDED.neighbors(0, group)) for group in (0, 1)]
+    parts = list(store.read_parts([update_groups.APPENDED.neighbors(group) for group in (0, 1)], 0))
     assert parts[0]["members"].tolist() == [10, 11]
     assert (parts[0]["ids"] == -1).all()
     assert (parts[1]["ids"][-2:, 0] >= 0).all()
