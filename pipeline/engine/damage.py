@@ -66,7 +66,7 @@ def _readings(store: Store, record: Record, reports: BlockReports) -> Iterator[C
     written = {name for report in reports.values() for name in report.bundles}
     for bundle in record["bundles"]:
         names = [bundle] if bundle.endswith(".npz") and reports else store.objects.names(bundle)
-        written |= {name.removesuffix(".npz") for name in names if name.endswith((".npz", PARTS))}
+        written |= {name.removesuffix(".npz") for name in names if name.endswith(".npz")}
     for name in sorted(written):
         yield (
             partial(store.check_parts, name.removesuffix(PARTS))
