@@ -173,7 +173,7 @@ class TestParts:
                 assert (of_part.value.array, of_part.value.chunk) == ("_work/sent/00001", caught.value.chunk)
         assert named == {"index", *(f"entry {part}" for part in range(5)), "part 2", "part 3", "part 4"}
 
-    def test_bytes_changed_in_transit_are_read_again(self, parts, monkeypatch, capsys):
+    def test_bytes_damaged_in_transfer_are_read_again(self, parts, monkeypatch, capsys):
         get_range, changed = parts.objects.get_range, []
 
         def read(name, start, length):
@@ -185,7 +185,7 @@ class TestParts:
 
         monkeypatch.setattr(parts.objects, "get_range", read)
         self.check(parts)
-        assert "changed on the way" in capsys.readouterr().err
+        assert "damaged in transfer" in capsys.readouterr().err
 
 
 class TestJson:
