@@ -8,7 +8,7 @@ from pipeline.engine import checkpoint
 from pipeline.engine.execute import Executor, run_step
 from pipeline.engine.plan import Layout, drive
 from pipeline.engine.row_exchange import REQUESTS, SENT, exchange, receive_rows
-from pipeline.jobs.verify import find_damage, forget_damage
+from pipeline.jobs.verify import find_damage, unmark_damaged_blocks
 from pipeline.storage import bundles
 from pipeline.storage.blocks import Blocks
 from pipeline.storage.local_objects import LocalObjects
@@ -89,7 +89,7 @@ def test_damaged_or_deleted_object_is_found_and_only_its_task_is_repeated(store,
         with pytest.raises(CorruptChunk, match=name):
             receive_rows(store, last, "points", BLOCKS, LISTS[slice(*BLOCKS.rows(last))])
     block = int(name[-5:])
-    assert forget_damage(store, [error]) == [f"block {block} of solve_weights.{step}"]
+    assert unmark_damaged_blocks(store, [error]) == [f"block {block} of solve_weights.{step}"]
     _, progress = run_exchange(store)
     assert progress.advanced == [block]
     assert store.objects.get(f"{name}.parts") == undamaged
@@ -98,7 +98,7 @@ def test_damaged_or_deleted_object_is_found_and_only_its_task_is_repeated(store,
 
 def test_damaged_request_ends_the_step_that_reads_it(store):
     run_exchange(store)
-    checkpoint.forget_markers(store, "solve_weights", "send")
+    checkpoint.delete_markers(store, "solve_weights", "send")
     store.objects.delete(f"{REQUESTS}/00006.parts")
     with pytest.raises(StageIncomplete, match=r"block 6 of solve_weights.request"):
         run_exchange(store)
