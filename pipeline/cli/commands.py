@@ -259,7 +259,7 @@ def export(
         with reading(_store_of(store)) as opened:
             return {"rows": export_run(opened, out, tuple(with_ or ()), into), "path": out, "store": opened.url}
 
-    finish(act, as_json, lambda result: f"{result['rows']} rows written to {result['path']}")
+    finish(act, as_json, lambda result: f"{result['rows']:,} rows written to {result['path']}")
 
 
 @app.command()

@@ -68,7 +68,7 @@ def describe_plan(plan: dict[str, Any]) -> str:
         value = "" if reg["value"] is None else f"{reg['value']:g}: "
         lines.append(f"weights.reg: {value}{reg['reason']}")
     solver = plan["solver"]
-    unknown_size = "at least the memory above; the size of a factor is known after the weights are solved"
+    unknown_size = "needs at least the memory above; the size of a factor is known after the weights are computed"
     lines.append(f"eigensolver: {describe_solver(solver) if solver else unknown_size}")
     return "\n".join(lines)
 
@@ -78,8 +78,8 @@ def describe_suggestion(suggestion: dict[str, Any], config: Path) -> str:
     of_nearest = "none, because they are equally far" if two_nearest is None else _interval(two_nearest, ".2f")
     lines = [
         f"{counted(suggestion['n_rows'], 'row')} of {counted(suggestion['n_features'], 'feature')}; "
-        f"{suggestion['sample']:,} sampled, "
-        f"{suggestion['queries']:,} of them against all rows (dimension, noise)",
+        f"{suggestion['sample']:,} sampled; dimension and noise are measured at {suggestion['queries']:,} of these "
+        "with neighbours among all rows",
         f"intrinsic dimension: TwoNN {of_nearest}; maximum likelihood with "
         f"{likelihood['n_neighbors']} neighbours {_interval(likelihood, '.2f')}",
     ]

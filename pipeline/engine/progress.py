@@ -93,7 +93,7 @@ class RunProgress:
         self._end_waiting()
         if not self.console.is_terminal:
             return
-        reused = f", {step.n_blocks - computed} kept" if computed < step.n_blocks else ""
+        reused = f", {step.n_blocks - computed} reused" if computed < step.n_blocks else ""
         took = f"{computed:>4} of {step.n_blocks} blocks in {seconds:.1f} s"
         self.print_line(f"  {step.stage + '.' + step.name:<34} {took}{reused}")
 
@@ -103,7 +103,7 @@ class RunProgress:
         if not computed:
             return
         self._print_reused()
-        suffix = f", {reused} kept from before" if reused else ""
+        suffix = f", {reused} reused" if reused else ""
         now = datetime.now().astimezone().strftime("%H:%M:%S")
         blocks = counted(computed, "block")
         self.print_line(f"{now} {stage}: {blocks} in {seconds:.1f} s, largest process {gib(peak_bytes)}{suffix}")
@@ -122,7 +122,7 @@ class RunProgress:
             )
             counts = ((stages, "stage"), (len(self._reused_steps), "step"), (blocks, "block"))
             totals = ", ".join(counted(count, noun) for count, noun in counts)
-            self.print_line(f"kept: {totals} of the earlier run")
+            self.print_line(f"reused from the earlier run: {totals}")
             self._reused_steps = []
 
     def _print_waiting(self, step: Step, state: Callable[[], str] | None, ended: threading.Event) -> None:

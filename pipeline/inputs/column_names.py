@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from ..core.errors import MAX_NAMES, InputError, listed
+from ..core.errors import InputError, listed
 
 
 @dataclass(frozen=True)
@@ -86,22 +86,24 @@ def _requested(
         if bad:
             raise InputError(
                 f"{table.where}: expected numbers in the columns of input.columns, found other types in "
-                f"{bad[:MAX_NAMES]}; remove them from the list or convert them"
+                f"{_quoted(bad)}; remove them from the list or convert them"
             )
     return tuple(columns)
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return listed([f"'{name}'" for name in names])
 
 
 def _check_names(table: TableColumns, required: Sequence[str]) -> None:
     counts = Counter(table.names)
     missing = [name for name in required if name not in counts]
     if missing:
-        raise InputError(
-            f"{table.where}: there is no column {missing[:MAX_NAMES]}; its columns are {listed(table.names)}"
-        )
+        raise InputError(f"{table.where}: there is no column {_quoted(missing)}; its columns are {listed(table.names)}")
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
         raise InputError(
-            f"{table.where}: expected each column name once, found {repeated[:MAX_NAMES]} more often; rename them"
+            f"{table.where}: expected each column name once, found {_quoted(repeated)} more often; rename them"
         )
 
 
@@ -118,6 +120,6 @@ def _numeric_everywhere(tables: Sequence[TableColumns], special: Sequence[str]) 
         if differing:
             raise InputError(
                 f"{table.where}: expected the same numeric columns as {first.where}, found a difference in "
-                f"{sorted(differing)[:MAX_NAMES]}; name the columns to use in input.columns"
+                f"{_quoted(sorted(differing))}; name the columns to use in input.columns"
             )
     return chosen

@@ -57,7 +57,8 @@ def columns_of_input(source: Source, names: Sequence[str], out: str) -> list[Row
     all_names = [*roles.features, *filter(None, (roles.label, roles.id)), *roles.left_out]
     if missing := [name for name in names if name not in all_names]:
         cure = "; give --with once for each column: --with a --with b" if any("," in name for name in missing) else ""
-        raise ConfigError(f"--with: the input has no column {missing}; its columns are {listed(all_names)}{cure}")
+        quoted = listed([f"'{name}'" for name in missing])
+        raise ConfigError(f"--with: the input has no column {quoted}; its columns are {listed(all_names)}{cure}")
     chosen = tuple(dict.fromkeys(names))
     types = source.column_types(chosen)
 

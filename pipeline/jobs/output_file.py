@@ -33,7 +33,7 @@ def suffix_of(out: str) -> str:
 def check_out(out: str) -> None:
     """Raises ConfigError if `out` has another suffix, no folder, or a URL that cannot be opened."""
     if suffix_of(out) not in SUFFIXES:
-        raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}")
+        raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}; choose another name")
     if is_url(out):
         _folder_of(out)
         return

@@ -139,5 +139,5 @@ def describe_reg(method: str, reg: float | str, chosen: Report | None) -> Json |
         return {"value": reg, "reason": "set in the config"}
     if chosen is None:
         candidates = ", ".join(f"{value:g}" for value in TRIAL_REGS)
-        return {"value": None, "reason": f"auto: one of {candidates}, by noise and a trial once neighbours are known"}
+        return {"value": None, "reason": f"auto: one of {candidates}, chosen by the noise and a trial after the search"}
     return {"value": chosen["reg"], "reason": chosen["reason"]}

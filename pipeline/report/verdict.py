@@ -149,7 +149,7 @@ def _of_good_embedding(metrics: Metrics, config: Config) -> str:
     if variance is not None and variance > bounds.GOOD_RESIDUAL_VARIANCE:
         cure = cure_of_long_distances(metrics, config)
         return (
-            f"{sentence}. Long distances are not those along the data (residual variance {variance:.2f})"
+            f"{sentence}. Long distances differ from those along the data (residual variance {variance:.2f})"
             f"{'; ' * bool(cure)}{cure}."
         )
     return f"{sentence}."

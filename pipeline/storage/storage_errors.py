@@ -77,7 +77,10 @@ def _explain(error: OSError, where: str) -> StoreError:
         unusable = StoreError(f"{where}: the path cannot be used: {error.strerror}. Choose another place")
         unusable.exit_code = 2
         return unusable
-    return StoreError(f"{where}: {type(error).__name__}: {error}")
+    return StoreError(
+        f"{where}: cannot be read or written ({type(error).__name__}: {error}). Check the path and the disk, and run "
+        f"the same command again"
+    )
 
 
 def _is_remote(error: BaseException) -> bool:

@@ -170,9 +170,9 @@ def test_redirected_log_has_lines_for_stages_only(config, tmp_path):
         store.objects.delete(marker_name("find_neighbors", "search", block))
     lines = invoke("run", config).stderr.splitlines()
     expected = [
-        rf"kept: 2 stages, {names.index('find_neighbors.search')} steps, \d+ blocks of the earlier run",
-        r"\d\d:\d\d:\d\d find_neighbors: 2 blocks in .*, 1 kept from before",
-        r"kept: 5 stages, .*",
+        rf"reused from the earlier run: 2 stages, {names.index('find_neighbors.search')} steps, \d+ blocks",
+        r"\d\d:\d\d:\d\d find_neighbors: 2 blocks in .*, 1 reused",
+        r"reused from the earlier run: 5 stages, .*",
     ]
     assert all(map(re.fullmatch, expected, lines)), lines
 
@@ -194,7 +194,7 @@ def test_report_is_written_again_only_if_its_content_changes(config, tmp_path):
     lines = invoke("run", config).stderr.splitlines()
     steps = recorded_steps(store)
     blocks = sum(record["n_blocks"] for record in steps.values())
-    assert lines == [f"kept: 9 stages, {len(steps)} steps, {blocks} blocks of the earlier run"]
+    assert lines == [f"reused from the earlier run: 9 stages, {len(steps)} steps, {blocks} blocks"]
     assert computed("--set", "neighbors.min_recall=0.5") == {"write_report"}  # the page shows the config
     store.objects.delete("report")
     assert json.loads(invoke("run", config, "--json").stdout)["metrics"]["min_recall"] == 0.9

@@ -83,7 +83,7 @@ def test_transform_copies_columns_of_the_new_table(job, tmp_path):
 
 def test_columns_that_cannot_be_copied_are_refused(job, tmp_path):
     url = store_of(job).url
-    assert "no column ['colour']; its columns are x, y, z, number, kind, note" in refused(
+    assert "no column 'colour'; its columns are x, y, z, number, kind, note" in refused(
         2, "export", url, tmp_path / "y.csv", "--with", "colour"
     )
     several = refused(2, "export", url, tmp_path / "y.csv", "--with", "x,note")

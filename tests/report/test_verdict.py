@@ -79,7 +79,7 @@ def test_verdict_of_a_good_embedding_states_its_quality() -> None:
     unlabelled = {**GOOD, "neighborhood_hit": None, "neighborhood_hit_input": None}
     assert verdict(unlabelled, CONFIG) == f"{sentence}."
     far = {**unlabelled, "residual_variance": {"value": 0.44}}
-    long = f"{sentence}. Long distances are not those along the data (residual variance 0.44)"
+    long = f"{sentence}. Long distances differ from those along the data (residual variance 0.44)"
     assert verdict({**far, "reg": {"value": 0.1}}, CONFIG) == f"{long}."
     assert verdict({**far, "reg": {"value": 1e-3}}, CONFIG).startswith(f"{long}; method: modified")
 
