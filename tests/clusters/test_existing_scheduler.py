@@ -131,7 +131,8 @@ class TestTls:
         files = {**certificates[own], "ca": certificates[ca]["ca"]}
         assert refusal in refused(ConfigError, address=encrypted, tls=Tls(**files))
 
-    def test_client_without_tls_gets_the_advice_to_use_tls(self, encrypted):
+    def test_client_without_tls_gets_the_advice_to_use_tls(self, encrypted, monkeypatch):
+        monkeypatch.setattr(existing_scheduler, "ANSWER_SECONDS", 6)
         host_and_port = encrypted.removeprefix("tls://")
         assert f"uses TLS; write tls://{host_and_port} and give" in refused(
             ConfigError, address=f"tcp://{host_and_port}"
