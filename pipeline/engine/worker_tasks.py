@@ -81,7 +81,7 @@ def _windowed(submission: Submission, blocks: list[int], per_worker: int) -> Ite
                 pool.add(added)
     finally:
         for future in futures:
-            future.release()  # Client.cancel can wait for ever if the client has just lost its scheduler
+            future.release()  # Client.cancel can wait forever if the client has just lost its scheduler
 
 
 class _WorkerCount:

@@ -31,11 +31,10 @@ _TABLES = {"parquet": ("parquet_files", "parquet_tables"), "csv": ("csv_files", 
 def open_source(kind: str, **params: Any) -> Source:
     """Open an input of this kind; params are the other keys of the config's input section, None if not set.
 
-    `where` keeps only the rows with this label, `fit_sample` so many of these, evenly spread. `chosen_by` names the
-    labels that `where` is about, if the labels to read hold something else (numbers of neighbours).
+    `where` keeps only the rows with this label, `fit_sample` this number of them, evenly spread. `chosen_by` names
+    the labels for `where`, if the labels to read are others (numbers of neighbours).
 
-    Cheap: reads headers only (csv: scans the file once per process for its line breaks), so every task may
-    call it again.
+    Only headers are read (csv: the file is scanned once per process for its line breaks), so every task can call it.
 
     Raises InputError if the input is missing, damaged, or not a numeric matrix.
     """

@@ -92,7 +92,7 @@ def _without_measurements(column: Column, n_rows: int) -> str:
 
 
 def _without_wrong_ids(source: Source, columns: Sequence[Column]) -> list[Column]:
-    """Parquet columns of floating-point numbers are no ids, whatever values they hold."""
+    """The columns with `is_id` for whole numbers only: Parquet columns of floating-point numbers cannot be ids."""
     ids = [column.name for column in columns if column.is_id]
     kinds = source.column_types(ids) if ids else {}
     integer_columns = {name for name, kind in kinds.items() if pa.types.is_integer(kind)}

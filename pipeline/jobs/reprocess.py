@@ -4,7 +4,7 @@ Changes of the input are detected in three steps of increasing cost:
 
 1. Names, sizes and times (or tags) of the files are compared. If all are equal, the job is done.
 2. Only blocks whose files or chunks differ are read. The others are copied from the published version.
-3. Digests of the blocks are compared. Equal bytes are an unchanged input, whatever their date.
+3. Digests of the blocks are compared. Input with equal bytes is unchanged, even if its date differs.
 
 Files with a graph or with numbers of neighbours are treated in the same way, but they are read as a whole, at the step
 that needs them.

@@ -76,7 +76,7 @@ def choose(trials: list[Trial]) -> Trial | None:
 def best_method(own: Trial | None, others: list[Trial]) -> Trial | None:
     """The trial of the config's method, or of another one whose score is higher by WORTH_ANOTHER_METHOD.
 
-    Another method with a coordinate that only sets few points apart is no better, whatever its score.
+    Another method is not chosen if one of its coordinates is a clump, even with a higher score.
     """
     if own is None or own.scores is None:
         return choose(others)

@@ -86,7 +86,7 @@ class Versions:
                 if version not in history and not self.open(version).objects.exists(RETIRED)]  # fmt: skip
 
     def new_id(self) -> str:
-        """An id: the UTC time, later than every other version's whatever the clock shows, and four hex digits."""
+        """An id: the UTC time, or one second after the latest version if that is later, and four hex digits."""
         now = datetime.now(UTC).replace(microsecond=0)
         if ids := self.ids():
             with contextlib.suppress(ValueError):

@@ -64,7 +64,7 @@ def analyse(
     ``single`` stores the factor of PARDISO in single precision; SuperLU ignores it.
 
     With the key of the matrix, an analysis in ``analyses`` is used, or a new one is kept there. A small factorization
-    takes one thread, whatever ``n_threads``: the number follows from the matrix, so equal matrices give equal bytes.
+    takes one thread for any ``n_threads``: the number follows from the matrix, so equal matrices give equal bytes.
     """
     if not pardiso.is_available():
         return SuperLU(matrix)

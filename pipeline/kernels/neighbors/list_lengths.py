@@ -37,8 +37,8 @@ def cut_lists(lists: NeighborLists, counts: npt.NDArray[np.integer]) -> Neighbor
 def counts_within(distances: npt.NDArray[np.floating], radius: float, k_min: int) -> Counts:
     """Neighbours to keep (b,) of lists (b, k), ascending: those within the radius, but at least k_min.
 
-    Compared in float32, the stored precision: a neighbour exactly at the radius is within it, whatever the rounding
-    error of its distance.
+    Distances are compared in float32, the stored precision. So a neighbour exactly at the radius is within it in spite
+    of rounding errors.
     """
     within = (_rounded(distances) <= np.float32(radius)).sum(axis=1)
     return np.asarray(np.maximum(within, np.minimum(k_min, np.isfinite(distances).sum(axis=1))))

@@ -1,4 +1,4 @@
-"""Cache the compiled search of pynndescent on disk, so that each process does not compile it for some 25 seconds.
+"""Cache the compiled search of pynndescent on disk, so that each process does not compile it for about 25 seconds.
 
 Numba caches no machine code of functions that take functions as arguments (pynndescent passes the distance to
 `nn_descent`) or that query the number of threads. Here the distance and one thread are fixed inside the function, so
