@@ -493,5 +493,10 @@ def test_quality_is_shown_with_intervals():
         "regression_residual": [measured, {**measured, "value": 0.0123}],
     }
     page = render_page({**METRICS, **metrics}, CONFIG, None, ARRAYS)
-    for phrase in ("neighbourhood hit in the data", "residual variance, affine", "coordinate 2: regression residual", "0.0123 (0.4012"):
+    for phrase in (
+        "neighbourhood hit in the data",
+        "residual variance, affine",
+        "coordinate 2: regression residual",
+        "0.0123 (0.4012",
+    ):
         assert phrase in page
