@@ -36,9 +36,11 @@ RESUME = "run the same command again to resume"
 def kubernetes_cluster(cluster: KubernetesCluster) -> Iterator[Client]:
     """A client of a cluster created for this run.
 
-    Raises ConfigError if no retry can help (no operator, no rights, no templates, a cluster of that name that this
-    program did not create, different versions), LleError if pods do not start in time, if another Job owns the cluster
-    of that name, and if the cluster is deleted during the run.
+    Raises:
+        ConfigError: no retry can help: there is no operator, the rights or the templates are missing, versions differ,
+            or another program created a cluster of that name.
+        LleError: pods do not start in time, another Job owns the cluster of that name, or the cluster is deleted during
+            the run.
     """
     api = KubernetesApi(cluster.namespace)
     name = _name(cluster)

@@ -121,9 +121,9 @@ class Output(Model):
         "run with a new result publishes one; null: store is the store of one run",
     )  # fmt: skip
     max_appended: Float = Field(
-        0.1, ge=0, le=1, description="with keep: if the input only has appended rows, and they are at most this share "
-        "of the points of the last full search, the published version's cells and neighbour lists are kept and only "
-        "the new points are searched; 0: always search all points",
+        0.1, ge=0, le=1, description="with keep: if at most this share of points was appended since the last full "
+        "search, only these are searched, and the other neighbour lists of the published version are kept; 0: always "
+        "search all points",
     )  # fmt: skip
     prometheus: str | None = Field(None, min_length=1, description="a .prom file for the textfile collector")
 
