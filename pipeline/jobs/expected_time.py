@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..clusters.limits import expected_workers
-from ..config.models import Config
+from ..clusters.limits import Section, expected_workers
+from ..config.models import Cluster, Config
 from ..core.compiler_cache import is_compiled
 from ..core.threads import limited_threads
 from ..engine.plan import Layout, walk
@@ -41,6 +41,10 @@ WORKER_STEP_SECONDS = 0.1
 
 LONG_SECONDS = 5.0
 """A run that is expected to end sooner neither measures the machine nor logs its expected seconds."""
+
+SHARED_SECONDS = 4.0
+"""Processor seconds of tasks below which `workers: auto` starts no workers. Two workers would save half of them, which
+is what it takes to start two processes."""
 
 COMPILE_SECONDS = 25.0
 """Processor seconds that the search of pynndescent takes to compile, once on a machine."""
@@ -94,17 +98,15 @@ def expected_seconds(
         `seconds`: the total; `stages`: the seconds of each stage; `workers`: their number (1: this process); `says`:
         a line of text about these.
     """
-    n_workers = 1 if config.execution.cluster.kind == "serial" else expected_workers(config.execution.cluster) or 1
     sizes = Sizes(
         layout.n_points, layout.n_features, config.k_bounds[1], config.eigensolver.n_components, layout.point_blocks(),
         min(config.quality.sample, layout.n_points), layout, config,
     )  # fmt: skip
-    width, speed = min(n_workers, sizes.n_blocks), machine_speed() if speed is None else speed
+    works = {stage: FORMULAS[stage](sizes) for stage in stages_of_run(config) if stage in n_steps}
+    width = _n_processes(config.execution.cluster, sizes.n_blocks, sum(work.parallel for work in works.values()))
+    speed = machine_speed() if speed is None else speed
     stages = {}
-    for stage in stages_of_run(config):
-        if stage not in n_steps:
-            continue
-        work = FORMULAS[stage](sizes)
+    for stage, work in works.items():
         parallel = work.parallel / (PARALLEL_EFFICIENCY * width if width > 1 else 1)
         overhead = WORKER_STEP_SECONDS * n_steps[stage] if width > 1 else 0.0
         stages[stage] = round((work.serial + parallel) / speed + overhead, 3)
@@ -115,10 +117,33 @@ def expected_seconds(
     return {"seconds": total, "stages": stages, "workers": width, "says": line}
 
 
+def _n_processes(cluster: Section, n_blocks: int, shared_seconds: float) -> int:
+    """Processes that compute blocks: workers, or 1 where this process computes them itself."""
+    if cluster.kind == "serial":
+        return 1
+    is_auto = cluster.kind == "local" and cluster.workers == "auto"
+    return 1 if is_auto and shared_seconds < SHARED_SECONDS else min(expected_workers(cluster) or 1, n_blocks)
+
+
+def worthwhile(config: Config, first_layout: Layout) -> Section:
+    """The cluster of a config; serial execution where `workers: auto` would take longer to start than it saves."""
+    cluster = config.execution.cluster
+    if cluster.kind != "local" or cluster.workers != "auto":
+        return cluster
+    n_steps, layout = _planned(config, first_layout)
+    alone = expected_seconds(config, layout, n_steps, speed=1.0)["workers"] == 1
+    return Cluster(kind="serial") if alone else cluster
+
+
+def _planned(config: Config, first_layout: Layout) -> tuple[Counter[str], Layout]:
+    """The number of steps of each stage of a run, and the layout after its last step."""
+    steps, layout = walk(stages_of_run(config), config, first_layout)
+    return Counter(step.stage for step in steps), layout
+
+
 def announced_seconds(config: Config, first_layout: Layout) -> str:
     """A line for the log of a new run that would take LONG_SECONDS on the reference core, else an empty text."""
-    steps, layout = walk(stages_of_run(config), config, first_layout)
-    n_steps = Counter(step.stage for step in steps)
+    n_steps, layout = _planned(config, first_layout)
     if expected_seconds(config, layout, n_steps, speed=1.0)["seconds"] < LONG_SECONDS:
         return ""
     return f"expected: {expected_seconds(config, layout, n_steps)['says']}"

@@ -24,6 +24,7 @@ from ..storage.blocks import Blocks
 from ..storage.fitted import FIT, fitted_store
 from ..storage.lock import RunLock
 from ..storage.store import Store, block_of
+from .expected_time import worthwhile
 from .layout import check_layout, layout_of
 from .reprocess import History
 from .run_stages import (
@@ -35,7 +36,6 @@ from .run_stages import (
     result_of,
     run_store,
     save_profile,
-    worthwhile,
 )
 from .transform import new_rows_job, new_rows_layout
 
@@ -51,7 +51,7 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
     with interruptible(), RunLock(store):
         begin_store(store, config, source, fresh, history)
         fitted, finished_steps = fitted_store(store), set[tuple[str, str]]()
-        cluster = worthwhile(config.execution.cluster, ingest.first_layout(config, source))
+        cluster = worthwhile(config, ingest.first_layout(config, source))
         with missed_bounds_recorded(store, progress, started, finished_steps):
             with (
                 executing(cluster, progress) as executor,

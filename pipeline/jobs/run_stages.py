@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..clusters.connect import connect, performance
 from ..clusters.limits import Section, memory_of_high_memory, memory_of_workers, memory_resource
-from ..config.models import Cluster, Config
+from ..config.models import Config
 from ..core.errors import BoundsNotMet, InputChanged
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config
@@ -21,7 +21,7 @@ from ..stages.registry import METHOD_ARRAYS, stages_of_run
 from ..storage.fitted import FIT, has_fit
 from ..storage.lock import RunLock
 from ..storage.store import Store
-from .expected_time import announced_seconds
+from .expected_time import announced_seconds, worthwhile
 from .layout import check_layout, layout_of, run_attributes
 from .reprocess import History
 
@@ -56,7 +56,7 @@ def run_store(
         begin_store(store, config, source, fresh, history)
         finished_steps = set[tuple[str, str]]()
         with missed_bounds_recorded(store, progress, started, finished_steps):
-            cluster = worthwhile(config.execution.cluster, layout)
+            cluster = worthwhile(config, layout)
             with contextlib.ExitStack() as opened:
                 executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
                 with performance(executor.client if profile else None) as profiled:
@@ -128,14 +128,8 @@ def save_profile(store: Store, profiled: list[bytes], progress: RunProgress) -> 
         progress.print_line(f"performance: {store.url}/report/performance.html")
     if not profiled:
         progress.print_line(
-            "performance: the run had no workers (kind: serial, or one block), so there is nothing to show"
+            "performance: the run had no workers (kind: serial, or a short run), so there is nothing to show"
         )
-
-
-def worthwhile(cluster: Section, layout: Layout) -> Section:
-    """Serial execution instead of a local cluster for a single block: starting workers takes longer than the work."""
-    single_block = cluster.kind == "local" and cluster.workers == "auto" and layout.input_blocks() == 1
-    return Cluster(kind="serial") if single_block else cluster
 
 
 @dataclass

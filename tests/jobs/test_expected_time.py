@@ -11,7 +11,7 @@ from pipeline.cli import commands
 from pipeline.config.load import check_config
 from pipeline.engine.plan import Layout, walk
 from pipeline.jobs import expected_time
-from pipeline.jobs.expected_time import announced_seconds, expected_seconds, machine_speed
+from pipeline.jobs.expected_time import announced_seconds, expected_seconds, machine_speed, worthwhile
 from pipeline.stages.registry import stages_of
 from tests.benchmarks.expected_time import JOBS, Job, compare, roll, total, warm_up, wide
 
@@ -74,6 +74,17 @@ def test_workers_share_blocks_only():
     assert four["stages"]["write_report"] >= one["stages"]["write_report"]
     assert one_block["stages"] == expected(block=50_000)["stages"]
     assert (one["workers"], four["workers"], one_block["workers"]) == (1, 4, 1)
+
+
+@pytest.mark.parametrize(("cluster", "n", "d", "kind"), [
+    ({"kind": "local"}, 100_000, 3, "serial"), ({"kind": "local"}, 1_000_000, 3, "local"),
+    ({"kind": "local"}, 70_000, 784, "local"), ({"kind": "local"}, 15_000, 784, "serial"),
+    ({"kind": "local", "workers": 2}, 500, 3, "local"),
+    ({"kind": "address", "address": "tcp://scheduler:8786"}, 500, 3, "address"),
+])  # fmt: skip
+def test_local_cluster_starts_only_if_workers_save_time(cluster, n, d, kind):
+    settings = config(execution={"cluster": cluster})
+    assert worthwhile(settings, Layout(n, d, "float32", 15_000)).kind == kind
 
 
 def test_half_the_speed_takes_twice_the_time():

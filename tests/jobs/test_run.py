@@ -9,31 +9,17 @@ import pytest
 
 from pipeline.config.models import Cluster, Config, KubernetesCluster
 from pipeline.core.errors import BoundsNotMet
-from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Layout, Runs, Step
+from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Runs, Step
 from pipeline.engine.progress import RunProgress
 from pipeline.engine.task_costs import where
 from pipeline.jobs import run_stages
 from pipeline.jobs.run import run
-from pipeline.jobs.run_stages import worthwhile
 from pipeline.linalg.solver_checkpoint import saved_heads
 from pipeline.storage import lock
 from pipeline.storage.lock import RunLock
 from pipeline.storage.store import Store
 from pipeline.storage.versions import Versions
 from tests.support.points import swiss_roll
-
-
-@pytest.mark.parametrize(
-    ("configured", "n", "kind"),
-    [
-        (Cluster(kind="local"), 500, "serial"),
-        (Cluster(kind="local"), 501, "local"),
-        (Cluster(kind="local", workers=2), 500, "local"),
-        (Cluster(kind="address", address="tcp://scheduler:8786"), 500, "address"),
-    ],
-)
-def test_single_block_runs_without_workers_unless_configured(configured, n, kind):
-    assert worthwhile(configured, Layout(n, 3, "float64", 500)).kind == kind
 
 
 def test_whole_data_steps_run_on_the_driver_or_high_memory_worker():
