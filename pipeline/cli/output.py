@@ -53,8 +53,8 @@ def describe_plan(plan: dict[str, Any]) -> str:
         limit, room = gib(plan["worker_memory"]), gib(plan["worker_room"])
         lines.append(f"a worker of {limit} has room for {room} per task")
     lines.append(
-        f"total on disk: {gib(plan['array_bytes'])} of arrays; with M and intermediate results at most "
-        f"{gib(plan['disk_bytes'])}"
+        f"total on disk: at most {gib(plan['disk_bytes'])} during the run and {gib(plan['disk_bytes_at_end'])} at its "
+        f"end, {gib(plan['array_bytes'])} of it arrays"
     )
     if plan["expected"]:
         lines.append(f"expected time on this machine without other load: {plan['expected']['says']}")

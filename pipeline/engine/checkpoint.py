@@ -66,12 +66,18 @@ def begin_step(
 
     A step recorded under another fingerprint is removed: first its markers, then its arrays, so a kill in between
     leaves no marker without data. Steps computed from it are removed as well, except the `finished_steps` of this run
-    (None: all are kept). Blocks that a source store has finished under the same fingerprint are copied.
+    (None: all are kept). Blocks that a source store has finished under the same fingerprint are copied. A step whose
+    data were freed begins again if the marker of a block is missing.
     """
     record = step_record(store, step.stage, step.name)
     is_current = record is not None and (record["fingerprint"], record["n_blocks"]) == (fingerprint, step.n_blocks)
-    if is_current and _outputs_exist(store, step):
-        return finished_blocks(store, step.stage, step.name, fingerprint)
+    if record is not None and is_current and _outputs_exist(store, step, record):
+        reports = finished_blocks(store, step.stage, step.name, fingerprint)
+        if len(reports) == step.n_blocks or not damage.freed(record):
+            return reports
+        delete_markers(store, step.stage, step.name)  # the data of all blocks were freed
+        _create_outputs(store, step, fingerprint)
+        return {}
     delete_step_record(store, step.stage, step.name)
     other_steps = begun_steps(store) - set(finished_steps or ())
     for stage, name in (
@@ -118,7 +124,7 @@ def _take_over(
 def _undamaged(source_store: Store, step: Step, fingerprint: str) -> dict[int, BlockReport] | None:
     """Reports of the undamaged blocks of a step in a source store, whose data are all read. None if it has none."""
     record = step_record(source_store, step.stage, step.name)
-    if record is None or record["fingerprint"] != fingerprint or not all(map(source_store.holds, step.writes.arrays)):
+    if record is None or record["fingerprint"] != fingerprint or not _outputs_exist(source_store, step, record):
         return None
     reports = finished_blocks(source_store, step.stage, step.name, fingerprint)
     try:
@@ -126,7 +132,9 @@ def _undamaged(source_store: Store, step: Step, fingerprint: str) -> dict[int, B
     except StoreError:
         return None
     blocks = {damage.block_of_damage(record, error.array, error.chunk) for error in errors}
-    return None if None in blocks else {block: report for block, report in reports.items() if block not in blocks}
+    undamaged = {block: report for block, report in reports.items() if block not in blocks}
+    is_useless = bool(damage.freed(record)) and len(undamaged) < step.n_blocks
+    return None if None in blocks or is_useless else undamaged
 
 
 def _adopt(store: Store, source_store: Store, step: Step, reports: dict[int, BlockReport]) -> dict[int, BlockReport]:
@@ -142,18 +150,20 @@ def _adopt(store: Store, source_store: Store, step: Step, reports: dict[int, Blo
     return reports
 
 
-def _outputs_exist(store: Store, step: Step) -> bool:
-    """Whether the arrays of a step exist, and its report files, which people may have deleted."""
-    return all(map(store.holds, step.writes.arrays)) and (
+def _outputs_exist(store: Store, step: Step, record: dict[str, Any]) -> bool:
+    """Whether the arrays of a step exist unless freed, and its report files, which people may have deleted."""
+    arrays = [array for array in step.writes.arrays if array.spec.name not in damage.freed(record)]
+    return all(map(store.holds, arrays)) and (
         not step.decides.shows_records or all(store.objects.names(bundle) for bundle in step.writes.bundles)
     )
 
 
 def _steps_to_replace(store: Store, step: Step, candidates: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
     """The steps among `candidates` with arrays that this step writes too. They belong to another method."""
-    names = {array.spec.name for array in step.writes.arrays} | set(step.writes.bundles)
     steps = recorded_steps(store) if candidates else {}
-    return [key for key in candidates if key in steps and names & {*steps[key]["arrays"], *steps[key]["bundles"]}]
+    return [
+        key for key in candidates if key in steps and step.written & {*steps[key]["arrays"], *steps[key]["bundles"]}
+    ]
 
 
 def delete_unused_steps(store: Store, stage: str, used: set[str]) -> None:
@@ -175,6 +185,25 @@ def delete_unrecorded(store: Store, names: Collection[str]) -> None:
     written = {name for record in recorded_steps(store).values() for name in (*record["arrays"], *record["bundles"])}
     for name in set(names) - written:
         store.objects.delete(name)
+
+
+def free(store: Store, stage: str, name: str, names: Collection[str]) -> None:
+    """Delete arrays and bundles of a finished step. Its markers stay, and its record lists the names as freed.
+
+    The record is written first, so a kill in between leaves no missing data that the record does not list.
+    """
+    record = step_record(store, stage, name)
+    if record is None:
+        return
+    if not set(names) <= damage.freed(record):
+        store.put_json(_record_name(stage, name), {**record, "freed": sorted({*names, *damage.freed(record)})})
+    for freed in names:
+        store.delete(freed)
+
+
+def freed_data(store: Store, step: Step) -> set[str]:
+    """The freed arrays and bundles of a step."""
+    return damage.freed(step_record(store, step.stage, step.name) or {})
 
 
 def delete_step_record(store: Store, stage: str, name: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from ..core.errors import ConfigError
 from ..storage import records
 from ..storage.store import Store
+from . import damage
 from .checkpoint import finished_blocks, recorded_steps, step_record
 
 CURRENT = "_run/current.json"
@@ -83,7 +84,7 @@ def current_record(store: Store, stage: str, name: str) -> dict[str, Any] | None
 def current_arrays(store: Store, among: Collection[tuple[str, str]] | None = None) -> set[str]:
     """Names of the arrays written by current steps (only those in `among`, if given); the store may hold others."""
     return {name for key, record in current_steps(store).items() if among is None or key in among
-            for name in record["arrays"]}  # fmt: skip
+            for name in damage.without_freed(record)["arrays"]}  # fmt: skip
 
 
 def has_array(store: Store, name: str) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from ..core.errors import CorruptChunk, StoreError
@@ -19,8 +20,21 @@ MATRICES = {array_specs.COST_MATRIX, array_specs.LOCAL_FACTORS}
 READERS = 4
 
 
+def freed(record: Record) -> set[str]:
+    """Arrays and bundles that a step wrote, and that were deleted after their last reader."""
+    return set(record.get("freed", ()))
+
+
+def without_freed(record: Record) -> Record:
+    """The record of a step without its freed arrays and bundles."""
+    stored = {kind: [name for name in record[kind] if name not in freed(record)] for kind in ("arrays", "bundles")}
+    return {**record, **stored}
+
+
 def damage_of_step(store: Store, record: Record, reports: BlockReports) -> list[CorruptChunk]:
     """Every chunk and bundle of a step's finished blocks that is missing or does not match its checksum."""
+    if MATRICES.intersection(record["bundles"]):
+        import_module("scipy.sparse")  # the store loads it lazily, which before Python 3.11.9 is not safe in threads
     with ThreadPoolExecutor(READERS) as pool:
         return [error for error in pool.map(_error_of, _readings(store, record, reports)) if error is not None]
 
@@ -53,6 +67,7 @@ def _path_in_bundle(record: Record, array: str) -> list[str] | None:
 
 def _readings(store: Store, record: Record, reports: BlockReports) -> Iterator[Callable[[], Any]]:
     """A call for each object of a step's finished blocks."""
+    record = without_freed(record)
     for name in record["arrays"]:
         try:
             array = store.array(name)
@@ -63,7 +78,7 @@ def _readings(store: Store, record: Record, reports: BlockReports) -> Iterator[C
         for block in range(-(-rows // size)):
             if block in reports or (reports and record["n_blocks"] == 1):
                 yield partial(store.read, name, block * size, min((block + 1) * size, rows))
-    written = {name for report in reports.values() for name in report.bundles}
+    written = {name for report in reports.values() for name in report.bundles if wrote(record, name)}
     for bundle in record["bundles"]:
         names = [bundle] if bundle.endswith(".npz") and reports else store.objects.names(bundle)
         written |= {name.removesuffix(".npz") for name in names if name.endswith(".npz")}

@@ -127,8 +127,11 @@ def run_step(
     progress: Progress,
     finished_steps: checkpoint.FinishedSteps = None,
     source_stores: Sequence[Store] = (),
+    restore: Callable[[], None] = lambda: None,
 ) -> list[BlockReport]:
     """Compute the unfinished blocks of a step; returns the reports of all its blocks in block order.
+
+    `restore` is called before, if there are any: they may need freed data of earlier steps.
 
     Raises:
         LleError: the error of a block that a retry cannot cure.
@@ -139,6 +142,7 @@ def run_step(
     reports = checkpoint.begin_step(store, step, fingerprint, finished_steps, source_stores)
     missing = [block for block in range(step.n_blocks) if block not in reports]
     if missing:
+        restore()
         executor.require_memory(step)
     progress.begin(step, len(reports), partial(step.runs.state, store) if step.runs.state else None)
     started = time.perf_counter()

@@ -7,7 +7,7 @@ always agree.
 """
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -133,7 +133,8 @@ class Step:
 
     `function(store, block_index, **parameters, **resources) -> Report` reads, computes and writes whole chunks that no
     other block writes. `expected(block_index)` is the report that `lle plan` assumes. Steps with `feeds` false
-    (measurements) do not invalidate the steps after them.
+    (measurements) do not invalidate the steps after them. `frees` are arrays and bundles of earlier steps of the stage
+    that no step after this one reads: they are deleted when all blocks of this step are done.
     """
 
     stage: str
@@ -145,11 +146,17 @@ class Step:
     writes: Writes = field(default_factory=Writes)
     expected: Callable[[int], Report] = lambda block_index: {}
     feeds: bool = True
+    frees: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
         """Stage and name, which identify the step in a store."""
         return self.stage, self.name
+
+    @property
+    def written(self) -> set[str]:
+        """Names of the arrays and bundles that the step writes."""
+        return {array.spec.name for array in self.writes.arrays} | set(self.writes.bundles)
 
 
 @dataclass(frozen=True)
@@ -182,6 +189,33 @@ class RunResult:
     seconds: float
     version: str | None = None
     unchanged: bool = False
+
+
+def disk_totals(steps: Iterable[Step]) -> tuple[int, int]:
+    """Upper bounds on the bytes that these steps hold in the store: the largest during the run, and at its end."""
+    held, largest, sizes = 0, 0, dict[str, int]()
+    for step in steps:
+        held += step.writes.disk_bytes
+        largest = max(largest, held)
+        sizes |= {array.spec.name: array.nbytes for array in step.writes.arrays}
+        sizes |= dict.fromkeys(step.writes.bundles[:1], step.writes.bundle_bytes)
+        held -= sum(sizes.pop(name, 0) for name in step.frees)
+    return largest, held
+
+
+def freed_inputs(before: Sequence[tuple[Step, set[str]]]) -> list[int]:
+    """Positions of the steps whose freed data the next step of the stage may read.
+
+    `before` are the earlier steps of the stage, each with those of its arrays and bundles that were freed. A step does
+    not read what an earlier one frees.
+    """
+    needed, freed_earlier = list[int](), set[str]()
+    for number in range(len(before) - 1, -1, -1):
+        step, freed = before[number]
+        if freed - freed_earlier:
+            needed.insert(0, number)
+        freed_earlier |= set(step.frees)
+    return needed
 
 
 Steps = Generator[Step, list[Report], Layout]

@@ -10,7 +10,7 @@ from ..config.models import Config
 from ..core.errors import ConfigError
 from ..core.machine import available_memory, versions
 from ..engine import task_costs
-from ..engine.plan import Layout, walk
+from ..engine.plan import Layout, disk_totals, walk
 from ..engine.plan_sizes import block_points_for
 from ..inputs import Source
 from ..inputs.suspect_columns import suspect_columns
@@ -97,7 +97,7 @@ def fits_memory(config: Config) -> bool:
         return False
     layout = layout_of(config, ingest.open_input(config))
     steps, _ = walk(stages_of_run(config), config, layout)
-    n_bytes = sum(step.writes.disk_bytes for step in steps)
+    n_bytes, _ = disk_totals(steps)
     return layout.n_input < ISOLATED_POINTS and n_bytes <= min(MEMORY_STORE_BYTES, available_memory() // 8)
 
 

@@ -7,7 +7,7 @@ from ..clusters.limits import memory_of_workers
 from ..config.models import Config
 from ..core.errors import NotEnoughMemory
 from ..engine import checkpoint, task_costs
-from ..engine.plan import BlockReport, Layout, Report, Step, walk
+from ..engine.plan import BlockReport, Layout, Report, Step, disk_totals, freed_inputs, walk
 from ..engine.task_costs import fits, where
 from ..inputs import Source
 from ..linalg.reg_step import STAGES, STEP, describe_reg
@@ -43,7 +43,7 @@ class Forecast:
         self.reg: dict[str, Any] | None = None
         self.layout: Layout | None = None
         self._upstream, self._history, self._unread = "", History(), 0
-        self._unread_files = False
+        self._unread_files, self._of_stage = False, list[tuple[Step, set[str]]]()
         self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
         self._all_done = self._inputs_done = True  # all steps so far; all steps that others depend on
         self._now = run_attributes(config, source)
@@ -97,10 +97,20 @@ class Forecast:
             reports = self.reports[step.stage, step.name] = [best[block].report for block in sorted(best)]
             if step.key in self._matrix_steps and self._inputs_done:
                 self.matrices = holder
+        self._of_stage = [entry for entry in self._of_stage if entry[0].stage == step.stage]
+        if reports is None:
+            self._count_again(self._of_stage)
+        self._of_stage.append((step, set() if holder is None else checkpoint.freed_data(holder, step)))
         self._appended |= (step.stage, step.name) == ("order_points", "keep_cells") and reports is None
         if step.feeds:
             self._upstream = self._history.chained(self._upstream, step, reports or [])
         return reports
+
+    def _count_again(self, before: list[tuple[Step, set[str]]]) -> None:
+        """Steps whose freed data the next step reads are computed again, and so are those that they read."""
+        for number in freed_inputs(before):
+            self.reused[before[number][0].key] = 0
+            self._count_again(before[:number])
 
     def _unread_blocks(self, step: Step) -> dict[int, BlockReport]:
         """Blocks of the input in an earlier version whose files or chunks have not changed since."""
@@ -179,10 +189,15 @@ def plan_summary(config: Config) -> dict[str, Any]:
     if placing is not None:
         planned = [(step, reused) for step, reused in planned if step.stage != "write_report"] + placing.steps
     [graph] = preview.reports.get(("mend_graph", "analyse"), [{}])
+    freed = {name for step, _ in planned for name in step.frees}
+    largest_bytes, bytes_at_end = disk_totals(step for step, _ in planned)
     plan = {
         "steps": [_row(step, reused, config) for step, reused in planned],
-        "disk_bytes": sum(step.writes.disk_bytes for step, _ in planned),
-        "array_bytes": sum(step.writes.disk_bytes - step.writes.bundle_bytes for step, _ in planned),
+        "disk_bytes": largest_bytes,
+        "disk_bytes_at_end": bytes_at_end,
+        "array_bytes": sum(
+            array.nbytes for step, _ in planned for array in step.writes.arrays if array.spec.name not in freed
+        ),
         "graph": graph.get("says"),
         "solver": preview.solver,
         "reg": preview.reg,

@@ -4,6 +4,8 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile
 
 from ..clusters.connect import connect, performance
 from ..clusters.limits import Section, memory_of_high_memory, memory_of_workers, memory_resource
@@ -12,7 +14,7 @@ from ..core.errors import BoundsNotMet, InputChanged
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config
 from ..engine.execute import Executor, run_step
-from ..engine.plan import BlockReport, Layout, Report, RunResult, Step, Steps, drive
+from ..engine.plan import BlockReport, Layout, Report, RunResult, Step, Steps, drive, freed_inputs
 from ..engine.progress import RunProgress
 from ..inputs import Source
 from ..search.shorter_lists import truncated_step
@@ -137,7 +139,8 @@ class StageRun:
     """The state of a run between steps.
 
     `upstream` is the fingerprint that the next step depends on, `unmet` describes bounds that were not met. `retry` are
-    markers to delete at the end, so that the next run computes these blocks again.
+    markers to delete at the end, so that the next run computes these blocks again. `of_stage` are the steps of the
+    stage so far, each with the fingerprint that it depends on.
     """
 
     store: Store
@@ -152,10 +155,11 @@ class StageRun:
     used: set[str] = field(default_factory=set)
     digests: list[str] = field(default_factory=list)
     retry: list[str] = field(default_factory=list)
+    of_stage: list[tuple[Step, str]] = field(default_factory=list)
 
     def run_stage(self, name: str, steps: Steps) -> Layout:
         """Run the steps of a stage, and delete its other steps from the store."""
-        self.used, self.peak_bytes = set(), 0
+        self.used, self.peak_bytes, self.of_stage = set(), 0, []
         started = time.perf_counter()
         try:
             layout = drive(steps, self.run)
@@ -174,15 +178,8 @@ class StageRun:
         step = checkpoint.with_records(self.store, self.history.prepared(step))
         step = truncated_step(step, self.upstream, self.history.source_stores)
         computed_before = self.progress.computed.get(step.stage, 0)
-        results = run_step(
-            step,
-            self.upstream,
-            self.store,
-            self.executor,
-            self.progress,
-            self.finished_steps,
-            self.history.source_stores,
-        )
+        results = self._run_step(step, self.upstream)
+        self.of_stage.append((step, self.upstream))
         self.finished_steps.add(step.key)
         self.peak_bytes = max([self.peak_bytes, *(result.peak_bytes for result in results)])
         reports = [result.report for result in results]
@@ -195,6 +192,26 @@ class StageRun:
             self.upstream = self.history.chained(self.upstream, step, reports)
         self._note_convergence(step, results)
         return reports
+
+    def _run_step(self, step: Step, upstream: str) -> list[BlockReport]:
+        """Run a step, and free the data of the stage's earlier steps that no later step reads."""
+        results = run_step(
+            step, upstream, self.store, self.executor, self.progress, self.finished_steps, self.history.source_stores,
+            partial(self._restore, step),
+        )  # fmt: skip
+        for writer, _ in self.of_stage if step.frees else ():
+            if names := writer.written.intersection(step.frees):
+                checkpoint.free(self.store, *writer.key, names)
+        return results
+
+    def _restore(self, reader: Step) -> None:
+        """Compute freed data of the stage again that an unfinished step may read."""
+        before = list(takewhile(lambda entry: entry[0].key != reader.key, self.of_stage))
+        for number in freed_inputs([(step, checkpoint.freed_data(self.store, step)) for step, _ in before]):
+            step, upstream = before[number]
+            self.progress.print_line(f"{step.stage}.{step.name}: its results were freed, and are needed again")
+            checkpoint.delete_markers(self.store, *step.key)
+            self._run_step(step, upstream)
 
     def _note_convergence(self, step: Step, results: list[BlockReport]) -> None:
         if text := _unmet(step, results):

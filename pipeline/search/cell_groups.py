@@ -151,6 +151,7 @@ def search_groups(
         ),
         Runs(n_bytes),
         Writes(bundles=(folder.neighbors(),), bundle_bytes=disk_costs.lists(k=k, **visits)),
+        frees=(folder.members(),),
     )
     ids, distances = output or folder.lists
     into = {"into": [ids.name, distances.name]} if output else {}
@@ -168,6 +169,7 @@ def search_groups(
                 PlannedArray(distances, (n, k), "float32", block_size),
             )
         ),
+        frees=(folder.neighbors(),),
     )
 
 

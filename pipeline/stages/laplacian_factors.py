@@ -77,6 +77,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             bundle_bytes=disk_costs.sparse_rows(n=n * k, blocks=n_blocks, entries=2 * n * k),
         ),
         expected=lambda b: {"rows": block_size * k},
+        frees=("_work/edges",),
     )
     return replace(layout, factor_entries=2 * max(report["rows"] for report in solved))
 

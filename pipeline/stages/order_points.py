@@ -129,6 +129,7 @@ def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step:
             ("_work/boxes",),
             disk_costs.files(layout.point_blocks(), 16 * (n_boxes + 2 * layout.point_blocks()) * (d + 1)),
         ),
+        frees=tuple(spec.name for spec in SORTED),
     )
 
 

@@ -1,7 +1,7 @@
 """All arrays of a run: name, dimensions, meaning, unit and compression.
 
 The tables of arrays in docs/reference/store.md and in the report are made from this module. Arrays under `_work/` are
-intermediate results, kept so that an interrupted or changed run can reuse them.
+intermediate results. They stay for an interrupted or changed run, unless a step `frees` them.
 """
 
 import math

@@ -7,7 +7,8 @@ from typing import Any
 NUMBER = (int, float)
 OPTIONAL = (int, float, type(None))
 
-STEP = {"fingerprint": str, "n_blocks": int, "arrays": [str], "bundles": [str], "begun": NUMBER, "seconds?": NUMBER}
+STEP = {"fingerprint": str, "n_blocks": int, "arrays": [str], "bundles": [str], "begun": NUMBER, "seconds?": NUMBER,
+        "freed?": [str]}  # fmt: skip
 CURRENT = {"steps": [[str]], "arrays": [str], "metrics": bool}
 INPUT = {"reads": str, "size": int, "stamps": []}
 LOCK = {"token": str, "pid": int, "host": str, "started": NUMBER, "alive": NUMBER}

@@ -55,12 +55,16 @@ class Store(RunGroup):
             self.objects.delete(top)
         self._arrays.clear()
 
+    def delete(self, name: str) -> None:
+        """Delete an array, or a folder of bundles."""
+        self.objects.delete(name)
+        self._arrays.pop(name, None)
+
     def take(self, other: "Store", names: Iterable[str]) -> None:
         """Replace arrays and bundles by those of another store."""
         names_to_copy = []
         for name in names:
-            self.objects.delete(name)
-            self._arrays.pop(name, None)
+            self.delete(name)
             names_to_copy += other.objects.names(name) or [name] * other.objects.exists(name)
         self.objects.copy(names_to_copy, other.objects)
 
@@ -267,12 +271,12 @@ class Store(RunGroup):
         """A block of CSR rows. Raises CorruptChunk."""
         name = f"{group}/{block:05d}"
         data, indices, indptr = (self.read_all(f"{name}/{part}") for part in ("data", "indices", "indptr"))
-        if len(indices) <= np.iinfo(indices.dtype).max:  # SciPy would make both int64
-            indptr = indptr.astype(indices.dtype, copy=False)
         head = self.get_record(f"{name}/zarr.json", {"attributes": {"shape": [int]}})
         if head is None:
             raise CorruptChunk(name, "zarr.json", "it is missing or damaged")
         try:
+            if len(indices) <= np.iinfo(indices.dtype).max:  # SciPy would make both int64
+                indptr = indptr.astype(indices.dtype, copy=False)
             return scipy.sparse.csr_array((data, indices, indptr), shape=tuple(head["attributes"]["shape"]))
         except ValueError as error:
             raise CorruptChunk(name, "zarr.json", str(error)) from None

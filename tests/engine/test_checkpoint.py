@@ -174,6 +174,36 @@ class KilledAt:
         return act
 
 
+class TestFreed:
+    def test_after_a_kill_missing_data_are_recorded_as_freed(self, store):
+        for operation in range(100):
+            begin_step(store, STEP, "a1")
+            if not finished(store, STEP, "a1"):
+                compute(store, STEP, "a1")
+            dying = Store(store.url)
+            dying.objects = KilledAt(dying.objects, operation)
+            try:
+                checkpoint.free(dying, *STEP.key, {"_work/parts"})
+            except Killed:
+                pass
+            else:
+                assert operation > 2
+                break
+            assert len(store.objects.names("_work/parts")) == 3 or checkpoint.freed_data(store, STEP) == {"_work/parts"}
+        assert store.objects.names("_work/parts") == []
+        assert len(begin_step(store, STEP, "a1")) == 3
+        assert (store.read("x", 0, ROWS) == 0xA1).all()
+
+    def test_step_with_freed_data_and_a_missing_block_begins_again(self, store):
+        begin_step(store, STEP, "a1")
+        compute(store, STEP, "a1")
+        checkpoint.free(store, *STEP.key, {"x", "_work/parts"})
+        store.objects.delete(checkpoint.marker_name("make", "fill", 1))
+        assert begin_step(store, STEP, "a1") == {}
+        compute(store, STEP, "a1")
+        assert (len(begin_step(store, STEP, "a1")), checkpoint.freed_data(store, STEP)) == (3, set())
+
+
 class TestKilledInBeginStep:
     @pytest.mark.parametrize("following", ["a1", "b2"])
     def test_after_a_kill_only_complete_blocks_count(self, store, following):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engine.plan import Decides, Layout, Runs, Step, Writes, walk
+from pipeline.engine.plan import Decides, Layout, Runs, Step, Writes, disk_totals, freed_inputs, walk
 from pipeline.engine.plan_sizes import (
     CHUNK_BYTES,
     MAX_BLOCK_POINTS,
@@ -98,6 +98,33 @@ class TestBytes:
         )
         assert Step("s", "t", dict, 1, Decides({}), Runs(1)).writes.disk_bytes == 0
 
+    def test_freed_data_count_until_the_step_that_frees_them_is_done(self):
+        kept, freed = (PlannedArray(replace(SPEC, name=name), (n,), "uint8", 5) for name, n in (("x", 3), ("y", 10)))
+        steps = [writing((kept, freed)), writing(bundles=("z",), bundle_bytes=100, frees=("y",)),
+                 writing(bundles=("w",), bundle_bytes=40, frees=("z",))]  # fmt: skip
+        assert disk_totals(steps) == (3 + 100 + 40, 3 + 40)
+
+
+class TestFreed:
+    """first writes a and b, second frees a and writes c, third frees c, fourth frees b."""
+
+    STEPS = ("ab", ""), ("c", "a"), ("", "c"), ("", "b")
+
+    @pytest.mark.parametrize(
+        ("n_before", "freed", "needed"),
+        [
+            (1, ("a",), [0]), (2, ("a", "c"), [1]), (2, ("", "c"), [1]), (2, ("b", "c"), [0, 1]),
+            (3, ("a", "c", ""), []), (3, ("ab", "c", ""), [0]), (4, ("ab", "c", "", ""), []),
+        ],
+    )  # fmt: skip
+    def test_steps_whose_freed_data_the_next_one_may_read(self, n_before, freed, needed):
+        steps = [writing(bundles=tuple(bundles), frees=tuple(frees)) for bundles, frees in self.STEPS[:n_before]]
+        assert freed_inputs(list(zip(steps, map(set, freed), strict=True))) == needed
+
+
+def writing(arrays=(), bundles=(), bundle_bytes=0, frees=()):
+    return Step("s", "t", dict, 1, Decides({}), Runs(1), Writes(arrays, bundles, bundle_bytes), frees=frees)
+
 
 CONFIGS = {
     "defaults": {},
@@ -140,6 +167,18 @@ class TestWalk:
                     step.name,
                     array.spec.name,
                 )
+
+    def test_steps_free_what_an_earlier_step_of_their_stage_wrote(self, sections):
+        config = config_of(**sections)
+        steps = walk_all(config, make_layout(config))[0]
+        assert {step.name for step in steps if step.frees} >= {"gather", "merge"}
+        for number, step in enumerate(steps):
+            earlier = [writer for writer in steps[:number] if writer.stage == step.stage]
+            assert {*step.frees} <= {name for writer in earlier for name in writer.written}
+            # bytes are planned for all bundles of a step together
+            assert all(
+                len(writer.writes.bundles) == 1 for writer in earlier if {*step.frees} & {*writer.writes.bundles}
+            )
 
     def test_all_steps_have_tasks_with_bytes(self, sections):
         config = config_of(**sections)

@@ -68,6 +68,7 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
         Decides(parameters, version=2),
         Runs(search_new_bytes(old=groups["largest"], late=visits, row=row, d=d, k=k), resources=resources),
         Writes(bundles=(APPENDED.neighbors(),), bundle_bytes=n_bytes),
+        frees=(APPENDED.members(),),
     )
     yield Step(
         "find_neighbors",
@@ -77,6 +78,7 @@ def search_among_groups(layout: Layout, earlier: Earlier, k: int) -> Generator[S
         Decides(parameters, version=2),
         Runs(cell_groups.merge_lists_bytes(block_size=block_size, k=k, lists=N_GROUPS_NEW + 1), resources=resources),
         Writes(arrays=planned_lists(layout, k)),
+        frees=(APPENDED.neighbors(),),
     )
 
 
