@@ -42,8 +42,12 @@ app = typer.Typer(
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="the YAML file of the run")]
 StoreUrl = Annotated[str, typer.Argument(metavar="STORE", help="path or URL of a run's store, or its config")]
 ConfigPaths = Annotated[list[Path], typer.Argument(metavar="CONFIG...", help="YAML files, with or without `sweep:`")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="override a key of the config")]
-OtherStore = Annotated[str | None, typer.Option("--store", metavar="URL", help="use this instead of output.store")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="override a key of the config; may be repeated")
+]
+OtherStore = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="path or URL to use instead of output.store")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print machine-readable JSON on stdout")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="only count the steps, compute nothing")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="erase the store first instead of resuming")]
@@ -56,7 +60,7 @@ Watch = Annotated[bool, typer.Option("--watch", help="update the table until the
 
 OutFile = Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv")]
 WithColumns = Annotated[
-    list[str] | None, typer.Option("--with", metavar="COLUMN", help="copy a column of the input table")
+    list[str] | None, typer.Option("--with", metavar="COLUMN", help="copy a column of the input table; may be repeated")
 ]
 
 WATCH_SECONDS = 2.0
@@ -267,7 +271,7 @@ def transform(
     store: StoreUrl, new: Annotated[str, typer.Argument(metavar="NEW", help="rows to embed: a path, pattern or URL")],
     out: OutFile,
     input_: Annotated[list[str] | None, typer.Option(
-        "--input", metavar="KEY=VALUE", help="a key of the config's input section: key=points, columns=[a,b], kind=idx"
+        "--input", metavar="KEY=VALUE", help="a key of the input section: key=points or kind=idx; may be repeated"
     )] = None,
     config: Annotated[Path | None, typer.Option(help="run on the cluster of this file's execution section")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="number of worker processes on this machine")] = None,
@@ -280,7 +284,7 @@ def transform(
     )] = None,
     with_: WithColumns = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Embed new points: weighted sums of the coordinates of their neighbours in a finished run."""
+    """Embed new points in a finished run: their coordinates are weighted sums of those of their neighbours."""
 
     from ..config.load import load_config
     from ..config.models import Cluster, Execution
