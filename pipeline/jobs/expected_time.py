@@ -24,6 +24,7 @@ from ..engine.plan import Layout, walk
 from ..engine.plan_sizes import n_cells, neighbor_method
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.factor_cost import product_seconds
+from ..kernels.neighbors.cells import TREE_FEATURES
 from ..kernels.neighbors.knn import kdtree_neighbors
 from ..kernels.trial_embedding import trial_points
 from ..search.cell_groups import N_GROUPS_EACH, first_target
@@ -84,37 +85,48 @@ class Sizes(NamedTuple):
 
 
 def expected_seconds(
-    config: Config, layout: Layout, n_steps: Mapping[str, int], speed: float | None = None
+    config: Config,
+    layout: Layout,
+    n_steps: Mapping[str, int],
+    speed: float | None = None,
+    placing: Layout | None = None,
 ) -> dict[str, Any]:
     """Expected wall-clock seconds of a run on this machine without other load.
 
     Args:
-        config: the config of a run of all rows, without `input.fit_sample`.
-        layout: the layout after the last step of its plan.
+        config: the config of a run.
+        layout: the layout after the last step of its plan; with `input.fit_sample` that of the fit.
         n_steps: number of steps of each stage that have blocks to compute; finished stages are left out.
         speed: of a core relative to the reference core; None measures it.
+        placing: with `input.fit_sample`, the layout of the steps that place the rows.
 
     Returns:
         `seconds`: the total; `stages`: the seconds of each stage; `workers`: their number (1: this process); `says`:
         a line of text about these.
     """
-    sizes = Sizes(
+    sizes = all_rows = Sizes(
         layout.n_points, layout.n_features, config.k_bounds[1], config.eigensolver.n_components, layout.point_blocks(),
         min(config.quality.sample, layout.n_points), layout, config,
     )  # fmt: skip
-    works = {stage: FORMULAS[stage](sizes) for stage in stages_of_run(config) if stage in n_steps}
-    width = _n_processes(config.execution.cluster, sizes.n_blocks, sum(work.parallel for work in works.values()))
-    speed = machine_speed() if speed is None else speed
-    stages = {}
+    names, of_stage = [*stages_of_run(config)], dict[str, Sizes]()
+    if placing is not None:
+        names.insert(names.index("write_report"), "transform")
+        all_rows = sizes._replace(n=placing.n_input, n_blocks=placing.input_blocks(), layout=placing)
+        of_stage = dict.fromkeys(("transform", "write_report"), all_rows)
+    works = {name: FORMULAS[name](of_stage.get(name, sizes)) for name in names if name in n_steps}
+    shared = sum(work.parallel for work in works.values())
+    n_processes = _n_processes(config.execution.cluster, all_rows.n_blocks, shared)
+    speed, stages = machine_speed() if speed is None else speed, {}
     for stage, work in works.items():
+        width = min(n_processes, of_stage.get(stage, sizes).n_blocks)
         parallel = work.parallel / (PARALLEL_EFFICIENCY * width if width > 1 else 1)
         overhead = WORKER_STEP_SECONDS * n_steps[stage] if width > 1 else 0.0
         stages[stage] = round((work.serial + parallel) / speed + overhead, 3)
     total = round(sum(stages.values()), 3)
-    line = _described(total, stages, width)
+    line = _described(total, stages, n_processes)
     if "find_neighbors" in stages and _compiles_search(sizes):
         line += f"; {shown(COMPILE_SECONDS / speed)} s of it compile the search, once on this machine"
-    return {"seconds": total, "stages": stages, "workers": width, "says": line}
+    return {"seconds": total, "stages": stages, "workers": n_processes, "says": line}
 
 
 def _n_processes(cluster: Section, n_blocks: int, shared_seconds: float) -> int:
@@ -144,9 +156,14 @@ def _planned(config: Config, first_layout: Layout) -> tuple[Counter[str], Layout
 def announced_seconds(config: Config, first_layout: Layout) -> str:
     """A line for the log of a new run that would take LONG_SECONDS on the reference core, else an empty text."""
     n_steps, layout = _planned(config, first_layout)
-    if expected_seconds(config, layout, n_steps, speed=1.0)["seconds"] < LONG_SECONDS:
+    return announcement(config, layout, n_steps)
+
+
+def announcement(config: Config, layout: Layout, n_steps: Mapping[str, int], placing: Layout | None = None) -> str:
+    """As `announced_seconds`, with the arguments of `expected_seconds`."""
+    if expected_seconds(config, layout, n_steps, 1.0, placing)["seconds"] < LONG_SECONDS:
         return ""
-    return f"expected: {expected_seconds(config, layout, n_steps)['says']}"
+    return f"expected: {expected_seconds(config, layout, n_steps, placing=placing)['says']}"
 
 
 @cache
@@ -189,14 +206,23 @@ def find_neighbors(s: Sizes) -> Work:
     method = neighbor_method(s.config.neighbors.method, s.n, s.d)
     if s.config.neighbors.precomputed is not None:
         return Work(0.0, 1e-6 * s.n * s.k)
-    all_pairs = 1e-5 * s.n + s.n**2 * (4e-9 + 5e-11 * s.d)
+    all_pairs = _among_all(s.n, s.n, s.d)
     if method == "kdtree":  # in many dimensions a tree is searched whole
-        in_tree = s.n * 2.8e-7 * (s.k + 1) * 1.6 ** (min(s.d, 40) - 3) * (s.n / 40_000) ** 0.08
-        return Work(0.0, min(in_tree, 20 * all_pairs))
+        return Work(0.0, min(_in_tree(s.n, s.n, s.d, s.k), 20 * all_pairs))
     if method == "brute":
         return Work(0.0, all_pairs)
     groups_each = N_GROUPS_EACH if s.n > 1.5 * first_target(s.layout, s.k) else 1
     return Work(COMPILE_SECONDS if _compiles_search(s) else 0.0, s.n * (2e-5 + 5e-8 * s.d) * groups_each)
+
+
+def _in_tree(n_queries: int, n: int, d: int, k: int) -> float:
+    """Seconds of a search for k neighbours in a tree of n points of d features."""
+    return n_queries * 2.8e-7 * (k + 1) * math.pow(1.6, min(d, 40) - 3) * math.pow(n / 40_000, 0.08)
+
+
+def _among_all(n_queries: int, n: int, d: int) -> float:
+    """Seconds of a search by the distances to all n points."""
+    return 1e-5 * n_queries + n_queries * n * (4e-9 + 5e-11 * d)
 
 
 def _compiles_search(s: Sizes) -> bool:
@@ -261,6 +287,16 @@ def measure_quality(s: Sizes) -> Work:
     return Work(0.02 + of_sample + geodesics, s.sample * s.n * (9e-9 + 7.5e-11 * s.d))
 
 
+def transform(s: Sizes) -> Work:
+    """Placing the rows of a run with `input.fit_sample`; `s.layout.n_points` rows are fitted."""
+    fitted = s.layout.n_points
+    search = _in_tree(s.n, fitted, s.d, s.k) if s.d <= TREE_FEATURES else _among_all(s.n, fitted, s.d)
+    boxes = s.n * n_cells(fitted) * (8e-8 + 1.5e-8 * s.d)
+    read = s.n_blocks * fitted * (1.5e-6 + 1e-9 * s.d)
+    weights = s.n * (5e-7 + 4e-9 * s.k * s.d + s.k**2 * (1.6e-8 + 2.6e-10 * s.d))
+    return Work(0.0, search + boxes + read + weights)
+
+
 def write_report(s: Sizes) -> Work:
     return Work(0.8 + 4e-6 * min(s.n, 1_000_000) if s.config.output.report else 0.01)
 
@@ -269,7 +305,7 @@ FORMULAS = {
     formula.__name__: formula
     for formula in (
         ingest, order_points, find_neighbors, mend_graph, solve_weights, local_factors, assemble_cost, solve_embedding,
-        measure_quality, write_report,
+        measure_quality, transform, write_report,
     )
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ rows. Fitted rows keep their coordinates.
 
 import contextlib
 import time
+from collections.abc import Callable
 
 from ..clusters.connect import performance
 from ..config.models import Config
@@ -40,8 +41,13 @@ from .run_stages import (
 from .transform import new_rows_job, new_rows_layout
 
 
-def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: bool = False) -> RunResult:
-    """Run the config; finished blocks are reused. Raises LleError; BoundsNotMet after placing, if the fit allows it."""
+def fit_and_place(
+    config: Config, fresh: bool, progress: RunProgress, profile: bool, announced: Callable[[Config, Layout], str]
+) -> RunResult:
+    """Run the config; finished blocks are reused. Raises LleError; BoundsNotMet after placing, if the fit allows it.
+
+    announced: a line for the log of a new run, from the config and the layout of its fit; "" for none.
+    """
     started = time.perf_counter()
     store, source = Store(config.output.store), open_all_rows(config)
     if fresh:
@@ -57,7 +63,7 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
                 executing(cluster, progress) as executor,
                 performance(executor.client if profile else None) as profiled,
             ):
-                missed = _fit(config, fitted, executor, progress)
+                missed = _fit(config, fitted, executor, progress, announced)
                 placing = _Placing(store, executor, progress, History(), finished_steps)
                 placing.place_and_report(config, fitted, source)
             if profile:
@@ -83,13 +89,17 @@ def config_of_fit(config: Config) -> Config:
     return config.model_copy(update={"output": output})
 
 
-def _fit(config: Config, fitted: Store, executor: Executor, progress: RunProgress) -> BoundsNotMet | None:
+def _fit(
+    config: Config, fitted: Store, executor: Executor, progress: RunProgress, announced: Callable[[Config, Layout], str]
+) -> BoundsNotMet | None:
     """Run the stages on the sample. A missed bound is returned if there is an embedding, else it is raised."""
-    config = config_of_fit(config)
+    config_of_all, config = config, config_of_fit(config)
     earlier = fitted if fitted.is_run() else None
     layout = layout_of(config, ingest.open_input(config), earlier)
     if earlier is None:
         check_layout(config, layout)
+        if text := announced(config_of_all, layout):
+            progress.print_line(text)
     try:
         with contextlib.ExitStack() as closing:
             run_store(config, fitted, False, progress, False, History(), closing, Shared(executor, layout))

@@ -1,5 +1,6 @@
 """The steps that place the rows of a run with input.fit_sample, before it (`lle plan`); nothing is computed."""
 
+from collections import Counter
 from typing import NamedTuple
 
 from ..clusters.limits import memory_of_workers
@@ -8,16 +9,19 @@ from ..engine import checkpoint, current_config, plan_sizes, task_costs
 from ..engine.plan import Layout, Report, Step, walk
 from ..inputs import Source
 from ..stages import embed_new, ingest, write_report
+from ..stages.registry import stages_of_run
 from ..storage.fitted import fitted_store, has_fit
 from ..storage.store import Store
-from .fit_and_place import job_of_placing, open_all_rows, steps
+from .expected_time import announcement
+from .fit_and_place import config_of_fit, job_of_placing, open_all_rows, steps
 from .layout import run_attributes
 
 
 class PlacingForecast(NamedTuple):
-    """Steps with the number of their finished blocks, and the counts of fitted and placed rows."""
+    """Steps with the number of their finished blocks, their layout, and the counts of fitted and placed rows."""
 
     steps: list[tuple[Step, int]]
+    layout: Layout
     counts: dict[str, int]
 
 
@@ -38,8 +42,17 @@ def forecast_placing(config: Config, layout: Layout, fit_is_done: bool) -> Placi
         "transform": lambda _, layout: steps(config, job, layout, source),
         "write_report": lambda _, layout: write_report.steps(config, layout),
     }
-    planned, _ = walk(stages, job, sizes, None if reuse is None else reuse.finished_reports)
-    return PlacingForecast([(step, reuse.n_done[step.key] if reuse else 0) for step in planned], counts)
+    planned, sizes = walk(stages, job, sizes, None if reuse is None else reuse.finished_reports)
+    return PlacingForecast([(step, reuse.n_done[step.key] if reuse else 0) for step in planned], sizes, counts)
+
+
+def announced_placing(config: Config, first_layout: Layout) -> str:
+    """A line for the log of a new run: the expected seconds of a fit with this layout, and of the placing."""
+    fitting, layout = walk(stages_of_run(config), config_of_fit(config), first_layout)
+    placing = forecast_placing(config, layout, fit_is_done=False)
+    n_steps = Counter(step.stage for step in fitting if step.stage != "write_report")
+    n_steps.update(step.stage for step, _ in placing.steps)
+    return announcement(config, layout, n_steps, placing.layout)
 
 
 class _Reuse:

@@ -122,12 +122,17 @@ class Forecast:
         reports = checkpoint.finished_blocks(source_store, "ingest", "read", record["fingerprint"])
         return {block: reports[block] for block in earlier["blocks"] if block < step.n_blocks}
 
-    def expected(self, config: Config) -> dict[str, Any] | None:
-        """Expected seconds of the stages that are not finished; None if all are."""
-        n_steps = Counter(step.stage for step in self.steps if self.reused.get(step.key, 0) < step.n_blocks)
+    def expected(
+        self, config: Config, planned: list[tuple[Step, int]], placing: Layout | None
+    ) -> dict[str, Any] | None:
+        """Expected seconds of the stages that are not finished; None if all are.
+
+        planned: each step with the number of its finished blocks. placing: the layout of steps that place rows.
+        """
+        n_steps = Counter(step.stage for step, reused in planned if reused < step.n_blocks)
         if self.layout is None or self.unchanged or not n_steps:
             return None
-        return expected_seconds(config, self.layout, n_steps)
+        return expected_seconds(config, self.layout, n_steps, placing=placing)
 
     def summary(self) -> dict[str, Any]:
         """The version to build on, whether nothing would be computed, and a text about both."""
@@ -205,7 +210,7 @@ def plan_summary(config: Config) -> dict[str, Any]:
         "worker_room": None if limit is None else task_costs.task_room(limit),
         "columns": preview.columns,
         "warnings": warnings_of_columns(preview.columns),
-        "expected": None if placing is not None else preview.expected(config),
+        "expected": preview.expected(config, planned, None if placing is None else placing.layout),
         "fit_sample": None if placing is None else placing.counts,
         **preview.summary(),
     }

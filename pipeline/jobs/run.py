@@ -34,8 +34,9 @@ def run(
     def once() -> RunResult:
         if config.input.fit_sample is not None:
             from .fit_and_place import fit_and_place  # noqa: PLC0415 (loads Arrow)
+            from .placing_preview import announced_placing  # noqa: PLC0415
 
-            return fit_and_place(config, fresh, progress, profile)
+            return fit_and_place(config, fresh, progress, profile, announced_placing)
         if versioned:
             return _run_version(config, fresh, progress, profile, closing)
         history = History()

@@ -25,14 +25,11 @@ import numpy.typing as npt
 from pipeline.config.load import check_config
 from pipeline.core.machine import reproducible_environment
 from pipeline.engine import execute
-from pipeline.engine.plan import BlockReport, Step, walk
+from pipeline.engine.plan import BlockReport, Step
 from pipeline.engine.progress import SilentProgress
-from pipeline.jobs.expected_time import expected_seconds
-from pipeline.jobs.layout import layout_of
+from pipeline.jobs.plan_preview import plan_summary
 from pipeline.jobs.run import run
 from pipeline.kernels.neighbors.knn import cell_neighbors
-from pipeline.stages import ingest
-from pipeline.stages.registry import stages_of_run
 from tests.support.points import swiss_roll
 
 Array = npt.NDArray[Any]
@@ -66,6 +63,9 @@ JOBS = {
     "wide 60,000 x 50": Job(lambda: wide(60_000, 50, 10)),
     "wide 6,000 x 784": Job(lambda: wide(6_000, 784, 12)),
     "wide 40,000 x 784": Job(lambda: wide(40_000, 784, 12)),
+    "roll 400,000, 40,000 fitted": Job(lambda: roll(400_000), {"input": {"fit_sample": 40_000}}),
+    "wide 60,000 x 50, 10,000 fitted": Job(lambda: wide(60_000, 50, 10), {"input": {"fit_sample": 10_000}}),
+    "wide 20,000 x 784, 5,000 fitted": Job(lambda: wide(20_000, 784, 12), {"input": {"fit_sample": 5_000}}),
 }
 
 
@@ -89,8 +89,7 @@ def compare(job: Job) -> dict[str, Times]:
         for name, section in job.sections.items():
             settings[name] = {**settings.get(name, {}), **section} if isinstance(section, dict) else section
         config = check_config(settings, "benchmark")
-        steps, layout = walk(stages_of_run(config), config, layout_of(config, ingest.open_input(config)))
-        expected = expected_seconds(config, layout, Counter(step.stage for step in steps))["stages"]
+        expected = plan_summary(config)["expected"]["stages"]
         run(config, fresh=False, progress=SilentProgress())
         return {stage: Times(seconds, measured[stage]) for stage, seconds in expected.items()}
 

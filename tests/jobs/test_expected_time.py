@@ -12,12 +12,18 @@ from pipeline.config.load import check_config
 from pipeline.engine.plan import Layout, walk
 from pipeline.jobs import expected_time
 from pipeline.jobs.expected_time import announced_seconds, expected_seconds, machine_speed, worthwhile
+from pipeline.jobs.fit_and_place import config_of_fit
+from pipeline.jobs.layout import layout_of
+from pipeline.jobs.placing_preview import announced_placing
+from pipeline.jobs.plan_preview import plan_summary
+from pipeline.stages import ingest
 from pipeline.stages.registry import stages_of
 from tests.benchmarks.expected_time import JOBS, Job, compare, roll, total, warm_up, wide
 
 SMALL_JOBS = {
     "roll": Job(lambda: roll(12_000), {"output": {"report": False}}),
     "wide": Job(lambda: wide(3_000, 50, 10), {"output": {"report": False}}),
+    "fit": Job(lambda: roll(60_000), {"input": {"fit_sample": 4_000}, "output": {"report": False}}),
 }
 
 
@@ -42,6 +48,35 @@ def test_no_stage_gets_faster_with_more_work(method, change):
     assert less.keys() == more.keys() == stages_of(method).keys()
     assert sum(more.values()) >= sum(less.values())
     assert all(more[stage] >= 0.99 * less[stage] for stage in less)
+
+
+def test_placing_takes_longer_with_more_rows_and_fitted_points():
+    def placing(n_rows=400_000, fitted=20_000, d=3, k=12, workers=1):
+        settings = config(workers, neighbors={"n_neighbors": k})
+        fit = Layout(fitted, d, "float64", 5_000, n_points=fitted, n_features=d)
+        rows = Layout(n_rows, d, "float64", 5_000, n_points=fitted, n_features=d)
+        return expected_seconds(settings, fit, {"transform": 2, "write_report": 1}, 1.0, rows)["stages"]
+
+    less = placing()
+    assert [*less] == ["transform", "write_report"]
+    for more in (placing(n_rows=800_000), placing(fitted=40_000), placing(d=4), placing(d=12), placing(k=24)):
+        assert more["transform"] > less["transform"]
+    assert placing(n_rows=800_000)["write_report"] > less["write_report"]
+    assert placing(workers=2)["transform"] < less["transform"]
+
+
+def test_plan_and_log_of_a_run_count_the_placing(tmp_path):
+    """Nothing is computed."""
+    source = {"kind": "synthetic", "name": "swiss_roll", "n_points": 4_000_000, "fit_sample": 200_000}
+    settings = config(input=source, output={"store": str(tmp_path / "x.zarr")})
+    assert [*plan_summary(settings)["expected"]["stages"]] == [*[*stages_of("lle")][:-1], "transform", "write_report"]
+    line = announced_placing(settings, layout_of(config_of_fit(settings), ingest.open_input(config_of_fit(settings))))
+    assert "expected: about " in line
+    assert "transform" in line
+    few = settings.model_copy(
+        update={"input": settings.input.model_copy(update={"n_points": 5_000, "fit_sample": 500})}
+    )
+    assert announced_placing(few, Layout(500, 3, "float64", 500)) == ""
 
 
 @pytest.mark.parametrize("d", [100, 784, 5000])
