@@ -140,6 +140,8 @@ def describe_status(status: dict[str, Any]) -> str:
         lines[0] += f", published {published['version']} of {published['when']}, {published['rows']} rows"
     if current := status["now"]:
         lines[0] += f", {current['stage']}.{current['step']}: {current['done']} of {current['blocks']} blocks"
+    if failure := status.get("last_failure"):
+        lines.append(f"  last run failed at {failure['when']} (exit code {failure['exit_code']}): {failure['message']}")
     for name, entry in status["stages"].items():
         total = "?" if entry["blocks"] is None else entry["blocks"]
         lines.append(f"  {name:<18}{entry['done']:>6} of {total:>6} blocks{entry['seconds']:>10.1f} s")

@@ -17,6 +17,7 @@ from ..storage.store import Store
 from ..storage.versions import Versions
 from .reprocess import History, reprocess
 from .run_stages import Shared, run_store
+from .status import failure_recorded
 
 
 def run(
@@ -45,6 +46,7 @@ def run(
 
     with (
         reported(config.output.prometheus, config.output.store, published) as report,
+        failure_recorded(config.output.store),
         contextlib.ExitStack() as closing,  # after a successful run the cluster closes once the version is published
         _retry_where_memory_is_in_use(config),
     ):

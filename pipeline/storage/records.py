@@ -12,6 +12,7 @@ STEP = {"fingerprint": str, "n_blocks": int, "arrays": [str], "bundles": [str], 
 CURRENT = {"steps": [[str]], "arrays": [str], "metrics": bool}
 INPUT = {"reads": str, "size": int, "stamps": []}
 LOCK = {"token": str, "pid": int, "host": str, "started": NUMBER, "alive": NUMBER}
+FAILURE = {"when": str, "exit_code": int, "message": str}
 POINTER = {"version": str, "fingerprint": str, "history": [str]}
 SOLVER_PROGRESS = {"method": str, "phase": str, "n_products": int, "residual": OPTIONAL, "bound": OPTIONAL,
                    "seconds_left": OPTIONAL, "time": NUMBER}  # fmt: skip

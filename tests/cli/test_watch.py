@@ -1,14 +1,24 @@
 """`lle status`: the table, its total and the time left, and what --watch prints on a terminal and into a file."""
 
 import io
+import signal
 import time
+from datetime import UTC, datetime
 from unittest.mock import Mock
 
+import numpy as np
+import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from pipeline.cli import watch
+from pipeline.cli.commands import app
 from pipeline.cli.output import describe_status
 from pipeline.cli.watch import Pace, watch_status
+from pipeline.core.errors import Interrupted, StoreError
+from pipeline.jobs.status import failure_recorded
+from pipeline.storage import records
+from pipeline.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
 
 
@@ -86,3 +96,44 @@ def test_watch_rewrites_its_table_on_a_terminal(monkeypatch):
     written = screen.file.getvalue()
     assert written.index("table 1") < written.index("\x1b[1A") < written.index("table 2")
     assert written.rstrip().count("\x1b[2K") >= 4
+
+
+@pytest.mark.parametrize("keep", [None, 2])
+def test_the_error_of_the_last_run_is_shown_until_a_run_succeeds(tmp_path, toy_stages, keep):
+    x = np.random.default_rng(3).random((60, 3))
+    np.save(tmp_path / "x.npy", np.where(np.arange(60)[:, None] == 7, np.nan, x))
+    source, store = {"kind": "npy", "path": str(tmp_path / "x.npy")}, tmp_path / "run.zarr"
+    config = write_config(tmp_path, input=source, output={"keep": keep})
+    message = refused(2, "run", config)
+    failure = lle("status", store)["last_failure"]
+    assert (failure["exit_code"], failure["message"]) == (2, " ".join(message.split()))
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(failure["when"])).total_seconds()) < 60
+    shown = CliRunner().invoke(app, ["status", str(store)]).output
+    assert f"last run failed at {failure['when']} (exit code 2): {failure['message']}" in shown.splitlines()[1]
+    np.save(tmp_path / "x.npy", x)
+    lle("run", config)
+    assert lle("status", store)["last_failure"] is None
+    assert "failed" not in CliRunner().invoke(app, ["status", str(store)]).output
+    missed = refused(3, "run", config, "--set", "eigensolver.method=polynomial")
+    assert lle("status", store)["last_failure"]["message"] == " ".join(missed.split())
+
+
+def test_an_error_before_there_is_a_store_writes_nothing(tmp_path, toy_stages):
+    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "none.npy")})
+    refused(2, "run", config)
+    assert not (tmp_path / "run.zarr").exists()
+
+
+@pytest.mark.parametrize(("error", "code", "message"), [
+    (MemoryError(), 1, "memory"), (ZeroDivisionError("a\nb"), 1, "ZeroDivisionError: a b"),
+    (Interrupted(signal.SIGTERM), 143, "stopped by SIGTERM"), (StoreError("at s3://u:secret@b"), 1, "s3://"),
+])  # fmt: skip
+def test_any_error_is_recorded_in_one_line_without_secrets(tmp_path, error, code, message):
+    store = Store(str(tmp_path / "run.zarr"))
+    store.create_group({"config": {}})
+    with pytest.raises(type(error)), failure_recorded(store.url):
+        raise error
+    failure = store.get_record("_run/failure.json", records.FAILURE)
+    assert failure["exit_code"] == code
+    assert message in failure["message"]
+    assert "secret" not in failure["message"]
