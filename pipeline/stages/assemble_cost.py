@@ -51,7 +51,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         contribute_block,
         n_blocks,
         Decides({"method": config.method, "blocks": blocks}, version=2),
-        Runs(task_costs.TASK_BYTES + 60 * factor + 40 * products + task_costs.written_at_once(16 * products)),
+        Runs(task_costs.TASK_BYTES + 60 * factor + 40 * products + task_costs.written_at_once(8 * products)),
         Writes(
             bundles=(CONTRIBUTIONS,),
             bundle_bytes=disk_costs.parts(

@@ -407,9 +407,9 @@ def objects_by_array(store: Store) -> dict[str, str]:
     for name in store.objects.names(""):
         array = name.split("/c/")[0]
         is_chunk = "/c/" in name
-        if name.startswith(("_run", "_done", "report")) or not (is_chunk or name.endswith(".npz")):
+        if name.startswith(("_run", "_done", "report")) or not (is_chunk or name.endswith((".npz", ".parts"))):
             continue
-        parts = [part for part in array.removesuffix(".npz").split("/") if not part.isdigit()]
+        parts = [part for part in array.removesuffix(".npz").removesuffix(".parts").split("/") if not part.isdigit()]
         names["/".join(parts)] = name
     return names
 
