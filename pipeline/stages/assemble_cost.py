@@ -51,7 +51,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         contribute_block,
         n_blocks,
         Decides({"method": config.method, "blocks": blocks}, version=2),
-        Runs(task_costs.TASK_BYTES + 60 * factor + 40 * products + task_costs.written_at_once(8 * products)),
+        Runs(task_costs.TASK_BYTES + 60 * factor + 40 * products),
         Writes(
             bundles=(CONTRIBUTIONS,),
             bundle_bytes=disk_costs.parts(
@@ -96,10 +96,10 @@ def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks
     rows_each = 1 if method == "laplacian" else max(1, factor.shape[0] // (stop - start))
     for number, contribution in enumerate(gram_contributions(factor, PART_ENTRIES * rows_each)):
         parts = split_by_rows(contribution, blocks.size, blocks.n)
-        name = f"{CONTRIBUTIONS}/{number:03d}/{block_index:05d}"
-        store.write_parts(name, blocks.count, ((target, part._asdict()) for target, part in parts.items()))
         for target, part in parts.items():
             entries[str(target)] = entries.get(str(target), 0) + len(part.data)
+        name = f"{CONTRIBUTIONS}/{number:03d}/{block_index:05d}"  # a part is freed once it is encoded
+        store.write_parts(name, blocks.count, ((target, parts.pop(target)._asdict()) for target in list(parts)))
     return {"parts": len(entries), "entries": entries}
 
 

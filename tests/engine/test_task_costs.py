@@ -108,7 +108,7 @@ PLANNED = {
     ("ltsa", "local_factors.solve"): RECEIVED + 1009 * (8 * 144 + 48 * 96 + 528),
     ("modified", "local_factors.spread"): RECEIVED + 1009 * (528 + 32),
     ("modified", "local_factors.threshold"): 40 * 10007,
-    ("lle", "assemble_cost.contribute"): 1009 * (60 * 12 + 40 * 144) + 2 * 1009 * 8 * 144,
+    ("lle", "assemble_cost.contribute"): 1009 * (60 * 12 + 40 * 144),
     ("lle", "assemble_cost.merge"): 1009 * 80 * 144,
     ("lle", "measure_quality.geodesics"): 10007 * (990 + 96 + 100) + 2000 * 5000,
     ("lle", "measure_quality.compare"): 3 * 1009 * 24 + 64 * 250_000 + 2000 * (12 * 96 + 56 + 72 + 128),
