@@ -107,7 +107,7 @@ def _orthonormalise(block: F64, against: F64, null: NullVector) -> tuple[F64, F6
 def _without(block: F64, against: F64, null: NullVector) -> F64:
     block = without_null(block, null)
     if against.shape[1]:
-        block -= against @ (against.T @ block)
+        block -= ((against.T @ block).T @ against.T).T  # in Fortran order as the block: twice as fast
     return block
 
 

@@ -158,7 +158,7 @@ class PinnedLU(PseudoInverse):
 
     def apply(self, rhs: F64) -> F64:
         half = self._solve(rhs - rhs.mean(axis=0), transposed=True)
-        half -= np.outer(self._left, self._left @ half)
+        half -= np.outer(self._left @ half, self._left).T  # in Fortran order as the solution
         # row p of A_p only determines the mean of the solution, which is subtracted below
         solution = self._solve(half, transposed=False)
         solution -= solution.mean(axis=0)
