@@ -204,7 +204,8 @@ def describe_transform(result: dict[str, Any]) -> str:
 
 
 def describe_sweep(sweep: dict[str, Any]) -> str:
-    steps = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in sweep["steps"].items())
+    words = {"asked": "requested", "to_do": "to compute", "cut": "truncated from longer neighbour lists"}
+    steps = ", ".join(f"{count} {words.get(kind, kind)}" for kind, count in sweep["steps"].items())
     if "seconds" not in sweep:
         reasons = [f"{name}: {error}" for name, error in list(sweep["refused"].items())[:MAX_NAMES]]
         reasons += [f"... ({sweep['cannot_run']} in all)"] * (sweep["cannot_run"] > MAX_NAMES)

@@ -112,7 +112,8 @@ def _run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: R
 
 
 def _line(row: Row, number: int, n_experiments: int) -> str:
-    counts = ", ".join(f"{row[f'steps_{kind}']} {kind}" for kind in StepCounts.KINDS)
+    words = {"cut": "truncated"}
+    counts = ", ".join(f"{row[f'steps_{kind}']} {words.get(kind, kind)}" for kind in StepCounts.KINDS)
     outcome = f"{row['seconds']:.1f} s, steps: {counts}" if row["state"] != "failed" else row["message"].splitlines()[0]
     return f"[{number}/{n_experiments}] {row['experiment']}: {row['state']}, {outcome}"
 

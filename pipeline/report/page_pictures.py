@@ -136,7 +136,7 @@ def _each_class(content: Content, classes: Classes) -> PagePicture:
         ax.imshow(image, origin="lower", aspect="auto", interpolation="nearest")
         ax.set_title(plain_text(name, 12), fontsize=9, color=INK, pad=2)
     pair = f"{content.pairs[0][0].label} and {content.pairs[0][1].label}"
-    caption = "Each class apart; the points of the others are grey."
+    caption = "One picture for each class; the points of the others are grey."
     alternative = f"A small scatter plot of {pair} for each of {len(classes.names)} classes."
     return PagePicture(to_pair(figure), caption, alternative)
 
