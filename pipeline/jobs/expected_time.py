@@ -37,6 +37,12 @@ REFERENCE_SECONDS = 0.024
 PARALLEL_EFFICIENCY = 0.75
 """Share of the workers' time that their tasks take; in the rest they read and write blocks and wait for tasks."""
 
+START_SECONDS = 1.5
+"""Processor seconds in which a process loads the program, beside those of the stages."""
+
+WORKERS_START_SECONDS = 2.5
+"""Seconds in which local workers start. They share the cores: two workers take 5.5 processor seconds."""
+
 WORKER_STEP_SECONDS = 0.1
 """Seconds that a step with workers takes in addition to its tasks."""
 
@@ -101,8 +107,8 @@ def expected_seconds(
         placing: with `input.fit_sample`, the layout of the steps that place the rows.
 
     Returns:
-        `seconds`: the total; `stages`: the seconds of each stage; `workers`: their number (1: this process); `says`:
-        a line of text about these.
+        `seconds`: the total; `start`: until the first stage begins; `stages`: the seconds of each stage; `workers`:
+        their number (1: this process); `says`: a line of text about these.
     """
     sizes = all_rows = Sizes(
         layout.n_points, layout.n_features, config.k_bounds[1], config.eigensolver.n_components, layout.point_blocks(),
@@ -122,11 +128,12 @@ def expected_seconds(
         parallel = work.parallel / (PARALLEL_EFFICIENCY * width if width > 1 else 1)
         overhead = WORKER_STEP_SECONDS * n_steps[stage] if width > 1 else 0.0
         stages[stage] = round((work.serial + parallel) / speed + overhead, 3)
-    total = round(sum(stages.values()), 3)
+    start = round((START_SECONDS + WORKERS_START_SECONDS * _starts_workers(config, n_processes)) / speed, 3)
+    total = round(start + sum(stages.values()), 3)
     line = _described(total, stages, n_processes)
     if "find_neighbors" in stages and _compiles_search(sizes):
         line += f"; {shown(COMPILE_SECONDS / speed)} s of it compile the search, once on this machine"
-    return {"seconds": total, "stages": stages, "workers": n_processes, "says": line}
+    return {"seconds": total, "start": start, "stages": stages, "workers": n_processes, "says": line}
 
 
 def _n_processes(cluster: Section, n_blocks: int, shared_seconds: float) -> int:
@@ -135,6 +142,12 @@ def _n_processes(cluster: Section, n_blocks: int, shared_seconds: float) -> int:
         return 1
     is_auto = cluster.kind == "local" and cluster.workers == "auto"
     return 1 if is_auto and shared_seconds < SHARED_SECONDS else min(expected_workers(cluster) or 1, n_blocks)
+
+
+def _starts_workers(config: Config, n_processes: int) -> bool:
+    """Whether the run starts workers on this machine; a given number of them starts also for a single block."""
+    cluster = config.execution.cluster
+    return cluster.kind == "local" and (n_processes > 1 or cluster.workers != "auto")
 
 
 def worthwhile(config: Config, first_layout: Layout) -> Section:

@@ -122,6 +122,13 @@ def test_local_cluster_starts_only_if_workers_save_time(cluster, n, d, kind):
     assert worthwhile(settings, Layout(n, d, "float32", 15_000)).kind == kind
 
 
+def test_start_of_the_program_and_of_local_workers_takes_time():
+    serial, two, one_block = expected(), expected(workers=2), expected(workers=2, block=50_000)
+    auto = expected(execution={"cluster": {"kind": "local", "workers": "auto"}}, block=50_000)
+    assert serial["start"] == auto["start"] < two["start"] == one_block["start"]
+    assert two["seconds"] == pytest.approx(two["start"] + sum(two["stages"].values()), abs=0.01)
+
+
 def test_half_the_speed_takes_twice_the_time():
     fast, slow = expected(n=10**6), expected(n=10**6, speed=0.5)
     assert slow["seconds"] == pytest.approx(2 * fast["seconds"], rel=1e-3)
