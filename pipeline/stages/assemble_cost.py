@@ -77,7 +77,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             bundle_bytes=disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=total_entries),
         ),
         expected=lambda b: {"nnz": block_size * 4 * k},
-        frees=("_work/contributions",),
+        frees=(CONTRIBUTIONS,),
     )
     return layout
 

@@ -237,6 +237,21 @@ class TestRequests:
         np.testing.assert_array_equal(store.read_all(name), np.arange(24.0))
         assert traffic.requests == {"GET": 3}
 
+    def test_parts_are_read_with_two_requests_each(self, filled):
+        store, traffic = filled
+        names = [f"_work/sent/{writer:05d}" for writer in range(3)]
+        for writer, name in enumerate(names):
+            store.write_parts(name, 4, ((part, {"x": np.full(50, writer + part)}) for part in range(4)))
+        assert traffic.requests == {"PUT": 3}
+        traffic.forget()
+        assert [part["x"].sum() for part in store.read_parts(names, 3)] == [150, 200, 250]
+        assert traffic.requests == {"GET": 6}
+        stored = store.objects.get(f"{names[1]}.parts")
+        for length in (len(stored) - 1, len(stored) - 600, 40, 0):
+            store.objects.put(f"{names[1]}.parts", stored[:length])
+            with pytest.raises(CorruptChunk, match="its CRC-32 differs"):
+                list(store.read_parts(names, 3))
+
     @pytest.mark.parametrize("name", ["chunks", "shards"])
     @pytest.mark.parametrize("rows", [(8, 16), (9, 10), (0, 24)])
     def test_missing_or_empty_chunk_is_damage(self, filled, name, rows):
