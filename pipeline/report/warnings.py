@@ -182,7 +182,8 @@ def _of_eigenpairs(metrics: Metrics, config: Config) -> list[str]:
         return []
     component, coordinate, value, residual = lost[0]
     errors = [error for errors in metrics.get("vector_errors") or [] for error in errors or []]
-    remark = f"The coordinates themselves have errors of about {max(errors):.0e}. " if errors else ""
+    largest = f"errors of about {max(errors):.0e}" if max(errors, default=0.0) > 0.0 else "no measurable errors"
+    remark = f"The coordinates themselves have {largest}. " if errors else ""
     reg = "a larger weights.reg, such as 0.1, or " if (metrics.get("reg") or {}).get("value") is not None else ""
     return [
         f"{len(lost)} eigenvalue{'s are' if len(lost) > 1 else ' is'} not above the rounding errors of float64 "
