@@ -1,5 +1,7 @@
 """Exchange of rows between many blocks: rows, number of objects, damage, and a kill between two objects."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -25,14 +27,28 @@ LISTS[::7, 4:] = -1
 LISTS[50:60] = np.arange(50, 56)  # block 5 needs no rows of other blocks
 
 
-@pytest.fixture
-def store(tmp_path):
+def store_with_lists(tmp_path) -> Store:
+    """A store with points and lists."""
     store = Store(str(tmp_path / "run.zarr"))
     store.create_group({})
     for name, values in (("points", POINTS), ("neighbor_indices", LISTS)):
         store.create(planned(name, values.shape, str(values.dtype), SIZE))
         store.write(name, 0, values)
     return store
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A store in which both steps are done, and the result of `run_exchange`."""
+    store = store_with_lists(tmp_path_factory.mktemp("finished"))
+    return store, run_exchange(store)
+
+
+@pytest.fixture
+def store(finished, tmp_path):
+    """A copy of it."""
+    shutil.copytree(finished[0].url, tmp_path / "run.zarr")
+    return Store(str(tmp_path / "run.zarr"))
 
 
 def run_exchange(store: Store) -> tuple[int, Progress]:
@@ -59,9 +75,9 @@ def check_received(store: Store) -> list[int]:
     return counts
 
 
-def test_number_of_objects_is_linear_in_the_blocks(store):
+def test_number_of_objects_is_linear_in_the_blocks(finished):
     """Each of 40 blocks needs rows of nearly all others: 1,500 pairs, but one object for each task."""
-    largest, progress = run_exchange(store)
+    store, (largest, progress) = finished
     assert (BLOCKS.count, progress.ended) == (40, [("request", 7), ("send", 40)])
     assert len(store.objects.names(REQUESTS)) == 7
     assert len(store.objects.names(SENT)) == 40
@@ -76,7 +92,6 @@ def test_number_of_objects_is_linear_in_the_blocks(store):
 @pytest.mark.parametrize(("name", "step"), [(f"{REQUESTS}/00003", "request"), (f"{SENT}/00017", "send")])
 @pytest.mark.parametrize("fault", ["flipped byte", "deleted"])
 def test_damaged_or_deleted_object_is_found_and_only_its_task_is_repeated(store, name, step, fault):
-    run_exchange(store)
     undamaged = store.objects.get(f"{name}.parts")
     if fault == "deleted":
         store.objects.delete(f"{name}.parts")
@@ -93,11 +108,10 @@ def test_damaged_or_deleted_object_is_found_and_only_its_task_is_repeated(store,
     _, progress = run_exchange(store)
     assert progress.advanced == [block]
     assert store.objects.get(f"{name}.parts") == undamaged
-    check_received(store)
+    assert find_damage(store) == []
 
 
 def test_damaged_request_ends_the_step_that_reads_it(store):
-    run_exchange(store)
     checkpoint.delete_markers(store, "solve_weights", "send")
     store.objects.delete(f"{REQUESTS}/00006.parts")
     with pytest.raises(StageIncomplete, match=r"block 6 of solve_weights.request"):
@@ -106,7 +120,8 @@ def test_damaged_request_ends_the_step_that_reads_it(store):
     check_received(store)
 
 
-def test_kill_between_two_objects_of_a_task_is_resumed(store, monkeypatch):
+def test_kill_between_two_objects_of_a_task_is_resumed(tmp_path, monkeypatch):
+    store = store_with_lists(tmp_path)
     monkeypatch.setattr(bundles, "OBJECT_BYTES", 2000)
     put, killed = LocalObjects.put, []
 
@@ -126,8 +141,8 @@ def test_kill_between_two_objects_of_a_task_is_resumed(store, monkeypatch):
     assert find_damage(store) == []
 
 
-def test_one_block_needs_no_rows(store):
+def test_one_block_needs_no_rows(finished):
     blocks = Blocks(N, N)
-    ids, rows = receive_rows(store, 0, "points", blocks, LISTS)
+    ids, rows = receive_rows(finished[0], 0, "points", blocks, LISTS)
     np.testing.assert_array_equal(ids, np.arange(N))
     np.testing.assert_array_equal(rows, POINTS)

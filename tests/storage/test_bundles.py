@@ -138,6 +138,11 @@ class TestParts:
         with pytest.raises(CorruptChunk, match="missing"):
             parts.check_parts("_work/sent/00001")
 
+    def test_parts_read_at_one_time_are_bounded(self, monkeypatch):
+        monkeypatch.setattr(bundles, "BATCH_BYTES", 230)
+        batches = [(batch.start, batch.stop) for batch in bundles._batches([100, 100, 30, 500, 0, 10])]
+        assert batches == [(0, 3), (3, 4), (4, 6)]
+
     def test_missing_object(self, parts):
         parts.objects.delete("_work/sent/00001.parts")
         for read in (lambda: list(parts.read_parts(self.NAMES, 3)), lambda: parts.check_parts(self.NAMES[1])):
@@ -147,7 +152,7 @@ class TestParts:
 
     def test_any_truncation_is_detected(self, parts):
         undamaged = parts.objects.get("_work/sent/00001.parts")
-        for length in range(0, len(undamaged), 7):
+        for length in range(0, len(undamaged), 31):
             parts.objects.put("_work/sent/00001.parts", undamaged[:length])
             with pytest.raises(CorruptChunk):
                 list(parts.read_parts(self.NAMES, 4))
