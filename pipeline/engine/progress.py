@@ -97,6 +97,12 @@ class RunProgress:
         took = f"{computed:>4} of {step.n_blocks} blocks in {seconds:.1f} s"
         self.print_line(f"  {step.stage + '.' + step.name:<34} {took}{reused}")
 
+    def computed_again(self, step: Step) -> None:
+        """A reused step is computed after all, because its results were deleted and are needed."""
+        self.reused[step.stage] -= step.n_blocks
+        self._reused_steps = [other for other in self._reused_steps if other.key != step.key]
+        self.print_line(f"{step.stage}.{step.name}: its results were deleted, and are needed again")
+
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
         """Print one line about a finished stage, if it has computed something."""
         computed, reused = self.computed.get(stage, 0), self.reused.get(stage, 0)

@@ -62,7 +62,11 @@ def run_store(
             with contextlib.ExitStack() as opened:
                 executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
                 with performance(executor.client if profile else None) as profiled:
-                    unmet = _run_stages(config, layout, StageRun(store, executor, progress, history, finished_steps))
+                    unmet = _run_stages(
+                        config,
+                        layout,
+                        StageRun(store, executor, progress, history, finished_steps, keeps_all=shared is not None),
+                    )
                 closing.push(opened.pop_all())
             if profile:
                 save_profile(store, profiled, progress)
@@ -140,7 +144,8 @@ class StageRun:
 
     `upstream` is the fingerprint that the next step depends on, `unmet` describes bounds that were not met. `retry` are
     markers to delete at the end, so that the next run computes these blocks again. `of_stage` are the steps of the
-    stage so far, each with the fingerprint that it depends on.
+    stage so far, each with the fingerprint that it depends on. `keeps_all`: no data are freed, because other runs of a
+    sweep copy them.
     """
 
     store: Store
@@ -148,6 +153,7 @@ class StageRun:
     progress: RunProgress
     history: History
     finished_steps: set[tuple[str, str]]
+    keeps_all: bool = False
     upstream: str = ""
     unmet: str = ""
     last_step: tuple[str, str] = ("", "")
@@ -199,7 +205,7 @@ class StageRun:
             step, upstream, self.store, self.executor, self.progress, self.finished_steps, self.history.source_stores,
             partial(self._restore, step),
         )  # fmt: skip
-        for writer, _ in self.of_stage if step.frees else ():
+        for writer, _ in self.of_stage if step.frees and not self.keeps_all else ():
             if names := writer.written.intersection(step.frees):
                 checkpoint.free(self.store, *writer.key, names)
         return results
@@ -209,7 +215,7 @@ class StageRun:
         before = list(takewhile(lambda entry: entry[0].key != reader.key, self.of_stage))
         for number in freed_inputs([(step, checkpoint.freed_data(self.store, step)) for step, _ in before]):
             step, upstream = before[number]
-            self.progress.print_line(f"{step.stage}.{step.name}: its results were freed, and are needed again")
+            self.progress.computed_again(step)
             checkpoint.delete_markers(self.store, *step.key)
             self._run_step(step, upstream)
 

@@ -65,6 +65,10 @@ class StepCounts(RunProgress):
     def print_line(self, text: str) -> None:
         """Print nothing, because many runs are active at the same time."""
 
+    def computed_again(self, step: Step) -> None:
+        super().computed_again(step)
+        self.steps["reused"] -= 1
+
     def end(self, step: Step, seconds: float, computed: int) -> None:
         self._end_waiting()
         self.steps["reused" if not computed else "cut" if is_truncated(step) else "computed"] += 1

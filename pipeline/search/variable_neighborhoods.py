@@ -17,7 +17,7 @@ from ..core.errors import NAMED_ROWS, InputError, first_rows
 from ..engine import task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import index_dtype
-from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import exchange, folders, receive_rows, receive_rows_bytes
 from ..inputs import open_source
 from ..inputs.consistency import array_digest, require_same_rows
 from ..kernels.batches import BATCH_BYTES, batches
@@ -77,6 +77,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             )
         ),
         expected=lambda b: {"neighbors": 0, "least": k_max, "most": k_max, "raised": 0, "full": 0},
+        frees=folders(LONG) if rule == "eta" or is_precomputed else (),
     )
     if is_precomputed:
         _require_neighbors(reports, config)

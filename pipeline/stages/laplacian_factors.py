@@ -13,7 +13,7 @@ from ..core.errors import InputError, counted
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import index_dtype
-from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import LISTS, exchange, folders, receive_rows, receive_rows_bytes
 from ..kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -55,6 +55,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         Decides({"t": t, "blocks": blocks}),
         Runs(received + 16 * BATCH_LINKS + 200 * block_size * k),
         Writes(bundles=("_work/edges",), bundle_bytes=disk_costs.files(n_blocks, 48 * n * k)),
+        frees=folders(LISTS),
     )
     yield Step(
         "local_factors",

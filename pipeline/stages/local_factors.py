@@ -18,7 +18,7 @@ from ..core.errors import InputError
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import factor_entries
-from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import LISTS, exchange, folders, receive_rows, receive_rows_bytes
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
 from ..kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
@@ -67,6 +67,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         # The K x K matrices of the kernels stay until the rows are stacked.
         Runs(received + block_size * (8 * (k + 1) ** 2 + 48 * entries_per_point + 48 * k)),
         Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=factor_bytes),
+        frees=folders(LISTS),
     )
     return replace(layout, factor_entries=max(report.get("entries", entries_bound) for report in solved))
 

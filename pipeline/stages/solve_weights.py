@@ -4,7 +4,7 @@ import numpy as np
 
 from ..config.models import Config
 from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
-from ..engine.row_exchange import exchange, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import LISTS, exchange, folders, receive_rows, receive_rows_bytes
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..linalg.reg_step import reg_for_weights
@@ -41,6 +41,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         Runs(n_bytes),
         Writes(arrays=(PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block_size),)),
         feeds=False,
+        frees=folders(LISTS),
     )
     return layout
 

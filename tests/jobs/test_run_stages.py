@@ -93,8 +93,9 @@ def test_changed_reader_computes_freed_data_again_and_nothing_before_them(config
     changed = ("--set", "neighbors.seed=5")
     planned = {row["step"]: row["reused"] for row in lle("plan", config(), *changed)["steps"]}
     assert [planned[name] for name in ("read", "sort", "split", "gather")] == [3, 0, 0, 0]
-    again = computed(config(), *changed)
-    assert (again["order_points"], "ingest" in again) == (9, False)
+    again = lle("run", config(), *changed)
+    assert (again["blocks_computed"]["order_points"], "ingest" in again["blocks_computed"]) == (9, False)
+    assert again["blocks_reused"]["order_points"] == 0
     check(Store(str(tmp_path / "run.zarr")), seed=5)
     planned = {row["step"]: row["reused"] for row in lle("plan", config(), *changed)["steps"]}
     assert [planned[name] for name in ("read", "sort", "split", "gather")] == [3, 3, 3, 3]
