@@ -33,6 +33,8 @@ from ..storage.store import Store
 CONTRIBUTIONS = "_work/contributions"
 PART_ENTRIES = 2**21
 """Entries of M that a contribute task holds in memory at a time."""
+RANGE_CHUNK = 2**18
+"""Largest number of entries in a chunk of a block of M that is written in ranges of rows; the last chunk is padded."""
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -112,7 +114,8 @@ def merge_block(store: Store, block_index: int, n_blocks: int, blocks: Blocks, m
     nnz, largest = 0, 0.0
     for number, rows in enumerate(_merged_ranges(store, block_index, blocks, max_entries)):
         if number == 0:
-            store.write_rows(array_specs.COST_MATRIX, block_index, start, rows, is_part=rows.shape[0] < stop - start)
+            chunk = 0 if rows.shape[0] == stop - start else max(1, min(RANGE_CHUNK, max_entries // 8))
+            store.write_rows(array_specs.COST_MATRIX, block_index, start, rows, chunk)
         else:
             store.append_rows(array_specs.COST_MATRIX, block_index, rows)
         sums = np.bincount(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.data, rows.shape[0])

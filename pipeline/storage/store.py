@@ -33,8 +33,6 @@ else:
 Array = npt.NDArray[Any]
 
 GROUP = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
-PART_CHUNK = 2**18
-"""Numbers in a chunk of sparse rows that are written in parts. The last chunk is padded."""
 WRITE_ALL: Any = {"write_empty_chunks": True}  # also store chunks that equal the fill value
 
 
@@ -221,10 +219,11 @@ class Store(RunGroup):
 
     # --- sparse rows
 
-    def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", is_part: bool = False) -> None:
+    def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", chunk: int = 0) -> None:
         """A block of CSR rows as `<group>/<block>/{indptr,indices,data}`; attributes: first row, shape.
 
-        Each array is one chunk, or chunks of PART_CHUNK numbers if `is_part`: then `append_rows` adds further rows.
+        Each array is one chunk, or chunks of `chunk` numbers, of which the last is padded: then `append_rows` adds
+        further rows.
         """
         name = f"{group}/{block:05d}"
         attributes: Any = {"first_row": first_row, "shape": list(rows.shape)}
@@ -235,11 +234,11 @@ class Store(RunGroup):
             subgroup = zarr.open_group(self._zarr_store(), path=name, mode="w", attributes=attributes)
             for part in ("indptr", "indices", "data"):
                 values = getattr(rows, part)
-                if is_part and part == "indptr":
+                if chunk and part == "indptr":
                     values = values.astype(np.int64)  # the appended rows may have any number of entries
-                chunk = (PART_CHUNK if is_part else max(1, len(values)),)
+                chunks = (chunk or max(1, len(values)),)
                 stored_array = subgroup.create_array(
-                    part, shape=(len(values),), dtype=values.dtype, chunks=chunk, filters=None,
+                    part, shape=(len(values),), dtype=values.dtype, chunks=chunks, filters=None,
                     compressors=_compressors("float" if part == "data" else "index"), config=WRITE_ALL,
                 )  # fmt: skip
                 stored_array[:] = values
@@ -247,7 +246,7 @@ class Store(RunGroup):
         self._create_node(name, write)
 
     def append_rows(self, group: str, block: int, rows: "csr_array") -> None:
-        """Add CSR rows at the end of a block that was written with `is_part`."""
+        """Add CSR rows at the end of a block that was written with a `chunk`."""
         name = f"{group}/{block:05d}"
         self.before_write()
 

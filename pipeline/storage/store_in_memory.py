@@ -83,7 +83,7 @@ class StoreInMemory(Store):
     def _object_of(array: Any, name: str, block: int) -> str:
         return f"{name}/c/{block}"
 
-    def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", is_part: bool = False) -> None:
+    def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", chunk: int = 0) -> None:
         self.before_write()
         self.objects.put(f"{group}/{block:05d}/rows", rows.copy())
 

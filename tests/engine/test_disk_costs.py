@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from pipeline.cli.commands import app
 from pipeline.config.load import load_config
 from pipeline.core.errors import gib
+from pipeline.engine.disk_costs import REPORT_BYTES
 from pipeline.engine.plan import Step
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs
@@ -88,7 +89,7 @@ def test_no_step_writes_more_than_planned(tmp_path, name):
     check_steps(progress.steps, store)
     bytes_used = on_disk(store) - on_disk(store / "_done") - on_disk(store / "_run")
     assert planned["array_bytes"] < bytes_used < planned["disk_bytes_at_end"] <= planned["disk_bytes"]
-    assert planned["disk_bytes_at_end"] < 8 * bytes_used
+    assert planned["disk_bytes_at_end"] - REPORT_BYTES < 8 * bytes_used
     assert lle("plan", config)["disk_bytes"] <= planned["disk_bytes"]
 
 

@@ -269,10 +269,9 @@ class TestSparseRows:
             np.testing.assert_array_equal(getattr(actual, part), getattr(rows, part))
             assert getattr(actual, part).dtype == getattr(rows, part).dtype
 
-    def test_rows_written_in_parts_are_those_written_at_once(self, store, monkeypatch, rng):
-        monkeypatch.setattr("pipeline.storage.store.PART_CHUNK", 10)
+    def test_rows_written_in_parts_are_those_written_at_once(self, store, rng):
         rows = csr_array(random_array((7, 30), density=0.3, rng=rng))
-        store.write_rows("m", 2, 14, rows[:3], is_part=True)
+        store.write_rows("m", 2, 14, rows[:3], chunk=10)
         for first, past in ((3, 4), (4, 7)):
             store.append_rows("m", 2, rows[first:past])
         actual = Store(store.url).read_rows("m", 2)

@@ -69,7 +69,7 @@ def test_changes_of_what_was_written_or_read_do_not_reach_the_store(filled):
 
 
 def test_appended_rows_follow_the_others(store):
-    store.write_rows("m", 0, 0, ROWS[:1], is_part=True)
+    store.write_rows("m", 0, 0, ROWS[:1], chunk=4)
     store.append_rows("m", 0, ROWS[1:])
     assert (store.read_rows("m", 0) != ROWS).nnz == 0
 
