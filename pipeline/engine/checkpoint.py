@@ -75,7 +75,7 @@ def begin_step(
         reports = finished_blocks(store, step.stage, step.name, fingerprint)
         if len(reports) == step.n_blocks or not damage.freed(record):
             return reports
-        delete_markers(store, step.stage, step.name)  # the data of all blocks were freed
+        delete_step_record(store, step.stage, step.name)  # the data of all blocks were freed
         _create_outputs(store, step, fingerprint)
         return {}
     delete_step_record(store, step.stage, step.name)

@@ -30,14 +30,16 @@ from .reprocess import History
 
 @dataclass(frozen=True)
 class Shared:
-    """What the sweep passes to each of its runs: an executor, so that the run starts no cluster, and its sizes.
+    """What a sweep or fit_and_place passes to its runs: an executor, so that the run starts no cluster, and its sizes.
 
-    Steps that are finished in one of the `source_stores` under the same fingerprint are copied from there.
+    Steps that are finished in one of the `source_stores` under the same fingerprint are copied from there. `keeps_all`:
+    no data are freed, because other runs copy them.
     """
 
     executor: Executor
     layout: Layout
     source_stores: tuple[Store, ...] = ()
+    keeps_all: bool = False
 
 
 def run_store(
@@ -65,7 +67,14 @@ def run_store(
                     unmet = _run_stages(
                         config,
                         layout,
-                        StageRun(store, executor, progress, history, finished_steps, keeps_all=shared is not None),
+                        StageRun(
+                            store,
+                            executor,
+                            progress,
+                            history,
+                            finished_steps,
+                            keeps_all=shared is not None and shared.keeps_all,
+                        ),
                     )
                 closing.push(opened.pop_all())
             if profile:

@@ -215,7 +215,7 @@ def run_experiment(experiment: Experiment, source_store: str | None, fresh: bool
         source_stores = tuple(
             store for store in (Store(source_store) if source_store else None,) if store is not None and store.is_run()
         )
-        run(experiment.config, fresh, counts, shared=Shared(executor, experiment.layout, source_stores))
+        run(experiment.config, fresh, counts, shared=Shared(executor, experiment.layout, source_stores, True))
     except LleError as error:
         state, code, message = ("failed" if error.exit_code != 3 else "bound not met"), error.exit_code, str(error)
     except Exception as error:

@@ -203,25 +203,26 @@ def search_group(
     store: Store, block_index: int, n_neighbors: int, exact_below: int, seed: int, blocks: Blocks, place: str = FIRST
 ) -> Report:
     """Search a group of cells: neighbours of all its members within the group, one part per block of points."""
-    members, points = read_members(store, block_index, place)
+    members, points = read_members(store, block_index, blocks.count, place)
     if not len(members):
+        store.write_parts(Folder(place).neighbors(block_index), blocks.count, ())
         return {"members": 0}
     lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block_index) % 2**32)
     write_by_block(store, Folder(place).neighbors(block_index), members, lists, blocks)
     return {"members": len(members)}
 
 
-def read_members(store: Store, group: int, place: str = FIRST) -> tuple[Ids, npt.NDArray[np.floating]]:
+def read_members(store: Store, group: int, n_blocks: int, place: str = FIRST) -> tuple[Ids, npt.NDArray[np.floating]]:
     """(ids of a group's members, ascending; their coordinates), both empty if it has none."""
-    parts = received_members(store, Folder(place), group)
+    parts = received_members(store, Folder(place), group, n_blocks)
     if not parts:
         return np.zeros(0, np.int64), np.zeros((0, 0))
     return np.concatenate([part["members"] for part in parts]), np.concatenate([part["points"] for part in parts])
 
 
-def received_members(store: Store, folder: Folder, group: int) -> list[dict[str, npt.NDArray[Any]]]:
-    """The members of a group and their coordinates, from each block that has any."""
-    return [part for part in store.read_parts(store.parts_below(folder.members()), group) if part]
+def received_members(store: Store, folder: Folder, group: int, n_blocks: int) -> list[dict[str, npt.NDArray[Any]]]:
+    """The members of a group and their coordinates, from each of the `n_blocks` sending blocks that has any."""
+    return [part for part in store.read_parts(store.parts_below(folder.members(), n_blocks), group) if part]
 
 
 def write_by_block(store: Store, name: str, members: Ids, lists: NeighborLists, blocks: Blocks) -> None:
@@ -262,7 +263,8 @@ def received_lists(
     ids = np.full((stop - start, n_lists, n_neighbors), -1, np.int64)
     distances = np.full(ids.shape, np.inf)
     n_filled = np.zeros(stop - start, np.int64)
-    for part in filter(None, store.read_parts(store.parts_below(folder.neighbors()), block_index)):
+    n_groups = int(store.read_bundle(folder.groups)["groups"].max()) + 1
+    for part in filter(None, store.read_parts(store.parts_below(folder.neighbors(), n_groups), block_index)):
         rows = part["members"] - start
         ids[rows, n_filled[rows]] = part["ids"]
         distances[rows, n_filled[rows]] = part["distances"]

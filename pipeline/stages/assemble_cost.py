@@ -96,12 +96,15 @@ def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks
     entries: dict[str, int] = {}
     # rows of F of one point have the same columns; two rows of the laplacian (edges) share only one column
     rows_each = 1 if method == "laplacian" else max(1, factor.shape[0] // (stop - start))
+    number = -1
     for number, contribution in enumerate(gram_contributions(factor, PART_ENTRIES * rows_each)):
         parts = split_by_rows(contribution, blocks.size, blocks.n)
         for target, part in parts.items():
             entries[str(target)] = entries.get(str(target), 0) + len(part.data)
         name = f"{CONTRIBUTIONS}/{number:03d}/{block_index:05d}"  # a part is freed once it is encoded
         store.write_parts(name, blocks.count, ((target, parts.pop(target)._asdict()) for target in list(parts)))
+    if number < 0:  # no entries
+        store.write_parts(f"{CONTRIBUTIONS}/000/{block_index:05d}", blocks.count, ())
     return {"parts": len(entries), "entries": entries}
 
 
@@ -126,7 +129,7 @@ def merge_block(store: Store, block_index: int, n_blocks: int, blocks: Blocks, m
 def _merged_ranges(store: Store, block_index: int, blocks: Blocks, max_entries: int) -> Iterator[csr_array]:
     """Ranges of the rows of a block of M, in order: one if all parts have at most `max_entries` entries."""
     start, stop = blocks.rows(block_index)
-    names = sorted(store.parts_below(CONTRIBUTIONS), key=lambda name: name.rsplit("/", 1)[1])
+    names = sorted(store.parts_below(CONTRIBUTIONS, blocks.count), key=lambda name: name.rsplit("/", 1)[1])
     counts, parts = np.zeros(stop - start, np.int64), list[RowContribution]()
     for part in _read_parts(store, names, block_index):
         counts[part.rows - start] += np.diff(part.indptr)

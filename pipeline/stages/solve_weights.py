@@ -15,14 +15,14 @@ from ..storage.store import Store
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """request -> send -> (choose_reg ->) solve -> measure."""
+    """(choose_reg ->) request -> send -> solve -> measure."""
     n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     row = layout.row_bytes
     blocks = Blocks(n, block_size)
+    reg = yield from reg_for_weights("solve_weights", config, layout)  # it needs no exchanged rows
     foreign = yield from exchange("solve_weights", layout, array_specs.POINTS.name, row)
     received = receive_rows_bytes(block_size=block_size, foreign=foreign, row=row)
     n_bytes = received + 6 * BATCH_BYTES + 48 * block_size * k
-    reg = yield from reg_for_weights("solve_weights", config, layout)
     yield Step(
         "solve_weights",
         "solve",

@@ -115,9 +115,15 @@ class Bundles:
             for batch in _batches([length for _, length, _ in entries]):
                 yield from pool.map(partial(self._part, part=part), names[batch], entries[batch])
 
-    def parts_below(self, folder: str) -> list[str]:
-        """Names of the bundles in parts below a folder, sorted."""
-        return sorted(name.removesuffix(PARTS) for name in self.objects.names(folder) if name.endswith(PARTS))
+    def parts_below(self, folder: str, n_writers: int) -> list[str]:
+        """Names of the bundles in parts below a folder, sorted; the last number of a name is the task that wrote it.
+
+        Raises CorruptChunk if one of the tasks 0 to n_writers - 1 has none: then data were deleted, not just empty.
+        """
+        names = sorted(name.removesuffix(PARTS) for name in self.objects.names(folder) if name.endswith(PARTS))
+        if missing := set(range(n_writers)) - {int(name.rsplit("/", 1)[1]) for name in names}:
+            raise CorruptChunk(f"{folder}/{min(missing):05d}", "parts", "it is missing")
+        return names
 
     def _entry(self, name: str, part: int) -> Entry:
         return ENTRY.unpack(self._range(name, 0, INDEX_START + part * ENTRY_BYTES, ENTRY_BYTES, f"entry {part}"))

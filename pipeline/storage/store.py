@@ -259,7 +259,7 @@ class Store(RunGroup):
                 ("data", n_entries, rows.data),
                 ("indptr", n_rows + 1, rows.indptr[1:].astype(np.int64) + n_entries),
             ):
-                array = subgroup[part]
+                array = subgroup[part].with_config(WRITE_ALL)
                 array.resize((start + len(values),))
                 array[start:] = values
             subgroup.attrs["shape"] = [n_rows + rows.shape[0], n_columns]

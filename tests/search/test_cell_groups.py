@@ -82,7 +82,10 @@ class TestRaisedRecall:
         sizes = {}
         for place, step in (("_work", ("find_neighbors", "group_cells")),
                             ("_work/overlap_4", ("mend_graph", "group_cells_4"))):  # fmt: skip
-            members = [read_members(run.store, g, place)[0] for g in range(run.reports[step][0]["n_groups"])]
+            members = [
+                read_members(run.store, g, run.layout.point_blocks(), place)[0]
+                for g in range(run.reports[step][0]["n_groups"])
+            ]
             sizes[place] = list(map(len, members))
         assert len(sizes["_work/overlap_4"]) > 1.5 * len(sizes["_work"])
         assert sum(sizes["_work/overlap_4"]) == 4 * N  # each in four groups

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from scipy.sparse import vstack
 
+from pipeline.core.errors import CorruptChunk
 from pipeline.engine.plan import Layout
 from pipeline.engine.plan_sizes import largest_total
 from pipeline.engine.progress import RunProgress
 from pipeline.jobs import run as runs
 from pipeline.stages import assemble_cost
 from pipeline.storage import array_specs
+from pipeline.storage.blocks import Blocks
 from pipeline.storage.store import Store
 from tests.support.oracle import dense_factor
 from tests.support.points import swiss_roll
@@ -81,6 +83,11 @@ class TestCostMatrix:
         assert nnz == cost_matrix(run).nnz > N * K
 
 
+def test_deleted_contributions_are_damage_and_not_an_empty_matrix(tmp_path):
+    with pytest.raises(CorruptChunk, match="missing"):
+        assemble_cost.merge_block(Store(str(tmp_path / "run")), 0, 2, Blocks(20, 10), 100)
+
+
 def test_equals_the_dense_product_without_reverse_neighbors(assemble):
     run = assemble(110, reverse=0)
     A = dense_factor(run.store.read_all("neighbor_indices"), run.store.read_all("weights"))
@@ -100,10 +107,11 @@ def test_changed_block_size_removes_the_old_contributions(tmp_path, run_stages, 
 
 def test_splitting_a_block_into_parts_changes_no_bit(tmp_path, run_stages, make_config, assemble, monkeypatch):
     """A few rows at a time give more objects, but the same sums."""
+    undivided = assemble(110)
     monkeypatch.setattr(assemble_cost, "PART_ENTRIES", 900)
     config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 110,
                          neighbors={"n_neighbors": K, "reverse": 3})  # fmt: skip
-    run, undivided = run_stages(config, "assemble_cost"), assemble(110)
+    run = run_stages(config, "assemble_cost")
     names = [len(r.store.objects.names("_work/contributions")) for r in (run, undivided)]
     assert names[0] > 3 * names[1]
     assert names[1] == 3  # one for each block, with a part for each block that reads it

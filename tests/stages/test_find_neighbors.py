@@ -121,7 +121,7 @@ class TestCells:
     def test_each_point_is_in_its_nearest_groups(self, search):
         run = search("pynndescent", 160)
         [grouped] = run.reports["find_neighbors", "group_cells"]
-        members = [read_members(run.store, g)[0] for g in range(grouped["n_groups"])]
+        members = [read_members(run.store, g, run.layout.point_blocks())[0] for g in range(grouped["n_groups"])]
         assert grouped["n_groups"] == round(N / 150)
         assert all((np.diff(group) > 0).all() for group in members)
         times = np.bincount(np.concatenate(members), minlength=N)
@@ -140,7 +140,7 @@ class TestCells:
         n_groups = run.reports["find_neighbors", "group_cells"][0]["n_groups"]
         candidate_sets = [set() for _ in range(N)]
         for group in range(n_groups):
-            members = read_members(run.store, group)[0].tolist()
+            members = read_members(run.store, group, run.layout.point_blocks())[0].tolist()
             for point in members:
                 candidate_sets[point] |= set(members) - {point}
         indices, _ = lists_of(run)

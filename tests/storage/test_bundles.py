@@ -117,8 +117,17 @@ class TestParts:
     def test_every_reader_gets_its_part_of_every_writer(self, parts):
         self.check(parts)
         assert parts.objects.names("_work") == [f"{name}.parts" for name in self.NAMES]
-        assert parts.parts_below("_work") == list(self.NAMES)
+        assert parts.parts_below("_work", 3) == list(self.NAMES)
         assert parts.bundles_written == {f"{name}.parts" for name in self.NAMES}
+
+    def test_task_without_parts_is_damage(self, parts):
+        parts.objects.delete(f"{self.NAMES[1]}.parts")
+        for n_writers, missing in ((3, "_work/sent/00001"), (5, "_work/sent/00001")):
+            with pytest.raises(CorruptChunk, match="missing") as caught:
+                parts.parts_below("_work/sent", n_writers)
+            assert caught.value.array == missing
+        with pytest.raises(CorruptChunk, match="missing"):
+            parts.parts_below("_work/deleted", 1)
 
     def test_large_parts_are_divided_among_objects_and_read_alone(self, parts, monkeypatch):
         monkeypatch.setattr(bundles, "OBJECT_BYTES", 260)
@@ -127,7 +136,7 @@ class TestParts:
             parts.write_parts(name, 5, ((part, part_of(writer, part)) for part in range(1, 5) if part != writer))
         assert len(parts.objects.names("_work")) == 6
         assert all(parts.objects.size(name) < 500 for name in parts.objects.names("_work"))
-        assert parts.parts_below("_work") == list(self.NAMES)
+        assert parts.parts_below("_work", 3) == list(self.NAMES)
         self.check(parts)
         for name in self.NAMES:
             parts.check_parts(name)

@@ -281,6 +281,12 @@ class TestSparseRows:
             assert getattr(actual, part).dtype == getattr(rows, part).dtype
         assert zarr.open_array(store.url, path="m/00002/data", mode="r").chunks == (10,)
 
+    def test_appended_rows_of_zeros_are_stored(self, store):
+        zeros = csr_array((np.zeros(4), [0, 3, 5, 6], [0, 1, 4]), shape=(2, 30))
+        store.write_rows("m", 0, 0, zeros, chunk=2)
+        store.append_rows("m", 0, zeros)
+        assert store.read_rows("m", 0).nnz == 8
+
     def test_group_of_rows_records_first_row_and_shape(self, store):
         store.write_rows("m", 3, 24, csr_array((8, 50)))
         assert dict(zarr.open_group(f"{store.url}/m/00003", mode="r").attrs) == {"first_row": 24, "shape": [8, 50]}

@@ -162,8 +162,10 @@ def search_new(
     lists: str,
 ) -> Report:  # fmt: skip
     """Compare the new points that visit a group with its members, in both directions, exactly."""
-    parts = cell_groups.received_members(store, APPENDED, block_index)
+    n_sending = blocks.count - searched // blocks.size
+    parts = cell_groups.received_members(store, APPENDED, block_index, n_sending)
     if not any(part["visits"].any() for part in parts):
+        store.write_parts(APPENDED.neighbors(block_index), blocks.count, ())
         return {"new": 0, "members": 0}
     appended = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     visits, is_own = appended["visits"], appended["own"]
