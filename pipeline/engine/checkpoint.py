@@ -229,6 +229,14 @@ def finished_blocks(store: Store, stage: str, name: str, fingerprint: str) -> di
     return reports
 
 
+def delete_damaged_markers(store: Store, stage: str, name: str, fingerprint: str) -> None:
+    """Delete the markers of a step that do not carry this fingerprint and a correct checksum."""
+    for marker in store.objects.names(f"_done/{stage}"):
+        named = marker.rsplit("/", 1)[1].startswith(f"{name}.")
+        if named and unpack(store.get_json(marker), fingerprint) is None:
+            store.objects.delete(marker)
+
+
 def read_marker(store: Store, step: Step, fingerprint: str, block: int) -> BlockReport | None:
     """The report of a block that is done under this fingerprint, else None."""
     return unpack(store.get_json(marker_name(step.stage, step.name, block)), fingerprint)
@@ -248,13 +256,18 @@ def mark_done(store: Store, step: Step, fingerprint: str, report: BlockReport) -
 
 
 def is_complete(store: Store) -> bool:
-    """Whether the store has a readable run in which every block of every begun step has a marker."""
+    """Whether the store has a readable run in which every block of every begun step has a marker.
+
+    Markers are counted, not read; `lle verify` deletes damaged ones.
+    """
     if identify(store.objects).kind != "run":
         return False
     n_done = Counter(name.removesuffix(".json").rpartition(".")[0] for name in store.objects.names("_done"))
     steps = recorded_steps(store)
-    return bool(steps) and all(
-        n_done[f"_done/{stage}/{step}"] >= record["n_blocks"] for (stage, step), record in steps.items()
+    return (
+        bool(steps)
+        and steps.keys() == begun_steps(store)
+        and all(n_done[f"_done/{stage}/{step}"] >= record["n_blocks"] for (stage, step), record in steps.items())
     )
 
 

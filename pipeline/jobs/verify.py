@@ -71,6 +71,11 @@ def check(store: Store, other_stores: Callable[[], list[Store]]) -> dict[str, An
     if has_fit(store):
         check(fitted_store(store), lambda: [])
     earlier, damage, lines = unmarked_blocks(store), find_damage(store), []
+    if earlier:
+        with RunLock(store):
+            for (stage, step), record in checkpoint.recorded_steps(store).items():
+                if f"{stage}.{step}" in earlier:
+                    checkpoint.delete_damaged_markers(store, stage, step, record["fingerprint"])
     if damage:
         for other_store in other_stores():
             unmark_damaged_blocks(other_store, find_damage(other_store))

@@ -19,7 +19,7 @@ from pipeline.engine import checkpoint, current_config
 from pipeline.engine.checkpoint import begin_step, mark_done
 from pipeline.engine.damage import damage_of_step
 from pipeline.engine.plan import BlockReport, Decides, Runs, Step, Writes
-from pipeline.jobs.verify import unmarked_blocks
+from pipeline.jobs.verify import check, unmarked_blocks
 from pipeline.storage.array_specs import ArraySpec, PlannedArray
 from pipeline.storage.store import Store
 from tests.support.commands import lle
@@ -95,11 +95,32 @@ def test_record_with_another_number_of_blocks_begins_the_step_again(tmp_path, n_
     assert checkpoint.step_record(store, "make", "fill")["n_blocks"] == 3
 
 
-def test_verify_counts_the_blocks_of_a_damaged_record_without_listing_them(tmp_path):
-    store = finished(tmp_path / "run.zarr")
-    report = replace(STEP, stage="write_report", name="write", n_blocks=1, writes=Writes())
+def reported(folder: Path) -> Store:
+    """A finished store with a report."""
+    store, report = finished(folder), replace(STEP, stage="write_report", name="write", n_blocks=1, writes=Writes())
     begin_step(store, report, "b1")
     mark_done(store, report, "b1", BlockReport(0, 0.5, 7, {}))
+    return store
+
+
+def test_verify_deletes_damaged_markers_so_that_the_store_is_not_complete(tmp_path):
+    store, marker = reported(tmp_path / "run.zarr"), "_done/make/fill.00001.json"
+    store.put_json(marker, {**store.get_json(marker), "seconds": 1e300})
+    assert checkpoint.is_complete(store)  # markers are counted, not read
+    with pytest.raises(StoreError, match="was damaged"):
+        check(store, list)
+    assert store.get_json(marker) is None
+    assert not checkpoint.is_complete(store)
+
+
+def test_store_with_a_damaged_record_of_a_step_is_not_complete(tmp_path):
+    store = reported(tmp_path / "run.zarr")
+    store.put_json("_run/steps/make.fill.json", {"fingerprint": 5})
+    assert not checkpoint.is_complete(store)
+
+
+def test_verify_counts_the_blocks_of_a_damaged_record_without_listing_them(tmp_path):
+    store = reported(tmp_path / "run.zarr")
     assert unmarked_blocks(store) == {}
     store.put_json("_run/steps/make.fill.json", {**checkpoint.step_record(store, "make", "fill"), "n_blocks": 2**63})
     assert unmarked_blocks(store) == {"make.fill": 2**63 - 3}
