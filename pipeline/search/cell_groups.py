@@ -109,60 +109,81 @@ def search_groups(
     stage: str, layout: Layout, k: int, searched: Round, output: Lists | None = None
 ) -> Generator[Step, list[Report], None]:
     """group_cells -> send_members -> search_cells -> merge. Writes the arrays `output`; None: those of the round."""
-    n, d, block_size, folder = layout.n_points, layout.n_features, layout.block_points, Folder(searched.place)
-    row, overlap, target = d * np.dtype(layout.dtype).itemsize, searched.overlap, searched.target
-    blocks = Blocks(n, block_size)
-    [groups] = yield Step(
+    [groups] = yield _group_step(stage, layout, searched)
+    n_groups = groups["n_groups"]
+    sent = yield _send_step(stage, layout, searched, n_groups)
+    yield _search_step(stage, layout, k, searched, n_groups, largest_total([report["members"] for report in sent]))
+    yield _merge_step(stage, layout, k, searched, output)
+
+
+def _group_step(stage: str, layout: Layout, searched: Round) -> Step:
+    """Assign the cells to groups."""
+    earlier = {"kept": True} if layout.earlier else {}
+    n_bytes = group_cells_bytes(n_blocks=layout.input_blocks(), n_cells=layout.n_cells)
+    return Step(
         stage,
         searched.name("group_cells"),
         group_all_cells,
         1,
-        Decides(searched.parameters(target=target, **({"kept": True} if layout.earlier else {}))),
-        Runs(
-            group_cells_bytes(n_blocks=layout.input_blocks(), n_cells=layout.n_cells),
-            place=WHOLE_DATA,
-            remark=searched.remark,
+        Decides(searched.parameters(target=searched.target, **earlier)),
+        Runs(n_bytes, place=WHOLE_DATA, remark=searched.remark),
+        Writes(
+            bundles=(f"{Folder(searched.place).groups}.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells)
         ),
-        Writes(bundles=(f"{folder.groups}.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells)),
-        expected=lambda b: {"n_groups": max(1, round(n / target))},
+        expected=lambda b: {"n_groups": max(1, round(layout.n_points / searched.target))},
     )
-    visits = {"blocks": layout.point_blocks(), "groups": groups["n_groups"], "visits": overlap * n}
+
+
+def _send_step(stage: str, layout: Layout, searched: Round, n_groups: int) -> Step:
+    """Send the points of each block to their groups."""
+    n, d, block_size, overlap = layout.n_points, layout.n_features, layout.block_points, searched.overlap
+    row, members = layout.row_bytes, Folder(searched.place).members()
     scores = task_costs.SCORE_BYTES + 40 * layout.n_cells * d if searched.previous else 0
-    sent = yield Step(
+    return Step(
         stage,
         searched.name("send_members"),
         send_members,
         layout.point_blocks(),
-        Decides(searched.parameters(n_groups_each=overlap, blocks=blocks), version=2),
+        Decides(searched.parameters(n_groups_each=overlap, blocks=Blocks(n, block_size)), version=2),
         Runs(send_members_bytes(block_size=block_size, row=row, overlap=overlap) + scores),
-        Writes(bundles=(folder.members(),), bundle_bytes=disk_costs.members(row=row, **visits)),
-        expected=lambda b: {"members": {"0": min(n, overlap * target) if b == 0 else 0}},
+        Writes(bundles=(members,), bundle_bytes=disk_costs.members(row=row, **_visits(layout, searched, n_groups))),
+        expected=lambda b: {"members": {"0": min(n, overlap * searched.target) if b == 0 else 0}},
     )
-    members = largest_total([report["members"] for report in sent])
-    n_bytes = task_costs.TASK_BYTES + task_costs.COMPILER_BYTES + 2 * task_costs.SCORE_BYTES
-    n_bytes += members * (3 * row + 8 * d + 120 * k + 1200) + task_costs.written_at_once(members * (16 * k + 8))
-    yield Step(
+
+
+def _search_step(stage: str, layout: Layout, k: int, searched: Round, n_groups: int, members: int) -> Step:
+    """Search each group, of at most `members` points."""
+    blocks, folder = Blocks(layout.n_points, layout.block_points), Folder(searched.place)
+    parameters = searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, blocks=blocks)
+    n_bytes = search_group_bytes(members=members, row=layout.row_bytes, d=layout.n_features, k=k)
+    return Step(
         stage,
         searched.name("search_cells"),
         search_group,
-        groups["n_groups"],
-        Decides(
-            searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, blocks=blocks), version=4
-        ),
+        n_groups,
+        Decides(parameters, version=4),
         Runs(n_bytes),
-        Writes(bundles=(folder.neighbors(),), bundle_bytes=disk_costs.lists(k=k, **visits)),
+        Writes(
+            bundles=(folder.neighbors(),), bundle_bytes=disk_costs.lists(k=k, **_visits(layout, searched, n_groups))
+        ),
         frees=(folder.members(),),
     )
+
+
+def _merge_step(stage: str, layout: Layout, k: int, searched: Round, output: Lists | None) -> Step:
+    """Merge the lists of each block's points."""
+    n, block_size, folder = layout.n_points, layout.block_points, Folder(searched.place)
     ids, distances = output or folder.lists
     into = {"into": [ids.name, distances.name]} if output else {}
-    merged = searched.parameters(n_neighbors=k, n_groups_each=overlap, **into, blocks=blocks)
-    yield Step(
+    merged = searched.parameters(n_neighbors=k, n_groups_each=searched.overlap, **into, blocks=Blocks(n, block_size))
+    n_lists = searched.overlap + bool(searched.previous)
+    return Step(
         stage,
         searched.name("merge"),
         merge_block,
         layout.point_blocks(),
         Decides({**merged, "previous": searched.previous} if searched.previous else merged),
-        Runs(merge_lists_bytes(block_size=block_size, k=k, lists=overlap + bool(searched.previous))),
+        Runs(merge_lists_bytes(block_size=block_size, k=k, lists=n_lists)),
         Writes(
             arrays=(
                 PlannedArray(ids, (n, k), index_dtype(n), block_size),
@@ -171,6 +192,11 @@ def search_groups(
         ),
         frees=(folder.neighbors(),),
     )
+
+
+def _visits(layout: Layout, searched: Round, n_groups: int) -> dict[str, int]:
+    """Blocks, groups, and pairs of a point and a group that it is sent to."""
+    return {"blocks": layout.point_blocks(), "groups": n_groups, "visits": searched.overlap * layout.n_points}
 
 
 def group_all_cells(store: Store, block_index: int, target: int, place: str = FIRST, kept: bool = False) -> Report:
@@ -289,6 +315,11 @@ def group_cells_bytes(*, n_blocks: int, n_cells: int) -> int:
 def send_members_bytes(*, block_size: int, row: int, overlap: int) -> int:
     sent = task_costs.written_at_once(overlap * block_size * (row + 16))
     return task_costs.TASK_BYTES + block_size * (6 * row + 320) + sent
+
+
+def search_group_bytes(*, members: int, row: int, d: int, k: int) -> int:
+    search = members * (3 * row + 8 * d + 120 * k + 1200) + task_costs.written_at_once(members * (16 * k + 8))
+    return task_costs.TASK_BYTES + task_costs.COMPILER_BYTES + 2 * task_costs.SCORE_BYTES + search
 
 
 def merge_lists_bytes(*, block_size: int, k: int, lists: int) -> int:
