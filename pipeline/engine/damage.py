@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 from ..core.errors import CorruptChunk, StoreError
@@ -33,8 +32,6 @@ def without_freed(record: Record) -> Record:
 
 def damage_of_step(store: Store, record: Record, reports: BlockReports) -> list[CorruptChunk]:
     """Every chunk and bundle of a step's finished blocks that is missing or does not match its checksum."""
-    if MATRICES.intersection(record["bundles"]):
-        import_module("scipy.sparse")  # the store loads it lazily, which before Python 3.11.9 is not safe in threads
     with ThreadPoolExecutor(READERS) as pool:
         return [error for error in pool.map(_error_of, _readings(store, record, reports)) if error is not None]
 

@@ -16,19 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import CorruptChunk, StoreError
-from ..core.lazy_import import lazy_module
 from .array_specs import PlannedArray
 from .records import has_shape
 from .run_group import RunGroup
 from .storage_errors import explain_remote, persist, storage_errors
 
 if TYPE_CHECKING:
-    import scipy.sparse
     import zarr
-    import zarr.codecs
     from scipy.sparse import csr_array
-else:
-    scipy, zarr = lazy_module("scipy"), lazy_module("zarr")
 
 Array = npt.NDArray[Any]
 
@@ -82,6 +77,8 @@ class Store(RunGroup):
 
     def create(self, planned: PlannedArray) -> None:
         """Create an array, replacing an old one. Raises StoreError if the store cannot be written."""
+        import zarr  # noqa: PLC0415 (commands that read no array start faster without)
+
         spec, rows = planned.spec, planned.block
         parts = math.gcd(rows, spec.parts) if spec.parts else 1
         inner, shard = rows // parts, rows if spec.parts else None
@@ -127,6 +124,8 @@ class Store(RunGroup):
         return self._arrays[name]
 
     def _open_array(self, name: str) -> "zarr.Array[Any]":
+        import zarr  # noqa: PLC0415
+
         try:
             array = zarr.open_array(self._zarr_store(), path=name, mode="r+", zarr_format=3)
         except (zarr.errors.ArrayNotFoundError, FileNotFoundError):
@@ -225,6 +224,8 @@ class Store(RunGroup):
         Each array is one chunk, or chunks of `chunk` numbers, of which the last is padded: then `append_rows` adds
         further rows.
         """
+        import zarr  # noqa: PLC0415
+
         name = f"{group}/{block:05d}"
         attributes: Any = {"first_row": first_row, "shape": list(rows.shape)}
         self.before_write()
@@ -247,6 +248,8 @@ class Store(RunGroup):
 
     def append_rows(self, group: str, block: int, rows: "csr_array") -> None:
         """Add CSR rows at the end of a block that was written with a `chunk`."""
+        import zarr  # noqa: PLC0415
+
         name = f"{group}/{block:05d}"
         self.before_write()
 
@@ -268,6 +271,8 @@ class Store(RunGroup):
 
     def read_rows(self, group: str, block: int) -> "csr_array":
         """A block of CSR rows. Raises CorruptChunk."""
+        from scipy.sparse import csr_array  # noqa: PLC0415
+
         name = f"{group}/{block:05d}"
         data, indices, indptr = (self.read_all(f"{name}/{part}") for part in ("data", "indices", "indptr"))
         head = self.get_record(f"{name}/zarr.json", {"attributes": {"shape": [int]}})
@@ -276,7 +281,7 @@ class Store(RunGroup):
         try:
             if len(indices) <= np.iinfo(indices.dtype).max:  # SciPy would make both int64
                 indptr = indptr.astype(indices.dtype, copy=False)
-            return scipy.sparse.csr_array((data, indices, indptr), shape=tuple(head["attributes"]["shape"]))
+            return csr_array((data, indices, indptr), shape=tuple(head["attributes"]["shape"]))
         except ValueError as error:
             raise CorruptChunk(name, "zarr.json", str(error)) from None
 
@@ -299,6 +304,8 @@ def read_elsewhere(store: Store) -> Iterator[None]:
 
 def _compressors(kind: str) -> list[Any]:
     """Ids and counts are compressed; floating-point numbers hardly shrink. The checksum covers the stored bytes."""
+    import zarr.codecs  # noqa: PLC0415
+
     packed = [zarr.codecs.BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")] if kind == "index" else []
     return [*packed, zarr.codecs.Crc32cCodec()]
 
