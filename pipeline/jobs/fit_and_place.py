@@ -25,7 +25,7 @@ from ..storage.blocks import Blocks
 from ..storage.fitted import FIT, fitted_store
 from ..storage.lock import RunLock
 from ..storage.store import Store, block_of
-from .expected_time import worthwhile
+from .expected_time import cluster_to_start
 from .layout import check_layout, layout_of
 from .reprocess import History
 from .run_stages import (
@@ -57,7 +57,7 @@ def fit_and_place(
     with interruptible(), RunLock(store):
         begin_store(store, config, source, fresh, history)
         fitted, finished_steps = fitted_store(store), set[tuple[str, str]]()
-        cluster = worthwhile(config, ingest.first_layout(config, source))
+        cluster = cluster_to_start(config, ingest.first_layout(config, source))
         with missed_bounds_recorded(store, progress, started, finished_steps):
             with (
                 executing(cluster, progress) as executor,

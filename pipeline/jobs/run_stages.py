@@ -23,7 +23,7 @@ from ..stages.registry import METHOD_ARRAYS, stages_of_run
 from ..storage.fitted import FIT, has_fit
 from ..storage.lock import RunLock
 from ..storage.store import Store
-from .expected_time import announced_seconds, worthwhile
+from .expected_time import announced_seconds, cluster_to_start
 from .layout import check_layout, layout_of, run_attributes
 from .reprocess import History
 
@@ -60,7 +60,7 @@ def run_store(
         begin_store(store, config, source, fresh, history)
         finished_steps = set[tuple[str, str]]()
         with missed_bounds_recorded(store, progress, started, finished_steps):
-            cluster = worthwhile(config, layout)
+            cluster = cluster_to_start(config, layout)
             with contextlib.ExitStack() as opened:
                 executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
                 with performance(executor.client if profile else None) as profiled:

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from pipeline.cli import commands
 from pipeline.config.load import check_config
 from pipeline.engine.plan import Layout, walk
-from pipeline.jobs import expected_time
-from pipeline.jobs.expected_time import announced_seconds, expected_seconds, machine_speed, worthwhile
+from pipeline.jobs import expected_time, stage_seconds
+from pipeline.jobs.expected_time import announced_seconds, cluster_to_start, expected_seconds, machine_speed
 from pipeline.jobs.fit_and_place import config_of_fit
 from pipeline.jobs.layout import layout_of
 from pipeline.jobs.placing_preview import announced_placing
@@ -89,17 +89,17 @@ def test_trees_in_many_dimensions_take_a_multiple_of_all_pairs(d):
 
 def test_import_of_the_scaler_takes_time():
     scaled, plain = (expected(preprocess={"scale": scale})["seconds"] for scale in ("standard", "none"))
-    assert scaled - plain == pytest.approx(expected_time.SCALER_SECONDS)
+    assert scaled - plain == pytest.approx(stage_seconds.SCALER_SECONDS)
 
 
 def test_search_that_is_not_yet_compiled_takes_longer(monkeypatch):
     seconds = {}
     for compiled in (True, False):
-        monkeypatch.setattr(expected_time, "_search_is_compiled", lambda compiled=compiled: compiled)
+        monkeypatch.setattr(stage_seconds, "_search_is_compiled", lambda compiled=compiled: compiled)
         for method in ("pynndescent", "kdtree"):
             stages = expected(neighbors={"n_neighbors": 8, "method": method})["stages"]
             seconds[method, compiled] = stages["find_neighbors"]
-    assert seconds["pynndescent", False] == pytest.approx(seconds["pynndescent", True] + expected_time.COMPILE_SECONDS)
+    assert seconds["pynndescent", False] == pytest.approx(seconds["pynndescent", True] + stage_seconds.COMPILE_SECONDS)
     assert seconds["kdtree", False] == seconds["kdtree", True]
 
 
@@ -119,7 +119,7 @@ def test_workers_share_blocks_only():
 ])  # fmt: skip
 def test_local_cluster_starts_only_if_workers_save_time(cluster, n, d, kind):
     settings = config(execution={"cluster": cluster})
-    assert worthwhile(settings, Layout(n, d, "float32", 15_000)).kind == kind
+    assert cluster_to_start(settings, Layout(n, d, "float32", 15_000)).kind == kind
 
 
 def test_start_of_the_program_and_of_local_workers_takes_time():
@@ -160,7 +160,7 @@ def test_only_long_runs_are_announced():
 
 def test_plan_shows_expected_seconds_until_the_run_is_finished(tmp_path, toy_stages, monkeypatch):
     monkeypatch.setattr(
-        expected_time, "FORMULAS", dict.fromkeys(stages_of("lle"), lambda sizes: expected_time.Work(3.0))
+        expected_time, "FORMULAS", dict.fromkeys(stages_of("lle"), lambda sizes: stage_seconds.Work(3.0))
     )
     np.save(tmp_path / "x.npy", roll(60))
     path = tmp_path / "job.yaml"
