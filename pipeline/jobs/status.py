@@ -1,47 +1,16 @@
 """Progress of a run from the records in its store: finished blocks and seconds of each stage (`lle status`)."""
 
-import contextlib
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
-from ..core.address_space import explained, is_out_of_memory
-from ..core.credentials import redact
-from ..core.errors import ConfigError, Interrupted, LleError, StoreError
+from ..core.errors import ConfigError
 from ..engine import checkpoint
 from ..stages.registry import stages_of
-from ..storage import records
 from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import running
 from ..storage.store import Store
 from ..storage.versions import Versions, unreadable
-
-FAILURE = "_run/failure.json"
-
-
-@contextlib.contextmanager
-def failure_recorded(url: str) -> Iterator[None]:
-    """Around a run: an error that ends it is recorded in its store, if there is one; success deletes the record."""
-    try:
-        yield
-    except (Exception, Interrupted) as error:
-        store = Store(url)
-        with contextlib.suppress(Exception):  # the store may be what failed
-            if store.has_versions() or store.is_run():
-                store.put_json(FAILURE, _described(error))
-        raise
-    with contextlib.suppress(StoreError):
-        Store(url).objects.delete(FAILURE)
-
-
-def _described(error: BaseException) -> dict[str, Any]:
-    """Time, exit code and message (one line) of an error that ends a run."""
-    if isinstance(error, LleError | Interrupted):
-        text, code = str(error), error.exit_code
-    else:
-        text, code = explained(error) if is_out_of_memory(error) else f"{type(error).__name__}: {error}", 1
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"when": when, "exit_code": code, "message": " ".join(redact(text).split())}
+from .last_failure import last_failure
 
 
 def status(store: Store) -> dict[str, Any]:
@@ -70,7 +39,7 @@ def status(store: Store) -> dict[str, Any]:
             "stopped_in": (now or last) if state == "stopped" else None,
             "solving": recorded_progress(fitted_store(store)) if state == "running" else [],
             "filters": saved_heads(fitted_store(store), "_work/eigen"),
-            "last_failure": store.get_record(FAILURE, records.FAILURE)}  # fmt: skip
+            "last_failure": last_failure(store)}  # fmt: skip
 
 
 def stages_of_store(store: Store) -> list[str]:
@@ -110,4 +79,4 @@ def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> di
     state = "running" if busy else described["state"]
     now = work["now"] if work and state == "running" else None
     return {**described, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,
-            "versions": root.ids(), "last_failure": root.store.get_record(FAILURE, records.FAILURE)}  # fmt: skip
+            "versions": root.ids(), "last_failure": last_failure(root.store)}  # fmt: skip

@@ -16,7 +16,7 @@ from pipeline.cli.commands import app
 from pipeline.cli.output import describe_status
 from pipeline.cli.watch import Pace, watch_status
 from pipeline.core.errors import Interrupted, StoreError
-from pipeline.jobs.status import failure_recorded
+from pipeline.jobs.last_failure import failure_recorded
 from pipeline.storage import records
 from pipeline.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
