@@ -64,18 +64,9 @@ def run_store(
             with contextlib.ExitStack() as opened:
                 executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
                 with performance(executor.client if profile else None) as profiled:
-                    unmet = _run_stages(
-                        config,
-                        layout,
-                        StageRun(
-                            store,
-                            executor,
-                            progress,
-                            history,
-                            finished_steps,
-                            keeps_all=shared is not None and shared.keeps_all,
-                        ),
-                    )
+                    keeps_all = shared is not None and shared.keeps_all
+                    run = StageRun(store, executor, progress, history, finished_steps, keeps_all)
+                    unmet = _run_stages(config, layout, run)
                 closing.push(opened.pop_all())
             if profile:
                 save_profile(store, profiled, progress)
