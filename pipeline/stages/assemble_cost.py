@@ -150,5 +150,8 @@ def _read_parts(store: Store, names: list[str], block_index: int) -> Iterator[Ro
 
 
 def merge_bytes(*, entries: int, at_once: int, n: int) -> int:
-    """Bytes of a merge task: all entries at once, or a range of rows. The sums of a single row have `n` columns."""
+    """Bytes of a merge task: all entries at once, or a range of rows.
+
+    A single row takes the 33 bytes for each of the `n` columns of `merge_row`, and its parts while they are read.
+    """
     return task_costs.TASK_BYTES + (80 * entries if entries <= at_once else max(80 * at_once, 60 * n))
