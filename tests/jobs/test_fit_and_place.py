@@ -8,8 +8,13 @@ import pytest
 
 from pipeline import LocallyLinearEmbedding, embed, open_run
 from pipeline.core.errors import StoreError
+from pipeline.engine import checkpoint
+from pipeline.engine.row_exchange import REQUESTS, SENT
 from pipeline.inputs.row_filter import sample_of
 from pipeline.jobs import fit_and_place
+from pipeline.stages.assemble_cost import CONTRIBUTIONS
+from pipeline.stages.order_points import SORTED
+from pipeline.storage.fitted import fitted_store
 from pipeline.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
 from tests.support.points import swiss_roll
@@ -87,6 +92,13 @@ def test_status_export_transform_and_open_run_work_on_the_store(placed, tmp_path
     np.testing.assert_array_equal(np.load(tmp_path / "z.npy")[:, :2], store.read_all("embedding")[:30])
     assert open_run(store.url)["embedding"].shape == (N, 2)
     assert lle("verify", store.url)["damaged"] == 0
+
+
+def test_data_of_the_fit_that_no_later_step_reads_are_deleted(placed):
+    fit = fitted_store(placed[1])
+    freed = {name for record in checkpoint.recorded_steps(fit).values() for name in record.get("freed", ())}
+    assert freed == {*(spec.name for spec in SORTED), REQUESTS, SENT, CONTRIBUTIONS}
+    assert [fit.objects.names(name) for name in freed] == [[]] * len(freed)
 
 
 @pytest.mark.slow

@@ -5,9 +5,18 @@ import pytest
 from sklearn.manifold._locally_linear import barycenter_weights
 
 from pipeline.engine import checkpoint
+from pipeline.engine.execute import Executor
+from pipeline.engine.plan import Layout
+from pipeline.engine.progress import SilentProgress
+from pipeline.engine.row_exchange import SENT
+from pipeline.jobs.reprocess import History
+from pipeline.jobs.run_stages import StageRun
 from pipeline.kernels import batches
 from pipeline.kernels.factors.lle_weights import barycenter_weights as kernel_weights
+from pipeline.linalg import reg_step
+from pipeline.stages import solve_weights
 from tests.support.oracle import exact_neighbors, point_weights
+from tests.support.plans import planned
 from tests.support.points import swiss_roll
 
 N, K, REG = 420, 8, 1e-3
@@ -107,6 +116,32 @@ class TestReverseNeighbors:
 def test_reg_of_the_config_is_used(solve):
     points, neighbors, weights = arrays_of(solve(128, reg=0.1))
     np.testing.assert_allclose(weights, barycenter_weights(points, points, neighbors, 0.1), rtol=1e-9, atol=1e-9)
+
+
+def test_unchanged_reg_of_other_coordinates_needs_no_rows_again(store, tmp_path, make_config, monkeypatch):
+    """The rows that blocks send to each other are deleted after the weights. reg is chosen before them."""
+    points = swiss_roll(N, np.random.default_rng(67))
+    for name, values in (("points", points), ("neighbor_indices", exact_neighbors(points, K)[0])):
+        store.create(planned(name, values.shape, str(values.dtype), 128))
+        store.write(name, 0, values)
+    chosen = []
+    monkeypatch.setattr(
+        reg_step, "choose_from_sample", lambda *_, n_components, **more: chosen.append(n_components) or {"reg": REG}
+    )
+    layout = Layout(N, 3, "float64", 128, n_points=N, n_features=3, k_max=K)
+    computed = []
+    for m in (2, 3):
+        config = make_config(
+            tmp_path, points, 128, neighbors={"n_neighbors": K}, weights={"reg": "auto"},
+            eigensolver={"n_components": m},
+        )  # fmt: skip
+        progress = SilentProgress()
+        run = StageRun(store, Executor(None), progress, History(), set())
+        run.run_stage("solve_weights", solve_weights.steps(config, layout))
+        computed.append(progress.computed["solve_weights"])
+        assert store.objects.names(SENT) == []
+    assert chosen == [2, 3]
+    assert computed == [1 + 2 + 4 + 4 + 4, 1]  # choose_reg, request, send, solve, measure
 
 
 def test_rule_of_the_config_is_used(solve):
