@@ -139,13 +139,14 @@ def trustworthiness_tile(metrics: Metrics) -> Tile:
     continuity = number((metrics.get("continuity") or {}).get("value"), ".3f")
     if not is_known(value):
         return Tile(label, NOT_MEASURED, "Neighbourhoods before and after were not compared.", "unknown")
+    high, low = bounds.GOOD_TRUSTWORTHINESS, bounds.LOW_TRUSTWORTHINESS
     sentence = (
-        f"1 if neighbours in the embedding are neighbours in the data; bound: {bounds.GOOD_TRUSTWORTHINESS:g}. The "
+        f"1 if neighbours in the embedding are neighbours in the data; tick from {high:g}, warning below {low:g}. The "
         f"converse, continuity, is {continuity}."
     )
-    if value < bounds.LOW_TRUSTWORTHINESS:
+    if value < low:
         return Tile(label, f"{value:.3f}", f"Low: do not interpret clusters in the picture. {sentence}", "warning")
-    return Tile(label, f"{value:.3f}", sentence, "good" if value >= bounds.GOOD_TRUSTWORTHINESS else "note")
+    return Tile(label, f"{value:.3f}", sentence, "good" if value >= high else "note")
 
 
 def hit_tile(metrics: Metrics) -> Tile | None:
@@ -167,8 +168,8 @@ def residual_variance_tile(metrics: Metrics) -> Tile | None:
     low, high = bounds.GOOD_RESIDUAL_VARIANCE, bounds.HIGH_RESIDUAL_VARIANCE
     state: State = "good" if value <= low else "note" if value <= high else "warning"
     meaning = "follow" if value <= low else "follow only roughly" if value <= high else "do not follow"
-    sentence = f"Distances across the embedding {meaning} the paths along the data; bound: {low:g}."
-    return Tile("Residual variance", f"{value:.2f}", sentence, state)
+    sentence = f"Distances across the embedding {meaning} the paths along the data"
+    return Tile("Residual variance", f"{value:.2f}", f"{sentence}; tick up to {low:g}, warning above {high:g}.", state)
 
 
 def time_tile(metrics: Metrics) -> Tile:
