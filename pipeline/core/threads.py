@@ -4,7 +4,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -37,8 +37,9 @@ def limited_threads(n_threads: int) -> Iterator[None]:
             _apply()
 
 
-def reset_pools() -> None:
-    """Look for thread pools again at the next limit: a library may have been loaded without a Python module."""
+@cache
+def find_late_pools() -> None:
+    """After the first eigensolve of a process, find pools again: MKL loads OpenMP without a Python module."""
     _pools.cache_clear()
 
 

@@ -10,7 +10,7 @@ import psutil
 from ..core import stage_caches
 from ..core.errors import LleError, StoreError
 from ..core.machine import peak_bytes
-from ..core.threads import limited_threads, reset_pools
+from ..core.threads import find_late_pools, limited_threads
 from ..storage.store import Store
 from . import checkpoint
 from .plan import BlockReport, Step
@@ -33,7 +33,7 @@ def run_task(url: str, step: Step, fingerprint: str, block: int) -> BlockReport:
     with limits:
         report = step.function(store, block, **step.decides.parameters, **step.runs.resources)
     if step.runs.all_cores:
-        reset_pools()  # the step has loaded MKL, which does not change the number of Python modules
+        find_late_pools()
     seconds = time.perf_counter() - started
     peak = max(peak_bytes(), report.pop("peak_bytes", 0))  # the step may have used a subprocess
     result = BlockReport(block, round(seconds, 4), peak, report, base_bytes, tuple(sorted(store.bundles_written)))

@@ -13,7 +13,7 @@ from ..core.errors import InputError
 from ..engine import checkpoint, disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..inputs import open_source
-from ..kernels.quality.bootstrap import Estimate, correlation_interval, ratio_interval
+from ..kernels.quality.bootstrap import Estimate, correlation_interval, ratio_intervals
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
 from ..kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
 from ..kernels.quality.redundancy import MIN_POINTS, regression_errors
@@ -209,7 +209,7 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
     embedding = chosen["embedding"]
     errors, spread = np.square(regression_errors(embedding)), embedding.std(axis=0)
     totals = np.square((embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
-    squares = np.array([ratio_interval(part, column, seed) for part, column in zip(errors.T, totals.T, strict=True)])
+    squares = np.array(ratio_intervals(errors, totals, seed))
     residuals = np.sqrt(np.clip(squares, 0.0, 1.0))
     scores["regression_residual"] = [_measured(tuple(row), len(errors)) for row in residuals.tolist()]
     scores["redundancy"] = np.clip(1 - squares[:, 0], 0.0, 1.0).tolist()
@@ -265,7 +265,8 @@ def compare_truth(embedding: npt.NDArray[np.float64], truth: npt.NDArray[np.floa
     spread = truth.std(axis=0)
     scaled = (truth - truth.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     residuals = scaled - design @ np.linalg.lstsq(design, scaled)[0]
-    affine = ratio_interval(np.square(residuals).mean(axis=1), np.square(scaled).mean(axis=1), seed)
+    unexplained, total = (np.square(table).mean(axis=1, keepdims=True) for table in (residuals, scaled))
+    [affine] = ratio_intervals(unexplained, total, seed)
     return {
         "residual_variance_truth": _measured(of_distances, len(paired)),
         "residual_variance_affine": _measured(affine, len(truth)),

@@ -1,6 +1,7 @@
 """A store in the memory of this process. Blocks are NumPy arrays, so nothing is encoded, and zarr is not used."""
 
 import contextlib
+import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -78,6 +79,24 @@ class StoreInMemory(Store):
     @staticmethod
     def _object_of(array: Any, name: str, block: int) -> str:
         return f"{name}/c/{block}"
+
+    def write_bundle(self, name: str, **arrays: Array) -> None:
+        self.before_write()
+        self.objects.put(f"{name}.npz", {key: np.array(array, order="A") for key, array in arrays.items()})
+        self.bundles_written.add(name)
+
+    def read_bundle(self, name: str) -> dict[str, Array]:
+        arrays = self.objects.get(f"{name}.npz")
+        if arrays is None:
+            raise CorruptChunk(name, "bundle", "the object is missing")
+        return {key: np.array(array, order="A") for key, array in arrays.items()}
+
+    def put_json(self, name: str, value: Any) -> None:
+        self.objects.put(name, json.dumps(value).encode())
+
+    def get_record(self, name: str, shape: Any) -> dict[str, Any] | None:
+        record: dict[str, Any] | None = self.get_json(name)  # only this process wrote it, so its shape is not checked
+        return record
 
     def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", chunk: int = 0) -> None:
         self.before_write()

@@ -66,6 +66,23 @@ def test_changes_of_what_was_written_or_read_do_not_reach_the_store(filled):
     rows.data[:] = 0
     filled.read_rows("m", 0).data[:] = 0
     assert (filled.read_rows("m", 0) != ROWS).nnz == 0
+    values = VALUES.copy()
+    filled.write_bundle("b", values=values)
+    values[:] = 0
+    filled.read_bundle("b")["values"][:] = 0
+    np.testing.assert_array_equal(filled.read_bundle("b")["values"], VALUES)
+
+
+@pytest.mark.parametrize("values", [VALUES, VALUES.T, VALUES[::2].T, np.array(3), np.array(["a", "bc"])])
+def test_bundle_returns_arrays_of_the_same_type_and_memory_order(store, values):
+    store.write_bundle("b", values=values)
+    values_read = Store(store.url).read_bundle("b")["values"]
+    np.testing.assert_array_equal(values_read, values)
+    assert values_read.dtype == values.dtype
+    is_fortran = values.flags.f_contiguous and not values.flags.c_contiguous
+    assert values_read.flags.c_contiguous is not is_fortran
+    with pytest.raises(CorruptChunk, match="missing"):
+        store.read_bundle("c")
 
 
 def test_appended_rows_follow_the_others(store):

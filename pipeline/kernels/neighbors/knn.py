@@ -6,6 +6,7 @@ Euclidean, computed in float64 from the coordinates of the returned ids.
 
 import warnings
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -290,7 +291,7 @@ def _points_within_by_tree(
     reach = radii * (1 + AS_NEAR) + 1e-12 * np.abs(queries).max(axis=1)  # allows for the rounding of the tree
     listed = cKDTree(points).query_ball_point(queries, reach)
     rows = np.repeat(np.arange(len(queries)), [len(ids) for ids in listed])
-    columns = np.concatenate([np.sort(np.asarray(ids, np.int64)) for ids in listed])
+    columns = np.fromiter(chain.from_iterable(listed), np.int64, len(rows))
     is_other = columns + first_row != np.asarray(sample_ids)[rows]
     rows, columns = rows[is_other], columns[is_other]
     distances = pair_distances(sample, rows, block, columns)

@@ -20,16 +20,19 @@ Estimate = tuple[float, float, float]
 """(value, low, high): an estimate and the ends of its 95 % interval."""
 
 
-def ratio_interval(numerators: Float64, denominators: Float64, seed: int) -> Estimate:
-    """Sum of numerators (s,) over sum of denominators (s,), both >= 0; 0 if both sums are 0.
+def ratio_intervals(numerators: Float64, denominators: Float64, seed: int) -> list[Estimate]:
+    """Sum of numerators over sum of denominators, for each column of two tables (s, r) >= 0; 0 if both sums are 0.
 
-    >>> ratio_interval(np.array([1.0, 1.0]), np.array([4.0, 4.0]), seed=0)
-    (0.25, 0.25, 0.25)
+    The columns are resampled together.
+
+    >>> ratio_intervals(np.array([[1.0], [1.0]]), np.array([[4.0], [4.0]]), seed=0)
+    [(0.25, 0.25, 0.25)]
     """
-    sums = np.column_stack([numerators, denominators])
-    counts = _counts(len(sums), seed)
-    ratios = np.array([_ratio(*(next(counts) @ sums)) for _ in range(RESAMPLES)])
-    return _ratio(*sums.sum(axis=0)), *_tails(ratios)
+    columns = np.array([np.column_stack(pair) for pair in zip(numerators.T, denominators.T, strict=True)])
+    counts = _counts(len(numerators), seed)
+    resampled = [[_ratio(*sums) for sums in next(counts) @ columns] for _ in range(RESAMPLES)]
+    values = [_ratio(*column.sum(axis=0)) for column in columns]
+    return [(value, *_tails(ratios)) for value, ratios in zip(values, np.array(resampled).T, strict=True)]
 
 
 def correlation_interval(first: Float64, second: Float64, rows: npt.NDArray[np.integer], seed: int) -> Estimate:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from pipeline.kernels.quality.bootstrap import correlation_interval, ratio_interval
+from pipeline.kernels.quality.bootstrap import correlation_interval, ratio_intervals
 from tests.support.seeds import seeds
 
 
@@ -14,7 +14,7 @@ def test_ratio__covers_in_about_95_of_100_samples() -> None:
     for number in range(200):
         below = rng.gamma(3.0, size=150)
         above = below * rng.beta(2, 6, size=150)
-        value, low, high = ratio_interval(above, below, number)
+        [(value, low, high)] = ratio_intervals(above[:, None], below[:, None], number)
         assert value == pytest.approx(above.sum() / below.sum())
         assert low < value < high
         covered += low <= 0.25 <= high
@@ -22,7 +22,7 @@ def test_ratio__covers_in_about_95_of_100_samples() -> None:
 
 
 def test_ratio__zero_over_zero() -> None:
-    assert ratio_interval(np.zeros(5), np.zeros(5), 3) == (0.0, 0.0, 0.0)
+    assert ratio_intervals(np.zeros((5, 1)), np.zeros((5, 1)), 3) == [(0.0, 0.0, 0.0)]
 
 
 def tables(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
