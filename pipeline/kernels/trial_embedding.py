@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import LleError
-from .batches import batches
 from .embed_in_memory import embed_in_memory, repaired_lists
 from .factors.choose_reg import (
     TRIAL_REGS,
@@ -23,8 +22,9 @@ from .factors.choose_reg import (
     sufficient_quality,
 )
 from .graph.connectivity import neighbor_graph, weak_components
+from .neighbors.distances import square_rounding, typical_point
 from .neighbors.knn import NeighborLists, exact_neighbors, kdtree_neighbors
-from .quality.trustworthiness import count_closer, neighbor_thresholds, trustworthiness
+from .quality.trustworthiness import ROUNDING, trustworthiness
 
 MEASURED_POINTS = 500
 """At least this number of points is measured, up to 999 points all of them: the mean has a standard error of 0.003."""
@@ -101,24 +101,39 @@ def trial_trustworthiness(
         n_components: coordinates, at least 1 and below n - 1.
     """
     repaired = repaired_lists(lists, len(points))
-    values = np.full(len(regs), np.nan)
+    measure, values = _Measure(points, lists.ids.shape[1]), np.full(len(regs), np.nan)
     for position, reg in enumerate(regs):
         try:
             embedding = embed_in_memory("lle", points, repaired, n_components, reg, rule)
         except LleError:
             continue
-        values[position] = _mean_trustworthiness(points, embedding, lists.ids.shape[1])
+        values[position] = measure.mean(embedding)
         if values[position] >= sufficient:
             break
     return values
 
 
-def _mean_trustworthiness(points: Float64, embedding: Float64, k: int) -> float:
-    """Mean over MEASURED_POINTS or more evenly spaced points."""
-    measured = np.arange(0, len(points), max(1, len(points) // MEASURED_POINTS))
-    near = kdtree_neighbors(embedding[measured], measured, embedding, np.arange(len(points)), k).ids
-    ranks = np.concatenate([
-        count_closer(points[rows], rows, points, 0, neighbor_thresholds(points[rows], points[near[part]])) + 1
-        for part in batches(len(measured), 8 * k * (points.shape[1] + k)) for rows in (measured[part],)
-    ])  # fmt: skip
-    return float(trustworthiness(ranks, len(points)).mean())
+class _Measure:
+    """Trustworthiness of many embeddings of the same points: MEASURED_POINTS or more evenly spaced points are measured.
+
+    Their squared distances to all points are sorted once; an embedding then costs one binary search for each neighbour.
+    """
+
+    def __init__(self, points: Float64, k: int) -> None:
+        self._k, self._measured = k, np.arange(0, len(points), max(1, len(points) // MEASURED_POINTS))
+        shifted = points - typical_point(points)
+        with np.errstate(over="ignore", invalid="ignore"):  # such points cannot be embedded
+            squares = np.einsum("nd,nd->n", shifted, shifted)
+            self._squared = squares[self._measured, None] - 2 * shifted[self._measured] @ shifted.T + squares
+        self._squared[np.arange(len(self._measured)), self._measured] = np.inf
+        self._sorted = np.sort(self._squared, axis=1)
+        self._squares, self._rounding = squares, 2 * square_rounding(points.shape[1])
+
+    def mean(self, embedding: Float64) -> float:
+        """Mean trustworthiness of (n, m) coordinates; points at the same distance have the same rank."""
+        every = np.arange(len(embedding))
+        near = kdtree_neighbors(embedding[self._measured], self._measured, embedding, every, self._k).ids
+        rounding = self._rounding * (self._squares[self._measured, None] + self._squares[near])
+        limits = np.take_along_axis(self._squared, near, axis=1) * (1 - ROUNDING) - rounding
+        closer = [np.searchsorted(row, limit) for row, limit in zip(self._sorted, limits, strict=True)]
+        return float(trustworthiness(np.stack(closer) + 1, len(embedding)).mean())

@@ -23,8 +23,8 @@ METHODS = ("lle", "modified")
 """The methods whose weights need reg."""
 SAMPLE_POINTS = (50, 1000)
 SAMPLE_BYTES = 64 * 2**20
-TRIAL_POINT_BYTES = 16 * 2**10
-"""For a point of the trial embedding in the eigensolver."""
+TRIAL_POINT_BYTES = 32 * 2**10
+"""For a point of the trial embedding: half in the eigensolver, half for its distances to the measured points."""
 NOT_CHOSEN_YET = 0.0
 """Value of reg in plans."""
 

@@ -8,6 +8,8 @@ from pipeline.kernels import trial_embedding
 from pipeline.kernels.factors import choose_reg
 from pipeline.kernels.factors.choose_reg import SURFACE_REG, TRIAL_REGS, RegChoice
 from pipeline.kernels.neighbors.knn import exact_neighbors
+from pipeline.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
+from pipeline.kernels.quality.trustworthiness import trustworthiness as trustworthiness_of_ranks
 from pipeline.kernels.trial_embedding import (
     TRIAL_POINTS,
     largest_component,
@@ -86,6 +88,18 @@ def test_every_point_of_a_small_trial_is_measured():
         "lle", points[inside], trial_embedding.repaired_lists(lists, len(inside)), M, 1e-1, "trace"
     )
     assert value == pytest.approx(trustworthiness(points[inside], embedding, n_neighbors=K), abs=1e-4)
+
+
+@pytest.mark.parametrize("d", [2, 7])
+def test_ranks_of_tied_points_equal_those_of_exact_distances(d):
+    rng = np.random.default_rng(10)
+    lattice = 201 * 2.0**-12 * rng.integers(-9, 10, size=(600, d))  # its squares far from the origin are rounded
+    points = lattice + 2.0**14 * rng.integers(3, size=(600, 1))
+    embedding, every = points[:, :2] + rng.normal(size=(600, 2)), np.arange(600)
+    near = exact_neighbors(embedding, every, embedding, every, K).ids
+    ranks = count_closer(points, every, points, 0, neighbor_thresholds(points, points[near])) + 1
+    exact = trustworthiness_of_ranks(ranks, 600).mean()
+    assert trial_embedding._Measure(points, K).mean(embedding) == pytest.approx(exact, abs=1e-12)
 
 
 def test_copies_of_one_point_do_not_fail():
