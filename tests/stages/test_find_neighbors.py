@@ -7,7 +7,7 @@ from pipeline.engine import plan_sizes
 from pipeline.kernels.neighbors.knn import exact_distances
 from pipeline.search import cell_groups
 from pipeline.search.cell_groups import read_members
-from pipeline.search.kdtree_blocks import boxes_within_reach, read_boxes, rows_of
+from pipeline.search.kdtree_blocks import boxes_within_reach, read_boxes, rows_of, search_by_tree
 from tests.support.oracle import exact_neighbors
 from tests.support.points import swiss_roll
 
@@ -50,12 +50,32 @@ def test_exact_lists_equal_the_oracle(search, method, block_points):
     assert (indices.dtype, distances.dtype, run.layout.k_max) == (np.int32, np.float32, K)
 
 
-def test_kdtree_reads_near_blocks_only(search):
-    n = 3000
-    for method, limit in (("kdtree", 0.8 * n), ("brute", n)):
-        read = [report["rows_read"] for report in search(method, 500, n).reports["find_neighbors", "search"]]
-        assert max(read) <= limit
-        assert min(read) >= (500 if method == "kdtree" else n)
+class CountedReads:
+    """A store that counts the rows of arrays that are read."""
+
+    def __init__(self, store):
+        self.store, self.rows = store, 0
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    def read(self, name, start, stop):
+        self.rows += stop - start
+        return self.store.read(name, start, stop)
+
+    def gather(self, name, rows):
+        self.rows += len(rows)
+        return self.store.gather(name, rows)
+
+
+def test_kdtree_reads_near_cells_only_and_reports_the_rows_read(search):
+    run, n_read = search("kdtree", 75), []
+    for start in range(0, N - 75, 75):  # without the last block, which has fewer points than a list
+        counted = CountedReads(run.store)
+        search_by_tree(counted, start, start + 75, K, run.layout.point_blocks(), N)
+        n_read.append(counted.rows)
+    assert [report["rows_read"] for report in run.reports["find_neighbors", "search"]][:-1] == n_read
+    assert np.mean(n_read) < 0.85 * N
 
 
 def test_rows_within_reach_contain_all_neighbors_outside_the_block(search):
