@@ -3,11 +3,13 @@
 The task itself writes the block's marker after its data, so a block that finished counts even when the driver dies.
 """
 
+import contextlib
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.address_space import explained
@@ -163,26 +165,46 @@ def run_step(
     return [reports[block] for block in range(step.n_blocks)]
 
 
+class _TaskThread(threading.Thread):
+    """Makes calls one after the other. For each new thread the numerical libraries would begin threads of their own."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.calls = SimpleQueue[Callable[[], BlockReport]]()
+        self.outcomes = SimpleQueue[BlockReport | BaseException]()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                self.outcomes.put(self.calls.get()())
+            except BaseException as error:
+                self.outcomes.put(error)
+
+
+_idle_threads: list[_TaskThread] = []
+
+
 def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockReport | BaseException:
     """Call in another thread and wait, so that this thread handles signals while compiled code runs for minutes."""
-    outcomes: list[BlockReport | BaseException] = []
-
-    def call() -> None:
-        try:
-            outcomes.append(function(*arguments))
-        except BaseException as error:
-            outcomes.append(error)
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
     try:
-        while thread.is_alive():
-            thread.join(WAKE_SECONDS)
+        thread = _idle_threads.pop()
+    except IndexError:
+        thread = _TaskThread()
+    if not thread.is_alive():  # it is one of the process that forked this one
+        thread = _TaskThread()
+    thread.calls.put(partial(function, *arguments))
+    outcome = None
+    try:
+        while outcome is None:
+            with contextlib.suppress(Empty):
+                outcome = thread.outcomes.get(timeout=WAKE_SECONDS)
             raise_if_stopped()
     except BaseException:
         subprocess_call.stop_all()
         raise
-    return outcomes[0]
+    _idle_threads.append(thread)
+    return outcome
 
 
 def _raise_if_final(error: BaseException, store: Store) -> None:

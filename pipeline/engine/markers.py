@@ -1,7 +1,6 @@
 """Content of the marker of a block: the step's fingerprint, the report of the task, and a checksum of both."""
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from ..storage.records import checksum_of
@@ -10,7 +9,7 @@ from .plan import BlockReport, Json
 
 def pack(fingerprint: str, report: BlockReport) -> Json:
     """The marker of a finished block, after a round trip through JSON."""
-    content = json.loads(json.dumps({"fingerprint": fingerprint, **asdict(report)}))
+    content = json.loads(json.dumps({"fingerprint": fingerprint, **vars(report)}))
     return {**content, "crc32": checksum_of(content)}
 
 

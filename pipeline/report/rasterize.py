@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import convolve
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -26,6 +25,8 @@ def count_points(grid: Grid, x: Array, y: Array, values: Array | None = None) ->
 
     A single point on one pixel would hardly be visible at 150 dpi.
     """
+    from scipy.ndimage import convolve  # noqa: PLC0415 (pictures of few points start faster without)
+
     total = np.zeros(grid.shape)
     for start in range(0, len(x), POINTS_AT_ONCE):
         part = slice(start, start + POINTS_AT_ONCE)

@@ -47,7 +47,7 @@ class MemoryObjects(Objects):
 
     def names(self, prefix: str) -> list[str]:
         folder = f"{prefix}/" if prefix else ""
-        return sorted(name for name in list(self.contents) if name.startswith(folder))
+        return sorted([name for name in list(self.contents) if name.startswith(folder)])
 
     def folders(self, prefix: str) -> list[str]:
         start = len(prefix) + 1 if prefix else 0

@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -306,6 +307,13 @@ class TestSerial:
             Step("t", "look", look, 1, Decides({}), Runs(1, all_cores=True)), "", store, serial, Progress()
         )
         assert report.report["threads"] == threads
+
+    def test_tasks_share_one_thread_beside_the_main_thread(self, store, serial):
+        step = Step(
+            "t", "thread", lambda store, block: {"in": threading.current_thread().name}, 3, Decides({}), Runs(1)
+        )
+        [name] = {report.report["in"] for report in run_step(step, "", store, serial, Progress())}
+        assert name != threading.current_thread().name
 
     def test_library_loaded_by_a_task_uses_one_thread(self, tmp_path):
         completed = subprocess.run([sys.executable, "-c", LOADS_LATE, str(tmp_path)], capture_output=True, text=True,
