@@ -33,7 +33,7 @@ def link_steps(config: Config, layout: Layout) -> Generator[Step, list[Report], 
         label_components,
         1,
         Decides({"blocks": blocks, **place}),
-        Runs(task_costs.TASK_BYTES + n * (40 * k + 60), place=WHOLE_DATA),
+        Runs(task_costs.TASK_BYTES + n * (8 * k + 124), place=WHOLE_DATA),
         Writes(bundles=(f"{LABELS}.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1, numbers=1)),
         expected=lambda b: {"components": 1, "outside": 0},
     )

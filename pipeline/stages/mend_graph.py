@@ -15,8 +15,8 @@ from ..config.neighbors import reverse_neighbors
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import index_dtype
-from ..kernels.graph.connectivity import Edges, neighbor_graph, weak_components
-from ..kernels.graph.repair import Repair, apply_repair, plan_repair
+from ..kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, strong_components, weak_components
+from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, Repair, apply_repair, plan_repair
 from ..search.cell_groups import FIRST, Folder
 from ..search.component_links import link_steps, linked_lists
 from ..search.recall import raise_recall
@@ -55,7 +55,12 @@ def steps(config: Config, layout: Layout) -> Steps:
         Decides(
             {"reverse": reverse, "min_component": min_component(config), "blocks": blocks, **place, **links}, version=2
         ),
-        Runs(task_costs.TASK_BYTES + n * (60 * k + 124) + 16 * layout.n_input, place=WHOLE_DATA),
+        Runs(
+            analyse_graph_bytes(
+                n=n, n_input=layout.n_input, k=k, added=AUTO_REVERSE if reverse is None else reverse, links=bool(links)
+            ),
+            place=WHOLE_DATA,
+        ),
         Writes(
             arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block_size),),
             bundles=("_work/additions",),
@@ -90,18 +95,22 @@ def analyse_graph(
     Components with at least `min_component` input rows come first (always including the largest), then the others; both
     are sorted by distinct points. The order does not depend on n_components, so a new n_components keeps the graph.
     """
-    indices, distances = (store.read_all(spec.name) for spec in Folder(place).lists)
-    added = []
+    ids_name, distances_name = (spec.name for spec in Folder(place).lists)
+    indices, distances, added = store.read_all(ids_name), None, []
     if links:
-        indices, distances, edges = linked_lists(store, indices, distances)
+        indices, distances, edges = linked_lists(store, indices, store.read_all(distances_name))
         added = [edges]
-    n_components, component = weak_components(neighbor_graph(indices))
+    graph = neighbor_graph(indices)
+    strong = strong_components(graph)
+    (n_components, component), classes = weak_components(graph, strong), closed_classes(graph, strong)
+    del graph, strong
     rows = input_rows(store)
     n_points, n_rows = np.bincount(component), np.bincount(component, weights=rows).astype(np.int64)
     is_large = n_rows >= min(min_component, int(n_rows.max()))
     order = np.lexsort((-n_points, ~is_large))
     component, is_large, n_rows = np.argsort(order).astype(np.int32)[component], is_large[order], n_rows[order]
-    repair = plan_repair(indices, distances, component, reverse, is_large)
+    distances = store.read_all(distances_name) if distances is None else distances
+    repair = plan_repair(indices, distances, component, reverse, is_large, classes)
     store.write(array_specs.POINT_COMPONENT.name, 0, component.astype(np.int32))
     added.append(Edges(repair.added_rows, repair.added_neighbors, repair.added_distances))
     additions = Edges(*(np.concatenate(parts) for parts in zip(*added, strict=True)))
@@ -158,3 +167,17 @@ def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, plac
     store.write(array_specs.NEIGHBOR_INDICES.name, start, indices)
     store.write(array_specs.NEIGHBOR_DISTANCES.name, start, distances)
     return {"added": len(added.rows)}
+
+
+# --- bytes of a task (engine/task_costs.py explains the terms)
+
+
+def analyse_graph_bytes(*, n: int, n_input: int, k: int, added: int, links: bool) -> int:
+    """`added` is the largest number of reverse neighbours of a point. The lists stay; of the rest the largest counts:
+    the graph with the added edges, the candidates of one pass, the sort of the added edges, or the lists with links.
+    """
+    id_bytes = 4 if n * (k + added) < 2**31 else 12  # SciPy converts the columns of larger graphs to int64
+    graph = n * (id_bytes * (k + added) + 12 * added + 44)
+    candidates = 48 * k * min(n, TARGETS_AT_ONCE) + 24 * n * added
+    largest = max(graph, candidates, 45 * n * added, 40 * n * k if links else 0)
+    return task_costs.TASK_BYTES + n * (8 * k + 124) + 16 * n_input + largest

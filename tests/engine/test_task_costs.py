@@ -44,6 +44,7 @@ PRIMES = {
     "block_size": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
     "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "lists": 23, "foreign": 3001, "rows": 20011, "tall": 47,
     "transform": True, "overlap": 31, "old": 5003, "late": 151, "outside": 4999, "entries": 60017, "at_once": 30011,
+    "n_input": 20021, "added": 29, "links": False,
 }  # fmt: skip
 EXPECTED = {
     "fit": LIBRARY_BYTES + 8 * 7 * (8 * 1009 + 6 * 47),
@@ -60,6 +61,7 @@ EXPECTED = {
     "choose_quality_sample": 10007 * (120 + 120) + 3 * 1009 * 53 + 5064 * (53 + 224 + 64) + 211 * 212,
     "count_closer": 2 * SCORE_BYTES + 1009 * (212 + 96 + 64 + 88) + 8192 * 168 + 211 * (159 + 112 + 880),
     "score": 2 * SCORE_BYTES + 10007 * 88 + 211 * (176 * 19 + 168 + 1200 + 400),
+    "analyse_graph": 10007 * (88 + 124 + 45 * 29) + 16 * 20021,
     "merge": 80 * 30011,  # not all 60017 entries at once
     "nearest_points": 2003 * (159 + 64 + 88) + 20011 * (168 + 1650) + 2 * SCORE_BYTES + 20011 * 11 * (53 + 56),
 }  # fmt: skip
@@ -87,8 +89,8 @@ PLANNED = {
     ("k_per_point", "find_neighbors.read_k"): 10007 * 40 + 128 * 1009 + 60013,
     ("precomputed", "find_neighbors.read_graph"): 10007 * (60 + 12 * 13) + 1009 * 32 * 13,
     ("lle", "mend_graph.measure_recall"): 2000 * 3300,
-    ("connect", "mend_graph.components"): 10007 * 500,
-    ("lle", "mend_graph.analyse"): 10007 * (784 + 16),
+    ("connect", "mend_graph.components"): 10007 * (88 + 124),
+    ("lle", "mend_graph.analyse"): 10007 * (88 + 124 + 16 + 528 + 96),
     ("lle", "mend_graph.apply"): 1009 * 880,
     ("lle", "solve_weights.request"): 1009 * 440 + 3 * 1009 * 11 * (16 + 2 * 8),
     ("lle", "solve_weights.send"): 1009 * (392 + 32 + 3 * 24) + 2 * 9 * 1009 * 56,
@@ -173,6 +175,12 @@ class TestFigures:
         figure = figures()[name]
         sizes = {key: PRIMES[key] for key in inspect.signature(figure).parameters}
         assert figure(**sizes) == TASK_BYTES + EXPECTED[name]
+
+    def test_graph_of_many_points_is_repaired_in_passes(self):
+        n, lists, graph = 10**8, 8 * 12 + 124, 4 * 16 + 12 * 4 + 44
+        planned = figures()["analyse_graph"](n=n, n_input=n, k=12, added=4, links=False)
+        assert planned == TASK_BYTES + n * (lists + max(graph, 45 * 4) + 16)
+        assert planned < 40 * GIB
 
     def test_largest_total_adds_the_values_of_each_target(self):
         assert largest_total([{"0": 5, "1": 3}, {"1": 4}, {"0": 1}]) == 7

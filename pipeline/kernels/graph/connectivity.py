@@ -5,6 +5,7 @@ of closed classes (strongly connected components that no edge leaves), not of un
 1976, Finite Markov Chains, chapter 2). A point outside all closed classes is transient.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,11 @@ from scipy.sparse.csgraph import connected_components
 from ...core.errors import BoundsNotMet, InputError
 
 Ids = npt.NDArray[np.integer]
+Components = tuple[int, npt.NDArray[np.int32]]
+"""Number of components, and the label of each point."""
+
+ROWS_AT_ONCE = 65536
+"""Rows of a graph per pass; bounds the memory beside the graph itself, does not affect results."""
 
 
 class ClosedClasses(NamedTuple):
@@ -49,17 +55,38 @@ class Condensation(NamedTuple):
     """(v,) lowest point in each node."""
 
 
-def neighbor_graph(indices: npt.NDArray[np.integer]) -> csr_array:
-    """Adjacency of neighbour lists (n, K), -1 in empty slots: (n, n), int8 ones, columns in list order.
+def neighbor_graph(indices: Ids, added: Edges | None = None) -> csr_array:
+    """Adjacency of neighbour lists (n, K), -1 in empty slots, and of added edges, sorted by row: (n, n), float64 ones.
 
-    Without empty slots the column ids share the memory of ``indices``.
+    SciPy's graph functions take such a graph without a copy: all ones are one number in memory, and the columns of a
+    row are distinct and ascending. Ascending columns halve the time of strong components.
     """
-    n_points = len(indices)
-    valid = indices >= 0
-    indptr = np.zeros(n_points + 1, dtype=np.int64 if indices.size > np.iinfo(np.int32).max else indices.dtype)
-    np.cumsum(valid.sum(axis=1), out=indptr[1:])
-    columns = indices.reshape(-1) if valid.all() else indices[valid]
-    return csr_array((np.ones(len(columns), dtype=np.int8), columns, indptr), shape=(n_points, n_points))
+    n_slots, n_edges = indices.size + (0 if added is None else len(added.rows)), 0
+    indptr = np.zeros(len(indices) + 1, np.int64 if n_slots > np.iinfo(np.int32).max else indices.dtype)
+    columns = np.empty(n_slots, indices.dtype)
+    for start in range(0, len(indices), ROWS_AT_ONCE):
+        lists = np.sort(_lists_with(indices, added, start), axis=1)
+        is_edge = lists >= 0
+        is_edge[:, 1:] &= lists[:, 1:] != lists[:, :-1]
+        indptr[start + 1 : start + len(lists) + 1] = n_edges + np.cumsum(is_edge.sum(axis=1))
+        ends = lists[is_edge]
+        columns[n_edges : n_edges + len(ends)] = ends
+        n_edges += len(ends)
+    ones = np.broadcast_to(np.float64(1), n_edges)
+    return csr_array((ones, columns[:n_edges], indptr), shape=(len(indices), len(indices)))
+
+
+def _lists_with(indices: Ids, added: Edges | None, start: int) -> Ids:
+    """ROWS_AT_ONCE lists from ``start`` on, with the added edges in further slots."""
+    lists = indices[start : start + ROWS_AT_ONCE]
+    if added is None:
+        return lists
+    part = slice(*np.searchsorted(added.rows, [start, start + len(lists)]))
+    rows = added.rows[part] - start
+    slot = rank_in_row(rows)
+    columns = np.full((len(lists), int(slot.max(initial=-1)) + 1), -1, indices.dtype)
+    columns[rows, slot] = added.neighbors[part]
+    return np.hstack([lists, columns])
 
 
 def disconnected_from_own_list(indices: npt.NDArray[np.integer]) -> npt.NDArray[np.intp]:
@@ -81,23 +108,61 @@ def disconnected_from_own_list(indices: npt.NDArray[np.integer]) -> npt.NDArray[
     return np.flatnonzero((first[:, 0] >= 0) & (part_of_point != part_of_point[first[:, 0]]))
 
 
-def weak_components(graph: csr_array) -> tuple[int, npt.NDArray[np.int32]]:
+def edges_between(graph: csr_array, node: Ids, at_least: int = 1) -> Iterator[tuple[Ids, Ids]]:
+    """Edges between points of different nodes in batches of `at_least`, the last one smaller: (sources, targets).
+
+    A batch has no more than that and the edges of ROWS_AT_ONCE rows.
+    """
+    pending, n_pending = list[tuple[Ids, Ids]](), 0
+    for start in range(0, graph.shape[0], ROWS_AT_ONCE):
+        indptr = graph.indptr[start : start + ROWS_AT_ONCE + 1]
+        targets = graph.indices[indptr[0] : indptr[-1]]
+        sources = np.repeat(np.arange(start, start + len(indptr) - 1, dtype=targets.dtype), np.diff(indptr))
+        crosses = node[sources] != node[targets]
+        pending.append((sources[crosses], targets[crosses]))
+        n_pending += len(pending[-1][0])
+        if n_pending >= at_least or start + ROWS_AT_ONCE >= graph.shape[0]:
+            sources, targets = (np.concatenate(parts) for parts in zip(*pending, strict=True))
+            pending, n_pending = [], 0
+            yield sources, targets
+
+
+def weak_components(graph: csr_array, strong: Components | None = None) -> Components:
     """Components of the graph without edge directions: (number, label of each point).
 
-    Labels are sorted by size, largest first, ties by the lowest member, so they do not depend on the algorithm.
+    Labels are sorted by size, largest first, ties by the lowest member, so they do not depend on the algorithm. SciPy
+    would transpose the graph, which takes several times its memory. So strong components are joined by the edges
+    between them, in batches of at most as many as there are points.
     """
-    n_components, raw = connected_components(graph, directed=True, connection="weak")
+    n_components, raw = strong or strong_components(graph)
+    for sources, targets in edges_between(graph, raw, at_least=graph.shape[0]):
+        ends = raw[sources], raw[targets]
+        joined = csr_array((np.ones(len(sources), np.int8), ends), shape=(n_components, n_components))
+        n_components, merged = connected_components(joined, directed=False)
+        raw = merged[raw]
     labels, _ = _by_size(raw, n_components)
     return int(n_components), labels
 
 
-def closed_classes(graph: csr_array) -> ClosedClasses:
+def strong_components(graph: csr_array) -> Components:
+    """Components in which each point reaches each other: (number, label of each point, in any order)."""
+    n_components, labels = connected_components(graph, directed=True, connection="strong")
+    return int(n_components), labels
+
+
+def open_nodes(graph: csr_array, n_nodes: int, node: Ids) -> npt.NDArray[np.bool_]:
+    """Which nodes (a label for each point) an edge leaves."""
+    is_open = np.zeros(n_nodes, dtype=np.bool_)
+    for sources, _ in edges_between(graph, node):
+        is_open[node[sources]] = True
+    return is_open
+
+
+def closed_classes(graph: csr_array, strong: Components | None = None) -> ClosedClasses:
     """Strongly connected components that no edge leaves."""
-    n_strong, strong = connected_components(graph, directed=True, connection="strong")
-    is_open = np.zeros(n_strong, dtype=np.bool_)
-    sources = np.repeat(strong, np.diff(graph.indptr))
-    is_open[sources[sources != strong[graph.indices]]] = True
-    class_of_point, sizes = _by_size(np.where(is_open[strong], -1, strong), n_strong)
+    n_strong, node = strong or strong_components(graph)
+    is_open = open_nodes(graph, n_strong, node)
+    class_of_point, sizes = _by_size(np.where(is_open[node], np.int32(-1), node), n_strong)
     return ClosedClasses(class_of_point, sizes)
 
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse.csgraph import connected_components
 
 from ...core.errors import InputError
 from .connectivity import (
+    ROWS_AT_ONCE,
     ClosedClasses,
     Edges,
     add_reverses,
@@ -24,15 +24,17 @@ from .connectivity import (
     closed_nodes,
     condense,
     neighbor_graph,
+    open_nodes,
     rank_in_row,
     shortest_entering,
+    strong_components,
 )
 
 AUTO_REVERSE = 4
 """Reverse neighbours per point for ``reverse=None``: on the cover type data 4 gave the same eigenvalues as 24."""
 
-ROWS_AT_ONCE = 65536
-"""Rows per pass of the search for one-way edges; bounds its memory, does not affect results."""
+TARGETS_AT_ONCE = 2**22
+"""Points that get reverse neighbours in one pass over all lists; bounds its memory, does not affect results."""
 
 Ids = npt.NDArray[np.integer]
 Bools = npt.NDArray[np.bool_]
@@ -67,6 +69,7 @@ def plan_repair(
     component: npt.NDArray[np.int32],
     reverse: int | None,
     is_large: npt.NDArray[np.bool_],
+    classes: ClosedClasses | None = None,
 ) -> Repair:
     """Choose the edges to add. Deterministic; uses sorts and table look-ups, no loop over points.
 
@@ -78,11 +81,12 @@ def plan_repair(
             half of the points of their component, 0 for other points. c > 0: c for all points. 0: no edge is added
             at all, also no bridge (the graph of Roweis & Saul).
         is_large: (components,) mask; the others get no bridges, and with None no reverse neighbours.
+        classes: the closed classes of this graph; None computes them.
 
     Raises:
         InputError: a distance is negative or not a number.
     """
-    classes = closed_classes(neighbor_graph(indices))
+    classes = classes or closed_classes(neighbor_graph(indices))
     n_classes = len(classes.sizes)
     component_of_class = _component_of_class(classes, component)
     is_small = _members_of_small_classes(classes, component)
@@ -90,7 +94,7 @@ def plan_repair(
     if reverse == 0 or (reverse is None and not needs_repair):
         return _as_repair(indices, component, _no_edges(indices), _no_edges(indices), n_classes, component_of_class)
     if reverse is None:
-        reverses = _open_small_classes(indices, distances, component, is_large)
+        reverses = _open_small_classes(indices, distances, classes, component, is_large)
     else:
         avoid = np.where(is_small, classes.class_of_point, -1)
         reverses = _reverse_neighbors(indices, distances, np.ones(len(indices), np.bool_), avoid, reverse)
@@ -153,16 +157,16 @@ def apply_repair(indices: Ids, distances: Float32, first_row: int, added: Edges,
     return all_indices[:, :k_max], np.take_along_axis(all_distances, order, axis=1)[:, :k_max]
 
 
-def _open_small_classes(indices: Ids, distances: Float32, component: npt.NDArray[np.int32], is_large: Bools) -> Edges:
+def _open_small_classes(
+    indices: Ids, distances: Float32, classes: ClosedClasses, component: npt.NDArray[np.int32], is_large: Bools
+) -> Edges:
     """Reverse neighbours of the members of small closed classes, until every such member has them.
 
     A class that was opened may now be part of a larger one that is still small, so the step is repeated. Each round
     gives reverse neighbours to points that had none, and some edge enters every class: the next round has fewer.
     """
     added, is_repaired = _no_edges(indices), np.zeros(len(indices), np.bool_)
-    lists = indices
     while True:
-        classes = closed_classes(neighbor_graph(lists))
         is_small = _members_of_small_classes(classes, component) & is_large[component]
         is_target = is_small & ~is_repaired
         if not is_target.any():
@@ -172,7 +176,7 @@ def _open_small_classes(indices: Ids, distances: Float32, component: npt.NDArray
         added = _concatenate([added, new_edges])
         added = _take(added, np.argsort(added.rows, kind="stable"))
         is_repaired |= is_target
-        lists = np.hstack([indices, _as_columns(indices, added)])
+        classes = closed_classes(neighbor_graph(indices, added))
 
 
 def _members_of_small_classes(classes: ClosedClasses, component: Ids) -> Bools:
@@ -191,12 +195,19 @@ def _component_of_class(classes: ClosedClasses, component: Ids) -> Ids:
 
 def _reverse_neighbors(indices: Ids, distances: Float32, is_target: Bools, avoid: Ids, limit: int) -> Edges:
     """Up to ``limit`` reverse neighbours of each wanted point: those outside its class ``avoid`` first, by distance."""
-    candidates = _concatenate(
-        [
-            _one_way_edges(indices, distances, is_target, start, min(start + ROWS_AT_ONCE, len(indices)))
-            for start in range(0, len(indices), ROWS_AT_ONCE)
-        ]
-    )
+    targets, parts = np.flatnonzero(is_target), [_no_edges(indices)]
+    for first in range(0, len(targets), TARGETS_AT_ONCE):
+        is_part = np.zeros(len(indices), np.bool_)
+        is_part[targets[first : first + TARGETS_AT_ONCE]] = True
+        candidates = _concatenate(
+            [_one_way_edges(indices, distances, is_part, start) for start in range(0, len(indices), ROWS_AT_ONCE)]
+        )
+        parts.append(_nearest(candidates, avoid, limit))
+    return _concatenate(parts)
+
+
+def _nearest(candidates: Edges, avoid: Ids, limit: int) -> Edges:
+    """Up to ``limit`` edges of each row: those to points outside its class first, by distance, then by neighbour."""
     rows, neighbors, lengths = candidates
     inside = (avoid[rows] >= 0) & (avoid[rows] == avoid[neighbors])
     # One 64-bit key: 31 bits of row, 1 of inside, 32 of distance (floats >= 0 sort like their bits). Candidates are
@@ -209,8 +220,9 @@ def _reverse_neighbors(indices: Ids, distances: Float32, is_target: Bools, avoid
     return Edges(rows[selected], neighbors[selected], lengths[selected])
 
 
-def _one_way_edges(indices: Ids, distances: Float32, is_target: Bools, start: int, stop: int) -> Edges:
-    """Reverses i -> j of the edges j -> i of rows j in [start, stop) that have no reverse yet, for wanted i."""
+def _one_way_edges(indices: Ids, distances: Float32, is_target: Bools, start: int) -> Edges:
+    """Reverses i -> j of the edges j -> i of ROWS_AT_ONCE rows j that have no reverse yet, for wanted i."""
+    stop = min(start + ROWS_AT_ONCE, len(indices))
     block, lengths = indices[start:stop], distances[start:stop]
     own_ids = np.arange(start, stop, dtype=indices.dtype)
     is_wanted = (block >= 0) & is_target[block]
@@ -234,8 +246,13 @@ def _bridges(indices: Ids, distances: Float32, added: Edges, component: Ids, lar
     Some edge enters every closed class that is not its whole component; the shortest one is reversed. The class merges
     with the other end and may stay closed, so the step is repeated, on the condensation only.
     """
-    graph = neighbor_graph(np.hstack([indices, _as_columns(indices, added)]))
-    n_nodes, node = connected_components(graph, directed=True, connection="strong")
+    graph = neighbor_graph(indices, added)
+    n_nodes, node = strong_components(graph)
+    closed = np.flatnonzero(~open_nodes(graph, n_nodes, node))
+    condensed = condense(node, n_nodes, _no_edges(indices), component)
+    if not all_but_largest(closed, condensed, large).size:
+        return _no_edges(indices), condensed.component[closed]
+    del graph
     edges = _crossing_edges(indices, distances, added, node)
     condensed = condense(node, n_nodes, edges, component)
     bridges = [_no_edges(indices)]
@@ -253,21 +270,24 @@ def _bridges(indices: Ids, distances: Float32, added: Edges, component: Ids, lar
 
 
 def _crossing_edges(indices: Ids, distances: Float32, added: Edges, node: Ids) -> Edges:
-    """Edges between different strong components, shortest first (ties: lowest end, then lowest start)."""
-    crosses = (indices >= 0) & (node[indices] != node[:, None])
-    rows = np.repeat(np.arange(len(indices), dtype=indices.dtype), crosses.sum(axis=1))
+    """Edges between different strong components, shortest first (ties: lowest end, then lowest start).
+
+    Of the edges from one component to another in a pass only the first is needed.
+    """
     is_crossing = node[added.rows] != node[added.neighbors]
-    added_crossing = Edges(added.rows[is_crossing], added.neighbors[is_crossing], added.distances[is_crossing])
-    edges = _concatenate([Edges(rows, indices[crosses], distances[crosses]), added_crossing])
+    parts = [_take(added, np.flatnonzero(is_crossing))]
+    for start in range(0, len(indices), ROWS_AT_ONCE):
+        block = indices[start : start + ROWS_AT_ONCE]
+        rows, slots = np.nonzero((block >= 0) & (node[block] != node[start : start + len(block), None]))
+        ids = (rows + start).astype(indices.dtype)
+        edges = _shortest_first(Edges(ids, block[rows, slots], distances[start : start + len(block)][rows, slots]))
+        pairs = node[edges.rows].astype(np.int64) * len(node) + node[edges.neighbors]
+        parts.append(_take(edges, np.sort(np.unique(pairs, return_index=True)[1])))
+    return _shortest_first(_concatenate(parts))
+
+
+def _shortest_first(edges: Edges) -> Edges:
     return _take(edges, np.lexsort((edges.rows, edges.neighbors, edges.distances)))
-
-
-def _as_columns(indices: Ids, added: Edges) -> Ids:
-    """Added neighbours as further slots (n, longest), padded with -1."""
-    slot = rank_in_row(added.rows)
-    columns = np.full((len(indices), int(slot.max(initial=-1)) + 1), -1, dtype=indices.dtype)
-    columns[added.rows, slot] = added.neighbors
-    return columns
 
 
 def _no_edges(like: Ids) -> Edges:

@@ -1,7 +1,11 @@
+import tracemalloc
+
 import numpy as np
 import pytest
+from scipy.sparse.csgraph import connected_components
 
 from pipeline.core.errors import InputError
+from pipeline.kernels.graph import connectivity
 from pipeline.kernels.graph.connectivity import (
     Edges,
     add_reverses,
@@ -44,15 +48,46 @@ def random_lists(seed: int, n_points: int, k: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_neighbor_graph__lists_without_pads(dtype: type) -> None:
-    indices = np.array([[3, -1, 1], [-1, -1, -1], [0, 1, 3], [-1, 2, -1]], dtype=dtype)
-    graph = neighbor_graph(indices)
+def test_neighbor_graph__empty_slots_repeated_ids_and_added_edges(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connectivity, "ROWS_AT_ONCE", 2)
+    indices = np.array([[3, -1, 1], [-1, -1, -1], [0, 3, 3], [-1, 2, -1]], dtype=dtype)
     expected = np.zeros((4, 4))
-    expected[[0, 0, 2, 2, 2, 3], [3, 1, 0, 1, 3, 2]] = 1
+    expected[[0, 0, 2, 2, 3], [3, 1, 0, 3, 2]] = 1
+    np.testing.assert_array_equal(neighbor_graph(indices).toarray(), expected)
+    added = Edges(np.array([1, 2, 2]), np.array([0, 1, 0]), np.ones(3, np.float32))
+    expected[[1, 2], [0, 1]] = 1
+    graph = neighbor_graph(indices, added)
     np.testing.assert_array_equal(graph.toarray(), expected)
-    assert graph.dtype == np.int8
-    without_pads = np.ascontiguousarray(indices[[2, 2, 2, 2]])
-    assert np.shares_memory(neighbor_graph(without_pads).indices, without_pads)
+    assert graph.has_canonical_format
+    assert graph.data.strides == (0,)
+
+
+def test_components__take_few_bytes_for_each_edge() -> None:
+    """SciPy takes 20 bytes an edge for a graph with another type of numbers, and for weak components."""
+    n_points, k = 100_000, 12
+    indices = (np.arange(n_points, dtype=np.int32)[:, None] + np.arange(1, k + 1, dtype=np.int32)) % n_points
+    tracemalloc.start()
+    try:
+        n_components, _ = weak_components(neighbor_graph(indices))
+        sizes = closed_classes(neighbor_graph(indices)).sizes
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (n_components, sizes.tolist()) == (1, [n_points])
+    assert peak < (5 * k + 50) * n_points + 100 * connectivity.ROWS_AT_ONCE
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("k", [1, 2])
+def test_weak_components__those_of_scipy(seed: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connectivity, "ROWS_AT_ONCE", 7)
+    indices = random_lists(seed, 80, k)
+    indices[50:] = np.where(indices[50:] >= 0, 50 + indices[50:] % 30, -1)  # no edge leaves the last 30 points
+    indices[:50] = np.where(indices[:50] >= 50, -1, indices[:50])
+    n_components, labels = weak_components(neighbor_graph(indices))
+    n_expected, expected = connected_components(neighbor_graph(indices).toarray(), directed=False)
+    assert n_components == n_expected > 1
+    assert len(np.unique(np.column_stack([labels, expected]), axis=0)) == n_components
 
 
 def test_weak_components__by_size_then_lowest_member() -> None:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
+from pipeline.kernels.graph import connectivity
 from pipeline.kernels.graph import repair as repair_kernel
 from pipeline.kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, weak_components
 from pipeline.kernels.graph.repair import AUTO_REVERSE, Repair, apply_repair, plan_repair
@@ -28,6 +29,17 @@ def lists_of_points(X: np.ndarray, k: int) -> Lists:
     neighbors, distances = exact_neighbors(X, k)
     component = weak_components(neighbor_graph(neighbors))[1]
     return neighbors.astype(np.int32), distances.astype(np.float32), component
+
+
+def random_groups(seed: int, k: int = 3) -> Lists:
+    """Groups of 20 points that list each other, and some points of other groups."""
+    rng = np.random.default_rng(seed)
+    edges = {}
+    for i in range(400):
+        own_group = i // 20 * 20 + rng.choice(20, k, replace=False)
+        listed = rng.choice(400, 1) if rng.random() < 0.08 else own_group
+        edges |= {(i, int(j)): (i, int(j), float(rng.random())) for j in listed if j != i}
+    return lists_of_edges(list(edges.values()), 400)
 
 
 def lists_of_edges(edges: list[tuple[int, int, float]], n_points: int) -> Lists:
@@ -207,14 +219,7 @@ def test_bridges__shortest_edge_out_repeated_along_a_chain() -> None:
 @pytest.mark.parametrize("seed", seeds(11, 23, 37, 41, 53))
 @pytest.mark.parametrize("k", [2, 3])
 def test_bridges__one_class_in_each_component_of_a_random_graph(seed: int, k: int) -> None:
-    """Groups of 20 points that list each other, and some points of other groups."""
-    rng = np.random.default_rng(seed)
-    edges = {}
-    for i in range(400):
-        own_group = i // 20 * 20 + rng.choice(20, k, replace=False)
-        listed = rng.choice(400, 1) if rng.random() < 0.08 else own_group
-        edges |= {(i, int(j)): (i, int(j), float(rng.random())) for j in listed if j != i}
-    indices, distances, component = lists_of_edges(list(edges.values()), 400)
+    indices, distances, component = random_groups(seed, k)
     n_components = int(component.max()) + 1
     everywhere = np.ones(n_components, dtype=bool)
     bridges, components_left = repair_kernel._bridges(indices, distances, NOTHING, component, everywhere)
@@ -252,12 +257,18 @@ def test_auto__repairs_only_large_components_that_need_it(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_plan__does_not_depend_on_rows_at_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    lists = clumped_lists(seed)
-    plan = plan_repair(*lists, reverse=3, is_large=large(lists, 10))
-    monkeypatch.setattr(repair_kernel, "ROWS_AT_ONCE", 7)
-    for expected, actual in zip(plan, plan_repair(*lists, reverse=3, is_large=large(lists, 10)), strict=True):
-        np.testing.assert_array_equal(expected, actual)
+@pytest.mark.parametrize("reverse", [None, 1, 3])
+def test_plan__does_not_depend_on_rows_at_once(seed: int, reverse: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for lists in (clumped_lists(seed), random_groups(seed)):
+        plan = plan_repair(*lists, reverse=reverse, is_large=large(lists, 10))
+        assert plan.n_reverse_added
+        with monkeypatch.context() as patch:
+            patch.setattr(connectivity, "ROWS_AT_ONCE", 7)
+            patch.setattr(repair_kernel, "ROWS_AT_ONCE", 7)
+            patch.setattr(repair_kernel, "TARGETS_AT_ONCE", 5)
+            again = plan_repair(*lists, reverse=reverse, is_large=large(lists, 10))
+        for expected, actual in zip(plan, again, strict=True):
+            np.testing.assert_array_equal(expected, actual)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
