@@ -2,6 +2,8 @@
 
 import gc
 import json
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -286,6 +288,19 @@ class TestSparseRows:
         store.write_rows("m", 0, 0, zeros, chunk=2)
         store.append_rows("m", 0, zeros)
         assert store.read_rows("m", 0).nnz == 8
+
+    @pytest.mark.slow
+    def test_first_reads_of_a_process_may_be_in_several_threads(self, store):
+        """Before Python 3.11.9 a module that is loaded at its first use is not safe in threads."""
+        for block in range(4):
+            store.write_rows("m", block, 0, csr_array(np.eye(3)))
+        code = (
+            "from concurrent.futures import ThreadPoolExecutor as Pool; from pipeline.storage.store import Store\n"
+            f"store = Store({store.url!r})\n"
+            "print(sum(rows.nnz for rows in Pool(4).map(lambda block: store.read_rows('m', block), range(4))))"
+        )
+        completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (completed.stdout, completed.stderr) == ("12\n", "")
 
     def test_group_of_rows_records_first_row_and_shape(self, store):
         store.write_rows("m", 3, 24, csr_array((8, 50)))
