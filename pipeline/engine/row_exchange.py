@@ -156,6 +156,21 @@ def receive_rows(
     return rows, values
 
 
+def positions_of(ids: Ids, rows: Ids, start: int, stop: int) -> npt.NDArray[np.int64]:
+    """Positions of neighbours in the rows of `receive_rows`, for the block of the ids start .. stop - 1.
+
+    Most neighbours are in the block itself, so only the others are searched for. Empty slots (-1) get position 0.
+
+    >>> positions_of(np.array([[4, 2], [9, -1]]), np.array([2, 4, 5, 9]), 4, 6)
+    array([[1, 0],
+           [3, 0]])
+    """
+    positions = ids + np.int64(np.searchsorted(rows, start) - start)
+    foreign = (ids < start) | (ids >= stop)
+    positions[foreign] = np.searchsorted(rows, ids[foreign])
+    return positions
+
+
 # --- bytes of a task (engine/task_costs.py explains the terms)
 
 

@@ -13,7 +13,7 @@ from ..core.errors import InputError, counted
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import index_dtype
-from ..engine.row_exchange import LISTS, exchange, folders, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
 from ..kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -100,7 +100,7 @@ def weigh_block(store: Store, block_index: int, t: float | None, blocks: Blocks)
     batch, parts = max(1, BATCH_LINKS // indices.shape[1] ** 2), []
     for first in range(0, stop - start, batch):
         part = slice(first, first + batch)
-        positions = np.searchsorted(listed, indices[part])  # empty slots get position 0; they give no edge
+        positions = positions_of(indices[part], listed, start, stop)  # empty slots give no edge
         rows = np.arange(start, stop)[part]
         parts.append(own_edges(rows, indices[part], squared[part], lists[positions], t))
     edges = LaplacianEdges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

@@ -18,7 +18,7 @@ from ..core.errors import InputError
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import factor_entries
-from ..engine.row_exchange import LISTS, exchange, folders, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
 from ..kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
@@ -185,7 +185,7 @@ def neighborhoods(store: Store, block_index: int, blocks: Blocks, joined: Ids | 
         count = member_ids.shape[1]
         for part in batches(len(members), 8 * max(count, 1) * (2 * points.shape[1] + 5 * count)):
             at, chosen = members[part], member_ids[part]
-            coordinates: Any = points[np.searchsorted(rows, chosen)].astype(np.float64)
+            coordinates: Any = points[positions_of(chosen, rows, start, stop)].astype(np.float64)
             yield Batch(at, chosen, coordinates, points[np.searchsorted(rows, own_ids[at])].astype(np.float64))
 
 

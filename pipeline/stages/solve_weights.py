@@ -4,7 +4,7 @@ import numpy as np
 
 from ..config.models import Config
 from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
-from ..engine.row_exchange import LISTS, exchange, folders, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..linalg.reg_step import reg_for_weights
@@ -55,7 +55,7 @@ def solve_block(store: Store, block_index: int, reg: float, rule: str, blocks: B
     weights = np.empty(indices.shape, np.float64)
     squared_error, zero_trace = 0.0, 0
     for part in batches(len(own_positions), 8 * indices.shape[1] * (points.shape[1] + indices.shape[1])):
-        neighbors = np.searchsorted(rows, indices[part])  # empty slots get position 0; they are not valid
+        neighbors = positions_of(indices[part], rows, start, stop)  # empty slots are not valid
         solved = barycenter_weights(points[own_positions[part]], points[neighbors], indices[part] >= 0, reg, rule)
         weights[part] = solved.weights
         squared_error += float(solved.squared_error.sum())
@@ -77,7 +77,7 @@ def measure_block(store: Store, block_index: int, blocks: Blocks) -> Report:
     own_positions = np.searchsorted(rows, np.arange(start, stop))
     errors = np.empty(len(own_positions))
     for part in batches(len(own_positions), 8 * indices.shape[1] * points.shape[1]):
-        neighbors = np.searchsorted(rows, indices[part])  # empty slots get position 0; their weight is 0
+        neighbors = positions_of(indices[part], rows, start, stop)  # the weight of empty slots is 0
         offsets = np.subtract(points[neighbors], points[own_positions[part], None, :], dtype=np.float64)
         residuals = (weights[part, None, :] @ offsets)[:, 0, :]  # residual, as the weights of a point sum to 1
         errors[part] = np.einsum("bd,bd->b", residuals, residuals)
