@@ -79,7 +79,7 @@ def steps(config: Config, layout: Layout) -> Steps:
                 "max_memory": solver.max_memory,
                 "blocks": blocks,
             },
-            version=6,
+            version=7,
         ),
         Runs(
             min_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), m),

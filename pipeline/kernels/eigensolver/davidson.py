@@ -1,4 +1,4 @@
-"""The lowest eigenpairs of M = A' A by block Davidson with a polynomial as preconditioner; only products with A and A'.
+"""The lowest eigenpairs of M = A' A by block Davidson, with products with A and A' and an approximate inverse of M.
 
 In each step an approximate inverse T of M is applied to the residuals of the lowest Ritz pairs, and the results are
 added to the basis. A full basis is reduced to its lowest pairs. Morgan & Scott 1986, SIAM J. Sci. Stat. Comput. 7,
@@ -7,13 +7,12 @@ squares of the singular values of A V, which is stored together with the basis V
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from .approximate_inverse import ApproximateInverse
 from .block_lanczos import orthonormalise
 from .null_vector import NullVector
 from .rayleigh_ritz import TINY, RitzPairs, Tolerances, multiply, rayleigh_ritz
@@ -21,6 +20,30 @@ from .rayleigh_ritz import TINY, RitzPairs, Tolerances, multiply, rayleigh_ritz
 F64 = npt.NDArray[np.float64]
 
 ROWS_AT_ONCE = 8192
+
+
+class Preconditioner(Protocol):
+    """T, an approximate inverse of M = A' A."""
+
+    hessenberg: F64
+    """What a later object for the same A needs to make the same choices."""
+    degree: int
+    """Products of M with a block that one application counts as."""
+
+    def begin(self) -> None:
+        """Choose the degree before there are Ritz values."""
+
+    def adapt(self, values: F64, vector: Callable[[int], F64], n_wanted: int, width: int, n_degrees: int) -> None:
+        """Choose the degree for Ritz values (k,) after ``n_degrees`` products; ``vector(i)`` is Ritz vector i (n,)."""
+
+    def apply(self, block: F64) -> F64:
+        """T times the block (n, b), orthogonal to the null vector."""
+
+    def efficiency(self, value: float, vector: F64) -> float:
+        """Approximate eigenvalue of T M for a Ritz vector (n,) and its value; 1 if T is the exact inverse of M."""
+
+    def min_products(self, values: F64, n_wanted: int) -> float:
+        """A lower bound on the products of a whole solve."""
 
 
 class SubspaceState(NamedTuple):
@@ -39,7 +62,7 @@ class SubspaceState(NamedTuple):
     previous_values: F64
     """(m,) Ritz values one step earlier."""
     hessenberg: F64
-    """``ApproximateInverse.hessenberg``."""
+    """``Preconditioner.hessenberg``."""
 
 
 class Davidson(NamedTuple):
@@ -130,7 +153,7 @@ def block_width(n_wanted: int) -> int:
 
 
 def first_state(
-    factor: csr_array, start: F64, n_given: int, n_wanted: int, inverse: ApproximateInverse, max_degrees: int,
+    factor: csr_array, start: F64, n_given: int, n_wanted: int, inverse: Preconditioner, max_degrees: int,
     null: NullVector,
 ) -> SubspaceState:  # fmt: skip
     """Ritz pairs in the span of the start block (n, b), b > m; T is first applied to all columns after ``n_given``."""
@@ -146,7 +169,7 @@ def first_state(
 
 def lowest_pairs(
     factor: csr_array,
-    inverse: ApproximateInverse,
+    inverse: Preconditioner,
     n_wanted: int,
     state: SubspaceState,
     tolerances: Tolerances,
@@ -158,6 +181,7 @@ def lowest_pairs(
     *,
     stop_early: bool = False,
     flat: bool = True,
+    max_residual_steps: float = float("inf"),
 ) -> Davidson:
     """The ``n_wanted`` lowest eigenpairs of M = A' A, orthogonal to its null vector.
 
@@ -177,11 +201,13 @@ def lowest_pairs(
         each_step: called after each step with the products so far, and values, relative residuals and errors (m,).
         stop_early: whether to end as soon as ``max_degrees`` is known to be too small.
         flat: whether more null vectors are valid; if not, the first one ends the iteration.
+        max_residual_steps: steps for the residuals alone, after the vector errors have met their bounds. Rounding
+            errors of hubs can keep residuals above their bounds.
     """
     width = min(block_width(n_wanted), len(state.values))
     basis = _Basis(factor, max_columns, state.values, state.vectors)
     previous_values, errors, n_degrees, n_steps = state.previous_values, state.errors, state.n_degrees, state.n_steps
-    guard, restarted = min(n_wanted, width - 1), True
+    guard, restarted, n_residual_steps = min(n_wanted, width - 1), True, 0
     while True:
         inverse.adapt(basis.values, basis.vector, n_wanted, width, n_degrees)
         if restarted:
@@ -204,10 +230,10 @@ def lowest_pairs(
         efficiency = inverse.efficiency(pairs.values[guard], pairs.vectors[:, guard])
         errors = np.linalg.norm(corrections[:, :n_wanted], axis=0) / np.clip(efficiency, TINY, 1.0)
         each_step(n_degrees, values, relative, errors)
-        good = tolerances.met_by_vectors(errors, values) and tolerances.met_by_residuals(relative, values)
-        if good and settled:
+        good = settled and tolerances.met_by_vectors(errors, values)
+        if good and (tolerances.met_by_residuals(relative, values) or n_residual_steps >= max_residual_steps):
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit=False)
-        previous_values, n_steps = values, n_steps + 1
+        previous_values, n_steps, n_residual_steps = values, n_steps + 1, n_residual_steps + int(good)
         lengths = np.linalg.norm(corrections, axis=0)
         basis.grow(orthonormalise(corrections / np.maximum(lengths, TINY), basis.columns, null))
         restarted = basis.used + width > max_columns

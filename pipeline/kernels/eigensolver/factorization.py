@@ -14,6 +14,7 @@ MKL is installed, otherwise SciPy's SuperLU.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -26,7 +27,7 @@ from . import pardiso
 from .analysis import NO_ANALYSES, Analyses, Analysis, analysis_key
 from .null_vector import NullVector, remove_null, without_null
 from .pardiso import FactorizationError, FactorSize
-from .rayleigh_ritz import TINY, multiply
+from .rayleigh_ritz import multiply
 from .superlu import SuperLU
 
 F64 = npt.NDArray[np.float64]
@@ -34,10 +35,6 @@ F64 = npt.NDArray[np.float64]
 ONE_THREAD_ROWS, ONE_THREAD_GFLOP = 150_000, 2.0
 """A factorization below both is computed by one thread. Two threads took twice the processor time for a Swiss roll of
 100,000 points (1.3 GFlop), and no less time: a solve is too short to be divided."""
-
-REFINED, MAX_REFINEMENTS = 1e-5, 20
-"""A solve with a factor in single precision is refined until the error is predicted to be at most REFINED of the
-solution. A step divides the error by 150 for a Swiss roll of 300,000 points."""
 
 
 class Factorization(Protocol):
@@ -93,8 +90,6 @@ class PseudoInverse(ABC):
 
     sigma = 0.0
     """``apply`` inverts M - sigma I."""
-    is_refined = False
-    """Whether the factor has single precision and each solve is refined."""
 
     def __init__(self, factorization: Factorization, null: NullVector = None) -> None:
         self._factorization, self._null = factorization, null
@@ -118,7 +113,8 @@ class PseudoInverse(ABC):
 class PinnedLU(PseudoInverse):
     """M^+ = A^+ A^+', by the LU of A with row ``pin`` replaced by a unit vector.
 
-    An LU in single precision solves with iterative refinement: residuals are computed with A in double precision.
+    With an LU in single precision ``apply`` is approximate. Each solve takes one step of iterative refinement, with a
+    residual of A in double precision. The error then is 1e-4 of the solution for a Swiss roll of 300,000 points.
     """
 
     def __init__(
@@ -140,7 +136,7 @@ class PinnedLU(PseudoInverse):
         matrix = csr_array((data, factor.indices, factor.indptr), shape=factor.shape)
         key = analysis_key(factor, pardiso.GENERAL, pin, n_threads, single)
         super().__init__(analyse(matrix, pardiso.GENERAL, n_threads, key, analyses, single))
-        self._pin, self._factor, self.is_refined = pin, factor if single else None, single
+        self._pin, self._factor = pin, factor if single else None
 
     def factor(self) -> None:
         """Compute the factor, then the left null vector u of A: A_p' v = (row p of A)', u = e_p - v."""
@@ -165,25 +161,11 @@ class PinnedLU(PseudoInverse):
         return solution
 
     def _solve(self, rhs: F64, transposed: bool) -> F64:
-        """Solve with A_p or A_p' for all columns of ``rhs`` (n, m). Raises FactorizationError if refinement fails."""
+        """Solve with A_p or A_p' for all columns of ``rhs`` (n, m)."""
         solution = self._factorization.solve(rhs, transposed)
-        if self._factor is None:
-            return solution
-        previous, first = 1.0, True
-        for _ in range(MAX_REFINEMENTS):
-            correction = self._factorization.solve(rhs - self._product(solution, transposed), transposed)
-            solution += correction
-            size = float((_norms(correction) / np.maximum(_norms(solution), TINY)).max())
-            if size * size / previous <= REFINED:  # the next correction, if the error decreases as before
-                return solution
-            if not (first or size < previous / 2):  # the first error of a rough vector can be larger than the vector
-                break
-            previous, first = size, False
-        raise FactorizationError(
-            "an LU of A in single precision is not accurate enough: iterative refinement stopped at errors of "
-            f"{size:.0e}; raise eigensolver.max_memory, so that double precision fits, or set eigensolver.method to "
-            "polynomial"
-        )
+        if self._factor is not None:
+            solution += self._factorization.solve(rhs - self._product(solution, transposed), transposed)
+        return solution
 
     def _product(self, block: F64, transposed: bool) -> F64:
         """A_p or A_p' times ``block`` (n, m), from A: their row p differs."""
@@ -197,6 +179,30 @@ class PinnedLU(PseudoInverse):
         image -= np.outer(row, block[pin])
         image[pin] += block[pin]
         return image
+
+
+class FactorPreconditioner:
+    """An approximate M^+ by a factor, as a ``davidson.Preconditioner``."""
+
+    degree = 1
+    hessenberg = np.zeros((0, 0))
+
+    def __init__(self, apply: Callable[[F64], F64]) -> None:
+        self.apply = apply
+
+    def begin(self) -> None:
+        """Nothing to choose."""
+
+    def adapt(self, values: F64, vector: Callable[[int], F64], n_wanted: int, width: int, n_degrees: int) -> None:
+        """Nothing to choose."""
+
+    def efficiency(self, value: float, vector: F64) -> float:
+        """M^+ M is one."""
+        return 1.0
+
+    def min_products(self, values: F64, n_wanted: int) -> float:
+        """No bound is known."""
+        return 0.0
 
 
 class PinnedCholesky(PseudoInverse):
@@ -273,10 +279,6 @@ def canonical(matrix: csr_array) -> csr_array:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     return matrix
-
-
-def _norms(block: F64) -> F64:
-    return np.asarray(np.linalg.norm(block, axis=0))
 
 
 def _check_pin(matrix: csr_array, pin: int) -> None:

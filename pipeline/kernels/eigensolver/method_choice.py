@@ -74,8 +74,8 @@ def _of_factor(
 ) -> Prediction:
     n_bytes, n_blocks = methods.krylov_size(factor, n_vectors, size)[2], methods.TYPICAL_BLOCKS
     if method == "factored" and n_bytes > max_memory:
-        size, n_blocks = size.in_single(factor.nnz), methods.REFINED_BLOCKS
-        n_bytes = methods.krylov_size(factor, n_vectors, size)[2]
+        size, n_blocks = size.in_single(factor.nnz), methods.SINGLE_BLOCKS
+        n_bytes = methods.krylov_size(factor, n_vectors, size, single=True)[2]
     seconds = factor_cost.factor_seconds(size, factor.nnz, n_blocks, n_threads)
     return Prediction(method, n_bytes <= max_memory, n_bytes, size.nnz, size.gflop, seconds, basis)
 

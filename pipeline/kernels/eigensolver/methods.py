@@ -12,7 +12,7 @@ from . import davidson, factor_cost, pardiso
 from .analysis import analysis_key
 from .approximate_inverse import FIRST_STEPS, MAX_STEPS, ApproximateInverse
 from .block_lanczos import block_lanczos, orthonormalise
-from .factorization import PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor, canonical
+from .factorization import FactorPreconditioner, PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor, canonical
 from .normal_operator import Operator
 from .null_vector import complement
 from .pardiso import FactorizationError, FactorSize
@@ -34,8 +34,8 @@ ARNOLDI_BYTES = 4
 """Bytes of a number in the Arnoldi basis (float32)."""
 HOPELESS = 4
 """If a factor is predicted to be this many times too large, its matrix is not analysed."""
-TYPICAL_BLOCKS, REFINED_BLOCKS = 10, 25
-"""Blocks of vectors that a method with a factor typically solves for. In single precision a block takes longer: these
+TYPICAL_BLOCKS, SINGLE_BLOCKS = 10, 15
+"""Blocks of vectors that a method with a factor typically solves for. In single precision each solve is refined: these
 blocks in double precision take as long."""
 
 
@@ -54,10 +54,10 @@ def factored(problem: Problem) -> Outcome:
     if expected is None or fits(problem, expected):
         with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses) as inverse:
             smaller = inverse.size.in_single(problem.factor.nnz)
-            if fits(problem, inverse.size) or not fits(problem, smaller):
+            if fits(problem, inverse.size) or not fits(problem, smaller, single=True):
                 return _by_inverse("factored", "LU of A", inverse, problem)
     with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses, single=True) as inverse:
-        return _by_inverse("factored", "LU of A in single precision", inverse, problem)
+        return _by_preconditioner("factored", "LU of A in single precision", inverse, problem)
 
 
 def shift_invert(problem: Problem) -> Outcome:
@@ -125,32 +125,29 @@ def davidson_size(factor: csr_array, width: int, max_memory: int) -> tuple[int, 
     return columns, steps, fixed + column * columns + step * steps
 
 
-def krylov_size(factor: csr_array, m: int, size: FactorSize) -> tuple[int, int, int]:
-    """(columns of a block, columns of the basis, bytes of everything that a method with a factor allocates)."""
+def krylov_size(factor: csr_array, m: int, size: FactorSize, single: bool = False) -> tuple[int, int, int]:
+    """(columns of a block, columns of the basis, bytes of everything that a method with a factor allocates).
+
+    With a factor in ``single`` precision these are the columns of block Davidson, which stores V and A V.
+    """
     rows, n = factor.shape
-    width = min(max(m + 1, 4), MAX_BLOCK)
-    columns = 2 * m + 6 * width
-    vectors = columns * (n + min(rows, ROWS_AT_ONCE)) + 12 * width * n
+    width = max(m + 1, 4) if single else min(max(m + 1, 4), MAX_BLOCK)
+    columns = 4 * width if single else 2 * m + 6 * width
+    vectors = columns * (n + (rows if single else min(rows, ROWS_AT_ONCE))) + (10 if single else 12) * width * n
     return width, columns, _bytes(factor) + size.n_bytes + 8 * vectors
 
 
-def fits(problem: Problem, size: FactorSize) -> bool:
+def fits(problem: Problem, size: FactorSize, single: bool = False) -> bool:
     """Whether a method with a factor of this size may use its memory."""
-    return krylov_size(problem.factor, problem.n_vectors, size)[2] <= problem.max_memory
+    return krylov_size(problem.factor, problem.n_vectors, size, single)[2] <= problem.max_memory
 
 
 def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
     """Build the Krylov space of the inverse, take the singular values of A on it, and correct the vectors."""
     m = problem.n_vectors
     width, columns, predicted = krylov_size(problem.factor, m, inverse.size)
-    _require_memory(name, predicted, problem.max_memory)
-    n_blocks = REFINED_BLOCKS if inverse.is_refined else TYPICAL_BLOCKS
-    seconds = factor_cost.factor_seconds(inverse.size, problem.factor.nnz, n_blocks, problem.n_threads)
-    if seconds > problem.max_factor_seconds:
-        raise LongFactorization(name, seconds)
-    watch, size = Watch(name, problem.hooks.progress), f"{inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop"
-    watch.begin(f"{factor_name}, {size}, {gib(predicted)}", seconds=seconds)
-    inverse.factor()
+    watch = Watch(name, problem.hooks.progress)
+    cost = _factor(factor_name, inverse, predicted, TYPICAL_BLOCKS, watch, problem)
     apply = _finite(inverse.apply)
     limit, tol = MAX_CYCLES * width * (1 + m // 8), problem.tolerances.tol
     watch.begin(f"solves with the {factor_name} for {width} vectors", limit // width)
@@ -163,14 +160,48 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
     )
     krylov_values = 1 / np.maximum(np.abs(space.values), TINY) + inverse.sigma
     relative_error = float(np.abs(krylov_values / np.maximum(pairs.values, TINY) - 1).max())
-    reason = (
-        f"{name}: {factor_name}, {size}, about {seconds:.0f} s, "
-        f"{gib(predicted)} of {gib(problem.max_memory)} allowed; "
-        f"the eigenvalues of the Krylov space differ from ||A v||^2 by {relative_error:.0e}"
-    )
+    reason = f"{name}: {cost}; the eigenvalues of the Krylov space differ from ||A v||^2 by {relative_error:.0e}"
     n_solves = space.n_applied + m * (n_refinements + 1)
     stats = SolverStats(name, reason, inverse.size.nnz, predicted, n_solves, n_refinements=n_refinements)
     return Outcome(pairs, errors, stats)
+
+
+def _by_preconditioner(name: str, factor_name: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
+    """Block Davidson with an inverse that is too rough for a Krylov space."""
+    m = problem.n_vectors
+    width, columns, predicted = krylov_size(problem.factor, m, inverse.size, single=True)
+    watch = Watch(name, problem.hooks.progress)
+    cost = _factor(factor_name, inverse, predicted, SINGLE_BLOCKS, watch, problem)
+    limit = MAX_CYCLES * (1 + m // 8)
+    watch.begin(f"solves with the {factor_name} for {width} vectors", limit)
+    preconditioner = FactorPreconditioner(_finite(inverse.apply))
+
+    def each_step(n_applied: int, values: F64, residuals: F64, errors: F64) -> None:
+        watch.step(n_applied, errors, problem.tolerances.vector_bounds(values))
+
+    result = davidson.lowest_pairs(
+        problem.factor, preconditioner, m,
+        davidson.first_state(problem.factor, _start_block(problem, width), 0, m, preconditioner, limit, problem.null),
+        problem.tolerances, columns, limit, lambda *_: None, problem.null, each_step, flat=problem.flat,
+        max_residual_steps=MAX_REFINEMENTS,
+    )  # fmt: skip
+    reason = f"{name}: {cost}; {result.n_steps} steps of block Davidson"
+    stats = SolverStats(name, reason, inverse.size.nnz, predicted, result.n_degrees * width)
+    return Outcome(result.pairs, result.errors, stats)
+
+
+def _factor(
+    factor_name: str, inverse: PseudoInverse, predicted: int, n_blocks: int, watch: Watch, problem: Problem
+) -> str:
+    """Factor if the memory and the time are allowed: one line with the size and the predicted cost."""
+    _require_memory(watch.method, predicted, problem.max_memory)
+    seconds = factor_cost.factor_seconds(inverse.size, problem.factor.nnz, n_blocks, problem.n_threads)
+    if seconds > problem.max_factor_seconds:
+        raise LongFactorization(watch.method, seconds)
+    size = f"{factor_name}, {inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop"
+    watch.begin(f"{size}, {gib(predicted)}", seconds=seconds)
+    inverse.factor()
+    return f"{size}, about {seconds:.0f} s, {gib(predicted)} of {gib(problem.max_memory)} allowed"
 
 
 def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tuple[RitzPairs, F64, int]:

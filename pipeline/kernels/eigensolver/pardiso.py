@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 
 from ...core.address_space import free_address_space
 from ...core.errors import LleError, NotEnoughMemory
+from .rayleigh_ritz import TINY
 
 F64 = npt.NDArray[np.float64]
 
@@ -176,13 +177,15 @@ class Pardiso:
     def solve(self, rhs: F64, transposed: bool) -> F64:
         """Solve for all columns of ``rhs`` (n, m) at once, with the matrix or its transpose.
 
-        Eight columns take about twice the time of one, because the factor is read once for all of them.
+        Eight columns take about twice the time of one, because the factor is read once for all of them. In single
+        precision columns are solved at unit length, because residuals can be below the smallest float32.
         """
-        rhs = np.asfortranarray(rhs, dtype=self._data.dtype)
+        lengths = np.maximum(np.linalg.norm(rhs, axis=0), TINY) if self.single else None
+        rhs = np.asfortranarray(rhs if lengths is None else rhs / lengths, dtype=self._data.dtype)
         solution = np.empty_like(rhs, order="F")
         self._iparm[11] = 2 if transposed else 0
         self._call(SOLVE, rhs, solution)
-        return solution.astype(np.float64, copy=False)
+        return solution if lengths is None else solution * lengths
 
     @property
     def wide(self) -> bool:

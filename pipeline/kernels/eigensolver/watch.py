@@ -39,7 +39,7 @@ class Watch:
     """
 
     def __init__(self, method: str, report: Callable[[SolverProgress], None]) -> None:
-        self._method, self._report = method, report
+        self.method, self._report = method, report
         self._phase, self._limit = "", 0
         self._steps: deque[tuple[float, int, float]] = deque(maxlen=WINDOW)
 
@@ -47,7 +47,7 @@ class Watch:
         """A phase begins, of at most ``limit`` products (0: of no products), and of about ``seconds``."""
         self._phase, self._limit = phase, limit
         self._steps.clear()
-        self._report(SolverProgress(self._method, phase, 0, None, None, seconds))
+        self._report(SolverProgress(self.method, phase, 0, None, None, seconds))
 
     def step(self, n_products: int, residuals: F64, bounds: F64, other_ratio: float = 0.0) -> None:
         """Report a step: residuals and bounds (m,); ``other_ratio`` is the largest ratio of other errors to bounds."""
@@ -56,7 +56,7 @@ class Watch:
         self._steps.append((time.monotonic(), n_products, float(max(ratios[worst], other_ratio))))
         self._report(
             SolverProgress(
-                self._method, self._phase, n_products, float(residuals[worst]), float(bounds[worst]), self._left()
+                self.method, self._phase, n_products, float(residuals[worst]), float(bounds[worst]), self._left()
             )
         )
 

@@ -251,7 +251,8 @@ def test_auto_uses_polynomial_if_the_factor_does_not_fit():
     assert unlimited.stats.method == "factored"
     assert unlimited.stats.factor_nnz > A.nnz
     assert 2**20 < unlimited.stats.predicted_bytes < 2**28
-    allowed = unlimited.stats.predicted_bytes - 4 * (unlimited.stats.factor_nnz + A.nnz) - 1
+    in_single = solve(A, 2, "auto", cost_matrix=cost_matrix, max_memory=unlimited.stats.predicted_bytes - 1)
+    allowed = min(unlimited.stats.predicted_bytes, in_single.stats.predicted_bytes) - 1
     limited = solve(A, 2, "auto", cost_matrix=cost_matrix, max_memory=allowed)
     assert limited.stats.method == "polynomial"
     assert limited.converged
@@ -282,6 +283,50 @@ def test_factor_that_fits_only_in_single_precision_is_used(monkeypatch, seed, pi
     check(single, A, 3)
     np.testing.assert_allclose(single.eigenvalues, double.eigenvalues, rtol=1e-9)
     assert largest_angle(single.vectors, double.vectors) < 1e-5
+
+
+@pytest.mark.skipif(not pardiso.is_available(), reason="SuperLU has double precision only")
+class TestRoughInverse:
+    """The LU in single precision as preconditioner."""
+
+    @pytest.fixture
+    def spectrum(self, monkeypatch):
+        """Function that solves for three pairs, with `change` of each solution of the LU and `bounds` of residuals."""
+
+        def spectrum(seed, change=lambda solution: solution, bounds=None, **settings):
+            solve_lu = pardiso.Pardiso.solve
+            monkeypatch.setattr(methods, "fits", lambda problem, size, single=False: single)
+            monkeypatch.setattr(pardiso.Pardiso, "solve", lambda self, *arguments: change(solve_lu(self, *arguments)))
+            if bounds is not None:
+                monkeypatch.setattr(rayleigh_ritz.Tolerances, "residual_bounds", bounds)
+            result = solve(roll_factor(3000, seed), 3, "factored", **settings)
+            monkeypatch.undo()
+            assert "single precision" in result.stats.reason
+            return result
+
+        return spectrum
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_solutions_with_large_errors_give_the_same_vectors(self, spectrum, seed, rng):
+        rough = spectrum(seed, lambda solution: solution * (1 + 0.01 * rng.standard_normal(solution.shape)))
+        assert rough.converged
+        check(rough, roll_factor(3000, seed), 3)
+        assert largest_angle(rough.vectors, spectrum(seed).vectors) < 1e-5
+
+    def test_useless_solutions_do_not_converge(self, spectrum, rng):
+        useless = spectrum(0, lambda solution: rng.standard_normal(solution.shape))
+        assert not useless.converged
+
+    def test_residuals_above_their_bounds_end_the_iteration_once_vectors_are_exact(self, spectrum):
+        exact, above = spectrum(0), spectrum(0, bounds=lambda self, values: np.zeros_like(values))
+        assert above.converged
+        assert exact.stats.n_solves < above.stats.n_solves <= exact.stats.n_solves + 4 * methods.MAX_REFINEMENTS
+
+    def test_approximate_vectors_shorten_the_iteration(self, spectrum):
+        first = spectrum(0)
+        again = spectrum(0, initial=first.vectors)
+        assert again.stats.n_solves < first.stats.n_solves
+        assert largest_angle(first.vectors, again.vectors) < 1e-5
 
 
 def test_auto_starts_the_next_method_from_unconverged_vectors(monkeypatch):
