@@ -30,7 +30,7 @@ from ..storage.store import Store, read_elsewhere
 
 N_NEAREST = 8
 MAX_SHARDS = 64
-SORT_BYTES = 256 * 2**20
+SORT_BYTES = 512 * 2**20
 Arrays = tuple[array_specs.ArraySpec, array_specs.ArraySpec, array_specs.ArraySpec]
 SORTED: Arrays = (array_specs.SORTED_POINTS, array_specs.SORTED_INDEX, array_specs.SORTED_CELLS)
 GATHERED: Arrays = (array_specs.POINTS, array_specs.ORIGINAL_INDEX, array_specs.NEAREST_CELLS)
