@@ -45,6 +45,7 @@ PRIMES = {
     "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "lists": 23, "foreign": 3001, "rows": 20011, "tall": 47,
     "transform": True, "overlap": 31, "old": 5003, "late": 151, "outside": 4999, "entries": 60017, "at_once": 30011,
     "n_input": 20021, "added": 29, "links": False,
+    "members": 2503,
 }  # fmt: skip
 EXPECTED = {
     "fit": LIBRARY_BYTES + 8 * 7 * (8 * 1009 + 6 * 47),
@@ -52,6 +53,7 @@ EXPECTED = {
     "search_tree": 1009 * (159 + 56 + 1650) + 3012 * (159 + 112 + 32) + 64 * 19 * 7,
     "group_cells": 32 * 221,
     "send_members": 1009 * (318 + 320) + 2 * 31 * 1009 * (53 + 16),
+    "search_group": COMPILER_BYTES + 2 * SCORE_BYTES + 2503 * (159 + 56 + 1320 + 1200) + 2 * 2503 * 184,
     "search_new": SCORE_BYTES + 5154 * (212 + 168 + 1100) + 151 * (1024 * 12 + 7 * 48 * 11),
     "merge_lists": 1009 * 23 * 11 * 80,
     "choose_recall_sample": SCORE_BYTES + 3 * 1009 * 53 + (211 + 2321) * 61 + 211 * (212 + 704),
