@@ -4,6 +4,7 @@
 |---|---|---|
 | dense | singular values of the dense A | a few hundred points |
 | factored | Krylov space of M^+, by the LU of A | square A (LLE) whose factor fits in memory |
+| factored, in single precision | block Davidson, with the LU of A as inverse | if the factor only fits in float32 |
 | shift_invert | Krylov space of M^+, by the Cholesky factor of M | every method of the family whose factor fits |
 | polynomial | block Davidson with polynomials of A as inverse | data of more than three dimensions; no factor |
 
