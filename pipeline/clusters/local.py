@@ -1,7 +1,9 @@
 """Worker processes on this machine."""
 
 import contextlib
+import signal
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
@@ -17,6 +19,15 @@ WORKER_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_
 # Large arrays are returned when they are freed, so they do not add to a later task's peak. Memory of smaller ones is
 # kept for the next array: to return it would cost a page fault for every 4 KiB.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(4 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(16 * 2**20)}
+
+
+class QuietCluster(LocalCluster):  # type: ignore[misc]
+    """Workers that get no SIGINT: Ctrl-C reaches all processes of a terminal, but the driver decides."""
+
+    async def _start(self) -> None:
+        resource_tracker.ensure_running()  # its start would unblock the signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # of this event loop's thread and its children
+        await super()._start()
 
 
 @contextlib.contextmanager
@@ -35,7 +46,7 @@ def local_cluster(cluster: Cluster) -> Iterator[Client]:
     workers = n_workers(cluster)
     require_shared_memory(workers)
     with dask.config.set(settings):
-        local = LocalCluster(
+        local = QuietCluster(
             n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
             memory_limit=worker_memory(cluster), dashboard_address="127.0.0.1:0", silence_logs=50,
         )  # fmt: skip

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipeline.stages.registry import STAGES
@@ -116,6 +117,27 @@ def test_signal_stops_the_run_with_its_exit_code(tmp_path, number, code):
     assert "run the same command again to resume" in errors
     assert not (store / "_run" / "lock.json").exists()
     assert not list(store.rglob("*.partial"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["workers import", "workers compute"])
+def test_ctrl_c_with_workers_prints_no_traceback(tmp_path, moment):
+    """A terminal sends Ctrl-C to all processes of the run."""
+    config = job(tmp_path / "interrupted", "local")
+    process = start(config)
+    while process.poll() is None:
+        children = psutil.Process(process.pid).children(recursive=True)
+        imports = any("spawn_main" in " ".join(child.cmdline()) for child in children)
+        if imports if moment == "workers import" else markers(config.parent / "run.zarr", "ingest"):
+            break
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGINT)
+    errors = process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert errors.endswith("stopped by SIGINT\nFinished blocks are kept; run the same command again to resume.\n")
+    alive = psutil.wait_procs(children, timeout=20)[1]
+    assert [child.cmdline() for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
 
 
 @pytest.mark.slow
