@@ -28,8 +28,8 @@ class Preprocess(Model):
 
 class Weights(Model):
     reg: Annotated[Float, Field(gt=0)] | Literal["auto"] = Field(
-        "auto", description="regularisation of the local Gram matrices, for lle and modified; auto: 1e-3, 1e-2, "
-        "3e-2 or 1e-1, by the noise in neighbourhoods and trial embeddings of a sample",
+        "auto", description="regularisation of the local Gram matrices, for lle and modified; auto: a value "
+        "from 1e-3 to 1, by the noise in neighbourhoods and trial embeddings of a sample",
     )  # fmt: skip
     rule: Literal["trace", "absolute", "when_needed"] = Field(
         "trace", description="what is added to the diagonal of the Gram matrices: trace: reg times their trace; "

@@ -107,7 +107,7 @@ def mend_graph(s: Sizes) -> Work:
 def solve_weights(s: Sizes) -> Work:
     trial = 0.0
     if s.config.weights.reg == "auto":
-        t = min(s.n, trial_points(s.d))
+        t = trial_points(s.n, s.d)
         trial = 3e-7 * s.n + t * (3e-5 if s.d <= SURFACE_FEATURES else 2.8e-4 + 7e-7 * s.d)
     exchange = s.n * (3e-7 + 1.5e-8 * s.d) if s.n_blocks > 1 else 0.0
     measured = s.n * (1.5e-6 + 2.3e-9 * s.k * s.d)

@@ -14,7 +14,7 @@ from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, choose_reg, joi
 from ..kernels.neighbors.knn import exact_neighbors
 from ..kernels.quality.intrinsic_dimension import Dimension, SpectralGap, mean_spectrum, spectral_gap
 from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
-from ..kernels.trial_embedding import trial_points
+from ..kernels.trial_embedding import largest_trial
 from ..linalg.reg_step import METHODS as METHODS_WITH_REG
 from ..linalg.reg_step import sample_points
 from .suggest_sample import NeighborSample
@@ -94,7 +94,7 @@ def _trial_points(n_features: int) -> int:
     >>> _trial_points(3), _trial_points(128), _trial_points(784)
     (4000, 2048, 1000)
     """
-    return max(MIN_TRIAL_POINTS, min(trial_points(n_features), TRIAL_NUMBERS // n_features))
+    return max(MIN_TRIAL_POINTS, min(largest_trial(n_features), TRIAL_NUMBERS // n_features))
 
 
 def _largest_gap(points: npt.NDArray[np.floating], max_dimension: int) -> SpectralGap:

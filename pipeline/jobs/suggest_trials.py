@@ -11,7 +11,7 @@ from ..config.models import Config
 from ..config.neighbors import reverse_neighbors
 from ..core.errors import LleError
 from ..kernels.embed_in_memory import embed_in_memory, repaired_lists
-from ..kernels.factors.choose_reg import TRIAL_REGS, RegChoice, choose_by_trial, reg_of_lists, sufficient_quality
+from ..kernels.factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists, sufficient_quality, trial_regs
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
 from ..kernels.quality.sample_quality import SampleQuality, Scores
 from ..kernels.quality.trustworthiness import mean_interval, participation
@@ -133,8 +133,9 @@ class Trials:
 
     def choose_reg(self, local: RegChoice, n_neighbors: int, n_components: int) -> RegChoice:
         """The choice of `weights.reg: auto` for lle, as ``trial_embedding.reg_by_trial``."""
-        quality = np.full(len(TRIAL_REGS), np.nan)
-        for position, reg in enumerate(TRIAL_REGS):
+        regs = trial_regs(self._is_whole)
+        quality = np.full(len(regs), np.nan)
+        for position, reg in enumerate(regs):
             scores = self.run("lle", n_neighbors, n_components, reg).scores
             if scores is not None:
                 quality[position] = scores.trustworthiness.mean()

@@ -10,7 +10,7 @@ from ..engine import current_config, task_costs
 from ..engine.checkpoint import finished_blocks
 from ..engine.plan import Decides, Json, Layout, Report, Runs, Step
 from ..kernels.batches import BATCH_BYTES
-from ..kernels.factors.choose_reg import SURFACE_REG, TRIAL_REGS, reg_of_lists
+from ..kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, WHOLE_REGS, reg_of_lists
 from ..kernels.neighbors.duplicates import row_hashes
 from ..kernels.trial_embedding import reg_by_trial, trial_points
 from ..storage import array_specs
@@ -49,7 +49,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     k, d = config.k_bounds[1], layout.n_features
     sample = min(layout.n_points, sample_points(k, d))
     m, row, blocks = config.eigensolver.n_components, layout.row_bytes, Blocks(layout.n_points, layout.block_points)
-    trial = min(layout.n_points, trial_points(d)) if config.method == "lle" else 0
+    trial = trial_points(layout.n_points, d) if config.method == "lle" else 0
     n_bytes = task_costs.TASK_BYTES + blocks.size * (3 * row + 16 * layout.k_max + 64) + 6 * BATCH_BYTES
     n_bytes += sample * (layout.k_max + 1) * (2 * row + 48)
     n_bytes += trial * (4 * row + 64 * layout.k_max + TRIAL_POINT_BYTES)
@@ -67,7 +67,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
                 "rule": config.weights.rule,
                 "blocks": blocks,
             },
-            version=4,
+            version=5,
         ),
         Runs(n_bytes),
         expected=lambda block_index: {"reg": NOT_CHOSEN_YET},
@@ -138,6 +138,6 @@ def describe_reg(method: str, reg: float | str, chosen: Report | None) -> Json |
     if reg != "auto":
         return {"value": reg, "reason": "set in the config"}
     if chosen is None:
-        candidates = ", ".join(f"{value:g}" for value in TRIAL_REGS)
+        candidates = ", ".join(f"{value:g}" for value in sorted({*SAMPLE_REGS, *WHOLE_REGS}))
         return {"value": None, "reason": f"auto: one of {candidates}, chosen by the noise and a trial after the search"}
     return {"value": chosen["reg"], "reason": chosen["reason"]}

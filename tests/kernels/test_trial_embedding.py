@@ -6,13 +6,14 @@ from sklearn.manifold import LocallyLinearEmbedding, trustworthiness
 
 from pipeline.kernels import trial_embedding
 from pipeline.kernels.factors import choose_reg
-from pipeline.kernels.factors.choose_reg import SURFACE_REG, TRIAL_REGS, RegChoice
+from pipeline.kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, RegChoice
 from pipeline.kernels.neighbors.knn import exact_neighbors
 from pipeline.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
 from pipeline.kernels.quality.trustworthiness import trustworthiness as trustworthiness_of_ranks
 from pipeline.kernels.trial_embedding import (
     TRIAL_POINTS,
     largest_component,
+    largest_trial,
     reg_by_trial,
     trial_points,
     trial_trustworthiness,
@@ -113,8 +114,9 @@ def test_result_depends_on_the_points_only():
 
 
 def test_number_of_points_bounds_the_work():
-    assert trial_points(3) == TRIAL_POINTS
-    assert trial_points(784) ** 2 * 784 <= 4e9
+    assert largest_trial(3) == TRIAL_POINTS
+    assert trial_points(10**6, 784) ** 2 * 784 <= 4e9
+    assert trial_points(2300, 784) < 2300
 
 
 @pytest.mark.parametrize(("noise", "tried"), [(0.0, 1), (0.6, 4)])
@@ -128,7 +130,7 @@ def test_values_after_a_sufficient_one_are_not_tried_unless_there_is_much_noise(
     monkeypatch.setattr(choose_reg, "SAME_NEIGHBORHOODS", 1.0)
     local = RegChoice(SURFACE_REG, noise, 0.0, "local")
     reg_by_trial(swiss_roll(1800, np.random.default_rng(5)), local, K, M, "trace")
-    assert regs == list(TRIAL_REGS[:tried])
+    assert regs == list(SAMPLE_REGS[:tried])
 
 
 def test_sample_with_other_neighborhoods_is_not_embedded(monkeypatch):

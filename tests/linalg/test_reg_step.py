@@ -20,6 +20,7 @@ from tests.support.points import swiss_roll
 pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 
 N, K = 700, 10
+BLOBS_REG = 1.0
 
 
 def blobs(n, rng, d=15):
@@ -60,7 +61,7 @@ def config_of(tmp_path, data, **sections):
     })  # fmt: skip
 
 
-@pytest.mark.parametrize(("data", "reg"), [("roll", SURFACE_REG), ("blobs", NOISY_REG)])
+@pytest.mark.parametrize(("data", "reg"), [("roll", SURFACE_REG), ("blobs", BLOBS_REG)])
 class TestChoice:
     def test_surface_and_noise_get_different_values(self, solve, data, reg):
         assert choice(solve(data))["reg"] == reg
@@ -115,7 +116,7 @@ def test_equal_choice_reuses_all_results(tmp_path, make_config, run_stages):
     """The number is among the parameters of the weights, and the step that chooses it feeds nothing."""
     np.save(tmp_path / "same.npy", POINTS["blobs"])
     marks = []
-    for reg in ("auto", NOISY_REG, SURFACE_REG):
+    for reg in ("auto", BLOBS_REG, SURFACE_REG):
         config = make_config(tmp_path, POINTS["blobs"], weights={"reg": reg}, neighbors={"n_neighbors": K})
         same = config.input.model_copy(update={"path": str(tmp_path / "same.npy")})
         store = run_stages(config.model_copy(update={"input": same}), "solve_weights").store
@@ -146,8 +147,8 @@ class TestRun:
         assert planned["value"] is None
         assert "0.001, 0.01, 0.03, 0.1" in planned["reason"]
         reg = run["metrics"]["reg"]
-        assert reg["value"] == NOISY_REG
-        line = f"weights.reg: 0.1: {reg['reason']}"
+        assert reg["value"] == BLOBS_REG
+        line = f"weights.reg: 1: {reg['reason']}"
         assert line in log
         assert line in plan.stdout
 
@@ -155,17 +156,17 @@ class TestRun:
         rows = blobs(20, np.random.default_rng(42)) + 0.1
         sections = {"quality": {"sample": 50, "geodesic_sources": 0}}
         auto, number = (LocallyLinearEmbedding(n_neighbors=K, reg=reg, config=sections).fit(POINTS["blobs"])
-                        for reg in ("auto", NOISY_REG))  # fmt: skip
+                        for reg in ("auto", BLOBS_REG))  # fmt: skip
         np.testing.assert_array_equal(auto.transform(rows), number.transform(rows))
-        assert auto.metrics_["reg"]["value"] == NOISY_REG
-        assert number.metrics_["reg"] == {"value": NOISY_REG, "reason": "set in the config"}
+        assert auto.metrics_["reg"]["value"] == BLOBS_REG
+        assert number.metrics_["reg"] == {"value": BLOBS_REG, "reason": "set in the config"}
 
     def test_suggest_proposes_the_same_number(self, finished, monkeypatch):
         monkeypatch.setattr("pipeline.jobs.suggest_search.NEIGHBORS", (30,))
         monkeypatch.setattr("pipeline.jobs.suggest_search.METHODS", ("lle",))
-        suggestion = suggest(finished[4], 300)
-        assert suggestion["suggested"]["weights.reg"] == NOISY_REG
-        assert any(reason.startswith("reg 0.1: noise is") for reason in suggestion["reasons"])
+        suggestion = suggest(finished[4], N)
+        assert suggestion["suggested"]["weights.reg"] == BLOBS_REG
+        assert any(reason.startswith("reg 1: noise is") for reason in suggestion["reasons"])
 
 
 @pytest.mark.slow
@@ -182,7 +183,7 @@ def test_other_methods_choose_reg_only_if_they_use_it(tmp_path, method, used):
 @pytest.mark.slow
 def test_embed_takes_auto_by_default():
     fast = {"neighbors": {"n_neighbors": K}, "quality": {"sample": 50, "geodesic_sources": 0}}
-    auto, number = (embed(POINTS["blobs"], **fast, **sections) for sections in ({}, {"weights": {"reg": NOISY_REG}}))
+    auto, number = (embed(POINTS["blobs"], **fast, **sections) for sections in ({}, {"weights": {"reg": BLOBS_REG}}))
     np.testing.assert_array_equal(auto, number)
 
 

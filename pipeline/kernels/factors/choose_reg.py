@@ -9,7 +9,7 @@
 
 De Ridder & Duin 2002 (Delft PH-2002-01, section 3.2) therefore use the mean variance outside the embedding's dimensions
 as the ridge. This module measures that variance and the noise, and chooses a value of `reg` from them. A trial
-(``trial_embedding``) can replace it by another of TRIAL_REGS.
+(``trial_embedding``) can replace it by another value of ``trial_regs``.
 """
 
 from collections.abc import Iterable
@@ -30,23 +30,26 @@ were not better on any of its data sets.
 BLURRED_NOISE, NOISY_NOISE = 0.15, 0.4
 """Median noise at and above which BLURRED_REG and NOISY_REG are chosen. Clean surfaces have less than 0.05."""
 
-TRIAL_REGS = (1e-3, 1e-2, 3e-2, 1e-1)
-"""Values of a trial, ascending."""
+SAMPLE_REGS = (1e-3, 1e-2, 3e-2, 1e-1)
+"""Values of a trial of a sample, ascending. With larger values the eigenproblem of all points can fail: I - W is then
+nearly a random walk, and its smallest eigenvalues can be below rounding errors."""
+
+WHOLE_REGS = (1e-3, 1e-2, 1e-1, 1.0)
+"""Values of a trial of all points, ascending. The trial solves the eigenproblem of the run."""
 
 SURFACE_LOSS, NOISY_LOSS = 0.005, 0.025
 """Differences of trustworthiness in a trial that are ignored.
 
-SURFACE_LOSS holds where there is little noise: the smallest `reg` is chosen whose trustworthiness is at most this much
-below the best. NOISY_LOSS holds where there is much noise: the largest `reg` is chosen whose trustworthiness is at most
-this share below the best, because a large `reg` keeps neighbours of the same class together and raises the eigenvalues
-of M. The first is about the standard error of a trial; the second is less than the 3 % that a user would see.
+Where there is little noise, the smallest `reg` is chosen whose trustworthiness is at most SURFACE_LOSS below the best;
+where there is much noise, the largest one, because a large `reg` keeps neighbours of the same class together and raises
+the eigenvalues of M. In the trial of a sample with much noise, NOISY_LOSS, a share of the best, replaces SURFACE_LOSS.
+The first is about the standard error of a trial; the second is less than the 3 % that a user would see.
 """
 
 SURFACE_REG_LOSS = 0.01
-"""With much noise, the largest loss of trustworthiness against SURFACE_REG, if a value above SURFACE_REG loses less.
-SURFACE_REG itself is then not chosen by the trial of a sample: M would have so many tiny eigenvalues that the
-eigenproblem of a million points could not be solved. If the trial embeds all points, they are few, and SURFACE_REG is
-chosen where the others lose more than SURFACE_LOSS against it."""
+"""In a sample with much noise, the largest loss of trustworthiness against SURFACE_REG, if a value above it loses less.
+SURFACE_REG itself is then not chosen: M would have so many tiny eigenvalues that the eigenproblem of a million points
+could not be solved."""
 
 SAME_NEIGHBORHOODS = 0.1
 """A trial represents all points if its noise and its variance outside differ by at most this from theirs."""
@@ -181,7 +184,7 @@ def same_neighborhoods(local: RegChoice, sample: RegChoice) -> bool:
 
 
 def sufficient_quality(local: RegChoice) -> float:
-    """The trustworthiness at which larger values of TRIAL_REGS are not tried.
+    """The trustworthiness at which larger values of ``trial_regs`` are not tried.
 
     Below NOISY_NOISE it is 1 - SURFACE_LOSS: no larger value can be better by more than SURFACE_LOSS. With more noise
     all values are tried.
@@ -189,19 +192,24 @@ def sufficient_quality(local: RegChoice) -> float:
     return 1 - SURFACE_LOSS if local.noise < NOISY_NOISE else np.inf
 
 
+def trial_regs(is_whole: bool) -> tuple[float, ...]:
+    """The values of a trial of all points, or of a sample of them."""
+    return WHOLE_REGS if is_whole else SAMPLE_REGS
+
+
 def choose_by_trial(
     local: RegChoice, sample: RegChoice, quality: Float64, n_points: int, is_whole: bool = False
 ) -> RegChoice:
-    """The value of TRIAL_REGS whose embedding of the sample keeps neighbours best; `local` without a valid trial.
+    """The value of ``trial_regs`` whose embedding keeps neighbours best; `local` without a valid trial.
 
-    Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, else the largest within NOISY_LOSS and,
-    if possible, within SURFACE_REG_LOSS of SURFACE_REG, or within SURFACE_LOSS if all points are embedded.
+    Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, else the largest one. For a sample with
+    more noise it is the largest within NOISY_LOSS and, if possible, within SURFACE_REG_LOSS of SURFACE_REG.
 
     Args:
         local: choice from neighbourhoods among all points.
         sample: choice from neighbourhoods among the points of the trial.
-        quality: (len(TRIAL_REGS),) trustworthiness of the trial embeddings, NaN for values that failed or were not
-            tried.
+        quality: trustworthiness of the trial embedding with each of ``trial_regs``, NaN for values that failed or were
+            not tried.
         n_points: points of the trial.
         is_whole: the trial embeds all points, not a sample of them.
 
@@ -212,17 +220,15 @@ def choose_by_trial(
     tried = np.isfinite(quality)
     if not same_neighborhoods(local, sample) or not tried.any():
         return local
-    best = np.nanmax(quality)
-    if local.noise < NOISY_NOISE:
-        chosen = int(np.flatnonzero(quality >= best - SURFACE_LOSS)[0])
+    regs, best = np.array(trial_regs(is_whole)), np.nanmax(quality)
+    if is_whole or local.noise < NOISY_NOISE:
+        good = quality >= best - SURFACE_LOSS
     else:
         good = quality >= (1 - NOISY_LOSS) * best
-        if is_whole:
-            better = good & (quality >= quality[0] - SURFACE_LOSS)
-        else:
-            better = good & (quality >= (1 - SURFACE_REG_LOSS) * quality[0]) & (np.array(TRIAL_REGS) > SURFACE_REG)
-        chosen = int(np.flatnonzero(better if better.any() else good)[-1])
+        better = good & (quality >= (1 - SURFACE_REG_LOSS) * quality[0]) & (regs > SURFACE_REG)
+        good = better if better.any() else good
+    chosen = np.flatnonzero(good)[0 if local.noise < NOISY_NOISE else -1]
     values = ", ".join(f"{value:.3f}" for value in quality[tried])
-    regs = ", ".join(f"{reg:g}" for reg in np.array(TRIAL_REGS)[tried])
-    reason = f"{local.reason}; {n_points:,} points embedded with {regs} have trustworthiness {values}"
-    return local._replace(reg=TRIAL_REGS[chosen], reason=reason)
+    names = ", ".join(f"{reg:g}" for reg in regs[tried])
+    reason = f"{local.reason}; {n_points:,} points embedded with {names} have trustworthiness {values}"
+    return local._replace(reg=float(regs[chosen]), reason=reason)

@@ -6,8 +6,9 @@ import pytest
 from pipeline.kernels.factors.choose_reg import (
     BLURRED_REG,
     NOISY_REG,
+    SAMPLE_REGS,
     SURFACE_REG,
-    TRIAL_REGS,
+    WHOLE_REGS,
     LocalVariance,
     RegChoice,
     choose_by_trial,
@@ -116,7 +117,7 @@ class TestChoice:
 
 
 class TestTrial:
-    """TRIAL_REGS are 1e-3, 1e-2, 3e-2 and 1e-1."""
+    """A sample is tried with 1e-3, 1e-2, 3e-2 and 1e-1; all points are tried with 1e-3, 1e-2, 1e-1 and 1."""
 
     CLEAN, NOISY = RegChoice(SURFACE_REG, 0.1, 0.1, "few"), RegChoice(NOISY_REG, 0.6, 0.4, "much")
 
@@ -138,12 +139,16 @@ class TestTrial:
 
     @pytest.mark.parametrize(
         ("quality", "reg"),
-        [((0.7, 0.9, 0.9, 0.88), 1e-1), ((0.9, 0.893, 0.885, 0.885), 1e-3), ((0.9, 0.897, 0.885, 0.885), 1e-2),
-         ((0.9, 0.885, 0.885, 0.885), 1e-3), ((np.nan, 0.9, 0.9, 0.88), 1e-1)],
+        [((0.7, 0.9, 0.9, 0.896), 1.0), ((0.7, 0.9, 0.9, 0.88), 1e-1), ((0.9, 0.893, 0.885, 0.885), 1e-3),
+         ((0.9, 0.897, 0.885, np.nan), 1e-2), ((np.nan, 0.8, 0.9, 0.89), 1e-1)],
     )  # fmt: skip
-    def test_trial_of_all_points_keeps_the_surface_value_if_others_are_worse(self, quality, reg):
+    def test_trial_of_all_points_with_noise_takes_the_largest_value_near_the_best(self, quality, reg):
         """All points are few then, so the tiny eigenvalues of M do not matter."""
         assert choose_by_trial(self.NOISY, self.NOISY, np.array(quality), 900, is_whole=True).reg == reg
+
+    def test_trial_of_all_points_of_a_surface_takes_the_smallest_value_near_the_best(self):
+        quality = np.array([0.8, 0.9, 0.95, 0.953])
+        assert choose_by_trial(self.CLEAN, self.CLEAN, quality, 900, is_whole=True).reg == 1e-1
 
     @pytest.mark.parametrize("changes", [{"noise": 0.21}, {"outside": 0.21}])
     def test_sample_with_other_neighborhoods_changes_nothing(self, changes):
@@ -151,7 +156,8 @@ class TestTrial:
         assert choose_by_trial(self.CLEAN, other, np.array([0.1, 0.9, 0.9, 0.9]), 900) == self.CLEAN
 
     def test_failed_trial_changes_nothing(self):
-        assert choose_by_trial(self.CLEAN, self.CLEAN, np.full(len(TRIAL_REGS), np.nan), 900) == self.CLEAN
+        for regs, is_whole in ((SAMPLE_REGS, False), (WHOLE_REGS, True)):
+            assert choose_by_trial(self.CLEAN, self.CLEAN, np.full(len(regs), np.nan), 900, is_whole) == self.CLEAN
 
     def test_reason_holds_all_values(self):
         chosen = choose_by_trial(self.CLEAN, self.CLEAN, np.array([0.5, 0.9, 0.91, 0.8]), 1234)
