@@ -214,26 +214,28 @@ def delete_step_record(store: Store, stage: str, name: str) -> None:
 
 def delete_markers(store: Store, stage: str, name: str) -> None:
     """Remove the markers of a step's blocks. The record with its fingerprint is kept."""
-    for marker in store.objects.names(f"_done/{stage}"):
-        if marker.rsplit("/", 1)[1].startswith(f"{name}."):
-            store.objects.delete(marker)
+    for marker in _markers(store, stage, name):
+        store.objects.delete(marker)
+
+
+def _markers(store: Store, stage: str, name: str) -> list[str]:
+    """Names of the markers of a step, sorted."""
+    return [marker for marker in store.objects.names(f"_done/{stage}")
+            if marker.rsplit("/", 1)[1].startswith(f"{name}.")]  # fmt: skip
 
 
 def finished_blocks(store: Store, stage: str, name: str, fingerprint: str) -> dict[int, BlockReport]:
     """Reports of the blocks whose marker carries this fingerprint."""
-    reports = {}
-    for marker in store.objects.names(f"_done/{stage}"):
-        named = marker.rsplit("/", 1)[1].startswith(f"{name}.")
-        if named and (report := unpack(store.get_json(marker), fingerprint)) is not None:
-            reports[report.block] = report
-    return reports
+    contents = store.get_jsons(_markers(store, stage, name))
+    reports = (unpack(content, fingerprint) for content in contents)
+    return {report.block: report for report in reports if report is not None}
 
 
 def delete_damaged_markers(store: Store, stage: str, name: str, fingerprint: str) -> None:
     """Delete the markers of a step that do not carry this fingerprint and a correct checksum."""
-    for marker in store.objects.names(f"_done/{stage}"):
-        named = marker.rsplit("/", 1)[1].startswith(f"{name}.")
-        if named and unpack(store.get_json(marker), fingerprint) is None:
+    markers = _markers(store, stage, name)
+    for marker, content in zip(markers, store.get_jsons(markers), strict=True):
+        if unpack(content, fingerprint) is None:
             store.objects.delete(marker)
 
 

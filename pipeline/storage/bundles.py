@@ -176,6 +176,13 @@ class Bundles:
         except (ValueError, RecursionError):
             return None
 
+    def get_jsons(self, names: Sequence[str]) -> list[Any]:
+        """As `get_json` for several names, in their order; several are read at one time from an object store."""
+        if self.objects.readers == 1:
+            return [self.get_json(name) for name in names]
+        with ThreadPoolExecutor(self.objects.readers) as pool:
+            return list(pool.map(self.get_json, names))
+
     def get_record(self, name: str, shape: Any) -> dict[str, Any] | None:
         """A JSON object of a shape (storage/records.py); None if it is missing, incomplete or of another shape."""
         record = self.get_json(name)

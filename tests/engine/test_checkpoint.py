@@ -1,5 +1,6 @@
 """A marker is valid only for its fingerprint and only if its data are stored."""
 
+import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pipeline.engine.checkpoint import (
 from pipeline.engine.checkpoint import fingerprint_of as fingerprint
 from pipeline.engine.plan import WHOLE_DATA, BlockReport, Decides, Runs, Step, Writes
 from pipeline.storage.array_specs import ArraySpec, PlannedArray
+from pipeline.storage.local_objects import LocalObjects
 from pipeline.storage.store import Store
 
 ROWS, BLOCK = 12, 4
@@ -350,3 +352,20 @@ class TestChanges:
         with pytest.raises(StageIncomplete, match="newer run"):
             mark_done(store, STEP, "a1", BlockReport(0, 0.5, 7, {}))
         assert begin_step(store, STEP, "b2") == {}
+
+
+def test_markers_are_read_several_at_one_time_from_an_object_store(store):
+    begin_step(store, STEP, "a1")
+    compute(store, STEP, "a1")
+    all_three = threading.Barrier(3, timeout=2)
+
+    class Requests(LocalObjects):
+        readers = 3
+
+        def get(self, name: str) -> bytes | None:
+            all_three.wait()
+            return super().get(name)
+
+    store.objects = Requests(store.url)
+    reports = finished_blocks(store, "make", "fill", "a1")
+    assert [(block, report.report) for block, report in reports.items()] == [(b, {"block": b}) for b in range(3)]
