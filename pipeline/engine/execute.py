@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import Context
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
@@ -166,20 +167,30 @@ def run_step(
 
 
 class _TaskThread(threading.Thread):
-    """Makes calls one after the other. For each new thread the numerical libraries would begin threads of their own."""
+    """Makes calls one after the other. For each new thread numerical libraries would start threads of their own."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.calls = SimpleQueue[Callable[[], BlockReport]]()
         self.outcomes = SimpleQueue[BlockReport | BaseException]()
+        self._is_open = True
         self.start()
 
     def run(self) -> None:
-        while True:
+        while self._is_open:
             try:
-                self.outcomes.put(self.calls.get()())
+                self.outcomes.put(Context().run(self.calls.get()))
             except BaseException as error:
                 self.outcomes.put(error)
+
+    def close(self) -> None:
+        """End the thread, after its present call."""
+        self._is_open = False
+        self.calls.put(_no_call)
+
+
+def _no_call() -> BlockReport:
+    return BlockReport(0, 0.0, 0, {})
 
 
 _idle_threads: list[_TaskThread] = []
@@ -191,7 +202,7 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
         thread = _idle_threads.pop()
     except IndexError:
         thread = _TaskThread()
-    if not thread.is_alive():  # it is one of the process that forked this one
+    if not thread.is_alive():  # threads do not survive a fork
         thread = _TaskThread()
     thread.calls.put(partial(function, *arguments))
     outcome = None
@@ -201,9 +212,13 @@ def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockRepo
                 outcome = thread.outcomes.get(timeout=WAKE_SECONDS)
             raise_if_stopped()
     except BaseException:
+        thread.close()
         subprocess_call.stop_all()
         raise
-    _idle_threads.append(thread)
+    if isinstance(outcome, BaseException):  # the call may have left settings of its thread
+        thread.close()
+    else:
+        _idle_threads.append(thread)
     return outcome
 
 

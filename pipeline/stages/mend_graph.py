@@ -178,6 +178,7 @@ def analyse_graph_bytes(*, n: int, n_input: int, k: int, added: int, links: bool
     """
     id_bytes = 4 if n * (k + added) < 2**31 else 12  # SciPy converts the columns of larger graphs to int64
     graph = n * (id_bytes * (k + added) + 12 * added + 44)
-    candidates = 48 * k * min(n, TARGETS_AT_ONCE) + 24 * n * added
+    hub = n if n > TARGETS_AT_ONCE else 0  # a pass is not shorter than the edges of one point
+    candidates = 48 * (k * min(n, TARGETS_AT_ONCE) + hub) + 24 * n * added
     largest = max(graph, candidates, 45 * n * added, 40 * n * k if links else 0)
     return task_costs.TASK_BYTES + n * (8 * k + 124) + 16 * n_input + largest

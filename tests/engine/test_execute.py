@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import weakref
+from contextvars import ContextVar
 from pathlib import Path
 
 import dask
@@ -29,7 +30,7 @@ from pipeline.core.errors import (
     StoreError,
 )
 from pipeline.core.signals import interruptible
-from pipeline.engine import checkpoint, tasks, worker_tasks
+from pipeline.engine import checkpoint, execute, tasks, worker_tasks
 from pipeline.engine.execute import Executor, run_step
 from pipeline.engine.plan import WHOLE_DATA, WORKER, Decides, Runs, Step, Writes
 from pipeline.engine.tasks import run_task
@@ -476,3 +477,51 @@ class TestPickledErrors:
         error = StoreError("no rights")
         error.exit_code = 2
         assert pickle.loads(pickle.dumps(error)).exit_code == 2
+
+
+class TestTaskThread:
+    """Tasks of this process run in one thread that is used again."""
+
+    def test_thread_is_used_again(self):
+        first, second = (execute._attempt(threading.get_ident) for _ in range(2))
+        assert first == second != threading.get_ident()
+
+    def test_settings_of_a_task_end_with_it(self):
+        variable = ContextVar("variable", default=0)
+        assert execute._attempt(lambda: variable.set(1) and variable.get()) == 1
+        assert execute._attempt(variable.get) == 0
+
+    def test_thread_of_a_failed_task_is_not_used_again(self):
+        idents = []
+
+        def fails():
+            idents.append(threading.get_ident())
+            raise ValueError
+
+        assert isinstance(execute._attempt(fails), ValueError)
+        assert execute._attempt(threading.get_ident) not in idents
+
+    def test_interrupted_task_leaves_no_thread_and_no_arrays(self, monkeypatch):
+        def stop():
+            raise Interrupted(signal.SIGINT)
+
+        references, threads, may_end = [], threading.active_count(), threading.Event()
+        execute._idle_threads.clear()
+
+        def task():
+            array = np.ones(10)
+            references.append(weakref.ref(array))
+            may_end.wait()
+            raise ValueError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(execute, "raise_if_stopped", stop)
+            with pytest.raises(Interrupted):
+                execute._attempt(task)
+        may_end.set()
+        deadline = time.monotonic() + 10
+        while (threading.active_count() > threads or references[0]() is not None) and time.monotonic() < deadline:
+            gc.collect()
+            time.sleep(0.01)
+        assert references[0]() is None
+        assert threading.active_count() <= threads

@@ -133,7 +133,7 @@ def krylov_size(factor: csr_array, m: int, size: FactorSize, single: bool = Fals
     rows, n = factor.shape
     width = max(m + 1, 4) if single else min(max(m + 1, 4), MAX_BLOCK)
     columns = 4 * width if single else 2 * m + 6 * width
-    vectors = columns * (n + (rows if single else min(rows, ROWS_AT_ONCE))) + (10 if single else 12) * width * n
+    vectors = columns * (n + (rows if single else min(rows, ROWS_AT_ONCE))) + (11 if single else 12) * width * n
     return width, columns, _bytes(factor) + size.n_bytes + 8 * vectors
 
 

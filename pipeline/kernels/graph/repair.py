@@ -195,15 +195,28 @@ def _component_of_class(classes: ClosedClasses, component: Ids) -> Ids:
 
 def _reverse_neighbors(indices: Ids, distances: Float32, is_target: Bools, avoid: Ids, limit: int) -> Edges:
     """Up to ``limit`` reverse neighbours of each wanted point: those outside its class ``avoid`` first, by distance."""
-    targets, parts = np.flatnonzero(is_target), [_no_edges(indices)]
-    for first in range(0, len(targets), TARGETS_AT_ONCE):
+    parts = [_no_edges(indices)]
+    for targets in _passes(indices, np.flatnonzero(is_target)):
         is_part = np.zeros(len(indices), np.bool_)
-        is_part[targets[first : first + TARGETS_AT_ONCE]] = True
+        is_part[targets] = True
         candidates = _concatenate(
             [_one_way_edges(indices, distances, is_part, start) for start in range(0, len(indices), ROWS_AT_ONCE)]
         )
         parts.append(_nearest(candidates, avoid, limit))
     return _concatenate(parts)
+
+
+def _passes(indices: Ids, targets: Ids) -> list[Ids]:
+    """The targets, cut where so many edges enter them as enter TARGETS_AT_ONCE points on average."""
+    if len(indices) <= TARGETS_AT_ONCE:
+        return [targets]
+    n_entering = np.zeros(len(indices), np.int32)
+    for start in range(0, len(indices), ROWS_AT_ONCE):
+        block = indices[start : start + ROWS_AT_ONCE]
+        np.add.at(n_entering, block[block >= 0], 1)
+    ends, limit = np.cumsum(n_entering[targets], dtype=np.int64), TARGETS_AT_ONCE * indices.shape[1]
+    cuts = np.searchsorted(ends, np.arange(limit, ends.max(initial=0), limit))
+    return [part for part in np.split(targets, cuts) if len(part)]
 
 
 def _nearest(candidates: Edges, avoid: Ids, limit: int) -> Edges:

@@ -84,6 +84,26 @@ class TestSinglePrecision:
         # the smallest singular value of A is 6e-5: one solve in single precision has an error of 1e-3
         assert np.abs(images[1] - images[0]).max() < 1e-4 * np.abs(images[0]).max()
 
+    def test_first_solution_may_be_far_off(self, seed, monkeypatch):
+        """For a rough right-hand side its error can be larger than the solution."""
+        with PinnedLU(roll_factor(300, seed), 211, 1, single=True) as inverse:
+            inverse.factor()
+            block = mean_free(300, 2, seed)
+            expected, solve, errors = inverse.apply(block), inverse._factorization.solve, [3.0]
+            monkeypatch.setattr(
+                inverse._factorization,
+                "solve",
+                lambda *arguments: (errors.pop() if errors else 1.0) * solve(*arguments),
+            )
+            np.testing.assert_allclose(inverse.apply(block), expected, atol=1e-2 * np.abs(expected).max())
+
+    def test_refinement_that_does_not_converge_is_an_error(self, seed, monkeypatch):
+        with PinnedLU(roll_factor(300, seed), 211, 1, single=True) as inverse:
+            solve = inverse._factorization.solve
+            monkeypatch.setattr(inverse._factorization, "solve", lambda *arguments: 0.3 * solve(*arguments))
+            with pytest.raises(FactorizationError, match=r"single precision is not accurate enough.*max_memory"):
+                inverse.factor()
+
     def test_columns_below_the_smallest_float32_are_solved(self, seed):
         block = mean_free(300, 2, seed)
         with PinnedLU(roll_factor(300, seed), 211, 1, single=True) as inverse:

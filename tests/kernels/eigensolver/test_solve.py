@@ -313,9 +313,13 @@ class TestRoughInverse:
         check(rough, roll_factor(3000, seed), 3)
         assert largest_angle(rough.vectors, spectrum(seed).vectors) < 1e-5
 
-    def test_useless_solutions_do_not_converge(self, spectrum, rng):
-        useless = spectrum(0, lambda solution: rng.standard_normal(solution.shape))
-        assert not useless.converged
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_another_method_replaces_an_inverse_that_is_too_rough(self, monkeypatch, seed):
+        monkeypatch.setattr(methods, "fits", lambda problem, size, single=False: single)
+        A = lle_factor(points("swiss_roll", 4000, seed), 12, 1e-7)
+        replaced = solve(A, 2, "factored")
+        assert "single precision is not accurate enough" in replaced.stats.requested_failed
+        assert (replaced.converged, replaced.stats.method) == (True, "shift_invert")
 
     def test_residuals_above_their_bounds_end_the_iteration_once_vectors_are_exact(self, spectrum):
         exact, above = spectrum(0), spectrum(0, bounds=lambda self, values: np.zeros_like(values))

@@ -272,6 +272,26 @@ def test_plan__does_not_depend_on_rows_at_once(seed: int, reverse: int | None, m
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_plan__a_pass_has_no_more_edges_than_its_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most lists point to the same few points."""
+    rng, n, k, at_once = np.random.default_rng(seed), 3000, 6, 100
+    indices = np.stack([rng.permutation(40)[:k] for _ in range(n)]).astype(np.int32)
+    indices[:40] = np.arange(40)[:, None] + np.arange(40, 40 + k)
+    lists = indices, np.ones((n, k), np.float32), np.zeros(n, np.int32)
+    plan = plan_repair(*lists, reverse=2, is_large=np.ones(1, np.bool_))
+    sizes, nearest = [], repair_kernel._nearest
+    monkeypatch.setattr(repair_kernel, "TARGETS_AT_ONCE", at_once)
+    monkeypatch.setattr(
+        repair_kernel, "_nearest", lambda edges, *others: sizes.append(len(edges.rows)) or nearest(edges, *others)
+    )
+    again = plan_repair(*lists, reverse=2, is_large=np.ones(1, np.bool_))
+    assert max(sizes) <= at_once * k + np.bincount(indices.ravel()).max()
+    assert sum(sizes) > 10 * max(sizes)
+    for expected, actual in zip(plan, again, strict=True):
+        np.testing.assert_array_equal(expected, actual)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("block_points", [1, 37, 300])
 def test_apply__lists_of_any_blocks(seed: int, block_points: int) -> None:
     indices, distances, component = clumped_lists(seed)
