@@ -185,6 +185,12 @@ def _by_preconditioner(name: str, factor_name: str, inverse: PseudoInverse, prob
         problem.tolerances, columns, limit, lambda *_: None, problem.null, each_step, flat=problem.flat,
         max_residual_steps=MAX_REFINEMENTS,
     )  # fmt: skip
+    if result.at_limit:
+        raise FactorizationError(
+            f"block Davidson with an {factor_name} did not converge in {limit} steps (errors "
+            f"{result.errors.max():.0e}); raise eigensolver.max_memory, so that double precision fits, or set "
+            "eigensolver.method to polynomial"
+        )
     reason = f"{name}: {cost}; {result.n_steps} steps of block Davidson"
     stats = SolverStats(name, reason, inverse.size.nnz, predicted, result.n_degrees * width)
     return Outcome(result.pairs, result.errors, stats)

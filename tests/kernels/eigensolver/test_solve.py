@@ -321,6 +321,14 @@ class TestRoughInverse:
         assert "single precision is not accurate enough" in replaced.stats.requested_failed
         assert (replaced.converged, replaced.stats.method) == (True, "shift_invert")
 
+    def test_another_method_replaces_an_iteration_that_does_not_converge(self, monkeypatch):
+        monkeypatch.setattr(methods, "fits", lambda problem, size, single=False: single)
+        monkeypatch.setattr(methods, "MAX_CYCLES", 3)
+        replaced = solve(roll_factor(3000, 5), 3, "factored")
+        assert "did not converge in 3 steps" in replaced.stats.requested_failed
+        assert replaced.converged
+        assert replaced.stats.method != "factored"
+
     def test_residuals_above_their_bounds_end_the_iteration_once_vectors_are_exact(self, spectrum):
         exact, above = spectrum(0), spectrum(0, bounds=lambda self, values: np.zeros_like(values))
         assert above.converged
