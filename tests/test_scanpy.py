@@ -55,7 +55,7 @@ def test_results_are_written_to_the_object(adata):
 
 
 def test_copy_does_not_change_the_object(adata):
-    result = lle(adata, key_added="sheet", copy=True, **QUICK)
+    result = lle(adata, key_added="sheet", copy=True, method="ltsa", **QUICK)
     assert "X_sheet" not in adata.obsm
     assert result.obsm["X_sheet"].shape == (N, 2)
 

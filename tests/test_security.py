@@ -198,7 +198,7 @@ class TestListening:
             received.update(keywords)
             raise Asked
 
-        monkeypatch.setattr("pipeline.clusters.local.LocalCluster", local_cluster)
+        monkeypatch.setattr("pipeline.clusters.local.QuietCluster", local_cluster)
         with pytest.raises(Asked), clusters.connect(Cluster(kind="local", workers=1, memory=2**30)):
             pass
         assert received["host"] == "127.0.0.1"
