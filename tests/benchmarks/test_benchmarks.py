@@ -87,7 +87,7 @@ def test_reg_choice(monkeypatch):
     monkeypatch.setattr(reg_choice, "GRID", (1e-3, 1.0))
     line = reg_choice.compare("blobs", reg_choice.blobs(300, 3, 12, 2.0), 2)
     name, _, _, reg, trustworthiness, hit, *_ = line[2:].split(" | ")
-    assert (name, reg) == ("blobs", "0.1")
+    assert (name, reg) == ("blobs", "1")
     for cell in (trustworthiness, hit):
         plain, auto, best = (float(value) for value in cell.partition(" (")[0].split(", "))
         assert max(plain, auto) <= best <= 1

@@ -127,11 +127,11 @@ CASES = {
         wine, SMALL_REG, "do not follow the paths", "method: pca", {"method": "pca"}, loss(value("residual_variance"))
     ),
     "more neighbours open groups that are nearly closed": Case(
-        part_of_skin, STANDARD, "clumps of few points", "n_neighbors (now 12)", {"neighbors": {"n_neighbors": 24}},
-        lambda metrics: min(metrics["participation"][0]),
+        part_of_skin, STANDARD | SMALL_REG, "clumps of few points", "n_neighbors (now 12)",
+        {"neighbors": {"n_neighbors": 24}}, lambda metrics: min(metrics["participation"][0]),
     ),
     "principal components keep distances between groups that are nearly closed": Case(
-        part_of_skin, STANDARD, "do not follow the paths", "method: pca", {"method": "pca"},
+        part_of_skin, STANDARD | SMALL_REG, "do not follow the paths", "method: pca", {"method": "pca"},
         loss(value("residual_variance")),
     ),
     "links join components": Case(

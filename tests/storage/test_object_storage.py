@@ -143,7 +143,7 @@ class TestSweep:
         source = {"kind": "synthetic", "name": "s_curve", "n_points": 120, "seed": 5}
         config = config_at(tmp_path / "sweep.yaml", source, bucket.url("runs/sweep"))
         data = yaml.safe_load(config.read_text())
-        data["output"]["report"] = False
+        data["output"]["report"], data["weights"] = False, {"reg": 1e-3}
         data["sweep"] = {"list": [{"neighbors.n_neighbors": 9}, {}, {"weights.reg": 0.1}]}
         config.write_text(yaml.safe_dump(data))
         url, experiments = load_sweep([config], (), None)
