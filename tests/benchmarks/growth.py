@@ -15,9 +15,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pipeline.core.machine import available_cores, memory_limit
-from pipeline.kernels.eigensolver import davidson, factor_cost, methods
-from pipeline.kernels.eigensolver.factorization import PinnedLU, canonical
+from pipeline.kernels.eigensolver import davidson, factor_cost, memory, methods
+from pipeline.kernels.eigensolver.factorization import canonical
 from pipeline.kernels.eigensolver.pardiso import FactorSize
+from pipeline.kernels.eigensolver.pseudo_inverse import PinnedLU
 from pipeline.kernels.eigensolver.rayleigh_ritz import largest_eigenvalue
 from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
 from pipeline.kernels.graph.connectivity import closed_classes
@@ -50,7 +51,7 @@ def cost(n_points: int, dimension: int, solve: bool, n_components: int = 2) -> C
         )  # fmt: skip
         ratio = largest_eigenvalue(factor, methods.SEED) / spectrum.eigenvalues[-1]
         products = PRODUCTS_PER_ROOT * float(np.sqrt(ratio))
-    n_bytes = methods.krylov_size(factor, n_components, size)[2]
+    n_bytes = memory.krylov_size(factor, n_components, size)[2]
     return Cost(size.nnz, max(size.gflop, factor_cost.MIN_GFLOP), n_bytes, products)
 
 

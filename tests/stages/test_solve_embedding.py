@@ -16,7 +16,7 @@ from pipeline.jobs import plan_preview, status
 from pipeline.kernels.eigensolver import pardiso
 from pipeline.kernels.eigensolver.analysis import Analysis, analysis_key
 from pipeline.kernels.eigensolver.davidson import SubspaceState, block_width
-from pipeline.kernels.eigensolver.methods import davidson_size
+from pipeline.kernels.eigensolver.memory import polynomial_size
 from pipeline.kernels.eigensolver.pardiso import FactorSize
 from pipeline.kernels.eigensolver.watch import SolverProgress
 from pipeline.linalg import solver_checkpoint, solver_progress
@@ -304,6 +304,6 @@ def test_polynomial_fits_the_smallest_planned_bytes(n, m):
     assert planned == 2**28 + n * (624 + 8 * 16 * block_width(m) + 160)
     row_pointers = 4 * 4 * (n + 1)
     allowed = planned - solve_embedding.LIBRARY_BYTES + row_pointers
-    columns, steps, predicted_bytes = davidson_size(A, block_width(m), allowed)
+    columns, steps, predicted_bytes = polynomial_size(A, block_width(m), allowed)
     assert (columns, steps) == (3 * block_width(m), 40)
     assert predicted_bytes <= allowed

@@ -6,10 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from . import davidson, factor_cost, methods, pardiso
+from . import davidson, factor_cost, memory, methods, pardiso
 from .analysis import NO_ANALYSES, Analyses, analysis_key
-from .factorization import PinnedLU, analyse, canonical
+from .factorization import analyse, canonical
 from .pardiso import FactorSize
+from .pseudo_inverse import PinnedLU
 
 
 class Prediction(NamedTuple):
@@ -55,7 +56,7 @@ def predict(
         predictions.append(_of_factor("shift_invert", size, basis, factor, n_vectors, max_memory, n_threads))
     if "polynomial" in allowed:
         width = davidson.block_width(n_vectors)
-        n_bytes = methods.davidson_size(factor, width, max_memory)[2]
+        n_bytes = memory.polynomial_size(factor, width, max_memory)[2]
         seconds = 1000 * factor_cost.product_seconds(factor.nnz, width, n_threads)
         predictions.append(Prediction("polynomial", n_bytes <= max_memory, n_bytes, 0, 0.0, seconds, "entries of A"))
     return predictions
@@ -72,10 +73,10 @@ def chosen(predictions: list[Prediction], patience: float) -> Prediction:
 def _of_factor(
     method: str, size: FactorSize, basis: str, factor: csr_array, n_vectors: int, max_memory: int, n_threads: int
 ) -> Prediction:
-    n_bytes, n_blocks = methods.krylov_size(factor, n_vectors, size)[2], methods.TYPICAL_BLOCKS
+    n_bytes, n_blocks = memory.krylov_size(factor, n_vectors, size)[2], methods.TYPICAL_BLOCKS
     if method == "factored" and n_bytes > max_memory:
         size, n_blocks = size.in_single(factor.nnz), methods.SINGLE_BLOCKS
-        n_bytes = methods.krylov_size(factor, n_vectors, size, single=True)[2]
+        n_bytes = memory.preconditioned_size(factor, n_vectors, size)[2]
     seconds = factor_cost.factor_seconds(size, factor.nnz, n_blocks, n_threads)
     return Prediction(method, n_bytes <= max_memory, n_bytes, size.nnz, size.gflop, seconds, basis)
 

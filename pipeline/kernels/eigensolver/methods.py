@@ -7,33 +7,27 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from ...core.errors import InputError, NotEnoughMemory, gib
+from ...core.errors import InputError, gib
 from . import davidson, factor_cost, pardiso
-from .analysis import analysis_key
-from .approximate_inverse import FIRST_STEPS, MAX_STEPS, ApproximateInverse
+from .approximate_inverse import ApproximateInverse
 from .block_lanczos import block_lanczos, orthonormalise
-from .factorization import FactorPreconditioner, PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor, canonical
+from .factorization import canonical
+from .memory import krylov_size, polynomial_size, preconditioned_size, refuse_hopeless, require_memory
 from .normal_operator import Operator
 from .null_vector import complement
 from .pardiso import FactorizationError, FactorSize
 from .problem import LongFactorization, Outcome, Problem, SolverStats
-from .rayleigh_ritz import ROWS_AT_ONCE, TINY, RitzPairs, rayleigh_ritz, residual_vectors
+from .pseudo_inverse import FactorPreconditioner, PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor
+from .rayleigh_ritz import TINY, RitzPairs, rayleigh_ritz, residual_vectors
 from .watch import Watch
 
 F64 = npt.NDArray[np.float64]
 
 SEED = 20_000
 """Seed of the start block, so that every run starts from the same vectors."""
-MAX_BLOCK = 8
-"""Largest block of a solve: eight columns take about twice the time of one."""
 MAX_CYCLES = 40
 """Blocks for each eight requested vectors after which the Krylov space counts as not converging."""
 MAX_REFINEMENTS = 4
-DAVIDSON_COLUMNS = 80
-ARNOLDI_BYTES = 4
-"""Bytes of a number in the Arnoldi basis (float32)."""
-HOPELESS = 4
-"""If a factor is predicted to be this many times too large, its matrix is not analysed."""
 TYPICAL_BLOCKS, SINGLE_BLOCKS = 10, 15
 """Blocks of vectors that a method with a factor typically solves for. In single precision each solve is refined: these
 blocks in double precision take as long."""
@@ -42,20 +36,22 @@ blocks in double precision take as long."""
 def dense(problem: Problem) -> Outcome:
     """Singular values of the dense A on the space of all vectors orthogonal to the null vector."""
     predicted = 8 * problem.n * (2 * problem.n + 2 * problem.factor.shape[0])
-    _require_memory("dense", predicted, problem.max_memory)
+    require_memory("dense", predicted, problem.max_memory)
     pairs = rayleigh_ritz(problem.factor, complement(problem.n, problem.null), problem.n_vectors)
     reason = f"dense: singular values of A, {problem.n:,} points"
     return Outcome(pairs, np.zeros(problem.n_vectors), SolverStats("dense", reason, predicted_bytes=predicted))
 
 
 def factored(problem: Problem) -> Outcome:
-    """Krylov space of M^+, by the LU of a square A; in single precision if double does not fit."""
-    expected = _refuse_hopeless("factored", problem.factor, pardiso.GENERAL, problem)
-    if expected is None or fits(problem, expected):
+    """Krylov space of M^+, by the LU of a square A; block Davidson with an LU in single precision if only that fits."""
+    expected = refuse_hopeless("factored", problem.factor, pardiso.GENERAL, problem)
+    if expected is None or fits_in_double(problem, expected):
         with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses) as inverse:
-            smaller = inverse.size.in_single(problem.factor.nnz)
-            if fits(problem, inverse.size) or not fits(problem, smaller, single=True):
+            if fits_in_double(problem, inverse.size):
                 return _by_inverse("factored", "LU of A", inverse, problem)
+            m, single = problem.n_vectors, inverse.size.in_single(problem.factor.nnz)
+            sizes = krylov_size(problem.factor, m, inverse.size), preconditioned_size(problem.factor, m, single)
+            require_memory("factored", min(size[2] for size in sizes), problem.max_memory)
     with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses, single=True) as inverse:
         return _by_preconditioner("factored", "LU of A in single precision", inverse, problem)
 
@@ -69,8 +65,8 @@ def shift_invert(problem: Problem) -> Outcome:
 def polynomial(problem: Problem) -> Outcome:
     """Block Davidson with a polynomial as approximate inverse; uses only products with A and A'."""
     width = davidson.block_width(problem.n_vectors)
-    columns, steps, predicted = davidson_size(problem.factor, width, problem.max_memory)
-    _require_memory("polynomial", predicted, problem.max_memory)
+    columns, steps, predicted = polynomial_size(problem.factor, width, problem.max_memory)
+    require_memory("polynomial", predicted, problem.max_memory)
     state = problem.hooks.load_state()
     if state is not None and len(state.values) + width > columns:  # saved by a run with more memory
         state = None
@@ -109,37 +105,9 @@ def polynomial(problem: Problem) -> Outcome:
     return Outcome(result.pairs, result.errors, stats)
 
 
-def davidson_size(factor: csr_array, width: int, max_memory: int) -> tuple[int, int, int]:
-    """(columns of the basis, largest number of Arnoldi steps, bytes of everything that polynomial allocates).
-
-    The bytes count A and its transpose, the scaled matrix and its transpose, V and A V, ten more blocks, and the
-    Arnoldi basis. Columns and steps are as many as fit in memory, up to DAVIDSON_COLUMNS and MAX_STEPS.
-    """
-    rows, n = factor.shape
-    fixed = 4 * _bytes(factor) + 8 * width * (8 * n + 2 * rows)
-    column, step = 8 * (n + rows), ARNOLDI_BYTES * n
-    column_limit, steps = max(DAVIDSON_COLUMNS, 4 * width), MAX_STEPS if rows == n else 0
-    columns = (max_memory - fixed - step * min(steps, FIRST_STEPS)) // column
-    columns = min(max(min(columns, column_limit), 3 * width), n - 1)
-    steps = min(max((max_memory - fixed - column * columns) // step, 0), steps, n - 1)
-    return columns, steps, fixed + column * columns + step * steps
-
-
-def krylov_size(factor: csr_array, m: int, size: FactorSize, single: bool = False) -> tuple[int, int, int]:
-    """(columns of a block, columns of the basis, bytes of everything that a method with a factor allocates).
-
-    With a factor in ``single`` precision these are the columns of block Davidson, which stores V and A V.
-    """
-    rows, n = factor.shape
-    width = max(m + 1, 4) if single else min(max(m + 1, 4), MAX_BLOCK)
-    columns = 4 * width if single else 2 * m + 6 * width
-    vectors = columns * (n + (rows if single else min(rows, ROWS_AT_ONCE))) + (11 if single else 12) * width * n
-    return width, columns, _bytes(factor) + size.n_bytes + 8 * vectors
-
-
-def fits(problem: Problem, size: FactorSize, single: bool = False) -> bool:
-    """Whether a method with a factor of this size may use its memory."""
-    return krylov_size(problem.factor, problem.n_vectors, size, single)[2] <= problem.max_memory
+def fits_in_double(problem: Problem, size: FactorSize) -> bool:
+    """Whether the allowed memory is enough for an LU of this size in double precision."""
+    return krylov_size(problem.factor, problem.n_vectors, size)[2] <= problem.max_memory
 
 
 def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
@@ -169,7 +137,7 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
 def _by_preconditioner(name: str, factor_name: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
     """Block Davidson with an inverse that is too rough for a Krylov space."""
     m = problem.n_vectors
-    width, columns, predicted = krylov_size(problem.factor, m, inverse.size, single=True)
+    width, columns, predicted = preconditioned_size(problem.factor, m, inverse.size)
     watch = Watch(name, problem.hooks.progress)
     cost = _factor(factor_name, inverse, predicted, SINGLE_BLOCKS, watch, problem)
     limit = MAX_CYCLES * (1 + m // 8)
@@ -200,7 +168,7 @@ def _factor(
     factor_name: str, inverse: PseudoInverse, predicted: int, n_blocks: int, watch: Watch, problem: Problem
 ) -> str:
     """Factor if the memory and the time are allowed: one line with the size and the predicted cost."""
-    _require_memory(watch.method, predicted, problem.max_memory)
+    require_memory(watch.method, predicted, problem.max_memory)
     seconds = factor_cost.factor_seconds(inverse.size, problem.factor.nnz, n_blocks, problem.n_threads)
     if seconds > problem.max_factor_seconds:
         raise LongFactorization(watch.method, seconds)
@@ -236,7 +204,7 @@ def _cost_matrix_inverse(problem: Problem) -> PseudoInverse:
     cost_matrix = canonical(problem.cost_matrix())
     if cost_matrix.shape != (problem.n, problem.n):
         raise InputError(f"M must be {problem.n} x {problem.n} like A' A, found {cost_matrix.shape}")
-    _refuse_hopeless("shift_invert", cost_matrix, pardiso.POSITIVE_DEFINITE, problem)
+    refuse_hopeless("shift_invert", cost_matrix, pardiso.POSITIVE_DEFINITE, problem)
     if problem.sigma == 0.0:
         return PinnedCholesky(cost_matrix, problem.pin, problem.n_threads, problem.null, problem.hooks.analyses)
     return ShiftedFactor(cost_matrix, problem.sigma, problem.n_threads, problem.null)
@@ -264,36 +232,3 @@ def _start_block(problem: Problem, width: int) -> F64:
         start_columns = problem.start[:, :width]
         block[:, : start_columns.shape[1]] = start_columns
     return block
-
-
-def _refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> FactorSize | None:
-    """The size of a large factor, known or predicted; None for a small matrix.
-
-    Raises NotEnoughMemory before the analysis, which needs much memory, if the factor is certainly too large.
-    """
-    if matrix.shape[0] < factor_cost.MIN_ROWS:
-        return None
-    earlier = problem.hooks.analyses.load(analysis_key(matrix, matrix_type, problem.pin, problem.n_threads))
-    if earlier is not None:
-        return earlier.size  # the analysis is known, so it needs no memory
-    expected = factor_cost.extrapolated(matrix, matrix_type, problem.pin, problem.n_threads)
-    if expected is not None and expected.n_bytes > HOPELESS * problem.max_memory:
-        raise _not_enough(name, expected.n_bytes, problem.max_memory, "about ")
-    return expected
-
-
-def _require_memory(name: str, predicted: int, allowed: int) -> None:
-    if predicted > allowed:
-        raise _not_enough(name, predicted, allowed, "")
-
-
-def _not_enough(name: str, predicted: int, allowed: int, about: str) -> NotEnoughMemory:
-    advice = "" if name == "polynomial" else " or set eigensolver.method to polynomial"
-    return NotEnoughMemory(
-        f"{name} needs {about}{gib(predicted)} ({predicted:,} bytes), max_memory allows {gib(allowed)} "
-        f"({allowed:,} bytes); raise eigensolver.max_memory{advice}"
-    )
-
-
-def _bytes(matrix: csr_array) -> int:
-    return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)

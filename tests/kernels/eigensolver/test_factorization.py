@@ -8,8 +8,9 @@ from scipy.sparse import csr_array, eye_array
 
 from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
 from pipeline.kernels.eigensolver import block_lanczos, factor_cost, factorization, pardiso, superlu
-from pipeline.kernels.eigensolver.factorization import PinnedCholesky, PinnedLU, ShiftedFactor, canonical
+from pipeline.kernels.eigensolver.factorization import canonical
 from pipeline.kernels.eigensolver.pardiso import FactorizationError, Pardiso
+from pipeline.kernels.eigensolver.pseudo_inverse import PinnedCholesky, PinnedLU, ShiftedFactor
 from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
 from pipeline.kernels.eigensolver.superlu import SuperLU
 from tests.support.oracle import largest_angle

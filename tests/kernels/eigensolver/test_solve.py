@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -239,6 +240,18 @@ def test_too_little_memory_is_refused_with_both_numbers(method):
         solve(roll_factor(3000, 5), 2, method, max_memory=2**20)
 
 
+@pytest.mark.parametrize("m", [2, 60])
+@pytest.mark.parametrize("method", ["factored", "shift_invert"])
+def test_the_memory_that_an_error_asks_for_is_enough_and_no_more(method, m):
+    A = roll_factor(3000, 5)
+    with pytest.raises(NotEnoughMemory) as error:
+        solve(A, m, method, max_memory=2**21)
+    n_bytes = int(re.search(r"needs .*?\(([\d,]+) bytes\)", str(error.value))[1].replace(",", ""))
+    assert solve(A, m, method, max_memory=n_bytes).converged
+    with pytest.raises(NotEnoughMemory):
+        solve(A, m, method, max_memory=n_bytes - 1)
+
+
 def test_auto_uses_polynomial_if_the_factor_does_not_fit():
     A = roll_factor(600, 5)
     loaded = []
@@ -295,7 +308,7 @@ class TestRoughInverse:
 
         def spectrum(seed, change=lambda solution: solution, bounds=None, **settings):
             solve_lu = pardiso.Pardiso.solve
-            monkeypatch.setattr(methods, "fits", lambda problem, size, single=False: single)
+            monkeypatch.setattr(methods, "fits_in_double", lambda problem, size: False)
             monkeypatch.setattr(pardiso.Pardiso, "solve", lambda self, *arguments: change(solve_lu(self, *arguments)))
             if bounds is not None:
                 monkeypatch.setattr(rayleigh_ritz.Tolerances, "residual_bounds", bounds)
@@ -315,14 +328,14 @@ class TestRoughInverse:
 
     @pytest.mark.parametrize("seed", SEEDS)
     def test_another_method_replaces_an_inverse_that_is_too_rough(self, monkeypatch, seed):
-        monkeypatch.setattr(methods, "fits", lambda problem, size, single=False: single)
+        monkeypatch.setattr(methods, "fits_in_double", lambda problem, size: False)
         A = lle_factor(points("swiss_roll", 4000, seed), 12, 1e-7)
         replaced = solve(A, 2, "factored")
         assert "single precision is not accurate enough" in replaced.stats.requested_failed
         assert (replaced.converged, replaced.stats.method) == (True, "shift_invert")
 
     def test_another_method_replaces_an_iteration_that_does_not_converge(self, monkeypatch):
-        monkeypatch.setattr(methods, "fits", lambda problem, size, single=False: single)
+        monkeypatch.setattr(methods, "fits_in_double", lambda problem, size: False)
         monkeypatch.setattr(methods, "MAX_CYCLES", 3)
         replaced = solve(roll_factor(3000, 5), 3, "factored")
         assert "did not converge in 3 steps" in replaced.stats.requested_failed

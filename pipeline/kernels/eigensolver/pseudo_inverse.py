@@ -1,0 +1,261 @@
+"""The pseudo-inverse M^+ of M = A' A on vectors orthogonal to its null vector, from one sparse factorization.
+
+Two classes compute the same operator b -> M^+ b:
+
+- ``PinnedLU`` uses the LU of a square A. It never forms M, so the condition number is not squared, and the factor has
+  about half as many entries.
+- ``PinnedCholesky`` uses the Cholesky factor of M, for every method of the family. Float64 entries of M have errors
+  near 1e-16. For small eigenvalues it is therefore M^+ of a slightly different matrix: accurate enough to build a
+  Krylov space, but not to read eigenvalues from it.
+
+Pinning replaces one row by a unit vector, which makes the matrix regular. A shift would have to be far above rounding
+errors and far below the requested eigenvalues; from about 100,000 points on no such shift exists.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, eye_array
+
+from ...core.errors import ConfigError, InputError
+from . import pardiso
+from .analysis import NO_ANALYSES, Analyses, analysis_key
+from .factorization import Factorization, analyse, canonical
+from .null_vector import NullVector, remove_null, without_null
+from .pardiso import FactorizationError
+from .rayleigh_ritz import TINY, multiply
+
+F64 = npt.NDArray[np.float64]
+
+REFINED, MAX_REFINEMENTS = 1e-2, 20
+"""A solve with a factor in single precision is refined until the error is predicted to be at most REFINED of the
+solution: mostly once. Block Davidson corrects such errors; with more accurate solves it takes no fewer steps."""
+
+
+class PseudoInverse(ABC):
+    """The operator b -> M^+ b orthogonal to the null vector; a context manager that frees the memory at its end.
+
+    The constructors only analyse the matrix: ``size`` is the memory and work that ``factor`` needs.
+    """
+
+    sigma = 0.0
+    """``apply`` inverts M - sigma I."""
+
+    def __init__(self, factorization: Factorization, null: NullVector = None) -> None:
+        self._factorization, self._null = factorization, null
+        self.size = factorization.size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._factorization.release()
+
+    def factor(self) -> None:
+        """Allocate the memory and compute the factor. Raises: NotEnoughMemory, FactorizationError."""
+        self._factorization.factor()
+
+    @abstractmethod
+    def apply(self, rhs: F64) -> F64:
+        """M^+ applied to all columns of ``rhs`` (n, m), after projection onto the complement of the null vector."""
+
+
+class PinnedLU(PseudoInverse):
+    """M^+ = A^+ A^+', by the LU of A with row ``pin`` replaced by a unit vector.
+
+    With an LU in single precision ``apply`` is approximate: each solve is refined, with residuals of A in double
+    precision, until its error is about REFINED.
+    """
+
+    def __init__(
+        self, factor: csr_array, pin: int, n_threads: int, analyses: Analyses = NO_ANALYSES, single: bool = False
+    ) -> None:
+        """Analyse A (n, n), whose null space is the constant vector; ``pin`` is in its closed class.
+
+        Raises:
+            InputError: ``pin`` is not a row number, or its row has no diagonal entry.
+            NotEnoughMemory, FactorizationError: the analysis failed.
+        """
+        _check_pin(factor, pin)
+        first, past = factor.indptr[pin : pin + 2]
+        columns = factor.indices[first:past]
+        self._pinned_row = np.zeros(factor.shape[0])
+        self._pinned_row[columns] = factor.data[first:past]
+        data = factor.data.copy()
+        data[first:past] = columns == pin  # zeros stay in the pattern; it is only one row
+        matrix = csr_array((data, factor.indices, factor.indptr), shape=factor.shape)
+        key = analysis_key(factor, pardiso.GENERAL, pin, n_threads, single)
+        super().__init__(analyse(matrix, pardiso.GENERAL, n_threads, key, analyses, single))
+        self._pin, self._factor = pin, factor if single else None
+
+    def factor(self) -> None:
+        """Compute the factor, then the left null vector u of A: A_p' v = (row p of A)', u = e_p - v."""
+        self._factorization.factor()
+        left_null = -self._solve(self._pinned_row[:, None], transposed=True)[:, 0]
+        left_null[self._pin] += 1.0
+        length = float(np.linalg.norm(left_null))
+        # before scaling u is exactly 1 at the pin; a singular A_p makes the other entries very large
+        if not np.isfinite(length) or length > 1e-2 / np.finfo(np.float64).eps:
+            raise FactorizationError(
+                f"I - W pinned at point {self._pin} is singular: the pin must lie in the one closed class of the "
+                "neighbour graph; set neighbors.reverse to auto so that there is only one"
+            )
+        self._left = left_null / length
+
+    def apply(self, rhs: F64) -> F64:
+        half = self._solve(rhs - rhs.mean(axis=0), transposed=True)
+        half -= np.outer(self._left @ half, self._left).T  # in Fortran order as the solution
+        # row p of A_p only determines the mean of the solution, which is subtracted below
+        solution = self._solve(half, transposed=False)
+        solution -= solution.mean(axis=0)
+        return solution
+
+    def _solve(self, rhs: F64, transposed: bool) -> F64:
+        """Solve with A_p or A_p' for all columns of ``rhs`` (n, m). Raises FactorizationError if refinement fails."""
+        solution = self._factorization.solve(rhs, transposed)
+        if self._factor is None:
+            return solution
+        previous, first = 1.0, True
+        for _ in range(MAX_REFINEMENTS):
+            correction = self._factorization.solve(rhs - self._product(solution, transposed), transposed)
+            solution += correction
+            size = float((_norms(correction) / np.maximum(_norms(solution), TINY)).max())
+            if size * size / previous <= REFINED:  # the next correction, if the error decreases as before
+                return solution
+            if not (first or size < previous / 2):  # the first error of a rough vector can be larger than the vector
+                break
+            previous, first = size, False
+        raise FactorizationError(
+            "an LU of A in single precision is not accurate enough: iterative refinement stopped at errors of "
+            f"{size:.0e}; raise eigensolver.max_memory, so that double precision fits, or set eigensolver.method to "
+            "polynomial"
+        )
+
+    def _product(self, block: F64, transposed: bool) -> F64:
+        """A_p or A_p' times ``block`` (n, m), from A: their row p differs."""
+        assert self._factor is not None
+        row, pin = self._pinned_row, self._pin
+        if not transposed:
+            image = multiply(self._factor, block)
+            image[pin] = block[pin]
+            return image
+        image = multiply(self._factor.T, block)
+        image -= np.outer(row, block[pin])
+        image[pin] += block[pin]
+        return image
+
+
+class FactorPreconditioner:
+    """An approximate M^+ by a factor, as a ``davidson.Preconditioner``."""
+
+    degree = 1
+    hessenberg = np.zeros((0, 0))
+
+    def __init__(self, apply: Callable[[F64], F64]) -> None:
+        self.apply = apply
+
+    def begin(self) -> None:
+        """Nothing to choose."""
+
+    def adapt(self, values: F64, vector: Callable[[int], F64], n_wanted: int, width: int, n_degrees: int) -> None:
+        """Nothing to choose."""
+
+    def efficiency(self, value: float, vector: F64) -> float:
+        """M^+ M is one."""
+        return 1.0
+
+    def min_products(self, values: F64, n_wanted: int) -> float:
+        """No bound is known."""
+        return 0.0
+
+
+class PinnedCholesky(PseudoInverse):
+    """M^+ by the Cholesky factor of M with row and column ``pin`` replaced by those of the identity."""
+
+    def __init__(
+        self,
+        cost_matrix: csr_array,
+        pin: int,
+        n_threads: int,
+        null: NullVector = None,
+        analyses: Analyses = NO_ANALYSES,
+    ) -> None:
+        """Analyse M (n, n), symmetric positive semidefinite, with one null vector.
+
+        Raises:
+            InputError: ``pin`` is not a row number, or its row has no diagonal entry.
+            NotEnoughMemory, FactorizationError: the analysis failed.
+        """
+        _check_pin(cost_matrix, pin)
+        key = analysis_key(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads)
+        matrix = _identity_at(cost_matrix, pin)
+        super().__init__(analyse(matrix, pardiso.POSITIVE_DEFINITE, n_threads, key, analyses), null)
+        self._pin = pin
+
+    def factor(self) -> None:
+        try:
+            self._factorization.factor()
+        except FactorizationError as error:
+            raise FactorizationError(
+                "M without one row and column is not positive definite in float64: its smallest eigenvalues are below "
+                "rounding errors (1e-16 of the largest), or the neighbour graph has several closed classes"
+            ) from error
+
+    def apply(self, rhs: F64) -> F64:
+        rhs = without_null(rhs, self._null)
+        rhs[self._pin] = 0.0
+        return remove_null(self._factorization.solve(rhs, transposed=False), self._null)
+
+
+class ShiftedFactor(PseudoInverse):
+    """(M - sigma I)^-1 orthogonal to the null vector, for a shift from the config below the requested eigenvalues."""
+
+    def __init__(self, cost_matrix: csr_array, sigma: float, n_threads: int, null: NullVector = None) -> None:
+        """Analyse M - sigma I (n, n).
+
+        Raises: NotEnoughMemory, FactorizationError.
+        """
+        self.sigma = sigma
+        shifted = cost_matrix - sigma * eye_array(cost_matrix.shape[0], format="csr")
+        super().__init__(analyse(canonical(shifted), pardiso.SYMMETRIC, n_threads), null)
+
+    def factor(self) -> None:
+        """As for every inverse. Raises ConfigError too, if eigenvalues are below sigma."""
+        self._factorization.factor()
+        if not isinstance(self._factorization, pardiso.Pardiso):
+            return
+        below = self._factorization.n_negative - int(self.sigma > 0.0)  # the zero eigenvalue is below a positive shift
+        if below > 0:
+            raise ConfigError(
+                f"eigensolver.sigma is {self.sigma:g}, but {below} of the eigenvalues are below it; the shift must be "
+                "below all of them: set it to 0, which pins one point instead of shifting"
+            )
+
+    def apply(self, rhs: F64) -> F64:
+        solution = self._factorization.solve(without_null(rhs, self._null), transposed=False)
+        return remove_null(solution, self._null)
+
+
+def _norms(block: F64) -> F64:
+    return np.asarray(np.linalg.norm(block, axis=0))
+
+
+def _check_pin(matrix: csr_array, pin: int) -> None:
+    n = matrix.shape[1]
+    if not 0 <= pin < n:
+        raise InputError(f"the pinned point must be in 0 .. {n - 1}, found {pin}")
+    if pin not in matrix.indices[matrix.indptr[pin] : matrix.indptr[pin + 1]]:
+        raise InputError(f"the pinned row must have an entry on the diagonal, row {pin} has none")
+
+
+def _identity_at(matrix: csr_array, pin: int) -> csr_array:
+    """Replace row and column ``pin`` by those of the identity; the zeros stay in the pattern."""
+    data = matrix.data.copy()
+    first, past = matrix.indptr[pin : pin + 2]
+    data[matrix.indices == pin] = 0.0
+    data[first:past] = matrix.indices[first:past] == pin
+    return csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
