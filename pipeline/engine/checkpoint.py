@@ -9,6 +9,7 @@ has not reached may belong to the earlier config. Until the run ends, `_run/curr
 
 import hashlib
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -24,6 +25,7 @@ from .markers import pack, unpack
 from .plan import BlockReport, Step
 
 FinishedSteps = Collection[tuple[str, str]] | None
+MARKER = re.compile(r"_done/([^/.]+)/([^/.]+)\.\d+\.json")
 
 
 def fingerprint_of(upstream: str, step: Step) -> str:
@@ -218,6 +220,12 @@ def delete_markers(store: Store, stage: str, name: str) -> None:
         store.objects.delete(marker)
 
 
+def _step_of(name: str) -> tuple[str, str] | None:
+    """(stage, step) of a marker's name; None if this is not the name of a marker."""
+    match = MARKER.fullmatch(name)
+    return None if match is None else (match[1], match[2])
+
+
 def _markers(store: Store, stage: str, name: str) -> list[str]:
     """Names of the markers of a step, sorted."""
     return [marker for marker in store.objects.names(f"_done/{stage}")
@@ -264,12 +272,12 @@ def is_complete(store: Store) -> bool:
     """
     if identify(store.objects).kind != "run":
         return False
-    n_done = Counter(name.removesuffix(".json").rpartition(".")[0] for name in store.objects.names("_done"))
+    n_done = Counter(_step_of(marker) for marker in store.objects.names("_done"))
     steps = recorded_steps(store)
     return (
         bool(steps)
         and steps.keys() == begun_steps(store)
-        and all(n_done[f"_done/{stage}/{step}"] >= record["n_blocks"] for (stage, step), record in steps.items())
+        and all(n_done[key] >= record["n_blocks"] for key, record in steps.items())
     )
 
 
@@ -289,8 +297,9 @@ def begun_steps(store: Store) -> set[tuple[str, str]]:
 
 def recorded_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
     """Every step this store has begun: (stage, step) -> its record, in the order they were begun."""
-    records_by_key = {key: step_record(store, *key) for key in begun_steps(store)}
-    steps = {key: record for key, record in records_by_key.items() if record is not None}
+    keys = sorted(begun_steps(store))
+    names = [_record_name(*key) for key in keys]
+    steps = {key: record for key, record in zip(keys, store.get_records(names, records.STEP), strict=True) if record}
     return dict(sorted(steps.items(), key=lambda item: (item[1]["begun"], item[0])))
 
 
@@ -305,7 +314,13 @@ def _record_name(stage: str, name: str) -> str:
 
 def read_reports(store: Store) -> dict[tuple[str, str], list[BlockReport]]:
     """(stage, step) -> reports of its finished blocks in block order."""
-    return {key: reports_of_step(store, *key) for key in recorded_steps(store)}
+    steps, markers = recorded_steps(store), store.objects.names("_done")
+    reports: dict[tuple[str, str], dict[int, BlockReport]] = {key: {} for key in steps}
+    for marker, content in zip(markers, store.get_jsons(markers), strict=True):
+        key = _step_of(marker)
+        if key in steps and (report := unpack(content, steps[key]["fingerprint"])) is not None:
+            reports[key][report.block] = report
+    return {key: [by_block[block] for block in sorted(by_block)] for key, by_block in reports.items()}
 
 
 def reports_of_step(store: Store, stage: str, name: str) -> list[BlockReport]:

@@ -93,7 +93,7 @@ def restore_distances(store: Store, block_points: Floats, lists: NeighborLists, 
 
 def read_boxes(store: Store, n_blocks: int) -> Boxes:
     """The bounding boxes of all cells, divided at the ends of blocks."""
-    parts = [store.read_bundle(f"_work/boxes/{b:05d}") for b in range(n_blocks)]
+    parts = list(store.read_bundles([f"_work/boxes/{b:05d}" for b in range(n_blocks)]))
     return Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
 
 

@@ -182,7 +182,7 @@ def measure_recall(
     chosen = store.read_bundle(f"{place}/recall_sample")
     distances = chosen["distances"]
     n_required = chosen.get("wanted", np.array(distances.shape[1]))
-    parts = [store.read_bundle(f"{place}/exact/{b:05d}") for b in range(n_blocks)]
+    parts = list(store.read_bundles([f"{place}/exact/{b:05d}" for b in range(n_blocks)]))
     hits = Hits(*(np.concatenate([part[key] for part in parts]) for key in Hits._fields))
     if lists and lists["radius"] is not None:
         n_required = true_counts(hits, lists["radius"], lists["k_min"], distances.shape[1], len(distances))

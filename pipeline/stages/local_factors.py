@@ -137,7 +137,8 @@ def spread_block(store: Store, block_index: int, n_components: int, blocks: Bloc
 
 def find_threshold(store: Store, block_index: int, n_blocks: int) -> Report:
     """eta, the median of rho over all points. Raises InputError if no point has a value."""
-    values = np.concatenate([store.read_bundle(f"_work/spread/{b:05d}")["values"] for b in range(n_blocks)])
+    parts = store.read_bundles([f"_work/spread/{b:05d}" for b in range(n_blocks)])
+    values = np.concatenate([part["values"] for part in parts])
     finite = values[np.isfinite(values)]
     if not len(finite):
         raise InputError(

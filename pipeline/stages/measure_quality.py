@@ -192,7 +192,7 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
     Trustworthiness and continuity of each sampled point are stored for the explorer.
     """
     chosen = store.read_bundle("_work/quality_sample")
-    parts = [store.read_bundle(f"_work/closer/{b:05d}") for b in range(n_blocks)]
+    parts = list(store.read_bundles([f"_work/closer/{b:05d}" for b in range(n_blocks)]))
     n_members = int((store.read_bundle("_work/embedding")["component"] == 0).sum())
     scores: Report = {}
     of_points = {"rows": chosen["rows"]}

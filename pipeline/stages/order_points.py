@@ -156,7 +156,7 @@ def find_cells(
     store: Store, block_index: int, n_cells: int, n_blocks: int, seed: int, transform: bool, unit: bool = False
 ) -> Report:
     """Cluster a sample of the distinct points into cells."""
-    parts = [store.read_bundle(f"_work/sample/{b:05d}") for b in range(n_blocks)]
+    parts = list(store.read_bundles([f"_work/sample/{b:05d}" for b in range(n_blocks)]))
     rows = np.concatenate([part["rows"] for part in parts])
     points = np.concatenate([part["points"] for part in parts])
     points, _ = _prepared(store, transform, unit, points[store.gather(array_specs.REPRESENTATIVE.name, rows) == rows])
@@ -210,15 +210,15 @@ def gather_block(store: Store, block_index: int, blocks: Blocks, kept: int = 0, 
         move = slice_of_shard(cells.counts, b, first - kept - cells.first_row, stop - kept - cells.first_row)
         if move is not None:
             moves.append(move._replace(first=move.first + n_earlier, past=move.past + n_earlier))
+    slices = [(m.source_block * block_size + m.first, m.source_block * block_size + m.past) for m in moves]
     for spec, source in zip(GATHERED, SORTED, strict=True):
         array = store.array(source.name)
         rows = np.empty((stop - start, *array.shape[1:]), array.dtype)
         if start < first:
             with read_elsewhere(earlier_store):
                 rows[: first - start] = earlier_store.read(spec.name, start, first)
-        for move in moves:
-            base = move.source_block * block_size
-            rows[move.targets + first - start] = store.read(source.name, base + move.first, base + move.past)
+        for move, values in zip(moves, store.read_slices(source.name, slices), strict=True):
+            rows[move.targets + first - start] = values
         store.write(spec.name, start, rows)
         if spec is array_specs.POINTS:
             ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0)) + kept

@@ -19,12 +19,13 @@ from .records import has_shape
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
+Item = TypeVar("Item")
 CRC_BYTES = 4
 PARTS = ".parts"
 OBJECT_BYTES = 32 * 2**20
 """`write_parts` begins another object when one would grow beyond this; so a task does not hold all of its parts."""
 BATCH_BYTES = 8 * 2**20
-"""Parts that `read_parts` reads at one time from an object store; a larger part is read alone."""
+"""Expected bytes that `read_together` reads at one time from an object store; a larger item is read alone."""
 LENGTH, N_PARTS = struct.Struct("<I"), struct.Struct("<I")
 ENTRY = struct.Struct("<QQI")  # offset and length of a part, number of the object that holds it
 ENTRY_BYTES = ENTRY.size + CRC_BYTES
@@ -78,6 +79,13 @@ class Bundles:
         with np.load(io.BytesIO(data), allow_pickle=False) as loaded:
             return {key: loaded[key] for key in loaded.files}
 
+    def read_bundles(self, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+        """As `read_bundle` for several small bundles, in their order.
+
+        Up to 16 are read at one time from an object store, whatever their size.
+        """
+        return self.read_together(self.read_bundle, names, [BATCH_BYTES // self.objects.readers] * len(names))
+
     def write_parts(self, name: str, n_parts: int, parts: Iterable[tuple[int, Mapping[str, Array]]]) -> None:
         """Arrays for up to `n_parts` readers, in one object from which each reads its range; parts may be missing.
 
@@ -107,13 +115,23 @@ class Bundles:
 
         Several are read at one time from an object store. Raises CorruptChunk if an object is missing or damaged.
         """
-        if self.objects.readers == 1:
-            yield from (self._part(name, self._entry(name, part), part) for name in names)
+        entries = list(self.read_together(partial(self._entry, part=part), names, [ENTRY_BYTES] * len(names)))
+        lengths = [length for _, length, _ in entries]
+        yield from self.read_together(
+            lambda item: self._part(*item, part), list(zip(names, entries, strict=True)), lengths
+        )
+
+    def read_together(self, read: Callable[[Item], T], items: Sequence[Item], n_bytes: Sequence[int]) -> Iterator[T]:
+        """The results of ``read`` for several items, in their order; `n_bytes` are the expected bytes of each.
+
+        Several are read at one time from an object store, where most of the time of a request is waiting.
+        """
+        if self.objects.readers == 1 or len(items) < 2:
+            yield from map(read, items)
             return
         with ThreadPoolExecutor(self.objects.readers) as pool:
-            entries = list(pool.map(partial(self._entry, part=part), names))
-            for batch in _batches([length for _, length, _ in entries]):
-                yield from pool.map(partial(self._part, part=part), names[batch], entries[batch])
+            for batch in _batches(n_bytes):
+                yield from pool.map(read, items[batch])
 
     def parts_below(self, folder: str, n_writers: int) -> list[str]:
         """Names of the bundles in parts below a folder, sorted; the last number of a name is the task that wrote it.
@@ -178,15 +196,16 @@ class Bundles:
 
     def get_jsons(self, names: Sequence[str]) -> list[Any]:
         """As `get_json` for several names, in their order; several are read at one time from an object store."""
-        if self.objects.readers == 1:
-            return [self.get_json(name) for name in names]
-        with ThreadPoolExecutor(self.objects.readers) as pool:
-            return list(pool.map(self.get_json, names))
+        return list(self.read_together(self.get_json, names, [0] * len(names)))
 
     def get_record(self, name: str, shape: Any) -> dict[str, Any] | None:
         """A JSON object of a shape (storage/records.py); None if it is missing, incomplete or of another shape."""
         record = self.get_json(name)
         return record if isinstance(record, dict) and has_shape(record, shape) else None
+
+    def get_records(self, names: Sequence[str], shape: Any) -> list[dict[str, Any] | None]:
+        """As `get_record` for several names, in their order; several are read at one time from an object store."""
+        return list(self.read_together(lambda name: self.get_record(name, shape), names, [0] * len(names)))
 
 
 def _nothing() -> None:
@@ -234,7 +253,7 @@ def _object_of(name: str, number: int) -> str:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[slice]:
-    """Slices of consecutive parts with at most BATCH_BYTES together, or with one part.
+    """Slices of consecutive items with at most BATCH_BYTES together, or with one item.
 
     >>> list(_batches([2**22, 2**22, 1, 2**24]))
     [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]

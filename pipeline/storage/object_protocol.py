@@ -9,7 +9,7 @@ class Objects(Protocol):
 
     url: str
     readers: int = 1
-    """Requests that a task makes at one time to read ranges of several objects."""
+    """Objects, ranges or slices of arrays that a task reads at one time."""
 
     def put(self, name: str, data: bytes) -> None:
         """Write the whole object, atomically."""

@@ -8,7 +8,7 @@ would return the fill value).
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -210,11 +210,19 @@ class Store(RunGroup):
         block, chunk = block_of(array), array.chunks[0]
         out = np.empty((len(rows), *array.shape[1:]), array.dtype)
         is_gap = (np.diff(rows // chunk) > 1) | (np.diff(rows // block) > 0)
-        cuts = [0, *(np.flatnonzero(is_gap) + 1).tolist(), len(rows)]
-        for start, stop in pairwise(cuts if len(rows) else []):
-            low, high = int(rows[start]), int(rows[stop - 1]) + 1
-            out[start:stop] = self.read(name, low, high)[rows[start:stop] - low]
+        cuts = list(pairwise([0, *(np.flatnonzero(is_gap) + 1).tolist(), len(rows)])) if len(rows) else []
+        slices = [(int(rows[start]), int(rows[stop - 1]) + 1) for start, stop in cuts]
+        for (start, stop), (low, _), values in zip(cuts, slices, self.read_slices(name, slices), strict=True):
+            out[start:stop] = values[rows[start:stop] - low]
         return out
+
+    def read_slices(self, name: str, slices: Sequence[tuple[int, int]]) -> Iterator[Array]:
+        """The rows of each [start, stop), in order; several slices are read at one time from an object store."""
+        array = self.array(name)
+        chunk, row_bytes = array.chunks[0], array.dtype.itemsize * math.prod(array.shape[1:])
+        n_chunks = [(stop - 1) // chunk - start // chunk + 1 for start, stop in slices]  # chunks are read whole
+        n_bytes = [row_bytes * chunk * count for count in n_chunks]
+        return self.read_together(lambda ends: self.read(name, *ends), slices, n_bytes)
 
     # --- sparse rows
 

@@ -1,5 +1,6 @@
 """A marker is valid only for its fingerprint and only if its data are stored."""
 
+import shutil
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from pipeline.engine.checkpoint import (
     delete_unused_steps,
     finished_blocks,
     invalidate,
+    is_complete,
     mark_done,
     read_reports,
     recorded_steps,
@@ -240,6 +242,18 @@ class TestRecords:
         assert reports["make", "rest"] == []
         assert recorded_steps(store)["make", "fill"]["n_blocks"] == 3
 
+    def test_other_files_beside_the_markers_do_not_count(self, store):
+        begin_step(store, STEP, "a1")
+        compute(store, STEP, "a1", [0, 1])
+        folder = Path(store.url, "_done", "make")
+        for name in ("fill.00000.json.bak", "fill.00002.txt", "fill.json", "deeper/fill.00002.json"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copy(folder / "fill.00000.json", folder / name)
+        assert [report.block for report in read_reports(store)["make", "fill"]] == [0, 1]
+        assert not is_complete(store)
+        compute(store, STEP, "a1", [2])
+        assert is_complete(store)
+
     def test_seconds_add_up_over_resumed_runs(self, store):
         begin_step(store, STEP, "a1")
         add_seconds(store, STEP, 1.25)
@@ -354,9 +368,15 @@ class TestChanges:
         assert begin_step(store, STEP, "b2") == {}
 
 
-def test_markers_are_read_several_at_one_time_from_an_object_store(store):
+@pytest.mark.parametrize(
+    "read", [lambda store: finished_blocks(store, "make", "fill", "a1"), recorded_steps, read_reports]
+)
+def test_records_and_markers_are_read_several_at_one_time_from_an_object_store(store, read):
+    for name in ("first", "second"):
+        begin_step(store, replace(STEP, name=name, writes=Writes()), "a1")
     begin_step(store, STEP, "a1")
     compute(store, STEP, "a1")
+    expected = read(store)
     all_three = threading.Barrier(3, timeout=2)
 
     class Requests(LocalObjects):
@@ -367,5 +387,7 @@ def test_markers_are_read_several_at_one_time_from_an_object_store(store):
             return super().get(name)
 
     store.objects = Requests(store.url)
-    reports = finished_blocks(store, "make", "fill", "a1")
-    assert [(block, report.report) for block, report in reports.items()] == [(b, {"block": b}) for b in range(3)]
+    actual = read(store)
+    assert actual == expected
+    assert len(actual) == 3
+    assert list(actual) == list(expected)

@@ -5,6 +5,8 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
 from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
+from pipeline.storage import bundles
 from pipeline.storage.array_specs import FORMAT_VERSION
 from pipeline.storage.store import Store, block_of
 from tests.support.plans import planned
@@ -210,6 +213,67 @@ class TestArrays:
             actual = store.gather("x", rows)
         np.testing.assert_array_equal(actual, values[rows])
         assert actual.dtype == np.dtype(dtype)
+
+
+class TestSeveralAtOneTime:
+    """Slices and bundles are read several at one time from an object store."""
+
+    @pytest.fixture
+    def remote(self, store, monkeypatch):
+        """A store that is read three requests at a time, with x of 12 rows in blocks of 4."""
+        store.create(planned("x", (12, 2), "float64", 4, 0))
+        store.write("x", 0, numbers((12, 2), "float64"))
+        monkeypatch.setattr(type(store.objects), "readers", 3)
+        return store
+
+    def test_three_slices_wait_at_the_same_time(self, remote, monkeypatch):
+        together, read = threading.Barrier(3, timeout=2), Store.read
+
+        def waiting(*arguments):
+            together.wait()
+            return read(*arguments)
+
+        monkeypatch.setattr(Store, "read", waiting)
+        slices = [(8, 9), (0, 3), (5, 7)]
+        for (start, stop), actual in zip(slices, remote.read_slices("x", slices), strict=True):
+            np.testing.assert_array_equal(actual, numbers((12, 2), "float64")[start:stop])
+        rows = np.array([1, 3, 6, 11])
+        np.testing.assert_array_equal(remote.gather("x", rows), numbers((12, 2), "float64")[rows])
+
+    def test_three_bundles_wait_at_the_same_time(self, remote, monkeypatch):
+        names = ["_work/b", "_work/c", "_work/a"]
+        for number, name in enumerate(names):
+            remote.write_bundle(name, number=np.array(number))
+        together, read = threading.Barrier(3, timeout=2), Store.read_bundle
+
+        def waiting(*arguments):
+            together.wait()
+            return read(*arguments)
+
+        monkeypatch.setattr(Store, "read_bundle", waiting)
+        assert [int(bundle["number"]) for bundle in remote.read_bundles(names)] == [0, 1, 2]
+
+    def test_large_chunks_are_not_read_all_at_one_time(self, remote, monkeypatch):
+        """Otherwise a task would hold all of the array. A slice of one row takes the memory of its chunk."""
+        monkeypatch.setattr(bundles, "BATCH_BYTES", 2 * 4 * 16)  # two chunks of four rows
+        running, most, read = [], [], Store.read
+
+        def counted(*arguments):
+            running.append(None)
+            time.sleep(0.1)
+            most.append(len(running))
+            running.pop()
+            return read(*arguments)
+
+        monkeypatch.setattr(Store, "read", counted)
+        for slices in ([(0, 4), (4, 8), (8, 12)], [(0, 1), (4, 5), (8, 9)]):
+            assert [len(rows) for rows in remote.read_slices("x", slices)] == [stop - start for start, stop in slices]
+        assert max(most) == 2
+
+    def test_damage_is_found(self, remote):
+        chunk_file(remote, "x", 1).unlink()
+        with pytest.raises(CorruptChunk, match="missing"):
+            list(remote.read_slices("x", [(0, 4), (4, 8), (8, 12)]))
 
 
 @pytest.mark.parametrize(("dtype", "parts"), KINDS.values(), ids=KINDS.keys())
