@@ -1,7 +1,8 @@
 """Growth of every stage up to M with n and with workers: seconds, memory, bytes moved, fitted powers.
 
     python -m tests.benchmarks.scaling [n ...] [--data swiss_roll wide] [--workers 1 2] [--memory 3GiB]
-                                       [--min-recall 0.95] [--folder DIR]
+                                       [--model 16 64] [--block-points N] [--min-recall 0.95] [--folder DIR]
+                                       [--place azurite --delay 0.02]
 
 Data: the Swiss roll (3 features, k-d tree) and `wide`, a 10-dimensional manifold in 50 features (pynndescent),
 generated block by block into a Zarr array. Each job runs in a process of its own, on fresh local workers of
@@ -9,15 +10,18 @@ generated block by block into a Zarr array. Each job runs in a process of its ow
 all workers (/proc/PID/io, rchar and wchar), from a disk or from the page cache, imports included; a worker's peak is
 the largest memory of its process while it ran a task. `model` is the time of a stage on more workers: the measured
 seconds of its tasks, assigned in order to the next free worker; tasks of the driver run one after another. The model
-assumes that storage is as fast for all workers as for the measured ones.
+assumes that storage is as fast for all workers as for the measured ones. --place puts the store on an object store of
+this machine; its bytes are not counted. --delay adds seconds to each request.
 """
 
 import argparse
+import contextlib
 import heapq
 import json
 import multiprocessing
+import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +40,8 @@ from pipeline.jobs import run as runs
 from pipeline.stages import registry
 from pipeline.storage.store import Store
 from tests.benchmarks.growth import fit
+from tests.support.object_servers import SERVERS
+from tests.support.traffic import counted
 
 SIZES = (100_000, 300_000, 1_000_000, 3_000_000)
 DATA = ("swiss_roll", "wide")
@@ -53,6 +59,8 @@ class Job(NamedTuple):
     memory: str
     block_points: int | str = "auto"
     min_recall: float = 0.0
+    models: tuple[int, ...] = MODEL_WORKERS
+    """Numbers of workers of the model."""
 
 
 class Cost(NamedTuple):
@@ -64,16 +72,17 @@ class Cost(NamedTuple):
     read: int
     written: int
     modelled: tuple[float, ...]
-    """Seconds with each of `n_workers` workers by the model: the job's own number first, then MODEL_WORKERS."""
+    """Seconds with each of `n_workers` workers by the model: the job's own number first, then `models`."""
 
 
 class Meter(RunProgress):
     """Sums the cost of the steps of each stage."""
 
-    def __init__(self, n_workers: int) -> None:
+    def __init__(self, worker_counts: Sequence[int], *, is_local: bool) -> None:
         super().__init__()
+        self._is_local = is_local  # requests to an object store are not read and write calls
         self.stages: dict[str, Cost] = {}
-        self._counts = (n_workers, *MODEL_WORKERS)
+        self._counts = worker_counts
         self._forget()
 
     def _forget(self) -> None:
@@ -92,7 +101,7 @@ class Meter(RunProgress):
         self._peaks[(step.runs.place != WORKER)] = max(self._peaks[(step.runs.place != WORKER)], report.peak_bytes)
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
-        self._moved += bytes_moved() - self._before
+        self._moved += self._is_local * (bytes_moved() - self._before)
         self._modelled += [makespan(self._tasks, 1 if (step.runs.place != WORKER) else count) for count in self._counts]
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
@@ -139,8 +148,24 @@ def write_wide(folder: Path, n_points: int) -> Path:
     return folder / "wide.zarr"
 
 
-def measure(job: Job, folder: Path) -> tuple[dict[str, Cost], float]:
-    """(cost of each stage up to M, measured recall) of a new job in `folder`."""
+@contextlib.contextmanager
+def place_of_stores(place: str, delay: float, folder: Path) -> Iterator[str]:
+    """URL under which stores are written: `folder`, or an object store that runs during the block."""
+    if place == "disk":
+        yield str(folder)
+        return
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as files,
+        SERVERS[place](Path(files)) as bare,
+        counted(bare, delay) as (server, _),
+        mock.patch.dict(os.environ, server.environment),
+    ):
+        yield server.url("stores")
+
+
+def measure(job: Job, folder: Path, stores: str | None = None) -> tuple[dict[str, Cost], float]:
+    """(cost of each stage up to M, measured recall) of a new job in `folder`, its store under the URL `stores`."""
+    url = f"{stores or folder}/run.zarr"
     source: dict[str, Any] = {"kind": "synthetic", "name": "swiss_roll", "n_points": job.n_points}
     if job.data == "wide":
         source = {"kind": "zarr", "url": str(folder / "wide.zarr"), "array": "points"}
@@ -152,15 +177,15 @@ def measure(job: Job, folder: Path) -> tuple[dict[str, Cost], float]:
                 "input": source,
                 "neighbors": {"min_recall": job.min_recall},
                 "execution": {"block_points": job.block_points, "cluster": cluster},
-                "output": {"store": str(folder / "run.zarr"), "report": False},
+                "output": {"store": url, "report": False},
             }
         )
     )
-    meter, names = Meter(job.n_workers), list(registry.STAGES)
+    meter, names = Meter((job.n_workers, *job.models), is_local="://" not in url), list(registry.STAGES)
     stages = {name: registry.STAGES[name] for name in names[: names.index(LAST) + 1]}
     with mock.patch.object(registry, "STAGES", stages):
         runs.run(load_config(config), True, meter)
-    reports = checkpoint.read_reports(Store(str(folder / "run.zarr")))
+    reports = checkpoint.read_reports(Store(url))
     measured = [
         block_reports[0].report["value"]
         for (_, step), block_reports in reports.items()
@@ -169,10 +194,10 @@ def measure(job: Job, folder: Path) -> tuple[dict[str, Cost], float]:
     return meter.stages, measured[-1]  # that of the last round
 
 
-def measure_apart(job: Job, folder: Path) -> tuple[dict[str, Cost], float]:
+def measure_apart(job: Job, folder: Path, stores: str) -> tuple[dict[str, Cost], float]:
     """Run `measure` in a separate process, so that jobs share no memory and no compiled code."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(measure, job, folder).result()
+        return pool.submit(measure, job, folder, stores).result()
 
 
 def rows(job: Job, stages: dict[str, Cost], recall: float) -> list[str]:
@@ -225,13 +250,19 @@ def main() -> None:
     parser.add_argument("sizes", type=int, nargs="*", default=list(SIZES))
     parser.add_argument("--data", nargs="*", choices=DATA, default=list(DATA))
     parser.add_argument("--workers", type=int, nargs="*", default=[2])
+    parser.add_argument("--model", type=int, nargs="*", default=list(MODEL_WORKERS), help="workers of the model")
     parser.add_argument("--memory", default="3GiB")
+    parser.add_argument("--block-points", type=int)
+    parser.add_argument("--place", choices=["disk", *SERVERS], default="disk")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds added to each request to an object store")
     parser.add_argument("--min-recall", type=float, default=0.0)
     parser.add_argument("--folder", type=Path, help="where stores go while they are needed; default: the temporary one")
     parser.add_argument("--json", type=Path, help="also write what was measured here")
     arguments = parser.parse_args()
+    if arguments.delay and arguments.place == "disk":
+        parser.error("--delay needs an object store: set --place")
     print("| data | n | workers | stage | seconds | MiB: a worker's peak | driver's peak | read | written "
-          f"| model: these workers / {' / '.join(map(str, MODEL_WORKERS))} | recall |")  # fmt: skip
+          f"| model: these workers / {' / '.join(map(str, arguments.model))} | recall |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     costs_of_jobs: dict[Job, dict[str, Cost]] = {}
     for data in arguments.data:
@@ -240,8 +271,12 @@ def main() -> None:
                 if data == "wide":
                     write_wide(Path(name), n_points)
                 for n_workers in arguments.workers:
-                    job = Job(data, n_points, n_workers, arguments.memory, min_recall=arguments.min_recall)
-                    costs_of_jobs[job], recall = measure_apart(job, Path(name))
+                    job = Job(
+                        data, n_points, n_workers, arguments.memory, arguments.block_points or "auto",
+                        arguments.min_recall, tuple(arguments.model),
+                    )  # fmt: skip
+                    with place_of_stores(arguments.place, arguments.delay, Path(name)) as stores:
+                        costs_of_jobs[job], recall = measure_apart(job, Path(name), stores)
                     print("\n".join(rows(job, costs_of_jobs[job], recall)), flush=True)
     if len(arguments.sizes) > 1:
         print("\n| data | workers | stage | power of n: seconds | worker's peak | driver's peak | read | written |")

@@ -11,7 +11,6 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -24,11 +23,9 @@ from pipeline.kernels.manifolds import sample
 from pipeline.storage.objects import open_objects
 from pipeline.storage.store import Store
 from tests.benchmarks.measure import run_measured
-from tests.support.object_servers import azurite_server, moto_server, swift_server
+from tests.support.object_servers import SERVERS
 from tests.support.stored import winners
 from tests.support.traffic import Traffic, counted
-
-SERVERS: dict[str, Callable[[Path], Any]] = {"moto": moto_server, "swift": swift_server, "azurite": azurite_server}
 
 
 class Row(NamedTuple):

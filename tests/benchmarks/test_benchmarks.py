@@ -1,5 +1,6 @@
 """Each benchmark case runs once with small data."""
 
+import time
 from importlib.util import find_spec
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import zarr
 
 from pipeline.kernels.neighbors.knn import exact_distances
+from pipeline.storage.store import Store
 from tests.benchmarks import (
     against_sklearn,
     against_umap,
@@ -171,6 +173,19 @@ def test_scaling(tmp_path):
     assert written[1] - written[0] > 2 * (sizes[1] - sizes[0])
     assert 0 < float(scaling.powers(costs, "wide", 1)[-1].split("|")[-2]) < 1.3
     assert scaling.speedups(costs, "wide", 1200)[-1].endswith("| 1.00 |")
+
+
+def test_scaling_on_an_object_store(tmp_path):
+    job = scaling.Job("swiss_roll", 300, 1, "2GiB", block_points=150, models=(2,))
+    with scaling.place_of_stores("moto", 0.05, tmp_path) as stores:
+        started = time.perf_counter()
+        Store(stores).put_json("probe", {})
+        assert time.perf_counter() - started > 0.05
+        costs, _ = scaling.measure(job, tmp_path, stores)
+    assert stores.startswith("s3://")
+    assert not (tmp_path / "run.zarr").exists()
+    assert len(costs["ingest"].modelled) == 2
+    assert costs["order_points"].modelled[1] < costs["order_points"].modelled[0]
 
 
 def test_wide_manifold_has_ten_dimensions(tmp_path):

@@ -16,10 +16,10 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from email.utils import formatdate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -156,6 +156,9 @@ def azurite_server(folder: Path) -> Iterator[AzureServer]:
         headers["Authorization"] = f"SharedKey {account}:{base64.b64encode(digest).decode()}"
         _ask(urllib.request.Request(f"{server.endpoint}/{account}/{name}", method="PUT", headers=headers))
         yield server
+
+
+SERVERS: dict[str, Callable[[Path], Any]] = {"moto": moto_server, "swift": swift_server, "azurite": azurite_server}
 
 
 def free_ports(number: int) -> list[int]:

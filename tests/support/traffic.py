@@ -1,10 +1,11 @@
-"""A forwarder between the program and an object store that counts requests and bytes."""
+"""A forwarder between the program and an object store that counts requests and bytes, and can delay requests."""
 
 import contextlib
 import re
 import socket
 import socketserver
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,9 +16,10 @@ CHUNK = 1 << 16
 
 
 class Traffic:
-    """Traffic of a forwarder: requests by kind, and bytes in each direction."""
+    """Traffic of a forwarder: requests by kind, and bytes in each direction. Each request waits `delay` seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, delay: float = 0.0) -> None:
+        self._delay = delay
         self.forget()
 
     def forget(self) -> None:
@@ -27,16 +29,17 @@ class Traffic:
         self.sent += len(data)
         for method, target in REQUEST.findall(data):
             self.requests["LIST" if LISTING.search(target) else method.decode()] += 1
+            time.sleep(self._delay)
 
     def down(self, data: bytes) -> None:
         self.received += len(data)
 
 
 @contextlib.contextmanager
-def counted(server: Any) -> Iterator[tuple[Any, Traffic]]:
-    """The server (a Server of object_servers) behind a forwarder that counts."""
+def counted(server: Any, delay: float = 0.0) -> Iterator[tuple[Any, Traffic]]:
+    """The server (a Server of object_servers) behind a forwarder that counts, and delays each request."""
     host, port = server.endpoint.removeprefix("http://").split(":")
-    traffic = Traffic()
+    traffic = Traffic(delay)
 
     class Forward(socketserver.BaseRequestHandler):
         def handle(self) -> None:
