@@ -1,6 +1,7 @@
 """The solver without a factor: cost of a product, and number of products on given data.
 
-    python -m tests.benchmarks.polynomials SOURCE ... [--other STORE] [--n-components M] [--tols T ...] [--factored]
+    python -m tests.benchmarks.polynomials SOURCE ... [--other STORE] [--n-components M] [--tols T ...]
+                                            [--max-degrees N] [--factored]
 
 A SOURCE is the store of a finished run of method lle, or a square matrix I - W as SciPy's save_npz writes it. The first
 table has seconds and bytes a second of one product of A by columns. The second has the products of A or A' with a block
@@ -45,19 +46,23 @@ def product_rows(factor: csr_array, widths: tuple[int, ...] = (1, 4, 8, 16, 32),
             yield f"| {width} | {1e3 * seconds:.1f} | {1e3 * seconds / width:.2f} | {moved / seconds / 1e9:.1f} |"
 
 
-def solved(factor: csr_array, m: int, tol: float, method: str, start: F64 | None) -> tuple[Spectrum, str]:
+def solved(
+    factor: csr_array, m: int, tol: float, method: str, start: F64 | None, max_degrees: int
+) -> tuple[Spectrum, str]:
     """(pairs, table cells: products of A or A', seconds, processor seconds, converged, residual)."""
     clock, processor = time.perf_counter(), time.process_time()
     spectrum = bottom_eigenpairs(
         factor, m, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=tol,
-        max_memory=memory_limit("auto"), sigma=0.0, n_threads=available_cores(), initial=start, max_degrees=20_000,
+        max_memory=memory_limit("auto"), sigma=0.0, n_threads=available_cores(), initial=start, max_degrees=max_degrees,
     )  # fmt: skip
     seconds = f"{time.perf_counter() - clock:.1f} | {time.process_time() - processor:.1f}"
     converged = "yes" if spectrum.converged else "no"
     return spectrum, f"{2 * spectrum.stats.n_degrees:,} | {seconds} | {converged} | {spectrum.residuals.max():.0e}"
 
 
-def solve_rows(source: str, other_store: str | None, m: int, tols: list[float], *, factored: bool) -> Iterator[str]:
+def solve_rows(
+    source: str, other_store: str | None, m: int, tols: list[float], max_degrees: int, *, factored: bool
+) -> Iterator[str]:
     """One row for each tolerance and start."""
     factor, starts = load(source), {"random": None}
     if not source.endswith(".npz"):
@@ -67,11 +72,11 @@ def solve_rows(source: str, other_store: str | None, m: int, tols: list[float], 
                 starts[name] = Store(store).read_all("embedding")[order][:, :m]
     exact = None
     if factored:
-        exact, cells = solved(factor, m, min(tols), "factored", None)
+        exact, cells = solved(factor, m, min(tols), "factored", None, max_degrees)
         yield f"| {source} | {min(tols):g} | LU of A | {cells} | |"
     for tol in tols:
         for name, start in starts.items():
-            spectrum, cells = solved(factor, m, tol, "polynomial", start)
+            spectrum, cells = solved(factor, m, tol, "polynomial", start, max_degrees)
             angle = "" if exact is None else f"{np.rad2deg(subspace_angles(spectrum.vectors, exact.vectors).max()):.0e}"
             yield f"| {source} | {tol:g} | {name} | {cells} | {angle} |"
 
@@ -88,6 +93,7 @@ def main() -> None:
     parser.add_argument("--other")
     parser.add_argument("--n-components", type=int, default=5)
     parser.add_argument("--tols", type=float, nargs="+", default=[1e-8])
+    parser.add_argument("--max-degrees", type=int, default=20_000, help="largest number of products of M with a block")
     parser.add_argument("--factored", action="store_true")
     arguments = parser.parse_args()
     os.environ.update(reproducible_environment())
@@ -97,8 +103,9 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     for source in arguments.sources:
         for row in solve_rows(
-            source, arguments.other, arguments.n_components, arguments.tols, factored=arguments.factored
-        ):
+            source, arguments.other, arguments.n_components, arguments.tols, arguments.max_degrees,
+            factored=arguments.factored,
+        ):  # fmt: skip
             print(row, flush=True)
 
 

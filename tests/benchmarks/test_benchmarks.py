@@ -100,7 +100,7 @@ def test_polynomials(tmp_path):
     lle("run", config)
     store = str(tmp_path / "run.zarr")
     assert len(list(polynomials.product_rows(stored_factor(store), (1, 8), degree=2))) == 2
-    rows = list(polynomials.solve_rows(store, store, 2, [1e-4], factored=True))
+    rows = list(polynomials.solve_rows(store, store, 2, [1e-4], 20_000, factored=True))
     _, cold, warm, of_other_run = (int(row.split("|")[4].replace(",", "")) for row in rows)
     assert warm == of_other_run < cold  # its own embedding, as this and as the other run
     assert all(float(row.split("|")[9]) < 0.1 for row in rows[1:])
