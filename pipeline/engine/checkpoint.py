@@ -203,21 +203,21 @@ def free(store: Store, stage: str, name: str, names: Collection[str]) -> None:
         store.delete(freed)
 
 
-def freed_data(store: Store, step: Step) -> set[str]:
-    """The freed arrays and bundles of a step."""
-    return damage.freed(step_record(store, step.stage, step.name) or {})
+def freed_data(store: Store, steps: Sequence[Step]) -> list[set[str]]:
+    """The freed arrays and bundles of each step."""
+    records_of_steps = store.get_records([_record_name(*step.key) for step in steps], records.STEP)
+    return [damage.freed(record or {}) for record in records_of_steps]
 
 
 def delete_step_record(store: Store, stage: str, name: str) -> None:
     """Remove the record of a step and the markers of its blocks."""
-    store.objects.delete(_record_name(stage, name))
+    store.objects.delete_objects([_record_name(stage, name)])
     delete_markers(store, stage, name)
 
 
 def delete_markers(store: Store, stage: str, name: str) -> None:
     """Remove the markers of a step's blocks. The record with its fingerprint is kept."""
-    for marker in _markers(store, stage, name):
-        store.objects.delete(marker)
+    store.objects.delete_objects(_markers(store, stage, name))
 
 
 def _step_of(name: str) -> tuple[str, str] | None:
@@ -242,9 +242,8 @@ def finished_blocks(store: Store, stage: str, name: str, fingerprint: str) -> di
 def delete_damaged_markers(store: Store, stage: str, name: str, fingerprint: str) -> None:
     """Delete the markers of a step that do not carry this fingerprint and a correct checksum."""
     markers = _markers(store, stage, name)
-    for marker, content in zip(markers, store.get_jsons(markers), strict=True):
-        if unpack(content, fingerprint) is None:
-            store.objects.delete(marker)
+    contents = zip(markers, store.get_jsons(markers), strict=True)
+    store.objects.delete_objects([marker for marker, content in contents if unpack(content, fingerprint) is None])
 
 
 def read_marker(store: Store, step: Step, fingerprint: str, block: int) -> BlockReport | None:
@@ -336,7 +335,7 @@ def invalidate(store: Store, array: str, chunk: str) -> str:
         if not damage.wrote(record, array):
             continue
         if (block := damage.block_of_damage(record, array, chunk)) is not None:
-            store.objects.delete(marker_name(stage, step, block))
+            store.objects.delete_objects([marker_name(stage, step, block)])
             return f"block {block} of {stage}.{step}"
         delete_markers(store, stage, step)
         if chunk == "zarr.json":  # without a fingerprint in the record, the next run creates the arrays again

@@ -49,7 +49,7 @@ def add_finished_steps(store: Store, finished_steps: Collection[tuple[str, str]]
 
 def end_run(store: Store) -> None:
     """Delete the list of current steps, because all steps now belong to the store's config."""
-    store.objects.delete(CURRENT)
+    store.objects.delete_objects([CURRENT])
 
 
 def metrics_written(store: Store) -> None:

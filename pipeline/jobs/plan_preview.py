@@ -100,7 +100,7 @@ class Forecast:
         self._of_stage = [entry for entry in self._of_stage if entry[0].stage == step.stage]
         if reports is None:
             self._count_again(self._of_stage)
-        self._of_stage.append((step, set() if holder is None else checkpoint.freed_data(holder, step)))
+        self._of_stage.append((step, set() if holder is None else checkpoint.freed_data(holder, [step])[0]))
         self._appended |= (step.stage, step.name) == ("order_points", "keep_cells") and reports is None
         if step.feeds:
             self._upstream = self._history.chained(self._upstream, step, reports or [])

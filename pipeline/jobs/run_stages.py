@@ -213,7 +213,8 @@ class StageRun:
     def _restore(self, reader: Step) -> None:
         """Compute freed data of the stage again that an unfinished step may read."""
         before = list(takewhile(lambda entry: entry[0].key != reader.key, self.of_stage))
-        for number in freed_inputs([(step, checkpoint.freed_data(self.store, step)) for step, _ in before]):
+        steps = [step for step, _ in before]
+        for number in freed_inputs(list(zip(steps, checkpoint.freed_data(self.store, steps), strict=True))):
             step, upstream = before[number]
             self.progress.computed_again(step)
             checkpoint.delete_markers(self.store, *step.key)
@@ -239,8 +240,7 @@ def _run_stages(config: Config, layout: Layout, run: StageRun) -> str | None:
         layout = run.run_stage(name, stage(config, layout))
         if run.history.is_known(run.store, name, run.digests):
             return None
-    for marker in run.retry:  # only after the report, which shows the residuals of these blocks
-        run.store.objects.delete(marker)
+    run.store.objects.delete_objects(run.retry)  # only after the report, which shows the residuals of these blocks
     checkpoint.delete_unrecorded(run.store, METHOD_ARRAYS)
     current_config.end_run(run.store)
     return run.unmet

@@ -118,7 +118,7 @@ def delete_state(store: Store, name: str) -> None:
     """Remove the state saved under ``name``."""
     head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
     if head:
-        store.objects.delete(f"{name}/head.json")
+        store.objects.delete_objects([f"{name}/head.json"])
         _remove(store, name, head)
 
 

@@ -32,7 +32,7 @@ def recorded(store: Store, component: int) -> Iterator[Callable[[SolverProgress]
     try:
         yield record
     finally:
-        store.objects.delete(name)  # also one that a killed process left
+        store.objects.delete_objects([name])  # also one that a killed process left
 
 
 def recorded_progress(store: Store) -> list[dict[str, Any]]:

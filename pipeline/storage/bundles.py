@@ -70,7 +70,7 @@ class Bundles:
         self.bundles_written.add(name)
 
     def delete_bundle(self, name: str) -> None:
-        self.objects.delete(f"{name}.npz")
+        self.objects.delete_objects([f"{name}.npz"])
         self.bundles_written.discard(name)
 
     def read_bundle(self, name: str) -> dict[str, Array]:

@@ -44,6 +44,11 @@ class Objects(Protocol):
     def delete(self, name: str) -> None:
         """Remove an object, or everything in a folder. Does nothing if neither exists."""
 
+    def delete_objects(self, names: Sequence[str]) -> None:
+        """Remove objects, not folders. Does nothing for those that do not exist."""
+        for name in names:
+            self.delete(name)
+
     def delete_empty_folders(self) -> None:
         """Remove the root and the folders in it that hold nothing; what another process has written stays.
 

@@ -169,6 +169,24 @@ def check_writers(url: str) -> None:
         check_that_one_writer_creates(open_objects(url), f"lock{number}")
 
 
+@pytest.mark.parametrize("service", ["moto", "swift", "azurite"])
+def test_objects_are_deleted_with_one_request_of_the_client(service, request, monkeypatch):
+    server = request.getfixturevalue(service)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    objects, deletions = open_objects(server.url("deletions")), []
+    names = [f"d/{number}" for number in range(12)]
+    for name in [*names, "kept"]:
+        objects.put(name, b"x")
+    delete = objects._obs.delete
+    monkeypatch.setattr(objects._obs, "delete", lambda *arguments: deletions.append(1) or delete(*arguments))
+    objects.delete_objects(names)
+    assert len(deletions) == 1
+    objects.put("d/2", b"again")
+    objects.delete_objects(["d/1", "d/2", "nowhere"])
+    assert objects.names("") == ["kept"]
+
+
 class TestCreate:
     """Exactly one of several writers creates an object, also if the service ignores the condition."""
 

@@ -77,6 +77,15 @@ class TestObjects:
         objects.delete("nothing")
         assert objects.names("") == ["ab/3"]
 
+    def test_delete_objects(self, objects):
+        for name in ("a/1", "a/2", "a/b/3", "c"):
+            objects.put(name, b"")
+        objects.delete_objects(["a/1", "a/missing", "a/2", "nowhere"])
+        assert objects.names("") == ["a/b/3", "c"]
+        objects.delete_objects([])
+        objects.delete_objects(["nowhere"])
+        assert objects.names("") == ["a/b/3", "c"]
+
     def test_create_only_once(self, objects):
         assert objects.create("a/lock", b"first")
         assert not objects.create("a/lock", b"second")
