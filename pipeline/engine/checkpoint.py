@@ -94,10 +94,8 @@ def begin_step(
 
 def _create_outputs(store: Store, step: Step, fingerprint: str) -> None:
     """Create the arrays of a step without data, delete its bundles, and record the step last."""
-    for bundle in step.writes.bundles:
-        store.objects.delete(bundle)
-    for array in step.writes.arrays:
-        store.create(array)
+    list(store.map_together(store.objects.delete, step.writes.bundles))
+    list(store.map_together(store.create, step.writes.arrays))
     arrays = [array.spec.name for array in step.writes.arrays]
     content = {"begun": time.time(), "fingerprint": fingerprint, "n_blocks": step.n_blocks, "arrays": arrays,
                "bundles": list(step.writes.bundles)}  # fmt: skip
@@ -199,8 +197,7 @@ def free(store: Store, stage: str, name: str, names: Collection[str]) -> None:
         return
     if not set(names) <= damage.freed(record):
         store.put_json(_record_name(stage, name), {**record, "freed": sorted({*names, *damage.freed(record)})})
-    for freed in names:
-        store.delete(freed)
+    list(store.map_together(store.delete, list(names)))
 
 
 def freed_data(store: Store, steps: Sequence[Step]) -> list[set[str]]:

@@ -25,7 +25,7 @@ PARTS = ".parts"
 OBJECT_BYTES = 32 * 2**20
 """`write_parts` begins another object when one would grow beyond this; so a task does not hold all of its parts."""
 BATCH_BYTES = 8 * 2**20
-"""Expected bytes that `read_together` reads at one time from an object store; a larger item is read alone."""
+"""Expected bytes of the results that `map_together` collects at one time; a larger one is read alone."""
 LENGTH, N_PARTS = struct.Struct("<I"), struct.Struct("<I")
 ENTRY = struct.Struct("<QQI")  # offset and length of a part, number of the object that holds it
 ENTRY_BYTES = ENTRY.size + CRC_BYTES
@@ -84,7 +84,7 @@ class Bundles:
 
         Up to 16 are read at one time from an object store, whatever their size.
         """
-        return self.read_together(self.read_bundle, names, [BATCH_BYTES // self.objects.readers] * len(names))
+        return self.map_together(self.read_bundle, names, [BATCH_BYTES // self.objects.n_together] * len(names))
 
     def write_parts(self, name: str, n_parts: int, parts: Iterable[tuple[int, Mapping[str, Array]]]) -> None:
         """Arrays for up to `n_parts` readers, in one object from which each reads its range; parts may be missing.
@@ -115,23 +115,26 @@ class Bundles:
 
         Several are read at one time from an object store. Raises CorruptChunk if an object is missing or damaged.
         """
-        entries = list(self.read_together(partial(self._entry, part=part), names, [ENTRY_BYTES] * len(names)))
+        entries = list(self.map_together(partial(self._entry, part=part), names))
         lengths = [length for _, length, _ in entries]
-        yield from self.read_together(
+        yield from self.map_together(
             lambda item: self._part(*item, part), list(zip(names, entries, strict=True)), lengths
         )
 
-    def read_together(self, read: Callable[[Item], T], items: Sequence[Item], n_bytes: Sequence[int]) -> Iterator[T]:
-        """The results of ``read`` for several items, in their order; `n_bytes` are the expected bytes of each.
+    def map_together(
+        self, function: Callable[[Item], T], items: Sequence[Item], n_bytes: Sequence[int] | None = None
+    ) -> Iterator[T]:
+        """The results of a function that reads or writes, for several items, in their order.
 
-        Several are read at one time from an object store, where most of the time of a request is waiting.
+        On an object store, where most of the time of a request is waiting, several calls run at one time. `n_bytes` are
+        the expected bytes of each result; None if they are small.
         """
-        if self.objects.readers == 1 or len(items) < 2:
-            yield from map(read, items)
+        if self.objects.n_together == 1 or len(items) < 2:
+            yield from map(function, items)
             return
-        with ThreadPoolExecutor(self.objects.readers) as pool:
-            for batch in _batches(n_bytes):
-                yield from pool.map(read, items[batch])
+        with ThreadPoolExecutor(self.objects.n_together) as pool:
+            for batch in _batches(n_bytes or [0] * len(items)):
+                yield from pool.map(function, items[batch])
 
     def parts_below(self, folder: str, n_writers: int) -> list[str]:
         """Names of the bundles in parts below a folder, sorted; the last number of a name is the task that wrote it.
@@ -196,7 +199,7 @@ class Bundles:
 
     def get_jsons(self, names: Sequence[str]) -> list[Any]:
         """As `get_json` for several names, in their order; several are read at one time from an object store."""
-        return list(self.read_together(self.get_json, names, [0] * len(names)))
+        return list(self.map_together(self.get_json, names))
 
     def get_record(self, name: str, shape: Any) -> dict[str, Any] | None:
         """A JSON object of a shape (storage/records.py); None if it is missing, incomplete or of another shape."""
@@ -205,7 +208,7 @@ class Bundles:
 
     def get_records(self, names: Sequence[str], shape: Any) -> list[dict[str, Any] | None]:
         """As `get_record` for several names, in their order; several are read at one time from an object store."""
-        return list(self.read_together(lambda name: self.get_record(name, shape), names, [0] * len(names)))
+        return list(self.map_together(lambda name: self.get_record(name, shape), names))
 
 
 def _nothing() -> None:

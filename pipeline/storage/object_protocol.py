@@ -8,8 +8,8 @@ class Objects(Protocol):
     """Bytes by name under a root URL; names use '/'."""
 
     url: str
-    readers: int = 1
-    """Objects, ranges or slices of arrays that a task reads at one time."""
+    n_together: int = 1
+    """Objects, ranges or slices of arrays that are read or created at one time."""
 
     def put(self, name: str, data: bytes) -> None:
         """Write the whole object, atomically."""

@@ -38,7 +38,7 @@ def open_remote(url: str) -> Any:
 class RemoteObjects(Objects):
     """Objects below a URL, accessed by obstore."""
 
-    readers = 16
+    n_together = 16
 
     def __init__(self, url: str) -> None:
         try:

@@ -222,7 +222,7 @@ class Store(RunGroup):
         chunk, row_bytes = array.chunks[0], array.dtype.itemsize * math.prod(array.shape[1:])
         n_chunks = [(stop - 1) // chunk - start // chunk + 1 for start, stop in slices]  # chunks are read whole
         n_bytes = [row_bytes * chunk * count for count in n_chunks]
-        return self.read_together(lambda ends: self.read(name, *ends), slices, n_bytes)
+        return self.map_together(lambda ends: self.read(name, *ends), slices, n_bytes)
 
     # --- sparse rows
 

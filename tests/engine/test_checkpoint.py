@@ -382,7 +382,7 @@ def test_records_and_markers_are_read_several_at_one_time_from_an_object_store(s
     all_three = threading.Barrier(3, timeout=2)
 
     class Requests(LocalObjects):
-        readers = 3
+        n_together = 3
 
         def get(self, name: str) -> bytes | None:
             all_three.wait()

@@ -223,7 +223,7 @@ class TestSeveralAtOneTime:
         """A store that is read three requests at a time, with x of 12 rows in blocks of 4."""
         store.create(planned("x", (12, 2), "float64", 4, 0))
         store.write("x", 0, numbers((12, 2), "float64"))
-        monkeypatch.setattr(type(store.objects), "readers", 3)
+        monkeypatch.setattr(type(store.objects), "n_together", 3)
         return store
 
     def test_three_slices_wait_at_the_same_time(self, remote, monkeypatch):
