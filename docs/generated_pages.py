@@ -9,11 +9,11 @@ import typer.cli
 import typer.main
 from pydantic import BaseModel
 
-from pipeline.cli.commands import app
-from pipeline.config.clusters import KINDS as CLUSTER_KINDS
-from pipeline.config.inputs import KINDS as INPUT_KINDS
-from pipeline.config.load import SweptConfig
-from pipeline.storage.array_specs import ARRAYS
+from lle.cli.commands import app
+from lle.config.clusters import KINDS as CLUSTER_KINDS
+from lle.config.inputs import KINDS as INPUT_KINDS
+from lle.config.load import SweptConfig
+from lle.storage.array_specs import ARRAYS
 
 Schema = dict[str, Any]
 

@@ -4,13 +4,11 @@ In Python: `LocallyLinearEmbedding` (scikit-learn's interface), `embed` (one cal
 run), `plot` (an embedding on matplotlib axes).
 Each is imported on first use, so that `import lle` and the command load only what they need.
 
-The name of the package is `lle`. `import pipeline` gives the same modules. Imports inside the package are relative, so
-they never load a file pipeline.py of the user.
+The folder `pipeline` is installed as the package `lle`. Imports inside the package are relative, so `python -m
+pipeline` from the root of a checkout runs the same files.
 """
 
-import sys
 from importlib import import_module
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,13 +41,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, "__version__"})
-
-
-if __name__ == "pipeline":
-    if (spec := find_spec("lle")) is None or spec.origin is None:  # hidden by a folder `lle` in the working directory
-        spec = spec_from_file_location("lle", __file__, submodule_search_locations=__path__)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules["lle"] = module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["lle"])
-    import_module("lle.core.alias").Alias("pipeline", "lle").install()

@@ -27,12 +27,12 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from pipeline.config.models import Config
-from pipeline.core.machine import reproducible_environment
-from pipeline.engine.execute import Executor
-from pipeline.engine.plan import Layout
-from pipeline.stages import registry
-from pipeline.storage.store import Store
+from lle.config.models import Config
+from lle.core.machine import reproducible_environment
+from lle.engine.execute import Executor
+from lle.engine.plan import Layout
+from lle.stages import registry
+from lle.storage.store import Store
 from tests.support.object_servers import moto_server
 from tests.support.paths import SHARED_DATA
 from tests.support.seeds import seeds

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import pipeline
-from pipeline.cli.commands import app
-from pipeline.config.load import check_config
+import lle
+from lle.cli.commands import app
+from lle.config.load import check_config
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -137,7 +137,7 @@ def test_every_config_key_has_a_description() -> None:
 @pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 @pytest.mark.parametrize("name", ["embed", "estimator", "open_run", "plot", "plot_method"])
 def test_examples_of_api_run(name: str) -> None:
-    result = doctest.testmod(import_module(f"pipeline.api.{name}"))
+    result = doctest.testmod(import_module(f"lle.api.{name}"))
     assert result.attempted > 3
     assert result.failed == 0
 
@@ -145,7 +145,7 @@ def test_examples_of_api_run(name: str) -> None:
 def test_version_is_that_of_the_project() -> None:
     declared = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert declared is not None
-    assert pipeline.__version__ == declared[1]
+    assert lle.__version__ == declared[1]
     assert CliRunner().invoke(app, ["--version"]).stdout == f"lle {declared[1]}\n"
     assert f"version: {declared[1]}\n" in (ROOT / "CITATION.cff").read_text()
 

@@ -11,8 +11,8 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.neighbors import kneighbors_graph
 
-from pipeline import LocallyLinearEmbedding, embed
-from pipeline.scanpy import lle
+from lle import LocallyLinearEmbedding, embed
+from lle.scanpy import lle
 from tests.support.points import swiss_roll
 
 N = 240

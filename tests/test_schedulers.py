@@ -55,7 +55,7 @@ def test_cron_script_retries_what_a_retry_may_cure(tmp_path, codes, calls):
 
 @pytest.mark.slow
 def test_cron_script_runs_the_command_and_keeps_its_log(tmp_path):
-    command(tmp_path, "lle", f'exec {sys.executable} -m pipeline "$@"')
+    command(tmp_path, "lle", f'exec {sys.executable} -m lle "$@"')
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 200}, **FEW)
     assert cron(tmp_path, str(config)) == (0, "")
     config.write_text(config.read_text().replace("sheet", "shed"))

@@ -12,18 +12,17 @@ import pytest
 import zarr
 from typer.testing import CliRunner
 
-import pipeline
-from pipeline.cli.commands import app
-from pipeline.clusters import connect as clusters
-from pipeline.config.models import Cluster
-from pipeline.core.errors import ConfigError, InputError, StoreError
-from pipeline.inputs import open_source
-from pipeline.storage.local_objects import LocalObjects
-from pipeline.storage.store import Store
+from lle.cli.commands import app
+from lle.clusters import connect as clusters
+from lle.config.models import Cluster
+from lle.core.errors import ConfigError, InputError, StoreError
+from lle.inputs import open_source
+from lle.storage.local_objects import LocalObjects
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
+from tests.support.paths import REPOSITORY
 
-PACKAGE = Path(pipeline.__file__).resolve().parent
-REPOSITORY = PACKAGE.parent
+PACKAGE = REPOSITORY / "pipeline"
 CALLS_NEVER = {"eval", "exec", "pickle.load", "pickle.loads", "yaml.load", "yaml.unsafe_load", "yaml.full_load",
                "os.system", "joblib.load", "np.frombuffer.pickle", "marshal.loads", "shelve.open"}  # fmt: skip
 
@@ -173,7 +172,7 @@ class TestPickles:
             Store(store.url).read_all("points")
 
     def test_python_tags_of_yaml_are_refused(self, tmp_path, trap):
-        from pipeline.config.load import load_config  # noqa: PLC0415
+        from lle.config.load import load_config  # noqa: PLC0415
 
         path = tmp_path / "job.yaml"
         path.write_text(f"output: !!python/object/apply:os.mknod ['{trap.path}']")
@@ -198,7 +197,7 @@ class TestListening:
             received.update(keywords)
             raise Asked
 
-        monkeypatch.setattr("pipeline.clusters.local.QuietCluster", local_cluster)
+        monkeypatch.setattr("lle.clusters.local.QuietCluster", local_cluster)
         with pytest.raises(Asked), clusters.connect(Cluster(kind="local", workers=1, memory=2**30)):
             pass
         assert received["host"] == "127.0.0.1"

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import pipeline
+import lle
 
-PACKAGE = Path(pipeline.__file__).resolve().parent
+PACKAGE = Path(lle.__file__).resolve().parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_FILE_LINES = 350
 MAX_TOP_ENTRIES = 16
@@ -54,8 +54,8 @@ def loaded_by(code: str, modules: tuple[str, ...], folder: Path | None = None) -
 
 
 @pytest.mark.parametrize(("module", "late"), [
-    ("pipeline.cli.commands", ("lle.api.estimator", "xarray")),
-    ("pipeline", ("numpy", "scipy", "dask", "distributed", "zarr", "pydantic", "xarray")),
+    ("lle.cli.commands", ("lle.api.estimator", "xarray")),
+    ("lle", ("numpy", "scipy", "dask", "distributed", "zarr", "pydantic", "xarray")),
 ])  # fmt: skip
 def test_import_loads_no_heavy_package(module: str, late: tuple[str, ...]) -> None:
     assert loaded_by(f"import {module}", (*IMPORTED_LATE, *late)) == []

@@ -9,9 +9,9 @@ import pytest
 from sklearn.datasets import make_s_curve
 from sklearn.impute import SimpleImputer
 
-from pipeline import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
+from lle import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
 
-pytestmark = pytest.mark.filterwarnings("ignore::pipeline.EmbeddingWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 X = make_s_curve(400, random_state=31)[0]
 QUICK = {"quality": {"sample": 50}}
 BOTH = pytest.mark.parametrize("call", [embed, lambda rows: LocallyLinearEmbedding().fit(rows)], ids=["embed", "fit"])

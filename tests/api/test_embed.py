@@ -13,14 +13,14 @@ import pytest
 import xarray
 import zarr
 
-import pipeline
-from pipeline import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
-from pipeline.api.array_input import input_section, row_blocks
-from pipeline.api.embed import finished_run
-from pipeline.config.load import check_config
-from pipeline.core.errors import ConfigError, CorruptChunk, InputError, Interrupted
-from pipeline.jobs.layout import fits_memory
-from pipeline.storage.store import Store
+import lle
+from lle import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
+from lle.api.array_input import input_section, row_blocks
+from lle.api.embed import finished_run
+from lle.config.load import check_config
+from lle.core.errors import ConfigError, CorruptChunk, InputError, Interrupted
+from lle.jobs.layout import fits_memory
+from lle.storage.store import Store
 from tests.support.points import swiss_roll
 
 pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
@@ -34,11 +34,11 @@ def roll() -> np.ndarray:
 
 
 def test_unknown_attribute_of_the_package_is_an_error():
-    assert set(pipeline.__all__) <= set(dir(pipeline))
-    for name in pipeline.__all__:
-        assert getattr(pipeline, name).__name__ == name
+    assert set(lle.__all__) <= set(dir(lle))
+    for name in lle.__all__:
+        assert getattr(lle, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'umap'"):
-        _ = pipeline.umap
+        _ = lle.umap
 
 
 class TestEmbed:
@@ -75,7 +75,7 @@ class TestEmbed:
         def stopped(*arguments, **more):
             raise Interrupted(2)
 
-        monkeypatch.setattr("pipeline.api.embed.run", stopped)
+        monkeypatch.setattr("lle.api.embed.run", stopped)
         with pytest.raises(KeyboardInterrupt, match="SIGINT"):
             embed(roll)
 
@@ -262,7 +262,7 @@ class TestStoreInMemory:
 
     def run(self, X, monkeypatch, max_bytes=None, **sections):
         if max_bytes is not None:
-            monkeypatch.setattr("pipeline.jobs.layout.MEMORY_STORE_BYTES", max_bytes)
+            monkeypatch.setattr("lle.jobs.layout.MEMORY_STORE_BYTES", max_bytes)
         with finished_run(X, {**QUICK, **sections}) as (store, result):
             return store.url.startswith("process-memory:"), store.read_all("embedding"), result.metrics
 

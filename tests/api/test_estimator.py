@@ -18,11 +18,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pipeline import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
-from pipeline.config.models import Config
-from pipeline.core.errors import BoundsNotMet, StoreError, StoreHeld
-from pipeline.storage.lock import RunLock
-from pipeline.storage.store import Store
+from lle import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
+from lle.config.models import Config
+from lle.core.errors import BoundsNotMet, StoreError, StoreHeld
+from lle.storage.lock import RunLock
+from lle.storage.store import Store
 from tests.support.commands import lle, refused
 from tests.support.oracle import largest_angle
 from tests.support.points import swiss_roll

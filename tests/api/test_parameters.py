@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline import LocallyLinearEmbedding, embed
-from pipeline.api.parameters import CONFIG_KEYS, PARAMETERS, sections_of
+from lle import LocallyLinearEmbedding, embed
+from lle.api.parameters import CONFIG_KEYS, PARAMETERS, sections_of
 from tests.support.points import swiss_roll
 
 QUICK = {"quality": {"sample": 50}}

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline import LocallyLinearEmbedding, embed, open_run, plot
-from pipeline.api.notebook_progress import NotebookProgress
-from pipeline.api.plot import colors_of
+from lle import LocallyLinearEmbedding, embed, open_run, plot
+from lle.api.notebook_progress import NotebookProgress
+from lle.api.plot import colors_of
 from tests.support.points import swiss_roll
 
 N = 300
@@ -171,7 +171,7 @@ class TestDisplay:
         assert "no report yet" in repr(bare)
 
 
-@pytest.mark.filterwarnings("ignore::pipeline.api.embed.EmbeddingWarning")
+@pytest.mark.filterwarnings("ignore::lle.api.embed.EmbeddingWarning")
 def test_notebook_progress_updates_one_output(monkeypatch):
     outputs, updates = [], []
 
@@ -186,7 +186,7 @@ def test_notebook_progress_updates_one_output(monkeypatch):
             return Handle()
 
     monkeypatch.setitem(__import__("sys").modules, "IPython.display", Display)
-    monkeypatch.setattr("pipeline.api.embed.in_notebook", lambda: True)
+    monkeypatch.setattr("lle.api.embed.in_notebook", lambda: True)
     LocallyLinearEmbedding(config={"quality": {"sample": 50}}, verbose=True).fit(
         swiss_roll(N, np.random.default_rng(5))
     )

@@ -46,7 +46,7 @@ def lle_command(folder: Path, cluster: str) -> list[str]:
             }
         )
     )
-    return [sys.executable, "-m", "pipeline", "run", str(config), "--fresh"]
+    return [sys.executable, "-m", "lle", "run", str(config), "--fresh"]
 
 
 def sklearn_command(folder: Path) -> list[str]:
@@ -62,8 +62,9 @@ def roll(n_points: int) -> npt.NDArray[np.float64]:
 
 def fits(n_points: int, repeat: int) -> list[tuple[float, float]]:
     """Processor seconds of (our fit, scikit-learn's) with defaults and 12 neighbours, after a first fit of each."""
-    from lle import EmbeddingWarning, LocallyLinearEmbedding  # noqa: PLC0415
     from sklearn.manifold import LocallyLinearEmbedding as Theirs  # noqa: PLC0415
+
+    from lle import EmbeddingWarning, LocallyLinearEmbedding  # noqa: PLC0415
 
     points, pairs = roll(n_points), []
     with warnings.catch_warnings():
@@ -114,7 +115,7 @@ def by_stage(n_points: int) -> str:
         source = {"kind": "synthetic", "name": "swiss_roll", "n_points": n_points}
         config = Path(name) / "config.yaml"
         config.write_text(json.dumps({"input": source, "output": {"store": f"{name}/run.zarr"}}))
-        subprocess.run([sys.executable, "-m", "pipeline", "run", str(config)], check=True, capture_output=True)
+        subprocess.run([sys.executable, "-m", "lle", "run", str(config)], check=True, capture_output=True)
         return stages(Path(name))
 
 

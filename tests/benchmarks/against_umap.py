@@ -34,7 +34,7 @@ def compare(path: str, n_components: int, repeat: int) -> Iterator[tuple[Cost, C
             "output": {"store": f"{folder}/run.zarr"},
         }))  # fmt: skip
         for _ in range(repeat):
-            ours = run_measured([sys.executable, "-m", "pipeline", "run", str(config), "--fresh"])
+            ours = run_measured([sys.executable, "-m", "lle", "run", str(config), "--fresh"])
             yield ours, run_measured([sys.executable, "-c", UMAP, path, str(n_components)])
 
 

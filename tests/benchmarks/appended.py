@@ -22,14 +22,14 @@ from unittest import mock
 import numpy as np
 import zarr
 
-from pipeline.config.load import parse_input
-from pipeline.config.models import Config
-from pipeline.engine import checkpoint
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs import run as runs
-from pipeline.kernels.manifolds import sample
-from pipeline.stages import registry
-from pipeline.storage.store import Store
+from lle.config.load import parse_input
+from lle.config.models import Config
+from lle.engine import checkpoint
+from lle.engine.progress import RunProgress
+from lle.jobs import run as runs
+from lle.kernels.manifolds import sample
+from lle.stages import registry
+from lle.storage.store import Store
 from tests.benchmarks.scaling import DATA, WIDE_BLOCK, wide_rows
 
 SERIAL = {"kind": "serial"}

@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.config.load import check_config
-from pipeline.core.machine import reproducible_environment
-from pipeline.engine import execute
-from pipeline.engine.plan import BlockReport, Step
-from pipeline.engine.progress import SilentProgress
-from pipeline.jobs.plan_preview import plan_summary
-from pipeline.jobs.run import run
-from pipeline.kernels.neighbors.knn import cell_neighbors
+from lle.config.load import check_config
+from lle.core.machine import reproducible_environment
+from lle.engine import execute
+from lle.engine.plan import BlockReport, Step
+from lle.engine.progress import SilentProgress
+from lle.jobs.plan_preview import plan_summary
+from lle.jobs.run import run
+from lle.kernels.neighbors.knn import cell_neighbors
 from tests.support.points import swiss_roll
 
 Array = npt.NDArray[Any]

@@ -22,9 +22,9 @@ from urllib.parse import urlencode, urlsplit
 import numpy as np
 import psutil
 
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.store import Store
+from lle.storage import array_specs
+from lle.storage.array_specs import PlannedArray
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 
 SIZE = (1200, 700)

@@ -5,10 +5,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 from scipy.spatial import cKDTree
 
-from pipeline.kernels.factors.cost_matrix import local_factor
-from pipeline.kernels.factors.lle_weights import barycenter_weights
-from pipeline.kernels.manifolds import sample
-from pipeline.storage.store import Store
+from lle.kernels.factors.cost_matrix import local_factor
+from lle.kernels.factors.lle_weights import barycenter_weights
+from lle.kernels.manifolds import sample
+from lle.storage.store import Store
 
 BLOCK = 20_000
 SEED = 5

@@ -26,18 +26,18 @@ from unittest import mock
 import yaml
 from distributed import Client, WorkerPlugin
 
-from pipeline.cli.commands import main as lle
-from pipeline.config.load import load_config
-from pipeline.core.errors import Interrupted, LleError
-from pipeline.engine import checkpoint, execute, plan_sizes
-from pipeline.engine.plan import WORKER, BlockReport, Step
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs import run as runs
-from pipeline.jobs import status
-from pipeline.jobs.verify import find_damage, unmark_damaged_blocks
-from pipeline.search import cell_groups
-from pipeline.stages import solve_weights
-from pipeline.storage.store import Store
+from lle.cli.commands import main as lle
+from lle.config.load import load_config
+from lle.core.errors import Interrupted, LleError
+from lle.engine import checkpoint, execute, plan_sizes
+from lle.engine.plan import WORKER, BlockReport, Step
+from lle.engine.progress import RunProgress
+from lle.jobs import run as runs
+from lle.jobs import status
+from lle.jobs.verify import find_damage, unmark_damaged_blocks
+from lle.search import cell_groups
+from lle.stages import solve_weights
+from lle.storage.store import Store
 from tests.support.dask_processes import two_workers
 
 N_POINTS, BLOCK = 900, 150

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from pipeline.core.machine import available_cores, memory_limit
-from pipeline.kernels.eigensolver import davidson, factor_cost, memory, methods
-from pipeline.kernels.eigensolver.factorization import canonical
-from pipeline.kernels.eigensolver.pardiso import FactorSize
-from pipeline.kernels.eigensolver.pseudo_inverse import PinnedLU
-from pipeline.kernels.eigensolver.rayleigh_ritz import largest_eigenvalue
-from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
-from pipeline.kernels.graph.connectivity import closed_classes
+from lle.core.machine import available_cores, memory_limit
+from lle.kernels.eigensolver import davidson, factor_cost, memory, methods
+from lle.kernels.eigensolver.factorization import canonical
+from lle.kernels.eigensolver.pardiso import FactorSize
+from lle.kernels.eigensolver.pseudo_inverse import PinnedLU
+from lle.kernels.eigensolver.rayleigh_ritz import largest_eigenvalue
+from lle.kernels.eigensolver.solve import bottom_eigenpairs
+from lle.kernels.graph.connectivity import closed_classes
 from tests.benchmarks.factors import cube_factor
 
 PRODUCTS_PER_ROOT = 3.4

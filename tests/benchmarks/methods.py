@@ -23,8 +23,8 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import LocallyLinearEmbedding, _locally_linear, spectral_embedding
 from sklearn.neighbors import NearestNeighbors
 
-from pipeline import embed
-from pipeline.kernels.manifolds import sample
+from lle import embed
+from lle.kernels.manifolds import sample
 from tests.benchmarks.measure import Cost, run_measured
 
 METHODS = ("lle", "modified", "hessian", "ltsa", "laplacian", "pca")
@@ -96,7 +96,7 @@ def command(folder: Path, method: str, source: dict[str, Any]) -> list[str]:
         "execution": {"cluster": {"kind": "serial"}},
     }
     config.write_text(json.dumps(sections))
-    return [sys.executable, "-m", "pipeline", "run", str(config), "--fresh"]
+    return [sys.executable, "-m", "lle", "run", str(config), "--fresh"]
 
 
 def angle(method: str, X: Array) -> float:

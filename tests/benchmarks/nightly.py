@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config.load import parse_input
-from pipeline.config.models import Config
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs.run import run
-from pipeline.jobs.transform import transform
-from pipeline.kernels.manifolds import sample
-from pipeline.storage.store import Store
+from lle.config.load import parse_input
+from lle.config.models import Config
+from lle.engine.progress import RunProgress
+from lle.jobs.run import run
+from lle.jobs.transform import transform
+from lle.kernels.manifolds import sample
+from lle.storage.store import Store
 
 SURFACES = ("swiss_roll", "bowl")
 SHARE = 0.01

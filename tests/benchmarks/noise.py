@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs.sweep import run_sweep
-from pipeline.jobs.sweep_plan import load_sweep
-from pipeline.storage.store import Store
+from lle.engine.progress import RunProgress
+from lle.jobs.sweep import run_sweep
+from lle.jobs.sweep_plan import load_sweep
+from lle.storage.store import Store
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "experiments" / "noise.yaml"
 UNROLLED = 0.1

@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from pipeline.config.load import load_config
-from pipeline.engine import checkpoint
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs import run as runs
-from pipeline.kernels.neighbors.knn import brute_neighbors, exact_distances
-from pipeline.stages import registry
-from pipeline.storage.store import Store
+from lle.config.load import load_config
+from lle.engine import checkpoint
+from lle.engine.progress import RunProgress
+from lle.jobs import run as runs
+from lle.kernels.neighbors.knn import brute_neighbors, exact_distances
+from lle.stages import registry
+from lle.storage.store import Store
 from tests.benchmarks.measure import Cost, run_measured
 
 SAMPLE, SEED = 2000, 17

@@ -20,11 +20,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from pipeline import embed
-from pipeline.kernels.graph.connectivity import closed_classes, neighbor_graph
-from pipeline.kernels.manifolds import sample
-from pipeline.report.figure_style import FAINT, INK, RULE
-from pipeline.report.point_colors import robust_range
+from lle import embed
+from lle.kernels.graph.connectivity import closed_classes, neighbor_graph
+from lle.kernels.manifolds import sample
+from lle.report.figure_style import FAINT, INK, RULE
+from lle.report.point_colors import robust_range
 
 Array = npt.NDArray[np.float64]
 

@@ -20,11 +20,11 @@ import numpy.typing as npt
 from scipy.linalg import subspace_angles
 from scipy.sparse import csr_array, load_npz
 
-from pipeline.core.machine import available_cores, memory_limit, reproducible_environment
-from pipeline.kernels.eigensolver.normal_operator import NormalOperator
-from pipeline.kernels.eigensolver.polynomial import chebyshev_roots
-from pipeline.kernels.eigensolver.solve import Spectrum, bottom_eigenpairs
-from pipeline.storage.store import Store
+from lle.core.machine import available_cores, memory_limit, reproducible_environment
+from lle.kernels.eigensolver.normal_operator import NormalOperator
+from lle.kernels.eigensolver.polynomial import chebyshev_roots
+from lle.kernels.eigensolver.solve import Spectrum, bottom_eigenpairs
+from lle.storage.store import Store
 from tests.benchmarks.factors import stored_factor
 
 F64 = npt.NDArray[np.float64]

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
-from pipeline.api.embed import finished_run
-from pipeline.kernels.manifolds import sample
+from lle.api.embed import finished_run
+from lle.kernels.manifolds import sample
 from tests.support.paths import SHARED_DATA
 
 GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)

@@ -32,13 +32,13 @@ import psutil
 import yaml
 import zarr
 
-from pipeline.config.load import load_config
-from pipeline.engine import checkpoint
-from pipeline.engine.plan import WORKER, BlockReport, Step
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs import run as runs
-from pipeline.stages import registry
-from pipeline.storage.store import Store
+from lle.config.load import load_config
+from lle.engine import checkpoint
+from lle.engine.plan import WORKER, BlockReport, Step
+from lle.engine.progress import RunProgress
+from lle.jobs import run as runs
+from lle.stages import registry
+from lle.storage.store import Store
 from tests.benchmarks.growth import fit
 from tests.support.object_servers import SERVERS
 from tests.support.traffic import counted

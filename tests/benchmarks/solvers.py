@@ -23,11 +23,11 @@ import numpy as np
 from scipy.sparse import csr_array, load_npz, save_npz
 from scipy.sparse.linalg import eigsh, lobpcg
 
-from pipeline.core.machine import available_cores, memory_limit, reproducible_environment
-from pipeline.engine import subprocess_call
-from pipeline.kernels.eigensolver.method_choice import predict
-from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
-from pipeline.kernels.graph.connectivity import closed_classes
+from lle.core.machine import available_cores, memory_limit, reproducible_environment
+from lle.engine import subprocess_call
+from lle.kernels.eigensolver.method_choice import predict
+from lle.kernels.eigensolver.solve import bottom_eigenpairs
+from lle.kernels.graph.connectivity import closed_classes
 from tests.benchmarks.factors import SEED, roll_factor, stored_factor
 
 ROUTES = ("factored", "shift_invert", "polynomial")

@@ -19,9 +19,9 @@ import pytest
 import yaml
 import zarr
 
-from pipeline.kernels.manifolds import sample
-from pipeline.storage.objects import open_objects
-from pipeline.storage.store import Store
+from lle.kernels.manifolds import sample
+from lle.storage.objects import open_objects
+from lle.storage.store import Store
 from tests.benchmarks.measure import run_measured
 from tests.support.object_servers import SERVERS
 from tests.support.stored import winners
@@ -66,7 +66,7 @@ def _run(place: str, n_points: int, folder: Path, cluster: dict, source: str, st
         "execution": {"block_points": max(16, n_points // 8), "cluster": cluster},
     }))  # fmt: skip
     traffic.forget()
-    cost = run_measured([sys.executable, "-m", "pipeline", "run", str(config)])
+    cost = run_measured([sys.executable, "-m", "lle", "run", str(config)])
     return Row(place, cost.seconds, traffic.requests, traffic.sent, traffic.received)
 
 

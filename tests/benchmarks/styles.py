@@ -18,9 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from pipeline.report.figure_style import INK, POINT, RULE
-from pipeline.report.point_colors import robust_range
-from pipeline.storage.store import Store
+from lle.report.figure_style import INK, POINT, RULE
+from lle.report.point_colors import robust_range
+from lle.storage.store import Store
 
 SIDE, COLUMNS = 28, 5
 PATCH = 0.075

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import zarr
 
-from pipeline.kernels.neighbors.knn import exact_distances
-from pipeline.storage.store import Store
+from lle.kernels.neighbors.knn import exact_distances
+from lle.storage.store import Store
 from tests.benchmarks import (
     against_sklearn,
     against_umap,

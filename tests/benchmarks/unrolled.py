@@ -13,11 +13,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import ExperimentsFailed
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs.sweep import run_sweep
-from pipeline.jobs.sweep_plan import Experiment, load_sweep
-from pipeline.storage.store import Store
+from lle.core.errors import ExperimentsFailed
+from lle.engine.progress import RunProgress
+from lle.jobs.sweep import run_sweep
+from lle.jobs.sweep_plan import Experiment, load_sweep
+from lle.storage.store import Store
 from tests.benchmarks.noise import UNROLLED, unexplained
 
 

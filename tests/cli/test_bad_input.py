@@ -11,10 +11,10 @@ import yaml
 import zarr
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.engine import plan_sizes
-from pipeline.search import cell_groups
-from pipeline.storage.store import Store
+from lle.cli.commands import app
+from lle.engine import plan_sizes
+from lle.search import cell_groups
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 
 ROLL = {"kind": "synthetic", "name": "swiss_roll", "n_points": 600}

@@ -11,14 +11,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipeline.cli import watch
-from pipeline.cli.commands import app
-from pipeline.cli.output import describe_status
-from pipeline.cli.watch import Pace, watch_status
-from pipeline.core.errors import Interrupted, StoreError
-from pipeline.jobs.last_failure import failure_recorded
-from pipeline.storage import records
-from pipeline.storage.store import Store
+from lle.cli import watch
+from lle.cli.commands import app
+from lle.cli.output import describe_status
+from lle.cli.watch import Pace, watch_status
+from lle.core.errors import Interrupted, StoreError
+from lle.jobs.last_failure import failure_recorded
+from lle.storage import records
+from lle.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
 
 

@@ -4,9 +4,9 @@ import contextlib
 
 import dask
 
-from pipeline.clusters.connect import connect
-from pipeline.clusters.serial import use_synchronous_dask
-from pipeline.config.models import Cluster
+from lle.clusters.connect import connect
+from lle.clusters.serial import use_synchronous_dask
+from lle.config.models import Cluster
 
 
 def test_overlapping_serial_runs_reset_the_scheduler_of_dask():

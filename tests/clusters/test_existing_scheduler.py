@@ -19,17 +19,17 @@ from distributed import Client, LocalCluster
 from distributed.comm.core import FatalCommClosedError
 from scipy.sparse import csr_array
 
-from pipeline.clusters import existing_scheduler
-from pipeline.clusters.connect import connect
-from pipeline.clusters.limits import memory_resource
-from pipeline.clusters.version_check import COMPUTING, SOURCES, program_versions, required_versions
-from pipeline.config.models import Cluster, Tls
-from pipeline.core.errors import ConfigError, LleError
-from pipeline.core.machine import source_digest
-from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import WHOLE_DATA, Decides, Runs, Step
-from pipeline.linalg.distributed_operator import RowBlocks
-from pipeline.storage.store import Store
+from lle.clusters import existing_scheduler
+from lle.clusters.connect import connect
+from lle.clusters.limits import memory_resource
+from lle.clusters.version_check import COMPUTING, SOURCES, program_versions, required_versions
+from lle.config.models import Cluster, Tls
+from lle.core.errors import ConfigError, LleError
+from lle.core.machine import source_digest
+from lle.engine.execute import Executor, run_step
+from lle.engine.plan import WHOLE_DATA, Decides, Runs, Step
+from lle.linalg.distributed_operator import RowBlocks
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.dask_processes import dask_processes
 from tests.support.object_servers import free_ports

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.machine import reproducible_environment
+from lle.core.machine import reproducible_environment
 from tests.support.manifest_parts import by_name, image_environment, pods
 from tests.support.manifest_schemas import K8S, OVERLAYS
 from tests.support.paths import REPOSITORY

@@ -62,7 +62,7 @@ class TestText:
         assert any("'tini=" in arguments for kind, arguments in instructions() if kind == "RUN")
 
     def test_no_secrets_and_shell_form_only_for_shell_commands(self):
-        from pipeline.core.credentials import find_secret  # noqa: PLC0415
+        from lle.core.credentials import find_secret  # noqa: PLC0415
 
         text = DOCKERFILE.read_text()
         assert find_secret(text) is None
@@ -128,7 +128,7 @@ def test_all_steps_of_the_dockerfile_run(tmp_path):
     completed = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
     assert "Usage: lle" in completed.stdout
     assert list((tmp_path / "cache/numba").rglob("*.nbi"))
-    start = [f"{root}/opt/lle/bin/python", "-v", "-c", "import distributed, pipeline.cli.commands"]
+    start = [f"{root}/opt/lle/bin/python", "-v", "-c", "import distributed, lle.cli.commands"]
     completed = subprocess.run(start, env=baked, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
     assert compiled_again(completed.stderr, tmp_path) == []
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.clusters import kubernetes, kubernetes_api
-from pipeline.clusters.connect import connect
-from pipeline.clusters.limits import memory_resource
-from pipeline.config.models import KubernetesCluster
-from pipeline.core.errors import ConfigError, LleError, StageIncomplete
-from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import DRIVER, WHOLE_DATA, Decides, Runs, Step
-from pipeline.storage.store import Store
+from lle.clusters import kubernetes, kubernetes_api
+from lle.clusters.connect import connect
+from lle.clusters.limits import memory_resource
+from lle.config.models import KubernetesCluster
+from lle.core.errors import ConfigError, LleError, StageIncomplete
+from lle.engine.execute import Executor, run_step
+from lle.engine.plan import DRIVER, WHOLE_DATA, Decides, Runs, Step
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.dask_processes import dask_processes
 from tests.support.kubernetes_api_double import ApiDouble, load
@@ -362,7 +362,7 @@ def start():
 
     def begin(config: Path) -> subprocess.Popen:
         started.append(subprocess.Popen(
-            [sys.executable, "-m", "pipeline", "run", str(config), "--json"], stdout=subprocess.PIPE,
+            [sys.executable, "-m", "lle", "run", str(config), "--json"], stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True,
         ))  # fmt: skip
         return started[-1]
@@ -419,7 +419,7 @@ class TestRuns:
 
     def test_config_error_deletes_the_cluster_and_sets_the_exit_code(self, api, job):
         process = subprocess.run(
-            [sys.executable, "-m", "pipeline", "run", str(job), "--set", "eigensolver.max_memory=1MiB", "--set",
+            [sys.executable, "-m", "lle", "run", str(job), "--set", "eigensolver.max_memory=1MiB", "--set",
              "eigensolver.method=factored"], capture_output=True, text=True, timeout=SECONDS,
         )  # fmt: skip
         assert process.returncode == 2, process.stderr

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.clusters import limits
-from pipeline.clusters.limits import n_workers, require_shared_memory
-from pipeline.config.models import Cluster
-from pipeline.core.errors import LleError
+from lle.clusters import limits
+from lle.clusters.limits import n_workers, require_shared_memory
+from lle.config.models import Cluster
+from lle.core.errors import LleError
 
 GIB = 2**30
 

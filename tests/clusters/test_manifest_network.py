@@ -12,7 +12,7 @@ import yaml
 from distributed import Scheduler
 from tornado.httpclient import AsyncHTTPClient
 
-from pipeline.clusters import kubernetes_manifests
+from lle.clusters import kubernetes_manifests
 from tests.support.manifest_parts import by_name, container, pods, selects, with_components
 from tests.support.manifest_schemas import OVERLAYS
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.fields import parse_size
-from pipeline.engine.plan import WORKER
-from pipeline.jobs import plan_preview
+from lle.config.fields import parse_size
+from lle.engine.plan import WORKER
+from lle.jobs import plan_preview
 from tests.support.manifest_parts import by_name, config_of, container, custom_resources, image_environment, pods
 from tests.support.manifest_schemas import OVERLAYS
 from tests.support.paths import REPOSITORY

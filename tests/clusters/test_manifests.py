@@ -12,15 +12,15 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from pipeline.cli import commands
-from pipeline.clusters import kubernetes, kubernetes_manifests, limits
-from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, fitting_name
-from pipeline.config.allowed_places import VARIABLE
-from pipeline.config.fields import parse_size
-from pipeline.config.load import load_config
-from pipeline.config.models import KubernetesCluster
-from pipeline.core.errors import BoundsNotMet, ConfigError
-from pipeline.storage.lock import JOB_UID, STALE_SECONDS
+from lle.cli import commands
+from lle.clusters import kubernetes, kubernetes_manifests, limits
+from lle.clusters.kubernetes_manifests import Pods, Size, dask_cluster, fitting_name
+from lle.config.allowed_places import VARIABLE
+from lle.config.fields import parse_size
+from lle.config.load import load_config
+from lle.config.models import KubernetesCluster
+from lle.core.errors import BoundsNotMet, ConfigError
+from lle.storage.lock import JOB_UID, STALE_SECONDS
 from tests.support.manifest_parts import (
     PARTS,
     allowed_places,

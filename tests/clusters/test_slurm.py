@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.clusters import slurm as slurm_module
-from pipeline.clusters.slurm import job_options, slurm_cluster
-from pipeline.config.load import load_config
-from pipeline.config.models import SlurmCluster
-from pipeline.core.errors import ConfigError
+from lle.clusters import slurm as slurm_module
+from lle.clusters.slurm import job_options, slurm_cluster
+from lle.config.load import load_config
+from lle.config.models import SlurmCluster
+from lle.core.errors import ConfigError
 from tests.support.commands import write_config
 from tests.support.paths import REPOSITORY
 from tests.support.slurm_node import slurm_node, why_not
@@ -75,7 +75,7 @@ def undisturbed(tmp_path_factory) -> dict[str, bytes]:
     """Result of the same job without SLURM."""
     config = job(tmp_path_factory.mktemp("serial"))
     subprocess.run(
-        [sys.executable, "-m", "pipeline", "run", str(config), "--set", "execution.cluster={kind: serial}"], check=True,
+        [sys.executable, "-m", "lle", "run", str(config), "--set", "execution.cluster={kind: serial}"], check=True,
         capture_output=True, timeout=400, env={**os.environ, "MKL_CBWR": "AUTO,STRICT", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     return result_bytes(config.parent / "run.zarr")
@@ -98,7 +98,7 @@ class TestOnSlurm:
         config = job(tmp_path / "cancelled")
         store = config.parent / "run.zarr"
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline", "run", str(config), "--json"], env=slurm, stdout=subprocess.PIPE,
+            [sys.executable, "-m", "lle", "run", str(config), "--json"], env=slurm, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, cwd=tmp_path,
         )  # fmt: skip
         try:
@@ -122,7 +122,7 @@ class TestOnSlurm:
         store = config.parent / "run.zarr"
         lle_command = tmp_path / "bin" / "lle"
         lle_command.parent.mkdir()
-        lle_command.write_text(f'#!/bin/sh\nexec {sys.executable} -m pipeline "$@"\n')
+        lle_command.write_text(f'#!/bin/sh\nexec {sys.executable} -m lle "$@"\n')
         lle_command.chmod(0o755)
         environment = {**slurm, "PATH": f"{lle_command.parent}:{slurm['PATH']}"}
         script = REPOSITORY / "configs" / "lle.sbatch"

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline.config.load import load_config
-from pipeline.core.credentials import find_secret, redact
-from pipeline.core.errors import ConfigError, shortened
+from lle.config.load import load_config
+from lle.core.credentials import find_secret, redact
+from lle.core.errors import ConfigError, shortened
 
 OUTPUT = "\noutput: {store: r.zarr}\n"
 LETTERS = "abcdefghi"

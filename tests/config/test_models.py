@@ -9,12 +9,12 @@ import pytest
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from pipeline.config import fields, yaml_io
-from pipeline.config.fields import parse_size
-from pipeline.config.load import check_config, json_schema, load_config, read_settings, resolved
-from pipeline.config.models import Config
-from pipeline.config.yaml_io import to_yaml
-from pipeline.core.errors import ConfigError
+from lle.config import fields, yaml_io
+from lle.config.fields import parse_size
+from lle.config.load import check_config, json_schema, load_config, read_settings, resolved
+from lle.config.models import Config
+from lle.config.yaml_io import to_yaml
+from lle.core.errors import ConfigError
 from tests.support.paths import REPOSITORY
 
 CONFIGS = REPOSITORY / "configs"

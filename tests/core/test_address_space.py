@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core import address_space, machine
-from pipeline.core.address_space import CURE, explained, is_out_of_memory
-from pipeline.kernels.eigensolver import pardiso
+from lle.core import address_space, machine
+from lle.core.address_space import CURE, explained, is_out_of_memory
+from lle.kernels.eigensolver import pardiso
 from tests.support.commands import refused, write_config
 from tests.support.paths import REPOSITORY
 
@@ -57,7 +57,7 @@ def test_exhausted_memory_is_named_with_the_cure(tmp_path, monkeypatch, error):
     def validate(config):
         raise error
 
-    monkeypatch.setattr("pipeline.jobs.validate.validate", validate)
+    monkeypatch.setattr("lle.jobs.validate.validate", validate)
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 800})
     assert CURE in refused(1, "validate", config)
     assert is_out_of_memory(error)
@@ -86,7 +86,7 @@ class TestMkl:
             (tmp_path / path.name).symlink_to(path)
         runtime = tmp_path / installed.name
         code = (
-            "import sys; from pathlib import Path; from pipeline.kernels.eigensolver import pardiso\n"
+            "import sys; from pathlib import Path; from lle.kernels.eigensolver import pardiso\n"
             "try: pardiso._open_parts(Path(sys.argv[1])); print('opened')\n"
             "except OSError as error: print(error)"
         )

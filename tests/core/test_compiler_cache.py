@@ -2,7 +2,7 @@
 
 import sys
 
-from pipeline.core.compiler_cache import is_compiled
+from lle.core.compiler_cache import is_compiled
 
 
 def test_functions_compiled_for_this_python_are_in_the_cache(tmp_path, monkeypatch):

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config.allowed_places import VARIABLE
-from pipeline.config.load import json_schema, load_config
-from pipeline.core import credentials
-from pipeline.core.credentials import SECRET_NAME, find_secret, redact, secrets_in
-from pipeline.core.errors import ConfigError
-from pipeline.storage.objects import open_objects
+from lle.config.allowed_places import VARIABLE
+from lle.config.load import json_schema, load_config
+from lle.core import credentials
+from lle.core.credentials import SECRET_NAME, find_secret, redact, secrets_in
+from lle.core.errors import ConfigError
+from lle.storage.objects import open_objects
 from tests.support.paths import REPOSITORY
 
 KEY_ID = "AKIA" + "IOSFODNN7EXAMPLE"
@@ -139,7 +139,7 @@ class TestConfigs:
     def test_command_with_a_secret_exits_with_2_without_showing_it(self, tmp_path):
         config_path = written(tmp_path, job(output={"store": SECRETS["user in a URL"]}))
         for arguments in (["run", str(config_path)], ["status", SECRETS["user in a URL"]]):
-            command = [sys.executable, "-m", "pipeline", *arguments, "--json"]
+            command = [sys.executable, "-m", "lle", *arguments, "--json"]
             completed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
             assert completed.returncode == 2, completed.stderr
             assert json.loads(completed.stdout)["error"] == "ConfigError"

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-import pipeline
-from pipeline.core import machine
-from pipeline.core.machine import available_memory, total_memory
+import lle
+from lle.core import machine
+from lle.core.machine import available_memory, total_memory
 
 GIB = 2**30
 
@@ -101,7 +101,7 @@ def test_memory_of_the_slurm_job_minus_usage(cgroups, monkeypatch, environment, 
 
 def test_source_digest_covers_the_whole_package(monkeypatch, tmp_path):
     """A worker with an older stage, not only an older machine.py, must be refused."""
-    package = shutil.copytree(Path(pipeline.__file__).parent, tmp_path / "pipeline")
+    package = shutil.copytree(Path(lle.__file__).parent, tmp_path / "pipeline")
     monkeypatch.setattr(machine, "__file__", str(package / "core" / "machine.py"))
     digest = machine.source_digest.__wrapped__()
     assert digest == machine.source_digest()

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from pipeline.core.errors import Interrupted, LleError
-from pipeline.core.signals import interruptible, raise_if_stopped
+from lle.core.errors import Interrupted, LleError
+from lle.core.signals import interruptible, raise_if_stopped
 
 
 class SignalInDestructor:

@@ -5,7 +5,7 @@ import threading
 import numpy as np  # noqa: F401 (loads a BLAS)
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from pipeline.core.threads import limited_threads
+from lle.core.threads import limited_threads
 
 
 def blas_threads() -> set[int]:

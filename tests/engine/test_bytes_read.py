@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from zarr.storage import LocalStore
 
-from pipeline.engine import plan_sizes
+from lle.engine import plan_sizes
 from tests.support.points import swiss_roll
 
 MOST = 3.0

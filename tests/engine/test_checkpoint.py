@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.errors import StageIncomplete
-from pipeline.engine import checkpoint
-from pipeline.engine.checkpoint import (
+from lle.core.errors import StageIncomplete
+from lle.engine import checkpoint
+from lle.engine.checkpoint import (
     add_seconds,
     begin_step,
     delete_step_record,
@@ -23,11 +23,11 @@ from pipeline.engine.checkpoint import (
     read_reports,
     recorded_steps,
 )
-from pipeline.engine.checkpoint import fingerprint_of as fingerprint
-from pipeline.engine.plan import WHOLE_DATA, BlockReport, Decides, Runs, Step, Writes
-from pipeline.storage.array_specs import ArraySpec, PlannedArray
-from pipeline.storage.local_objects import LocalObjects
-from pipeline.storage.store import Store
+from lle.engine.checkpoint import fingerprint_of as fingerprint
+from lle.engine.plan import WHOLE_DATA, BlockReport, Decides, Runs, Step, Writes
+from lle.storage.array_specs import ArraySpec, PlannedArray
+from lle.storage.local_objects import LocalObjects
+from lle.storage.store import Store
 
 ROWS, BLOCK = 12, 4
 SPEC = ArraySpec("x", ("point",), "float64", "")

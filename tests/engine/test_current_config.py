@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import open_run
-from pipeline.core.errors import Interrupted
-from pipeline.engine import current_config
-from pipeline.search import recall as recall_module
-from pipeline.stages import find_neighbors, registry
-from pipeline.storage.store import Store
+from lle import open_run
+from lle.core.errors import Interrupted
+from lle.engine import current_config
+from lle.search import recall as recall_module
+from lle.stages import find_neighbors, registry
+from lle.storage.store import Store
 from tests.support.commands import UNMET, lle, refused, write_config
 from tests.support.plans import planned
 from tests.support.points import swiss_roll

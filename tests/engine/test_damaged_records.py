@@ -13,15 +13,15 @@ import pytest
 import zarr
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.core.errors import StoreError
-from pipeline.engine import checkpoint, current_config
-from pipeline.engine.checkpoint import begin_step, mark_done
-from pipeline.engine.damage import damage_of_step
-from pipeline.engine.plan import BlockReport, Decides, Runs, Step, Writes
-from pipeline.jobs.verify import check, unmarked_blocks
-from pipeline.storage.array_specs import ArraySpec, PlannedArray
-from pipeline.storage.store import Store
+from lle.cli.commands import app
+from lle.core.errors import StoreError
+from lle.engine import checkpoint, current_config
+from lle.engine.checkpoint import begin_step, mark_done
+from lle.engine.damage import damage_of_step
+from lle.engine.plan import BlockReport, Decides, Runs, Step, Writes
+from lle.jobs.verify import check, unmarked_blocks
+from lle.storage.array_specs import ArraySpec, PlannedArray
+from lle.storage.store import Store
 from tests.support.commands import lle
 
 STEP = Step(
@@ -224,7 +224,7 @@ def test_folder_without_read_permission_is_named(tmp_path, folder):
     store = finished(tmp_path / "run.zarr")
     (tmp_path / "run.zarr" / folder).chmod(0)
     code = (
-        "import os, sys; from pipeline.storage.store import Store; from pipeline.engine import checkpoint\n"
+        "import os, sys; from lle.storage.store import Store; from lle.engine import checkpoint\n"
         "os.setuid(12345)\n"
         "try: checkpoint.read_reports(Store(sys.argv[1]))\n"
         "except Exception as error: print(type(error).__name__, error, error.exit_code)"

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.config.load import load_config
-from pipeline.core.errors import gib
-from pipeline.engine.disk_costs import REPORT_BYTES
-from pipeline.engine.plan import Step
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs import run as runs
+from lle.cli.commands import app
+from lle.config.load import load_config
+from lle.core.errors import gib
+from lle.engine.disk_costs import REPORT_BYTES
+from lle.engine.plan import Step
+from lle.engine.progress import RunProgress
+from lle.jobs import run as runs
 from tests.support.commands import lle, write_config
 
 N, PAGE = 4000, 4096

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from pipeline.clusters.connect import connect
-from pipeline.config.models import Cluster
-from pipeline.core.errors import (
+from lle.clusters.connect import connect
+from lle.config.models import Cluster
+from lle.core.errors import (
     BoundsNotMet,
     CorruptChunk,
     InputError,
@@ -29,14 +29,14 @@ from pipeline.core.errors import (
     StageIncomplete,
     StoreError,
 )
-from pipeline.core.signals import interruptible
-from pipeline.engine import checkpoint, execute, tasks, worker_tasks
-from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import WHOLE_DATA, WORKER, Decides, Runs, Step, Writes
-from pipeline.engine.tasks import run_task
-from pipeline.engine.worker_tasks import RETRIES, WINDOW_PER_WORKER
-from pipeline.storage.array_specs import ArraySpec, PlannedArray
-from pipeline.storage.store import Store
+from lle.core.signals import interruptible
+from lle.engine import checkpoint, execute, tasks, worker_tasks
+from lle.engine.execute import Executor, run_step
+from lle.engine.plan import WHOLE_DATA, WORKER, Decides, Runs, Step, Writes
+from lle.engine.tasks import run_task
+from lle.engine.worker_tasks import RETRIES, WINDOW_PER_WORKER
+from lle.storage.array_specs import ArraySpec, PlannedArray
+from lle.storage.store import Store
 from tests.support.dask_processes import two_workers
 from tests.support.points import swiss_roll
 from tests.support.stage_runs import Progress
@@ -96,9 +96,9 @@ import json
 import sys
 from unittest.mock import Mock
 from threadpoolctl import threadpool_info
-from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import Decides, Runs, Step
-from pipeline.storage.store import Store
+from lle.engine.execute import Executor, run_step
+from lle.engine.plan import Decides, Runs, Step
+from lle.storage.store import Store
 
 def load(store, block):
     import sklearn.utils._openmp_helpers

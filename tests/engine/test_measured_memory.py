@@ -14,10 +14,10 @@ import pytest
 import zarr
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.engine.task_costs import COMPILER_BYTES, PROCESS_BYTES, SCORE_BYTES, TASK_BYTES
-from pipeline.stages.registry import stages_of
-from pipeline.storage.store import Store
+from lle.cli.commands import app
+from lle.engine.task_costs import COMPILER_BYTES, PROCESS_BYTES, SCORE_BYTES, TASK_BYTES
+from lle.stages.registry import stages_of
+from lle.storage.store import Store
 from tests.support.commands import write_config
 from tests.support.paths import REPOSITORY
 

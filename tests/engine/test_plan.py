@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.engine.plan import Decides, Layout, Runs, Step, Writes, disk_totals, freed_inputs, walk
-from pipeline.engine.plan_sizes import (
+from lle.engine.plan import Decides, Layout, Runs, Step, Writes, disk_totals, freed_inputs, walk
+from lle.engine.plan_sizes import (
     CHUNK_BYTES,
     MAX_BLOCK_POINTS,
     MIN_BLOCK_POINTS,
@@ -18,10 +18,10 @@ from pipeline.engine.plan_sizes import (
     index_dtype,
     neighbor_method,
 )
-from pipeline.stages.registry import STAGES
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import ArraySpec, PlannedArray
-from pipeline.storage.blocks import Blocks
+from lle.stages.registry import STAGES
+from lle.storage import array_specs
+from lle.storage.array_specs import ArraySpec, PlannedArray
+from lle.storage.blocks import Blocks
 from tests.support.plans import config_of, make_layout, walk_all
 
 SPEC = ArraySpec("x", ("point",), "float64", "")

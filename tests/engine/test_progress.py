@@ -13,16 +13,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipeline.cli import commands
-from pipeline.config.load import load_config
-from pipeline.core.errors import StoreError
-from pipeline.engine import progress
-from pipeline.engine.checkpoint import marker_name, recorded_steps
-from pipeline.engine.plan import BlockReport, Decides, Runs, Step
-from pipeline.engine.progress import JsonProgress, RunProgress, SilentProgress
-from pipeline.jobs import run as runs
-from pipeline.stages.registry import STAGES
-from pipeline.storage.store import Store
+from lle.cli import commands
+from lle.config.load import load_config
+from lle.core.errors import StoreError
+from lle.engine import progress
+from lle.engine.checkpoint import marker_name, recorded_steps
+from lle.engine.plan import BlockReport, Decides, Runs, Step
+from lle.engine.progress import JsonProgress, RunProgress, SilentProgress
+from lle.jobs import run as runs
+from lle.stages.registry import STAGES
+from lle.storage.store import Store
 from tests.support.commands import write_config
 
 
@@ -72,7 +72,7 @@ class Last:
     def __del__(self, abort=os.abort): abort()
 held = Last()
 atexit.register(print, "at the end")
-from pipeline.cli.commands import main
+from lle.cli.commands import main
 sys.argv = ["lle", *sys.argv[1:]]
 main()
 """

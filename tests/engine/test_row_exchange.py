@@ -5,16 +5,16 @@ import shutil
 import numpy as np
 import pytest
 
-from pipeline.core.errors import CorruptChunk, StageIncomplete
-from pipeline.engine import checkpoint
-from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import Layout, drive
-from pipeline.engine.row_exchange import REQUESTS, SENT, exchange, receive_rows
-from pipeline.jobs.verify import find_damage, unmark_damaged_blocks
-from pipeline.storage import bundles
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.local_objects import LocalObjects
-from pipeline.storage.store import Store
+from lle.core.errors import CorruptChunk, StageIncomplete
+from lle.engine import checkpoint
+from lle.engine.execute import Executor, run_step
+from lle.engine.plan import Layout, drive
+from lle.engine.row_exchange import REQUESTS, SENT, exchange, receive_rows
+from lle.jobs.verify import find_damage, unmark_damaged_blocks
+from lle.storage import bundles
+from lle.storage.blocks import Blocks
+from lle.storage.local_objects import LocalObjects
+from lle.storage.store import Store
 from tests.support.plans import planned
 from tests.support.stage_runs import Progress
 

@@ -11,8 +11,8 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline.core.errors import ConfigError, NotEnoughMemory
-from pipeline.engine import subprocess_call
+from lle.core.errors import ConfigError, NotEnoughMemory
+from lle.engine import subprocess_call
 
 MIB = 2**20
 
@@ -74,7 +74,7 @@ def test_memory_above_the_limit_raises():
 def test_the_process_does_not_outlive_its_parent(tmp_path):
     program = tmp_path / "parent.py"
     program.write_text(
-        "import time\nfrom pipeline.engine import subprocess_call as isolated\n"
+        "import time\nfrom lle.engine import subprocess_call as isolated\n"
         "def say_who_and_sleep(say, path):\n"
         "    import os\n    open(path, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
         f"if __name__ == '__main__':\n    isolated.call(say_who_and_sleep, ({str(tmp_path / 'pid')!r},), None)\n"

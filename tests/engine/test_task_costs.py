@@ -14,27 +14,27 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipeline import engine, linalg, search, stages
-from pipeline.cli.commands import app
-from pipeline.clusters import limits
-from pipeline.config.models import Config
-from pipeline.core.errors import NotEnoughMemory
-from pipeline.engine import execute, task_costs
-from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Earlier, Layout, Runs, Step, walk
-from pipeline.engine.plan_sizes import KDTREE_FEATURES, MIN_BLOCK_POINTS, largest_total
-from pipeline.engine.task_costs import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, SCORE_BYTES, TASK_BYTES, fits
-from pipeline.jobs.layout import layout_of
-from pipeline.kernels.batches import BATCH_BYTES
-from pipeline.kernels.neighbors.cells import TREE_FEATURES
-from pipeline.linalg.reg_step import TRIAL_POINT_BYTES
-from pipeline.search import incremental
-from pipeline.search.incremental import update_lists
-from pipeline.stages.embed_new import calibrate_step, embed_step
-from pipeline.stages.ingest import open_input
-from pipeline.stages.laplacian_factors import BATCH_LINKS
-from pipeline.stages.registry import STAGES, stages_of
-from pipeline.storage.store import Store
+from lle import engine, linalg, search, stages
+from lle.cli.commands import app
+from lle.clusters import limits
+from lle.config.models import Config
+from lle.core.errors import NotEnoughMemory
+from lle.engine import execute, task_costs
+from lle.engine.execute import Executor, run_step
+from lle.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Earlier, Layout, Runs, Step, walk
+from lle.engine.plan_sizes import KDTREE_FEATURES, MIN_BLOCK_POINTS, largest_total
+from lle.engine.task_costs import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, SCORE_BYTES, TASK_BYTES, fits
+from lle.jobs.layout import layout_of
+from lle.kernels.batches import BATCH_BYTES
+from lle.kernels.neighbors.cells import TREE_FEATURES
+from lle.linalg.reg_step import TRIAL_POINT_BYTES
+from lle.search import incremental
+from lle.search.incremental import update_lists
+from lle.stages.embed_new import calibrate_step, embed_step
+from lle.stages.ingest import open_input
+from lle.stages.laplacian_factors import BATCH_LINKS
+from lle.stages.registry import STAGES, stages_of
+from lle.storage.store import Store
 from tests.support.commands import write_config
 from tests.support.plans import config_of, make_layout, walk_all
 from tests.support.stage_runs import Progress

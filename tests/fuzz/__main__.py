@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pipeline.core.machine import reproducible_environment
+from lle.core.machine import reproducible_environment
 from tests.fuzz.campaign import DEFAULT_CASES, TARGETS, as_json, campaign, run_case
 
 

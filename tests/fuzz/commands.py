@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
+from lle.cli.commands import app
 from tests.fuzz.campaign import BrokenRule
 
 MAX_MESSAGE = 20_000

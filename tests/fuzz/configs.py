@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from pipeline.config.load import json_schema, load_config, resolved
-from pipeline.config.models import Config
-from pipeline.config.yaml_io import to_yaml
+from lle.config.load import json_schema, load_config, resolved
+from lle.config.models import Config
+from lle.config.yaml_io import to_yaml
 from tests.fuzz.campaign import BrokenRule, Limits
 from tests.fuzz.commands import call, write
 from tests.fuzz.inputs import write_inputs

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import yaml
 import zarr
 
-from pipeline.config.load import load_config
-from pipeline.core.errors import InputError, LleError
-from pipeline.inputs import Source
-from pipeline.stages.ingest import open_input
+from lle.config.load import load_config
+from lle.core.errors import InputError, LleError
+from lle.inputs import Source
+from lle.stages.ingest import open_input
 from tests.fuzz.campaign import BrokenRule, Limits
 from tests.fuzz.commands import SERIAL, call, write
 from tests.fuzz.mutate import choose, mutated_bytes

@@ -11,11 +11,11 @@ import yaml
 from sklearn.decomposition import PCA
 from sklearn.manifold import LocallyLinearEmbedding
 
-from pipeline.config.neighbors import min_neighbors
-from pipeline.kernels.manifolds import sample
-from pipeline.linalg.component_matrices import load_local_factors
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from lle.config.neighbors import min_neighbors
+from lle.kernels.manifolds import sample
+from lle.linalg.component_matrices import load_local_factors
+from lle.storage.blocks import Blocks
+from lle.storage.store import Store
 from tests.fuzz.campaign import BrokenRule, Limits
 from tests.fuzz.commands import call, write
 from tests.fuzz.mutate import choose

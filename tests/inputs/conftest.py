@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.inputs import compressed
+from lle.inputs import compressed
 from tests.support.input_files import D, N, write_frame, write_group, write_idx
 
 

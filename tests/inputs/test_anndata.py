@@ -12,10 +12,10 @@ import pytest
 import zarr
 from sklearn.neighbors import kneighbors_graph
 
-from pipeline import embed, open_run
-from pipeline.config.load import check_config
-from pipeline.core.errors import ConfigError, InputError
-from pipeline.inputs import open_source
+from lle import embed, open_run
+from lle.config.load import check_config
+from lle.core.errors import ConfigError, InputError
+from lle.inputs import open_source
 from tests.support.commands import lle
 
 h5py = pytest.importorskip("h5py", reason="AnnData files need h5py, of the extras anndata and test")

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import zarr
 
-from pipeline.core.errors import InputError
-from pipeline.inputs import csv_index, open_source
+from lle.core.errors import InputError
+from lle.inputs import csv_index, open_source
 from tests.support.input_files import write_idx
 
 X = np.arange(12.0).reshape(4, 3)
@@ -230,7 +230,7 @@ def test_missing_package_is_named(monkeypatch):
     def import_module(name):
         raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
 
-    monkeypatch.setattr("pipeline.inputs.import_module", import_module)
+    monkeypatch.setattr("lle.inputs.import_module", import_module)
     with pytest.raises(InputError, match="parquet needs the package 'pyarrow'"):
         open_source("parquet", path="x")
 

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 import zarr
 
-from pipeline.engine import checkpoint
-from pipeline.search import variable_neighborhoods
-from pipeline.stages import embed_new, ingest
-from pipeline.storage.store import Store
-from pipeline.storage.versions import Versions
+from lle.engine import checkpoint
+from lle.search import variable_neighborhoods
+from lle.stages import embed_new, ingest
+from lle.storage.store import Store
+from lle.storage.versions import Versions
 from tests.support.commands import FEW, lle, refused, write_config
 from tests.support.points import swiss_roll
 from tests.support.stored import read_blocks

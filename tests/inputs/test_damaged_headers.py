@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from pipeline.core.errors import InputError
-from pipeline.inputs import open_source
-from pipeline.inputs.zarr_input import zarr_shapes
+from lle.core.errors import InputError
+from lle.inputs import open_source
+from lle.inputs.zarr_input import zarr_shapes
 
 SHAPE = b"(50, 4)"
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import zarr
 
-from pipeline.inputs import open_source
-from pipeline.inputs.synthetic import ManifoldSource
+from lle.inputs import open_source
+from lle.inputs.synthetic import ManifoldSource
 from tests.support.input_files import changed
 
 
@@ -89,5 +89,5 @@ def test_store_without_listing_detects_no_changes(tmp_path, points, monkeypatch)
     zarr.save(str(tmp_path / "x.zarr"), points)
     source = open_source("zarr", url=str(tmp_path / "x.zarr"))
     assert source.detects_changes
-    monkeypatch.setattr("pipeline.inputs.zarr_input.Location.can_list", property(lambda self: False))
+    monkeypatch.setattr("lle.inputs.zarr_input.Location.can_list", property(lambda self: False))
     assert not source.detects_changes

@@ -17,9 +17,9 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.errors import InputError
-from pipeline.inputs import compressed, csv_index, memory_mapped, npy_npz_idx, open_source, parquet_files
-from pipeline.kernels.manifolds import MANIFOLDS, sample
+from lle.core.errors import InputError
+from lle.inputs import compressed, csv_index, memory_mapped, npy_npz_idx, open_source, parquet_files
+from lle.kernels.manifolds import MANIFOLDS, sample
 from tests.support.input_files import IDX_CODES, D, N, write_frame, write_group, write_idx
 
 ALL_INPUTS = [

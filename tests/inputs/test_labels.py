@@ -7,8 +7,8 @@ import pytest
 import zarr
 from zarr.errors import UnstableSpecificationWarning
 
-from pipeline.core.errors import InputError
-from pipeline.inputs import labels, open_source
+from lle.core.errors import InputError
+from lle.inputs import labels, open_source
 from tests.support.input_files import write_frame
 
 

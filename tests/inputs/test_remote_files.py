@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.core.errors import InputChanged, InputError, LleError
-from pipeline.inputs import compressed, memory_mapped, open_source, remote_files
-from pipeline.storage.objects import open_objects
+from lle.core.errors import InputChanged, InputError, LleError
+from lle.inputs import compressed, memory_mapped, open_source, remote_files
+from lle.storage.objects import open_objects
 from tests.support.commands import FEW, lle, write_config
 from tests.support.input_files import changed
 from tests.support.points import swiss_roll
@@ -229,7 +229,7 @@ class TestRefusals:
         for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.delenv(variable)
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://169.254.0.0:9")
-        monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)
+        monkeypatch.setattr("lle.storage.retries.RETRY_SECONDS", 0.0)
         with pytest.raises(LleError, match="no credentials in the environment"):
             open_source("npy", path=bucket.url(name))
 
@@ -245,7 +245,7 @@ class TestRefusals:
             open_source("npy", path="s3://bucket/x.npy")
 
     def test_web_server_without_range_requests_is_refused(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)
+        monkeypatch.setattr("lle.storage.retries.RETRY_SECONDS", 0.0)
         np.save(tmp_path / "x.npy", np.zeros((9000, 3)))
         quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *args: None})
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=str(tmp_path))) as server:
@@ -263,7 +263,7 @@ def test_chosen_columns_are_read_in_windows_of_rows(tmp_path, monkeypatch):
     """Whole rows are read, but the plan of memory counts only the chosen columns."""
     X = np.arange(3000.0).reshape(100, 30)
     np.save(tmp_path / "x.npy", X)
-    monkeypatch.setattr("pipeline.inputs.stacked_files.WINDOW_BYTES", 8 * 30 * 7)
+    monkeypatch.setattr("lle.inputs.stacked_files.WINDOW_BYTES", 8 * 30 * 7)
     read, sizes = memory_mapped.MappedRows.read, []
 
     def counting(self, start, stop):

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.config.models import Config
-from pipeline.core.errors import InputError
-from pipeline.inputs import open_source, row_filter
-from pipeline.stages.ingest import open_input, source_parameters
+from lle.config.models import Config
+from lle.core.errors import InputError
+from lle.inputs import open_source, row_filter
+from lle.stages.ingest import open_input, source_parameters
 
 
 @pytest.fixture

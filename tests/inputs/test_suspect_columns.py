@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.inputs import open_source
-from pipeline.inputs.suspect_columns import look_of, suspect_columns
+from lle.inputs import open_source
+from lle.inputs.suspect_columns import look_of, suspect_columns
 
 N = 5000
 RNG = np.random.default_rng(11)

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.core.errors import InputError
-from pipeline.inputs import csv_index, open_source
-from pipeline.inputs.column_names import ColumnRoles
+from lle.core.errors import InputError
+from lle.inputs import csv_index, open_source
+from lle.inputs.column_names import ColumnRoles
 
 
 class TestCsv:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import zarr
 
-from pipeline.core.errors import InputError, LleError
-from pipeline.inputs import open_source, zarr_input
+from lle.core.errors import InputError, LleError
+from lle.inputs import open_source, zarr_input
 from tests.support.input_files import D, N, write_group
 
 
@@ -56,7 +56,7 @@ class TestRemoteZarr:
         assert open_source("zarr", url="s3://bucket/x.zarr", array="points").fingerprint()["points"][0] != fingerprint
 
     def test_missing_answer_is_a_temporary_error(self, monkeypatch):
-        monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)
+        monkeypatch.setattr("lle.storage.retries.RETRY_SECONDS", 0.0)
         store = pytest.importorskip("obstore.store")
         original = store.from_url
         monkeypatch.setattr(

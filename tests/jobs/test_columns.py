@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.inputs import open_source
-from pipeline.jobs.export_columns import columns_of_input
-from pipeline.storage.store import Store
+from lle.cli.commands import app
+from lle.inputs import open_source
+from lle.jobs.export_columns import columns_of_input
+from lle.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
 from tests.support.points import swiss_roll
 

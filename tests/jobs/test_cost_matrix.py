@@ -5,12 +5,12 @@ import io
 import numpy as np
 import pytest
 
-from pipeline.config.models import Config
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs.plan_preview import plan_summary
-from pipeline.jobs.run import run
-from pipeline.jobs.status import status
-from pipeline.storage.store import Store
+from lle.config.models import Config
+from lle.engine.progress import RunProgress
+from lle.jobs.plan_preview import plan_summary
+from lle.jobs.run import run
+from lle.jobs.status import status
+from lle.storage.store import Store
 from tests.support.points import swiss_roll
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_wine, make_swiss_roll
 
-from pipeline.api.embed import finished_run
+from lle.api.embed import finished_run
 from tests.support.paths import SHARED_DATA
 
 Data = tuple[np.ndarray, np.ndarray | None]

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from pipeline.clusters.connect import connect
-from pipeline.config.models import Cluster
-from pipeline.core.machine import WORKER_PROFILE
-from pipeline.engine.checkpoint import read_reports
-from pipeline.search import cell_groups
+from lle.clusters.connect import connect
+from lle.config.models import Cluster
+from lle.core.machine import WORKER_PROFILE
+from lle.engine.checkpoint import read_reports
+from lle.search import cell_groups
 from tests.benchmarks.faults import Job
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]

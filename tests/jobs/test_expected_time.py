@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli import commands
-from pipeline.config.load import check_config
-from pipeline.engine.plan import Layout, walk
-from pipeline.jobs import expected_time, stage_seconds
-from pipeline.jobs.expected_time import announced_seconds, cluster_to_start, expected_seconds, machine_speed
-from pipeline.jobs.fit_and_place import config_of_fit
-from pipeline.jobs.layout import layout_of
-from pipeline.jobs.placing_preview import announced_placing
-from pipeline.jobs.plan_preview import plan_summary
-from pipeline.stages import ingest
-from pipeline.stages.registry import stages_of
+from lle.cli import commands
+from lle.config.load import check_config
+from lle.engine.plan import Layout, walk
+from lle.jobs import expected_time, stage_seconds
+from lle.jobs.expected_time import announced_seconds, cluster_to_start, expected_seconds, machine_speed
+from lle.jobs.fit_and_place import config_of_fit
+from lle.jobs.layout import layout_of
+from lle.jobs.placing_preview import announced_placing
+from lle.jobs.plan_preview import plan_summary
+from lle.stages import ingest
+from lle.stages.registry import stages_of
 from tests.benchmarks.expected_time import JOBS, Job, compare, roll, total, warm_up, wide
 
 SMALL_JOBS = {

@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from pipeline import embed
-from pipeline.jobs.explore import explore
-from pipeline.jobs.explore_server import Server
-from pipeline.jobs.served_run import HELD_SELECTIONS, Axes, load_run
-from pipeline.storage.store import Store
+from lle import embed
+from lle.jobs.explore import explore
+from lle.jobs.explore_server import Server
+from lle.jobs.served_run import HELD_SELECTIONS, Axes, load_run
+from lle.storage.store import Store
 from tests.support.commands import lle, refused, write_config
 
 QUERY = {"x": 0, "y": 1, "component": -1, "color": 2, "dark": 0, "selection": 0}

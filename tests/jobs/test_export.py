@@ -8,11 +8,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
-from pipeline.jobs.export import export_embedding
-from pipeline.storage import array_specs, remote_objects
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.store import Store
+from lle.core.errors import ConfigError, CorruptChunk, StoreError
+from lle.jobs.export import export_embedding
+from lle.storage import array_specs, remote_objects
+from lle.storage.array_specs import PlannedArray
+from lle.storage.store import Store
 
 ROWS, BLOCK = 23, 5
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.storage.store import Store
+from lle.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
 
 h5py = pytest.importorskip("h5py", reason="NOT CHECKED: .h5ad needs h5py, of the extras anndata and test")

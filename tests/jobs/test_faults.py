@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.engine import checkpoint
+from lle.cli.commands import app
+from lle.engine import checkpoint
 from tests.benchmarks import faults
 from tests.support.commands import lle
 from tests.support.dask_processes import two_workers

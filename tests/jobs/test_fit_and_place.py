@@ -6,16 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline import LocallyLinearEmbedding, embed, open_run
-from pipeline.core.errors import StoreError
-from pipeline.engine import checkpoint
-from pipeline.engine.row_exchange import REQUESTS, SENT
-from pipeline.inputs.row_filter import sample_of
-from pipeline.jobs import fit_and_place
-from pipeline.stages.assemble_cost import CONTRIBUTIONS
-from pipeline.stages.order_points import SORTED
-from pipeline.storage.fitted import fitted_store
-from pipeline.storage.store import Store
+from lle import LocallyLinearEmbedding, embed, open_run
+from lle.core.errors import StoreError
+from lle.engine import checkpoint
+from lle.engine.row_exchange import REQUESTS, SENT
+from lle.inputs.row_filter import sample_of
+from lle.jobs import fit_and_place
+from lle.stages.assemble_cost import CONTRIBUTIONS
+from lle.stages.order_points import SORTED
+from lle.storage.fitted import fitted_store
+from lle.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
 from tests.support.points import swiss_roll
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.storage.store import Store
+from lle.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
 from tests.support.points import swiss_roll
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.jobs.served_run import Axes, load_run
-from pipeline.stages import report_images
-from pipeline.storage.store import Store
+from lle.jobs.served_run import Axes, load_run
+from lle.stages import report_images
+from lle.storage.store import Store
 from tests.support.commands import lle, refused, write_config
 from tests.support.explorer_page import Scripts
 from tests.support.input_files import write_idx

@@ -6,8 +6,8 @@ import pytest
 import zarr
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.config.load import load_config
+from lle.cli.commands import app
+from lle.config.load import load_config
 from tests.support.commands import lle, refused
 from tests.support.input_files import write_group, write_idx
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.stages.registry import STAGES
+from lle.stages.registry import STAGES
 from tests.support.commands import lle, write_config
 
 N_POINTS, BLOCK = 3000, 500
@@ -33,7 +33,7 @@ def job(folder: Path, cluster: str = "serial") -> Path:
 def start(config: Path) -> subprocess.Popen:
     """The installed command in a process group of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "run", str(config), "--json"], start_new_session=True,
+        [sys.executable, "-m", "lle", "run", str(config), "--json"], start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 

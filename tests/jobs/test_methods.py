@@ -9,9 +9,9 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import LocallyLinearEmbedding, spectral_embedding
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.kernels.manifolds import sample
-from pipeline.storage.store import Store
+from lle.cli.commands import app
+from lle.kernels.manifolds import sample
+from lle.storage.store import Store
 from tests.benchmarks.methods import K, or_graph, points, reference
 from tests.support.commands import lle, write_config
 from tests.support.oracle import largest_angle

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.storage.store import Store
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 
 pytestmark = pytest.mark.manual

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
+from lle.cli.commands import app
 from tests.support.commands import FEW, lle, refused, write_config
 
 CURVE = {"kind": "synthetic", "name": "s_curve", "n_points": 300}
@@ -27,7 +27,7 @@ def run_until(monkeypatch):
 
     def run(stage, function, *arguments):
         with monkeypatch.context() as stopping:
-            stopping.setattr(f"pipeline.stages.{stage}.{function}", interrupted)
+            stopping.setattr(f"lle.stages.{stage}.{function}", interrupted)
             assert CliRunner().invoke(app, ["run", *map(str, arguments)]).exit_code != 0
 
     return run

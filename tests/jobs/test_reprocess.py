@@ -12,15 +12,15 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.config.load import load_config
-from pipeline.engine import checkpoint
-from pipeline.engine.plan import Decides, Runs, Step
-from pipeline.jobs import reprocess
-from pipeline.linalg import solver_checkpoint
-from pipeline.stages import solve_embedding
-from pipeline.storage.store import Store
-from pipeline.storage.versions import Versions
+from lle.cli.commands import app
+from lle.config.load import load_config
+from lle.engine import checkpoint
+from lle.engine.plan import Decides, Runs, Step
+from lle.jobs import reprocess
+from lle.linalg import solver_checkpoint
+from lle.stages import solve_embedding
+from lle.storage.store import Store
+from lle.storage.versions import Versions
 from tests.support.commands import lle, refused
 from tests.support.nightly import N, put_input
 from tests.support.plans import config_of

@@ -7,18 +7,18 @@ import threading
 import numpy as np
 import pytest
 
-from pipeline.config.models import Cluster, Config, KubernetesCluster
-from pipeline.core.errors import BoundsNotMet
-from pipeline.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Runs, Step
-from pipeline.engine.progress import RunProgress
-from pipeline.engine.task_costs import where
-from pipeline.jobs import run_stages
-from pipeline.jobs.run import run
-from pipeline.linalg.solver_checkpoint import saved_heads
-from pipeline.storage import lock
-from pipeline.storage.lock import RunLock
-from pipeline.storage.store import Store
-from pipeline.storage.versions import Versions
+from lle.config.models import Cluster, Config, KubernetesCluster
+from lle.core.errors import BoundsNotMet
+from lle.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Runs, Step
+from lle.engine.progress import RunProgress
+from lle.engine.task_costs import where
+from lle.jobs import run_stages
+from lle.jobs.run import run
+from lle.linalg.solver_checkpoint import saved_heads
+from lle.storage import lock
+from lle.storage.lock import RunLock
+from lle.storage.store import Store
+from lle.storage.versions import Versions
 from tests.support.points import swiss_roll
 
 

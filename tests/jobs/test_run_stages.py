@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.engine import checkpoint
-from pipeline.engine.plan import Decides, Runs, Step, Writes
-from pipeline.stages import registry
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
-from pipeline.storage.versions import published_url
+from lle.engine import checkpoint
+from lle.engine.plan import Decides, Runs, Step, Writes
+from lle.stages import registry
+from lle.storage import array_specs
+from lle.storage.array_specs import PlannedArray
+from lle.storage.blocks import Blocks
+from lle.storage.store import Store
+from lle.storage.versions import published_url
 from tests.support.commands import lle, refused, write_config
 from tests.support.toy_stages import TOY_STAGES
 

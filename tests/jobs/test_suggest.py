@@ -11,17 +11,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.cli.output import describe_suggestion
-from pipeline.config.load import load_config
-from pipeline.config.models import Config
-from pipeline.core.errors import InputError
-from pipeline.jobs import suggest_search
-from pipeline.jobs.suggest import suggest
-from pipeline.jobs.suggest_search import best_method, choose
-from pipeline.jobs.suggest_trials import Trial
-from pipeline.kernels.manifolds import sample
-from pipeline.kernels.quality.sample_quality import Scores
+from lle.cli.commands import app
+from lle.cli.output import describe_suggestion
+from lle.config.load import load_config
+from lle.config.models import Config
+from lle.core.errors import InputError
+from lle.jobs import suggest_search
+from lle.jobs.suggest import suggest
+from lle.jobs.suggest_search import best_method, choose
+from lle.jobs.suggest_trials import Trial
+from lle.kernels.manifolds import sample
+from lle.kernels.quality.sample_quality import Scores
 from tests.support.points import swiss_roll
 from tests.support.seeds import seeds
 
@@ -307,7 +307,7 @@ class TestCommand:
 @pytest.mark.slow
 def test_signal_between_trials_ends_the_command_with_its_code(path, number, code):
     program = (
-        "import os\nfrom pipeline.cli import commands as cli; from pipeline.jobs import suggest_trials\n"
+        "import os\nfrom lle.cli import commands as cli; from lle.jobs import suggest_trials\n"
         f"suggest_trials.embed_in_memory = lambda *given: os.kill(os.getpid(), {int(number)})\ncli.main()"
     )
     done = subprocess.run(

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from pipeline.core.errors import InputError
-from pipeline.jobs import suggest_sample
-from pipeline.jobs.suggest_sample import sample_neighbors
-from pipeline.stages.ingest import open_input
+from lle.core.errors import InputError
+from lle.jobs import suggest_sample
+from lle.jobs.suggest_sample import sample_neighbors
+from lle.stages.ingest import open_input
 from tests.support.seeds import seeds
 
 SEEDS = seeds(19, 83)

@@ -14,23 +14,23 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.clusters.version_check import program_versions
-from pipeline.config.load import load_config
-from pipeline.config.sweep import experiment_name
-from pipeline.core.errors import ConfigError, ExperimentsFailed, Interrupted
-from pipeline.engine import execute
-from pipeline.engine.checkpoint import read_reports, recorded_steps
-from pipeline.jobs import run as runs
-from pipeline.jobs import sweep, sweep_plan
-from pipeline.jobs.sweep import StepCounts, run_sweep
-from pipeline.jobs.sweep_plan import count_steps, load_sweep, plan_sweep
-from pipeline.search import shorter_lists
-from pipeline.stages import find_neighbors
-from pipeline.storage import local_objects
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.local_objects import LocalObjects
-from pipeline.storage.store import Store
+from lle.cli.commands import app
+from lle.clusters.version_check import program_versions
+from lle.config.load import load_config
+from lle.config.sweep import experiment_name
+from lle.core.errors import ConfigError, ExperimentsFailed, Interrupted
+from lle.engine import execute
+from lle.engine.checkpoint import read_reports, recorded_steps
+from lle.jobs import run as runs
+from lle.jobs import sweep, sweep_plan
+from lle.jobs.sweep import StepCounts, run_sweep
+from lle.jobs.sweep_plan import count_steps, load_sweep, plan_sweep
+from lle.search import shorter_lists
+from lle.stages import find_neighbors
+from lle.storage import local_objects
+from lle.storage.blocks import Blocks
+from lle.storage.local_objects import LocalObjects
+from lle.storage.store import Store
 from tests.support.paths import REPOSITORY
 
 EXPERIMENTS = REPOSITORY / "configs" / "experiments"

@@ -10,12 +10,12 @@ from scipy.spatial.distance import cdist
 from sklearn.manifold._locally_linear import barycenter_weights
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.cli.output import describe_transform
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs import transform as transforms
-from pipeline.kernels.procrustes import align
-from pipeline.storage.store import Store
+from lle.cli.commands import app
+from lle.cli.output import describe_transform
+from lle.engine.progress import RunProgress
+from lle.jobs import transform as transforms
+from lle.kernels.procrustes import align
+from lle.storage.store import Store
 from tests.support.aligned_job import Job, rms
 from tests.support.commands import lle
 from tests.support.points import bowl, swiss_roll
@@ -237,7 +237,7 @@ def test_interrupted_transform_resumes(roll, tmp_path, monkeypatch):
     arguments = [roll.store.url, str(tmp_path / "new.npy"), str(tmp_path / "y.npy")]
     assert CliRunner().invoke(app, ["transform", *arguments]).exit_code == 1
     monkeypatch.undo()
-    monkeypatch.setattr("pipeline.stages.embed_new.nearest_points", None)  # not needed any more
+    monkeypatch.setattr("lle.stages.embed_new.nearest_points", None)  # not needed any more
     lle("transform", *arguments)
     assert np.load(tmp_path / "y.npy").shape == (50, 3)
     assert not (tmp_path / "y.npy.work").exists()
@@ -246,7 +246,7 @@ def test_interrupted_transform_resumes(roll, tmp_path, monkeypatch):
 def test_simultaneous_transforms_to_one_file_are_complete(roll, tmp_path, monkeypatch):
     """The second transform starts while the first holds the lock, waits, and computes the rows again."""
     np.save(tmp_path / "new.npy", swiss_roll(50, np.random.default_rng(23)))
-    monkeypatch.setattr("pipeline.storage.lock.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("lle.storage.lock.POLL_SECONDS", 0.05)
     run_steps, waiting = transforms._run_steps, threading.Event()
     outcomes, quiet, new = [], RunProgress(io.StringIO()), str(tmp_path / "new.npy")
     monkeypatch.setattr(RunProgress, "print_line", lambda self, text: waiting.set())

@@ -15,14 +15,14 @@ import pytest
 import zarr
 from typer.testing import CliRunner
 
-import pipeline.storage.bundles as bundles_module
-from pipeline.cli.commands import app
-from pipeline.core.errors import ConfigError, StoreError
-from pipeline.storage.lock import RunLock
-from pipeline.storage.objects import open_objects
-from pipeline.storage.remote_objects import RemoteObjects
-from pipeline.storage.store import Store
-from pipeline.storage.versions import RETIRED, Versions, published_url, reading
+import lle.storage.bundles as bundles_module
+from lle.cli.commands import app
+from lle.core.errors import ConfigError, StoreError
+from lle.storage.lock import RunLock
+from lle.storage.objects import open_objects
+from lle.storage.remote_objects import RemoteObjects
+from lle.storage.store import Store
+from lle.storage.versions import RETIRED, Versions, published_url, reading
 from tests.support.commands import UNMET, lle, refused
 from tests.support.nightly import N
 from tests.support.points import swiss_roll
@@ -163,7 +163,7 @@ class TestPublishing:
     def test_killed_runs_are_resumed_and_never_published(self, real_job, tmp_path):
         config, root = real_job(), Versions(str(tmp_path / "run.zarr"))
         first = lle("run", config)
-        command = [sys.executable, "-m", "pipeline", "run", str(config), "--set", "neighbors.n_neighbors=9"]
+        command = [sys.executable, "-m", "lle", "run", str(config), "--set", "neighbors.n_neighbors=9"]
         silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         process = subprocess.Popen(command, start_new_session=True, **silent)
         deadline = time.monotonic() + 120
@@ -447,7 +447,7 @@ def test_without_links_the_file_is_copied(tmp_path, monkeypatch):
 
 
 def test_input_without_change_detection_is_read_every_time(job, monkeypatch):
-    monkeypatch.setattr("pipeline.inputs.stacked_files.FileSource.detects_changes", property(lambda self: False))
+    monkeypatch.setattr("lle.inputs.stacked_files.FileSource.detects_changes", property(lambda self: False))
     first, second = lle("run", job()), lle("run", job())
     assert second["unchanged"]
     assert second["published"] == first["published"]

@@ -10,8 +10,8 @@ from sklearn.datasets import load_digits
 from sklearn.manifold import LocallyLinearEmbedding
 from sklearn.manifold._locally_linear import barycenter_weights
 
-from pipeline.kernels.manifolds import sample
-from pipeline.storage.store import Store
+from lle.kernels.manifolds import sample
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.oracle import largest_angle
 from tests.support.stored import sum_rows

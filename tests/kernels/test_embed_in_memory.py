@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from pipeline.api.embed import finished_run
-from pipeline.config.neighbors import reverse_neighbors
-from pipeline.core.errors import LleError
-from pipeline.kernels.embed_in_memory import embed_in_memory, repaired_lists
-from pipeline.kernels.neighbors.knn import exact_neighbors
+from lle.api.embed import finished_run
+from lle.config.neighbors import reverse_neighbors
+from lle.core.errors import LleError
+from lle.kernels.embed_in_memory import embed_in_memory, repaired_lists
+from lle.kernels.neighbors.knn import exact_neighbors
 from tests.support.points import swiss_roll
 
 N, K, M = 450, 10, 2

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from sklearn.datasets import make_s_curve, make_swiss_roll
 
-from pipeline.core.errors import InputError
-from pipeline.kernels.manifolds import GRANULE_ROWS, MANIFOLDS, archimedean_arc_length, sample
+from lle.core.errors import InputError
+from lle.kernels.manifolds import GRANULE_ROWS, MANIFOLDS, archimedean_arc_length, sample
 from tests.support.seeds import seeds
 
 NAMES = sorted(MANIFOLDS)

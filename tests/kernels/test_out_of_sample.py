@@ -5,10 +5,10 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.manifold._locally_linear import barycenter_weights
 
-from pipeline.kernels import batches
-from pipeline.kernels.neighbors.cells import bounding_boxes
-from pipeline.kernels.neighbors.knn import NO_POINT, NeighborLists, exact_neighbors
-from pipeline.kernels.out_of_sample import (
+from lle.kernels import batches
+from lle.kernels.neighbors.cells import bounding_boxes
+from lle.kernels.neighbors.knn import NO_POINT, NeighborLists, exact_neighbors
+from lle.kernels.out_of_sample import (
     Neighborhood,
     distance_ratio,
     of_equal_rank,

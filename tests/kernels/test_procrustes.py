@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from pipeline.kernels.procrustes import align
+from lle.kernels.procrustes import align
 
 
 @pytest.mark.parametrize("m", [1, 2, 5])

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from sklearn.manifold import LocallyLinearEmbedding, trustworthiness
 
-from pipeline.kernels import trial_embedding
-from pipeline.kernels.factors import choose_reg
-from pipeline.kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, RegChoice
-from pipeline.kernels.neighbors.knn import exact_neighbors
-from pipeline.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
-from pipeline.kernels.quality.trustworthiness import trustworthiness as trustworthiness_of_ranks
-from pipeline.kernels.trial_embedding import (
+from lle.kernels import trial_embedding
+from lle.kernels.factors import choose_reg
+from lle.kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, RegChoice
+from lle.kernels.neighbors.knn import exact_neighbors
+from lle.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
+from lle.kernels.quality.trustworthiness import trustworthiness as trustworthiness_of_ranks
+from lle.kernels.trial_embedding import (
     TRIAL_POINTS,
     largest_component,
     largest_trial,

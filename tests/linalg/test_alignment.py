@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.storage.store import Store
-from pipeline.storage.versions import published_url
+from lle.cli.commands import app
+from lle.storage.store import Store
+from lle.storage.versions import published_url
 from tests.support.aligned_job import Job, rms
 from tests.support.commands import lle
 from tests.support.points import bowl

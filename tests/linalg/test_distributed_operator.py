@@ -5,12 +5,12 @@ import pytest
 from distributed import Client, LocalCluster
 from scipy.sparse import csr_array
 
-from pipeline.kernels.eigensolver.approximate_inverse import ApproximateInverse
-from pipeline.kernels.eigensolver.davidson import block_width, first_state, lowest_pairs
-from pipeline.kernels.eigensolver.normal_operator import NormalOperator
-from pipeline.kernels.eigensolver.rayleigh_ritz import Tolerances, largest_eigenvalue
-from pipeline.linalg import distributed_operator
-from pipeline.linalg.distributed_operator import RowBlocks, operator_on_workers
+from lle.kernels.eigensolver.approximate_inverse import ApproximateInverse
+from lle.kernels.eigensolver.davidson import block_width, first_state, lowest_pairs
+from lle.kernels.eigensolver.normal_operator import NormalOperator
+from lle.kernels.eigensolver.rayleigh_ritz import Tolerances, largest_eigenvalue
+from lle.linalg import distributed_operator
+from lle.linalg.distributed_operator import RowBlocks, operator_on_workers
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor
 
 ROOTS = np.array([1.3, 0.9 + 0.4j, 2.0, 0.7 + 0.1j, 1.1])

@@ -7,12 +7,12 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from pipeline.core.errors import InputError
-from pipeline.linalg.preprocess import Transform, fit_transform, valid_array, valid_rows
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from lle.core.errors import InputError
+from lle.linalg.preprocess import Transform, fit_transform, valid_array, valid_rows
+from lle.storage import array_specs
+from lle.storage.array_specs import PlannedArray
+from lle.storage.blocks import Blocks
+from lle.storage.store import Store
 
 
 @pytest.fixture(autouse=True)

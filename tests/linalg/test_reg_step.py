@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipeline import LocallyLinearEmbedding, embed
-from pipeline.cli.commands import app
-from pipeline.config.models import Config
-from pipeline.config.yaml_io import to_yaml
-from pipeline.engine import checkpoint
-from pipeline.jobs.suggest import suggest
-from pipeline.kernels.factors.choose_reg import NOISY_REG, SURFACE_REG
-from pipeline.linalg.reg_step import _rows_with_smallest_hashes, reg_of_run
-from pipeline.storage.blocks import Blocks
+from lle import LocallyLinearEmbedding, embed
+from lle.cli.commands import app
+from lle.config.models import Config
+from lle.config.yaml_io import to_yaml
+from lle.engine import checkpoint
+from lle.jobs.suggest import suggest
+from lle.kernels.factors.choose_reg import NOISY_REG, SURFACE_REG
+from lle.linalg.reg_step import _rows_with_smallest_hashes, reg_of_run
+from lle.storage.blocks import Blocks
 from tests.support.points import swiss_roll
 
 pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
@@ -84,7 +84,7 @@ class TestChoice:
 
 
 def test_sample_does_not_depend_on_the_blocks(monkeypatch, solve):
-    monkeypatch.setattr("pipeline.linalg.reg_step.SAMPLE_POINTS", (50, 120))
+    monkeypatch.setattr("lle.linalg.reg_step.SAMPLE_POINTS", (50, 120))
     large_blocks, small_blocks = choice(solve("blobs", 350)), choice(solve("blobs", 111))
     assert "(120 points sampled)" in large_blocks["reason"]
     assert large_blocks["noise"] == pytest.approx(small_blocks["noise"], abs=1e-12)
@@ -162,8 +162,8 @@ class TestRun:
         assert number.metrics_["reg"] == {"value": BLOBS_REG, "reason": "set in the config"}
 
     def test_suggest_proposes_the_same_number(self, finished, monkeypatch):
-        monkeypatch.setattr("pipeline.jobs.suggest_search.NEIGHBORS", (30,))
-        monkeypatch.setattr("pipeline.jobs.suggest_search.METHODS", ("lle",))
+        monkeypatch.setattr("lle.jobs.suggest_search.NEIGHBORS", (30,))
+        monkeypatch.setattr("lle.jobs.suggest_search.METHODS", ("lle",))
         suggestion = suggest(finished[4], N)
         assert suggestion["suggested"]["weights.reg"] == BLOBS_REG
         assert any(reason.startswith("reg 1: noise is") for reason in suggestion["reasons"])

@@ -15,15 +15,15 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
 
-from pipeline.config.load import resolved
-from pipeline.report import charts, embedding_figure, embedding_panels, figure_style, rasterize
-from pipeline.report.component_layout import shelves
-from pipeline.report.embedding_figure import draw_embedding
-from pipeline.report.embedding_panels import count_outside
-from pipeline.report.figure_style import MISSING, to_pair, to_png
-from pipeline.report.palette import COLOR_MAP, OKABE_ITO
-from pipeline.report.point_colors import ColorSource, classify, paint_points, robust_range
-from pipeline.stages import report_columns
+from lle.config.load import resolved
+from lle.report import charts, embedding_figure, embedding_panels, figure_style, rasterize
+from lle.report.component_layout import shelves
+from lle.report.embedding_figure import draw_embedding
+from lle.report.embedding_panels import count_outside
+from lle.report.figure_style import MISSING, to_pair, to_png
+from lle.report.palette import COLOR_MAP, OKABE_ITO
+from lle.report.point_colors import ColorSource, classify, paint_points, robust_range
+from lle.stages import report_columns
 from tests.support.seeds import seeds
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -390,7 +390,7 @@ class TestAggregation:
 
 def test_small_picture_does_not_import_datashader() -> None:
     program = (
-        "import sys, numpy as np; from pipeline.report.embedding_figure import draw_embedding;"
+        "import sys, numpy as np; from lle.report.embedding_figure import draw_embedding;"
         "draw_embedding(np.eye(5)[:, :2], np.zeros(5, np.int32), None, 't');"
         "assert 'datashader' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     )

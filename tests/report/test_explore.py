@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.engine import disk_costs
-from pipeline.report.explore import SCRIPTS, Column, even_sample, read_asset, render_explorer
-from pipeline.storage.store import Store
+from lle.engine import disk_costs
+from lle.report.explore import SCRIPTS, Column, even_sample, read_asset, render_explorer
+from lle.storage.store import Store
 from tests.support.commands import lle
 from tests.support.explorer_page import Scripts, decode, page_of
 

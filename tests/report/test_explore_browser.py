@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.report.explore import Column, render_explorer
-from pipeline.report.images import make_sheet
+from lle.report.explore import Column, render_explorer
+from lle.report.images import make_sheet
 from tests.support.browser import (
     ARGUMENTS,
     CHROMIUM,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.report.images import (
+from lle.report.images import (
     SHEET_PIXELS,
     image_png,
     make_sheet,

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pipeline.engine.plan import BlockReport
-from pipeline.report.metrics import collect
+from lle.engine.plan import BlockReport
+from lle.report.metrics import collect
 
 RECALL = {"value": 0.97, "low": 0.95, "high": 0.99, "sample": 101}
 GRAPH = {

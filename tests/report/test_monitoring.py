@@ -10,8 +10,8 @@ import pytest
 import yaml
 from prometheus_client import parser
 
-from pipeline.core.errors import BoundsNotMet, ConfigError, LleError
-from pipeline.report.prometheus import HELP, reported
+from lle.core.errors import BoundsNotMet, ConfigError, LleError
+from lle.report.prometheus import HELP, reported
 from tests.support.paths import REPOSITORY
 
 MONITORING = REPOSITORY / "k8s" / "monitoring"

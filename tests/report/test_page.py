@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.report import number_format
-from pipeline.report.color_key import Key
-from pipeline.report.figure_style import message_figure, to_pair
-from pipeline.report.page import Tile, config_number, config_value, headline, render_page, spectra
-from pipeline.report.page_pictures import PagePicture, PagePictures
+from lle.report import number_format
+from lle.report.color_key import Key
+from lle.report.figure_style import message_figure, to_pair
+from lle.report.page import Tile, config_number, config_value, headline, render_page, spectra
+from lle.report.page_pictures import PagePicture, PagePictures
 
 CONFIG = """method: lle
 neighbors:

@@ -8,12 +8,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from pipeline.report import page_pictures
-from pipeline.report.embedding_panels import SCATTER_POINTS
-from pipeline.report.figure_style import INK, ON_DARK, PAPER, to_pair
-from pipeline.report.page_pictures import DENSITY_POINTS, draw_page_pictures
-from pipeline.report.palette import OKABE_ITO, class_colors
-from pipeline.report.point_colors import ColorSource
+from lle.report import page_pictures
+from lle.report.embedding_panels import SCATTER_POINTS
+from lle.report.figure_style import INK, ON_DARK, PAPER, to_pair
+from lle.report.page_pictures import DENSITY_POINTS, draw_page_pictures
+from lle.report.palette import OKABE_ITO, class_colors
+from lle.report.point_colors import ColorSource
 
 PROTAN = np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]])
 DEUTAN = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]])

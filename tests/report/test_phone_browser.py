@@ -5,10 +5,10 @@ import base64
 import numpy as np
 import pytest
 
-from pipeline.report.explore import Column, render_explorer
-from pipeline.report.page import render_page
-from pipeline.report.page_pictures import DPI, draw_page_pictures
-from pipeline.report.point_colors import ColorSource
+from lle.report.explore import Column, render_explorer
+from lle.report.page import render_page
+from lle.report.page_pictures import DPI, draw_page_pictures
+from lle.report.point_colors import ColorSource
 from tests.support.browser import CONTRASTS, axe_problems, needs_browser, opened
 from tests.support.explorer_page import page_of
 

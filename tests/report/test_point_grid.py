@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.path import Path
 
-from pipeline.report.point_grid import Part, PointGrid, shown_range, side_by_side
+from lle.report.point_grid import Part, PointGrid, shown_range, side_by_side
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import generate_latest, parser
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.core.errors import BoundsNotMet, ConfigError, Interrupted, LleError, StoreError
-from pipeline.report.prometheus import HELP, LAST_SUCCESS, registry_of, reported
+from lle.cli.commands import app
+from lle.core.errors import BoundsNotMet, ConfigError, Interrupted, LleError, StoreError
+from lle.report.prometheus import HELP, LAST_SUCCESS, registry_of, reported
 from tests.support.commands import lle, write_config
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.jobs.explore_server import Server
-from pipeline.jobs.served_run import ServedRun
-from pipeline.report.explore import Column, ServedPage
-from pipeline.report.images import image_png
+from lle.jobs.explore_server import Server
+from lle.jobs.served_run import ServedRun
+from lle.report.explore import Column, ServedPage
+from lle.report.images import image_png
 from tests.support.browser import CONTRASTS, axe_problems, drag, needs_browser, opened, saved, select_quarter
 
 pytestmark = [pytest.mark.slow, *needs_browser]

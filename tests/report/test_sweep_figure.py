@@ -12,13 +12,13 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from pipeline.report import sweep_figure
-from pipeline.report.color_key import color_points, common_key
-from pipeline.report.embedding_figure import ColorSource
-from pipeline.report.figure_style import DARK_MAP, INK, ON_DARK, PAPER, Pair
-from pipeline.report.palette import COLOR_MAP
-from pipeline.report.sweep_figure import Cell, choose_grid, draw_contact_sheet
-from pipeline.report.sweep_page import render_sweep
+from lle.report import sweep_figure
+from lle.report.color_key import color_points, common_key
+from lle.report.embedding_figure import ColorSource
+from lle.report.figure_style import DARK_MAP, INK, ON_DARK, PAPER, Pair
+from lle.report.palette import COLOR_MAP
+from lle.report.sweep_figure import Cell, choose_grid, draw_contact_sheet
+from lle.report.sweep_page import render_sweep
 
 N_POINTS = 200
 

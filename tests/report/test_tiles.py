@@ -8,11 +8,11 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from pipeline.report import tiles
-from pipeline.report.explore import Column, render_explorer
-from pipeline.report.palette import OKABE_ITO
-from pipeline.report.point_grid import Part, PointGrid
-from pipeline.report.tiles import FAINTEST, FAINTEST_OF_FEW, STEPS, color_key, draw_part, name_places
+from lle.report import tiles
+from lle.report.explore import Column, render_explorer
+from lle.report.palette import OKABE_ITO
+from lle.report.point_grid import Part, PointGrid
+from lle.report.tiles import FAINTEST, FAINTEST_OF_FEW, STEPS, color_key, draw_part, name_places
 from tests.support.explorer_page import Scripts, page_of
 
 SIZE = (80, 60)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.load import check_config, resolved
-from pipeline.report import bounds
-from pipeline.report.verdict import verdict
+from lle.config.load import check_config, resolved
+from lle.report import bounds
+from lle.report.verdict import verdict
 
 GOOD: dict[str, Any] = {
     "n_input": 500, "n_points": 490, "n_features": 9, "dropped": {}, "rows_placed": 0, "stopped": None,

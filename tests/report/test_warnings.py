@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.load import check_config, resolved
-from pipeline.report import bounds
-from pipeline.report.warnings import warnings
+from lle.config.load import check_config, resolved
+from lle.report import bounds
+from lle.report.warnings import warnings
 
 METRICS: dict[str, Any] = {
     "n_input": 500, "n_points": 490, "n_features": 9, "dropped": {}, "rows_placed": 0, "list_sizes": None,

@@ -6,14 +6,14 @@ import json
 import numpy as np
 import pytest
 
-from pipeline.core.errors import BoundsNotMet, StageIncomplete
-from pipeline.engine import plan_sizes, task_costs
-from pipeline.engine.plan import BlockReport, Decides, Layout, Report, Runs, Step, drive
-from pipeline.engine.progress import JsonProgress, RunProgress
-from pipeline.jobs.run import run
-from pipeline.report.metrics import collect
-from pipeline.search import cell_groups
-from pipeline.search.cell_groups import Folder, Round, first_round, next_round, read_members
+from lle.core.errors import BoundsNotMet, StageIncomplete
+from lle.engine import plan_sizes, task_costs
+from lle.engine.plan import BlockReport, Decides, Layout, Report, Runs, Step, drive
+from lle.engine.progress import JsonProgress, RunProgress
+from lle.jobs.run import run
+from lle.report.metrics import collect
+from lle.search import cell_groups
+from lle.search.cell_groups import Folder, Round, first_round, next_round, read_members
 from tests.support.oracle import exact_neighbors
 
 N, K = 1000, 5

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.search import kdtree_blocks
-from pipeline.search.kdtree_blocks import rows_within_reach
+from lle.search import kdtree_blocks
+from lle.search.kdtree_blocks import rows_within_reach
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 7, 1024])

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pipeline.engine import plan_sizes
-from pipeline.search import cell_groups
-from pipeline.search.among_stored import nearest_points
+from lle.engine import plan_sizes
+from lle.search import cell_groups
+from lle.search.among_stored import nearest_points
 from tests.support.appended_rows import Night, steps
 from tests.support.oracle import exact_neighbors
 
@@ -82,7 +82,7 @@ def test_appended_points_do_not_replace_equally_near_neighbors(tmp_path, grid):
 
 
 def test_new_points_between_points_of_a_grid_take_lower_ids(tmp_path, run_stages, make_config, grid, monkeypatch):
-    monkeypatch.setattr("pipeline.search.among_stored.HALO_ROWS", 64)
+    monkeypatch.setattr("lle.search.among_stored.HALO_ROWS", 64)
     store = run_stages(make_config(tmp_path, grid, 77), "order_points").store
     points = store.read_all("points")
     new = grid[:200] + 0.5

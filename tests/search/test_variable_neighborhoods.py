@@ -9,9 +9,9 @@ import zarr
 from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.kernels.manifolds import sample
-from pipeline.storage.store import Store
+from lle.cli.commands import app
+from lle.kernels.manifolds import sample
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.method_oracle import (
     hessian_matrix,

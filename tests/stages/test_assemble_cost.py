@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from scipy.sparse import vstack
 
-from pipeline.core.errors import CorruptChunk
-from pipeline.engine.plan import Layout
-from pipeline.engine.plan_sizes import largest_total
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs import run as runs
-from pipeline.stages import assemble_cost
-from pipeline.storage import array_specs
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from lle.core.errors import CorruptChunk
+from lle.engine.plan import Layout
+from lle.engine.plan_sizes import largest_total
+from lle.engine.progress import RunProgress
+from lle.jobs import run as runs
+from lle.stages import assemble_cost
+from lle.storage import array_specs
+from lle.storage.blocks import Blocks
+from lle.storage.store import Store
 from tests.support.oracle import dense_factor
 from tests.support.points import swiss_roll
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from pipeline.engine import plan_sizes
-from pipeline.kernels.neighbors.knn import exact_distances
-from pipeline.search import cell_groups
-from pipeline.search.cell_groups import read_members
-from pipeline.search.kdtree_blocks import boxes_within_reach, read_boxes, rows_of, search_by_tree
+from lle.engine import plan_sizes
+from lle.kernels.neighbors.knn import exact_distances
+from lle.search import cell_groups
+from lle.search.cell_groups import read_members
+from lle.search.kdtree_blocks import boxes_within_reach, read_boxes, rows_of, search_by_tree
 from tests.support.oracle import exact_neighbors
 from tests.support.points import swiss_roll
 

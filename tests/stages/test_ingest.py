@@ -7,11 +7,11 @@ import zarr
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from pipeline.config.models import Config
-from pipeline.core.errors import InputError
-from pipeline.inputs import open_source
-from pipeline.stages import ingest
-from pipeline.storage import array_specs
+from lle.config.models import Config
+from lle.core.errors import InputError
+from lle.inputs import open_source
+from lle.stages import ingest
+from lle.storage import array_specs
 from tests.support.points import swiss_roll
 
 N = 260

@@ -9,10 +9,10 @@ from sklearn.manifold import Isomap
 from sklearn.manifold import trustworthiness as sklearn_trustworthiness
 from sklearn.neighbors import NearestNeighbors
 
-from pipeline.config.models import Config
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs import run as runs
-from pipeline.stages.report_columns import trustworthiness_column
+from lle.config.models import Config
+from lle.engine.progress import RunProgress
+from lle.jobs import run as runs
+from lle.stages.report_columns import trustworthiness_column
 
 N, K = 700, 10
 

@@ -5,12 +5,12 @@ import pytest
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import cdist
 
-from pipeline.core.errors import BoundsNotMet
-from pipeline.engine.plan import Layout
-from pipeline.kernels.graph.connectivity import closed_classes, neighbor_graph, weak_components
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.store import Store
+from lle.core.errors import BoundsNotMet
+from lle.engine.plan import Layout
+from lle.kernels.graph.connectivity import closed_classes, neighbor_graph, weak_components
+from lle.storage import array_specs
+from lle.storage.array_specs import PlannedArray
+from lle.storage.store import Store
 from tests.support.oracle import exact_neighbors
 from tests.support.points import swiss_roll
 

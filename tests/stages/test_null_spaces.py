@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.kernels.graph.connectivity import closed_classes, neighbor_graph
-from pipeline.kernels.manifolds import sample
-from pipeline.storage.store import Store
+from lle.cli.commands import app
+from lle.kernels.graph.connectivity import closed_classes, neighbor_graph
+from lle.kernels.manifolds import sample
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.oracle import dense_factor
 from tests.support.seeds import seeds

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from pipeline.engine import plan_sizes
-from pipeline.engine.plan import Layout
-from pipeline.kernels.neighbors.cells import Boxes, nearest_cells
-from pipeline.stages import order_points
-from pipeline.stages.order_points import slice_of_shard
+from lle.engine import plan_sizes
+from lle.engine.plan import Layout
+from lle.kernels.neighbors.cells import Boxes, nearest_cells
+from lle.stages import order_points
+from lle.stages.order_points import slice_of_shard
 from tests.support.points import swiss_roll
 
 N, CELL_POINTS = 620, 40

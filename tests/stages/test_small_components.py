@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from pipeline.storage.store import Store
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.points import swiss_roll
 

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from pipeline.cli.output import describe_status
-from pipeline.core.errors import NotEnoughMemory
-from pipeline.engine import checkpoint, plan
-from pipeline.jobs import plan_preview, status
-from pipeline.kernels.eigensolver import pardiso
-from pipeline.kernels.eigensolver.analysis import Analysis, analysis_key
-from pipeline.kernels.eigensolver.davidson import SubspaceState, block_width
-from pipeline.kernels.eigensolver.memory import polynomial_size
-from pipeline.kernels.eigensolver.pardiso import FactorSize
-from pipeline.kernels.eigensolver.watch import SolverProgress
-from pipeline.linalg import solver_checkpoint, solver_progress
-from pipeline.stages import solve_embedding
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from lle.cli.output import describe_status
+from lle.core.errors import NotEnoughMemory
+from lle.engine import checkpoint, plan
+from lle.jobs import plan_preview, status
+from lle.kernels.eigensolver import pardiso
+from lle.kernels.eigensolver.analysis import Analysis, analysis_key
+from lle.kernels.eigensolver.davidson import SubspaceState, block_width
+from lle.kernels.eigensolver.memory import polynomial_size
+from lle.kernels.eigensolver.pardiso import FactorSize
+from lle.kernels.eigensolver.watch import SolverProgress
+from lle.linalg import solver_checkpoint, solver_progress
+from lle.stages import solve_embedding
+from lle.storage.blocks import Blocks
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.points import swiss_roll
 from tests.support.sampled_factors import roll_factor

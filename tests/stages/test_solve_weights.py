@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from sklearn.manifold._locally_linear import barycenter_weights
 
-from pipeline.engine import checkpoint
-from pipeline.engine.execute import Executor
-from pipeline.engine.plan import Layout
-from pipeline.engine.progress import SilentProgress
-from pipeline.engine.row_exchange import SENT
-from pipeline.jobs.reprocess import History
-from pipeline.jobs.run_stages import StageRun
-from pipeline.kernels import batches
-from pipeline.kernels.factors.lle_weights import barycenter_weights as kernel_weights
-from pipeline.linalg import reg_step
-from pipeline.stages import solve_weights
+from lle.engine import checkpoint
+from lle.engine.execute import Executor
+from lle.engine.plan import Layout
+from lle.engine.progress import SilentProgress
+from lle.engine.row_exchange import SENT
+from lle.jobs.reprocess import History
+from lle.jobs.run_stages import StageRun
+from lle.kernels import batches
+from lle.kernels.factors.lle_weights import barycenter_weights as kernel_weights
+from lle.linalg import reg_step
+from lle.stages import solve_weights
 from tests.support.oracle import exact_neighbors, point_weights
 from tests.support.plans import planned
 from tests.support.points import swiss_roll

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.storage.store import Store
+from lle.storage.store import Store
 
 
 @pytest.fixture

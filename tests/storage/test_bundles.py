@@ -6,11 +6,11 @@ import zlib
 import numpy as np
 import pytest
 
-from pipeline.core.errors import CorruptChunk
-from pipeline.storage import bundles
-from pipeline.storage.objects import open_objects
-from pipeline.storage.remote_objects import RemoteObjects
-from pipeline.storage.store_in_memory import memory_root
+from lle.core.errors import CorruptChunk
+from lle.storage import bundles
+from lle.storage.objects import open_objects
+from lle.storage.remote_objects import RemoteObjects
+from lle.storage.store_in_memory import memory_root
 
 
 class TestBundles:

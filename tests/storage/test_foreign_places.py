@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import zarr
 
-from pipeline.api.open_run import open_run
-from pipeline.core.errors import ConfigError, StoreError
-from pipeline.jobs.status import status_of
-from pipeline.storage.array_specs import FORMAT_VERSION
-from pipeline.storage.store import Store
-from pipeline.storage.versions import reading
+from lle.api.open_run import open_run
+from lle.core.errors import ConfigError, StoreError
+from lle.jobs.status import status_of
+from lle.storage.array_specs import FORMAT_VERSION
+from lle.storage.store import Store
+from lle.storage.versions import reading
 from tests.support.stored import files_below
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.core import machine
-from pipeline.core.errors import StoreError, StoreHeld
-from pipeline.storage import lock
-from pipeline.storage.lock import LOCK, STALE_SECONDS, RunLock, running, wait_for_lock
-from pipeline.storage.store import Store
+from lle.core import machine
+from lle.core.errors import StoreError, StoreHeld
+from lle.storage import lock
+from lle.storage.lock import LOCK, STALE_SECONDS, RunLock, running, wait_for_lock
+from lle.storage.store import Store
 
 
 def holder(**changes) -> bytes:

@@ -17,18 +17,18 @@ import pytest
 import yaml
 import zarr
 
-from pipeline.config.load import load_config
-from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs import run as runs
-from pipeline.jobs import status
-from pipeline.jobs.sweep import run_sweep
-from pipeline.jobs.sweep_plan import load_sweep
-from pipeline.jobs.verify import find_damage
-from pipeline.storage import remote_objects, retries
-from pipeline.storage.lock import LOCK, RunLock
-from pipeline.storage.objects import open_objects
-from pipeline.storage.store import Store
+from lle.config.load import load_config
+from lle.core.errors import ConfigError, CorruptChunk, StoreError
+from lle.engine.progress import RunProgress
+from lle.jobs import run as runs
+from lle.jobs import status
+from lle.jobs.sweep import run_sweep
+from lle.jobs.sweep_plan import load_sweep
+from lle.jobs.verify import find_damage
+from lle.storage import remote_objects, retries
+from lle.storage.lock import LOCK, RunLock
+from lle.storage.objects import open_objects
+from lle.storage.store import Store
 from tests.support.fault_proxy import FAULTS, at_random, disturbed, first
 from tests.support.object_servers import KEY, SECRET, azurite_server, swift_server
 from tests.support.plans import planned
@@ -77,13 +77,13 @@ def config_at(path: Path, source: dict, store: str, cluster: dict | None = None)
 
 FEW_RETRIES = """
 import runpy
-from pipeline.storage import retries
+from lle.storage import retries
 retries.RETRY_SECONDS = 1
-runpy.run_module("pipeline", run_name="__main__")
+runpy.run_module("lle", run_name="__main__")
 """
 
 
-def start(config: Path, environment: dict[str, str], *arguments: str, program=("-m", "pipeline")) -> subprocess.Popen:
+def start(config: Path, environment: dict[str, str], *arguments: str, program=("-m", "lle")) -> subprocess.Popen:
     command = [sys.executable, *program, "run", str(config), "--json", *arguments]
     return subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip

@@ -10,15 +10,15 @@ import pytest
 import zarr
 from scipy.sparse import csr_array
 
-from pipeline.core.errors import ConfigError, StoreError
-from pipeline.storage import remote_objects as remote_objects_module
-from pipeline.storage import storage_errors as storage_errors_module
-from pipeline.storage.local_objects import LocalObjects
-from pipeline.storage.objects import open_objects
-from pipeline.storage.remote_objects import RemoteObjects
-from pipeline.storage.storage_errors import storage_errors
-from pipeline.storage.store import Store
-from pipeline.storage.store_in_memory import memory_root
+from lle.core.errors import ConfigError, StoreError
+from lle.storage import remote_objects as remote_objects_module
+from lle.storage import storage_errors as storage_errors_module
+from lle.storage.local_objects import LocalObjects
+from lle.storage.objects import open_objects
+from lle.storage.remote_objects import RemoteObjects
+from lle.storage.storage_errors import storage_errors
+from lle.storage.store import Store
+from lle.storage.store_in_memory import memory_root
 from tests.support.plans import planned
 from tests.support.stored import check_that_one_writer_creates, files_below
 
@@ -141,7 +141,7 @@ class TestRemoteUrls:
         lambda objects: objects.get("file/x"), lambda objects: objects.exists("file/x"),
     ], ids=["put", "create", "get", "exists"])  # fmt: skip
     def test_failing_storage_is_a_store_error(self, tmp_path, monkeypatch, act):
-        monkeypatch.setattr("pipeline.storage.retries.RETRY_SECONDS", 0.0)
+        monkeypatch.setattr("lle.storage.retries.RETRY_SECONDS", 0.0)
         objects = remote_objects(tmp_path / "objects")
         objects.put("file", b"in the way")
         with pytest.raises(StoreError, match="objects"):

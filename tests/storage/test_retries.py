@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from pipeline.storage import retries
+from lle.storage import retries
 
 Failure = type("GenericError", (Exception,), {"__module__": "obstore.exceptions"})
 TEMPORARY, REFUSED = Failure("status code: 503 Service Unavailable"), Failure("status code: 403 Forbidden")

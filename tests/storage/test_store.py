@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-from pipeline.core.errors import ConfigError, CorruptChunk, StoreError
-from pipeline.storage import bundles
-from pipeline.storage.array_specs import FORMAT_VERSION
-from pipeline.storage.store import Store, block_of
+from lle.core.errors import ConfigError, CorruptChunk, StoreError
+from lle.storage import bundles
+from lle.storage.array_specs import FORMAT_VERSION
+from lle.storage.store import Store, block_of
 from tests.support.plans import planned
 from tests.support.seeds import seeds
 from tests.support.stored import files_below
@@ -359,7 +359,7 @@ class TestSparseRows:
         for block in range(4):
             store.write_rows("m", block, 0, csr_array(np.eye(3)))
         code = (
-            "from concurrent.futures import ThreadPoolExecutor as Pool; from pipeline.storage.store import Store\n"
+            "from concurrent.futures import ThreadPoolExecutor as Pool; from lle.storage.store import Store\n"
             f"store = Store({store.url!r})\n"
             "print(sum(rows.nnz for rows in Pool(4).map(lambda block: store.read_rows('m', block), range(4))))"
         )

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.sparse import random_array
 
-from pipeline.core.errors import CorruptChunk, StoreError
-from pipeline.storage.store import Store, block_of
-from pipeline.storage.store_in_memory import memory_root
+from lle.core.errors import CorruptChunk, StoreError
+from lle.storage.store import Store, block_of
+from lle.storage.store_in_memory import memory_root
 from tests.support.plans import planned
 
 VALUES = np.random.default_rng(4).normal(size=(20, 3))

@@ -6,8 +6,8 @@ import os
 import numpy as np
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.storage.store import Store
+from lle.cli.commands import app
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 
 SECTIONS = {

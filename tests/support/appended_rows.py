@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pipeline.engine import checkpoint
-from pipeline.storage.store import Store
+from lle.engine import checkpoint
+from lle.storage.store import Store
 from tests.support.commands import FEW, lle, write_config
 
 N, BLOCK, MORE, K = 900, 200, 45, 8

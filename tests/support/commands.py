@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
+from lle.cli.commands import app
 
 FEW = {"quality": {"sample": 50}, "neighbors": {"n_neighbors": 8}, "graph": {"min_component": 20}}
 UNMET = ("--set", "eigensolver.method=polynomial", "--set", "eigensolver.max_degrees=5")

@@ -11,8 +11,8 @@ from pathlib import Path
 import dask
 from distributed import Client
 
-from pipeline.clusters.connect import connect
-from pipeline.config.models import Cluster
+from lle.clusters.connect import connect
+from lle.config.models import Cluster
 
 
 @contextmanager

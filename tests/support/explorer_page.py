@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.report.explore import Column, ExplorerPage
+from lle.report.explore import Column, ExplorerPage
 
 TYPES = {1: "<u1", 2: "<u2", 4: "<u4"}
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from pipeline.clusters.kubernetes_manifests import Pods, Size, dask_cluster, memory_group
-from pipeline.config.allowed_places import VARIABLE
-from pipeline.config.load import load_config
-from pipeline.config.models import Config, KubernetesCluster
+from lle.clusters.kubernetes_manifests import Pods, Size, dask_cluster, memory_group
+from lle.config.allowed_places import VARIABLE
+from lle.config.load import load_config
+from lle.config.models import Config, KubernetesCluster
 from tests.support.manifest_schemas import K8S, rendered
 from tests.support.paths import REPOSITORY
 

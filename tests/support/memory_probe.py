@@ -11,11 +11,11 @@ import gc
 import json
 import sys
 
-from pipeline.config.load import load_config
-from pipeline.engine.plan import WORKER, Step
-from pipeline.engine.progress import RunProgress
-from pipeline.jobs import run as runs
-from pipeline.stages import registry
+from lle.config.load import load_config
+from lle.engine.plan import WORKER, Step
+from lle.engine.progress import RunProgress
+from lle.jobs import run as runs
+from lle.stages import registry
 
 LIBC = ctypes.CDLL(None)
 

@@ -1,9 +1,9 @@
 """Layouts, plans and planned arrays without a run."""
 
-from pipeline.config.models import Config
-from pipeline.engine.plan import Layout, Step, walk
-from pipeline.stages.registry import STAGES
-from pipeline.storage.array_specs import ArraySpec, PlannedArray
+from lle.config.models import Config
+from lle.engine.plan import Layout, Step, walk
+from lle.stages.registry import STAGES
+from lle.storage.array_specs import ArraySpec, PlannedArray
 
 
 def config_of(**sections) -> Config:

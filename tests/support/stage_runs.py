@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import dask
 
-from pipeline.config.models import Config
-from pipeline.engine import checkpoint
-from pipeline.engine.execute import Executor, run_step
-from pipeline.engine.plan import BlockReport, Layout, Report, Step, drive
-from pipeline.stages import ingest
-from pipeline.storage.store import Store
+from lle.config.models import Config
+from lle.engine import checkpoint
+from lle.engine.execute import Executor, run_step
+from lle.engine.plan import BlockReport, Layout, Report, Step, drive
+from lle.stages import ingest
+from lle.storage.store import Store
 
 STAGES = (
     "ingest", "order_points", "find_neighbors", "mend_graph", "solve_weights", "assemble_cost", "solve_embedding",
@@ -48,7 +48,7 @@ class StagesRun(NamedTuple):
 def drive_stage(name: str, config: Config, layout: Layout, store: Store, executor: Executor, upstream: str,
                 finished_steps: set[tuple[str, str]] | None) -> tuple[StagesRun, str]:  # fmt: skip
     """Run the steps of one stage on a store as a run does; also returns the fingerprint for the next stage."""
-    steps = import_module(f"pipeline.stages.{name}").steps(config, layout)
+    steps = import_module(f"lle.stages.{name}").steps(config, layout)
     reports: dict[tuple[str, str], list[Report]] = {}
 
     def run(step: Step) -> list[Report]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from scipy.sparse import vstack
 
-from pipeline.engine import checkpoint
-from pipeline.storage.object_protocol import Objects
-from pipeline.storage.store import Store
+from lle.engine import checkpoint
+from lle.storage.object_protocol import Objects
+from lle.storage.store import Store
 
 RESULTS = ("points", "neighbor_indices", "weights", "cost_matrix", "embedding", "eigenvalues", "component")
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
-from pipeline.stages import ingest, write_report
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import ArraySpec, PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from lle.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from lle.stages import ingest, write_report
+from lle.storage import array_specs
+from lle.storage.array_specs import ArraySpec, PlannedArray
+from lle.storage.blocks import Blocks
+from lle.storage.store import Store
 
 TASK_BYTES = 1000
 

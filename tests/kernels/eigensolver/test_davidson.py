@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from scipy.sparse import block_diag, csr_array
 
-from pipeline.kernels.eigensolver.approximate_inverse import ApproximateInverse
-from pipeline.kernels.eigensolver.davidson import block_width, first_state, lowest_pairs
-from pipeline.kernels.eigensolver.normal_operator import NormalOperator
-from pipeline.kernels.eigensolver.rayleigh_ritz import Tolerances, largest_eigenvalue
+from lle.kernels.eigensolver.approximate_inverse import ApproximateInverse
+from lle.kernels.eigensolver.davidson import block_width, first_state, lowest_pairs
+from lle.kernels.eigensolver.normal_operator import NormalOperator
+from lle.kernels.eigensolver.rayleigh_ritz import Tolerances, largest_eigenvalue
 from tests.support.oracle import exact_pairs, largest_angle
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor
 from tests.support.seeds import seeds

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, eye_array
 
-from pipeline.core.errors import ConfigError, InputError, NotEnoughMemory
-from pipeline.kernels.eigensolver import block_lanczos, factor_cost, factorization, pardiso, superlu
-from pipeline.kernels.eigensolver.factorization import canonical
-from pipeline.kernels.eigensolver.pardiso import FactorizationError, Pardiso
-from pipeline.kernels.eigensolver.pseudo_inverse import PinnedCholesky, PinnedLU, ShiftedFactor
-from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
-from pipeline.kernels.eigensolver.superlu import SuperLU
+from lle.core.errors import ConfigError, InputError, NotEnoughMemory
+from lle.kernels.eigensolver import block_lanczos, factor_cost, factorization, pardiso, superlu
+from lle.kernels.eigensolver.factorization import canonical
+from lle.kernels.eigensolver.pardiso import FactorizationError, Pardiso
+from lle.kernels.eigensolver.pseudo_inverse import PinnedCholesky, PinnedLU, ShiftedFactor
+from lle.kernels.eigensolver.solve import bottom_eigenpairs
+from lle.kernels.eigensolver.superlu import SuperLU
 from tests.support.oracle import largest_angle
 from tests.support.sampled_factors import edge_factor, gram, lle_factor, points, roll_factor, roll_with_outliers
 from tests.support.seeds import seeds
@@ -250,7 +250,7 @@ def test_superlu_reports_overflow_of_its_integers(monkeypatch):
 
 
 def test_mkl_is_not_loaded_by_the_import():
-    code = "import sys, pipeline.kernels.eigensolver.solve as s; sys.exit('pypardiso' in sys.modules)"
+    code = "import sys, lle.kernels.eigensolver.solve as s; sys.exit('pypardiso' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

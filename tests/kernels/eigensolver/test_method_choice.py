@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from pipeline.kernels.eigensolver import factor_cost, pardiso
-from pipeline.kernels.eigensolver.method_choice import chosen, predict
-from pipeline.kernels.eigensolver.solve import ROUTES, bottom_eigenpairs
+from lle.kernels.eigensolver import factor_cost, pardiso
+from lle.kernels.eigensolver.method_choice import chosen, predict
+from lle.kernels.eigensolver.solve import ROUTES, bottom_eigenpairs
 from tests.support.sampled_factors import edge_factor, gram, lle_factor, points, roll_factor
 from tests.support.seeds import seeds
 

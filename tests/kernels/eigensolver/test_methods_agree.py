@@ -5,9 +5,9 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 
-from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
-from pipeline.kernels.factors.cost_matrix import local_factor
-from pipeline.storage.store import Store
+from lle.kernels.eigensolver.solve import bottom_eigenpairs
+from lle.kernels.factors.cost_matrix import local_factor
+from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.oracle import largest_angle
 from tests.support.sampled_factors import gram, lle_factor, points

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from pipeline.kernels.eigensolver import polynomial
-from pipeline.kernels.eigensolver.normal_operator import NormalOperator
+from lle.kernels.eigensolver import polynomial
+from lle.kernels.eigensolver.normal_operator import NormalOperator
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor
 from tests.support.seeds import seeds
 

@@ -6,14 +6,14 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.manifold import locally_linear_embedding
 
-from pipeline.core.errors import BoundsNotMet, ConfigError, InputError, NotEnoughMemory
-from pipeline.core.machine import reproducible_environment
-from pipeline.kernels.eigensolver import factor_cost, methods, pardiso, rayleigh_ritz
-from pipeline.kernels.eigensolver import solve as solve_module
-from pipeline.kernels.eigensolver.pardiso import FactorizationError
-from pipeline.kernels.eigensolver.problem import Hooks, Outcome
-from pipeline.kernels.eigensolver.rayleigh_ritz import RitzPairs, Tolerances
-from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
+from lle.core.errors import BoundsNotMet, ConfigError, InputError, NotEnoughMemory
+from lle.core.machine import reproducible_environment
+from lle.kernels.eigensolver import factor_cost, methods, pardiso, rayleigh_ritz
+from lle.kernels.eigensolver import solve as solve_module
+from lle.kernels.eigensolver.pardiso import FactorizationError
+from lle.kernels.eigensolver.problem import Hooks, Outcome
+from lle.kernels.eigensolver.rayleigh_ritz import RitzPairs, Tolerances
+from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from tests.support import sampled_factors
 from tests.support.oracle import exact_pairs, largest_angle
 from tests.support.sampled_factors import (

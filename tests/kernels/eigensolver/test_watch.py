@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from pipeline.kernels.eigensolver import watch
-from pipeline.kernels.eigensolver.problem import Hooks
-from pipeline.kernels.eigensolver.solve import bottom_eigenpairs
-from pipeline.kernels.eigensolver.watch import Watch
+from lle.kernels.eigensolver import watch
+from lle.kernels.eigensolver.problem import Hooks
+from lle.kernels.eigensolver.solve import bottom_eigenpairs
+from lle.kernels.eigensolver.watch import Watch
 from tests.support.sampled_factors import roll_factor
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.kernels.factors.choose_reg import (
+from lle.kernels.factors.choose_reg import (
     BLURRED_REG,
     NOISY_REG,
     SAMPLE_REGS,

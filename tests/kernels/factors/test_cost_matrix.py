@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from pipeline.core.errors import InputError
-from pipeline.kernels.factors.cost_matrix import (
+from lle.core.errors import InputError
+from lle.kernels.factors.cost_matrix import (
     RowContribution,
     cut_rows,
     gram_contributions,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.kernels.eigensolver.null_vector import complement, remove_null, without_null
-from pipeline.kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
+from lle.kernels.eigensolver.null_vector import complement, remove_null, without_null
+from lle.kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
 from tests.support.method_oracle import laplacian_matrices
 from tests.support.oracle import exact_neighbors
 

@@ -3,8 +3,8 @@ import pytest
 from scipy.stats import ortho_group
 from sklearn.manifold._locally_linear import barycenter_weights as sklearn_weights
 
-from pipeline.core.errors import InputError
-from pipeline.kernels.factors.lle_weights import barycenter_weights
+from lle.core.errors import InputError
+from lle.kernels.factors.lle_weights import barycenter_weights
 from tests.support.oracle import exact_neighbors, lle, point_weights
 from tests.support.seeds import seeds
 

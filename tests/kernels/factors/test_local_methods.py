@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from pipeline.config.neighbors import min_neighbors
-from pipeline.core.errors import InputError
-from pipeline.kernels.factors.factor_rows import LocalRows, stack_rows
-from pipeline.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
-from pipeline.kernels.factors.modified_lle import modified_rows, principal_directions, spread
+from lle.config.neighbors import min_neighbors
+from lle.core.errors import InputError
+from lle.kernels.factors.factor_rows import LocalRows, stack_rows
+from lle.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
+from lle.kernels.factors.modified_lle import modified_rows, principal_directions, spread
 from tests.support.method_oracle import hessian_matrix, ltsa_matrix, modified_matrix, modified_spread
 from tests.support.oracle import exact_neighbors
 

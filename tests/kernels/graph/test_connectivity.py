@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import connected_components
 
-from pipeline.core.errors import InputError
-from pipeline.kernels.graph import connectivity
-from pipeline.kernels.graph.connectivity import (
+from lle.core.errors import InputError
+from lle.kernels.graph import connectivity
+from lle.kernels.graph.connectivity import (
     Edges,
     add_reverses,
     closed_classes,

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from pipeline.core.errors import InputError
-from pipeline.kernels.graph import connectivity
-from pipeline.kernels.graph import repair as repair_kernel
-from pipeline.kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, weak_components
-from pipeline.kernels.graph.repair import AUTO_REVERSE, Repair, apply_repair, plan_repair
+from lle.core.errors import InputError
+from lle.kernels.graph import connectivity
+from lle.kernels.graph import repair as repair_kernel
+from lle.kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, weak_components
+from lle.kernels.graph.repair import AUTO_REVERSE, Repair, apply_repair, plan_repair
 from tests.support.oracle import dense_factor, exact_neighbors, point_weights
 from tests.support.seeds import seeds
 

@@ -5,10 +5,10 @@ import pytest
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import cdist
 
-from pipeline.kernels.graph import spanning_links as kernel
-from pipeline.kernels.graph.connectivity import Edges, neighbor_graph, weak_components
-from pipeline.kernels.graph.repair import apply_repair
-from pipeline.kernels.graph.spanning_links import REVERSED_LINKS, spanning_links
+from lle.kernels.graph import spanning_links as kernel
+from lle.kernels.graph.connectivity import Edges, neighbor_graph, weak_components
+from lle.kernels.graph.repair import apply_repair
+from lle.kernels.graph.spanning_links import REVERSED_LINKS, spanning_links
 from tests.support.oracle import exact_neighbors
 from tests.support.seeds import seeds
 

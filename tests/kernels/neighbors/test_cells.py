@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from threadpoolctl import threadpool_limits
 
-from pipeline.engine.task_costs import SCORE_BYTES
-from pipeline.kernels.neighbors import cells
-from pipeline.kernels.neighbors.cells import (
+from lle.engine.task_costs import SCORE_BYTES
+from lle.kernels.neighbors import cells
+from lle.kernels.neighbors.cells import (
     Boxes,
     bounding_boxes,
     boxes_within,

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from pipeline.kernels.neighbors import duplicates
-from pipeline.kernels.neighbors.duplicates import merge_duplicates, row_hashes
+from lle.kernels.neighbors import duplicates
+from lle.kernels.neighbors.duplicates import merge_duplicates, row_hashes
 from tests.support.seeds import seeds
 
 SEEDS = seeds(11, 23, 37)

@@ -5,18 +5,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from pipeline.kernels.neighbors import distances, knn
-from pipeline.kernels.neighbors.cells import nearest_cells, nearest_groups
-from pipeline.kernels.neighbors.distances import near_pairs, pair_distances, square_rounding, typical_point
-from pipeline.kernels.neighbors.knn import (
-    brute_neighbors,
-    cell_neighbors,
-    exact_distances,
-    points_within,
-    recall_per_point,
-)
-from pipeline.kernels.neighbors.knn_between_sets import mutual_neighbors
-from pipeline.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
+from lle.kernels.neighbors import distances, knn
+from lle.kernels.neighbors.cells import nearest_cells, nearest_groups
+from lle.kernels.neighbors.distances import near_pairs, pair_distances, square_rounding, typical_point
+from lle.kernels.neighbors.knn import brute_neighbors, cell_neighbors, exact_distances, points_within, recall_per_point
+from lle.kernels.neighbors.knn_between_sets import mutual_neighbors
+from lle.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
 from tests.support.seeds import seeds
 
 SEEDS = seeds(3, 11, 29)

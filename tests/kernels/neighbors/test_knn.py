@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.kernels.neighbors import distances, knn
-from pipeline.kernels.neighbors.knn import (
+from lle.kernels.neighbors import distances, knn
+from lle.kernels.neighbors.knn import (
     Hits,
     brute_neighbors,
     cell_neighbors,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.kernels.neighbors import distances, knn_between_sets
-from pipeline.kernels.neighbors.knn_between_sets import mutual_neighbors
+from lle.kernels.neighbors import distances, knn_between_sets
+from lle.kernels.neighbors.knn_between_sets import mutual_neighbors
 from tests.support.seeds import seeds
 
 

@@ -3,16 +3,9 @@
 import numpy as np
 import pytest
 
-from pipeline.kernels.neighbors.knn import Hits, NeighborLists, brute_neighbors, points_within, recall_per_point
-from pipeline.kernels.neighbors.list_lengths import (
-    counts_within,
-    cut_lists,
-    exact_reach,
-    flat_counts,
-    flatness,
-    true_counts,
-)
-from pipeline.kernels.quality.trustworthiness import trustworthiness
+from lle.kernels.neighbors.knn import Hits, NeighborLists, brute_neighbors, points_within, recall_per_point
+from lle.kernels.neighbors.list_lengths import counts_within, cut_lists, exact_reach, flat_counts, flatness, true_counts
+from lle.kernels.quality.trustworthiness import trustworthiness
 
 
 def lists_of(X: np.ndarray, k: int) -> NeighborLists:

@@ -13,13 +13,13 @@ from numba.core.base import BaseContext
 from pynndescent import NNDescent, pynndescent_
 from pynndescent.distances import squared_euclidean
 
-from pipeline.kernels.neighbors import nn_descent_cache
-from pipeline.kernels.neighbors.knn import cell_neighbors
+from lle.kernels.neighbors import nn_descent_cache
+from lle.kernels.neighbors.knn import cell_neighbors
 
 SEARCH = """
 import numpy as np
-from pipeline.kernels.neighbors import nn_descent_cache as descent
-from pipeline.kernels.neighbors.knn import cell_neighbors
+from lle.kernels.neighbors import nn_descent_cache as descent
+from lle.kernels.neighbors.knn import cell_neighbors
 X = np.random.default_rng(5).normal(size=(2000, 12)).astype(np.float32)
 lists = cell_neighbors(X, np.arange(2000), 8, 100, 3)
 found = descent.cached_search(descent.version("pynndescent"))
@@ -89,7 +89,7 @@ def test_other_calls_are_passed_to_pynndescent(original, monkeypatch):
 
 def test_functions_without_compilation_are_not_replaced():
     """A debugger needs functions that are not compiled."""
-    program = "import pynndescent.pynndescent_ as p; from pipeline.kernels.neighbors import nn_descent_cache as d; " \
+    program = "import pynndescent.pynndescent_ as p; from lle.kernels.neighbors import nn_descent_cache as d; " \
               "d.use_cached_search(); print(p.nn_descent is d.ORIGINAL)"  # fmt: skip
     assert run(program, NUMBA_DISABLE_JIT="1") == ["True"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from pipeline.kernels.quality.bootstrap import correlation_interval, ratio_intervals
+from lle.kernels.quality.bootstrap import correlation_interval, ratio_intervals
 from tests.support.seeds import seeds
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
-from pipeline.core.errors import InputError
-from pipeline.kernels.manifolds import sample
-from pipeline.kernels.neighbors.knn import exact_neighbors
-from pipeline.kernels.quality.intrinsic_dimension import maximum_likelihood, mean_spectrum, spectral_gap, two_nearest
+from lle.core.errors import InputError
+from lle.kernels.manifolds import sample
+from lle.kernels.neighbors.knn import exact_neighbors
+from lle.kernels.quality.intrinsic_dimension import maximum_likelihood, mean_spectrum, spectral_gap, two_nearest
 from tests.support.seeds import seeds
 
 SEEDS = seeds(11, 23, 37)

@@ -6,7 +6,7 @@ from scipy.spatial import procrustes
 from scipy.stats import ortho_group
 from sklearn.manifold import Isomap
 
-from pipeline.kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
+from lle.kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
 from tests.support.oracle import exact_neighbors
 from tests.support.seeds import seeds
 

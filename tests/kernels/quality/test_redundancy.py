@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.core.errors import InputError
-from pipeline.kernels.quality.redundancy import local_linear, nearest_others, regression_errors
+from lle.core.errors import InputError
+from lle.kernels.quality.redundancy import local_linear, nearest_others, regression_errors
 from tests.support.seeds import seeds
 
 SEEDS = seeds(11, 23, 37)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.manifold import trustworthiness
 
-from pipeline.kernels.neighbors.knn import exact_neighbors
-from pipeline.kernels.quality.sample_quality import SampleQuality
+from lle.kernels.neighbors.knn import exact_neighbors
+from lle.kernels.quality.sample_quality import SampleQuality
 
 K = 9
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from sklearn.manifold import trustworthiness as sklearn_trustworthiness
 
-from pipeline.core.errors import InputError
-from pipeline.kernels.neighbors import distances
-from pipeline.kernels.quality.trustworthiness import (
+from lle.core.errors import InputError
+from lle.kernels.neighbors import distances
+from lle.kernels.quality.trustworthiness import (
     count_closer,
     mean_interval,
     neighbor_thresholds,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.stages import registry
+from lle.stages import registry
 from tests.support.appended_rows import MORE, N, Night
 from tests.support.points import swiss_roll
 from tests.support.toy_stages import TOY_STAGES

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.engine import plan_sizes
-from pipeline.engine.plan import Earlier
-from pipeline.jobs import transform
-from pipeline.search import cell_groups, kdtree_blocks
-from pipeline.search.incremental import update_groups, update_lists
-from pipeline.storage import array_specs
-from pipeline.storage.array_specs import PlannedArray
-from pipeline.storage.blocks import Blocks
-from pipeline.storage.store import Store
+from lle.engine import plan_sizes
+from lle.engine.plan import Earlier
+from lle.jobs import transform
+from lle.search import cell_groups, kdtree_blocks
+from lle.search.incremental import update_groups, update_lists
+from lle.storage import array_specs
+from lle.storage.array_specs import PlannedArray
+from lle.storage.blocks import Blocks
+from lle.storage.store import Store
 from tests.support.appended_rows import MORE, K, N, Night, exact, flags, lists, steps
 from tests.support.commands import lle, refused
 from tests.support.plans import config_of, make_layout, walk_all

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.commands import app
-from pipeline.engine import plan_sizes
-from pipeline.search import cell_groups
-from pipeline.search.incremental import update_groups, update_lists
-from pipeline.stages import order_points
-from pipeline.storage.store import Store
-from pipeline.storage.versions import Versions
+from lle.cli.commands import app
+from lle.engine import plan_sizes
+from lle.search import cell_groups
+from lle.search.incremental import update_groups, update_lists
+from lle.stages import order_points
+from lle.storage.store import Store
+from lle.storage.versions import Versions
 from tests.support.appended_rows import BLOCK, MORE, K, N, Night, exact, flags, lists, reports, steps
 from tests.support.commands import lle, refused
 from tests.support.seeds import seeds
