@@ -62,7 +62,7 @@ def groups(*, n_cells: int) -> int:
 
 def members(*, blocks: int, groups: int, visits: int, row: int) -> int:
     """`visits`: points sent to groups; a point in several groups counts once for each."""
-    return parts(writers=blocks, readers=groups, arrays=5, n_bytes=visits * (row + 2 * ID + 2))
+    return parts(writers=blocks, readers=groups, arrays=2, n_bytes=visits * (row + ID))
 
 
 def lists(*, blocks: int, groups: int, visits: int, k: int) -> int:

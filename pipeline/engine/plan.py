@@ -18,25 +18,6 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Earlier:
-    """A finished version that a run with appended rows builds on: it keeps its order of points and neighbour lists.
-
-    `n_input` and `n_points` are the rows and points of the version, `lists` is the folder of its neighbour lists. Its
-    first `n_searched` points were searched together; the others were appended later, in `generations` runs.
-    """
-
-    url: str
-    version: str
-    n_input: int
-    n_points: int
-    n_searched: int
-    n_cells: int
-    n_nearest: int
-    lists: str
-    generations: int
-
-
-@dataclass(frozen=True)
 class Layout:
     """Sizes of a run. Stages fill in more of them as they become known."""
 
@@ -54,7 +35,6 @@ class Layout:
     n_components: int = 1
     n_large: int = 1  # components with graph.min_component input rows
     factor_entries: int = 0  # entries of the factor F in its largest block; 0: unknown
-    earlier: Earlier | None = None
 
     def input_blocks(self) -> int:
         return math.ceil(self.n_input / self.block_points)

@@ -57,13 +57,13 @@ def n_cells(n_points: int) -> int:
     return min(MAX_CELLS, math.ceil(n_points / CELL_POINTS))
 
 
-def max_boxes(n_cells: int, n_blocks: int, generations: int = 0) -> int:
-    """Upper bound on the number of bounding boxes: one per cell and generation of appended points, cut at block ends.
+def max_boxes(n_cells: int, n_blocks: int) -> int:
+    """Upper bound on the number of bounding boxes: one per cell, cut at block ends.
 
-    >>> max_boxes(n_cells=10, n_blocks=3), max_boxes(n_cells=10, n_blocks=3, generations=2)
-    (13, 35)
+    >>> max_boxes(n_cells=10, n_blocks=3)
+    13
     """
-    return (generations + 1) * n_cells + n_blocks + generations
+    return n_cells + n_blocks
 
 
 def sample_size(n_rows: int) -> int:
@@ -111,11 +111,10 @@ def factor_entries(method: str, k: int, n_components: int) -> int:
     """Upper bound on the entries of the factor F per point: rows over its neighbourhood, or edges with two ends.
 
     >>> factor_entries("lle", 12, 2), factor_entries("ltsa", 12, 2), factor_entries("hessian", 12, 2)
-    (13, 130, 39)
+    (13, 130, 130)
     """
-    rows = {
-        "lle": 1, "modified": k - 1, "ltsa": max(1, k - n_components), "hessian": n_components * (n_components + 1) // 2
-    }  # fmt: skip
+    tangent = max(1, k - n_components)
+    rows = {"lle": 1, "modified": k - 1, "ltsa": tangent, "hessian": tangent}
     return 2 * k if method == "laplacian" else rows[method] * (k + 1)
 
 

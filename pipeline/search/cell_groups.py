@@ -33,7 +33,6 @@ GROUP_BLOCKS = 8  # upper limit in blocks, whose size follows the workers' memor
 N_GROUPS_EACH = 2
 EXACT_CELL = 4096
 FIRST = "_work"
-KEPT_CELLS = "_work/kept_cells"
 
 
 class Round(NamedTuple):
@@ -55,8 +54,8 @@ class Round(NamedTuple):
         return f"{step}_{self.overlap}" if self.previous else step
 
     def parameters(self, **parameters: Any) -> dict[str, Any]:
-        """A step's parameters; later rounds add their folder."""
-        return {**parameters, "place": self.place} if self.previous else parameters
+        """A step's parameters with the round's folder."""
+        return {**parameters, "place": self.place}
 
 
 def first_round(layout: Layout, k: int, seed: int) -> Round:
@@ -118,14 +117,13 @@ def search_groups(
 
 def _group_step(stage: str, layout: Layout, searched: Round) -> Step:
     """Assign the cells to groups."""
-    earlier = {"kept": True} if layout.earlier else {}
     n_bytes = group_cells_bytes(n_blocks=layout.input_blocks(), n_cells=layout.n_cells)
     return Step(
         stage,
         searched.name("group_cells"),
         group_all_cells,
         1,
-        Decides(searched.parameters(target=searched.target, **earlier)),
+        Decides(searched.parameters(target=searched.target)),
         Runs(n_bytes, place=WHOLE_DATA, remark=searched.remark),
         Writes(
             bundles=(f"{Folder(searched.place).groups}.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells)
@@ -182,7 +180,7 @@ def _merge_step(stage: str, layout: Layout, k: int, searched: Round, output: Lis
         searched.name("merge"),
         merge_block,
         layout.point_blocks(),
-        Decides({**merged, "previous": searched.previous} if searched.previous else merged),
+        Decides({**merged, "previous": searched.previous}),
         Runs(merge_lists_bytes(block_size=block_size, k=k, lists=n_lists)),
         Writes(
             arrays=(
@@ -199,14 +197,12 @@ def _visits(layout: Layout, searched: Round, n_groups: int) -> dict[str, int]:
     return {"blocks": layout.point_blocks(), "groups": n_groups, "visits": searched.overlap * layout.n_points}
 
 
-def group_all_cells(store: Store, block_index: int, target: int, place: str = FIRST, kept: bool = False) -> Report:
-    """Assign every cell to a group. `kept`: use the cell counts of the earlier version."""
-    counts = (
-        store.read_bundle(KEPT_CELLS)["counts"] if kept else store.read_all(array_specs.CELL_COUNTS.name).sum(axis=0)
-    )
+def group_all_cells(store: Store, block_index: int, target: int, place: str = FIRST) -> Report:
+    """Assign every cell to a group."""
+    counts = store.read_all(array_specs.CELL_COUNTS.name).sum(axis=0)
     groups = group_cells(counts, target)
     store.write_bundle(Folder(place).groups, groups=groups)
-    return {"n_groups": int(groups.max()) + 1, "largest": int(np.bincount(groups, weights=counts).max())}
+    return {"n_groups": int(groups.max()) + 1}
 
 
 def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blocks, place: str = FIRST) -> Report:
@@ -240,15 +236,11 @@ def search_group(
 
 def read_members(store: Store, group: int, n_blocks: int, place: str = FIRST) -> tuple[Ids, npt.NDArray[np.floating]]:
     """(ids of a group's members, ascending; their coordinates), both empty if it has none."""
-    parts = received_members(store, Folder(place), group, n_blocks)
+    received = store.read_parts(store.parts_below(Folder(place).members(), n_blocks), group)
+    parts = [part for part in received if part]
     if not parts:
         return np.zeros(0, np.int64), np.zeros((0, 0))
     return np.concatenate([part["members"] for part in parts]), np.concatenate([part["points"] for part in parts])
-
-
-def received_members(store: Store, folder: Folder, group: int, n_blocks: int) -> list[dict[str, npt.NDArray[Any]]]:
-    """The members of a group and their coordinates, from each of the `n_blocks` sending blocks that has any."""
-    return [part for part in store.read_parts(store.parts_below(folder.members(), n_blocks), group) if part]
 
 
 def write_by_block(store: Store, name: str, members: Ids, lists: NeighborLists, blocks: Blocks) -> None:

@@ -25,14 +25,13 @@ Ids = npt.NDArray[np.int64]
 def link_steps(config: Config, layout: Layout) -> Generator[Step, list[Report], bool]:
     """components -> connect, if there are several; returns whether links were written."""
     n, k, m = layout.n_points, layout.k_max, config.eigensolver.n_components
-    place = {"place": layout.lists} if layout.lists != FIRST else {}
     blocks = Blocks(n, layout.block_points)
     [components] = yield Step(
         "mend_graph",
         "components",
         label_components,
         1,
-        Decides({"blocks": blocks, **place}),
+        Decides({"blocks": blocks, "place": layout.lists}),
         Runs(task_costs.TASK_BYTES + n * (8 * k + 124), place=WHOLE_DATA),
         Writes(bundles=(f"{LABELS}.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1, numbers=1)),
         expected=lambda b: {"components": 1, "outside": 0},

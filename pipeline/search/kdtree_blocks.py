@@ -8,14 +8,7 @@ import numpy.typing as npt
 
 from ..engine import task_costs
 from ..kernels.neighbors.cells import Boxes, boxes_within
-from ..kernels.neighbors.knn import (
-    TIE,
-    NeighborLists,
-    exact_distances,
-    kdtree_neighbors,
-    nearest_distances,
-    select_nearest,
-)
+from ..kernels.neighbors.knn import TIE, NeighborLists, kdtree_neighbors, select_nearest
 from ..storage import array_specs
 from ..storage.store import Store
 
@@ -41,54 +34,23 @@ def search_by_tree(
 
 
 def merge_from_boxes(
-    store: Store,
-    boxes: Boxes,
-    chosen: Ids,
-    block_points: Floats,
-    ids: Ids,
-    lists: NeighborLists,
-    slack: float | None = None,
+    store: Store, boxes: Boxes, chosen: Ids, block_points: Floats, ids: Ids, lists: NeighborLists
 ) -> int:
-    """Merge points of the chosen boxes into the lists (b, k) of a block's points (b, d), in place; returns rows read.
-
-    `slack` is the relative rounding error of the distances in lists that were read from a store. A point is searched
-    only if another point is as near as its farthest neighbour, with that distance increased by this error.
-    """
+    """Merge points of the chosen boxes into the lists (b, k) of a block's points (b, d), in place: rows read."""
     n_read, k = 0, lists.ids.shape[1]
     for batch in batches_of(boxes, chosen, HALO_ROWS):
         halo = rows_of(boxes, batch)
-        reach = (1 + (slack or TIE)) * lists.distances[:, -1]
+        reach = (1 + TIE) * lists.distances[:, -1]
         rows = rows_within_reach(block_points, reach, boxes.low[batch], boxes.high[batch])
         halo_points = store.gather(array_specs.POINTS.name, halo)
-        if slack is not None:
-            rows = rows[nearest_distances(block_points[rows], halo_points) <= reach[rows]]
         # The tree includes the block's own points: without near points a query would visit all far ones.
         points = np.concatenate([block_points, halo_points])
         new_lists = kdtree_neighbors(block_points[rows], ids[rows], points, np.concatenate([ids, halo]), k)
-        if slack is not None:
-            restore_distances(store, block_points, lists, rows[_equal_when_stored(lists, rows, new_lists)])
         merged = (np.hstack([lists.ids[rows], new_lists.ids]), np.hstack([lists.distances[rows], new_lists.distances]))
         for column, new_column in zip(lists, select_nearest(*merged, ids[rows], k), strict=True):
             column[rows] = new_column
         n_read += len(halo)
     return n_read
-
-
-def _equal_when_stored(lists: NeighborLists, rows: Ids, new_lists: NeighborLists) -> npt.NDArray[np.bool_]:
-    """Mask of the rows with two neighbours at equal single-precision distances, after merging `new_lists` (rows, k)."""
-    k = lists.ids.shape[1]
-    merged = (np.hstack([lists.ids[rows], new_lists.ids]), np.hstack([lists.distances[rows], new_lists.distances]))
-    distances = select_nearest(merged[0], merged[1].astype(np.float32), np.full(len(rows), -1), k + 1).distances
-    return np.asarray(((distances[:, 1:] == distances[:, :-1]) & np.isfinite(distances[:, 1:])).any(axis=1))
-
-
-def restore_distances(store: Store, block_points: Floats, lists: NeighborLists, rows: Ids) -> None:
-    """Recompute the distances in some rows of the lists (b, k) of a block's points (b, d) in float64, in place."""
-    n_rows = max(1, HALO_ROWS // lists.ids.shape[1])
-    for part in np.split(rows, range(n_rows, len(rows), n_rows)):
-        ids, positions = np.unique(lists.ids[part], return_inverse=True)
-        neighbors = store.gather(array_specs.POINTS.name, ids)
-        lists.distances[part] = exact_distances(block_points[part], neighbors, positions.reshape(lists.ids[part].shape))
 
 
 def read_boxes(store: Store, n_blocks: int) -> Boxes:

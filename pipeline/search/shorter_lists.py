@@ -15,7 +15,7 @@ from ..engine.plan import Report, Step
 from ..storage import array_specs
 from ..storage.store import Store
 
-EXACT_SEARCH = {"method", "n_neighbors", "n_blocks", "blocks"}
+EXACT_SEARCH = {"method", "n_neighbors", "n_blocks", "blocks", "into"}
 """The parameters of an exact Euclidean search; its lists for k neighbours are the beginnings of those for more."""
 
 

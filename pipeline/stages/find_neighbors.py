@@ -3,8 +3,6 @@
 - kdtree: exact search by block (search/kdtree_blocks.py).
 - brute: exact search against all points.
 - pynndescent: approximate search in overlapping groups of cells (search/cell_groups.py).
-
-If the lists of an earlier version are kept, only new points are searched (search/incremental/update_lists.py).
 """
 
 from collections.abc import Sequence
@@ -19,7 +17,6 @@ from ..engine.plan_sizes import index_dtype, neighbor_method
 from ..kernels.neighbors.knn import NeighborLists, brute_neighbors
 from ..search import kdtree_blocks, variable_neighborhoods
 from ..search.cell_groups import first_round, search_groups, write_lists
-from ..search.incremental import update_lists
 from ..search.kdtree_blocks import HALO_ROWS, search_by_tree
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -45,8 +42,6 @@ def _search(config: Config, layout: Layout, targets: tuple[array_specs.ArraySpec
     method = neighbor_method(config.neighbors.method, n, layout.n_features)
     d, row = layout.n_features, layout.row_bytes
     blocks = Blocks(n, block_size)
-    if layout.earlier is not None and method != "brute":
-        return (yield from update_lists.steps(config, layout))
     if method != "pynndescent":
         arrays = (
             PlannedArray(targets[0], (n, k), index_dtype(n), block_size),
@@ -58,7 +53,6 @@ def _search(config: Config, layout: Layout, targets: tuple[array_specs.ArraySpec
         if method == "brute":
             n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + n * (row + 16) + block_size * 80 * k
             n_bytes += 2 * min(n, task_costs.IN_FLIGHT * block_size) * row + 4096 * 16 * d
-        target_arrays = {} if targets == FOUND else {"into": [spec.name for spec in targets]}
         yield Step(
             "find_neighbors",
             "search",
@@ -69,7 +63,7 @@ def _search(config: Config, layout: Layout, targets: tuple[array_specs.ArraySpec
                     "method": method,
                     "n_neighbors": k,
                     "n_blocks": layout.point_blocks(),
-                    **target_arrays,
+                    "into": [spec.name for spec in targets],
                     "blocks": blocks,
                 },
                 version=2,

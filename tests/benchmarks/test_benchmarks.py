@@ -12,7 +12,6 @@ from lle.storage.store import Store
 from tests.benchmarks import (
     against_sklearn,
     against_umap,
-    appended,
     explore,
     growth,
     methods,
@@ -63,18 +62,6 @@ def test_solvers():
     assert "did not finish" not in factored + in_single + peer
     assert 0 < float(in_single.split("|")[-2]) < 1e-6  # the same eigenvalues, not the same bytes
     assert float(peer.split("|")[-2]) < 1e-3
-
-
-@pytest.mark.parametrize("data", ["swiss_roll", "wide"])
-def test_appended(data, tmp_path):
-    *stages, total, summary = appended.compare(data, 1200, 0.02, tmp_path, workers=0)
-    cells = {row.split("|")[3].strip(): [cell.strip() for cell in row.split("|")[1:]] for row in stages}
-    assert cells["order_points"][8] == "1,200"
-    assert min(int(cells["solve_weights"][6]), int(cells["solve_weights"][7])) > 0
-    assert min(int(cells["ingest"][6]), int(cells["ingest"][7])) > 0
-    assert " 1,224 | all |" in total
-    assert "recall" in summary
-    assert ("residual" in summary) == (data == "swiss_roll")
 
 
 def test_growth():

@@ -1,7 +1,6 @@
 """Bytes that each step writes to the disk, compared with its plan."""
 
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,21 +90,6 @@ def test_no_step_writes_more_than_planned(tmp_path, name):
     assert planned["array_bytes"] < bytes_used < planned["disk_bytes_at_end"] <= planned["disk_bytes"]
     assert planned["disk_bytes_at_end"] - REPORT_BYTES < 8 * bytes_used
     assert lle("plan", config)["disk_bytes"] <= planned["disk_bytes"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["kdtree", "pynndescent"])
-def test_no_step_of_appended_points_writes_more_than_planned(tmp_path, method):
-    changes = {"neighbors": {"method": method, "min_recall": 0}, "output": {**BLOCKS["output"], "keep": 2}}
-    rows = data(N + 300, 5)
-    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **{**BLOCKS, **changes})
-    for n in (N, N + 100, N + 300):
-        np.save(tmp_path / "x.npy", rows[:n])
-        progress = Keep()
-        runs.run(load_config(config), False, progress)
-    version = json.loads((tmp_path / "run.zarr" / "published.json").read_text())["version"]
-    assert "keep_cells" in {step.name for step in progress.steps}
-    check_steps(progress.steps, tmp_path / "run.zarr" / "versions" / version)
 
 
 def test_plan_prints_disk_and_array_bytes(tmp_path):

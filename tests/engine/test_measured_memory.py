@@ -52,14 +52,6 @@ METHODS = {"x": (24_000, 40, "float32"), "neighbors": {"n_neighbors": 20, "metho
            "execution": {"block_points": 12_000}, "eigensolver": {"method": "polynomial", "tol": 1.0e-2}}  # fmt: skip
 GROUPS = {"x": (20_000, 30, "float32"), "rows": gaussian, "execution": {"block_points": 600},
           "neighbors": {"method": "pynndescent", "min_recall": 0.85}}  # fmt: skip
-NIGHTS = {
-    "tree": {"x": (40_000, 3, "float64"), "neighbors": {"method": "kdtree"}, "execution": {"block_points": 16_000}},
-    "groups": {
-        "x": (20_000, 40, "float32"),
-        "neighbors": {"method": "pynndescent", "min_recall": 0},
-        "execution": {"block_points": 1500},
-    },
-}
 HUB = {"x": (12_000, 60, "float32"), "rows": star, "neighbors": {"method": "brute"},
        "execution": {"block_points": 1000}}  # fmt: skip
 LARGE = {
@@ -133,24 +125,6 @@ def test_no_round_of_the_search_takes_more_than_its_plan(tmp_path):
     check_peaks(entries, last="mend_graph")
     steps = [entry["step"] for entry in entries]
     assert steps.count("search_cells_4") > steps.count("search_cells") > 3
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("crowded", [False, True], ids=["everywhere", "in one place"])
-@pytest.mark.parametrize("method", NIGHTS)
-def test_no_step_of_appended_points_takes_more_than_its_plan(tmp_path, method, crowded):
-    """The second append after a full search: some points are from the first append."""
-    case = {**NIGHTS[method], "output": {"keep": 2, "report": False}}
-    n, *kind = case["x"]
-    for more in (0, n // 25, n // 12):
-        rows = gaussian(n + n // 12, *kind)[: n + more]
-        if crowded:
-            rows[n:] = rows[0] + rows[n:] / 10
-        entries = probe(tmp_path, {**case, "x": (rows,), "rows": np.asarray}, "mend_graph")
-    check_peaks(entries, last="mend_graph")
-    new = {"tree": {"update"}, "groups": {"send_new", "search_new", "merge_new"}}[method]
-    assert {"find_kept", "keep_cells", *new} <= {entry["step"] for entry in entries}
 
 
 @pytest.mark.slow

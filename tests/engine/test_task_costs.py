@@ -21,15 +21,13 @@ from lle.config.models import Config
 from lle.core.errors import NotEnoughMemory
 from lle.engine import execute, task_costs
 from lle.engine.execute import Executor, run_step
-from lle.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Earlier, Layout, Runs, Step, walk
+from lle.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Layout, Runs, Step, walk
 from lle.engine.plan_sizes import KDTREE_FEATURES, MIN_BLOCK_POINTS, largest_total
 from lle.engine.task_costs import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, SCORE_BYTES, TASK_BYTES, fits
 from lle.jobs.layout import layout_of
 from lle.kernels.batches import BATCH_BYTES
 from lle.kernels.neighbors.cells import TREE_FEATURES
 from lle.linalg.reg_step import TRIAL_POINT_BYTES
-from lle.search import incremental
-from lle.search.incremental import update_lists
 from lle.stages.embed_new import calibrate_step, embed_step
 from lle.stages.ingest import open_input
 from lle.stages.laplacian_factors import BATCH_LINKS
@@ -43,7 +41,7 @@ from tests.support.stage_runs import Progress
 PRIMES = {
     "block_size": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
     "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "lists": 23, "foreign": 3001, "rows": 20011, "tall": 47,
-    "transform": True, "overlap": 31, "old": 5003, "late": 151, "outside": 4999, "entries": 60017, "at_once": 30011,
+    "transform": True, "overlap": 31, "outside": 4999, "entries": 60017, "at_once": 30011,
     "n_input": 20021, "added": 29, "links": False,
     "members": 2503,
 }  # fmt: skip
@@ -54,7 +52,6 @@ EXPECTED = {
     "group_cells": 32 * 221,
     "send_members": 1009 * (318 + 320) + 2 * 31 * 1009 * (53 + 16),
     "search_group": COMPILER_BYTES + 2 * SCORE_BYTES + 2503 * (159 + 56 + 1320 + 1200) + 2 * 2503 * 184,
-    "search_new": SCORE_BYTES + 5154 * (212 + 168 + 1100) + 151 * (1024 * 12 + 7 * 48 * 11),
     "merge_lists": 1009 * 23 * 11 * 80,
     "choose_recall_sample": SCORE_BYTES + 3 * 1009 * 53 + (211 + 2321) * 61 + 211 * (212 + 704),
     "sample_exact": 3 * 1009 * 53 + 1009 * 88 + 211 * (159 + 168 + 2200 + 1848) + 4096 * 168,
@@ -135,11 +132,8 @@ def test_planned_bytes_equal_values_by_hand(case, tmp_path, monkeypatch):
     assert {key: planned[key] for key in expected} == expected
 
 
-def test_bytes_of_kept_cells_and_of_calibration_equal_values_by_hand():
+def test_bytes_of_placing_new_rows_equal_values_by_hand():
     layout = Layout(10007, 7, "float64", 1009, n_points=10007, n_features=3, k_max=41)
-    earlier = Earlier("x.zarr", "v", 9001, 9001, 9001, n_cells=17, n_nearest=1, lists="_work", generations=0)
-    step = update_lists.keep_cells(earlier, layout, transform=True, method="kdtree")
-    assert step.runs.bytes_per_task == TASK_BYTES + 32 * 9 * 17 + 40 * 3 * (17 + 7)
     job = SimpleNamespace(
         n_neighbors=11, seed=0, n_embedded=0, stored_block=1511, run_state={}, run="x.zarr", n_coordinates=2,
         n_features_input=7, dtype_input="float32", n_boxes=19, source_state={}, kind="npy", source={}, transform=True,
@@ -159,7 +153,7 @@ def test_planned_searches_take_trees_for_as_many_features_as_the_kernels():
 def figures() -> dict[str, Callable[..., int]]:
     """The formulas of all steps by name: functions `..._bytes` whose parameters are keywords."""
     results = {}
-    for package in (stages, search, incremental, linalg, engine):
+    for package in (stages, search, linalg, engine):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for name, function in inspect.getmembers(import_module(module.name), inspect.isfunction):
                 kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}

@@ -6,7 +6,6 @@ import pytest
 from lle.engine import plan_sizes
 from lle.search import cell_groups
 from lle.search.among_stored import nearest_points
-from tests.support.appended_rows import Night, steps
 from tests.support.oracle import exact_neighbors
 
 K = 10
@@ -67,18 +66,6 @@ def test_group_search_resolves_ties_by_lower_id(tmp_path, run_stages, make_confi
     ]
     for store in runs:
         np.testing.assert_array_equal(store.read_all("_work/knn_indices"), runs[0].read_all("_work/knn_indices"))
-
-
-@pytest.mark.slow
-def test_appended_points_do_not_replace_equally_near_neighbors(tmp_path, grid):
-    night = Night(tmp_path, grid, "kdtree", 200)
-    night(600)
-    for n in (620, 650):
-        store = night(n)
-        assert "keep_cells" in steps(store)
-        np.testing.assert_array_equal(
-            store.read_all("_work/knn_indices"), exact_neighbors(store.read_all("points"), 8)[0]
-        )
 
 
 def test_new_points_between_points_of_a_grid_take_lower_ids(tmp_path, run_stages, make_config, grid, monkeypatch):

@@ -85,13 +85,6 @@ def kdtree_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids:
     return lists
 
 
-def nearest_distances(queries: Floats, points: Floats) -> npt.NDArray[np.float64]:
-    """Distance (b,) from each query (b, d) to the nearest of the points (c, d), by SciPy's k-d tree."""
-    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
-
-    return np.asarray(cKDTree(points.astype(np.float64)).query(queries.astype(np.float64))[0])
-
-
 def brute_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
     """Exact neighbours by matrix products over chunks of points, with a few spare candidates for rounding errors.
 

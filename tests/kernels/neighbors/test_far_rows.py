@@ -9,7 +9,6 @@ from lle.kernels.neighbors import distances, knn
 from lle.kernels.neighbors.cells import nearest_cells, nearest_groups
 from lle.kernels.neighbors.distances import near_pairs, pair_distances, square_rounding, typical_point
 from lle.kernels.neighbors.knn import brute_neighbors, cell_neighbors, exact_distances, points_within, recall_per_point
-from lle.kernels.neighbors.knn_between_sets import mutual_neighbors
 from lle.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
 from tests.support.seeds import seeds
 
@@ -180,20 +179,6 @@ class TestPointsWithin:
 @pytest.mark.parametrize("far", FAR)
 @pytest.mark.parametrize("seed", SEEDS)
 class TestOtherSearches:
-    def test_search_between_sets_is_exact_with_far_rows(self, seed, far, dtype):
-        points, k = with_far_rows(seed, far, dtype), 5
-        old, new, ids = points[:450], points[450:], np.arange(600)
-        old_reach = np.partition(all_distances(old, old), k, axis=1)[:, k]
-        reach = np.sort(all_distances(new, points), axis=1)[:, k]
-        actual, reached = mutual_neighbors(new, ids[450:], reach, old, ids[:450], old_reach, k)
-        truth = all_distances(new, old)
-        for lists, true_distances, far_out in ((actual, truth, reach), (reached, truth.T, old_reach)):
-            expected = np.sort(np.where(true_distances <= far_out[:, None], true_distances, np.inf), axis=1)[:, :k]
-            listed = np.where(lists.distances <= far_out[:, None] * (1 - 1e-12), lists.distances, np.inf)
-            np.testing.assert_allclose(
-                listed, np.where(expected <= far_out[:, None] * (1 - 1e-12), expected, np.inf), rtol=1e-12
-            )
-
     def test_ranks_are_exact_with_far_rows(self, seed, far, dtype):
         points, rows = with_far_rows(seed, far, dtype), np.arange(0, 600, 30)
         truth = all_distances(points[rows], points)
