@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from ..core.errors import LleError, NotEnoughMemory
@@ -22,16 +23,24 @@ SendProgress = Callable[[str], None]
 SLACK_BYTES = 512 * 2**20
 """Allowance for stacks of threads and for libraries that are loaded during the call."""
 
+STOP_SIGNALS = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
+"""Exit codes of a process that another one ended."""
+VMSTAT = Path("/proc/vmstat")
+
 _running: set[Any] = set()
 
 
 class ProcessDied(LleError):
-    """The process ended without a result: the last message of the function, and the process's exit status in words."""
+    """The process ended without a result.
 
-    def __init__(self, last_message: str, ending: str) -> None:
+    `last_message` is the last one of the function, `ending` the exit status in words. `cause` is stopped (by
+    `stop_all`), killed (by another program, while the system killed none for lack of memory) or crashed.
+    """
+
+    def __init__(self, last_message: str, ending: str, cause: str) -> None:
         where = f" in {last_message}" if last_message else ""
         super().__init__(f"a process of the eigensolver ended {ending}{where}")
-        self.last_message, self.ending = last_message, ending
+        self.last_message, self.ending, self.cause = last_message, ending, cause
 
 
 def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: int | None) -> tuple[Any, int]:
@@ -52,6 +61,7 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: in
         return function(lambda text: None, *arguments), peak_bytes()
     context = multiprocessing.get_context("spawn")
     connection, child_connection = context.Pipe()
+    killed_before = killed_for_memory()
     process = context.Process(target=_serve, args=(child_connection, function, arguments, max_bytes), daemon=True)
     process.start()
     _running.add(process)
@@ -67,10 +77,13 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: in
                     answer = kind, value
         process.join()
     finally:
+        is_stopped = process not in _running
         _running.discard(process)
         connection.close()
     if answer is None:
-        raise ProcessDied(last_message, _ending(process.exitcode))
+        is_killed = process.exitcode in STOP_SIGNALS and killed_for_memory() == killed_before
+        cause = "stopped" if is_stopped else "killed" if is_killed else "crashed"
+        raise ProcessDied(last_message, _ending(process.exitcode), cause)
     if answer[0] == "error":
         raise answer[1]
     result: tuple[Any, int] = answer[1]
@@ -79,8 +92,16 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: in
 
 def stop_all() -> None:
     """Kill the processes of all active calls, because their results are no longer needed."""
-    for process in list(_running):
-        process.kill()
+    while _running:
+        _running.pop().kill()
+
+
+def killed_for_memory() -> int:
+    """How many processes Linux has killed for lack of memory since its start; 0 on other systems."""
+    with contextlib.suppress(OSError):
+        counts = dict(line.split() for line in VMSTAT.read_text().splitlines())
+        return int(counts.get("oom_kill", 0))
+    return 0
 
 
 def _serve(

@@ -1,5 +1,7 @@
 """The matrices of one component, read from a store's blocks: A = I - W, the local factors F, M, and its null vector."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
@@ -10,6 +12,12 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store
 
 Ids = npt.NDArray[np.int64]
+
+MAX_PRODUCTS = 2**28
+"""Products of entries of F up to which M is computed instead of read, in about two seconds."""
+MAX_COMPONENTS = 10
+MIN_VARIANCE = 1e-10
+"""Components with a smaller share of the largest variance are left out."""
 
 
 def load_factor(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
@@ -47,6 +55,38 @@ def load_local_factors(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
     return factor
 
 
+def leading_components(store: Store, rows: Ids, blocks: Blocks) -> npt.NDArray[np.float32]:
+    """Leading principal components of the points `rows` (n,), ascending, each of variance 1: (n, MAX_COMPONENTS).
+
+    There are fewer if the points have fewer columns with variance. The sums are those of fixed blocks in a fixed order.
+    """
+    total, squares = np.zeros(0), np.zeros((0, 0))
+    for points in _points(store, rows, blocks):
+        total = total + points.sum(axis=0) if total.size else points.sum(axis=0)
+    mean = total / len(rows)
+    for points in _points(store, rows, blocks):
+        squares = squares + (points - mean).T @ (points - mean) if squares.size else (points - mean).T @ (points - mean)
+    variances, directions = np.linalg.eigh(squares / len(rows))
+    used = np.flatnonzero(variances > MIN_VARIANCE * variances[-1])[::-1][:MAX_COMPONENTS]
+    scaled = directions[:, used] / np.sqrt(variances[used])
+    components = np.empty((len(rows), len(used)), np.float32)
+    first = 0
+    for points in _points(store, rows, blocks):
+        components[first : first + len(points)] = (points - mean) @ scaled
+        first += len(points)
+    return components
+
+
+def _points(store: Store, rows: Ids, blocks: Blocks) -> Iterator[npt.NDArray[np.float64]]:
+    """The points `rows`, block by block, in float64."""
+    for start in range(0, blocks.n, blocks.size):
+        stop = min(start + blocks.size, blocks.n)
+        first, past = np.searchsorted(rows, [start, stop])
+        if first < past:
+            points = store.read(array_specs.POINTS.name, start, stop)[rows[first:past] - start]
+            yield points.astype(np.float64)
+
+
 def null_vector(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
     """D^1/2 1 of the points `rows`, a unit vector: the null vector of D^-1/2 L D^-1/2, instead of the constant."""
     root = np.sqrt(store.gather(array_specs.DEGREE.name, rows))
@@ -54,8 +94,14 @@ def null_vector(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
 
 
 def cost_matrix(store: Store, rows: Ids, blocks: Blocks, factor: csr_array, is_stored: bool) -> csr_array:
-    """M of the points `rows` (n,) with the factor F (any, n): read from the store, or computed in memory."""
-    return load_cost_matrix(store, rows, blocks) if is_stored else product_matrix(factor)
+    """M of the points `rows` (n,) with the factor F (any, n): read from the store, or computed in memory.
+
+    Small products are always computed, because the last digits of a stored M depend on the size of the blocks.
+    """
+    n_products = int(np.square(np.diff(factor.indptr).astype(np.int64)).sum())
+    if is_stored and n_products > MAX_PRODUCTS:
+        return load_cost_matrix(store, rows, blocks)
+    return product_matrix(factor)
 
 
 def load_cost_matrix(store: Store, rows: Ids, blocks: Blocks) -> csr_array:

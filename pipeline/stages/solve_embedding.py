@@ -3,6 +3,8 @@
 Method pca has no M and no components: all points are projected onto their principal components.
 """
 
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -10,24 +12,31 @@ from typing import Any
 import numpy as np
 
 from ..config.models import Config
-from ..core.errors import BoundsNotMet, NotEnoughMemory, gib
+from ..core.errors import BoundsNotMet, LleError, NotEnoughMemory, gib
 from ..core.machine import available_cores, memory_limit
 from ..engine import disk_costs, subprocess_call
 from ..engine.plan import DRIVER, WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.factor_cost import patience_seconds
-from ..kernels.eigensolver.method_choice import chosen, predict
+from ..kernels.eigensolver.method_choice import chosen, predict, predicted_methods
 from ..kernels.eigensolver.normal_operator import NormalOperator
-from ..kernels.eigensolver.problem import Hooks
+from ..kernels.eigensolver.problem import NO_CANDIDATES, Hooks
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
 from ..kernels.eigensolver.solve import bottom_eigenpairs
 from ..kernels.graph.connectivity import closed_point
 from ..kernels.quality.trustworthiness import participation
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
-from ..linalg.component_matrices import cost_matrix, load_factor, load_local_factors, null_vector, product_matrix
+from ..linalg.component_matrices import (
+    cost_matrix,
+    leading_components,
+    load_factor,
+    load_local_factors,
+    null_vector,
+    product_matrix,
+)
 from ..linalg.solver_checkpoint import StoredAnalyses, delete_state, read_state, state_saver
 from ..linalg.solver_progress import describe_progress, recorded
-from ..search.small_components import PLACED_COMPONENT, place_rows, place_step
+from ..search.among_stored import PLACED_COMPONENT, place_rows, place_step
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
@@ -43,7 +52,8 @@ ISOLATED_POINTS = 200_000
 """From this size on a separate process solves: a factor could need all memory. It starts in three seconds."""
 LIMIT_OVER_PLAN = 1.15
 """Memory at which that process is stopped, relative to the memory that the solver may plan with."""
-_ADVICE = "raise eigensolver.max_memory, or set eigensolver.method to polynomial"
+TRIES = 3
+"""How often a method is started whose process another program ends."""
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -73,9 +83,8 @@ def steps(config: Config, layout: Layout) -> Steps:
             {
                 "family": config.method,
                 "n_components": m,
-                "method": solver.route,
+                "method": solver.method,
                 "tol": solver.tol,
-                "sigma": solver.sigma,
                 "max_memory": solver.max_memory,
                 "blocks": blocks,
             },
@@ -118,9 +127,14 @@ def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str, place
         write_embedding,
         1,
         Decides(
-            {"n_components": m, "n_graph": n_graph, "scale": scale, "blocks": Blocks(rows, block_size)}
-            | ({"aligned": True} if aligned else {})
-            | ({"placed": True} if placed else {})
+            {
+                "n_components": m,
+                "n_graph": n_graph,
+                "scale": scale,
+                "blocks": Blocks(rows, block_size),
+                "aligned": aligned,
+                "placed": placed,
+            }
         ),
         Runs(8 * n * (m + 2) + 8 * rows * (m + 2), place=WHOLE_DATA),
         Writes(
@@ -153,13 +167,13 @@ def choose_components(store: Store, block_index: int, components: str, n_large: 
 
 
 def solve_component(
-    store: Store, block_index: int, family: str, n_components: int, method: str, tol: float, sigma: float,
+    store: Store, block_index: int, family: str, n_components: int, method: str, tol: float,
     blocks: Blocks, max_memory: int | str, max_degrees: int, distributed: bool, stores_m: bool,
 ) -> Report:  # fmt: skip
     """Compute the eigenpairs of component `block_index`; for large components in a separate process."""
     allowed = memory_limit(max_memory)
     arguments = (
-        store.url, block_index, family, n_components, method, tol, sigma, blocks, allowed, max_degrees, distributed,
+        store.url, block_index, family, n_components, method, tol, blocks, allowed, max_degrees, distributed,
         stores_m,
     )  # fmt: skip
     n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
@@ -174,23 +188,49 @@ def solve_component(
 
 
 def _solve_isolated(arguments: tuple[Any, ...], method: str, max_bytes: int) -> Report:
-    """Solve in a separate process; if the process dies in a method that was not requested, solve again without it."""
+    """Solve in a separate process.
+
+    If another program ends the process, the same method is started again. If the process dies for another reason, or
+    TRIES times, in a method that was not requested, another method solves, and the report says so.
+    """
     failures: dict[str, str] = {}
+    deaths = Counter[str]()
     while True:
         try:
             report, peak = subprocess_call.call(_solve, (*arguments, failures), max_bytes)
         except subprocess_call.ProcessDied as death:
-            if death.last_message in {"", method, "polynomial", *failures}:
-                raise NotEnoughMemory(f"{death}, most likely because memory ran out; {_ADVICE}") from None
-            failures[death.last_message] = f"{death.last_message} was tried and its process ended {death.ending}"
+            name = death.last_message
+            deaths[name] += 1
+            if death.cause == "stopped":
+                raise
+            if death.cause == "killed" and deaths[name] < TRIES:
+                print(f"lle: warning: {death}, not for lack of memory; it is started again", file=sys.stderr)
+                continue
+            if name in {"", method, "polynomial", *failures}:
+                raise _given_up(death, deaths[name]) from None
+            failures[name] = f"{name} was tried and its process ended {death.ending}"
             continue
+        if failures:
+            report["stats"]["killed"] = "; ".join(failures.values())
         with_peak: Report = {**report, "peak_bytes": peak}
         return with_peak
 
 
+def _given_up(death: subprocess_call.ProcessDied, n_deaths: int) -> LleError:
+    """The error for a process that died in a method that nothing can replace."""
+    if death.cause == "killed":
+        return LleError(
+            f"{death} {n_deaths} times, and Linux counted no process that it killed for lack of memory: another "
+            f"program ends it. Run the same command again"
+        )
+    smaller = "" if death.last_message == "polynomial" else ", or set eigensolver.method to polynomial"
+    advice = f"raise eigensolver.max_memory{smaller}"
+    return NotEnoughMemory(f"{death}, most likely because memory ran out", advice=advice)
+
+
 def _solve(
     send_progress: subprocess_call.SendProgress, url: str, block_index: int, family: str, n_components: int,
-    method: str, tol: float, sigma: float, blocks: Blocks, max_bytes: int, max_degrees: int, distributed: bool,
+    method: str, tol: float, blocks: Blocks, max_bytes: int, max_degrees: int, distributed: bool,
     stores_m: bool, skip: dict[str, str],
 ) -> Report:  # fmt: skip
     store, state = Store(url), f"_work/eigen/state-{block_index:05d}"
@@ -198,6 +238,7 @@ def _solve(
     factor = (load_factor if family == "lle" else load_local_factors)(store, rows, blocks)
     null = null_vector(store, rows) if family == "laplacian" else None
     pin = closed_point(factor, f"component {block_index}") if family == "lle" else None
+    candidates = leading_components(store, rows, blocks) if family == "lle" else NO_CANDIDATES
     with recorded(store, block_index) as progress:
         hooks = Hooks(
             begin=send_progress, keep_state=state_saver(store, state),
@@ -208,8 +249,8 @@ def _solve(
         spectrum = bottom_eigenpairs(
             factor, n_components, method=method, pin=pin,
             cost_matrix=lambda: cost_matrix(store, rows, blocks, factor, stores_m), tol=tol, max_memory=max_bytes,
-            sigma=sigma, n_threads=available_cores(), initial=None, max_degrees=max_degrees, skip=skip, hooks=hooks,
-            null=null, flat=family in FLAT,
+            n_threads=available_cores(), initial=None, max_degrees=max_degrees, skip=skip, hooks=hooks,
+            null=null, flat=family in FLAT, candidates=candidates,
         )  # fmt: skip
     vectors = spectrum.vectors if null is None else fix_signs(spectrum.vectors / (null[:, None] * np.sqrt(len(rows))))
     store.write_bundle(
@@ -235,11 +276,14 @@ def predict_solver(config: Config, store: Store, layout: Layout) -> Report | Non
     blocks = Blocks(store.array(array_specs.POINT_COMPONENT.name).shape[0], layout.block_points)
     solver = config.eigensolver
     allowed = memory_limit(solver.max_memory)
-    arguments = (store.url, config.method, solver.route, solver.n_components, blocks, allowed)
+    arguments = (store.url, config.method, solver.method, solver.n_components, blocks, allowed)
     try:
         prediction: Report = subprocess_call.call(_predict, arguments, int(LIMIT_OVER_PLAN * allowed))[0]
     except (subprocess_call.ProcessDied, NotEnoughMemory) as error:
-        return {"method": "polynomial", "reason": f"the analysis of a factor does not fit {gib(allowed)} ({error})"}
+        if isinstance(error, subprocess_call.ProcessDied) and error.cause != "crashed":
+            return None
+        reason = f"the analysis of a factor does not fit {gib(allowed)} ({error.args[0]})"
+        return {"method": "polynomial", "reason": reason}
     return prediction
 
 
@@ -250,14 +294,13 @@ def _predict(
     store = Store(url)
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == 0)
     factor = (load_factor if family == "lle" else load_local_factors)(store, rows, blocks)
-    square = family == "lle"  # the LU of A is smaller than the Cholesky factor of M, so auto does not predict that one
-    methods = (["factored"] if square else ["shift_invert"]) + ["polynomial"] if method == "auto" else [method]
+    square = family == "lle"
+    methods = predicted_methods(factor) if method == "auto" else [method]
     product = product_matrix(factor) if "shift_invert" in methods else None
     pin = closed_point(factor, "component 0") if square else 0
     analyses = StoredAnalyses(store, 0, read_only=True)
     predictions = predict(factor, product, methods, n_components, pin, allowed, available_cores(), analyses)
-    width, n_threads = block_width(n_components), available_cores()
-    patience = patience_seconds(factor.nnz, width, n_threads, square=square)
+    patience = patience_seconds(factor.nnz, available_cores(), square=square)
     routes = [prediction._asdict() for prediction in predictions]
     return {**chosen(predictions, patience)._asdict(), "allowed_bytes": allowed, "routes": routes}
 

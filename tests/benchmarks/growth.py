@@ -47,7 +47,7 @@ def cost(n_points: int, dimension: int, solve: bool, n_components: int = 2) -> C
     if solve:
         spectrum = bottom_eigenpairs(
             factor, n_components, method="auto", pin=pin, cost_matrix=lambda: csr_array(factor.T @ factor), tol=1e-6,
-            max_memory=memory_limit("auto"), sigma=0.0, n_threads=threads, initial=None, max_degrees=20_000,
+            max_memory=memory_limit("auto"), n_threads=threads, initial=None, max_degrees=20_000,
         )  # fmt: skip
         ratio = largest_eigenvalue(factor, methods.SEED) / spectrum.eigenvalues[-1]
         products = PRODUCTS_PER_ROOT * float(np.sqrt(ratio))

@@ -53,7 +53,7 @@ def solved(
     clock, processor = time.perf_counter(), time.process_time()
     spectrum = bottom_eigenpairs(
         factor, m, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=tol,
-        max_memory=memory_limit("auto"), sigma=0.0, n_threads=available_cores(), initial=start, max_degrees=max_degrees,
+        max_memory=memory_limit("auto"), n_threads=available_cores(), initial=start, max_degrees=max_degrees,
     )  # fmt: skip
     seconds = f"{time.perf_counter() - clock:.1f} | {time.process_time() - processor:.1f}"
     converged = "yes" if spectrum.converged else "no"

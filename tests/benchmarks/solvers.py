@@ -51,7 +51,7 @@ def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, A
     bytes_before, started = subprocess_call.peak_bytes(), time.perf_counter()
     spectrum = bottom_eigenpairs(
         factor, n_components, method=method, pin=pin, cost_matrix=lambda: cost_matrix, tol=1e-8, max_memory=allowed,
-        sigma=0.0, n_threads=threads, initial=None, max_degrees=200_000,
+        n_threads=threads, initial=None, max_degrees=200_000,
     )  # fmt: skip
     seconds = time.perf_counter() - started
     return {

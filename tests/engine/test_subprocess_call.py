@@ -52,6 +52,7 @@ def test_death_of_the_process_reports_its_last_message(number):
     with pytest.raises(subprocess_call.ProcessDied, match=number.name) as died:
         subprocess_call.call(say_and_end, (number,), None)
     assert died.value.last_message == "two"
+    assert died.value.cause == ("crashed" if number == signal.SIGSEGV else "killed")
     assert subprocess_call.call(add, (1, 2), None)[0] == 3
 
 
@@ -110,3 +111,23 @@ def test_stop_all_ends_active_calls():
     thread.join(30)
     assert not thread.is_alive()
     assert "SIGKILL" in str(results[0])
+    assert results[0].cause == "stopped"
+
+
+def test_a_killed_process_that_has_read_a_store_leaves_no_semaphore(tmp_path):
+    """Python's resource tracker prints the names that are left when the last process has ended."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import contextlib, os, signal\nimport numpy as np\n"
+        "from lle.engine import subprocess_call\nfrom lle.storage.array_specs import POINT_COMPONENT, PlannedArray\n"
+        "from lle.storage.store import Store\n"
+        "def use_store_and_die(send_progress, url):\n"
+        "    store = Store(url)\n    store.create_group({})\n"
+        "    store.create(PlannedArray(POINT_COMPONENT, (9,), 'int32', 9))\n"
+        "    store.write(POINT_COMPONENT.name, 0, np.arange(9, dtype='int32'))\n"
+        "    print(store.read_all(POINT_COMPONENT.name).sum(), flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if __name__ == '__main__':\n    with contextlib.suppress(subprocess_call.ProcessDied):\n"
+        f"        subprocess_call.call(use_store_and_die, ({str(tmp_path / 's')!r},), None)\n"
+    )
+    ended = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("36\n", "")

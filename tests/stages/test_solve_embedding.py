@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from lle.cli.output import describe_status
-from lle.core.errors import NotEnoughMemory
-from lle.engine import checkpoint, plan
+from lle.core.errors import LleError, NotEnoughMemory
+from lle.engine import checkpoint, plan, subprocess_call
 from lle.jobs import plan_preview, status
 from lle.kernels.eigensolver import pardiso
 from lle.kernels.eigensolver.analysis import Analysis, analysis_key
@@ -41,7 +42,7 @@ def solved(tmp_path_factory):
 
 def solve(store, method="auto", max_memory=PLENTY, tol=1e-8):
     report = solve_embedding.solve_component(
-        store, 0, "lle", 2, method, tol, 0.0, Blocks(N, N), max_memory, 200_000, False, True
+        store, 0, "lle", 2, method, tol, Blocks(N, N), max_memory, 200_000, False, True
     )  # fmt: skip
     return report, store.read_bundle("_work/eigen/00000")
 
@@ -51,6 +52,15 @@ def killed_in_factored(send_progress, *arguments):
         send_progress("factored")
         os.kill(os.getpid(), signal.SIGKILL)
     return solve_embedding._solve(send_progress, *arguments)
+
+
+def killed_once(send_progress, url, *arguments):
+    flag = Path(url).parent / "killed"
+    if not flag.exists():
+        flag.touch()
+        send_progress("factored")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return solve_embedding._solve(send_progress, url, *arguments)
 
 
 def killed_always(send_progress, *arguments):
@@ -70,7 +80,45 @@ def test_separate_process_gives_the_same_bytes(solved, monkeypatch):
     }
 
 
-def test_next_method_is_used_after_one_was_killed(solved, monkeypatch):
+@pytest.fixture
+def out_of_memory(tmp_path, monkeypatch):
+    """Linux counts each look as one more process that it killed for lack of memory."""
+
+    class Counts:
+        def __init__(self):
+            self.count = 0
+
+        def read_text(self):
+            self.count += 1
+            return f"pgfault 3\noom_kill {self.count}\n"
+
+    monkeypatch.setattr(subprocess_call, "VMSTAT", Counts())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["auto", "factored"])
+def test_the_same_method_starts_again_if_another_program_killed_it(solved, monkeypatch, capsys, method):
+    """The report and the bytes are those of an undisturbed solve."""
+    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
+    expected, bundle = solve(solved, method)
+    monkeypatch.setattr(solve_embedding, "_solve", killed_once)
+    (Path(solved.url).parent / "killed").unlink(missing_ok=True)
+    report, again = solve(solved, method)
+    assert "SIGKILL in factored, not for lack of memory; it is started again" in capsys.readouterr().err
+    assert report["stats"] == expected["stats"]
+    assert again["vectors"].tobytes() == bundle["vectors"].tobytes()
+
+
+@pytest.mark.slow
+def test_a_method_killed_at_each_try_is_replaced_and_the_report_says_so(solved, monkeypatch):
+    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
+    monkeypatch.setattr(solve_embedding, "_solve", killed_in_factored)
+    stats = solve(solved)[0]["stats"]
+    assert stats["method"] == "shift_invert"
+    assert stats["killed"] == "factored was tried and its process ended by SIGKILL"
+
+
+def test_next_method_is_used_after_one_ran_out_of_memory(solved, monkeypatch, out_of_memory):
     monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
     expected = solve(solved)[0]["eigenvalues"]
     monkeypatch.setattr(solve_embedding, "_solve", killed_in_factored)
@@ -80,7 +128,7 @@ def test_next_method_is_used_after_one_was_killed(solved, monkeypatch):
     np.testing.assert_allclose(report["eigenvalues"], expected, rtol=1e-6)
 
 
-def test_killed_replacement_of_a_requested_method_is_replaced_too(solved, monkeypatch):
+def test_killed_replacement_of_a_requested_method_is_replaced_too(solved, monkeypatch, out_of_memory):
     monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
     monkeypatch.setattr(solve_embedding, "_solve", killed_in_factored)  # as after a singular factor of shift_invert
     assert solve(solved, "shift_invert")[0]["stats"]["method"] == "shift_invert"
@@ -88,7 +136,7 @@ def test_killed_replacement_of_a_requested_method_is_replaced_too(solved, monkey
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "factored"])
-def test_process_killed_in_every_method_is_reported_as_out_of_memory(solved, monkeypatch, method):
+def test_process_killed_in_every_method_is_reported_as_out_of_memory(solved, monkeypatch, method, out_of_memory):
     monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
     monkeypatch.setattr(solve_embedding, "_solve", killed_always)
     with pytest.raises(NotEnoughMemory, match=r"SIGKILL.*max_memory") as failure:
@@ -97,6 +145,15 @@ def test_process_killed_in_every_method_is_reported_as_out_of_memory(solved, mon
     with pytest.raises(NotEnoughMemory) as failure:
         solve(solved, method, "auto")
     assert failure.value.exit_code == 1
+
+
+@pytest.mark.slow
+def test_process_that_another_program_always_kills_is_an_error_that_a_retry_may_cure(solved, monkeypatch):
+    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
+    monkeypatch.setattr(solve_embedding, "_solve", killed_always)
+    with pytest.raises(LleError, match=r"SIGKILL in factored 3 times, .* another program ends it") as failure:
+        solve(solved, "factored")
+    assert (type(failure.value), failure.value.exit_code) == (LleError, 1)
 
 
 @pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 2])
@@ -255,7 +312,7 @@ def test_plan_predicts_the_solver_if_the_weights_are_stored(solved, tmp_path):
     changed = lle("plan", config, "--store", str(tmp_path / "none.zarr"))
     assert changed["solver"] is None
     assert lle("plan", config, "--store", solved.url, "--set", "weights.reg=0.1")["solver"] is None
-    alone = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=chebyshev")["solver"]
+    alone = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=polynomial")["solver"]
     assert (alone["method"], len(alone["routes"]), "basis" in actual) == ("polynomial", 1, True)
     cholesky = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=shift_invert")["solver"]
     assert cholesky["method"] == "shift_invert"

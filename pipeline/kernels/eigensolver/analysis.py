@@ -16,7 +16,7 @@ from .pardiso import FactorSize
 
 ANALYSIS_VERSION = 4
 """Part of every key; version 1 counted the order of elimination from 1, version 3 sized an LU with two levels."""
-KINDS = {pardiso.GENERAL: "lu", pardiso.POSITIVE_DEFINITE: "cholesky", pardiso.SYMMETRIC: "shifted"}
+KINDS = {pardiso.GENERAL: "lu", pardiso.POSITIVE_DEFINITE: "cholesky"}
 
 
 class Analysis(NamedTuple):

@@ -35,9 +35,10 @@ ANALYSED_PER_SECOND = 1.5e6
 """Entries of the matrix that the analysis processes per second; the ordering runs on one thread."""
 PRODUCTS_PER_SECOND = 1.0e9
 """Multiplications of an entry of A with an entry of a block of vectors per second, on one thread."""
-WORTH_PRODUCTS = 1000
-"""Products of M. If a factorization of I - W takes longer than these, polynomial is tried first. A factorization takes
-as long as 200 to 500 products on surfaces of any size, and as long as 4,800 on images."""
+MULTIGRID_SECONDS, SETUP_SECONDS = 8e-6, 1e-6
+"""Processor seconds for an entry of A: of a whole solve by multigrid, and of its setup."""
+MULTIGRID_POINTS = 20_000
+"""Below this number of points a factorization takes less time than multigrid on any data, so auto does not try it."""
 SHORT_SECONDS, LONG_SECONDS = 2.0, 600.0
 """Factorizations up to SHORT_SECONDS are always made at once; those of M, where polynomial is slower, up to
 LONG_SECONDS."""
@@ -77,6 +78,16 @@ def product_seconds(nnz: int, width: int, n_threads: int) -> float:
     return 2 * nnz * width / PRODUCTS_PER_SECOND / n_threads
 
 
+def multigrid_seconds(nnz: int, n_threads: int) -> float:
+    """Seconds of a whole solve by multigrid for A with ``nnz`` entries; they hardly depend on the data."""
+    return setup_seconds(nnz) + MULTIGRID_SECONDS * nnz / n_threads
+
+
+def setup_seconds(nnz: int) -> float:
+    """Seconds to set up the hierarchy for A with ``nnz`` entries, mostly on one thread."""
+    return SETUP_SECONDS * nnz
+
+
 def _analysed(matrix: csr_array, matrix_type: int, rows: Any, n_threads: int) -> FactorSize:
     factorization = analyse(canonical(matrix[rows][:, rows]), matrix_type, n_threads)
     factorization.release()
@@ -84,8 +95,6 @@ def _analysed(matrix: csr_array, matrix_type: int, rows: Any, n_threads: int) ->
     return size._replace(gflop=max(size.gflop, MIN_GFLOP))
 
 
-def patience_seconds(nnz: int, width: int, n_threads: int, *, square: bool) -> float:
-    """Longest factorization in seconds that is made without trying polynomial first, for A with ``nnz`` entries."""
-    if not square:
-        return LONG_SECONDS
-    return max(SHORT_SECONDS, WORTH_PRODUCTS * product_seconds(nnz, width, n_threads))
+def patience_seconds(nnz: int, n_threads: int, *, square: bool) -> float:
+    """Longest factorization in seconds that is made without trying another method first, for A with ``nnz`` entries."""
+    return max(SHORT_SECONDS, multigrid_seconds(nnz, n_threads)) if square else LONG_SECONDS

@@ -6,6 +6,7 @@ from ...core.errors import NotEnoughMemory, gib
 from . import factor_cost
 from .analysis import analysis_key
 from .approximate_inverse import FIRST_STEPS, MAX_STEPS
+from .davidson import block_width
 from .pardiso import FactorSize
 from .problem import Problem
 from .rayleigh_ritz import ROWS_AT_ONCE
@@ -15,6 +16,7 @@ MAX_BLOCK = 8
 DAVIDSON_COLUMNS = 80
 ARNOLDI_BYTES = 4
 """Bytes of a number in the Arnoldi basis (float32)."""
+HIERARCHY_BYTES = 64
 HOPELESS = 4
 """If a factor is predicted to be this many times too large, its matrix is not analysed."""
 
@@ -42,6 +44,19 @@ def krylov_size(factor: csr_array, m: int, size: FactorSize) -> tuple[int, int, 
     columns = 2 * m + 6 * width
     vectors = columns * (n + min(rows, ROWS_AT_ONCE)) + 12 * width * n
     return width, columns, _bytes(factor) + size.n_bytes + 8 * vectors
+
+
+def multigrid_size(factor: csr_array, m: int, max_memory: int) -> tuple[int, int, int]:
+    """(columns of a block, columns of the basis, bytes of everything) of block Davidson with multigrid.
+
+    The hierarchy takes HIERARCHY_BYTES for an entry of A while it is set up; it has one to three times the entries of
+    A. Its solves take ten blocks in float32. The basis has as many columns as fit in memory, up to five blocks.
+    """
+    n, width = factor.shape[1], block_width(m)
+    fixed = _bytes(factor) + HIERARCHY_BYTES * factor.nnz + n * width * (10 * 4 + 6 * 8)
+    columns = (max_memory - fixed) // (16 * n)
+    columns = min(max(min(columns, 5 * width), 3 * width), n - 1)
+    return width, columns, fixed + 16 * n * columns
 
 
 def preconditioned_size(factor: csr_array, m: int, size: FactorSize) -> tuple[int, int, int]:
@@ -77,10 +92,11 @@ def require_memory(name: str, predicted: int, allowed: int) -> None:
 
 
 def _not_enough(name: str, predicted: int, allowed: int, about: str) -> NotEnoughMemory:
-    advice = "" if name == "polynomial" else " or set eigensolver.method to polynomial"
+    other = "" if name == "polynomial" else " or set eigensolver.method to polynomial"
     return NotEnoughMemory(
         f"{name} needs {about}{gib(predicted)} ({predicted:,} bytes), max_memory allows {gib(allowed)} "
-        f"({allowed:,} bytes); raise eigensolver.max_memory{advice}"
+        f"({allowed:,} bytes)",
+        advice=f"raise eigensolver.max_memory{other}",
     )
 
 

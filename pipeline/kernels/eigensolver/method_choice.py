@@ -37,7 +37,7 @@ def predict(
     Args:
         factor: A, float64.
         cost_matrix: M (n, n), for shift_invert; None omits that method.
-        allowed: any of factored, shift_invert, polynomial.
+        allowed: any of factored, multigrid, shift_invert, polynomial.
         n_vectors: number of requested pairs.
         pin: a point in the closed class of A.
         max_memory: allowed bytes.
@@ -51,6 +51,10 @@ def predict(
     if "factored" in allowed and factor.shape[0] == factor.shape[1]:
         size, basis = _factor_size(factor, pardiso.GENERAL, pin, n_threads, analyses)
         predictions.append(_of_factor("factored", size, basis, factor, n_vectors, max_memory, n_threads))
+    if "multigrid" in allowed and factor.shape[0] == factor.shape[1]:
+        n_bytes = memory.multigrid_size(factor, n_vectors, max_memory)[2]
+        seconds = factor_cost.multigrid_seconds(factor.nnz, n_threads)
+        predictions.append(Prediction("multigrid", n_bytes <= max_memory, n_bytes, 0, 0.0, seconds, "entries of A"))
     if "shift_invert" in allowed and cost_matrix is not None:
         size, basis = _factor_size(canonical(cost_matrix), pardiso.POSITIVE_DEFINITE, pin, n_threads, analyses)
         predictions.append(_of_factor("shift_invert", size, basis, factor, n_vectors, max_memory, n_threads))
@@ -62,10 +66,21 @@ def predict(
     return predictions
 
 
+def predicted_methods(factor: csr_array) -> list[str]:
+    """Methods among which auto chooses for A (rows, n), in the order in which it tries them.
+
+    The LU of a square A is smaller than the Cholesky factor of M, which is therefore left out.
+    """
+    rows, n = factor.shape
+    if rows != n:
+        return ["shift_invert", "polynomial"]
+    return ["factored", *(["multigrid"] if n >= factor_cost.MULTIGRID_POINTS else []), "polynomial"]
+
+
 def chosen(predictions: list[Prediction], patience: float) -> Prediction:
     """The method that auto starts with: the first that fits and takes at most ``patience`` seconds, else the last."""
     for prediction in predictions:
-        if prediction.fits and prediction.seconds <= patience:
+        if prediction.fits and (prediction.seconds <= patience or prediction.method == "multigrid"):
             return prediction
     return predictions[-1]
 

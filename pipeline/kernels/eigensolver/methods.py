@@ -12,12 +12,12 @@ from . import davidson, factor_cost, pardiso
 from .approximate_inverse import ApproximateInverse
 from .block_lanczos import block_lanczos, orthonormalise
 from .factorization import canonical
-from .memory import krylov_size, polynomial_size, preconditioned_size, refuse_hopeless, require_memory
+from .memory import krylov_size, multigrid_size, polynomial_size, preconditioned_size, refuse_hopeless, require_memory
 from .normal_operator import Operator
 from .null_vector import complement
 from .pardiso import FactorizationError, FactorSize
 from .problem import LongFactorization, Outcome, Problem, SolverStats
-from .pseudo_inverse import FactorPreconditioner, PinnedCholesky, PinnedLU, PseudoInverse, ShiftedFactor
+from .pseudo_inverse import FactorPreconditioner, PinnedCholesky, PinnedLU, PseudoInverse
 from .rayleigh_ritz import TINY, RitzPairs, rayleigh_ritz, residual_vectors
 from .watch import Watch
 
@@ -57,7 +57,7 @@ def factored(problem: Problem) -> Outcome:
 
 
 def shift_invert(problem: Problem) -> Outcome:
-    """Krylov space of M^+ (of (M - sigma I)^-1 if sigma is not 0), by the Cholesky factor of M."""
+    """Krylov space of M^+, by the Cholesky factor of M."""
     with _cost_matrix_inverse(problem) as inverse:
         return _by_inverse("shift_invert", "Cholesky of M", inverse, problem)
 
@@ -105,6 +105,31 @@ def polynomial(problem: Problem) -> Outcome:
     return Outcome(result.pairs, result.errors, stats)
 
 
+def multigrid(problem: Problem) -> Outcome:
+    """Block Davidson with multigrid on a square A as approximate inverse; needs no factor."""
+    m = problem.n_vectors
+    width, columns, predicted = multigrid_size(problem.factor, m, problem.max_memory)
+    require_memory("multigrid", predicted, problem.max_memory)
+    watch = Watch("multigrid", problem.hooks.progress)
+    watch.begin(f"hierarchy of {problem.n:,} points", seconds=factor_cost.setup_seconds(problem.factor.nnz))
+    from .multigrid_inverse import MultigridInverse  # noqa: PLC0415 (numba, a quarter of a second)
+
+    with MultigridInverse(problem.factor, problem.candidates, problem.n_threads, SEED) as inverse:
+        complexity = inverse.hierarchy.complexity
+        result = _davidson(FactorPreconditioner(_finite(inverse.apply)), problem, width, columns, watch)
+    if result.at_limit:
+        raise FactorizationError(
+            f"multigrid did not converge in {result.n_degrees} steps of block Davidson "
+            f"(errors {result.errors.max():.0e})"
+        )
+    reason = (
+        f"multigrid: {result.n_steps} steps of block Davidson with {width} vectors, hierarchy of {complexity:.2f} "
+        f"times the entries of A, {gib(predicted)} of {gib(problem.max_memory)} allowed"
+    )
+    stats = SolverStats("multigrid", reason, predicted_bytes=predicted, n_solves=result.n_degrees * width)
+    return Outcome(result.pairs, result.errors, stats)
+
+
 def fits_in_double(problem: Problem, size: FactorSize) -> bool:
     """Whether the allowed memory is enough for an LU of this size in double precision."""
     return krylov_size(problem.factor, problem.n_vectors, size)[2] <= problem.max_memory
@@ -126,7 +151,7 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
     pairs, errors, n_refinements = _corrected(
         inverse, problem, rayleigh_ritz(problem.factor, space.basis, min(m, space.basis.shape[1]))
     )
-    krylov_values = 1 / np.maximum(np.abs(space.values), TINY) + inverse.sigma
+    krylov_values = 1 / np.maximum(np.abs(space.values), TINY)
     relative_error = float(np.abs(krylov_values / np.maximum(pairs.values, TINY) - 1).max())
     reason = f"{name}: {cost}; the eigenvalues of the Krylov space differ from ||A v||^2 by {relative_error:.0e}"
     n_solves = space.n_applied + m * (n_refinements + 1)
@@ -140,28 +165,33 @@ def _by_preconditioner(name: str, factor_name: str, inverse: PseudoInverse, prob
     width, columns, predicted = preconditioned_size(problem.factor, m, inverse.size)
     watch = Watch(name, problem.hooks.progress)
     cost = _factor(factor_name, inverse, predicted, SINGLE_BLOCKS, watch, problem)
-    limit = MAX_CYCLES * (1 + m // 8)
-    watch.begin(f"solves with the {factor_name} for {width} vectors", limit)
-    preconditioner = FactorPreconditioner(_finite(inverse.apply))
-
-    def each_step(n_applied: int, values: F64, residuals: F64, errors: F64) -> None:
-        watch.step(n_applied, errors, problem.tolerances.vector_bounds(values))
-
-    result = davidson.lowest_pairs(
-        problem.factor, preconditioner, m,
-        davidson.first_state(problem.factor, _start_block(problem, width), 0, m, preconditioner, limit, problem.null),
-        problem.tolerances, columns, limit, lambda *_: None, problem.null, each_step, flat=problem.flat,
-        max_residual_steps=MAX_REFINEMENTS,
-    )  # fmt: skip
+    result = _davidson(FactorPreconditioner(_finite(inverse.apply)), problem, width, columns, watch)
     if result.at_limit:
         raise FactorizationError(
-            f"block Davidson with an {factor_name} did not converge in {limit} steps (errors "
-            f"{result.errors.max():.0e}); raise eigensolver.max_memory, so that double precision fits, or set "
-            "eigensolver.method to polynomial"
+            f"block Davidson with an {factor_name} did not converge in {result.n_degrees} steps "
+            f"(errors {result.errors.max():.0e}); with more eigensolver.max_memory double precision may fit"
         )
     reason = f"{name}: {cost}; {result.n_steps} steps of block Davidson"
     stats = SolverStats(name, reason, inverse.size.nnz, predicted, result.n_degrees * width)
     return Outcome(result.pairs, result.errors, stats)
+
+
+def _davidson(
+    preconditioner: FactorPreconditioner, problem: Problem, width: int, columns: int, watch: Watch
+) -> davidson.Davidson:
+    """Block Davidson with a rough inverse, from a saved state if there is one."""
+    m, tolerances = problem.n_vectors, problem.tolerances
+    limit = MAX_CYCLES * (1 + m // 8)
+    watch.begin(f"solves by {watch.method} for {width} vectors", limit)
+    state = problem.hooks.load_state()
+    if state is None or len(state.values) + width > columns:
+        start, n_given = _start_block(problem, width), 0 if problem.start is None else problem.start.shape[1]
+        state = davidson.first_state(problem.factor, start, n_given, m, preconditioner, limit, problem.null)
+    return davidson.lowest_pairs(
+        problem.factor, preconditioner, m, state, tolerances, columns, limit, problem.hooks.keep_state, problem.null,
+        lambda n_applied, values, residuals, errors: watch.step(n_applied, errors, tolerances.vector_bounds(values)),
+        flat=problem.flat, max_residual_steps=MAX_REFINEMENTS,
+    )  # fmt: skip
 
 
 def _factor(
@@ -188,7 +218,7 @@ def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tu
         residuals = residual_vectors(problem.factor, pairs)
         correction = inverse.apply(residuals)
         values = np.maximum(pairs.values, TINY)
-        errors = np.linalg.norm(correction, axis=0) * np.maximum(1.0 - inverse.sigma / values, 1.0)
+        errors = np.linalg.norm(correction, axis=0)
         small = tolerances.met_by_residuals(np.linalg.norm(residuals, axis=0) / values, values)
         good = small and tolerances.met_by_vectors(errors, values) and tolerances.settled(previous_values, values)
         if good or n_done == MAX_REFINEMENTS:
@@ -205,9 +235,7 @@ def _cost_matrix_inverse(problem: Problem) -> PseudoInverse:
     if cost_matrix.shape != (problem.n, problem.n):
         raise InputError(f"M must be {problem.n} x {problem.n} like A' A, found {cost_matrix.shape}")
     refuse_hopeless("shift_invert", cost_matrix, pardiso.POSITIVE_DEFINITE, problem)
-    if problem.sigma == 0.0:
-        return PinnedCholesky(cost_matrix, problem.pin, problem.n_threads, problem.null, problem.hooks.analyses)
-    return ShiftedFactor(cost_matrix, problem.sigma, problem.n_threads, problem.null)
+    return PinnedCholesky(cost_matrix, problem.pin, problem.n_threads, problem.null, problem.hooks.analyses)
 
 
 def _finite(apply: Callable[[F64], F64]) -> Callable[[F64], F64]:

@@ -25,7 +25,7 @@ from .rayleigh_ritz import TINY
 F64 = npt.NDArray[np.float64]
 
 ANALYSE, FACTOR, SOLVE, RELEASE = 11, 22, 33, -1
-GENERAL, POSITIVE_DEFINITE, SYMMETRIC = 11, 2, -2
+GENERAL, POSITIVE_DEFINITE = 11, 2
 
 MKL_PARTS = ("core", "intel_lp64", "intel_thread")
 SAVED_BYTES = 4
@@ -192,11 +192,6 @@ class Pardiso:
         """Whether index arrays and factor use 64-bit integers."""
         return self._int is np.int64
 
-    @property
-    def n_negative(self) -> int:
-        """The number of negative eigenvalues of a factored matrix of kind SYMMETRIC (Sylvester's law of inertia)."""
-        return int(self._iparm[22])
-
     def release(self) -> None:
         """Free all memory; a second call does nothing."""
         if self._handle.any():
@@ -246,8 +241,9 @@ class Pardiso:
         self.release()
         if code == -2:
             raise NotEnoughMemory(
-                f"PARDISO ran out of memory in phase {phase} on a matrix of {self._n:,} rows; give the process more "
-                "memory, lower eigensolver.max_memory, or set eigensolver.method to polynomial"
+                f"PARDISO ran out of memory in phase {phase} on a matrix of {self._n:,} rows",
+                advice="give the process more memory, lower eigensolver.max_memory, or set eigensolver.method to "
+                "polynomial",
             )
         meaning = ERRORS.get(code, "see the manual of PARDISO")
         raise FactorizationError(f"PARDISO ended phase {phase} on {self._n:,} rows with error {code}: {meaning}")

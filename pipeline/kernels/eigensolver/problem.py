@@ -39,7 +39,7 @@ class Hooks(NamedTuple):
     load_state: Callable[[], SubspaceState | None] = _ignore
     """Returns the last saved state of an earlier run of the same problem."""
     keep_state: Callable[[SubspaceState, bool], None] = _ignore
-    """Called with states of polynomial, and with whether this may be the last state before ``max_degrees``."""
+    """Called with states of block Davidson, and with whether this may be the last state before ``max_degrees``."""
     progress: Callable[[SolverProgress], None] = _ignore
     """Called with the state of the method, at least after each step of an iteration."""
     analyses: Analyses = NO_ANALYSES
@@ -49,6 +49,7 @@ class Hooks(NamedTuple):
 
 
 NO_HOOKS = Hooks()
+NO_CANDIDATES = np.empty((0, 0))
 
 
 class Problem(NamedTuple):
@@ -63,7 +64,6 @@ class Problem(NamedTuple):
     tolerances: Tolerances
     max_memory: int
     """Bytes for A and everything the method allocates."""
-    sigma: float
     n_threads: int
     start: F64 | None
     """(n, any) approximations to the requested vectors."""
@@ -72,6 +72,8 @@ class Problem(NamedTuple):
     """Largest number of products of M with a block of vectors."""
     max_factor_seconds: float = float("inf")
     """Longest factorization, in predicted seconds."""
+    candidates: npt.NDArray[np.floating] = NO_CANDIDATES
+    """(n, c) coordinates of the points, which A nearly maps to zero; (0, 0) if they are unknown."""
     null: NullVector = None
     """Unit null vector (n,) of M; None for the constant."""
     stop_early: bool = False
@@ -90,7 +92,7 @@ class SolverStats:
     """How the eigenpairs were computed."""
 
     method: str
-    """dense, factored, shift_invert or polynomial."""
+    """dense, factored, multigrid, shift_invert or polynomial."""
     reason: str
     """One line: the chosen method, the reason, and the methods tried before it."""
     factor_nnz: int = 0

@@ -19,12 +19,12 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, eye_array
+from scipy.sparse import csr_array
 
-from ...core.errors import ConfigError, InputError
+from ...core.errors import InputError
 from . import pardiso
 from .analysis import NO_ANALYSES, Analyses, analysis_key
-from .factorization import Factorization, analyse, canonical
+from .factorization import Factorization, analyse
 from .null_vector import NullVector, remove_null, without_null
 from .pardiso import FactorizationError
 from .rayleigh_ritz import TINY, multiply
@@ -41,9 +41,6 @@ class PseudoInverse(ABC):
 
     The constructors only analyse the matrix: ``size`` is the memory and work that ``factor`` needs.
     """
-
-    sigma = 0.0
-    """``apply`` inverts M - sigma I."""
 
     def __init__(self, factorization: Factorization, null: NullVector = None) -> None:
         self._factorization, self._null = factorization, null
@@ -209,35 +206,6 @@ class PinnedCholesky(PseudoInverse):
         rhs = without_null(rhs, self._null)
         rhs[self._pin] = 0.0
         return remove_null(self._factorization.solve(rhs, transposed=False), self._null)
-
-
-class ShiftedFactor(PseudoInverse):
-    """(M - sigma I)^-1 orthogonal to the null vector, for a shift from the config below the requested eigenvalues."""
-
-    def __init__(self, cost_matrix: csr_array, sigma: float, n_threads: int, null: NullVector = None) -> None:
-        """Analyse M - sigma I (n, n).
-
-        Raises: NotEnoughMemory, FactorizationError.
-        """
-        self.sigma = sigma
-        shifted = cost_matrix - sigma * eye_array(cost_matrix.shape[0], format="csr")
-        super().__init__(analyse(canonical(shifted), pardiso.SYMMETRIC, n_threads), null)
-
-    def factor(self) -> None:
-        """As for every inverse. Raises ConfigError too, if eigenvalues are below sigma."""
-        self._factorization.factor()
-        if not isinstance(self._factorization, pardiso.Pardiso):
-            return
-        below = self._factorization.n_negative - int(self.sigma > 0.0)  # the zero eigenvalue is below a positive shift
-        if below > 0:
-            raise ConfigError(
-                f"eigensolver.sigma is {self.sigma:g}, but {below} of the eigenvalues are below it; the shift must be "
-                "below all of them: set it to 0, which pins one point instead of shifting"
-            )
-
-    def apply(self, rhs: F64) -> F64:
-        solution = self._factorization.solve(without_null(rhs, self._null), transposed=False)
-        return remove_null(solution, self._null)
 
 
 def _norms(block: F64) -> F64:

@@ -5,6 +5,7 @@
 | dense | singular values of the dense A | a few hundred points |
 | factored | Krylov space of M^+, by the LU of A | square A (LLE) whose factor fits in memory |
 | factored, in single precision | block Davidson, with the LU of A as inverse | if the factor only fits in float32 |
+| multigrid | block Davidson, with W-cycles on A and A' as inverse | square A of any dimension; no factor |
 | shift_invert | Krylov space of M^+, by the Cholesky factor of M | every method of the family whose factor fits |
 | polynomial | block Davidson with polynomials of A as inverse | data of more than three dimensions; no factor |
 
@@ -36,11 +37,11 @@ from ...core.threads import limited_threads
 from ..graph.connectivity import closed_point
 from . import methods
 from .davidson import block_width
-from .factor_cost import patience_seconds, product_seconds
+from .factor_cost import MULTIGRID_POINTS, patience_seconds, product_seconds
 from .factorization import canonical
 from .null_vector import NullVector
 from .pardiso import FactorizationError
-from .problem import NO_HOOKS, Hooks, LongFactorization, Outcome, Problem, SolverStats
+from .problem import NO_CANDIDATES, NO_HOOKS, Hooks, LongFactorization, Outcome, Problem, SolverStats
 from .rayleigh_ritz import EPS, Tolerances, fix_signs, largest_eigenvalue, residual_norms
 
 F64 = npt.NDArray[np.float64]
@@ -51,6 +52,7 @@ ONE_THREAD_POINTS = 20_000
 """Below this number of points, dense algebra with the vectors is too short to be divided between threads."""
 ROUTES: dict[str, Callable[[Problem], Outcome]] = {
     "factored": methods.factored,
+    "multigrid": methods.multigrid,
     "shift_invert": methods.shift_invert,
     "polynomial": methods.polynomial,
 }
@@ -82,10 +84,10 @@ def bottom_eigenpairs(
     cost_matrix: Callable[[], csr_array],
     tol: float,
     max_memory: int,
-    sigma: float,
     n_threads: int,
     initial: F64 | None,
     max_degrees: int,
+    candidates: npt.NDArray[np.floating] = NO_CANDIDATES,
     skip: Mapping[str, str] = MappingProxyType({}),
     hooks: Hooks = NO_HOOKS,
     null: NullVector = None,
@@ -96,19 +98,19 @@ def bottom_eigenpairs(
     Args:
         factor: A (rows, n), float64, the stacked local factors of one weak component; its null space is the constant.
         n_vectors: number of pairs m, 1 .. n - 1.
-        method: auto, factored (square A only), shift_invert or polynomial. A few hundred points are always solved with
-            the dense method. auto uses the first of these methods that fits ``max_memory``, can be factored, and
-            converges. It starts a factorization longer than ``factor_cost.patience_seconds`` only after polynomial has
-            run for half of the predicted time without converging. A requested method that cannot factor its matrix is
-            replaced by auto's choice from the other methods; ``stats.requested_failed`` is the reason.
+        method: auto, factored or multigrid (square A only), shift_invert or polynomial. A few hundred points are always
+            solved with the dense method. auto uses the first of these methods that fits ``max_memory``, works for A,
+            and converges. It starts a factorization longer than ``factor_cost.patience_seconds`` only after multigrid
+            has failed, and polynomial has run for half of the predicted time without converging. A requested method
+            that fails is replaced by auto's choice from the other methods; ``stats.requested_failed`` is the reason.
         pin: a point in the closed class of A's graph; None: the function finds one.
         cost_matrix: loads M (n, n); called by shift_invert only.
         tol: bound on residuals and vector errors; the head of this file gives the limits of float64.
         max_memory: bytes for A and everything the solver allocates.
-        sigma: shift of shift_invert; 0 pins a point instead, which is more exact.
         n_threads: threads of all libraries used here; it overrides the environment.
         initial: (n, any) approximations to the vectors, or None.
         max_degrees: largest number of products of M with a block of vectors in polynomial.
+        candidates: (n, c) coordinates of the points, or their leading components, for multigrid; (0, 0) if unknown.
         skip: methods that auto does not try, each with the reason.
         hooks: callbacks of the caller.
         null: unit null vector (n,) of M, without zeros; None for the constant.
@@ -117,7 +119,7 @@ def bottom_eigenpairs(
     Equal arguments give equal bytes if the process calls ``machine.reproducible_environment()`` before MKL is loaded.
 
     Raises:
-        ConfigError: m or the method does not fit A; or sigma is above a requested eigenvalue.
+        ConfigError: m or the method does not fit A.
         BoundsNotMet, InputError: the null space of A has more than one dimension (several closed classes).
         NotEnoughMemory: the requested method does not fit, or, with auto, no method does.
     """
@@ -128,8 +130,8 @@ def bottom_eigenpairs(
         if pin is None:  # M without any row and column is regular if A is not square
             pin = closed_point(factor) if _is_square(factor) else 0
         problem = Problem(
-            factor, n_vectors, pin, cost_matrix, tolerances, max_memory, sigma, n_threads, initial, hooks,
-            max_degrees, null=null, flat=flat,
+            factor, n_vectors, pin, cost_matrix, tolerances, max_memory, n_threads, initial, hooks,
+            max_degrees, candidates=candidates, null=null, flat=flat,
         )  # fmt: skip
         if factor.shape[1] <= DENSE_POINTS or 5 * n_vectors > factor.shape[1]:
             return _solve("dense", methods.dense, problem)
@@ -144,26 +146,20 @@ def bottom_eigenpairs(
 
 def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum:
     """Try the methods in turn. Failures are added to the reason; unconverged vectors are the start of the next one."""
-    failures, best = list(skip.values()), None
-    factors = ["factored", "shift_invert"] if _is_square(problem.factor) else ["shift_invert"]
-    width = block_width(problem.n_vectors)
-    patience = patience_seconds(problem.factor.nnz, width, problem.n_threads, square=_is_square(problem.factor))
-    attempts = [(name, problem._replace(max_factor_seconds=patience)) for name in factors] + [("polynomial", problem)]
-    attempts = [(name, attempt) for name, attempt in attempts if name not in skip]
+    failures, best, attempts = list(skip.values()), None, _attempts(problem, skip)
     start = problem.start
     while attempts:
         name, attempt = attempts.pop(0)
         try:
             spectrum = _solve(name, ROUTES[name], attempt._replace(start=start))
         except NotEnoughMemory as error:
-            failures.append(str(error))
+            failures.append(error.args[0])  # its advice is followed here
             # the Cholesky factor of M was larger than the LU of A on all data measured so far
-            attempts = [following for following in attempts if following[0] == "polynomial"]
+            attempts = [following for following in attempts if following[0] in {"multigrid", "polynomial"}]
             continue
         except LongFactorization as error:
             failures.append(str(error))
-            attempts = [("polynomial", _for_half_of(error.seconds, problem)), (name, problem), *attempts]
-            attempts = [following for following in attempts if following[0] not in skip]
+            attempts = _with_long_factorization(name, error.seconds, attempts, problem, skip)
             continue
         except FactorizationError as error:
             failures.append(str(error))
@@ -178,8 +174,33 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum
         if best is None or spectrum.vector_errors.max() < best.vector_errors.max():
             best = explained
     if best is None:
-        raise NotEnoughMemory("no eigensolver can be used: " + "; ".join(failures))
+        raise NotEnoughMemory(
+            "no eigensolver can be used: " + "; ".join(failures), advice="raise eigensolver.max_memory"
+        )
     return best
+
+
+def _attempts(problem: Problem, skip: Mapping[str, str]) -> list[tuple[str, Problem]]:
+    """The methods that auto tries, in their order; factorizations only if they are short."""
+    square = _is_square(problem.factor)
+    patience = patience_seconds(problem.factor.nnz, problem.n_threads, square=square)
+    patient = problem._replace(max_factor_seconds=patience)
+    attempts = [("shift_invert", patient), ("polynomial", problem)]
+    if square:
+        attempts = [("factored", patient), *attempts]
+        if problem.n >= MULTIGRID_POINTS:
+            attempts.insert(1, ("multigrid", problem))
+    return [(name, attempt) for name, attempt in attempts if name not in skip]
+
+
+def _with_long_factorization(
+    name: str, seconds: float, attempts: list[tuple[str, Problem]], problem: Problem, skip: Mapping[str, str]
+) -> list[tuple[str, Problem]]:
+    """The attempts after a factorization was predicted to take ``seconds``: methods without a factor are first."""
+    multigrid = [attempt for attempt in attempts if attempt[0] == "multigrid"]
+    others = [attempt for attempt in attempts if attempt[0] != "multigrid"]
+    tried = [] if "polynomial" in skip else [("polynomial", _for_half_of(seconds, problem))]
+    return [*multigrid, *tried, (name, problem), *others]
 
 
 def _for_half_of(seconds: float, problem: Problem) -> Problem:
@@ -228,8 +249,8 @@ def _check(factor: csr_array, n_vectors: int, method: str) -> None:
         )
     if method != "auto" and method not in ROUTES:
         raise ConfigError(f"eigensolver.method must be auto, {', '.join(ROUTES)}; found {method!r}")
-    if method == "factored" and rows != n:
+    if method in {"factored", "multigrid"} and rows != n:
         raise ConfigError(
-            f"eigensolver.method factored needs one row of A for each point, found {rows} rows for {n} points; use "
+            f"eigensolver.method {method} needs one row of A for each point, found {rows} rows for {n} points; use "
             "shift_invert, polynomial or auto"
         )

@@ -39,7 +39,8 @@ class SuperLU:
         except MemoryError as error:
             raise NotEnoughMemory(
                 f"SuperLU could not reserve {self.size.nnz:,} entries for a matrix of {self._matrix.shape[0]:,} rows "
-                "(its integers have 32 bits); install pypardiso, or set eigensolver.method to polynomial"
+                "(its integers have 32 bits)",
+                advice="install pypardiso, or set eigensolver.method to polynomial",
             ) from error
         except RuntimeError as error:
             raise FactorizationError(f"SuperLU on {self._matrix.shape[0]:,} rows: {error}") from error

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, eye_array
 
-from lle.core.errors import ConfigError, InputError, NotEnoughMemory
+from lle.core.errors import InputError, NotEnoughMemory
 from lle.kernels.eigensolver import block_lanczos, factor_cost, factorization, pardiso, superlu
 from lle.kernels.eigensolver.factorization import canonical
 from lle.kernels.eigensolver.pardiso import FactorizationError, Pardiso
-from lle.kernels.eigensolver.pseudo_inverse import PinnedCholesky, PinnedLU, ShiftedFactor
+from lle.kernels.eigensolver.pseudo_inverse import PinnedCholesky, PinnedLU
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from lle.kernels.eigensolver.superlu import SuperLU
 from tests.support.oracle import largest_angle
@@ -131,25 +131,6 @@ def test_cholesky_inverse_accepts_factors_that_are_not_square(back_end):
     with PinnedCholesky(gram(A), 17, 2) as inverse:
         inverse.factor()
         np.testing.assert_allclose(inverse.apply(block), expected, atol=1e-9 * np.abs(expected).max())
-
-
-def test_shifted_inverse_on_vectors_of_mean_zero(back_end):
-    A, sigma = roll_factor(300, 5), -1e-6
-    block = mean_free(300, 2, 5)
-    expected = np.linalg.solve(gram(A).toarray() - sigma * np.eye(300), block)
-    with ShiftedFactor(gram(A), sigma, 2) as inverse:
-        inverse.factor()
-        np.testing.assert_allclose(inverse.apply(block), expected, atol=1e-7 * np.abs(expected).max())
-
-
-@needs_mkl
-def test_shift_above_requested_eigenvalues_is_refused():
-    A = roll_factor(300, 5)
-    third = np.linalg.svd(A.toarray(), compute_uv=False)[::-1][3] ** 2
-    with ShiftedFactor(gram(A), 1.01 * third, 2) as inverse, pytest.raises(ConfigError, match="3 of the eigenvalues"):
-        inverse.factor()
-    with ShiftedFactor(gram(A), 1e-3 * third, 2) as inverse:
-        inverse.factor()
 
 
 @pytest.mark.parametrize("pin", [-1, 300])
@@ -375,7 +356,7 @@ def test_small_problem_gives_equal_bytes_for_any_number_of_threads():
     A = roll_factor(600, 19)
     by_one_thread, by_two_threads = (
         bottom_eigenpairs(
-            A, 2, method="factored", pin=None, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=2**30, sigma=0.0,
+            A, 2, method="factored", pin=None, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=2**30,
             n_threads=n_threads, initial=None, max_degrees=1,
         ).vectors
         for n_threads in (1, 2)

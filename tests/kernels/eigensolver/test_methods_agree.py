@@ -18,7 +18,7 @@ DEGREE = np.pi / 180
 
 def solve(A, m, route, n_threads):
     return bottom_eigenpairs(
-        A, m, method=route, pin=None, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=2**34, sigma=0.0,
+        A, m, method=route, pin=None, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=2**34,
         n_threads=n_threads, initial=None, max_degrees=200_000,
     )  # fmt: skip
 

@@ -52,7 +52,7 @@ def test_methods_report_their_steps_down_to_the_bound(method):
     factor, reports = roll_factor(900, seed=5), []
     spectrum = bottom_eigenpairs(
         factor, 2, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=1e-8,
-        max_memory=2**30, sigma=0.0, n_threads=1, initial=None, max_degrees=100_000,
+        max_memory=2**30, n_threads=1, initial=None, max_degrees=100_000,
         hooks=Hooks(progress=reports.append),
     )  # fmt: skip
     steps = [report for report in reports if report.n_products]

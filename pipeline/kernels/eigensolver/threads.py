@@ -1,0 +1,67 @@
+"""Row ranges of fixed size on all threads, so that results do not depend on the number of threads. Loads numba."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from .row_products import add_columns, column_dots, combine_rows
+
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+
+ROWS_AT_ONCE = 32_768
+"""Rows of one call, and of one partial sum of a dot product."""
+
+
+class Threads:
+    """Threads for sparse products and sums over rows; a context manager that stops them at its end."""
+
+    def __init__(self, n_threads: int) -> None:
+        self._pool = ThreadPoolExecutor(n_threads)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._pool.shutdown()
+
+    def each(self, function: Callable[[int, int], None], n_rows: int, size: int = ROWS_AT_ONCE) -> None:
+        """Call function(first, past) for successive ranges of ``size`` rows."""
+        if n_rows <= size:
+            return function(0, n_rows)
+        firsts = range(0, n_rows, size)
+        list(self._pool.map(lambda first: function(first, min(first + size, n_rows)), firsts))
+        return None
+
+    def combine(self, matrix: csr_array, x: F32, y: F32, out: F32, factors: tuple[float, float, float]) -> F32:
+        """out = f0 matrix x + f1 y + f2 out for blocks (n, m); ``out`` must not be ``x``."""
+        a, f = matrix, np.array(factors, np.float32)
+        self.each(lambda first, past: combine_rows(a.indptr, a.indices, a.data, x, y, out, f, first, past), a.shape[0])
+        return out
+
+    def add(self, x: F32, factors: F64, out: F32) -> None:
+        """out += x times ``factors`` (m,), column by column."""
+        f = factors.astype(np.float32)
+        self.each(lambda first, past: add_columns(x, f, out, first, past), len(x))
+
+    def dots(self, x: F32, y: F32) -> F64:
+        """Dot products (m,) of the columns of x and y (n, m), summed in float64 in a fixed order."""
+        parts = np.zeros((-(-len(x) // ROWS_AT_ONCE), x.shape[1]))
+        self.each(lambda first, past: column_dots(x, y, parts[first // ROWS_AT_ONCE], first, past), len(x))
+        return np.asarray(parts.sum(axis=0))
+
+    def product(self, left: csr_array, right: csr_array) -> csr_array:
+        """left @ right."""
+        size = ROWS_AT_ONCE
+        parts = list(self._pool.map(lambda first: left[first : first + size] @ right, range(0, left.shape[0], size)))
+        counts = np.concatenate([np.diff(part.indptr) for part in parts])
+        index = np.int32 if counts.sum() < 2**31 else np.int64
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(index)
+        indices = np.concatenate([part.indices for part in parts]).astype(index, copy=False)
+        data = np.concatenate([part.data for part in parts])
+        return csr_array((data, indices, indptr), shape=(left.shape[0], right.shape[1]))

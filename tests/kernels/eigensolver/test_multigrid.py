@@ -1,0 +1,152 @@
+"""Multigrid on A: cycles against dense solves, equal bytes, and what happens where it does not work."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from lle.core.errors import NotEnoughMemory
+from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases
+from lle.kernels.eigensolver.multigrid import Hierarchy, MultigridError
+from lle.kernels.eigensolver.multigrid_inverse import MultigridInverse
+from lle.kernels.eigensolver.problem import Hooks
+from lle.kernels.eigensolver.solve import bottom_eigenpairs
+from lle.kernels.eigensolver.threads import Threads
+from tests.support.oracle import largest_angle
+from tests.support.sampled_factors import gram, lle_factor, order, points
+from tests.support.seeds import seeds
+
+NO_CANDIDATES = np.empty((0, 0))
+
+
+@pytest.fixture(autouse=True)
+def _several_levels(monkeypatch):
+    """Levels also for matrices that a dense test can solve."""
+    monkeypatch.setattr("lle.kernels.eigensolver.multigrid.COARSEST_ROWS", 60)
+
+
+def problem(shape, n, seed, reg=1e-3):
+    X = points(shape, n, seed)
+    return lle_factor(X, 12, reg), X[order(X)] / X.std(axis=0)
+
+
+def solve(A, X, m=3, **changed):
+    arguments = {"method": "multigrid", "pin": None, "tol": 1e-8, "max_memory": 2**34, "n_threads": 2, "initial": None}
+    arguments |= {"cost_matrix": lambda: gram(A), "max_degrees": 20_000, "candidates": X} | changed
+    return bottom_eigenpairs(A, m, **arguments)
+
+
+@pytest.mark.parametrize("seed", seeds(19, 83, 211))
+@pytest.mark.parametrize("shape", ["swiss_roll", "cube"])
+def test_equals_the_singular_values_of_the_dense_matrix(shape, seed):
+    A, X = problem(shape, 900, seed)
+    solution = solve(A, X)
+    _, singular, right = np.linalg.svd(A.toarray())
+    assert solution.converged
+    assert solution.stats.method == "multigrid"
+    np.testing.assert_allclose(solution.eigenvalues, singular[::-1][1:4] ** 2, rtol=1e-6)
+    assert largest_angle(solution.vectors, right[::-1][1:4].T) < 1e-5
+
+
+def test_needs_no_coordinates():
+    A, X = problem("swiss_roll", 900, 19)
+    with_coordinates, without = solve(A, X), solve(A, NO_CANDIDATES)
+    assert without.converged
+    np.testing.assert_allclose(without.eigenvalues, with_coordinates.eigenvalues, rtol=1e-8)
+
+
+def test_coordinates_make_larger_surfaces_converge():
+    A, X = problem("swiss_roll", 6000, 19)
+    assert solve(A, X).stats.method == "multigrid"
+    assert solve(A, NO_CANDIDATES).stats.method == "factored"
+
+
+def test_threads_do_not_change_the_bytes():
+    A, X = problem("swiss_roll", 40_000, 19)
+    block = np.random.default_rng(0).standard_normal((A.shape[0], 4))
+    images = []
+    for n_threads in (1, 3):
+        with MultigridInverse(A, X, n_threads, 1) as inverse:
+            images.append(inverse.apply(block))
+    assert np.array_equal(images[0], images[1])
+
+
+def test_inverse_is_exact_enough_for_low_vectors():
+    """T M v is near v for the lowest eigenvectors, also with a left null vector that is far from the constant."""
+    A, X = problem("swiss_roll", 900, 19)
+    right = np.linalg.svd(A.toarray())[2][::-1][1:5].T
+    with MultigridInverse(A, X, 1, 1) as inverse:
+        images = inverse.apply(A.T @ (A @ right))
+    assert np.abs(images - right).max() < 0.2 * np.abs(right).max()
+
+
+def test_aggregates_cover_all_rows_and_bases_are_orthonormal():
+    A, X = problem("swiss_roll", 5000, 19)
+    known = np.column_stack([np.ones(len(X)), X])
+    with Threads(2) as threads:
+        found = find_bases(*find_aggregates(A, 1, 20, 3), known, 3, threads)
+    sizes = np.diff(found.aggregates.starts)
+    assert sizes.sum() == 5000
+    assert sizes.min() >= 3
+    P0 = found.aggregates.matrix()
+    np.testing.assert_allclose((P0.T @ P0).toarray(), np.eye(P0.shape[1]), atol=1e-5)
+    np.testing.assert_allclose(P0 @ found.candidates[:, 0], 1.0, atol=1e-5)
+
+
+def test_hierarchy_has_few_more_entries_than_the_matrix():
+    A, X = problem("swiss_roll", 20_000, 19)
+    with Threads(2) as threads:
+        hierarchy = Hierarchy(A, X, threads, 1)
+    rows = [level.matrix.shape[0] for level in hierarchy.levels]
+    assert rows[0] == 20_000
+    assert all(after < 0.3 * before for before, after in pairwise(rows))
+    assert 1.0 < hierarchy.complexity < 2.0
+
+
+def test_a_spectrum_on_both_sides_of_zero_is_noticed():
+    A, X = problem("cube", 900, 19)
+    shifted = csr_array(A - 0.4 * csr_array(np.eye(900) - np.ones((900, 900)) / 900))
+    with pytest.raises(MultigridError, match="both sides of zero"):
+        MultigridInverse(shifted, X, 1, 1)
+
+
+def test_another_method_is_used_where_multigrid_fails(monkeypatch):
+    def fail(*arguments):
+        raise MultigridError("multigrid does not converge")
+
+    monkeypatch.setattr(MultigridInverse, "_left_null_vector", fail)
+    A, X = problem("swiss_roll", 900, 19)
+    solution = solve(A, X)
+    assert solution.converged
+    assert solution.stats.method == "factored"
+    assert "multigrid does not converge" in solution.stats.requested_failed
+
+
+def test_auto_uses_multigrid_where_a_factorization_is_long(monkeypatch):
+    begun = []
+    A, X = problem("cube", 1200, 19)
+    monkeypatch.setattr("lle.kernels.eigensolver.solve.MULTIGRID_POINTS", 1000)
+    monkeypatch.setattr("lle.kernels.eigensolver.solve.patience_seconds", lambda *_, **__: 0.0)
+    solution = solve(A, X, method="auto", hooks=Hooks(begin=begun.append))
+    assert (solution.stats.method, solution.converged) == ("multigrid", True)
+    assert begun == ["factored", "multigrid"]
+
+
+def test_continued_from_a_saved_state_gives_the_same_bytes():
+    A, X = problem("cube", 1200, 19)
+    states = []
+    whole = solve(A, X, hooks=Hooks(keep_state=lambda state, last: states.append(copied(state))))
+    assert len(states) > 1
+    continued = solve(A, X, hooks=Hooks(load_state=lambda: states[-1]))
+    assert continued.vectors.tobytes() == whole.vectors.tobytes()
+
+
+def copied(state):
+    return state._replace(**{name: np.array(getattr(state, name)) for name in ("values", "vectors", "errors")})
+
+
+def test_too_little_memory_is_said_before_the_start():
+    A, X = problem("cube", 1200, 19)
+    with pytest.raises(NotEnoughMemory, match="multigrid needs"):
+        solve(A, X, max_memory=10**5)
