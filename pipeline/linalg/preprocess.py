@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,33 @@ def unit_rows(rows: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     scaled = np.divide(rows, largest, out=np.zeros(rows.shape), where=largest > 0)
     length = np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None]
     return np.asarray(np.divide(scaled, length, out=scaled, where=length > 0))
+
+
+class Preparation(NamedTuple):
+    """From input rows to points: scale and principal components, then unit length with neighbors.metric: cosine."""
+
+    transform: Transform | None
+    unit: bool
+
+    @classmethod
+    def of_run(cls, store: Store, transform: bool, unit: bool) -> "Preparation":
+        """The preparation of a run; `transform`: it has scaled or projected its rows."""
+        return cls(Transform(**store.read_bundle("_work/transform")) if transform else None, unit)
+
+    def __call__(self, rows: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """(points, which of them are zero although the metric needs a direction)."""
+        points = rows if self.transform is None else self.transform(rows)
+        if not self.unit:
+            return points, np.zeros(len(points), bool)
+        points = unit_rows(points)
+        return points, np.asarray(~points.any(axis=1))
+
+
+def summable(points: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
+    """Which points (n, d) are so near the origin that sums of squared distances are finite."""
+    return np.asarray(
+        np.abs(points).max(axis=1, initial=0.0) < np.sqrt(np.finfo(np.float64).max / 1e9 / points.shape[1])
+    )
 
 
 def _dask_array() -> Any:
@@ -137,7 +164,7 @@ def _standard(X: Any, names: Sequence[str] | None) -> tuple[npt.NDArray[np.float
         raise InputError(
             f"preprocess.scale: standard divides by the standard deviation, but {len(constant)} of {len(mean)} columns "
             f"hold one value only ({'numbered from 0: ' if names is None else ''}{listed}). Leave them out with "
-            f"input.columns, or use scale: none"
+            f"input.columns, or use scale: none (numbers below 1e-150 count as zero)"
         )
     return rounded_scaling(mean, spread)
 
@@ -164,9 +191,23 @@ def _components(X: Any, n_components: int) -> tuple[npt.NDArray[np.float64], npt
     n, d = X.shape
     mean = np.asarray(X.mean(axis=0).compute())
     tall = (X - mean).rechunk({0: tall_block(X.chunksize[0], d, n), 1: -1})
-    vectors = np.linalg.svd(da.linalg.qr(tall)[1].compute(), full_matrices=False)[2][:n_components]
-    largest = np.abs(vectors).argmax(axis=1)[:, None]
-    return mean, vectors * np.sign(np.take_along_axis(vectors, largest, axis=1))
+    values, vectors = np.linalg.svd(da.linalg.qr(tall)[1].compute(), full_matrices=False)[1:]
+    return rounded_components(mean, float(values[0]) / np.sqrt(n), vectors[:n_components])
+
+
+def rounded_components(
+    mean: npt.NDArray[np.float64], spread: float, vectors: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Round the mean (d,), as ``rounded_scaling``, and the directions (m, d); these are made orthonormal again.
+
+    The largest entry of each direction is positive. `spread` is the largest standard deviation in any direction.
+    """
+    largest = np.abs(np.round(vectors, 6)).argmax(axis=1)[:, None]  # nearly equal entries count as equal
+    vectors = vectors * np.sign(np.take_along_axis(vectors, largest, axis=1))
+    unit = np.exp2(np.floor(np.log2(spread)) - SCALING_BITS) if spread > 0 else 0.0
+    rounded = np.round(vectors * 2.0**SCALING_BITS) / 2.0**SCALING_BITS
+    q, r = np.linalg.qr(rounded.T)
+    return (np.round(mean / unit) * unit if unit else mean), np.ascontiguousarray((q * np.sign(np.diag(r))).T)
 
 
 def tall_block(block_size: int, d: int, n: int) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
-from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, counted, first_rows
+from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, UndeterminedEmbedding, counted, first_rows
 from ..engine import disk_costs, task_costs
 from ..engine.plan import DRIVER, WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import MAX_BLOCKS, block_points, sample_size, sampled_per_block
@@ -22,18 +22,13 @@ from ..linalg.preprocess import fit_bytes, fit_transform, tall_block, valid_arra
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
-from ..storage.store import Store
+from ..storage.store import Store, block_of
 from .ingest_ids import check_ids_step, copy_step, read_ids_step
-
-LATER_KEYS = ("where", "id", "fit_sample")
 
 
 def source_parameters(config: Config) -> tuple[str, Json]:
     """Kind and parameters for `open_source`, including the labels."""
     parameters = config.input.model_dump(mode="json")
-    for key in LATER_KEYS:
-        if parameters.get(key, "") is None:
-            del parameters[key]  # the fingerprint then equals that of stores written before these keys existed
     return parameters.pop("kind"), parameters
 
 
@@ -71,15 +66,13 @@ def first_layout(config: Config, source: Source) -> Layout:
 
 def stored_block(store: Store, layout: Layout) -> int | None:
     """Rows of a block in a store's copy of this input; None if the store has no copy of this shape."""
-    if not store.has_array(array_specs.RAW.name):
-        return None
-    array = store.array(array_specs.RAW.name)
-    same = array.shape == (layout.n_input, layout.n_features_input)
-    return int(array.attrs["block"]) if same else None  # type: ignore[arg-type]
+    array = store.usable_array(array_specs.RAW.name)
+    size = (layout.n_input, layout.n_features_input)
+    return block_of(array) if array is not None and array.shape == size else None
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """read -> read_labels -> merge_duplicates -> find_kept (after an earlier version) -> fit."""
+    """read -> read_labels -> merge_duplicates -> fit."""
     n, block_size, d = layout.n_input, layout.block_points, layout.n_features_input
     kind, source = source_parameters(config)
     plain = without_labels(source)
@@ -96,7 +89,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         labelled = yield labels_step(kind, source, blocks, layout.label_width, layout.bytes_beside, cure)
         if any("digest" in report for report in labelled):  # a new file would shift the labels against their rows
             require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
-    if "id" in source:
+    if source.get("id") is not None:
         read = yield read_ids_step(kind, source, blocks, layout.bytes_beside)
         if any("digest" in report for report in read):
             require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
@@ -114,12 +107,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     _check_size(merged, config)
     scale, pca = config.preprocess.scale, config.preprocess.pca
     layout = replace(layout, n_points=merged["n_points"], n_features=pca or d)
-    if layout.earlier is not None:
-        from ..search.incremental import update_lists  # noqa: PLC0415 (loads the searches, `lle validate` needs none)
-
-        [compared] = yield update_lists.compare(layout.earlier, layout)
-        layout = layout if compared["kept"] else replace(layout, earlier=None)
-    if layout.earlier is None and (scale != "none" or pca is not None):
+    if scale != "none" or pca is not None:
         counts = [report["rows"] - report["invalid"] for report in reports]
         yield fit_step(scale, pca, counts, layout, opened.feature_names)
     return layout
@@ -153,7 +141,7 @@ def fit_step(scale: str, pca: int | None, counts: list[int], layout: Layout, nam
     n_bytes = fit_bytes(block_size=block_size, d=d, tall=0 if pca is None else tall_block(block_size, d, n))
     runs = Runs(n_bytes, place=DRIVER, resources={"names": names})
     writes = Writes(bundles=("_work/transform.npz",), bundle_bytes=disk_costs.transform(d=d))
-    return Step("ingest", "fit", fit_preprocess, 1, Decides(parameters, version=2), runs, writes)
+    return Step("ingest", "fit", fit_preprocess, 1, Decides(parameters, version=3), runs, writes)
 
 
 def labels_step(kind: str, source: Json, blocks: Blocks, width: int, bytes_beside: int, cure: str = Runs.cure) -> Step:
@@ -250,7 +238,7 @@ def without_labels(source: Json) -> Json:
     Two inputs keep their label: a table without a list of columns, which uses all columns but the label, and an input
     with `where`, which can select rows by the label.
     """
-    if "where" in source:
+    if source.get("where") is not None:
         return source
     names = {"labels"} if source.get("columns", ()) is None else {"labels", "label", "id"}
     return {key: value for key, value in source.items() if key not in names}
@@ -278,7 +266,7 @@ def _location_of_invalid(opened: Source, row: int) -> str:
 def _check_size(merged: Report, config: Config) -> None:
     n, k = merged["n_points"], config.k_bounds[1] if config.neighbors.precomputed is None else 1
     if n <= k:
-        raise InputError(
+        raise UndeterminedEmbedding(
             f"input: {merged['n_valid']} valid rows hold {n} distinct points, but neighbors.{_width_key(config)} is "
             f"{k}; there must be more distinct points than neighbours"
         )

@@ -4,6 +4,7 @@ Steps: measure_links (if t is auto) -> request -> send -> edges -> degrees -> so
 local_factors, as for the other methods.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import index_dtype
 from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
-from ..kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
+from ..kernels.factors.laplacian import LaplacianEdges, degrees, edge_factor, own_edges, partial_degrees
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
@@ -38,11 +39,14 @@ def steps(config: Config, layout: Layout) -> Steps:
             Runs(task_costs.TASK_BYTES + 48 * block_size * k),
             expected=lambda b: {"links": 1, "squared": 1.0},
         )
-        t = sum(report["squared"] for report in reports) / sum(report["links"] for report in reports)
-        if not t > 0:
+        mean = sum(report["squared"] for report in reports) / sum(report["links"] for report in reports)
+        digits, exponent = math.frexp(mean)  # the last digits depend on the size of the blocks
+        t = math.ldexp(round(digits * 2**30), exponent - 30)
+        if not 0 < t < 0.1 * float(np.finfo(np.float32).max) ** 2:
             raise InputError(
-                "weights.t: auto uses the mean squared distance of neighbours, which is 0 in float32; scale the data "
-                "(preprocess.scale: standard), or set weights.edges: binary"
+                f"weights.t: auto uses the mean squared distance of neighbours in float32. It is {t:.2g}, outside of "
+                f"the range of float32 distances; scale the data (preprocess.scale: standard), or set weights.edges: "
+                f"binary"
             )
     row = k * np.dtype(index_dtype(n)).itemsize
     foreign = yield from exchange("local_factors", layout, array_specs.NEIGHBOR_INDICES.name, row)
@@ -52,7 +56,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         "edges",
         weigh_block,
         n_blocks,
-        Decides({"t": t, "blocks": blocks}),
+        Decides({"t": t, "blocks": blocks}, version=2),
         Runs(received + 16 * BATCH_LINKS + 200 * block_size * k),
         Writes(bundles=("_work/edges",), bundle_bytes=disk_costs.files(n_blocks, 48 * n * k)),
         frees=folders(LISTS),
@@ -63,7 +67,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         add_degrees,
         1,
         Decides({"t": t, "n_blocks": n_blocks, "blocks": blocks}),
-        Runs(task_costs.TASK_BYTES + 24 * n + 100 * block_size * k, place=WHOLE_DATA),
+        Runs(task_costs.TASK_BYTES + 56 * n + 150 * block_size * k, place=WHOLE_DATA),
         Writes(arrays=(PlannedArray(array_specs.DEGREE, (n,), "float64", block_size),)),
     )
     solved = yield Step(
@@ -111,10 +115,11 @@ def weigh_block(store: Store, block_index: int, t: float | None, blocks: Blocks)
 
 def add_degrees(store: Store, block_index: int, t: float | None, n_blocks: int, blocks: Blocks) -> Report:
     """Write the degrees of all points. Raises InputError if the heat kernel makes the degree of a point zero."""
-    degree = np.zeros(blocks.n)
+    sums = np.zeros((4, blocks.n))
     for number in range(n_blocks):
         part = store.read_bundle(f"_work/edges/{number:05d}")
-        degree[part["ids"]] += part["sums"]
+        sums[:, part["ids"]] += part["sums"]
+    degree = degrees(sums)
     n_isolated = int((degree < np.sqrt(np.finfo(np.float64).tiny)).sum())
     if n_isolated:
         raise InputError(

@@ -11,18 +11,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array, vstack
 
 from ..config.models import Config
 from ..config.neighbors import min_neighbors
-from ..core.errors import InputError
+from ..core.errors import UndeterminedEmbedding
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import factor_entries
 from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
 from ..kernels.batches import BATCH_BYTES, batches
+from ..kernels.factors.dense_groups import always_added, columns_to_add, group_bytes, group_points, root_of_sum
 from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
-from ..kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
-from ..kernels.factors.modified_lle import modified_rows, principal_directions, spread
+from ..kernels.factors.ltsa_hessian import alignment_matrices, alignment_rows, hessian_matrices, hessian_rows
+from ..kernels.factors.modified_lle import modified_matrices, modified_rows, spread, variances
 from ..kernels.graph.connectivity import disconnected_from_own_list
 from ..linalg.reg_step import reg_for_weights
 from ..storage import array_specs
@@ -30,6 +32,7 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store
 
 Ids = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -63,13 +66,21 @@ def steps(config: Config, layout: Layout) -> Steps:
         "solve",
         function,
         n_blocks,
-        Decides({**parameters, "blocks": blocks}),
-        # The K x K matrices of the kernels stay until the rows are stacked.
-        Runs(received + block_size * (8 * (k + 1) ** 2 + 48 * entries_per_point + 48 * k)),
+        Decides({**parameters, "blocks": blocks}, version=2 if method == "hessian" else 1),
+        Runs(received + solve_bytes(block_size=block_size, k=k, entries=entries_per_point, n=n)),
         Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=factor_bytes),
         frees=folders(LISTS),
     )
     return replace(layout, factor_entries=max(report.get("entries", entries_bound) for report in solved))
+
+
+def solve_bytes(block_size: int, k: int, entries: int, n: int) -> int:
+    """Bytes of a task that solves a block, without the rows that it receives."""
+    dense = group_bytes(k, n)
+    if dense and always_added(k, n, block_size):
+        return dense + block_size * 48 * k
+    # The K x K matrices of the kernels stay until the rows are stacked.
+    return dense + block_size * (8 * (k + 1) ** 2 + 48 * entries + 48 * k)
 
 
 def modified_parameters(config: Config, layout: Layout, received: int) -> Generator[Step, list[Report], Json]:
@@ -111,37 +122,39 @@ def list_unlisted(store: Store, block_index: int, n_points: int) -> Report:
 
 def tangent_block(store: Store, block_index: int, method: str, n_components: int, blocks: Blocks) -> Report:
     """Compute the rows of F of a block from tangent spaces (ltsa, hessian)."""
-    start, stop = blocks.rows(block_index)
-    rows_of = {"ltsa": alignment_rows, "hessian": hessian_rows}[method]
-    smallest = min_neighbors(method, n_components)
-    unlisted = store.read_bundle("_work/unlisted")["ids"]
-    parts, skipped = [], 0
-    for batch in neighborhoods(store, block_index, blocks, unlisted):
-        if batch.ids.shape[1] < smallest:
-            skipped += len(batch.ids)
-            continue
+    rows_of, matrices_of = {
+        "ltsa": (alignment_rows, alignment_matrices), "hessian": (hessian_rows, hessian_matrices)
+    }[method]  # fmt: skip
+
+    def rows(batch: Batch) -> LocalRows:
         values = rows_of(batch.points, n_components)
-        parts.append(LocalRows(batch.at, batch.ids, values, np.ones(values.shape[:2], bool)))
-    return _write(store, block_index, start, parts, stop - start, blocks.n, skipped)
+        return LocalRows(batch.at, batch.ids, values, np.any(values != 0.0, axis=2))
+
+    def matrices(batch: Batch) -> tuple[Ids, F64]:
+        return batch.ids, matrices_of(batch.points, n_components)
+
+    lists = read_lists(store, block_index, blocks, store.read_bundle("_work/unlisted")["ids"])
+    smallest = min_neighbors(method, n_components)
+    return _write(store, block_index, blocks, lists, Local(rows, matrices, smallest, lists.ids))
 
 
 def spread_block(store: Store, block_index: int, n_components: int, blocks: Blocks) -> Report:
     """Compute rho, the variance outside the leading directions over that within them, for each point of a block."""
     start, stop = blocks.rows(block_index)
     values = np.full(stop - start, np.nan)
-    for batch in neighborhoods(store, block_index, blocks, None):
-        values[batch.at] = spread(principal_directions(batch.points - batch.centers[:, None]).values, n_components)
+    for batch in read_lists(store, block_index, blocks).batches():
+        values[batch.at] = spread(variances(batch.points - batch.centers[:, None]), n_components)
     store.write_bundle(f"_work/spread/{block_index:05d}", values=values)
     return {}
 
 
 def find_threshold(store: Store, block_index: int, n_blocks: int) -> Report:
-    """eta, the median of rho over all points. Raises InputError if no point has a value."""
+    """eta, the median of rho over all points. Raises UndeterminedEmbedding if no point has a value."""
     parts = store.read_bundles([f"_work/spread/{b:05d}" for b in range(n_blocks)])
     values = np.concatenate([part["values"] for part in parts])
     finite = values[np.isfinite(values)]
     if not len(finite):
-        raise InputError(
+        raise UndeterminedEmbedding(
             "modified: all neighbours of every point coincide with it in float64, so there are no principal "
             "directions; scale the data (preprocess.scale: standard)"
         )
@@ -150,15 +163,20 @@ def find_threshold(store: Store, block_index: int, n_blocks: int) -> Report:
 
 def modified_block(store: Store, block_index: int, threshold: float, reg: float, rule: str, blocks: Blocks) -> Report:
     """Compute the rows of F of a block from multiple weights: the weights of the neighbours, and -1 at the point."""
-    start, stop = blocks.rows(block_index)
-    parts, skipped = [], 0
-    for batch in neighborhoods(store, block_index, blocks, None):
-        if batch.ids.shape[1] < 2:
-            skipped += len(batch.ids)
-            continue
-        rows = modified_rows(batch.points - batch.centers[:, None], threshold, reg, rule)
-        parts.append(LocalRows(batch.at, np.column_stack([batch.ids, start + batch.at]), rows.values, rows.used))
-    return _write(store, block_index, start, parts, stop - start, blocks.n, skipped)
+    lists = read_lists(store, block_index, blocks)
+
+    def with_self(batch: Batch) -> Ids:
+        return np.column_stack([batch.ids, lists.start + batch.at])
+
+    def rows(batch: Batch) -> LocalRows:
+        local = modified_rows(batch.points - batch.centers[:, None], threshold, reg, rule)
+        return LocalRows(batch.at, with_self(batch), local.values, local.used)
+
+    def matrices(batch: Batch) -> tuple[Ids, F64]:
+        return with_self(batch), modified_matrices(batch.points - batch.centers[:, None], threshold, reg, rule)
+
+    own_ids = np.arange(lists.start, lists.start + len(lists.ids))
+    return _write(store, block_index, blocks, lists, Local(rows, matrices, 2, np.column_stack([lists.ids, own_ids])))
 
 
 class Batch(NamedTuple):
@@ -174,25 +192,69 @@ class Batch(NamedTuple):
     """(b, d) the points themselves."""
 
 
-def neighborhoods(store: Store, block_index: int, blocks: Blocks, joined: Ids | None) -> Iterator[Batch]:
-    """Batches of neighbourhoods of equal size; points in ``joined`` (ascending) are members of their own."""
+class BlockLists(NamedTuple):
+    """The neighbourhoods of a block (n points, K slots), and the rows that they need."""
+
+    start: int
+    ids: Ids
+    """(n, K) global ids, -1 in empty slots."""
+    listed: npt.NDArray[np.integer]
+    """(r,) ids of the rows."""
+    points: npt.NDArray[np.floating]
+    """(r, d) their coordinates."""
+
+    def batches(self, members: slice = slice(None)) -> Iterator[Batch]:
+        """Batches of equal size of the neighbourhoods `members`."""
+        own_ids = np.arange(self.start, self.start + len(self.ids))
+        selected = np.arange(len(self.ids))[members]
+        for group, member_ids in groups_of_equal_size(self.ids[members]):
+            count = member_ids.shape[1]
+            for part in batches(len(group), 8 * max(count, 1) * (2 * self.points.shape[1] + 5 * count)):
+                at, chosen = selected[group[part]], member_ids[part]
+                positions = positions_of(chosen, self.listed, self.start, self.start + len(self.ids))
+                coordinates: Any = self.points[positions].astype(np.float64)
+                centers = self.points[np.searchsorted(self.listed, own_ids[at])].astype(np.float64)
+                yield Batch(at, chosen, coordinates, centers)
+
+
+def read_lists(store: Store, block_index: int, blocks: Blocks, joined: Ids | None = None) -> BlockLists:
+    """The neighbourhoods of a block; points in `joined` (ascending) are members of their own."""
     start, stop = blocks.rows(block_index)
     ids = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop).astype(np.int64)
-    rows, points = receive_rows(store, block_index, array_specs.POINTS.name, blocks, ids)
-    own_ids = np.arange(start, stop)
+    listed, points = receive_rows(store, block_index, array_specs.POINTS.name, blocks, ids)
     if joined is not None:
+        own_ids = np.arange(start, stop)
         ids = np.column_stack([ids, np.where(np.isin(own_ids, joined), own_ids, -1)])
-    for members, member_ids in groups_of_equal_size(ids):
-        count = member_ids.shape[1]
-        for part in batches(len(members), 8 * max(count, 1) * (2 * points.shape[1] + 5 * count)):
-            at, chosen = members[part], member_ids[part]
-            coordinates: Any = points[positions_of(chosen, rows, start, stop)].astype(np.float64)
-            yield Batch(at, chosen, coordinates, points[np.searchsorted(rows, own_ids[at])].astype(np.float64))
+    return BlockLists(start, ids, listed, points)
 
 
-def _write(
-    store: Store, block_index: int, start: int, parts: list[LocalRows], n_block: int, n_points: int, skipped: int
-) -> Report:
-    rows = stack_rows(parts, n_block, n_points)
-    store.write_rows(array_specs.LOCAL_FACTORS, block_index, start, rows)
+class Local(NamedTuple):
+    """What a method computes for a batch of neighbourhoods."""
+
+    rows: Callable[[Batch], LocalRows]
+    matrices: Callable[[Batch], tuple[Ids, F64]]
+    """Ids (b, C) and the sums of the products of their rows, (b, C, C)."""
+    smallest: int
+    """Fewest neighbours; smaller neighbourhoods are skipped."""
+    columns: Ids
+    """(n, any) ids of the columns of each point, -1 in empty slots."""
+
+
+def _write(store: Store, block_index: int, blocks: Blocks, lists: BlockLists, local: Local) -> Report:
+    """Write the rows of F of a block, or a factor of their summed products where neighbourhoods are large."""
+    n, skipped, pieces = len(lists.ids), 0, []
+    step = group_points(lists.ids.shape[1], n)
+    for first in range(0, n, step):
+        members = slice(first, min(first + step, n))
+        sizes = (lists.ids[members] >= 0).sum(axis=1)
+        skipped += int((sizes < local.smallest).sum())
+        batched = (batch for batch in lists.batches(members) if batch.ids.shape[1] >= local.smallest)
+        columns = columns_to_add(local.columns[members], int(np.square(sizes).sum()))
+        if columns is None:
+            parts = [part._replace(points=part.points - first) for part in map(local.rows, batched)]
+            pieces.append(stack_rows(parts, members.stop - first, blocks.n))
+        else:
+            pieces.append(root_of_sum(map(local.matrices, batched), columns, blocks.n))
+    rows = pieces[0] if len(pieces) == 1 else csr_array(vstack(pieces, format="csr"))
+    store.write_rows(array_specs.LOCAL_FACTORS, block_index, lists.start, rows)
     return {"rows": int(rows.shape[0]), "entries": int(rows.nnz), "skipped": skipped}

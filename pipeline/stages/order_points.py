@@ -2,10 +2,10 @@
 
 Each of two passes moves every row once. The first sorts a few input blocks at a time by cell and writes them as one
 shard. In the second, each block of points reads its slice of every shard. There are at most 64 shards if memory allows,
-so the time grows with the number of points and not with its square. If rows were appended to those of an earlier
-version, the earlier points keep their positions, and the new points follow, sorted in the same way.
+so the time grows with the number of points and not with its square.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -20,13 +20,12 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import SAMPLE_PER_CELL, n_cells, neighbor_method, sampled_per_block
 from ..kernels.neighbors.cells import bounding_boxes, fit_cells, nearest_cells
-from ..linalg.preprocess import Transform, unit_rows
-from ..search.incremental import update_lists
+from ..linalg.preprocess import Preparation
 from ..search.recall import sample_rows
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
-from ..storage.store import Store, read_elsewhere
+from ..storage.store import Store, block_of
 
 N_NEAREST = 8
 MAX_SHARDS = 64
@@ -38,24 +37,24 @@ GATHERED: Arrays = (array_specs.POINTS, array_specs.ORIGINAL_INDEX, array_specs.
 Array = npt.NDArray[Any]
 
 
+LEAST_EXTENT = 2.0**-480
+"""Smallest allowed difference of a coordinate from that of a cell: distances a million times smaller have squares with
+all digits."""
+
+
 def steps(config: Config, layout: Layout) -> Steps:
-    """find_cells (or keep_cells after an earlier version) -> sort -> gather."""
+    """find_cells -> sort -> gather."""
     n, block_size, d = layout.n_input, layout.block_points, layout.n_features
     n_wanted_cells = n_cells(layout.n_points)
-    method = neighbor_method(config.neighbors.method, layout.n_points, d)
-    n_nearest = min(N_NEAREST, n_wanted_cells) if method == "pynndescent" else 1
+    approximate = neighbor_method(config.neighbors.method, layout.n_points, d) == "pynndescent"
     transform = config.preprocess.scale != "none" or config.preprocess.pca is not None
     unit = config.neighbors.metric == "cosine"
     dtype = "float64" if transform or unit else layout.dtype
-    prepared = {"transform": transform, **({"unit": True} if unit else {})}
+    prepared = {"transform": transform, "unit": unit}
     row_in = layout.n_features_input * np.dtype(layout.dtype).itemsize
-    if (earlier := layout.earlier) is None:
-        [cells] = yield find_cells_step(config, layout, prepared)
-        n_nearest = min(n_nearest, cells["n_cells"])
-    else:
-        [cells] = yield update_lists.keep_cells(earlier, layout, transform, method)
-        n_nearest = earlier.n_nearest
-    n_cells_fitted, kept_parameter = cells["n_cells"], {} if earlier is None else {"kept": earlier.n_input}
+    [cells] = yield find_cells_step(config, layout, prepared)
+    n_cells_fitted = cells["n_cells"]
+    n_nearest = min(N_NEAREST, n_wanted_cells, n_cells_fitted) if approximate else 1
     shard_bytes = partial(
         sort_bytes,
         row_in=row_in,
@@ -67,21 +66,19 @@ def steps(config: Config, layout: Layout) -> Steps:
     )
     blocks_per_shard = blocks_together(layout, shard_bytes)
     shard = blocks_per_shard * block_size
-    first = kept_parameter.get("kept", 0) // shard  # earlier shards would hold no new rows
-    n_shards, rows_sorted = -(-n // shard) - first, n - first * shard
-
-    if n_shards:
-        counts = PlannedArray(array_specs.CELL_COUNTS, (n_shards, n_cells_fitted), "int64", 1)
-        sorted_blocks = yield Step(
-            "order_points",
-            "sort",
-            sort_block,
-            n_shards,
-            Decides({"n_nearest": n_nearest, "blocks": Blocks(n, shard), **prepared, **kept_parameter}),
-            Runs(shard_bytes(block_size=shard)),
-            Writes(arrays=(*planned(SORTED, rows_sorted, shard, layout, dtype, n_nearest), counts)),
-        )
-        _require_directions(sorted_blocks, layout.n_points)
+    n_shards = -(-n // shard)
+    counts = PlannedArray(array_specs.CELL_COUNTS, (n_shards, n_cells_fitted), "int64", 1)
+    sorted_blocks = yield Step(
+        "order_points",
+        "sort",
+        sort_block,
+        n_shards,
+        Decides({"n_nearest": n_nearest, "blocks": Blocks(n, shard), **prepared}),
+        Runs(shard_bytes(block_size=shard)),
+        Writes(arrays=(*planned(SORTED, n, shard, layout, dtype, n_nearest), counts)),
+    )
+    _require_directions(sorted_blocks, layout.n_points)
+    _require_extent(sorted_blocks)
     yield gather_step(replace(layout, n_cells=n_cells_fitted), dtype, n_nearest, shard)
     return replace(layout, n_cells=n_cells_fitted, dtype=dtype)
 
@@ -113,8 +110,7 @@ def planned(
 
 
 def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step:
-    n, block_size, d, earlier = layout.n_points, layout.block_points, layout.n_features, layout.earlier
-    n_boxes = layout.n_cells * (1 if earlier is None else earlier.generations + 2)
+    n, block_size, d = layout.n_points, layout.block_points, layout.n_features
     n_bytes = task_costs.TASK_BYTES + block_size * (6 * d * np.dtype(dtype).itemsize + 24 * n_nearest + 64)
     n_bytes += 24 * task_costs.COUNTED_BLOCKS * layout.n_cells + 16 * (-(-layout.n_input // shard) + layout.n_cells)
     return Step(
@@ -122,12 +118,12 @@ def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step:
         "gather",
         gather_block,
         layout.point_blocks(),
-        Decides({"blocks": Blocks(n, block_size), **({} if earlier is None else {"kept": earlier.n_points})}),
-        Runs(n_bytes, resources={} if earlier is None else {"earlier": earlier.url}),
+        Decides({"blocks": Blocks(n, block_size)}),
+        Runs(n_bytes),
         Writes(
             planned(GATHERED, n, block_size, layout, dtype, n_nearest),
             ("_work/boxes",),
-            disk_costs.files(layout.point_blocks(), 16 * (n_boxes + 2 * layout.point_blocks()) * (d + 1)),
+            disk_costs.files(layout.point_blocks(), 16 * (layout.n_cells + 2 * layout.point_blocks()) * (d + 1)),
         ),
         frees=tuple(spec.name for spec in SORTED),
     )
@@ -152,6 +148,17 @@ def _require_directions(reports: list[Report], n_points: int) -> None:
         )
 
 
+def _require_extent(reports: list[Report]) -> None:
+    """Raises InputError if squares of differences between points are not normal numbers of float64."""
+    extent = max(report.get("extent", 1.0) for report in reports)
+    if extent < LEAST_EXTENT:
+        raise InputError(
+            f"input: no difference between points is above {2 * extent:.1e} after preprocessing, so squares of "
+            f"differences underflow in float64; expected differences above {LEAST_EXTENT:.1e}. Multiply the numbers, "
+            f"for instance by 2.0**{-math.frexp(extent)[1]}"
+        )
+
+
 def find_cells(
     store: Store, block_index: int, n_cells: int, n_blocks: int, seed: int, transform: bool, unit: bool = False
 ) -> Report:
@@ -159,7 +166,8 @@ def find_cells(
     parts = list(store.read_bundles([f"_work/sample/{b:05d}" for b in range(n_blocks)]))
     rows = np.concatenate([part["rows"] for part in parts])
     points = np.concatenate([part["points"] for part in parts])
-    points, _ = _prepared(store, transform, unit, points[store.gather(array_specs.REPRESENTATIVE.name, rows) == rows])
+    is_distinct = store.gather(array_specs.REPRESENTATIVE.name, rows) == rows
+    points, _ = Preparation.of_run(store, transform, unit)(points[is_distinct])
     n_wanted = max(n_cells * SAMPLE_PER_CELL, 1000)
     if len(points) > n_wanted:
         points = points[sample_rows(n_wanted, seed, len(points), stream=1)]
@@ -169,81 +177,50 @@ def find_cells(
 
 
 def sort_block(
-    store: Store, block_index: int, n_nearest: int, transform: bool, blocks: Blocks, unit: bool = False, kept: int = 0
+    store: Store, block_index: int, n_nearest: int, transform: bool, blocks: Blocks, unit: bool = False
 ) -> Report:
-    """Preprocess the distinct points of a shard and write them sorted by cell, and the number of points of each cell.
-
-    The first `kept` input rows already have their positions. Shards are counted from the first that has other rows.
-    """
-    first = kept // blocks.size
-    start, stop = blocks.rows(block_index + first)
+    """Preprocess the distinct points of a shard and write them sorted by cell, and the number of points in each."""
+    start, stop = blocks.rows(block_index)
     rows = np.arange(start, stop)
-    new = rows[(store.read(array_specs.REPRESENTATIVE.name, start, stop) == rows) & (rows >= kept)]
-    points, zero = _prepared(store, transform, unit, store.read(array_specs.RAW.name, start, stop)[new - start])
+    distinct = rows[store.read(array_specs.REPRESENTATIVE.name, start, stop) == rows]
+    raw = store.read(array_specs.RAW.name, start, stop)[distinct - start]
+    points, zero = Preparation.of_run(store, transform, unit)(raw)
     centers = store.read_bundle("_work/cells")["centers"]
     cells = nearest_cells(points, centers, n_nearest)
     order = np.argsort(cells[:, 0], kind="stable")
-    target = block_index * blocks.size
-    store.write(array_specs.SORTED_POINTS.name, target, _padded(points[order], len(rows)))
-    store.write(array_specs.SORTED_INDEX.name, target, _padded(new[order], len(rows)))
-    store.write(array_specs.SORTED_CELLS.name, target, _padded(cells[order], len(rows)))
+    store.write(array_specs.SORTED_POINTS.name, start, _padded(points[order], len(rows)))
+    store.write(array_specs.SORTED_INDEX.name, start, _padded(distinct[order], len(rows)))
+    store.write(array_specs.SORTED_CELLS.name, start, _padded(cells[order], len(rows)))
     store.write(array_specs.CELL_COUNTS.name, block_index, np.bincount(cells[:, 0], minlength=len(centers))[None, :])
     if not unit:
-        return {"points": len(new)}
-    return {"points": len(new), "zero": int(zero.sum()), "first_zero": new[zero][:NAMED_ROWS].tolist()}
+        extent = np.abs(points - centers[0]).max(initial=0.0)  # cells do not depend on blocks
+        return {"points": len(distinct), "extent": float(extent)}
+    return {"points": len(distinct), "zero": int(zero.sum()), "first_zero": distinct[zero][:NAMED_ROWS].tolist()}
 
 
-def gather_block(store: Store, block_index: int, blocks: Blocks, kept: int = 0, earlier: str = "") -> Report:
-    """Collect a block of points in internal order from the slices of all sorted shards.
-
-    The first `kept` points are copied from the store `earlier` in its order.
-    """
+def gather_block(store: Store, block_index: int, blocks: Blocks) -> Report:
+    """Collect a block of points in internal order from the slices of all sorted shards."""
     start, stop = blocks.rows(block_index)
-    if stop <= kept:
-        _take_kept(store, Store(earlier), block_index, start, stop)
-        return {"points": stop - start, "kept": stop - start}
-    first, earlier_store = max(start, kept), Store(earlier)
-    cells = cells_between(store, first - kept, stop - kept)
-    block_size = int(store.array(array_specs.SORTED_INDEX.name).attrs["block"])  # type: ignore[arg-type]
+    cells = cells_between(store, start, stop)
+    block_size = block_of(store.array(array_specs.SORTED_INDEX.name))
     moves = []
     for b, n_earlier in enumerate(cells.n_earlier.tolist()):
-        move = slice_of_shard(cells.counts, b, first - kept - cells.first_row, stop - kept - cells.first_row)
+        move = slice_of_shard(cells.counts, b, start - cells.first_row, stop - cells.first_row)
         if move is not None:
             moves.append(move._replace(first=move.first + n_earlier, past=move.past + n_earlier))
     slices = [(m.source_block * block_size + m.first, m.source_block * block_size + m.past) for m in moves]
     for spec, source in zip(GATHERED, SORTED, strict=True):
         array = store.array(source.name)
         rows = np.empty((stop - start, *array.shape[1:]), array.dtype)
-        if start < first:
-            with read_elsewhere(earlier_store):
-                rows[: first - start] = earlier_store.read(spec.name, start, first)
         for move, values in zip(moves, store.read_slices(source.name, slices), strict=True):
-            rows[move.targets + first - start] = values
+            rows[move.targets] = values
         store.write(spec.name, start, rows)
         if spec is array_specs.POINTS:
-            ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0)) + kept
-            if start < first:  # the cells of the points of the earlier store
-                with read_elsewhere(earlier_store):
-                    ends = np.concatenate([earlier_store.read_bundle(f"_work/boxes/{block_index:05d}")["start"], ends])
-            bounds = np.unique(np.clip(np.concatenate([[start, first], ends, [stop]]), start, stop)) - start
+            ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0))
+            bounds = np.unique(np.clip(np.concatenate([[start], ends, [stop]]), start, stop)) - start
             boxes = bounding_boxes(rows, bounds, start)
             store.write_bundle(f"_work/boxes/{block_index:05d}", **boxes._asdict())
-    return {"points": stop - start, **({"kept": first - start} if kept else {})}
-
-
-def _take_kept(store: Store, earlier_store: Store, block_index: int, start: int, stop: int) -> None:
-    """Copy a block of points from the store `earlier_store`.
-
-    The block is read first, so that a damaged block raises a StoreError that names that store.
-    """
-    arrays, boxes = [spec.name for spec in GATHERED], f"_work/boxes/{block_index:05d}"
-    with read_elsewhere(earlier_store):
-        for name in arrays:
-            earlier_store.read(name, start, stop)
-        earlier_store.read_bundle(boxes)
-    store.take_block(earlier_store, arrays, block_index)
-    store.take(earlier_store, [f"{boxes}.npz"])
-    store.bundles_written.add(boxes)
+    return {"points": stop - start}
 
 
 class Cells(NamedTuple):
@@ -299,16 +276,6 @@ def slice_of_shard(counts: npt.NDArray[np.int64], source_block: int, start: int,
     total = int(n_taken.sum())
     within = np.arange(total) - np.repeat(np.cumsum(n_taken) - n_taken, n_taken)
     return Move(source_block, first, first + total, np.repeat(low - start, n_taken) + within)
-
-
-def _prepared(store: Store, fitted: bool, unit: bool, points: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """(rows after preprocessing, which of them are zero although the metric needs a direction)."""
-    if fitted:
-        points = np.asarray(Transform(**store.read_bundle("_work/transform"))(points))
-    if unit:
-        points = unit_rows(points)
-        return points, np.asarray(~points.any(axis=1))
-    return points, np.zeros(len(points), bool)
 
 
 def _padded(rows: Array, length: int) -> Array:

@@ -19,7 +19,7 @@ def project_step(config: Config, layout: Layout) -> Step:
     parameters = {"n_components": m, "n_features": d, "tol": config.eigensolver.tol, "blocks": Blocks(n, block_size)}
     runs = Runs(_pca_bytes(n, d, m, block_size), place=WHOLE_DATA)
     writes = Writes(bundles=("_work/eigen",), bundle_bytes=disk_costs.eigenvectors(n=n, width=m, components=1))
-    return Step("solve_embedding", "solve", project_points, 1, Decides(parameters), runs, writes)
+    return Step("solve_embedding", "solve", project_points, 1, Decides(parameters, version=2), runs, writes)
 
 
 def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:
@@ -38,9 +38,10 @@ def project_points(
         scores[start : start + blocks.size] = points @ components.T
         covered += points.T @ scores[start : start + blocks.size]
     variances = np.square(scores).sum(axis=0) / (blocks.n - 1)
-    errors = np.linalg.norm(covered / (blocks.n - 1) - components.T * variances, axis=0)
     floor = float(np.finfo(np.float64).eps * variances[0])
-    residuals = errors / np.maximum(variances, np.finfo(np.float64).tiny)
+    positive = np.maximum(variances, np.finfo(np.float64).tiny)
+    # divided first, because squares of variances may overflow
+    residuals = np.linalg.norm(covered / (blocks.n - 1) / positive - components.T * (variances > 0), axis=0)
     vectors = fix_signs(scores)
     store.write_bundle("_work/eigen/00000", rows=np.arange(blocks.n), vectors=vectors, eigenvalues=variances)
     stats = {
@@ -51,5 +52,5 @@ def project_points(
     return {
         "n_points": blocks.n, "eigenvalues": variances.tolist(), "residuals": residuals.tolist(),
         "participation": participation(vectors).tolist(),
-        "converged": bool((errors <= np.maximum(tol * variances, 100 * n_features * floor)).all()), "stats": stats,
+        "converged": bool((residuals <= np.maximum(tol, 100 * n_features * floor / positive)).all()), "stats": stats,
     }  # fmt: skip

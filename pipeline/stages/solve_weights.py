@@ -15,7 +15,7 @@ from ..storage.store import Store
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """(choose_reg ->) request -> send -> solve -> measure."""
+    """(choose_reg ->) request -> send -> solve."""
     n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     row = layout.row_bytes
     blocks = Blocks(n, block_size)
@@ -30,56 +30,31 @@ def steps(config: Config, layout: Layout) -> Steps:
         n_blocks,
         Decides({"reg": reg, "rule": config.weights.rule, "blocks": blocks}),
         Runs(n_bytes),
-        Writes(arrays=(PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block_size),)),
-    )
-    yield Step(
-        "solve_weights",
-        "measure",
-        measure_block,
-        n_blocks,
-        Decides({"blocks": blocks}),
-        Runs(n_bytes),
-        Writes(arrays=(PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block_size),)),
-        feeds=False,
+        Writes(
+            arrays=(
+                PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block_size),
+                PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block_size),
+            )
+        ),
         frees=folders(LISTS),
     )
     return layout
 
 
 def solve_block(store: Store, block_index: int, reg: float, rule: str, blocks: Blocks) -> Report:
-    """Compute the weights of a block; reports the reconstruction error and how many Gram matrices have trace zero."""
+    """Compute the weights of a block and the reconstruction error of each of its points."""
     start, stop = blocks.rows(block_index)
     indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
     rows, points = receive_rows(store, block_index, array_specs.POINTS.name, blocks, indices)
     own_positions = np.searchsorted(rows, np.arange(start, stop))
     weights = np.empty(indices.shape, np.float64)
-    squared_error, zero_trace = 0.0, 0
+    errors, zero_trace = np.empty(len(own_positions)), 0
     for part in batches(len(own_positions), 8 * indices.shape[1] * (points.shape[1] + indices.shape[1])):
         neighbors = positions_of(indices[part], rows, start, stop)  # empty slots are not valid
         solved = barycenter_weights(points[own_positions[part]], points[neighbors], indices[part] >= 0, reg, rule)
         weights[part] = solved.weights
-        squared_error += float(solved.squared_error.sum())
+        errors[part] = solved.squared_error
         zero_trace += int(solved.zero_trace.sum())
     store.write(array_specs.WEIGHTS.name, start, weights)
-    return {"squared_error": squared_error, "zero_trace": zero_trace, "rows_read": len(points)}
-
-
-def measure_block(store: Store, block_index: int, blocks: Blocks) -> Report:
-    """Compute the reconstruction error of each point of a block, from the rows that were exchanged for the weights.
-
-    This is a separate step, so stores that were written before it existed keep their weights and all later steps.
-    """
-    start, stop = blocks.rows(block_index)
-    indices, weights = (
-        store.read(spec.name, start, stop) for spec in (array_specs.NEIGHBOR_INDICES, array_specs.WEIGHTS)
-    )
-    rows, points = receive_rows(store, block_index, array_specs.POINTS.name, blocks, indices)
-    own_positions = np.searchsorted(rows, np.arange(start, stop))
-    errors = np.empty(len(own_positions))
-    for part in batches(len(own_positions), 8 * indices.shape[1] * points.shape[1]):
-        neighbors = positions_of(indices[part], rows, start, stop)  # the weight of empty slots is 0
-        offsets = np.subtract(points[neighbors], points[own_positions[part], None, :], dtype=np.float64)
-        residuals = (weights[part, None, :] @ offsets)[:, 0, :]  # residual, as the weights of a point sum to 1
-        errors[part] = np.einsum("bd,bd->b", residuals, residuals)
     store.write(array_specs.RECONSTRUCTION_ERROR.name, start, errors)
-    return {"largest": float(errors.max())}
+    return {"squared_error": float(errors.sum()), "zero_trace": zero_trace, "rows_read": len(points)}

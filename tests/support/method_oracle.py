@@ -21,8 +21,13 @@ def ltsa_matrix(points: Array, m: int) -> Array:
 
 
 def hessian_matrix(points: Array, m: int) -> Array:
-    """H' H with H the Gram-Schmidt remainder of the products of tangent coordinates (Donoho & Grimes 2003)."""
-    U = scipy.linalg.svd(_centred(points))[0][:, :m]
+    """H' H with H the Gram-Schmidt remainder of the products of tangent coordinates (Donoho & Grimes 2003).
+
+    Added is the projection on all other functions, times the share of the variance of the points outside of the tangent
+    and its products, over the variance in the tangent; nothing below a share of 0.001.
+    """
+    X = _centred(points)
+    U = scipy.linalg.svd(X)[0][:, :m]
     columns = [np.ones(len(points)), *U.T, *(U[:, a] * U[:, b] for a in range(m) for b in range(a, m))]
     basis: list[Array] = []
     for column in columns:
@@ -31,8 +36,11 @@ def hessian_matrix(points: Array, m: int) -> Array:
             for q in basis:
                 remainder -= (q @ remainder) * q
         basis.append(remainder / np.linalg.norm(remainder))
-    H = np.array(basis[1 + m :])
-    return H.T @ H
+    H, everything = np.array(basis[1 + m :]), np.array(basis)
+    rest = np.eye(len(points)) - everything.T @ everything
+    inside, outside = float(((U.T @ X) ** 2).sum()), float(((rest @ X) ** 2).sum())
+    noise = min(1.0, outside / inside) if inside > 0 and outside >= 1e-3 * inside else 0.0
+    return H.T @ H + noise * rest
 
 
 def modified_spread(x: Array, neighbors: Array, m: int) -> float:

@@ -9,10 +9,10 @@
 
 De Ridder & Duin 2002 (Delft PH-2002-01, section 3.2) therefore use the mean variance outside the embedding's dimensions
 as the ridge. This module measures that variance and the noise, and chooses a value of `reg` from them. A trial
-(``trial_embedding``) can replace it by another value of ``trial_regs``.
+(``trial_embedding``) can replace it by another value.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -183,51 +183,49 @@ def same_neighborhoods(local: RegChoice, sample: RegChoice) -> bool:
     return max(abs(local.noise - sample.noise), abs(local.outside - sample.outside)) <= SAME_NEIGHBORHOODS
 
 
-def sufficient_quality(local: RegChoice) -> float:
-    """The trustworthiness at which larger values of ``trial_regs`` are not tried.
-
-    Below NOISY_NOISE it is 1 - SURFACE_LOSS: no larger value can be better by more than SURFACE_LOSS. With more noise
-    all values are tried.
-    """
-    return 1 - SURFACE_LOSS if local.noise < NOISY_NOISE else np.inf
-
-
-def trial_regs(is_whole: bool) -> tuple[float, ...]:
-    """The values of a trial of all points, or of a sample of them."""
-    return WHOLE_REGS if is_whole else SAMPLE_REGS
-
-
 def choose_by_trial(
-    local: RegChoice, sample: RegChoice, quality: Float64, n_points: int, is_whole: bool = False
+    local: RegChoice,
+    sample: RegChoice,
+    trustworthiness: Callable[[float], float],
+    n_points: int,
+    is_whole: bool = False,
 ) -> RegChoice:
-    """The value of ``trial_regs`` whose embedding keeps neighbours best; `local` without a valid trial.
+    """The value of SAMPLE_REGS or WHOLE_REGS whose embedding keeps neighbours best; `local` without a valid trial.
 
     Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, else the largest one. For a sample with
-    more noise it is the largest within NOISY_LOSS and, if possible, within SURFACE_REG_LOSS of SURFACE_REG.
+    more noise it is the largest within NOISY_LOSS and, if possible, within SURFACE_REG_LOSS of SURFACE_REG. Below
+    NOISY_NOISE values are not tried after one that no larger value can exceed by more than SURFACE_LOSS.
 
     Args:
         local: choice from neighbourhoods among all points.
         sample: choice from neighbourhoods among the points of the trial.
-        quality: trustworthiness of the trial embedding with each of ``trial_regs``, NaN for values that failed or were
-            not tried.
+        trustworthiness: of the trial embedding with a value of `reg`; NaN if it failed.
         n_points: points of the trial.
         is_whole: the trial embeds all points, not a sample of them.
 
     >>> clean = RegChoice(1e-3, 0.0, 0.0, "no noise")
-    >>> choose_by_trial(clean, clean, np.array([0.85, 0.99, 0.99, 0.98]), 900, True).reg
+    >>> choose_by_trial(clean, clean, {1e-3: 0.85, 1e-2: 0.99, 1e-1: 0.99, 1.0: 0.98}.__getitem__, 900, True).reg
     0.01
     """
-    tried = np.isfinite(quality)
-    if not same_neighborhoods(local, sample) or not tried.any():
+    if not same_neighborhoods(local, sample):
         return local
-    regs, best = np.array(trial_regs(is_whole)), np.nanmax(quality)
-    if is_whole or local.noise < NOISY_NOISE:
+    regs = np.array(WHOLE_REGS if is_whole else SAMPLE_REGS)
+    quality, is_noisy = np.full(len(regs), np.nan), local.noise >= NOISY_NOISE
+    for position, reg in enumerate(regs.tolist()):
+        quality[position] = trustworthiness(reg)
+        if not is_noisy and quality[position] >= 1 - SURFACE_LOSS:
+            break
+    tried = np.isfinite(quality)
+    if not tried.any():
+        return local
+    best = np.nanmax(quality)
+    if is_whole or not is_noisy:
         good = quality >= best - SURFACE_LOSS
     else:
         good = quality >= (1 - NOISY_LOSS) * best
         better = good & (quality >= (1 - SURFACE_REG_LOSS) * quality[0]) & (regs > SURFACE_REG)
         good = better if better.any() else good
-    chosen = np.flatnonzero(good)[0 if local.noise < NOISY_NOISE else -1]
+    chosen = np.flatnonzero(good)[-1 if is_noisy else 0]
     values = ", ".join(f"{value:.3f}" for value in quality[tried])
     names = ", ".join(f"{reg:g}" for reg in regs[tried])
     reason = f"{local.reason}; {n_points:,} points embedded with {names} have trustworthiness {values}"

@@ -22,6 +22,9 @@ from ...core.errors import InputError
 TABLE_SHARE = 4
 """Largest table for renumbering, in entries per id. It limits the memory and changes no result."""
 
+DENSE_SHARE, DENSE_ROWS = 4, 512
+"""A factor of at least so many rows with more than this part of all entries is multiplied as a dense matrix."""
+
 
 class RowContribution(NamedTuple):
     """The rows with entries of a sum of f_i f_i', in compressed form (r rows, m entries)."""
@@ -79,27 +82,36 @@ def gram_contributions(factor: csr_array, max_entries: int) -> Iterator[RowContr
     """F' F of a block of source rows F (B, n_points), in runs of consecutive rows; rows without entries are skipped.
 
     A run has at least one row, and otherwise at most ``max_entries`` entries by an upper bound: each row of F' F counts
-    the entries of all rows of F that contribute to it. Entries at one position are already summed. The work is done on
-    renumbered columns, so no matrix with n_points rows is created.
+    the entries of all rows of F that contribute to it, up to the number of columns with entries. Entries at one
+    position are already summed. The work is done on renumbered columns, so no matrix with n_points rows is created.
     """
     touched, compact = _renumber(factor.indices)
     n_points = factor.shape[1]
     rows: npt.NDArray[np.integer] = touched.astype(index_dtype(n_points))
     local = csr_array((factor.data, compact, factor.indptr), shape=(factor.shape[0], len(touched)))
     transposed = local.T.tocsr()
+    is_dense = DENSE_SHARE * local.nnz >= local.shape[0] * local.shape[1] and local.shape[0] >= DENSE_ROWS
+    dense = _dense_gram(local) if is_dense else None
     for first, past in pairwise(_cuts(transposed, np.diff(local.indptr), max_entries)):
         # SciPy's product adds the terms of an entry in ascending order of the source rows.
-        product = transposed[first:past] @ local
+        product = transposed[first:past] @ local if dense is None else csr_array(dense[first:past])
         product.sort_indices()
-        indptr = product.indptr.astype(index_dtype(n_points, product.nnz))
+        indptr: npt.NDArray[np.integer] = product.indptr.astype(index_dtype(n_points, int(product.nnz)))
         yield RowContribution(rows[first:past], indptr, rows[product.indices], product.data)
+
+
+def _dense_gram(local: csr_array) -> npt.NDArray[np.float64]:
+    """F' F as one symmetric product."""
+    dense = local.toarray()
+    return np.asarray(dense.T @ dense)
 
 
 def _cuts(transposed: csr_array, lengths: npt.NDArray[np.integer], max_entries: int) -> list[int]:
     """Boundaries of the runs; ``lengths`` are the entries of each row of F, which are the columns of ``transposed``."""
     if not transposed.nnz:
         return [0]
-    return cut_rows(np.add.reduceat(lengths.astype(np.int64)[transposed.indices], transposed.indptr[:-1]), max_entries)
+    counts = np.add.reduceat(lengths.astype(np.int64)[transposed.indices], transposed.indptr[:-1])
+    return cut_rows(np.minimum(counts, transposed.shape[0]), max_entries)
 
 
 def cut_rows(counts: npt.NDArray[np.int64], max_entries: int) -> list[int]:

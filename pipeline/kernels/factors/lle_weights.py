@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...core.errors import InputError
+from ...core.errors import InputError, UndeterminedEmbedding
 
 GENERAL_POSITION = 1e-12
 """Neighbours are in general position if the smallest eigenvalue of their Gram matrix exceeds this times its trace."""
+UNDERFLOW = 1e-290
+"""Neighbours whose squared distances sum to less coincide with their point: smaller squares have lost digits."""
 
 
 class BarycenterWeights(NamedTuple):
@@ -23,7 +25,7 @@ class BarycenterWeights(NamedTuple):
     squared_error: npt.NDArray[np.float64]
     """(B,) ||x_i - sum_j w_ij y_ij||^2, in squared input units."""
     zero_trace: npt.NDArray[np.bool_]
-    """(B,) True if all neighbours coincide with the point; its weights are equal and hold no geometry."""
+    """(B,) True if all neighbours coincide with the point (`UNDERFLOW`): equal weights, which hold no geometry."""
 
 
 def barycenter_weights(
@@ -69,6 +71,8 @@ def barycenter_weights(
         diagonal = np.einsum("bkk->bk", gram)
         trace = diagonal.sum(axis=1)
     _require_finite(trace)
+    if (lost := trace < UNDERFLOW).any():
+        gram[lost] = offsets[lost] = trace[lost] = 0.0
     ridge = _ridge(gram, trace, valid, points.shape[1], reg, rule)
     diagonal += ridge[:, None]
     diagonal[~valid & (ridge == 0)[:, None]] = 1.0
@@ -112,8 +116,8 @@ def _solve(gram: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_], reg: flo
     return weights
 
 
-def _singular(reg: float) -> InputError:
-    return InputError(
+def _singular(reg: float) -> UndeterminedEmbedding:
+    return UndeterminedEmbedding(
         f"a local Gram matrix plus reg = {reg:g} times its trace is singular in float64: the neighbours of a point "
         "lie in a subspace of fewer dimensions than there are neighbours; raise weights.reg (1e-3 is usual)"
     )

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .lle_weights import UNDERFLOW
+
 F64 = npt.NDArray[np.float64]
 
 GENERAL_POSITION = 1e-12
@@ -24,7 +26,7 @@ class PrincipalDirections(NamedTuple):
     """Spectra of local Gram matrices G = Z Z' of the offsets Z of the neighbours from the point."""
 
     vectors: F64
-    """(B, K, K) orthonormal columns, sorted by descending eigenvalue."""
+    """(B, K, K or min(K, d)) orthonormal columns, sorted by descending eigenvalue."""
     values: F64
     """(B, min(K, d)) eigenvalues, descending; the remaining ones are zero."""
 
@@ -38,12 +40,31 @@ class WeightRows(NamedTuple):
     """(B, K) which of the rows are used: the last s_i of each point."""
 
 
-def principal_directions(offsets: npt.NDArray[np.floating]) -> PrincipalDirections:
-    """Eigenvectors and eigenvalues of the Gram matrices of offsets (B, K, d)."""
+def variances(offsets: npt.NDArray[np.floating]) -> F64:
+    """Eigenvalues (B, min(K, d)), descending, of the Gram matrices of offsets (B, K, d)."""
     _, n_neighbors, n_features = offsets.shape
-    offsets = offsets.astype(np.float64)
+    offsets = _without_underflow(offsets)
     if n_features < n_neighbors:
-        vectors, singular, _ = np.linalg.svd(offsets, full_matrices=True)
+        return np.asarray(np.linalg.svd(offsets, compute_uv=False) ** 2)
+    return np.asarray(np.maximum(np.linalg.eigvalsh(offsets @ offsets.transpose(0, 2, 1))[:, ::-1], 0.0))
+
+
+def _without_underflow(offsets: npt.NDArray[np.floating]) -> F64:
+    """The offsets in float64, zero for points whose squared offsets have lost digits (``lle_weights.UNDERFLOW``)."""
+    copies: F64 = offsets.astype(np.float64)
+    copies[np.einsum("bkd,bkd->b", copies, copies) < UNDERFLOW] = 0.0
+    return copies
+
+
+def principal_directions(offsets: npt.NDArray[np.floating], complete: bool = True) -> PrincipalDirections:
+    """Eigenvectors and eigenvalues of the Gram matrices of offsets (B, K, d).
+
+    Without `complete`, eigenvectors of eigenvalues that are zero because K > d are left out.
+    """
+    _, n_neighbors, n_features = offsets.shape
+    offsets = _without_underflow(offsets)
+    if n_features < n_neighbors:
+        vectors, singular, _ = np.linalg.svd(offsets, full_matrices=complete)
         return PrincipalDirections(vectors, singular**2)
     values, vectors = np.linalg.eigh(offsets @ offsets.transpose(0, 2, 1))
     return PrincipalDirections(vectors[:, :, ::-1], np.maximum(values[:, ::-1], 0.0))
@@ -84,6 +105,40 @@ def modified_rows(offsets: npt.NDArray[np.floating], threshold: float, reg: floa
     rows = np.full((len(offsets), n_neighbors, n_neighbors + 1), -1.0)
     rows[:, :, :n_neighbors] = columns.transpose(0, 2, 1)
     return WeightRows(rows, used)
+
+
+def modified_matrices(offsets: npt.NDArray[np.floating], threshold: float, reg: float, rule: str) -> F64:
+    """The products F_i' F_i of ``modified_rows``, (B, K + 1, K + 1), from the K - s_i leading directions U_i only.
+
+    H_i maps V_i' 1 to alpha_i 1, so V_i H_i 1 = p / alpha_i for p = V_i V_i' 1 = 1 - U_i U_i' 1, and
+    W_i W_i' = I - U_i U_i' + (1 - alpha_i) / alpha_i (p w' + w p') + s_i (1 - alpha_i)^2 w w'.
+    """
+    n_points, n_neighbors, n_features = offsets.shape
+    vectors, values = principal_directions(offsets, complete=False)
+    sizes = _null_sizes(values, n_neighbors, threshold)
+    ridge = _ridges(values, n_neighbors, n_features, reg, rule)
+    sums = vectors.sum(axis=1)
+    outside = 1.0 - (vectors @ sums[:, :, None])[:, :, 0]
+    weights = (vectors @ (sums / (values + ridge[:, None]))[:, :, None])[:, :, 0]
+    if vectors.shape[2] < n_neighbors:  # the other eigenvalues are zero
+        weights += outside / ridge[:, None]
+    weights /= weights.sum(axis=1, keepdims=True)
+    leading = np.where(np.arange(vectors.shape[2]) < n_neighbors - sizes[:, None], 1.0, 0.0)
+    vectors = vectors * leading[:, None, :]
+    projected = 1.0 - (vectors @ (sums * leading)[:, :, None])[:, :, 0]
+    alpha = np.linalg.norm(projected, axis=1) / np.sqrt(sizes)
+    mapped = np.divide(projected, alpha[:, None], out=np.zeros_like(projected), where=alpha[:, None] >= ALIGNED)
+    rest, s = 1.0 - alpha[:, None], sizes[:, None]
+    left = np.concatenate(
+        [-vectors, (rest * mapped + s * rest**2 * weights)[:, :, None], (rest * weights)[:, :, None]], 2
+    )
+    right = np.concatenate([vectors, weights[:, :, None], mapped[:, :, None]], axis=2)
+    matrices = np.empty((n_points, n_neighbors + 1, n_neighbors + 1))
+    np.matmul(left, right.transpose(0, 2, 1), out=matrices[:, :-1, :-1])
+    np.einsum("bkk->bk", matrices[:, :-1, :-1])[:] += 1.0
+    matrices[:, :-1, -1] = matrices[:, -1, :-1] = -(mapped + s * rest * weights)
+    matrices[:, -1, -1] = sizes
+    return matrices
 
 
 def _null_sizes(values: F64, n_neighbors: int, threshold: float) -> npt.NDArray[np.int64]:

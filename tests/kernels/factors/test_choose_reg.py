@@ -14,7 +14,6 @@ from lle.kernels.factors.choose_reg import (
     choose_by_trial,
     choose_reg,
     local_variance,
-    sufficient_quality,
 )
 
 M = 2
@@ -34,6 +33,11 @@ def measure(points, neighbors, m=M):
 
 def chosen(noise, outside, m=M):
     return choose_reg(LocalVariance(np.full(9, float(noise)), np.full(9, float(outside))), m)
+
+
+def values(quality, regs=SAMPLE_REGS):
+    """A trial with these measures."""
+    return dict(zip(regs, quality, strict=True)).__getitem__
 
 
 class TestLocalVariance:
@@ -127,7 +131,7 @@ class TestTrial:
          ((0.85, 0.86, 0.87, 0.88), 1e-1), ((np.nan, 0.9, 0.8, np.nan), 1e-2)],
     )  # fmt: skip
     def test_surface_gets_the_smallest_value_near_the_best(self, quality, reg):
-        assert choose_by_trial(self.CLEAN, self.CLEAN, np.array(quality), 900).reg == reg
+        assert choose_by_trial(self.CLEAN, self.CLEAN, values(quality), 900).reg == reg
 
     @pytest.mark.parametrize(
         ("quality", "reg"),
@@ -135,7 +139,7 @@ class TestTrial:
          ((0.95, 0.8, 0.8, 0.8), 1e-3), ((0.9, 0.885, 0.885, 0.885), 1e-1)],
     )  # fmt: skip
     def test_noise_gets_the_largest_value_near_the_best(self, quality, reg):
-        assert choose_by_trial(self.NOISY, self.NOISY, np.array(quality), 900).reg == reg
+        assert choose_by_trial(self.NOISY, self.NOISY, values(quality), 900).reg == reg
 
     @pytest.mark.parametrize(
         ("quality", "reg"),
@@ -144,35 +148,32 @@ class TestTrial:
     )  # fmt: skip
     def test_trial_of_all_points_with_noise_takes_the_largest_value_near_the_best(self, quality, reg):
         """All points are few then, so the tiny eigenvalues of M do not matter."""
-        assert choose_by_trial(self.NOISY, self.NOISY, np.array(quality), 900, is_whole=True).reg == reg
+        assert choose_by_trial(self.NOISY, self.NOISY, values(quality, WHOLE_REGS), 900, is_whole=True).reg == reg
 
     def test_trial_of_all_points_of_a_surface_takes_the_smallest_value_near_the_best(self):
-        quality = np.array([0.8, 0.9, 0.95, 0.953])
-        assert choose_by_trial(self.CLEAN, self.CLEAN, quality, 900, is_whole=True).reg == 1e-1
+        quality = [0.8, 0.9, 0.95, 0.953]
+        assert choose_by_trial(self.CLEAN, self.CLEAN, values(quality, WHOLE_REGS), 900, is_whole=True).reg == 1e-1
 
     @pytest.mark.parametrize("changes", [{"noise": 0.21}, {"outside": 0.21}])
     def test_sample_with_other_neighborhoods_changes_nothing(self, changes):
         other = self.CLEAN._replace(**changes)
-        assert choose_by_trial(self.CLEAN, other, np.array([0.1, 0.9, 0.9, 0.9]), 900) == self.CLEAN
+        assert choose_by_trial(self.CLEAN, other, values([0.1, 0.9, 0.9, 0.9]), 900) == self.CLEAN
 
     def test_failed_trial_changes_nothing(self):
         for regs, is_whole in ((SAMPLE_REGS, False), (WHOLE_REGS, True)):
-            assert choose_by_trial(self.CLEAN, self.CLEAN, np.full(len(regs), np.nan), 900, is_whole) == self.CLEAN
+            assert choose_by_trial(self.CLEAN, self.CLEAN, values([np.nan] * 4, regs), 900, is_whole) == self.CLEAN
 
     def test_reason_holds_all_values(self):
-        chosen = choose_by_trial(self.CLEAN, self.CLEAN, np.array([0.5, 0.9, 0.91, 0.8]), 1234)
+        chosen = choose_by_trial(self.CLEAN, self.CLEAN, values([0.5, 0.9, 0.91, 0.8]), 1234)
         assert chosen.reason == (
             "few; 1,234 points embedded with 0.001, 0.01, 0.03, 0.1 have trustworthiness 0.500, 0.900, 0.910, 0.800"
         )
 
-    @pytest.mark.parametrize("rest", [(1.0, 1.0, 1.0), (0.9, 1.0, 0.9), (0.1, 0.1, 0.1)])
-    def test_sufficient_quality_decides_whatever_larger_values_have(self, rest):
-        quality = np.array([sufficient_quality(self.CLEAN), *rest])
-        untried = np.array([quality[0], np.nan, np.nan, np.nan])
-        assert choose_by_trial(self.CLEAN, self.CLEAN, quality, 900).reg == 1e-3
-        chosen = choose_by_trial(self.CLEAN, self.CLEAN, untried, 900)
+    def test_values_after_a_sufficient_one_are_not_tried(self):
+        chosen = choose_by_trial(self.CLEAN, self.CLEAN, {1e-3: 0.995}.__getitem__, 900)
         assert chosen.reg == 1e-3
         assert chosen.reason == "few; 900 points embedded with 0.001 have trustworthiness 0.995"
 
     def test_noise_needs_all_values(self):
-        assert sufficient_quality(self.NOISY) == np.inf
+        chosen = choose_by_trial(self.NOISY, self.NOISY, values([0.996] * 4), 900)
+        assert "0.001, 0.01, 0.03, 0.1 have" in chosen.reason

@@ -178,8 +178,21 @@ def test_gram_contributions__cut_into_runs_of_rows(max_entries: int) -> None:
     np.testing.assert_array_equal(np.concatenate([run.indices for run in runs]), all_rows.indices)
     np.testing.assert_array_equal(np.concatenate([run.data for run in runs]), all_rows.data)
     assert all(len(run.data) <= max_entries or len(run.rows) == 1 for run in runs)
-    assert len(runs) >= min(40, np.square(np.diff(factor.indptr)).sum() / max_entries)
+    counts = np.repeat(np.diff(factor.indptr), np.diff(factor.indptr))  # of the row of F of each entry
+    bounds = np.minimum(np.bincount(factor.indices, counts, 40), 40)
+    assert len(runs) >= min(40, bounds.sum() / max_entries)
     assert np.diff(all_rows.indptr)[9] == 40
+
+
+def test_gram_contributions__of_a_dense_factor_are_symmetric_bit_for_bit(rng: np.random.Generator) -> None:
+    dense = np.triu(rng.normal(size=(600, 600)))
+    ids, values = np.nonzero(dense)[1] + 7, dense[dense != 0]
+    factor = csr_array((values, ids, np.append(0, np.cumsum(np.arange(600, 0, -1)))), shape=(600, 700))
+    runs = list(gram_contributions(factor, 50_000))
+    assert len(runs) > 5
+    M = merge_contributions(runs, 0, 700, 700).toarray()
+    np.testing.assert_allclose(M[7:607, 7:607], dense.T @ dense, atol=1e-10)
+    np.testing.assert_array_equal(M, M.T)
 
 
 def test_split_by_rows__touched_blocks_only() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lle.kernels.eigensolver.null_vector import complement, remove_null, without_null
-from lle.kernels.factors.laplacian import LaplacianEdges, edge_factor, own_edges, partial_degrees
+from lle.kernels.factors.laplacian import LaplacianEdges, degrees, edge_factor, own_edges, partial_degrees
 from tests.support.method_oracle import laplacian_matrices
 from tests.support.oracle import exact_neighbors
 
@@ -39,11 +39,11 @@ class TestEdges:
             weight[i, row[row >= 0]] = 1.0 if t is None else np.exp(-squared[i, row >= 0] / t)
         L, degree = laplacian_matrices(neighbors, np.maximum(weight, weight.T))
         blocks = edges_of(neighbors, squared, t, cut)
-        summed = np.zeros(N)
+        summed = np.zeros((4, N))
         for edges in blocks:
             ids, sums = partial_degrees(edges)
-            summed[ids] += sums
-        np.testing.assert_allclose(summed, degree, rtol=1e-13)
+            summed[:, ids] += sums
+        np.testing.assert_allclose(degrees(summed), degree, rtol=1e-13)
         factors = [edge_factor(edges, degree[edges.rows], degree[edges.neighbors], N) for edges in blocks]
         assert all(factor.has_canonical_format for factor in factors)
         F = np.concatenate([factor.toarray() for factor in factors])
@@ -71,3 +71,11 @@ def test_projection_removes_the_null_vector(rng):
         basis = complement(20, null)
         np.testing.assert_allclose(basis.T @ basis, np.eye(19), atol=1e-13)
         np.testing.assert_allclose(unit @ basis, 0, atol=1e-14)
+
+
+def test_degrees_do_not_depend_on_the_order_of_edges(rng):
+    edges = LaplacianEdges(np.zeros(300, np.int64), np.arange(1, 301), rng.random(300) ** 20)
+    orders = [rng.permutation(300) for _ in range(20)]
+    totals = {degrees(partial_degrees(LaplacianEdges(*(part[order] for part in edges)))[1])[0] for order in orders}
+    assert len(totals) == 1
+    assert len({np.bincount(np.zeros(300, int), edges.weights[order])[0] for order in orders}) > 1

@@ -35,11 +35,14 @@ class TestTangentRows:
         np.testing.assert_allclose(grams(ROWS[method](points, m)), expected, atol=1e-10)
         assert np.abs(grams(ROWS[method](points + 0.05 * rng.normal(size=points.shape), m)) - expected).max() > 1e-3
 
-    def test_rows_are_orthonormal_and_of_mean_zero(self, rng, method, K, d, m):
+    def test_rows_are_orthogonal_and_of_mean_zero(self, rng, method, K, d, m):
         rows = ROWS[method](clouds(rng, K, d), m)
-        assert rows.shape == (30, m * (m + 1) // 2 if method == "hessian" else K - m - 1, K)
-        identity = np.tile(np.eye(rows.shape[1]), (30, 1, 1))
-        np.testing.assert_allclose(rows @ rows.transpose(0, 2, 1), identity, atol=1e-13)
+        assert rows.shape == (30, K - m - 1, K)
+        lengths = np.square(rows).sum(axis=2)
+        np.testing.assert_allclose(rows @ rows.transpose(0, 2, 1), lengths[:, :, None] * np.eye(K - m - 1), atol=1e-13)
+        n_unit = m * (m + 1) // 2 if method == "hessian" else K - m - 1
+        np.testing.assert_allclose(lengths[:, :n_unit], 1.0, atol=1e-13)
+        np.testing.assert_allclose(lengths[:, n_unit:], lengths[:, -1:].repeat(K - m - 1 - n_unit, axis=1), atol=1e-13)
         np.testing.assert_allclose(rows.sum(axis=2), 0, atol=1e-14 * K)
 
     def test_tangent_rows_are_invariant_to_rotation_shift_and_scale(self, rng, method, K, d, m):
@@ -74,11 +77,20 @@ def test_hessian_rows_measure_quadratic_functions_only_unlike_ltsa(rng):
     assert np.linalg.norm(alignment_rows(u[None], 2)[0] @ f) == pytest.approx(np.linalg.norm(f))
 
 
+def test_hessian_is_the_papers_without_noise_and_ltsa_where_noise_is_as_large_as_the_tangent(rng):
+    u = rng.normal(size=(12, 2))
+    clean = np.column_stack([u, 0.1 * u[:, 0] * u[:, 1]])[None]
+    assert hessian_rows(clean, 2)[0].any(axis=1).sum() == 3
+    noisy = rng.normal(size=(1, 12, 40))
+    np.testing.assert_allclose(grams(hessian_rows(noisy, 2)), grams(alignment_rows(noisy, 2)), atol=1e-12)
+
+
 def test_a_neighborhood_of_fewer_dimensions_still_gives_rows_of_mean_zero(rng):
     line = np.linspace(0, 1, 8)[None, :, None] * rng.normal(size=3)
     for points in (line, np.zeros((1, 8, 3))):
         for method, rows_of in ROWS.items():
             rows = rows_of(points, 2)
+            rows = rows[:, : 3 if method == "hessian" else None]
             np.testing.assert_allclose(rows @ rows.transpose(0, 2, 1), np.eye(rows.shape[1])[None], atol=1e-12)
             np.testing.assert_allclose(rows.sum(axis=2), 0, atol=1e-13, err_msg=method)
 

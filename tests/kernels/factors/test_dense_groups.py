@@ -1,0 +1,61 @@
+"""A factor of the summed local matrices equals the rows of F that it replaces, up to the rounding of the sum."""
+
+import numpy as np
+import pytest
+
+from lle.kernels.factors.dense_groups import LARGE, MAX_COLUMNS, columns_to_add, group_points, root_of_sum
+from lle.kernels.factors.factor_rows import LocalRows, stack_rows
+from lle.kernels.factors.ltsa_hessian import alignment_matrices, alignment_rows, hessian_matrices, hessian_rows
+from lle.kernels.factors.modified_lle import modified_matrices, modified_rows, spread, variances
+
+
+def grams(rows: np.ndarray) -> np.ndarray:
+    return rows.transpose(0, 2, 1) @ rows
+
+
+@pytest.mark.parametrize(("K", "d"), [(60, 4), (60, 90), (12, 12), (9, 2)])
+class TestLocalMatrices:
+    def test_of_tangent_methods_are_products_of_their_rows(self, rng, K, d):
+        points = rng.normal(size=(20, K, d)) * np.geomspace(1.0, 0.05, d) + 3.0
+        for rows, matrices in ((alignment_rows, alignment_matrices), (hessian_rows, hessian_matrices)):
+            np.testing.assert_allclose(matrices(points, 2), grams(rows(points, 2)), atol=1e-12)
+        if d == 4:  # without noise hessian has fewer rows
+            assert np.abs(alignment_matrices(points, 2) - hessian_matrices(points, 2)).max() > 0.01
+
+    @pytest.mark.parametrize("rule", ["trace", "when_needed"])
+    def test_of_modified_are_products_of_its_rows(self, rng, K, d, rule):
+        offsets = rng.normal(size=(20, K, d)) * np.geomspace(1.0, 0.05, d)
+        threshold = float(np.median(spread(variances(offsets), 2))) if d > 2 else 0.1
+        rows = modified_rows(offsets, threshold, 1e-2, rule)
+        expected = grams(np.where(rows.used[:, :, None], rows.values, 0.0))
+        np.testing.assert_allclose(modified_matrices(offsets, threshold, 1e-2, rule), expected, atol=1e-11)
+        assert len(set(rows.used.sum(axis=1))) > 1 or d == 2
+
+
+def test_root_of_the_sum_has_the_product_of_the_rows(rng):
+    """Neighbourhoods of two sizes and of two components, with ids in any order."""
+    sides = [rng.permutation(70)[:50] + 100 * (i % 2) for i in range(12)]
+    ids = [np.array([side[:size] for side in sides]) for size in (50, 40)]
+    values = [alignment_rows(rng.normal(size=(12, side.shape[1], 3)), 2) for side in ids]
+    parts = [LocalRows(np.arange(12) + 12 * i, side, rows, np.ones(rows.shape[:2], bool))
+             for i, (side, rows) in enumerate(zip(ids, values, strict=True))]  # fmt: skip
+    factor = stack_rows(parts, 24, 200)
+    columns = columns_to_add(np.concatenate(sides)[None], factor.nnz)
+    root = root_of_sum([(side, grams(rows)) for side, rows in zip(ids, values, strict=True)], columns, 200)
+    np.testing.assert_allclose((root.T @ root).toarray(), (factor.T @ factor).toarray(), atol=1e-12)
+    assert root.shape[0] <= len(columns) < factor.shape[0]
+    assert root.nnz < factor.nnz
+    assert root.has_sorted_indices
+    starts = root.indices[root.indptr[:-1]] >= 100  # a row has points of one component only
+    ends = root.indices[root.indptr[1:] - 1] >= 100
+    np.testing.assert_array_equal(starts, ends)
+
+
+def test_matrices_are_added_only_if_that_takes_less_memory():
+    near = np.arange(LARGE)[None] + np.arange(500)[:, None]
+    assert len(columns_to_add(near, 500 * LARGE**2)) == 500 + LARGE - 1
+    assert columns_to_add(near, 1000) is None
+    assert columns_to_add(near[:, :-1], 500 * LARGE**2) is None
+    far = np.arange(MAX_COLUMNS + 1).reshape(1, -1)
+    assert columns_to_add(far, 10**9) is None
+    assert (group_points(LARGE - 1, 10_000), group_points(LARGE, 10_000)) == (10_000, 2048)
