@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from ..core.errors import StageIncomplete, StoreError
@@ -25,6 +26,7 @@ from .markers import pack, unpack
 from .plan import BlockReport, Step
 
 FinishedSteps = Collection[tuple[str, str]] | None
+DAMAGED: dict[str, Any] = {"fingerprint": "", "n_blocks": 1, "arrays": [], "bundles": [], "begun": 0.0}
 MARKER = re.compile(r"_done/([^/.]+)/([^/.]+)\.\d+\.json")
 
 
@@ -99,7 +101,7 @@ def _create_outputs(store: Store, step: Step, fingerprint: str) -> None:
     arrays = [array.spec.name for array in step.writes.arrays]
     content = {"begun": time.time(), "fingerprint": fingerprint, "n_blocks": step.n_blocks, "arrays": arrays,
                "bundles": list(step.writes.bundles)}  # fmt: skip
-    store.put_json(_record_name(step.stage, step.name), content)
+    store.put_json(record_name(step.stage, step.name), content)
 
 
 def _take_over(
@@ -146,16 +148,14 @@ def _adopt(store: Store, source_store: Store, step: Step, reports: dict[int, Blo
     assert record is not None
     store.take(source_store, [*record["arrays"], *record["bundles"]])
     store.objects.copy([marker_name(step.stage, step.name, block) for block in sorted(reports)], source_store.objects)
-    store.put_json(_record_name(step.stage, step.name), {**record, "begun": time.time()})
+    store.put_json(record_name(step.stage, step.name), {**record, "begun": time.time()})
     return reports
 
 
 def _outputs_exist(store: Store, step: Step, record: dict[str, Any]) -> bool:
-    """Whether the arrays of a step exist unless freed, and its report files, which people may have deleted."""
+    """Whether the arrays of a step exist unless freed, and its report files, which people may have changed."""
     arrays = [array for array in step.writes.arrays if array.spec.name not in damage.freed(record)]
-    return all(map(store.holds, arrays)) and (
-        not step.decides.shows_records or all(store.objects.names(bundle) for bundle in step.writes.bundles)
-    )
+    return all(map(store.holds, arrays)) and (not step.decides.shows_records or store.metrics() is not None)
 
 
 def _steps_to_replace(store: Store, step: Step, candidates: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -180,13 +180,6 @@ def delete_unused_steps(store: Store, stage: str, used: set[str]) -> None:
                 store.objects.delete(written)
 
 
-def delete_unrecorded(store: Store, names: Collection[str]) -> None:
-    """Delete those of the arrays that no recorded step has written; they are from another method."""
-    written = {name for record in recorded_steps(store).values() for name in (*record["arrays"], *record["bundles"])}
-    for name in set(names) - written:
-        store.objects.delete(name)
-
-
 def free(store: Store, stage: str, name: str, names: Collection[str]) -> None:
     """Delete arrays and bundles of a finished step. Its markers stay, and its record lists the names as freed.
 
@@ -196,19 +189,19 @@ def free(store: Store, stage: str, name: str, names: Collection[str]) -> None:
     if record is None:
         return
     if not set(names) <= damage.freed(record):
-        store.put_json(_record_name(stage, name), {**record, "freed": sorted({*names, *damage.freed(record)})})
+        store.put_json(record_name(stage, name), {**record, "freed": sorted({*names, *damage.freed(record)})})
     list(store.map_together(store.delete, list(names)))
 
 
 def freed_data(store: Store, steps: Sequence[Step]) -> list[set[str]]:
     """The freed arrays and bundles of each step."""
-    records_of_steps = store.get_records([_record_name(*step.key) for step in steps], records.STEP)
+    records_of_steps = store.get_records([record_name(*step.key) for step in steps], records.STEP)
     return [damage.freed(record or {}) for record in records_of_steps]
 
 
 def delete_step_record(store: Store, stage: str, name: str) -> None:
     """Remove the record of a step and the markers of its blocks."""
-    store.objects.delete_objects([_record_name(stage, name)])
+    store.objects.delete_objects([record_name(stage, name)])
     delete_markers(store, stage, name)
 
 
@@ -217,7 +210,7 @@ def delete_markers(store: Store, stage: str, name: str) -> None:
     store.objects.delete_objects(_markers(store, stage, name))
 
 
-def _step_of(name: str) -> tuple[str, str] | None:
+def step_of(name: str) -> tuple[str, str] | None:
     """(stage, step) of a marker's name; None if this is not the name of a marker."""
     match = MARKER.fullmatch(name)
     return None if match is None else (match[1], match[2])
@@ -264,17 +257,23 @@ def mark_done(store: Store, step: Step, fingerprint: str, report: BlockReport) -
 def is_complete(store: Store) -> bool:
     """Whether the store has a readable run in which every block of every begun step has a marker.
 
-    Markers are counted, not read; `lle verify` deletes damaged ones.
+    Markers are counted, not read; `lle verify` deletes damaged ones. Of the arrays only the metadata are read.
     """
     if identify(store.objects).kind != "run":
         return False
-    n_done = Counter(_step_of(marker) for marker in store.objects.names("_done"))
+    n_done = Counter(step_of(marker) for marker in store.objects.names("_done"))
     steps = recorded_steps(store)
     return (
         bool(steps)
-        and steps.keys() == begun_steps(store)
+        and all(record["fingerprint"] for record in steps.values())
         and all(n_done[key] >= record["n_blocks"] for key, record in steps.items())
+        and all(store.map_together(partial(has_metadata, store), list(steps.values())))
     )
+
+
+def has_metadata(store: Store, record: dict[str, Any]) -> bool:
+    """Whether the metadata of a step's arrays are undamaged; otherwise the next run begins the step again."""
+    return all(map(store.has_metadata, damage.without_freed(record)["arrays"]))
 
 
 def add_seconds(store: Store, step: Step, seconds: float) -> None:
@@ -282,7 +281,7 @@ def add_seconds(store: Store, step: Step, seconds: float) -> None:
     record = step_record(store, step.stage, step.name)
     if record is not None and seconds:
         total = round(record.get("seconds", 0.0) + seconds, 3)
-        store.put_json(_record_name(step.stage, step.name), {**record, "seconds": total})
+        store.put_json(record_name(step.stage, step.name), {**record, "seconds": total})
 
 
 def begun_steps(store: Store) -> set[tuple[str, str]]:
@@ -292,19 +291,22 @@ def begun_steps(store: Store) -> set[tuple[str, str]]:
 
 
 def recorded_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
-    """Every step this store has begun: (stage, step) -> its record, in the order they were begun."""
+    """Every step this store has begun: (stage, step) -> its record, in the order they were begun.
+
+    A step whose record is damaged has one block, which is not done.
+    """
     keys = sorted(begun_steps(store))
-    names = [_record_name(*key) for key in keys]
-    steps = {key: record for key, record in zip(keys, store.get_records(names, records.STEP), strict=True) if record}
+    found = store.get_records([record_name(*key) for key in keys], records.STEP)
+    steps = {key: record or DAMAGED for key, record in zip(keys, found, strict=True)}
     return dict(sorted(steps.items(), key=lambda item: (item[1]["begun"], item[0])))
 
 
 def step_record(store: Store, stage: str, name: str) -> dict[str, Any] | None:
     """The record of a step; None if it was not begun or the record is damaged: then its blocks count as not done."""
-    return store.get_record(_record_name(stage, name), records.STEP)
+    return store.get_record(record_name(stage, name), records.STEP)
 
 
-def _record_name(stage: str, name: str) -> str:
+def record_name(stage: str, name: str) -> str:
     return f"_run/steps/{stage}.{name}.json"
 
 
@@ -313,7 +315,7 @@ def read_reports(store: Store) -> dict[tuple[str, str], list[BlockReport]]:
     steps, markers = recorded_steps(store), store.objects.names("_done")
     reports: dict[tuple[str, str], dict[int, BlockReport]] = {key: {} for key in steps}
     for marker, content in zip(markers, store.get_jsons(markers), strict=True):
-        key = _step_of(marker)
+        key = step_of(marker)
         if key in steps and (report := unpack(content, steps[key]["fingerprint"])) is not None:
             reports[key][report.block] = report
     return {key: [by_block[block] for block in sorted(by_block)] for key, by_block in reports.items()}
@@ -336,6 +338,6 @@ def invalidate(store: Store, array: str, chunk: str) -> str:
             return f"block {block} of {stage}.{step}"
         delete_markers(store, stage, step)
         if chunk == "zarr.json":  # without a fingerprint in the record, the next run creates the arrays again
-            store.put_json(_record_name(stage, step), {**record, "fingerprint": ""})
+            store.put_json(record_name(stage, step), {**record, "fingerprint": ""})
         return f"all of {stage}.{step}"
     return "nothing (no step wrote it)"

@@ -8,10 +8,10 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from ..core.errors import ConfigError
+from ..core.errors import NoEmbedding
 from ..storage import records
 from ..storage.store import Store
-from . import damage
+from . import checkpoint, damage
 from .checkpoint import finished_blocks, recorded_steps, step_record
 
 CURRENT = "_run/current.json"
@@ -45,6 +45,30 @@ def add_finished_steps(store: Store, finished_steps: Collection[tuple[str, str]]
         for stage, name in set(finished_steps) - listed:
             arrays |= set((step_record(store, stage, name) or {"arrays": []})["arrays"])
         store.put_json(CURRENT, {**current, "steps": sorted(listed | set(finished_steps)), "arrays": sorted(arrays)})
+
+
+def delete_leftovers(store: Store, finished_steps: Collection[tuple[str, str]], names: Collection[str]) -> None:
+    """Delete what a finished run of this config would not have: other steps, and data and markers without a step.
+
+    Of the data these are the arrays of `names` and everything in `_work`.
+    """
+    for stage, name in checkpoint.begun_steps(store) - set(finished_steps):
+        checkpoint.delete_step_record(store, stage, name)
+    steps = checkpoint.recorded_steps(store)
+    written = {"_work/zarr.json"}.union(*({*record["arrays"], *record["bundles"]} for record in steps.values()))
+    markers = {
+        checkpoint.marker_name(*key, block) for key, record in steps.items() for block in range(record["n_blocks"])
+    }
+    stray = [marker for marker in store.objects.names("_done") if checkpoint.step_of(marker) and marker not in markers]
+    stray += [name for name in store.objects.names("_work") if not written & _folders_of(name)]
+    store.objects.delete_objects(stray)
+    list(store.map_together(store.delete, sorted(set(names) - written)))
+
+
+def _folders_of(name: str) -> set[str]:
+    """The name of an object and of each folder it is in."""
+    parts = name.split("/")
+    return {"/".join(parts[: depth + 1]) for depth in range(len(parts))}
 
 
 def end_run(store: Store) -> None:
@@ -108,7 +132,7 @@ def embedding_record(store: Store) -> dict[str, Any] | None:
 def require_embedding(store: Store) -> dict[str, Any]:
     """As `embedding_record`. Raises ConfigError if there is none; the store may hold one of an earlier config."""
     if (record := embedding_record(store)) is None:
-        raise ConfigError(
+        raise NoEmbedding(
             f"{store.url}: has no finished embedding of its config (`lle status` shows its progress); run the job "
             f"again until it is done"
         )

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from ..core.errors import CorruptChunk, StoreError
+from ..core.errors import CorruptChunk, MissingArray
 from ..storage import array_specs
 from ..storage.bundles import PARTS
 from ..storage.store import Store, block_of
@@ -68,7 +68,7 @@ def _readings(store: Store, record: Record, reports: BlockReports) -> Iterator[C
     for name in record["arrays"]:
         try:
             array = store.array(name)
-        except StoreError as error:
+        except (MissingArray, CorruptChunk) as error:
             yield partial(_fail, CorruptChunk(name, "zarr.json", str(error)))
             continue
         rows, size = array.shape[0], block_of(array)

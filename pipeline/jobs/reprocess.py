@@ -15,7 +15,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from ..config.load import resolved
@@ -23,10 +23,9 @@ from ..config.models import Config
 from ..core.errors import LleError, StoreError
 from ..core.machine import versions
 from ..engine import checkpoint
-from ..engine.plan import Json, Layout, Report, RunResult, Step
+from ..engine.plan import Json, Report, RunResult, Step
 from ..inputs import Source
 from ..linalg.alignment import state_of_other
-from ..search.incremental import base_version
 from ..search.variable_neighborhoods import names_files, state_of_files
 from ..storage import records
 from ..storage.lock import RunLock
@@ -45,10 +44,6 @@ class History:
     def prepared(self, step: Step) -> Step:
         """The step with information about earlier runs."""
         return step
-
-    def begun(self, layout: Layout, log: Callable[[str], None]) -> Layout:
-        """The layout with the earlier version that the run may build on."""
-        return layout
 
     def chained(self, upstream: str, step: Step, reports: list[Report]) -> str:
         """The fingerprint that later steps depend on."""
@@ -74,16 +69,6 @@ class VersionHistory(History):
         self.source_stores, self.attributes = source_stores, attributes
         self._config, self._source, self._content = config, source, content
         self._input: dict[str, Any] = {}
-
-    def begun(self, layout: Layout, log: Callable[[str], None]) -> Layout:
-        if not self.source_stores:
-            self.attributes["built_on"] = None
-            return layout
-        layout, why = base_version.extended_layout(self._config, layout, self.source_stores[0])
-        self.attributes["built_on"] = None if layout.earlier is None else asdict(layout.earlier)
-        if why:
-            log(why)
-        return layout
 
     def prepared(self, step: Step) -> Step:
         if step.decides.digested and not self._source.detects_changes:  # only reading shows a change
@@ -167,7 +152,7 @@ def is_current(root: Versions, fingerprint: str, source: Source) -> bool:
     """Whether the published version is complete and was computed with this fingerprint."""
     pointer = root.pointer()
     same = pointer is not None and pointer["fingerprint"] == fingerprint and source.detects_changes
-    return same and checkpoint.is_complete(root.published())
+    return same and checkpoint.is_complete(root.published()) and root.published().metrics() is not None
 
 
 def reprocess(
@@ -261,7 +246,7 @@ def _fingerprint(store: Store) -> str:
 
 def _same_bytes(root: Versions, store: Store, fingerprint: str) -> None:
     """Record the new files of an unchanged input in the published version, and delete the version begun for them."""
-    root.published().put_json(INPUT, store.get_json(INPUT))
+    root.published().put_json(INPUT, store.get_json(INPUT) or {})
     root.amend(fingerprint=fingerprint)
     with contextlib.suppress(StoreError):  # pruning tries again and reports the reason
         root.drop(version_id(store))
@@ -269,7 +254,7 @@ def _same_bytes(root: Versions, store: Store, fingerprint: str) -> None:
 
 def _unchanged(root: Versions, computed: dict[str, int], reused: dict[str, int], started: float) -> RunResult:
     store = root.published()
-    metrics = store.get_record("report/metrics.json", {}) or {}
+    metrics = store.metrics() or {}
     seconds = time.perf_counter() - started
     return RunResult(store.url, metrics, computed, reused, seconds, version=version_id(store), unchanged=True)
 

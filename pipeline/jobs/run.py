@@ -15,9 +15,9 @@ from ..stages import ingest
 from ..storage.lock import wait_for_lock
 from ..storage.store import Store
 from ..storage.versions import Versions
-from .last_failure import failure_recorded
 from .reprocess import History, reprocess
 from .run_stages import Shared, run_store
+from .status import failure_recorded
 
 
 def run(

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
@@ -23,9 +23,12 @@ from ..stages.registry import METHOD_ARRAYS, stages_of_run
 from ..storage.fitted import FIT, has_fit
 from ..storage.lock import RunLock
 from ..storage.store import Store
-from .expected_time import announced_seconds, cluster_to_start
+from .expected_time import announced_rest, announced_seconds, cluster_to_start
 from .layout import check_layout, layout_of, run_attributes
 from .reprocess import History
+
+FEWER_POINTS = 0.8
+"""Share of the input's rows that are distinct and valid below which the expected seconds are stated again."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,12 @@ def run_store(
     source = ingest.open_input(config)
     if fresh:
         store.may_erase()
-    resumed = not fresh and store.is_run()
+    resumed = not fresh and store.can_resume()
     earlier = next(iter([*([store] if resumed else []), *history.source_stores]), None)
-    layout = history.begun(shared.layout if shared else layout_of(config, source, earlier), progress.print_line)
-    if not resumed and not shared:
-        _check_new_run(config, layout, progress)
+    layout = shared.layout if shared else layout_of(config, source, earlier)
+    announced = not resumed and not shared and _check_new_run(config, layout, progress)
     with interruptible(), RunLock(store):
-        begin_store(store, config, source, fresh, history)
+        begin_store(store, config, source, fresh, history, progress.print_line)
         finished_steps = set[tuple[str, str]]()
         with missed_bounds_recorded(store, progress, started, finished_steps):
             cluster = cluster_to_start(config, layout)
@@ -66,7 +68,7 @@ def run_store(
                 with performance(executor.client if profile else None) as profiled:
                     keeps_all = shared is not None and shared.keeps_all
                     run = StageRun(store, executor, progress, history, finished_steps, keeps_all)
-                    unmet = _run_stages(config, layout, run)
+                    unmet = _run_stages(config, layout, run, announced)
                 closing.push(opened.pop_all())
             if profile:
                 save_profile(store, profiled, progress)
@@ -78,15 +80,23 @@ def run_store(
     return replace(result, unchanged=unmet is None)
 
 
-def _check_new_run(config: Config, layout: Layout, progress: RunProgress) -> None:
-    """Log the expected seconds. Raises NotEnoughMemory if a step of the plan does not fit its workers."""
+def _check_new_run(config: Config, layout: Layout, progress: RunProgress) -> bool:
+    """Log the expected seconds of a long run; returns whether it did.
+
+    Raises NotEnoughMemory if a step of the plan does not fit its workers.
+    """
     check_layout(config, layout)
     if text := announced_seconds(config, layout):
         progress.print_line(text)
+    return bool(text)
 
 
-def begin_store(store: Store, config: Config, source: Source, fresh: bool, history: History) -> None:
+def begin_store(
+    store: Store, config: Config, source: Source, fresh: bool, history: History, log: Callable[[str], None]
+) -> None:
     """Prepare the store: erase it if `fresh`, remove partial files, write the group with the resolved config."""
+    if not fresh and store.mend({FIT: {}} if store.objects.names(FIT) else {}):
+        log(f"{store.url}: its zarr.json was damaged and is written again; finished blocks are kept")
     if fresh or (store.is_run() and has_fit(store) != (FIT in history.attributes)):
         store.erase()
     store.objects.delete_partial_files()
@@ -98,7 +108,7 @@ def begin_store(store: Store, config: Config, source: Source, fresh: bool, histo
 
 def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:
     """The result of a run that began at `started` (perf_counter), from its metrics.json."""
-    metrics = store.get_record("report/metrics.json", {}) or {}
+    metrics = store.metrics() or {}
     return RunResult(store.url, metrics, progress.computed, progress.reused, time.perf_counter() - started)
 
 
@@ -106,13 +116,14 @@ def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:
 def missed_bounds_recorded(
     store: Store, progress: RunProgress, started: float, finished_steps: set[tuple[str, str]]
 ) -> Iterator[None]:
-    """Around the stages of a run begun at `started`: a missed bound leaves a metrics.json of the finished steps."""
+    """Around the stages of a run begun at `started`: a bound that stops it leaves a metrics.json of finished steps."""
     try:
         yield
     except BoundsNotMet as error:
         current_config.add_finished_steps(store, finished_steps)
         write_report.write_metrics(store, time.perf_counter() - started, finished_steps, str(error))
         error.result = result_of(store, progress, started)
+        error.args = (f"{error}. The run stopped here, before the embedding",)
         raise
     finally:
         progress.stop()
@@ -231,17 +242,20 @@ class StageRun:
             self.upstream = f"{self.upstream}-{time.time_ns()}"  # later steps are computed again as well
 
 
-def _run_stages(config: Config, layout: Layout, run: StageRun) -> str | None:
+def _run_stages(config: Config, layout: Layout, run: StageRun, announced: bool) -> str | None:
     """Run every stage; returns a text about bounds that were not met, empty if all were.
 
-    Returns None, without running the later stages, if the input equals that of the published version.
+    Returns None, without running the later stages, if the input equals that of the published version. If seconds were
+    announced, and far fewer rows are left after ingest, the seconds of these are logged too.
     """
     for name, stage in stages_of_run(config).items():
         layout = run.run_stage(name, stage(config, layout))
         if run.history.is_known(run.store, name, run.digests):
             return None
+        if announced and name == "ingest" and layout.n_points < FEWER_POINTS * layout.n_input:
+            run.progress.print_line(announced_rest(config, layout))
     run.store.objects.delete_objects(run.retry)  # only after the report, which shows the residuals of these blocks
-    checkpoint.delete_unrecorded(run.store, METHOD_ARRAYS)
+    current_config.delete_leftovers(run.store, run.finished_steps, METHOD_ARRAYS)
     current_config.end_run(run.store)
     return run.unmet
 
@@ -262,6 +276,7 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
                 )
             lines.append(
                 f"eigensolver: component {number} did not reach eigensolver.tol {step.decides.parameters['tol']:g}: "
-                f"residuals {residuals} ({report['stats']['reason']}). The best vectors are stored. {advice}"
+                f"residuals {residuals} ({report['stats']['reason']}). The run is complete, with the best vectors. "
+                f"{advice}"
             )
     return "\n".join(lines)

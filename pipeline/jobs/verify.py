@@ -51,8 +51,8 @@ def unmarked_blocks(store: Store) -> dict[str, int]:
         return counts
     if not checkpoint.finished_blocks(store, "write_report", "write", report["fingerprint"]):
         return counts
-    metrics = store.get_record("report/metrics.json", {"solvers": [{"converged": bool}]}) or {"solvers": []}
-    unmet = {block for block, solver in enumerate(metrics["solvers"]) if not solver["converged"]}
+    solvers = (store.metrics() or {}).get("solvers") or []
+    unmet = {block for block, solver in enumerate(solvers) if not solver["converged"]}
     for (stage, step), record in records.items():
         finished = set(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
         not_converged = unmet if (stage, step) == ("solve_embedding", "solve") else set[int]()

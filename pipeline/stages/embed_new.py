@@ -17,7 +17,7 @@ from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.neighbors.knn import NeighborLists
 from ..kernels.out_of_sample import Neighborhood, distance_ratio, of_equal_rank, place
-from ..linalg.preprocess import Transform, unit_rows
+from ..linalg.preprocess import Preparation, summable
 from ..search.among_stored import halo_rows, nearest_points
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -179,13 +179,8 @@ def read_new(
         valid = np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1))
         points = rows.astype(np.float64)
         points[~valid] = 0.0
-        if transform:
-            points = Transform(**trained.read_bundle("_work/transform"))(points)
-        if unit:
-            points = unit_rows(points)
-            valid &= points.any(axis=1)  # a row of zeros has no direction
-        size = np.abs(points).max(axis=1)
-        valid &= size < np.sqrt(np.finfo(np.float64).max / 1e9 / points.shape[1])  # sums of squares stay finite
+        points, zero = Preparation.of_run(trained, transform, unit)(points)
+        valid &= ~zero & summable(points)
     return np.ascontiguousarray(points[valid]), np.asarray(valid)
 
 

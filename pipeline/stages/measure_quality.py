@@ -44,13 +44,12 @@ def steps(config: Config, layout: Layout) -> Steps:
     m, k, sample = config.eigensolver.n_components, config.neighbors.n_neighbors, min(config.quality.sample, n)
     sizes = {"m": m, "sample": sample, "d": d, "k": k}
     drawn = {"sample": sample, "seed": config.quality.seed}
-    place = {"place": layout.lists} if layout.lists != FIRST else {}
     yield Step(
         "measure_quality",
         "sample",
         choose_sample,
         1,
-        Decides({**drawn, "n_neighbors": k, "blocks": Blocks(n, block_size), **place}, version=3),
+        Decides({**drawn, "n_neighbors": k, "blocks": Blocks(n, block_size), "place": layout.lists}, version=3),
         Runs(choose_quality_sample_bytes(n=n, block_size=block_size, row=row, **sizes), place=WHOLE_DATA),
         Writes(
             bundles=("_work/quality_sample.npz", "_work/embedded"),

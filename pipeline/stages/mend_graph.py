@@ -38,26 +38,31 @@ def steps(config: Config, layout: Layout) -> Steps:
     if config.neighbors.precomputed is None:
         searched = yield from raise_recall(config, layout)
         layout = replace(layout, lists=searched.place)
-    place = {"place": layout.lists} if layout.lists != FIRST else {}
     n, k, block_size = layout.n_points, layout.k_max, layout.block_points
     blocks = Blocks(n, block_size)
     reverse = reverse_neighbors(
         config.neighbors.reverse, config.method, config.eigensolver.n_components, config.k_bounds[0]
     )
-    links = {}
-    if config.graph.components == "connect" and config.method != "pca" and (yield from link_steps(config, layout)):
-        links = {"links": True}
+    connects = config.graph.components == "connect" and config.method != "pca"
+    links = connects and (yield from link_steps(config, layout))
     [graph] = yield Step(
         "mend_graph",
         "analyse",
         analyse_graph,
         1,
         Decides(
-            {"reverse": reverse, "min_component": min_component(config), "blocks": blocks, **place, **links}, version=2
+            {
+                "reverse": reverse,
+                "min_component": min_component(config),
+                "blocks": blocks,
+                "place": layout.lists,
+                "links": links,
+            },
+            version=2,
         ),
         Runs(
             analyse_graph_bytes(
-                n=n, n_input=layout.n_input, k=k, added=AUTO_REVERSE if reverse is None else reverse, links=bool(links)
+                n=n, n_input=layout.n_input, k=k, added=AUTO_REVERSE if reverse is None else reverse, links=links
             ),
             place=WHOLE_DATA,
         ),
@@ -74,7 +79,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         "apply",
         apply_block,
         layout.point_blocks(),
-        Decides({"k_max": k_max, "blocks": blocks, **place}),
+        Decides({"k_max": k_max, "blocks": blocks, "place": layout.lists}),
         Runs(task_costs.TASK_BYTES + 80 * block_size * k_max),
         Writes(
             arrays=(

@@ -27,8 +27,7 @@ STAGES: dict[str, Stage] = {
 
 METHOD_ARRAYS = (
     array_specs.WEIGHTS.name, array_specs.RECONSTRUCTION_ERROR.name, array_specs.DEGREE.name,
-    array_specs.LOCAL_FACTORS, array_specs.COST_MATRIX, "_work/contributions",
-    array_specs.SEARCHED_INDICES.name, array_specs.SEARCHED_DISTANCES.name, array_specs.K_PER_POINT.name,
+    array_specs.LOCAL_FACTORS, array_specs.COST_MATRIX,
 )  # fmt: skip
 
 

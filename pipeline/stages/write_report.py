@@ -20,7 +20,7 @@ from ..inputs.row_filter import sample_of
 from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report import metrics
 from ..report.verdict import verdict
-from ..report.warnings import warnings, warnings_of_columns
+from ..report.warnings import defects, warnings, warnings_of_columns
 from ..storage import array_specs
 from ..storage.fitted import FIT, fitted_store, has_fit
 from ..storage.store import Store
@@ -80,9 +80,9 @@ def write_report(store: Store, block_index: int, pictures: bool = True, stopped:
     if pictures:
         from ..report.page import render_page  # noqa: PLC0415
 
-        page = render_page(collected, to_yaml(config), page_pictures, describe_arrays(store))
+        page = render_page(collected, config, to_yaml(config), page_pictures, describe_arrays(store))
         store.objects.put("report/index.html", page.encode())
-    store.put_json("report/metrics.json", collected)
+    store.put_metrics(collected)
     current_config.metrics_written(store)
     return {}
 
@@ -92,7 +92,7 @@ def write_metrics(store: Store, seconds: float, finished_steps: Collection[tuple
     checkpoint.delete_step_record(store, "write_report", "write")
     store.objects.delete("report")
     collected = gather_metrics(store, finished_steps, {"stage": None, "running": False, "reason": reason})
-    store.put_json("report/metrics.json", {**collected, "seconds_of_this_run": round(seconds, 3)})
+    store.put_metrics({**collected, "seconds_of_this_run": round(seconds, 3)})
     current_config.metrics_written(store)
 
 
@@ -108,6 +108,7 @@ def gather_metrics(
     collected["stopped"] = stopped
     collected["verdict"] = verdict(collected, config)
     collected["warnings"] = [*warnings_of_columns(attributes.get("columns")), *warnings(collected, config)]
+    collected["defects"] = defects(collected, config)
     return {**collected, "versions": attributes["versions"]}
 
 

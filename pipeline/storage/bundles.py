@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..core.errors import CorruptChunk
 from .objects import open_objects
-from .records import has_shape
+from .records import has_shape, opened, sealed
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class Bundles:
         self.before_write()
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **arrays)
-        buffer.write(zlib.crc32(buffer.getbuffer()).to_bytes(CRC_BYTES, "little"))
+        buffer.write(_crc(buffer.getbuffer(), name))
         self.objects.put(f"{name}.npz", buffer.getvalue())
         self.bundles_written.add(name)
 
@@ -94,7 +94,7 @@ class Bundles:
         """
         index, pending, size, number = [(0, 0, 0)] * n_parts, list[bytes](), 0, 1
         for part, arrays in parts:
-            data = _packed(arrays)
+            data = _packed(arrays, name)
             if pending and size + len(data) > OBJECT_BYTES:
                 self.before_write()
                 self.objects.put(_object_of(name, number), b"".join(pending))
@@ -105,7 +105,7 @@ class Bundles:
         first = INDEX_START + n_parts * ENTRY_BYTES
         entries = ((first + offset, length, 0) if in_object == number else (offset, length, in_object)
                    for offset, length, in_object in index)  # fmt: skip
-        head = [_with_crc(N_PARTS.pack(n_parts)), *(_with_crc(ENTRY.pack(*entry)) for entry in entries)]
+        head = [_with_crc(data, name) for data in (N_PARTS.pack(n_parts), *(ENTRY.pack(*entry) for entry in entries))]
         self.before_write()
         self.objects.put(_object_of(name, 0), b"".join([*head, *pending]))
         self.bundles_written.add(f"{name}{PARTS}")
@@ -182,29 +182,36 @@ class Bundles:
     def has_bundle(self, name: str) -> bool:
         return self.objects.exists(f"{name}.npz")
 
-    def put_json(self, name: str, value: Any) -> None:
-        self.objects.put(name, json.dumps(value, indent=1).encode())
+    def put_json(self, name: str, value: dict[str, Any]) -> None:
+        """Write a JSON object with its checksum."""
+        self.objects.put(name, json.dumps(sealed(name, value), indent=1).encode())
 
-    def get_json(self, name: str) -> Any:
-        """A JSON object; None if it is missing or incomplete."""
+    def get_json(self, name: str) -> dict[str, Any] | None:
+        """A JSON object; None if it is missing or does not match its checksum."""
 
-        def read() -> Any:
-            data = self.objects.get(name)
-            return None if data is None else json.loads(data)
+        def read() -> dict[str, Any] | None:
+            return None if (data := self.objects.get(name)) is None else self._opened(name, json.loads(data))
 
         try:
             return self._read_twice(name, read)
-        except (ValueError, RecursionError):
+        except (CorruptChunk, ValueError, RecursionError):
             return None
 
-    def get_jsons(self, names: Sequence[str]) -> list[Any]:
+    @staticmethod
+    def _opened(name: str, record: Any) -> dict[str, Any]:
+        """The content of a record. Raises CorruptChunk if it does not match its checksum."""
+        if (content := opened(name, record)) is None:
+            raise CorruptChunk(name, "record", "its CRC-32 differs")
+        return content
+
+    def get_jsons(self, names: Sequence[str]) -> list[dict[str, Any] | None]:
         """As `get_json` for several names, in their order; several are read at one time from an object store."""
         return list(self.map_together(self.get_json, names))
 
     def get_record(self, name: str, shape: Any) -> dict[str, Any] | None:
         """A JSON object of a shape (storage/records.py); None if it is missing, incomplete or of another shape."""
         record = self.get_json(name)
-        return record if isinstance(record, dict) and has_shape(record, shape) else None
+        return record if has_shape(record, shape) else None
 
     def get_records(self, names: Sequence[str], shape: Any) -> list[dict[str, Any] | None]:
         """As `get_record` for several names, in their order; several are read at one time from an object store."""
@@ -215,14 +222,14 @@ def _nothing() -> None:
     """The default of before_write."""
 
 
-def _packed(arrays: Mapping[str, Array]) -> bytes:
-    """Arrays as bytes: names, dtypes and shapes in JSON with its length in front, the elements, and a CRC-32.
+def _packed(arrays: Mapping[str, Array], name: str) -> bytes:
+    """Arrays as bytes: names, dtypes and shapes in JSON with its length in front, the elements, and their `_crc`.
 
     An .npz takes a tenth of a millisecond more to write and to read, and there is a part for each pair of tasks.
     """
     head = json.dumps([(key, array.dtype.str, array.shape) for key, array in arrays.items()]).encode()
     pieces: list[Any] = [LENGTH.pack(len(head)), head, *map(np.ascontiguousarray, arrays.values())]
-    checksum = reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces, 0)
+    checksum = reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces, zlib.crc32(name.encode()))
     return b"".join([*pieces, checksum.to_bytes(CRC_BYTES, "little")])
 
 
@@ -236,16 +243,21 @@ def _unpacked(data: bytes) -> dict[str, Array]:
     return arrays
 
 
-def _with_crc(data: bytes) -> bytes:
-    return data + zlib.crc32(data).to_bytes(CRC_BYTES, "little")
+def _crc(data: bytes | memoryview, name: str) -> bytes:
+    """CRC-32 of a bundle's name and of data in it: two exchanged objects are noticed."""
+    return zlib.crc32(data, zlib.crc32(name.encode())).to_bytes(CRC_BYTES, "little")
+
+
+def _with_crc(data: bytes, name: str) -> bytes:
+    return data + _crc(data, name)
 
 
 def _checked(stored: bytes | None, name: str, chunk: str) -> bytes:
     """Stored bytes without their CRC-32. Raises CorruptChunk if it differs, or if the object is missing (None)."""
     if stored is None:
         raise CorruptChunk(name, chunk, "the object is missing")
-    data, checksum = stored[:-CRC_BYTES], int.from_bytes(stored[-CRC_BYTES:], "little")
-    if zlib.crc32(data) != checksum or not data:
+    data = stored[:-CRC_BYTES]
+    if _crc(data, name) != stored[-CRC_BYTES:] or not data:
         raise CorruptChunk(name, chunk, "its CRC-32 differs")
     return data
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from .array_specs import FORMAT_VERSION
 from .object_protocol import Objects
-from .records import FORMAT, are_as_written, has_shape
+from .records import FORMAT, has_shape, opened_node
 
 POINTER, VERSIONS = "published.json", "versions"  # in a root of versions: the published version, the folder of all
 MAX_NAMES = 5  # listed in a message
@@ -23,7 +23,15 @@ class Place(NamedTuple):
 
 
 def identify(objects: Objects) -> Place:
-    """Identify the content of a URL; foreign content is described by its first few names. Raises StoreError."""
+    """Identify the content of a URL; foreign content is described by its first few names. Raises StoreError.
+
+    A zarr.json that is not as written is read a second time, because bytes can be damaged in transfer.
+    """
+    place = _identify(objects)
+    return place if place.kind in {"run", "empty", "versions"} else _identify(objects)
+
+
+def _identify(objects: Objects) -> Place:
     if isinstance(folder := objects.place(), str) and Path(folder).is_file():
         return Place("foreign", "a file, not a folder")
     document = objects.get("zarr.json")
@@ -35,29 +43,28 @@ def identify(objects: Objects) -> Place:
         if other_names and any(name.startswith("_run/steps/") for name in names):
             return Place("damaged", "a run without its zarr.json")
         return Place("foreign", f"other files: {_shown(other_names)}") if other_names else Place("empty", "nothing")
-    attributes = _attributes(document)
+    node = _group(document)
+    attributes = None if node is None else node["attributes"]
     if attributes is None or FORMAT not in attributes:
         names = objects.names("")
         if any(name.startswith("_run/steps/") for name in names):
             return Place("damaged", "an unreadable zarr.json")
-        if attributes == {} and not any(name != "zarr.json" and not name.startswith("_run/") for name in names):
-            return Place("empty", "nothing but an empty zarr group")  # a run of an earlier release was killed there
         description = "an unreadable zarr.json beside" if attributes is None else "zarr data of another program:"
         return Place("foreign", f"{description} {_shown(names)}")
     if (version := attributes[FORMAT]) != FORMAT_VERSION:
         return Place("other version", f"store format {version}")
-    if not are_as_written(attributes):
-        return Place("damaged", "a zarr.json whose attributes do not match their checksums")
+    if opened_node("", node) is None:
+        return Place("damaged", "a zarr.json that does not match its checksums")
     return Place("run", f"store format {version}")
 
 
-def _attributes(document: bytes) -> dict[str, Any] | None:
-    """The attributes in a zarr.json; None if it does not describe a group."""
+def _group(document: bytes) -> dict[str, Any] | None:
+    """The content of a zarr.json; None if it does not describe a group."""
     try:
         content = json.loads(document)
     except (ValueError, RecursionError):
         return None
-    return content["attributes"] if has_shape(content, {"attributes": {}, "node_type": str}) else None
+    return content if has_shape(content, {"attributes": {}, "node_type": str}) else None
 
 
 def has_versions(objects: Objects) -> bool:

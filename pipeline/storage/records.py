@@ -19,8 +19,13 @@ SOLVER_PROGRESS = {"method": str, "phase": str, "n_products": int, "residual": O
 SOLVER_HEAD = {"n_degrees": int, "n_steps": int, "n_blocks": int, "values": [NUMBER]}
 
 FORMAT = "lle_format"
+CRC = "crc32"
+"""Key of a record's own checksum."""
 CHECKED = "lle_crc32"
-"""Attribute of a store's group: CRC-32 of each attribute that the program wrote, by name."""
+"""Attribute of a group or array: CRC-32 of each attribute that the program wrote, and of the other metadata ("")."""
+METADATA = ("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs",
+            "fill_value", "dimension_names")  # fmt: skip
+"""Keys of zarr's metadata that decide what an array or group is, besides its attributes."""
 
 
 def has_shape(value: Any, shape: Any) -> bool:
@@ -41,21 +46,46 @@ def has_shape(value: Any, shape: Any) -> bool:
     return isinstance(value, shape) and (isinstance(value, bool) == (shape is bool))
 
 
-def with_checksums(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Attributes as JSON gives them back, and a checksum of each."""
-    content = json.loads(json.dumps({key: value for key, value in attributes.items() if key != CHECKED}))
-    return {**content, CHECKED: {key: checksum_of(value) for key, value in content.items() if key != FORMAT}}
+def sealed(name: str, content: dict[str, Any]) -> dict[str, Any]:
+    """A record with a checksum of its content and its name, so that two exchanged files are noticed."""
+    content = json.loads(json.dumps(content))
+    return {**content, CRC: checksum_of([name, content])}
 
 
-def are_as_written(attributes: dict[str, Any]) -> bool:
-    """Whether all attributes that the program wrote are there unchanged; True for a store without such checksums.
+def opened(name: str, record: Any) -> dict[str, Any] | None:
+    """The content of a record; None if it has a checksum and is not the one that was written under this name."""
+    if not isinstance(record, dict):
+        return None
+    content = {key: value for key, value in record.items() if key != CRC}
+    return content if CRC not in record or record[CRC] == checksum_of([name, content]) else None
 
-    Attributes that others added are not checked.
+
+def sealed_node(name: str, node: dict[str, Any]) -> dict[str, Any]:
+    """Zarr's metadata of an array or group with checksums in its attributes: zarr allows no further keys."""
+    node = json.loads(json.dumps(node))
+    attributes = {key: value for key, value in node["attributes"].items() if key != CHECKED}
+    checked = {key: checksum_of(value) for key, value in attributes.items() if key != FORMAT}
+    checked[""] = checksum_of([name, _metadata(node)])
+    return {**node, "attributes": {**attributes, CHECKED: checked}}
+
+
+def opened_node(name: str, node: Any) -> dict[str, Any] | None:
+    """The metadata of a sealed node, without its checksums; None if they are not those written under this name.
+
+    Attributes that others added are kept and not checked.
     """
-    checked = attributes.get(CHECKED, {})
-    return isinstance(checked, dict) and all(
-        key in attributes and checksum_of(attributes[key]) == checksum for key, checksum in checked.items()
-    )
+    if not has_shape(node, {"attributes": {CHECKED: {"": int}}}):
+        return None
+    attributes = {key: value for key, value in node["attributes"].items() if key != CHECKED}
+    content = {"": [name, _metadata(node)], **attributes}
+    checked = node["attributes"][CHECKED]
+    if not all(key in content and checksum_of(content[key]) == checksum for key, checksum in checked.items()):
+        return None
+    return {**_metadata(node), "attributes": attributes}
+
+
+def _metadata(node: dict[str, Any]) -> dict[str, Any]:
+    return {key: node[key] for key in METADATA if key in node}
 
 
 def checksum_of(value: Any) -> int:

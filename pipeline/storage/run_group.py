@@ -1,12 +1,17 @@
 """The group of a run: whether a URL holds one, and its attributes."""
 
+import json
 from typing import Any
 
-from ..core.errors import ConfigError, StoreError
+from ..core.errors import ConfigError, CorruptChunk, DamagedStore
+from . import records
 from .array_specs import FORMAT_VERSION
 from .bundles import Bundles
 from .locate import Kind, has_versions, identify
-from .records import CHECKED, FORMAT, are_as_written, with_checksums
+from .records import FORMAT, opened_node, sealed_node
+
+METRICS, METRICS_CRC = "report/metrics.json", "_run/metrics_crc.json"
+GROUP = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
 
 
 class RunGroup(Bundles):
@@ -35,15 +40,37 @@ class RunGroup(Bundles):
 
         Raises ConfigError for foreign data or another format, StoreError for a damaged run.
         """
+        if not self.can_resume(cure):
+            return False
+        if self._kind(cure) == "damaged":
+            raise self._damaged()
+        return True
+
+    def can_resume(self, cure: str = "choose another output.store") -> bool:
+        """As `is_run`, but also true for a run whose damaged zarr.json `mend` writes again."""
         kind = self._kind(cure)
         if kind == "other version":
             raise ConfigError(
                 f"{self.url}: store format {self.attributes()['lle_format']}, this version writes {FORMAT_VERSION}; "
                 f"use another output.store or --fresh"
             )
-        if kind == "damaged":
-            raise StoreError(f"{self.url}: its zarr.json cannot be read; run with --fresh to start again")
-        return kind == "run"
+        return kind in {"run", "damaged"}
+
+    def mend(self, attributes: dict[str, Any]) -> bool:
+        """Write a damaged zarr.json again, with these attributes and without a config; returns whether it was damaged.
+
+        The steps have their fingerprints, so the next run reuses those that belong to its config.
+        """
+        is_damaged = self._kind() == "damaged"
+        if is_damaged:
+            self._put_node("", {**GROUP, "attributes": {FORMAT: FORMAT_VERSION, **attributes}})
+        return is_damaged
+
+    def _damaged(self) -> DamagedStore:
+        return DamagedStore(
+            f"{self.url}: its zarr.json, which holds the config, is damaged. Run its job again: `lle run CONFIG` "
+            f"writes it again and keeps all finished blocks"
+        )
 
     def has_versions(self) -> bool:
         """Whether this URL is a root of versions, each with its own store."""
@@ -68,15 +95,61 @@ class RunGroup(Bundles):
         """Create the group if it does not exist and set its attributes, in one write: no group is without them."""
         exists = self.objects.exists("zarr.json")
         earlier = self.attributes() if exists and self._kind() == "run" else {}
-        merged = with_checksums({**earlier, FORMAT: FORMAT_VERSION, **attributes})
-        self.put_json("zarr.json", {"attributes": merged, "zarr_format": 3, "node_type": "group"})
+        self._put_node("", {**GROUP, "attributes": {**earlier, FORMAT: FORMAT_VERSION, **attributes}})
 
     def attributes(self) -> dict[str, Any]:
         """The group's attributes: format version, resolved config, input fingerprint, package versions.
 
         Raises StoreError if there are none or they are damaged.
         """
-        content = self.get_record("zarr.json", {"attributes": {}})
-        if content is None or not are_as_written(content["attributes"]):
-            raise StoreError(f"{self.url}: its zarr.json cannot be read; run with --fresh to start again")
-        return {key: value for key, value in content["attributes"].items() if key != CHECKED}
+        try:
+            node = self._node("")
+        except CorruptChunk:
+            node = None
+        if node is None:
+            raise self._damaged()
+        attributes: dict[str, Any] = node["attributes"]
+        return attributes
+
+    def metrics(self) -> dict[str, Any] | None:
+        """The content of metrics.json; None if it is missing or damaged."""
+        metrics, crc = self.get_json(METRICS), self.get_record(METRICS_CRC, {"content": int})
+        return metrics if crc is None or crc["content"] == records.checksum_of(metrics) else None
+
+    def put_metrics(self, metrics: dict[str, Any]) -> None:
+        """Write metrics.json. Its checksum is an object of its own, because others read and compare all its keys."""
+        self.objects.delete_objects([METRICS_CRC])  # a kill in between leaves metrics without a checksum
+        text = json.dumps(metrics, indent=1)
+        self.objects.put(METRICS, text.encode())
+        self.put_json(METRICS_CRC, {"content": records.checksum_of(json.loads(text))})
+
+    def _put_node(self, name: str, node: dict[str, Any]) -> None:
+        """Write zarr's metadata of an array or group ("": the group of the run), with their checksums."""
+        self.objects.put(_document(name), json.dumps(sealed_node(name, node), indent=1).encode())
+
+    def _node(self, name: str) -> dict[str, Any] | None:
+        """Zarr's metadata of an array or group; None if there are none. Raises CorruptChunk if they are damaged."""
+
+        def read() -> dict[str, Any] | None:
+            if (data := self.objects.get(_document(name))) is None:
+                return None
+            try:
+                node = opened_node(name, json.loads(data))
+            except (ValueError, RecursionError):
+                node = None
+            if node is None:
+                raise CorruptChunk(name, "zarr.json", "its CRC-32 differs")
+            return node
+
+        return self._read_twice(_document(name), read)
+
+    def has_metadata(self, name: str) -> bool:
+        """Whether there is an array of this name with undamaged metadata."""
+        try:
+            return self._node(name) is not None
+        except CorruptChunk:
+            return False
+
+
+def _document(name: str) -> str:
+    return f"{name}/zarr.json".lstrip("/")

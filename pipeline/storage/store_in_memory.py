@@ -3,14 +3,14 @@
 import contextlib
 import json
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..core.errors import CorruptChunk, StoreError
+from ..core.errors import CorruptChunk, MissingArray
 from .array_specs import PlannedArray
 from .memory_objects import SCHEME, MemoryObjects, roots
 from .store import STORE_CLASSES, Store
@@ -28,7 +28,6 @@ class ArrayInMemory:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     chunks: tuple[int, ...]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
     shards: None = None
 
     @property
@@ -44,15 +43,13 @@ class StoreInMemory(Store):
     def create(self, planned: PlannedArray) -> None:
         name, tail = planned.spec.name, planned.shape[1:]
         self.objects.delete(name)
-        array = ArrayInMemory(
-            tuple(planned.shape), np.dtype(planned.dtype), (planned.block, *tail), {"block": planned.block}
-        )
+        array = ArrayInMemory(tuple(planned.shape), np.dtype(planned.dtype), (planned.block, *tail))
         self.objects.put(f"{name}/zarr.json", array)
 
     def array(self, name: str) -> Any:
         array = self.objects.get(f"{name}/zarr.json")
         if array is None:
-            raise StoreError(f"{self.url}: has no array '{name}' yet")
+            raise MissingArray(f"{self.url}: has no array '{name}' yet")
         return array
 
     def write(self, name: str, start: int, values: Array) -> None:
@@ -91,12 +88,16 @@ class StoreInMemory(Store):
             raise CorruptChunk(name, "bundle", "the object is missing")
         return {key: np.array(array, order="A") for key, array in arrays.items()}
 
-    def put_json(self, name: str, value: Any) -> None:
+    def put_json(self, name: str, value: dict[str, Any]) -> None:
         self.objects.put(name, json.dumps(value).encode())
 
+    @staticmethod
+    def _opened(name: str, record: Any) -> dict[str, Any]:
+        opened: dict[str, Any] = record  # only this process wrote it, so it is not checked
+        return opened
+
     def get_record(self, name: str, shape: Any) -> dict[str, Any] | None:
-        record: dict[str, Any] | None = self.get_json(name)  # only this process wrote it, so its shape is not checked
-        return record
+        return self.get_json(name)
 
     def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", chunk: int = 0) -> None:
         self.before_write()

@@ -7,11 +7,11 @@ published ones. This pointer is replaced in one write, after everything it point
 import contextlib
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
-from ..core.errors import ConfigError, StoreError
+from ..core.errors import ConfigError, DamagedStore, LleError, NoEmbedding, OlderVersionRead, StoreError
 from . import records
 from .locate import POINTER, VERSIONS, is_id
 from .lock import LOCK, RunLock, holder_alive
@@ -22,6 +22,7 @@ RETIRED = "_run/retired.json"
 ID_TIME = "%Y%m%dT%H%M%SZ"
 
 Pointer = dict[str, Any]
+T = TypeVar("T")
 
 
 class Versions:
@@ -171,7 +172,9 @@ def other_versions(url: str, store: Store) -> list[Store]:
 
 def unreadable(store: Store) -> StoreError:
     """The error for a published version that no longer exists."""
-    return StoreError(f"{store.url}: is published, but cannot be read (no zarr.json). Run the job again to compute it")
+    return DamagedStore(
+        f"{store.url}: is published, but cannot be read (no zarr.json). Run the job again to compute it"
+    )
 
 
 @contextlib.contextmanager
@@ -197,3 +200,32 @@ def reading(url: str) -> Iterator[Store]:
         time.sleep(0.1)  # another version is being published
         store, previous_url = root.published(), store.url
     raise unreadable(store)
+
+
+def read_whole(url: str, read: Callable[[Store], T]) -> tuple[T, str]:
+    """What `read` returns for the store at a URL, and a warning; if the published version is damaged, for an older one.
+
+    The newest version that can be read is taken. Raises the error of the published version if there is none. The
+    warning is empty if no version is damaged.
+    """
+    try:
+        with reading(url) as store:
+            return read(store), ""
+    except (DamagedStore, NoEmbedding) as error:
+        root, damage = Versions(url), error
+        older = root.pointer() if root.store.has_versions() else None
+    for version in older["history"][1:] if older is not None else ():
+        with contextlib.suppress(LleError), reading(root.open(version).url) as store:
+            return read(store), (
+                f"{url}: the published version is damaged ({damage}). The older version {version} was read instead. "
+                f"Run the job again to publish a whole version"
+            )
+    raise damage
+
+
+def result_of_whole(url: str, read: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
+    """As `read_whole`. Raises OlderVersionRead with the result of an older version."""
+    result, warning = read_whole(url, read)
+    if warning:
+        raise OlderVersionRead(warning, result)
+    return result

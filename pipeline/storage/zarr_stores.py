@@ -1,20 +1,36 @@
-"""zarr's stores with two changes: failed requests are repeated, and a missing chunk is an error.
+"""Arrays of zarr in stores with three changes: failed requests are repeated, missing and exchanged shards are errors.
 
-Zarr would return the fill value; for this program a missing chunk is damage. The check needs no extra request: the
-request that reads the chunk shows whether it exists.
+Zarr would return the fill value for a missing shard. The checks need no extra request.
 """
 
+import json
+import math
+import threading
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import zarr
-from zarr.abc.store import ByteRequest
+import zarr.codecs
+from numcodecs import blosc
+from zarr.abc.store import ByteRequest, SuffixByteRequest
 from zarr.abc.store import Store as ZarrStore
-from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.storage import ObjectStore, StorePath, WrapperStore
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.storage import LocalStore, ObjectStore, StorePath, WrapperStore
 
 from ..core.errors import CorruptChunk
 from .retries import retried_async
+
+# By default blosc's lock is a named semaphore, of which a killed process leaves its name behind, and Python prints that
+# it leaked. Blosc's state belongs to one process, so a lock between threads does the same.
+blosc._MUTEX, blosc._MUTEX_IS_INIT = threading.Lock(), True
+
+CRC_BYTES = 4
+WRITE_ALL: Any = {"write_empty_chunks": True}  # also store chunks that equal the fill value
+INDEX_ENTRY = 16
+"""Bytes of a chunk in the index of a shard: offset and length."""
 
 
 class RetryingObjectStore(ObjectStore[Any]):
@@ -47,24 +63,88 @@ class RetryingObjectStore(ObjectStore[Any]):
         await retried_async(super().delete_dir, prefix)
 
 
-def with_all_chunks(array: "zarr.Array[Any]") -> "zarr.Array[Any]":
-    """The same array for reading. A read raises CorruptChunk if a chunk is missing or empty."""
-    path = StorePath(StrictChunks(array.store_path.store), array.store_path.path)
-    return zarr.Array(zarr.AsyncArray(array.metadata, path))
+def array_metadata(
+    shape: tuple[int, ...], dtype: npt.DTypeLike, chunk: int, block: int, kind: str, **described: Any
+) -> dict[str, Any]:
+    """Zarr's metadata of an array: each block of rows is a shard of chunks of `chunk` rows.
+
+    Ids and counts (`kind` "index") are compressed; floating-point numbers hardly shrink. Each chunk has a CRC-32C of
+    its stored bytes. `described` are zarr's attributes and dimension_names.
+    """
+    packed = [zarr.codecs.BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")] if kind == "index" else []
+    array = zarr.create_array(
+        {}, shape=shape, dtype=np.dtype(dtype), chunks=(chunk, *shape[1:]), shards=(block, *shape[1:]), filters=None,
+        compressors=[*packed, zarr.codecs.Crc32cCodec()], fill_value=np.nan if np.dtype(dtype).kind == "f" else 0,
+        **described,
+    )  # fmt: skip
+    document = array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
+    metadata: dict[str, Any] = json.loads(document.to_bytes())
+    return metadata
 
 
-class StrictChunks(WrapperStore[ZarrStore]):
-    """A store for reading chunks only; missing and empty chunks are errors."""
+def open_array(place: Any, name: str, metadata: dict[str, Any]) -> "zarr.Array[Any]":
+    """The array of a name in a folder (str) or a store of obstore. A read raises CorruptChunk for a missing chunk."""
+    store = LocalStore(place) if isinstance(place, str) else RetryingObjectStore(place)
+    array = zarr.Array.from_dict(StorePath(store, name), metadata)
+    n_chunks = math.prod(shard // chunk for shard, chunk in zip(array.shards or (), array.chunks, strict=True))
+    return _of_store(array, PlacedShards(store, INDEX_ENTRY * n_chunks + CRC_BYTES))
+
+
+def write_blocks(array: "zarr.Array[Any]", start: int, values: npt.NDArray[Any]) -> None:
+    """Write whole blocks of an array of `open_array` from row `start` on."""
+    shards = array.store_path.store
+    assert isinstance(shards, PlacedShards)
+    _of_store(array, NewShards(shards.plain, shards.index_bytes))[start : start + len(values)] = values
+
+
+def _of_store(array: "zarr.Array[Any]", store: ZarrStore) -> "zarr.Array[Any]":
+    path = StorePath(store, array.store_path.path)
+    return zarr.Array(zarr.AsyncArray(array.async_array.metadata, path, WRITE_ALL))
+
+
+class PlacedShards(WrapperStore[ZarrStore]):
+    """Shards, each with a checksum of its name, so that two exchanged ones are noticed.
+
+    A shard is its chunks, then its index, from whose offsets zarr reads the chunks. Bytes between both belong to no
+    chunk: there is the checksum, where other readers of zarr pass over it.
+    """
+
+    def __init__(self, store: ZarrStore, index_bytes: int) -> None:
+        super().__init__(store)
+        self.plain, self.index_bytes = store, index_bytes
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """A shard, its index, or a chunk, which zarr reads after the index. Raises CorruptChunk."""
+        n_end = self.index_bytes + CRC_BYTES
+        if is_index := isinstance(byte_range, SuffixByteRequest):
+            byte_range = SuffixByteRequest(n_end)
         try:
-            chunk_data = await self._store.get(key, prototype, byte_range)
+            stored = await self._store.get(key, prototype, byte_range)
         except Exception:
             # Some services refuse a request for the last bytes of an empty object.
             if byte_range is None or await self._store.getsize(key):
                 raise
-            chunk_data = None
-        if chunk_data is None or not len(chunk_data):
-            name, _, chunk = key.rpartition("/c/")
+            stored = None
+        name, _, chunk = key.rpartition("/c/")
+        if stored is None or not len(stored):
             raise CorruptChunk(name, chunk.split("/")[0], "the chunk is missing or empty")
-        return chunk_data
+        has_tag = byte_range is None or is_index
+        if has_tag and stored[-n_end : len(stored) - self.index_bytes].to_bytes() != _crc_of(key):
+            raise CorruptChunk(name, chunk.split("/")[0], "it was not written under this name")
+        return stored[CRC_BYTES:] if is_index else stored
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Write a shard with the checksum of its name."""
+        tag = value.from_bytes(_crc_of(key))
+        await self._store.set(key, value[: -self.index_bytes].combine([tag, value[-self.index_bytes :]]))
+
+
+class NewShards(PlacedShards):
+    """Shards that are written whole: zarr does not get the old ones, which may be damaged."""
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        return None
+
+
+def _crc_of(key: str) -> bytes:
+    return zlib.crc32(key.encode()).to_bytes(CRC_BYTES, "little")

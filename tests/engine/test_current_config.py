@@ -1,6 +1,7 @@
 """After an unfinished run with another config, results of the earlier config are not given out as new ones."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 
 from lle import open_run
 from lle.core.errors import Interrupted
-from lle.engine import current_config
+from lle.engine import checkpoint, current_config
+from lle.engine.plan import Decides, Runs, Step, Writes
 from lle.search import recall as recall_module
 from lle.stages import find_neighbors, registry
 from lle.storage.store import Store
@@ -51,6 +53,22 @@ def nothing_of_before(store: Path, out: Path) -> None:
     assert "measure_quality" not in metrics["seconds"]
     assert "<td>embedding</td>" not in Path(store, "report", "index.html").read_text()
     assert open_run(str(store)).metrics == metrics
+
+
+def test_leftovers_of_other_configs_are_deleted_at_the_end_of_a_run(tmp_path):
+    store, kept = Store(str(tmp_path / "run.zarr")), ("_work/own/00000.npz", "_done/make/fill.00000.json", "notes.txt")
+    store.create_group({})
+    fill = Step("make", "fill", dict, 1, Decides({}), Runs(1), Writes(bundles=("_work/own",)))
+    for step in (fill, replace(fill, name="other", writes=Writes())):
+        checkpoint.begin_step(store, step, "a1")
+    left = ("_work/spread/00000.npz", "_work/unlisted.npz", "_done/make/fill.00001.json", "_done/make/other.00000.json",
+            "_done/gone/step.00000.json", "weights/c/0")  # fmt: skip
+    for name in (*kept, *left):
+        store.objects.put(name, b"{}")
+    current_config.delete_leftovers(store, {fill.key}, ["weights"])
+    assert [name for name in left if store.objects.exists(name)] == []
+    assert [name for name in kept if not store.objects.exists(name)] == []
+    assert checkpoint.begun_steps(store) == {fill.key}
 
 
 def test_run_that_stops_before_the_embedding_hides_the_earlier_one(job, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 import zarr
 from typer.testing import CliRunner
 
+from lle.api.open_run import open_run
 from lle.cli.commands import app
 from lle.core.errors import StoreError
 from lle.engine import checkpoint, current_config
@@ -21,6 +22,7 @@ from lle.engine.damage import damage_of_step
 from lle.engine.plan import BlockReport, Decides, Runs, Step, Writes
 from lle.jobs.verify import check, unmarked_blocks
 from lle.storage.array_specs import ArraySpec, PlannedArray
+from lle.storage.local_objects import LocalObjects
 from lle.storage.store import Store
 from tests.support.commands import lle
 
@@ -100,12 +102,14 @@ def reported(folder: Path) -> Store:
     store, report = finished(folder), replace(STEP, stage="write_report", name="write", n_blocks=1, writes=Writes())
     begin_step(store, report, "b1")
     mark_done(store, report, "b1", BlockReport(0, 0.5, 7, {}))
+    store.put_metrics({})
     return store
 
 
 def test_verify_deletes_damaged_markers_so_that_the_store_is_not_complete(tmp_path):
     store, marker = reported(tmp_path / "run.zarr"), "_done/make/fill.00001.json"
-    store.put_json(marker, {**store.get_json(marker), "seconds": 1e300})
+    path = Path(store.url, marker)
+    path.write_text(path.read_text().replace('"seconds": 0.5', '"seconds": 1e300'))
     assert checkpoint.is_complete(store)  # markers are counted, not read
     with pytest.raises(StoreError, match="was damaged"):
         check(store, list)
@@ -136,27 +140,19 @@ class TestGroup:
         assert (name, json.loads(data)["attributes"]["config"]) == ("zarr.json", {"a": 1})
         assert zarr.open_group(store.url, mode="r").attrs["config"] == {"a": 1}
 
-    def test_group_without_attributes_after_a_kill_counts_as_empty(self, tmp_path):
-        zarr.open_group(tmp_path / "run.zarr", mode="a", zarr_format=3)
-        store = Store(str(tmp_path / "run.zarr"))
-        store.put_json("_run/lock.json", {})
-        assert not store.is_run()
-        store.create_group({"config": {}})
-        assert store.is_run()
-
     def test_group_with_changed_attributes_is_damaged(self, tmp_path):
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({"config": {"a": 1}})
         path = tmp_path / "run.zarr" / "zarr.json"
         path.write_text(path.read_text().replace('"a": 1', '"b": 1'))
-        with pytest.raises(StoreError, match="run with --fresh"):
+        with pytest.raises(StoreError, match="is damaged"):
             store.is_run()
         assert store.may_erase()
 
     def test_run_without_its_attributes_is_damaged_and_fresh_may_erase_it(self, tmp_path):
         store = finished(tmp_path / "run.zarr")
         Path(store.url, "zarr.json").unlink()
-        with pytest.raises(StoreError, match="run with --fresh"):
+        with pytest.raises(StoreError, match="is damaged"):
             Store(store.url).is_run()
         assert Store(store.url).may_erase()
 
@@ -204,6 +200,80 @@ def test_malformed_records_are_errors_and_fresh_repairs_them(run_config, tmp_pat
             assert result.exit_code in (0, 1, 2)
         lle("run", run_config, "--store", tmp_path / "run.zarr", "--fresh")
         shutil.rmtree(tmp_path / "run.zarr")
+
+
+@pytest.fixture
+def run_copy(run_config, tmp_path):
+    """A copy of the finished store, the command that runs it again, and its embedding."""
+    store = tmp_path / "copy.zarr"
+    shutil.copytree(run_config.parent / "run.zarr", store)
+    lle("export", store, tmp_path / "before.npy")
+    return store, ("run", run_config, "--store", store), np.load(tmp_path / "before.npy")
+
+
+@pytest.mark.parametrize("content", [b"\0" * 700, None, b"one bit"])
+def test_damaged_zarr_json_of_a_run_is_written_again_and_finished_blocks_are_kept(run_copy, tmp_path, content):
+    store, again, embedding = run_copy
+    undamaged = (store / "zarr.json").read_bytes()
+    (store / "zarr.json").unlink()
+    if content is not None:
+        (store / "zarr.json").write_bytes(undamaged.replace(b'"lle"', b'"lme"') if content == b"one bit" else content)
+    for command in (["status"], ["verify"], ["report"], ["export"]):
+        result = CliRunner().invoke(app, [*command, str(store), *[str(tmp_path / "y.npy")] * (command == ["export"])])
+        assert result.exit_code == 1
+        assert "`lle run CONFIG` writes it again and keeps all finished blocks" in " ".join(result.output.split())
+        assert "--fresh" not in result.output
+    assert {stage for stage, count in lle(*again)["blocks_computed"].items() if count} <= {"write_report"}
+    lle("export", store, tmp_path / "after.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "after.npy"), embedding)
+
+
+def test_zarr_json_damaged_in_transfer_is_read_again(run_copy, monkeypatch):
+    store, undamaged, damaged = Store(str(run_copy[0])), LocalObjects.get, []
+
+    def get(objects, name):
+        data = undamaged(objects, name)
+        if name == "zarr.json" and not damaged:
+            damaged.append(name)
+            return data.replace(b'"lle"', b'"lme"')
+        return data
+
+    monkeypatch.setattr(LocalObjects, "get", get)
+    assert store.is_run()
+    damaged.clear()
+    assert store.attributes()["config"]["method"] == "lle"
+    assert damaged
+
+
+def test_changed_metrics_are_refused_and_written_again_by_run(run_copy):
+    store, again, _ = run_copy
+    path = store / "report" / "metrics.json"
+    path.write_text(path.read_text().replace('"n_points": 90', '"n_points": 91'))
+    with pytest.raises(StoreError, match=r"metrics\.json: is damaged"):
+        open_run(str(store))
+    assert lle(*again)["metrics"]["n_points"] == 90
+    assert open_run(str(store)).metrics["n_points"] == 90
+
+
+@pytest.mark.parametrize("change", [{"shape": [60, 2]}, {"chunk_grid": {"name": "regular", "configuration":
+                                                                        {"chunk_shape": [0, 2]}}}])  # fmt: skip
+def test_changed_metadata_of_an_array_are_seen_by_every_reader_and_repaired_by_run(run_copy, tmp_path, change):
+    store, again, embedding = run_copy
+    path, out = store / "embedding" / "zarr.json", tmp_path / "y.npy"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    np.save(tmp_path / "new.npy", np.zeros((2, 3)))
+    for command in (["export", store, out], ["report", store], ["explore", "--no-browser", store],
+                    ["transform", store, tmp_path / "new.npy", out], ["verify", store]):  # fmt: skip
+        result = CliRunner().invoke(app, list(map(str, command)))
+        assert result.exit_code == 1, command
+        assert "error of the program" not in result.output
+        if command[0] != "verify":
+            assert lle("status", store)["state"] == "stopped"
+    with pytest.raises(StoreError):
+        open_run(str(store))["embedding"]
+    assert lle(*again)["blocks_computed"]["solve_embedding"]
+    lle("export", store, tmp_path / "after.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "after.npy"), embedding)
 
 
 @pytest.mark.parametrize("content", [b"[]", pytest.param(WRONG[-2], marks=pytest.mark.slow)])

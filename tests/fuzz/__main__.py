@@ -1,4 +1,4 @@
-"""Long campaigns: `python -m tests.fuzz [configs] [inputs] [stores] [whole_runs]`.
+"""Long campaigns: `python -m tests.fuzz [configs] [inputs] [stores] [bits] [walks] [whole_runs]`.
 
 Prints a line for each target and a reproducer for each failure; ends with 1 if there is any.
 """

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-TARGETS = ("configs", "inputs", "stores", "whole_runs")
-DEFAULT_CASES = {"configs": 10_000, "inputs": 10_000, "stores": 1_000, "whole_runs": 500}
+TARGETS = ("configs", "inputs", "stores", "bits", "walks", "whole_runs")
+DEFAULT_CASES = {"configs": 10_000, "inputs": 10_000, "stores": 1_000, "bits": 300, "walks": 30, "whole_runs": 500}
 HANG_SECONDS = 600
 """Time without a result after which a process counts as hanging, far above what any load makes of a case."""
 HEADROOM_BYTES = 4 * 2**30

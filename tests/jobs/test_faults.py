@@ -3,7 +3,16 @@
 The faults themselves are in tests/benchmarks/faults.py, which prints them as a table.
 """
 
+import contextlib
 import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
 from collections import Counter
 
 import pytest
@@ -24,6 +33,68 @@ IN_FLIGHT = 2 * 3  # blocks that a worker may hold when it dies: Dask may start 
 def client():
     with two_workers() as client:
         yield client
+
+
+@contextlib.contextmanager
+def cut_off_worker(folder):
+    """Address of a scheduler, a function that cuts its worker off for a second, and the log of the worker.
+
+    The worker reaches the scheduler through a proxy only, and is started again when it ends.
+    """
+    file, log, links = folder / "scheduler.json", folder / "worker.log", list[socket.socket]()
+    is_cut = threading.Event()
+    proxy = socket.create_server(("127.0.0.1", 0))
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+        target.close()
+
+    def serve(port: int) -> None:
+        with contextlib.suppress(OSError):  # the proxy is closed at the end
+            while True:
+                near = proxy.accept()[0]
+                if is_cut.is_set():
+                    near.close()
+                    continue
+                far = socket.create_connection(("127.0.0.1", port))
+                links.extend((near, far))
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=copy, args=ends, daemon=True).start()
+
+    def cut() -> None:
+        is_cut.set()
+        for link in links:
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+        threading.Timer(1.0, is_cut.clear).start()
+
+    dask = f"{sys.executable} -m dask"
+    worker = (
+        f"while :; do {dask} worker tcp://127.0.0.1:{proxy.getsockname()[1]} --no-nanny --nthreads 1 --no-dashboard "
+        f"--death-timeout 60 --local-directory {folder}; done"
+    )
+    scheduler = f"exec {dask} scheduler --host 127.0.0.1 --port 0 --no-dashboard --scheduler-file {file}"
+    processes = list[subprocess.Popen]()
+
+    def start(command: str, out) -> None:
+        processes.append(subprocess.Popen(["sh", "-c", command], stdout=out, stderr=out, start_new_session=True))
+
+    try:
+        with log.open("wb") as out:
+            start(scheduler, subprocess.DEVNULL)
+            while not file.exists() or not file.read_text():
+                time.sleep(0.05)
+            address = json.loads(file.read_text())["address"]
+            threading.Thread(target=serve, args=(int(address.rpartition(":")[2]),), daemon=True).start()
+            start(worker, out)
+        yield address, cut, log
+    finally:
+        for process in processes:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        proxy.close()
 
 
 class TestWorkers:
@@ -49,6 +120,14 @@ class TestWorkers:
         assert "solve_weights.solve: 1 of 6 blocks failed" in row.message
         assert "block 2: StageIncomplete: its worker was killed at each try" in row.message
         assert 1 <= row.redone <= 10  # its own deaths, and those that were queued with it
+
+    def test_a_cut_between_worker_and_scheduler_changes_no_byte(self, tmp_path):
+        """The worker ends, as its pod would, and a new one connects when the network is back."""
+        with cut_off_worker(tmp_path) as (address, cut, logs):
+            job = faults.Job(tmp_path / "job", address)
+            assert job.run(faults.Quiet("solve_weights", cut, "solve")) == ""
+            assert logs.read_text().count("Registered to") >= 2
+        assert job.digest() == faults.undisturbed()
 
     def test_lost_scheduler_is_a_temporary_error(self, tmp_path):
         [row] = faults.scheduler_lost(tmp_path)

@@ -241,7 +241,7 @@ class TestIncompleteVersions:
         path.unlink()
         if not is_deleted:
             path.write_text(content.replace('"method": "lle"', '"method": "lla"'))
-        message = "is published, but cannot be read" if is_deleted else "zarr.json cannot be read"
+        message = "is published, but cannot be read" if is_deleted else "zarr.json, which holds the config, is damaged"
         assert message in refused(1, "export", tmp_path / "run.zarr", tmp_path / "y.npy")
         assert message in refused(1, "status", tmp_path / "run.zarr")
         assert not lle("run", job())["unchanged"]

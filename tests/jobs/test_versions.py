@@ -16,8 +16,10 @@ import zarr
 from typer.testing import CliRunner
 
 import lle.storage.bundles as bundles_module
+from lle.api.open_run import open_run
 from lle.cli.commands import app
 from lle.core.errors import ConfigError, StoreError
+from lle.engine import plan_sizes
 from lle.storage.lock import RunLock
 from lle.storage.objects import open_objects
 from lle.storage.remote_objects import RemoteObjects
@@ -116,17 +118,19 @@ class TestReuse:
         np.testing.assert_array_equal(Store(second["store"]).read_all("_work/raw"), points)
         same_arrays(second["store"], lle("run", job(), "--fresh")["store"])
 
-    def test_appended_rows_leave_the_old_blocks_unread(self, real_job, tmp_path, points):
+    @pytest.mark.parametrize("n_more", [20, pytest.param(150, marks=pytest.mark.slow)])
+    def test_appended_rows_leave_the_old_blocks_unread(self, real_job, tmp_path, points, n_more, monkeypatch):
+        monkeypatch.setattr(plan_sizes, "CELL_POINTS", 60)  # several cells: their order depends on all points
         lle("run", real_job())
-        more = np.concatenate([points, swiss_roll(150, np.random.default_rng(3))])
+        more = np.concatenate([points, swiss_roll(n_more, np.random.default_rng(3))])
         array = zarr.open_group(str(tmp_path / "in.zarr"), mode="r+")["points"]
         array.resize(more.shape)
         array[N:] = more[N:]
         second = lle("run", real_job())
         assert read_blocks(second["store"]) == [False, False, False, True]
         same_arrays(second["store"], lle("run", real_job(), "--fresh")["store"])
-        assert second["metrics"]["n_input"] == N + 150
-        assert Versions(str(tmp_path / "run.zarr")).pointer()["rows"] == N + 150
+        assert second["metrics"]["n_input"] == N + n_more
+        assert Versions(str(tmp_path / "run.zarr")).pointer()["rows"] == N + n_more
 
     def test_damaged_copy_of_a_block_is_read_from_the_input(self, job, tmp_path, points):
         first = lle("run", job())
@@ -452,3 +456,37 @@ def test_input_without_change_detection_is_read_every_time(job, monkeypatch):
     assert second["unchanged"]
     assert second["published"] == first["published"]
     assert second["blocks_computed"] == {"ingest": 3}
+
+
+class TestDamagedPublishedVersion:
+    """Readers take the newest whole version, with a warning and exit code 3."""
+
+    @pytest.fixture
+    def root(self, job, tmp_path):
+        """A root of two versions, and the embedding of the older one."""
+        lle("run", job())
+        lle("export", tmp_path / "run.zarr", tmp_path / "older.npy")
+        lle("run", job(), "--set", "neighbors.n_neighbors=9")
+        lle("export", tmp_path / "run.zarr", tmp_path / "newer.npy")
+        return tmp_path / "run.zarr"
+
+    @pytest.mark.parametrize("damage", ["chunk", "metadata", "root", "marked by verify"])
+    def test_the_newest_whole_version_is_read(self, root, tmp_path, damage):
+        published = Path(Versions(str(root)).published().url)
+        path = published / {"metadata": "embedding/zarr.json", "root": "zarr.json"}.get(damage, "embedding/c/0/0")
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.unlink()
+        path.write_bytes(data)
+        if damage == "marked by verify":
+            refused(1, "verify", root)
+        text = refused(3, "export", root, tmp_path / "y.npy")
+        assert "the published version is damaged" in text
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.load(tmp_path / "older.npy"))
+        if damage != "chunk":  # open_run reads chunks later
+            with pytest.warns(UserWarning, match="the published version is damaged"):
+                embedding = open_run(str(root))["embedding"].compute()
+            np.testing.assert_array_equal(embedding, np.load(tmp_path / "older.npy"))
+
+    def test_a_mistake_of_the_user_is_no_reason_for_an_older_version(self, root, tmp_path):
+        assert "the published version is damaged" not in refused(2, "export", root, tmp_path / "y.xyz")

@@ -32,9 +32,33 @@ class TestBundles:
         assert (caught.value.array, caught.value.chunk) == ("b", "bundle")
 
     def test_same_content_same_bytes(self, store):
+        written = set()
+        for _ in range(2):
+            store.write_bundle("a", x=np.arange(5), y=np.ones(2))
+            written.add(store.objects.get("a.npz"))
+        assert len(written) == 1
+
+    def test_exchanged_bundles_are_damage(self, store):
         for name in ("a", "b"):
-            store.write_bundle(name, x=np.arange(5), y=np.ones(2))
-        assert store.objects.get("a.npz") == store.objects.get("b.npz")
+            store.write_bundle(name, x=np.arange(5))
+            store.write_parts(name, 1, [(0, {"x": np.arange(5)})])
+        for suffix in (".npz", ".parts"):
+            store.objects.put(f"a{suffix}", store.objects.get(f"b{suffix}"))
+        with pytest.raises(CorruptChunk):
+            store.read_bundle("a")
+        with pytest.raises(CorruptChunk):
+            list(store.read_parts(["a"], 0))
+
+    def test_changed_or_exchanged_records_count_as_missing(self, store):
+        for number, name in enumerate(("a.json", "b.json")):
+            store.put_json(name, {"seconds": number})
+        undamaged = store.objects.get("a.json")
+        store.objects.put("a.json", undamaged.replace(b'"seconds": 0', b'"seconds": 1'))
+        assert store.get_json("a.json") is None
+        store.objects.put("a.json", store.objects.get("b.json"))
+        assert store.get_json("a.json") is None
+        store.objects.put("a.json", undamaged)
+        assert store.get_json("a.json") == {"seconds": 0}
 
     def test_any_truncation_of_a_bundle_is_detected(self, store):
         store.write_bundle("b", x=np.arange(5))
@@ -78,7 +102,7 @@ class TestBundles:
         buffer = io.BytesIO()
         np.savez(buffer, x=np.array([{"an": "object"}], dtype=object))
         data = buffer.getvalue()
-        store.objects.put("b.npz", data + zlib.crc32(data).to_bytes(4, "little"))
+        store.objects.put("b.npz", data + zlib.crc32(data, zlib.crc32(b"b")).to_bytes(4, "little"))
         with pytest.raises(ValueError, match="allow_pickle=False"):
             store.read_bundle("b")
 

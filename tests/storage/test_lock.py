@@ -262,7 +262,7 @@ class TestWait:
         first.__enter__()
 
         def finish() -> None:
-            store.put_json("output.json", "written")
+            store.put_json("output.json", {"is": "written"})
             first.__exit__()
 
         timer = threading.Timer(0.3, finish)
@@ -272,7 +272,7 @@ class TestWait:
         assert len(messages) == 1
         assert f"process {os.getpid()}" in messages[0]
         assert "at most 60 s" in messages[0]
-        assert outputs == [None, "written"]
+        assert outputs == [None, {"is": "written"}]
 
     def test_waiting_run_starts_when_the_holder_dies(self, store):
         sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])

@@ -322,7 +322,7 @@ class TestFaults:
     def test_a_write_is_repeated(self, bucket, monkeypatch, fault):
         monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
         with self.behind(bucket, monkeypatch, first(fault, "PUT", "", 7), "writes.zarr") as (store, counts):
-            store.put_json("new.json", 1)
+            store.put_json("new.json", {})
             store.write("chunks", 8, np.arange(8.0))
             assert store.get_json("new.json") == 1
             np.testing.assert_array_equal(store.read("chunks", 8, 16), np.arange(8.0))
@@ -372,7 +372,7 @@ class TestRefusals:
             Store("s3://nobody/run.zarr").is_run()
         assert caught.value.exit_code == 2
         with pytest.raises(StoreError, match="no such bucket"):
-            Store("s3://nobody/run.zarr").put_json("a.json", 1)
+            Store("s3://nobody/run.zarr").put_json("a.json", {})
 
     def test_unreachable_service_is_reported(self, bucket, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
 from scipy.sparse import csr_array
 
 from lle.core.errors import ConfigError, StoreError
@@ -101,7 +100,7 @@ class TestObjects:
             return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            zarr.open_group(Store(objects.url)._zarr_store(), mode="w")
+            Store(objects.url).create_group({})
         assert objects.exists("zarr.json")
 
 
@@ -170,11 +169,11 @@ class TestStorageErrors:
         def refuse(self, data):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        store.put_json("x.json", 1)
+        store.put_json("x.json", {"x": 1})
         files = files_below(Path(store.url))
         monkeypatch.setattr(Path, "write_bytes", refuse)
         with pytest.raises(StoreError, match="disk is full"):
-            store.put_json("x.json", 2)
+            store.put_json("x.json", {"x": 2})
         with pytest.raises(StoreError, match="disk is full"):
             store.objects.create("y.json", b"2")
         monkeypatch.undo()
@@ -205,21 +204,21 @@ class TestTemporaryFaults:
     def test_writes_succeed_after_temporary_failures(self, store, failing):
         values = np.random.default_rng(3).normal(size=(8, 3))
         store.create(planned("x", (8, 3), "float64", 8))
-        for write in (lambda: store.write("x", 0, values), lambda: store.put_json("a.json", 1),
+        for write in (lambda: store.write("x", 0, values), lambda: store.put_json("a.json", {"x": 1}),
                       lambda: store.write_bundle("b", x=np.ones(2)),
                       lambda: store.write_rows("m", 0, 0, csr_array(np.eye(3)))):  # fmt: skip
             failed = failing(errno.EIO, 3)
             write()
             assert len(failed) == 3
             failed.clear()
-        assert (store.get_json("a.json"), store.read_bundle("b")["x"].sum()) == (1, 2)
+        assert (store.get_json("a.json"), store.read_bundle("b")["x"].sum()) == ({"x": 1}, 2)
         np.testing.assert_array_equal(store.read_all("x"), values)
         np.testing.assert_array_equal(store.read_rows("m", 0).toarray(), np.eye(3))
 
     def test_permanent_failure_is_an_error(self, store, failing):
         failed = failing(errno.EIO, 99)
         with pytest.raises(StoreError, match="Input/output error"):
-            store.put_json("a.json", 1)
+            store.put_json("a.json", {"x": 1})
         assert len(failed) == 4
         assert store.objects.names("") == ["zarr.json"]
 
@@ -227,5 +226,5 @@ class TestTemporaryFaults:
     def test_full_or_forbidden_disk_is_not_retried(self, store, failing, number):
         failed = failing(number, 99)
         with pytest.raises(StoreError):
-            store.put_json("a.json", 1)
+            store.put_json("a.json", {"x": 1})
         assert len(failed) == 1
