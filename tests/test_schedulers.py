@@ -82,8 +82,8 @@ class FailException(Exception):
 
 
 @pytest.mark.parametrize(("code", "error"), [(0, None), (1, RuntimeError), (143, RuntimeError), (2, FailException),
-                                             (3, FailException)])  # fmt: skip
-def test_airflow_task_fails_without_retry_for_codes_2_and_3(tmp_path, monkeypatch, code, error):
+                                             (3, FailException), (4, FailException)])  # fmt: skip
+def test_airflow_task_fails_without_retry_for_codes_2_to_4(tmp_path, monkeypatch, code, error):
     exceptions, sdk = ModuleType("airflow.sdk.exceptions"), ModuleType("airflow.sdk")
     exceptions.AirflowFailException, sdk.dag, sdk.task = FailException, decorator, decorator
     for module in (exceptions, sdk):
@@ -97,8 +97,8 @@ def test_airflow_task_fails_without_retry_for_codes_2_and_3(tmp_path, monkeypatc
         exec(AIRFLOW, {})
 
 
-@pytest.mark.parametrize(("code", "retry"), [(1, True), (143, True), (2, False), (3, False)])
-def test_prefect_task_retries_codes_other_than_2_and_3(tmp_path, monkeypatch, code, retry):
+@pytest.mark.parametrize(("code", "retry"), [(1, True), (143, True), (2, False), (3, False), (4, False)])
+def test_prefect_task_retries_codes_other_than_2_to_4(tmp_path, monkeypatch, code, retry):
     prefect = ModuleType("prefect")
     prefect.flow = prefect.task = decorator
     monkeypatch.setitem(sys.modules, "prefect", prefect)

@@ -93,7 +93,7 @@ def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
         if time.monotonic() > deadline:
             if is_silent:
                 raise LleError(
-                    f"{where}: the peer accepts connections but sends nothing; is it a running Dask scheduler?"
+                    f"{where}: the peer accepts connections but sends nothing", advice="is it a running Dask scheduler?"
                 )
             return
         time.sleep(RETRY_SECONDS)
@@ -124,7 +124,8 @@ def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleE
             f"give the certificate of the authority that signed it"
         )
     if not isinstance(error, CommClosedError | ValueError):  # ValueError: a plain scheduler answered the TLS handshake
-        return LleError(f"{where}: no scheduler answers within {seconds:.0f} s ({_described(cause)}); is it running?")
+        fact = f"{where}: no scheduler answers within {seconds:.0f} s ({_described(cause)})"
+        return LleError(fact, advice="is it running?")
     if encrypted and _uses_tls(address):
         return ConfigError(
             f"{where}: the scheduler does not accept the certificate of execution.cluster.tls.cert and tls.key "
@@ -140,7 +141,7 @@ def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleE
             f"{where}: the scheduler uses TLS; write tls://{address.partition('://')[2]} and give "
             f"execution.cluster.tls {{ca, cert, key}}"
         )
-    return LleError(f"{where}: the connection was closed ({_described(cause)}); is a Dask scheduler there?")
+    return LleError(f"{where}: the connection was closed ({_described(cause)})", advice="is a Dask scheduler there?")
 
 
 def _uses_tls(address: str) -> bool:

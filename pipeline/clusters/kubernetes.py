@@ -2,8 +2,9 @@
 
 The cluster is named after the Job, so that the next pod of the same Job finds the cluster that a killed pod left: it
 is adopted if its spec is the same, else deleted first. A cluster that this program did not create, or that another Job
-owns, is refused and never deleted. If the deletion at the end fails, garbage collection (the Job owns the cluster) or
-the operator (idle_timeout) deletes it later.
+owns, is refused and never deleted. At the end the deletion is requested, not awaited: the operator's finalizer can keep
+a young cluster for a minute. If the request fails, garbage collection (the Job owns the cluster) or the operator
+(idle_timeout) deletes it later.
 """
 
 import contextlib
@@ -17,18 +18,17 @@ from collections.abc import Iterator
 from distributed import Client
 
 from ..config.models import KubernetesCluster
-from ..core.errors import LleError
+from ..core.errors import ConfigError, LleError
 from ..core.signals import stop_signals_handled
 from .existing_scheduler import connected
-from .kubernetes_api import CLUSTERS, GROUPS, Json, KubernetesApi
+from .kubernetes_api import ATTEMPTS, CLUSTERS, GROUPS, REQUEST_SECONDS, Json, KubernetesApi
 from .kubernetes_manifests import Pods, Size, conflict, dask_cluster, fitting_name, memory_group, same_spec
+from .kubernetes_pods import Problem, problems
 from .limits import MEMORY_RESOURCE
 from .version_check import check_versions
 
 POLL_SECONDS = 1.0
-GONE_SECONDS = 60
 WATCH_SECONDS = 15.0
-UNHEALTHY_SHOWN = 5
 RESUME = "run the same command again to resume"
 
 
@@ -93,7 +93,7 @@ def _create_or_adopt(api: KubernetesApi, plural: str, desired: Json, deadline: f
         if existing is not None and not _is_being_deleted(existing):
             api.delete(plural, name, existing["metadata"]["uid"])
         kind = desired["kind"]
-        _pause(deadline, f"{kind} {name}: an older one is still being deleted; is the Dask operator running?")
+        _pause(deadline, f"{kind} {name}: an older one is still being deleted", "is the Dask operator running?")
 
 
 def _is_being_deleted(resource: Json) -> bool:
@@ -104,9 +104,8 @@ def _scheduler_address(api: KubernetesApi, name: str, uid: str, deadline: float)
     """tcp:// address of the scheduler's service. The cluster's own status.phase is not reliable."""
     while (address := api.service_address(f"{name}-scheduler", "tcp-comm", uid)) is None:
         _require(api, name, uid)
-        _pause(
-            deadline, f"DaskCluster {name}: its service {name}-scheduler did not appear; is the Dask operator running?"
-        )
+        fact = f"DaskCluster {name}: its service {name}-scheduler did not appear"
+        _pause(deadline, fact, "is the Dask operator running?")
     return f"tcp://{address}"
 
 
@@ -122,9 +121,9 @@ def _wait_for_workers(api: KubernetesApi, name: str, uid: str, client: Client, d
         _pause(deadline, f"DaskCluster {name}: only {started} started before execution.cluster.start_timeout")
 
 
-def _is_gone(api: KubernetesApi, name: str, uid: str) -> bool:
+def _is_gone(api: KubernetesApi, name: str, uid: str, attempts: int = ATTEMPTS) -> bool:
     """Whether the cluster of this uid was deleted or is being deleted."""
-    existing = api.get(CLUSTERS, name)
+    existing = api.get(CLUSTERS, name, attempts)
     return existing is None or existing["metadata"]["uid"] != uid or _is_being_deleted(existing)
 
 
@@ -141,12 +140,13 @@ def _watched(api: KubernetesApi, name: str, uid: str, client: Client) -> Iterato
     def watch() -> None:
         while not ended.wait(WATCH_SECONDS):
             with contextlib.suppress(LleError):  # the API is briefly unreachable
-                if _is_gone(api, name, uid) and not ended.is_set():
+                if _is_gone(api, name, uid, attempts=1) and not ended.is_set():
                     deleted.set()
                     client.close()
                     return
 
-    threading.Thread(target=watch, daemon=True).start()
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
     try:
         yield
     except Exception:
@@ -155,63 +155,51 @@ def _watched(api: KubernetesApi, name: str, uid: str, client: Client) -> Iterato
         raise
     finally:
         ended.set()
+        watching.join(REQUEST_SECONDS + 1.0)  # inside a request it could abort the interpreter's shutdown
 
 
-def _pause(deadline: float, reason: str) -> None:
+def _pause(deadline: float, fact: str, advice: str = "") -> None:
     if time.monotonic() > deadline:
-        raise LleError(reason)
+        raise LleError(fact, advice=advice)
     time.sleep(POLL_SECONDS)
 
 
 @contextlib.contextmanager
 def _explained(api: KubernetesApi, name: str) -> Iterator[None]:
-    """Add the reasons why pods do not run to an error message."""
+    """Begin an error message with the reasons why pods do not run, and end it with what to do about them."""
     try:
         yield
     except LleError as error:
         if type(error) is not LleError:
             raise
-        reasons: list[str] = []
+        found: list[Problem] = []
         with contextlib.suppress(LleError):
-            reasons = [text for pod in api.pods(f"dask.org/cluster-name={name}") if (text := _unhealthy(pod))]
-        if reasons:
-            raise LleError(f"{error}. Pods: {'; '.join(reasons[:UNHEALTHY_SHOWN])}") from None
-        raise
-
-
-def _unhealthy(pod: Json) -> str:
-    """Why a pod does not run; empty if it runs."""
-    name, status = pod["metadata"]["name"], pod.get("status", {})
-    for container in status.get("containerStatuses", ()):
-        state = container.get("state", {}).get("waiting")
-        if state and state.get("reason") != "ContainerCreating":
-            return f"{name}: {state.get('reason')} {state.get('message', '')}".strip()
-    for condition in status.get("conditions", ()):
-        if condition["type"] == "PodScheduled" and condition["status"] != "True":
-            return f"{name}: {condition.get('reason')} {condition.get('message', '')}".strip()
-    return "" if status.get("phase") in {"Running", "Succeeded"} else f"{name}: {status.get('phase', 'unknown')}"
+            found = problems(api.pods(f"dask.org/cluster-name={name}"))
+        if not found:
+            raise
+        job = os.environ.get("LLE_JOB_NAME")
+        cures = [*dict.fromkeys(problem.cure for problem in found)]
+        cures += [f"the Job tries again; to end it: kubectl delete job -n {api.namespace} {job}"] if job else []
+        kind = ConfigError if any(problem.is_permanent for problem in found) else LleError
+        fact = f"{'; '.join(problem.text for problem in found)}. {error.args[0]}"
+        raise kind(fact, advice="; ".join(cures)) from None
 
 
 def _delete(api: KubernetesApi, desired: Json) -> None:
-    """Delete the cluster if it is this run's, and wait until it is gone, ignoring signals.
+    """Request the deletion of the cluster if it is this run's, ignoring signals. A later run waits until it is gone.
 
     A failure is a warning: the results are stored, and the operator deletes an idle cluster.
     """
     name = desired["metadata"]["name"]
-    with stop_signals_handled(signal.SIG_IGN):  # the grace period of the pod is for this deletion
+    with stop_signals_handled(signal.SIG_IGN):  # the grace period of the pod is for this request
         try:
             existing = api.get(CLUSTERS, name)
-            if existing is None or conflict(existing, desired):
-                return
-            uid = str(existing["metadata"]["uid"])
-            api.delete(CLUSTERS, name, uid)
-            deadline = time.monotonic() + GONE_SECONDS
-            while (existing := api.get(CLUSTERS, name)) is not None and existing["metadata"]["uid"] == uid:
-                _pause(deadline, f"DaskCluster {name} still exists {GONE_SECONDS} s after its deletion was requested")
+            if existing is not None and not _is_being_deleted(existing) and not conflict(existing, desired):
+                api.delete(CLUSTERS, name, str(existing["metadata"]["uid"]))
         except LleError as error:
             seconds = desired["spec"]["idleTimeout"]
             print(
-                f"lle: warning: {error}. The operator deletes it after {seconds} s without tasks; by hand: kubectl "
-                f"delete daskcluster -n {api.namespace} {name}",
+                f"lle: warning: DaskCluster {name} was not deleted: {error}. The operator deletes it after {seconds} s "
+                f"without tasks; by hand: kubectl delete daskcluster -n {api.namespace} {name}",
                 file=sys.stderr,
             )  # fmt: skip

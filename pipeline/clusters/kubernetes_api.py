@@ -56,9 +56,11 @@ class KubernetesApi:
         template: Json = self._plain(pod_template)["template"]
         return template
 
-    def get(self, plural: str, name: str) -> Json | None:
+    def get(self, plural: str, name: str, attempts: int = ATTEMPTS) -> Json | None:
         """A custom resource of the Dask operator; None if it does not exist."""
-        resource: Json | None = self._call(f"get {plural}", self._custom.get_namespaced_custom_object, plural, name)
+        resource: Json | None = self._call(
+            f"get {plural}", self._custom.get_namespaced_custom_object, plural, name, attempts=attempts
+        )
         return resource
 
     def create(self, plural: str, body: Json) -> Json | None:
@@ -102,12 +104,14 @@ class KubernetesApi:
         pod_list = self._call("list pods", self._core.list_namespaced_pod, label_selector=selector)
         return [] if pod_list is None else list(self._plain(pod_list).get("items", ()))
 
-    def _call(self, action: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def _call(
+        self, action: str, function: Callable[..., Any], *arguments: Any, attempts: int = ATTEMPTS, **options: Any
+    ) -> Any:
         """One request, repeated while the server is busy or unreachable; None for 404. Raises _Exists for 409."""
         custom = getattr(function, "__self__", None) is self._custom
         place = (GROUP, VERSION, self.namespace, *arguments) if custom else (*arguments, self.namespace)
         repeated = Retrying(
-            retry=retry_if_exception(self._is_passing), reraise=True, stop=stop_after_attempt(ATTEMPTS),
+            retry=retry_if_exception(self._is_passing), reraise=True, stop=stop_after_attempt(attempts),
             wait=wait_exponential(FIRST_PAUSE),
         )  # fmt: skip
         try:
@@ -123,7 +127,7 @@ class KubernetesApi:
         except (OSError, self._transport()) as failure:
             error = failure
         raise LleError(
-            f"Kubernetes API: {action} in namespace {self.namespace} failed {ATTEMPTS} times; the last: "
+            f"Kubernetes API: {action} in namespace {self.namespace} failed {attempts} times; the last: "
             f"{_reason(error)}"
         )
 

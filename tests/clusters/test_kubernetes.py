@@ -64,7 +64,7 @@ def scheduler(tmp_path_factory):
 
 @pytest.fixture
 def api(scheduler, tmp_path, monkeypatch):
-    with ApiDouble(scheduler) as double:
+    with ApiDouble(scheduler, delete_seconds=0.0) as double:
         path = tmp_path / "kubeconfig"
         path.write_text(double.kubeconfig())
         monkeypatch.setenv("KUBECONFIG", str(path))
@@ -121,6 +121,26 @@ class TestLife:
         assert owners[whole_data.report["pid"]] == {"MEMORY": 1.0}
         assert fit.report["pid"] == os.getpid()
 
+    def test_no_thread_is_left_in_a_request_to_a_server_that_does_not_answer(self, api, monkeypatch):
+        monkeypatch.setattr(kubernetes, "WATCH_SECONDS", 0.05)
+        monkeypatch.setattr(kubernetes_api, "REQUEST_SECONDS", 2)
+        with connect(section()):
+            api.pause = 4.0
+            time.sleep(0.5)
+            api.pause = 0.0
+        assert not [thread for thread in threading.enumerate() if "watch" in thread.name]
+
+    def test_a_run_goes_on_while_the_api_server_is_away(self, api, monkeypatch):
+        monkeypatch.setattr(kubernetes, "WATCH_SECONDS", 0.05)
+        with connect(section()) as client:
+            api.faults = [("get", 503)] * 6
+            deadline = time.monotonic() + 60
+            while api.faults:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert client.submit(os.getpid).result() != os.getpid()
+        assert api.names("daskclusters") == []
+
     def test_deleted_when_the_run_fails(self, api):
         with pytest.raises(StageIncomplete, match="blocks failed"), connect(section()):
             raise StageIncomplete("blocks failed")
@@ -150,10 +170,10 @@ class TestLife:
         assert api.count("create", "daskclusters") == 2
 
     def test_waits_for_a_cluster_that_is_being_deleted(self, api):
-        api.delete_seconds = 0.5
         with connect(section()):
             existing = json.loads(json.dumps(api.objects["daskclusters", "lle-29041235"]))
         existing["metadata"].pop("deletionTimestamp", None)
+        api.delete_seconds = 0.5
         api.objects["daskclusters", "lle-29041235"] = existing
         api._start_deleting("daskclusters", "lle-29041235")
         with connect(section()):
@@ -223,21 +243,36 @@ class TestRefusals:
         message = self.refused(LleError)
         assert re.search(r"get podtemplates in namespace lle failed 5 times", message)
 
-    def test_reason_is_reported_if_pods_do_not_start(self, api):
+    def test_the_reason_why_pods_do_not_start_comes_first(self, api):
         api.scheduler = None
         api.objects["pods", "lle-29041235-default-worker-1"] = {
             "metadata": {"name": "lle-29041235-default-worker-1"},
             "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
                        "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient memory."}]},
         }  # fmt: skip
-        message = self.refused(LleError, start_timeout=1)
-        assert re.search(
-            "its service lle-29041235-scheduler did not appear.*worker-1: Unschedulable 0/3 nodes", message
+        reason = (
+            "pod lle-29041235-default-worker-1: no node can run it (0/3 nodes are available: 3 Insufficient memory). "
         )
+        advice = (
+            "; lower execution.cluster.memory, high_memory or workers, or add nodes; "
+            "the Job tries again; to end it: kubectl delete job -n lle lle-29041235"
+        )
+        message = self.refused(LleError, start_timeout=1)
+        assert message == f"{reason}DaskCluster lle-29041235: its service lle-29041235-scheduler did not appear{advice}"
         api.scheduler = "tcp://127.0.0.1:9"
         message = self.refused(LleError, start_timeout=2)
-        assert "Unschedulable 0/3 nodes are available: 3 Insufficient memory." in message
+        assert message.startswith(f"{reason}DaskCluster lle-29041235 in namespace lle: no scheduler answers")
+        assert message.endswith(advice)
         assert api.names("daskclusters") == []
+
+    def test_an_image_name_that_is_not_valid_ends_the_job(self, api):
+        api.scheduler = None
+        waiting = {"reason": "InvalidImageName", "message": 'Failed to apply default image tag "a b": invalid format'}
+        container = {"name": "worker", "image": "a b", "imageID": "", "ready": False, "restartCount": 0}
+        status = {"containerStatuses": [{**container, "state": {"waiting": waiting}}]}
+        api.objects["pods", "worker-1"] = {"metadata": {"name": "worker-1"}, "status": status}
+        message = self.refused(ConfigError, start_timeout=1)
+        assert "pod worker-1: the image a b cannot be pulled (InvalidImageName, invalid format)" in message
 
     def test_failed_deletion_after_a_successful_run_is_a_warning(self, api, capsys):
         api.faults = [("delete", 503)] * kubernetes_api.ATTEMPTS
@@ -247,13 +282,22 @@ class TestRefusals:
         assert "kubectl delete daskcluster -n lle lle-29041235" in warning
         assert "failed 5 times; the last: 503 on purpose" in warning
 
-    def test_slow_deletion_is_a_warning(self, api, capsys, monkeypatch):
-        monkeypatch.setattr(kubernetes, "GONE_SECONDS", 0.2)
-        api.delete_seconds = 60
+    def test_a_deletion_is_not_awaited_and_not_repeated(self, api, capsys):
+        """The operator's finalizer keeps a young cluster for a minute; an error of the run is not held back for it."""
+        api.delete_seconds = 600
         with connect(section()):
-            pass
-        assert "still exists 0.2 s after its deletion was requested" in capsys.readouterr().err
+            api.requests.clear()
         assert api.count("delete", "daskclusters") == 1
+        assert api.count("get", "daskclusters") == 1
+        assert "deletionTimestamp" in api.objects["daskclusters", "lle-29041235"]["metadata"]
+        assert capsys.readouterr().err == ""
+
+    def test_a_cluster_that_is_being_deleted_is_left_to_the_operator(self, api, capsys):
+        api.delete_seconds = 600
+        with connect(section()):
+            api._start_deleting("daskclusters", "lle-29041235")
+        assert api.count("delete", "daskclusters") == 0
+        assert capsys.readouterr().err == ""
 
     def test_failed_deletion_does_not_hide_the_error_of_the_run(self, api, capsys):
         api.faults = [("delete", 503)] * kubernetes_api.ATTEMPTS

@@ -13,13 +13,14 @@ import yaml
 from typer.main import get_command
 
 from lle.cli import commands
-from lle.clusters import kubernetes, kubernetes_manifests, limits
+from lle.clusters import kubernetes_manifests, limits
+from lle.clusters.kubernetes_api import ATTEMPTS, REQUEST_SECONDS
 from lle.clusters.kubernetes_manifests import Pods, Size, dask_cluster, fitting_name
 from lle.config.allowed_places import VARIABLE
 from lle.config.fields import parse_size
 from lle.config.load import load_config
 from lle.config.models import KubernetesCluster
-from lle.core.errors import BoundsNotMet, ConfigError
+from lle.core.errors import BoundsNotMet, ConfigError, OutputLost
 from lle.storage.lock import JOB_UID, STALE_SECONDS
 from tests.support.manifest_parts import (
     PARTS,
@@ -301,7 +302,7 @@ class TestSafety:
 class TestJob:
     def test_exit_codes_decide_whether_the_job_is_retried(self, objects):
         job = objects["CronJob", "lle"]["spec"]["jobTemplate"]["spec"]
-        codes = {ConfigError.exit_code, BoundsNotMet.exit_code}
+        codes = {ConfigError.exit_code, BoundsNotMet.exit_code, OutputLost.exit_code}
         first, second = job["podFailurePolicy"]["rules"]
         assert (first["action"], set(first["onExitCodes"]["values"])) == ("FailJob", codes)
         assert first["onExitCodes"]["containerName"] == container(driver_pod(objects))["name"]
@@ -322,7 +323,7 @@ class TestJob:
         assert STALE_SECONDS < config.execution.lock_wait < limit
 
     def test_the_grace_period_is_long_enough_to_delete_the_cluster(self, objects):
-        assert driver_pod(objects)["spec"]["terminationGracePeriodSeconds"] > 2 * kubernetes.GONE_SECONDS
+        assert driver_pod(objects)["spec"]["terminationGracePeriodSeconds"] > 2 * ATTEMPTS * REQUEST_SECONDS
 
     def test_only_one_job_runs_at_a_time(self, objects):
         spec = objects["CronJob", "lle"]["spec"]

@@ -37,6 +37,7 @@ class ApiDouble:
         self.rules = load("rbac.yaml")[0]["rules"]
         self.denied: set[tuple[str, str]] = set()
         self.operator = True
+        self.pause = 0.0  # seconds before each answer to a get
         self.lock = threading.RLock()
         for name in ("scheduler", "worker", "memory"):
             [template] = load(f"{name}.yaml")
@@ -122,7 +123,9 @@ class ApiDouble:
             uid = (body or {}).get("preconditions", {}).get("uid")
             if uid not in (None, self.objects[plural, name]["metadata"]["uid"]):
                 return refusal(409, "Conflict", f"Precondition failed: UID in precondition: {uid}")
+            resource = self.objects[plural, name]
             self._start_deleting(plural, name)
+            return 200, resource
         return 200, self.objects[plural, name]
 
     def _create(self, plural: str, body: dict[str, Any]) -> tuple[int, Any]:
@@ -148,6 +151,8 @@ class ApiDouble:
         resource = self.objects[plural, name]
         if "deletionTimestamp" not in resource["metadata"]:
             resource["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            if not self.delete_seconds:
+                return self._finish_deleting(plural, name)
             threading.Thread(target=self._finish_deleting, args=(plural, name), daemon=True).start()
 
     def _finish_deleting(self, plural: str, name: str) -> None:
@@ -171,6 +176,7 @@ class ApiDouble:
             def reply(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length)) if length else None
+                time.sleep(double.pause if self.command == "GET" else 0.0)
                 status, content = double.answer(self.command, self.path, self.headers.get("Authorization"), body)
                 data = (content if isinstance(content, str) else json.dumps(content)).encode()
                 self.send_response(status)
