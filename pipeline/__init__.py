@@ -1,7 +1,7 @@
 """Locally Linear Embedding of millions of points as a distributed batch job.
 
-In Python: `LocallyLinearEmbedding` (scikit-learn's interface), `embed` (one call), `open_run` (results of a
-run), `plot` (an embedding on matplotlib axes).
+In Python: `LocallyLinearEmbedding` and `locally_linear_embedding` (scikit-learn's interface), `embed` (one call),
+`open_run` (results of a run), `plot` (an embedding on matplotlib axes).
 Each is imported on first use, so that `import lle` and the command load only what they need.
 
 The folder `pipeline` is installed as the package `lle`. Imports inside the package are relative, so `python -m
@@ -14,16 +14,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api.embed import EmbeddingWarning, embed
     from .api.estimator import LocallyLinearEmbedding
+    from .api.locally_linear_embedding import locally_linear_embedding
     from .api.open_run import OpenedRun, open_run
     from .api.plot import plot
 
-__all__ = ["EmbeddingWarning", "LocallyLinearEmbedding", "OpenedRun", "embed", "open_run", "plot"]
+__all__ = [
+    "EmbeddingWarning",
+    "LocallyLinearEmbedding",
+    "OpenedRun",
+    "embed",
+    "locally_linear_embedding",
+    "open_run",
+    "plot",
+]
 
 _HOMES = {
     "EmbeddingWarning": ".api.embed",
     "LocallyLinearEmbedding": ".api.estimator",
     "OpenedRun": ".api.open_run",
     "embed": ".api.embed",
+    "locally_linear_embedding": ".api.locally_linear_embedding",
     "open_run": ".api.open_run",
     "plot": ".api.plot",
 }

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -39,7 +40,7 @@ from .python_errors import python_errors
 
 
 class EmbeddingWarning(UserWarning):
-    """A warning of the report about the embedding, with the config key that cures it.
+    """Coordinates are missing, or are not those of the method; with the parameter that cures it.
 
     Examples
     --------
@@ -86,7 +87,8 @@ def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.fl
     Warns
     -----
     EmbeddingWarning
-        Each warning that a report would show, such as neighbours lost by the embedding.
+        Coordinates are missing or not accurate. The other warnings of a report, which judge the quality of the
+        embedding, are logged by the logger "lle".
 
     See Also
     --------
@@ -122,15 +124,19 @@ def sections_of_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
 
 
 def warn_of_embedding(result: RunResult, sections_are_keywords: bool = False) -> None:
-    """Issue each warning of a run's report as an EmbeddingWarning at the caller's caller, and one about any NaN row.
+    """Issue each defect of a run as an EmbeddingWarning at the caller's caller, and one about any NaN row.
 
+    Remarks on the quality are logged: a program that stops at warnings must not stop for a judgement of its data.
     `sections_are_keywords` as in `in_python`.
     """
-    sentences = list(result.metrics.get("warnings") or [])
+    defects = list(result.metrics.get("defects") or [])
+    for sentence in result.metrics.get("warnings") or []:
+        if sentence not in defects:
+            logging.getLogger("lle").warning("%s", in_python(sentence, sections_are_keywords))
     n_invalid, n_rows = (result.metrics.get("dropped") or {}).get("invalid", 0), result.metrics["n_input"]
     if 0 < n_invalid < DROPPED_SHARE * n_rows:  # too few for a warning of the report
-        sentences.append(f"{n_invalid} of {n_rows} rows hold NaN or infinity; their coordinates are NaN")
-    for sentence in sentences:
+        defects.append(f"{n_invalid} of {n_rows} rows hold NaN or infinity; their coordinates are NaN")
+    for sentence in defects:
         warnings.warn(in_python(sentence, sections_are_keywords), EmbeddingWarning, stacklevel=3)
 
 

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..storage import array_specs
 from .array_input import as_array, is_chunked, is_dask, row_blocks
 from .checked_rows import checked_rows
-from .parameters import CONFIG_KEYS, refuse_unknown, sections_of
+from .parameters import CONFIG_KEYS, PARALLEL_ROWS, WITHOUT_EFFECT, refuse_unknown, sections_of
 from .plot_method import PlotMixin
 from .python_errors import python_errors
 
@@ -48,21 +48,30 @@ class LocallyLinearEmbedding(
         Regularisation of the local Gram matrices, ``weights.reg`` of a config. "auto" chooses it from the noise in
         neighbourhoods; scikit-learn's default is 1e-3. Only lle and modified use it.
     tol : float, default 1e-8
-        Relative residual at which an eigenpair counts as converged, ``eigensolver.tol``.
+        Relative residual at which an eigenpair counts as converged, ``eigensolver.tol``; 0: rounding errors.
     method : {"lle", "standard", "modified", "hessian", "ltsa", "laplacian", "pca"}, default "lle"
         "standard" is scikit-learn's name of "lle".
     metric : {"euclidean", "cosine"} or None, default None
         ``neighbors.metric``; None: that of `config`, or "euclidean".
-    eigen_solver : {"auto", "arpack", "shift_invert", "factored", "polynomial"} or None, default None
-        ``eigensolver.method``; "arpack" is scikit-learn's name of "shift_invert". None: that of `config`, or "auto".
-    neighbors_algorithm : {"auto", "kd_tree", "brute", "pynndescent"} or None, default None
-        ``neighbors.method``. None: that of `config`, or "auto".
+    eigen_solver : {"auto", "arpack", "dense", "shift_invert", "factored", "polynomial"} or None, default None
+        ``eigensolver.method``. Every solver reaches `tol`, so "dense" is "auto", which takes the cheapest one, and
+        "arpack" is "shift_invert". None: that of `config`, or "auto".
+    neighbors_algorithm : {"auto", "kd_tree", "ball_tree", "brute", "pynndescent"} or None, default None
+        ``neighbors.method``. "ball_tree" is "kd_tree", which finds the same neighbours. None: that of `config`, or
+        "auto".
     random_state : int, RandomState or None, default None
         Seed of cells and approximate neighbours. None takes the default seed of a config, so results are repeatable.
     n_jobs : int or None, default None
-        None or 1: tasks run in this process. More: a local cluster of that many workers, -1 for one per core. A script
-        with n_jobs > 1 or more than 200,000 points must call `fit` below ``if __name__ == "__main__":``, because
+        None or 1: tasks run in this process. More: a local cluster of that many workers, -1 for one per core, -2 for
+        one fewer. Arrays with fewer than 20,000 rows are always embedded in this process. A script with more
+        rows and n_jobs, or with more than 200,000 rows, must call `fit` below ``if __name__ == "__main__":``, because
         `fit` starts processes that import the script.
+    scale : {"unit_covariance", "unit_norm"} or None, default None
+        ``embedding.scale``: each coordinate has variance 1, or is a vector of length 1 as in scikit-learn. None: that
+        of `config`, or "unit_covariance".
+    max_iter, hessian_tol, modified_tol : float or None, default None
+        Accepted for programs written for scikit-learn, without effect: iterations end when `tol` is reached; the null
+        vectors of Hessians come from a factorization of known rank; weight vectors of modified LLE need no threshold.
     store : str or None, default None
         Path or URL of the run's store, which is kept and resumed. None: a temporary store, deleted when fit ends.
         ``{fit}`` in it stands for a digest of parameters and data: each fit of a grid search has its own store.
@@ -127,6 +136,10 @@ class LocallyLinearEmbedding(
         neighbors_algorithm: str | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
+        scale: str | None = None,
+        max_iter: int | None = None,
+        hessian_tol: float | None = None,
+        modified_tol: float | None = None,
         store: str | None = None,
         config: dict[str, Any] | None = None,
         verbose: bool = False,
@@ -141,6 +154,10 @@ class LocallyLinearEmbedding(
         self.neighbors_algorithm = neighbors_algorithm
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.scale = scale
+        self.max_iter = max_iter
+        self.hessian_tol = hessian_tol
+        self.modified_tol = modified_tol
         self.store = store
         self.config = config
         self.verbose = verbose
@@ -172,14 +189,8 @@ class LocallyLinearEmbedding(
         Warns
         -----
         EmbeddingWarning
-            Each warning that a report would show, such as neighbours lost by the embedding.
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_digits
-        >>> from lle import LocallyLinearEmbedding
-        >>> LocallyLinearEmbedding(method="pca").fit(load_digits().data).component_.max()
-        np.int32(0)
+            Coordinates are missing or not accurate. Remarks on the quality, ``metrics_["warnings"]``, are logged by
+            the logger "lle".
         """
         from .embed import finished_run, warn_of_embedding  # noqa: PLC0415
         from .place_in_memory import FitResults, read_graph, read_training, state_of  # noqa: PLC0415
@@ -215,13 +226,6 @@ class LocallyLinearEmbedding(
         -------
         ndarray of shape (n, n_components), float64
             The attribute `embedding_`.
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_digits
-        >>> from lle import LocallyLinearEmbedding
-        >>> LocallyLinearEmbedding(method="pca", n_components=3).fit_transform(load_digits().data).shape
-        (1797, 3)
         """
         return self.fit(X, y).embedding_
 
@@ -328,8 +332,11 @@ class LocallyLinearEmbedding(
         if isinstance(k, Integral) and k >= n:
             warnings.warn(f"n_neighbors is {k}, but there are {n} rows; {n - 1} is used", stacklevel=3)
             k = n - 1
-        values = {name: getattr(self, name) for name in CONFIG_KEYS}
-        return sections_of({**values, "n_neighbors": k, "method": self.method}, self.config)
+        values = {name: getattr(self, name) for name in (*CONFIG_KEYS, *WITHOUT_EFFECT)}
+        sections = sections_of({**values, "n_neighbors": k, "method": self.method}, self.config)
+        if self.n_jobs is not None and n < PARALLEL_ROWS:
+            del sections["execution"]["cluster"]
+        return sections
 
     @property
     def _n_features_out(self) -> int:

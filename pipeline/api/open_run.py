@@ -1,6 +1,7 @@
 """Read the results of a run in Python: arrays as lazy Dask arrays, metrics and config as plain data."""
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,12 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from ..engine import current_config
+from ..core.errors import DamagedStore
+from ..engine import checkpoint, current_config
 from ..storage import array_specs
+from ..storage.run_group import METRICS
 from ..storage.store import Store, block_of
-from ..storage.versions import published_url
+from ..storage.versions import read_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,9 +216,21 @@ def open_run(store: "str | os.PathLike[str]") -> OpenedRun:
     True
     """
     url = os.fspath(store)
-    run_store = Store(url)
-    if not run_store.objects.exists("zarr.json"):
-        run_store = Store(published_url(url))
+    if Store(url).objects.exists("zarr.json"):
+        return _opened(Store(url))
+    run, warning = read_whole(url, _opened_version)
+    if warning:
+        warnings.warn(warning, stacklevel=2)
+    return run
+
+
+def _opened_version(run_store: Store) -> OpenedRun:
+    """A published version, which is complete. Raises NoEmbedding if blocks of it were marked as damaged."""
+    current_config.require_embedding(run_store)
+    return _opened(run_store)
+
+
+def _opened(run_store: Store) -> OpenedRun:
     run_store.require_run()
     attributes = run_store.attributes()
     arrays = {}
@@ -224,5 +239,11 @@ def open_run(store: "str | os.PathLike[str]") -> OpenedRun:
         if current_config.has_array(run_store, spec.name) and (has_embedding or spec not in EMBEDDED):
             stored_array = StoredArray(run_store.url, spec.name)
             arrays[spec.name] = da.from_array(stored_array, chunks=stored_array.chunks, name=False, asarray=False)
-    metrics = run_store.get_record("report/metrics.json", {}) if current_config.has_metrics(run_store) else None
+    metrics = run_store.metrics() if current_config.has_metrics(run_store) else None
+    step_records = [checkpoint.record_name(*step) for step in current_config.EMBEDDING_STEPS]
+    unreadable = [name for name in step_records if run_store.get_json(name) is None]
+    unreadable += [METRICS] * (metrics is None and current_config.has_metrics(run_store))
+    for name in unreadable:
+        if run_store.objects.exists(name):
+            raise DamagedStore(f"{run_store.url}/{name}: is damaged; run the job again to write it again")
     return OpenedRun(run_store.url, attributes["config"], attributes["versions"], metrics, arrays)

@@ -6,41 +6,38 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+
+from ..core.machine import available_cores
 
 CONFIG_KEYS = {
     "n_neighbors": ("neighbors", "n_neighbors"), "n_components": ("eigensolver", "n_components"),
     "reg": ("weights", "reg"), "tol": ("eigensolver", "tol"), "metric": ("neighbors", "metric"),
     "eigen_solver": ("eigensolver", "method"), "neighbors_algorithm": ("neighbors", "method"),
     "random_state": ("neighbors", "seed"), "n_jobs": ("execution", "cluster"), "store": ("output", "store"),
+    "scale": ("embedding", "scale"),
 }  # fmt: skip
 """The section and the key of each parameter; `method` is a key without a section."""
 
-PARAMETERS = (*CONFIG_KEYS, "method", "verbose")
+WITHOUT_EFFECT = ("max_iter", "hessian_tol", "modified_tol")
+"""Parameters of scikit-learn's estimator that change no result: the computations they bound end by accuracy here."""
+
+PARAMETERS = (*CONFIG_KEYS, "method", *WITHOUT_EFFECT, "verbose")
 
 SCIKIT_LEARN_NAMES = {
-    "method": {"standard": "lle"}, "eigen_solver": {"arpack": "shift_invert"},
-    "neighbors_algorithm": {"kd_tree": "kdtree"},
+    "method": {"standard": "lle"}, "eigen_solver": {"arpack": "shift_invert", "dense": "auto"},
+    "neighbors_algorithm": {"kd_tree": "kdtree", "ball_tree": "kdtree"},
 }  # fmt: skip
-"""Values of scikit-learn's parameters that mean the same here under another name."""
+"""Values of scikit-learn's parameters that give the same result here under another name."""
 
-REFUSED_VALUES = {
-    ("eigen_solver", "dense"): "'arpack' and 'shift_invert' find the same eigenvectors with a sparse factor; 'auto' "
-    "chooses a solver by its predicted cost",
-    ("neighbors_algorithm", "ball_tree"): "'kd_tree' and 'brute' find the same neighbours; 'auto' chooses a search",
-}  # fmt: skip
-"""Values of scikit-learn's parameters without a counterpart here, and what to take instead."""
+SMALLEST = 1e-12
+"""Stands for 0, which scikit-learn accepts as reg and as tol: the smallest share that float64 resolves in sums."""
 
-REFUSED_PARAMETERS = {
-    "max_iter": "iterations end when tol is reached; config={'eigensolver': {'max_degrees': 20000}} bounds those of "
-    "the polynomial solver",
-    "hessian_tol": "the null vectors of the Hessian are found without it; leave it out",
-    "modified_tol": "the number of weight vectors is found without it; leave it out",
-}  # fmt: skip
-"""Parameters of scikit-learn's estimator that have no counterpart, and what to do instead."""
+PARALLEL_ROWS = 20_000
+"""Arrays with fewer rows are embedded in the calling process: it ends before worker processes would have started."""
 
 
 CONFIG_WORDS = re.compile(
@@ -96,12 +93,15 @@ def refuse_unknown(initialize: Callable[..., None]) -> Callable[..., None]:
 def sections_of(parameters: Mapping[str, Any], config: Mapping[str, Any] | None) -> dict[str, Any]:
     """The sections of a config with the values of parameters; None leaves the config's own value.
 
-    Raises ValueError for a value that has no counterpart here, and for a key that is given twice.
+    Raises ValueError for a value of a wrong kind, and for a key that is given twice.
     """
     sections = {key: dict(value) if isinstance(value, dict) else value for key, value in (config or {}).items()}
     if "method" in sections:
         raise ValueError("config: method is a separate parameter; use method=...")
     values = {name: _value_of(name, value) for name, value in parameters.items() if value is not None}
+    for name in WITHOUT_EFFECT:
+        if not isinstance(bound := values.pop(name, 1), Real) or not float(bound) >= 0:
+            raise ValueError(f"{name}: expected a number that is not negative, found {bound!r}")
     if "method" in values:
         sections["method"] = values.pop("method")
     for parameter, value in values.items():
@@ -119,8 +119,6 @@ def unknown_parameter(owner: str, name: str, value: Any) -> str:
     """The error message for a keyword that is neither a parameter nor a section of the config."""
     from ..config.load import sections_with_key  # noqa: PLC0415 (pydantic's models)
 
-    if name in REFUSED_PARAMETERS:
-        return f"{owner}: {name} has no counterpart here: {REFUSED_PARAMETERS[name]}"
     message = f"{owner}: there is no parameter {name!r}"
     if sections := sections_with_key(name):
         keys_by_section = dict.fromkeys(sections, f"{{{name!r}: {value!r}}}")
@@ -140,11 +138,11 @@ def _value_of(name: str, value: Any) -> Any:
     if name == "n_jobs":
         return _cluster(value)
     if isinstance(value, str):
-        if advice := REFUSED_VALUES.get((name, value)):
-            raise ValueError(f"{name}: {value!r} has no counterpart here; {advice}")
         return SCIKIT_LEARN_NAMES.get(name, {}).get(value, value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if name in ("reg", "tol") and isinstance(value, Real) and value == 0:
+        return SMALLEST
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -158,8 +156,9 @@ def _seed(random_state: Any) -> int:
 
 
 def _cluster(n_jobs: Any) -> dict[str, Any]:
-    if not isinstance(n_jobs, Integral) or not (int(n_jobs) == -1 or int(n_jobs) > 0):
-        raise ValueError(f"n_jobs: expected None, -1 or a positive number of workers, found {n_jobs!r}")
-    if n_jobs == 1:
+    if not isinstance(n_jobs, Integral) or n_jobs == 0:
+        raise ValueError(f"n_jobs: expected None or a number of workers other than 0, found {n_jobs!r}")
+    workers = int(n_jobs) if int(n_jobs) > 0 else max(1, available_cores() + 1 + int(n_jobs))
+    if workers == 1:
         return {"kind": "serial"}
-    return {"kind": "local", "workers": "auto" if n_jobs == -1 else int(n_jobs)}
+    return {"kind": "local", "workers": "auto" if n_jobs == -1 else workers}

@@ -10,9 +10,9 @@ from ..core.errors import InputError, StoreError
 from ..engine import checkpoint
 from ..kernels.neighbors.knn import NO_POINT, exact_neighbors
 from ..kernels.out_of_sample import Neighborhood, place, project_like
-from ..linalg.preprocess import Transform, unit_rows
+from ..linalg.preprocess import Preparation, summable
 from ..linalg.reg_step import reg_of_run
-from ..search.small_components import PLACED_COMPONENT
+from ..search.among_stored import PLACED_COMPONENT
 from ..storage import array_specs
 from ..storage.fitted import fitted_store
 from ..storage.store import Store
@@ -30,9 +30,7 @@ class Training:
     """The same rows (n, d) in input units; the same array as points if there was no preprocessing."""
     embedding: npt.NDArray[np.float64]
     component: npt.NDArray[np.int32]
-    transform: Transform | None
-    unit: bool
-    """Whether rows are scaled to unit length (neighbors.metric: cosine)."""
+    prepare: Preparation
     method: str
     n_neighbors: int
     reg: float
@@ -45,10 +43,8 @@ class Training:
         """
         rows = np.asarray(rows, np.float64)
         _require_finite(rows)
-        queries = rows if self.transform is None else self.transform(rows)
-        if self.unit:
-            queries = unit_rows(queries)
-            _require_direction(queries)
+        queries, zero = self.prepare(rows)
+        _require_direction(zero)
         if self.method == "pca":
             return project_like(queries, self.points, self.embedding)
         return self._from_neighbors(queries, self.points, self.embedding, self.component)
@@ -93,24 +89,24 @@ def _require_finite(rows: npt.NDArray[np.float64]) -> None:
         )
 
 
-def _require_direction(queries: npt.NDArray[np.float64]) -> None:
-    """Raises InputError for rows of zeros (b, d)."""
-    bad = np.flatnonzero(~queries.any(axis=1))
+def _require_direction(zero: npt.NDArray[np.bool_]) -> None:
+    """Raises InputError if rows are zero, (b,)."""
+    bad = np.flatnonzero(zero)
     if bad.size:
         raise InputError(
-            f"input: {bad.size} of {len(queries)} rows to embed are zero after preprocessing (first: row {bad[0]}, "
+            f"input: {bad.size} of {len(zero)} rows to embed are zero after preprocessing (first: row {bad[0]}, "
             f"counted from 0), and have no direction for neighbors.metric: cosine; remove them"
         )
 
 
 def _require_finite_distances(queries: npt.NDArray[np.float64]) -> None:
     """Raises InputError for rows (b, d) so far away that sums of squares are not finite."""
-    size = np.abs(queries).max(axis=1, initial=0.0)
-    bad = np.flatnonzero(size >= np.sqrt(np.finfo(np.float64).max / 1e9 / queries.shape[1]))
+    bad = np.flatnonzero(~summable(queries))
     if bad.size:
         raise InputError(
             f"input: {bad.size} of {len(queries)} rows to embed are so far away that their distances overflow (first: "
-            f"row {bad[0]}, counted from 0, with a number of size {size[bad[0]]:.1e}); correct or remove them"
+            f"row {bad[0]}, counted from 0, with a number of size {np.abs(queries[bad[0]]).max():.1e}); correct or "
+            f"remove them"
         )
 
 
@@ -188,7 +184,6 @@ def read_training(store: Store, state: str) -> Training:
     return Training(
         points, store.read_all(array_specs.RAW.name)[rows] if has_transform or unit else points,
         store.read_all(array_specs.EMBEDDING.name)[rows], component[solved],
-        Transform(**store.read_bundle("_work/transform")) if has_transform else None,
-        unit, config["method"], config["neighbors"]["n_neighbors"],
+        Preparation.of_run(store, has_transform, unit), config["method"], config["neighbors"]["n_neighbors"],
         reg_of_run(store, config), config["weights"]["rule"],
     )  # fmt: skip

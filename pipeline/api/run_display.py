@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..config.yaml_io import to_yaml
 from ..report.page import headline
 from ..storage.store import Store
 from .parameters import in_python
@@ -41,7 +40,7 @@ def as_text(run: Results) -> str:
     if run.metrics is None:
         lines.append("  no report yet")
     else:
-        tiles = [f"{tile.label.lower()} {tile.value}" for tile in headline(run.metrics, to_yaml(run.config))]
+        tiles = [f"{tile.label.lower()} {tile.value}" for tile in headline(run.metrics, run.config)]
         lines += [f"  {line}" for line in _wrapped(tiles)]
     arrays = [f"{name} {'x'.join(map(str, array.shape))}" for name, array in run.arrays.items()]
     return "\n".join(
@@ -55,7 +54,7 @@ def as_html(run: Results) -> str:
     parts = [f"<p><b>{html.escape(run.store)}</b></p>"]
     if metrics.get("verdict"):
         parts.append(f"<p>{html.escape(in_python(metrics['verdict'], sections_are_keywords=True))}</p>")
-    tiles = headline(metrics, to_yaml(run.config)) if metrics else []
+    tiles = headline(metrics, run.config) if metrics else []
     parts += [_tile(tile) for tile in tiles]
     if (png := picture_of(run)) is not None:
         data = base64.b64encode(png).decode("ascii")

@@ -239,22 +239,37 @@ class _Files(http.server.SimpleHTTPRequestHandler):
         """Print nothing."""
 
 
-def test_warnings_of_the_report_are_python_warnings_issued_once_in_words_of_python() -> None:
-    X = np.random.default_rng(3).random((300, 8))
-    with warnings.catch_warnings(record=True) as issued:
-        warnings.simplefilter("always")
-        embed(X, weights={"reg": 1e-3})
-        model = LocallyLinearEmbedding(reg=1e-3).fit(X)
-    texts = [str(warning.message) for warning in issued if warning.category is EmbeddingWarning]
-    assert {warning.filename for warning in issued if warning.category is EmbeddingWarning} == {__file__}
-    sentence = next(text for text in texts if "trustworthiness is low" in text)
-    assert "n_components=" in sentence  # a parameter of Python, no key of a config and no command
-    assert "eigensolver." not in sentence
-    assert "`lle" not in sentence
-    n_warnings = len(model.metrics_["warnings"])
-    assert len(texts) == 2 * n_warnings
-    assert texts[:n_warnings] == texts[n_warnings:]
-    assert issubclass(EmbeddingWarning, UserWarning)
+class TestWarnings:
+    """Missing and inaccurate coordinates are Python warnings; what judges the data is logged, as in a report."""
+
+    def test_quality_is_logged_once_in_words_of_python(self, caplog) -> None:
+        X = np.random.default_rng(3).random((300, 8))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            embed(X, weights={"reg": 1e-3})
+            model = LocallyLinearEmbedding(reg=1e-3).fit(X)
+        texts = [record.getMessage() for record in caplog.records if record.name == "lle"]
+        sentence = next(text for text in texts if "trustworthiness is low" in text)
+        assert "n_components=" in sentence  # a parameter of Python, no key of a config and no command
+        assert "eigensolver." not in sentence
+        assert "`lle" not in sentence
+        n_warnings = len(model.metrics_["warnings"])
+        assert len(texts) == 2 * n_warnings
+        assert texts[:n_warnings] == texts[n_warnings:]
+        assert model.metrics_["defects"] == []
+
+    def test_defects_are_python_warnings_of_the_calling_line(self, caplog) -> None:
+        X = np.random.default_rng(3).random((300, 8))
+        X[:30] += 100.0
+        with warnings.catch_warnings(record=True) as issued:
+            warnings.simplefilter("always")
+            embed(X, graph={"components": "largest"})
+        [warning] = issued
+        assert warning.category is EmbeddingWarning
+        assert warning.filename == __file__
+        assert "30 rows (10.0%) are in components that were not embedded" in str(warning.message)
+        assert not any("were not embedded" in record.getMessage() for record in caplog.records)
+        assert issubclass(EmbeddingWarning, UserWarning)
 
 
 class TestStoreInMemory:

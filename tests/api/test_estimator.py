@@ -239,6 +239,12 @@ class TestChunkedArrays:
         np.testing.assert_array_equal(model.transform(stored), fitted.embedding_)
 
 
+def test_workers_are_started_for_many_rows_only():
+    sections = LocallyLinearEmbedding(n_jobs=3)._sections(np.zeros((20_000, 2)))
+    assert sections["execution"]["cluster"] == {"kind": "local", "workers": 3}
+    assert "cluster" not in LocallyLinearEmbedding(n_jobs=3)._sections(np.zeros((19_999, 2)))["execution"]
+
+
 class TestGivenStore:
     def test_given_store_is_kept_and_read_by_transform(self, roll, fitted, tmp_path):
         model = LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), config=PLAIN).fit(roll)
@@ -349,8 +355,7 @@ class TestInScikitLearn:
         ({"n_neighbors": 2}, "eigensolver.n_components is 2 and neighbors.n_neighbors is 2"),
         ({"n_components": 4}, "^n_components is 4, but the input has 3 features"),
         ({"reg": -1.0}, "weights.reg"),
-        ({"eigen_solver": "dense"}, "'dense' has no counterpart here"),
-        ({"n_jobs": 0}, "n_jobs: expected None, -1 or a positive number"),
+        ({"n_jobs": 0}, "n_jobs: expected None or a number of workers other than 0"),
         ({"config": {"weights": {"reg": 1.0}}}, "config: weights.reg is the parameter reg"),
         ({"config": {"method": "ltsa"}}, "config: method is a separate parameter"),
         ({"config": {"weights": 3}}, "config: weights: expected a section"),
@@ -385,5 +390,6 @@ def test_other_errors_keep_their_type(roll):
 def test_workers_give_the_same_embedding(roll, fitted):
     config = {**PLAIN, "execution": {"block_points": 200}}
     alone = LocallyLinearEmbedding(config=config).fit(roll)
-    model = LocallyLinearEmbedding(config=config, n_jobs=2).fit(roll)
+    config["execution"]["cluster"] = {"kind": "local", "workers": 2}
+    model = LocallyLinearEmbedding(config=config).fit(roll)
     np.testing.assert_array_equal(model.embedding_, alone.embedding_)

@@ -1,0 +1,81 @@
+"""scikit-learn's function for locally linear embedding, for programs that were written for it."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.errors import UndeterminedEmbedding
+from .estimator import LocallyLinearEmbedding
+
+UNDETERMINED = "Error in determining null-space with ARPACK"
+"""How scikit-learn begins this error, for programs that search for it; no ARPACK is used here."""
+
+
+def locally_linear_embedding(
+    X: Any,
+    *,
+    n_neighbors: int,
+    n_components: int,
+    reg: float = 1e-3,
+    eigen_solver: str = "auto",
+    tol: float = 1e-6,
+    max_iter: int = 100,
+    method: str = "standard",
+    hessian_tol: float = 1e-4,
+    modified_tol: float = 1e-12,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+) -> tuple[npt.NDArray[np.float64], float]:
+    """Embed X, with the arguments and results of `sklearn.manifold.locally_linear_embedding`.
+
+    Parameters
+    ----------
+    X : array of shape (n, d) or NearestNeighbors
+        Rows; of a fitted NearestNeighbors of scikit-learn, the rows that it was fitted to.
+    n_neighbors, n_components : int
+        Neighbours of each row, and coordinates.
+    reg, eigen_solver, tol, max_iter, method, hessian_tol, modified_tol, random_state, n_jobs : float, str or int
+        As for `LocallyLinearEmbedding`, with scikit-learn's defaults.
+
+    Returns
+    -------
+    Y : ndarray of shape (n, n_components), float64
+        Coordinates in the order of X; each column has length 1.
+    squared_error : float
+        The sum of the eigenvalues, which is the squared norm of Y - W Y for weights W.
+
+    Raises
+    ------
+    ValueError
+        A parameter or the data have an error; or the rows do not determine an embedding. The message of the latter
+        begins as scikit-learn's.
+
+    See Also
+    --------
+    LocallyLinearEmbedding : The same as an estimator.
+
+    References
+    ----------
+    Roweis & Saul 2000, Science 290, 2323-2326; Saul & Roweis 2003, JMLR 4, 119-155.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from lle import locally_linear_embedding
+    >>> Y, error = locally_linear_embedding(load_digits().data[:100], n_neighbors=5, n_components=2)
+    >>> Y.shape
+    (100, 2)
+    """
+    model = LocallyLinearEmbedding(
+        n_neighbors=n_neighbors, n_components=n_components, reg=reg, eigen_solver=eigen_solver, tol=tol,
+        max_iter=max_iter, method=method, hessian_tol=hessian_tol, modified_tol=modified_tol,
+        random_state=random_state, n_jobs=n_jobs, scale="unit_norm",
+    )  # fmt: skip
+    try:
+        Y = model.fit_transform(getattr(X, "_fit_X", X))
+    except ValueError as error:
+        if isinstance(error.__cause__, UndeterminedEmbedding):
+            raise ValueError(f"{UNDETERMINED}: {error}") from error
+        raise
+    return Y, model.reconstruction_error_
