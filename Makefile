@@ -1,5 +1,5 @@
 # `make run` installs and runs an example, `make test` the tests of every change, `make test-all` all others,
-# `make docs` builds the documentation. Python 3.11 to 3.13 as PYTHON.
+# `make docs` builds the documentation, `make dist` the wheel. Python 3.11 to 3.13 as PYTHON.
 PYTHON ?= python3
 VENV ?= .venv
 SERVERS ?= .servers
@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test test-all: export OPENBLAS_THREAD_TIMEOUT = 4
 test test-all: export KMP_BLOCKTIME = 0
 
-.PHONY: run docs servers azurite test test-all lint benchmark schema clean
+.PHONY: run docs dist servers azurite test test-all lint benchmark schema clean
 
 INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
@@ -47,6 +47,15 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -q -W --keep-going --fresh-env -b html docs build/docs
 	@echo "open build/docs/index.html"
 
+# The source archive and the wheel built from it, in dist/, and the quickstart by this wheel in an environment of its own.
+dist:
+	rm -rf dist build/dist
+	$(PYTHON) -m venv build/dist
+	build/dist/bin/pip install --quiet --disable-pip-version-check build
+	build/dist/bin/pyproject-build --outdir dist .
+	build/dist/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
+	cd build/dist && ls lib/python*/site-packages/lle/py.typed && bin/lle run ../../configs/quickstart.yaml
+
 servers: $(SERVERS)/.installed
 
 # The emulator of Azure's blob storage; tests that need it are skipped without it. Needs npm.
@@ -77,4 +86,4 @@ schema: $(VENV)/.installed
 	$(BIN)/lle schema > configs/schema.json
 
 clean:
-	rm -rf runs .pytest_cache .mypy_cache .ruff_cache build *.egg-info
+	rm -rf runs .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info

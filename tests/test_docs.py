@@ -148,6 +148,9 @@ def test_version_is_that_of_the_project() -> None:
     assert lle.__version__ == declared[1]
     assert CliRunner().invoke(app, ["--version"]).stdout == f"lle {declared[1]}\n"
     assert f"version: {declared[1]}\n" in (ROOT / "CITATION.cff").read_text()
+    for name in ("k8s/Dockerfile", "k8s/base/kustomization.yaml", "docs/kubernetes.md", "docs/tutorials/slurm.md"):
+        tags = re.findall(r"(?:\blle:|newTag: )(\d[\w.]*\d)", (ROOT / name).read_text())
+        assert set(tags) == {declared[1]}, name
 
 
 @pytest.mark.slow

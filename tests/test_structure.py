@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,23 @@ IMPORTED_LATE = (
 def test_package_has_few_entries_at_its_top() -> None:
     entries = [path for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
     assert len([path for path in entries if not path.name.startswith("__")]) <= MAX_TOP_ENTRIES
+
+
+def test_wheel_has_all_packages_and_files() -> None:
+    """`py.typed` tells users' type checkers that the package is typed."""
+    setuptools = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packages = [".".join(("lle", *path.parent.relative_to(PACKAGE).parts)) for path in PACKAGE.rglob("__init__.py")]
+    assert sorted(setuptools["packages"]) == sorted(packages)
+    folders = {name: PACKAGE.joinpath(*name.split(".")[1:]) for name in packages}
+    data = {
+        path for name, patterns in setuptools["package-data"].items() for glob in patterns
+        for path in folders[name].glob(glob)
+    }  # fmt: skip
+    others = {
+        path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in {".py", ".pyc", ".nbi", ".nbc"}
+    }
+    assert data == others
+    assert PACKAGE / "py.typed" in data
 
 
 def test_files_are_short() -> None:
