@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..core.compiler_cache import ensure_compiler_cache
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, OutputLost
 from ..core.machine import reproducible_environment
 from .finish import finish, leave
 from .output import (
@@ -230,16 +230,16 @@ def explore(
 ) -> None:
     """Show all points of a finished run in a browser on this machine, until Ctrl-C."""
 
-    from ..jobs.explore import explore as serve
-    from ..storage.versions import reading
+    from ..storage.versions import result_of_whole
 
     def announce(url: str) -> None:
         typer.echo(json.dumps({"url": url}) if as_json else f"{url}\nCtrl-C ends it.")
         sys.stdout.flush()
 
     def act() -> dict[str, Any]:
-        with reading(_store_of(store)) as opened:
-            return serve(opened, port, browser, announce)
+        from ..jobs.explore_server import explore as serve  # a second of imports
+
+        return result_of_whole(_store_of(store), lambda opened: serve(opened, port, browser, announce))
 
     finish(act, as_json, lambda result: "ended")
 
@@ -257,11 +257,14 @@ def export(
     """Write the embedding to one file, in input order; or add it to an .h5ad file."""
 
     from ..jobs.export import export_run
-    from ..storage.versions import reading
+    from ..storage.store import Store
+    from ..storage.versions import result_of_whole
+
+    def write(opened: Store) -> dict[str, Any]:
+        return {"rows": export_run(opened, out, tuple(with_ or ()), into), "path": out, "store": opened.url}
 
     def act() -> dict[str, Any]:
-        with reading(_store_of(store)) as opened:
-            return {"rows": export_run(opened, out, tuple(with_ or ()), into), "path": out, "store": opened.url}
+        return result_of_whole(_store_of(store), write)
 
     finish(act, as_json, lambda result: f"{result['rows']:,} rows written to {result['path']}")
 
@@ -319,10 +322,15 @@ def main() -> None:
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
     ensure_compiler_cache()
+    code = 0
     try:
         app()
     except SystemExit as exit_error:
-        leave(exit_error.code if isinstance(exit_error.code, int) else int(exit_error.code is not None))
+        code = exit_error.code if isinstance(exit_error.code, int) else int(exit_error.code is not None)
+    except OutputLost as lost:
+        typer.echo(f"lle: {lost}", err=True)
+        code = lost.exit_code
+    leave(code)
 
 
 def _store_of(text: str) -> str:

@@ -1,20 +1,21 @@
 """The end of a command: its result or its error on stdout and stderr, and its exit code."""
 
 import atexit
+import contextlib
 import json
 import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
 from ..core.address_space import explained, is_out_of_memory
 from ..core.credentials import redact
-from ..core.errors import Interrupted, LleError
+from ..core.errors import Interrupted, LleError, OutputLost
 from ..core.signals import interruptible
-from .usage_errors import failure_json
+from .usage_errors import print_failure, print_of_failure
 
 
 def finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable[[dict[str, Any]], str],
@@ -23,12 +24,14 @@ def finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable[
     try:
         with interruptible():
             result = act()
+    except OutputLost:
+        raise
     except (LleError, Interrupted) as error:
         result_so_far = getattr(error, "result", None)
         details = {} if result_so_far is None else {"store": result_so_far.store, "metrics": result_so_far.metrics}
         partial_plan = getattr(error, "plan", None)
         if partial_plan is not None and not as_json:
-            typer.echo(describe(partial_plan))
+            print_of_failure(describe(partial_plan))
         details |= partial_plan or {}
         _fail(type(error).__name__, str(error), error.exit_code, as_json, resumes, details)
     except Exception as error:
@@ -50,21 +53,18 @@ def _fail(
     if code in {130, 143} and resumes:
         typer.echo("Finished blocks are kept; run the same command again to resume.", err=True)
     if as_json:
-        typer.echo(failure_json(kind, message, code, details))
-    sys.stdout.flush()
+        print_failure(kind, message, code, details)
     raise typer.Exit(code)
 
 
-def leave(code: int) -> None:
-    """End the process with an exit code.
+def leave(code: int) -> NoReturn:
+    """Run the exit functions, and end the process without the shutdown of its interpreter.
 
-    Threads of obstore's client sometimes abort a process during the shutdown of its interpreter, and a successful run
-    would end with 134 (github.com/PyO3/pyo3-async-runtimes/issues/40). With obstore loaded, this runs the exit
-    functions, and ends the process without that shutdown.
+    Threads that are inside a request then, those of obstore's client (github.com/PyO3/pyo3-async-runtimes/issues/40) or
+    one that waits for a server, can abort the process during that shutdown, and a successful run would end with 134.
     """
-    if "obstore" in sys.modules:
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # what the command printed was written before
+            stream.flush()
+    os._exit(code)

@@ -9,11 +9,21 @@ import typer
 from typer.core import TyperGroup
 
 from ..core.credentials import redact
+from ..core.errors import OutputLost
 
 
-def failure_json(kind: str, message: str, code: int, details: dict[str, Any] | None = None) -> str:
-    """The last object on a failed command's stdout; `details` holds partial results."""
-    return json.dumps({"status": "failed", "error": kind, "message": message, "exit_code": code, **(details or {})})
+def print_failure(kind: str, message: str, code: int, details: dict[str, Any] | None = None) -> None:
+    """Print the last object on a failed command's stdout; `details` holds partial results."""
+    failure = {"status": "failed", "error": kind, "message": message, "exit_code": code, **(details or {})}
+    print_of_failure(json.dumps(failure))
+
+
+def print_of_failure(text: str) -> None:
+    """Print on stdout what a failed command found. The exit code stays that of the failure if stdout has no room."""
+    try:
+        typer.echo(text)
+    except OutputLost as lost:
+        typer.echo(f"lle: {lost}", err=True)
 
 
 class Commands(TyperGroup):
@@ -37,5 +47,5 @@ class Commands(TyperGroup):
         except Exception as error:
             format_message = getattr(error, "format_message", None)  # typer's own errors only; commands end with Exit
             if format_message is not None and "--json" in self.arguments:
-                typer.echo(failure_json("UsageError", redact(format_message()), 2))
+                print_failure("UsageError", redact(format_message()), 2)
             raise

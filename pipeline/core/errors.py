@@ -4,7 +4,8 @@
 |---|---|
 | 1 | a failure that a retry may cure |
 | 2 | a config or input error: a retry fails the same way |
-| 3 | the job ran, but a bound stated in the config was not met |
+| 3 | a bound stated in the config was not met; the message says whether there is an embedding |
+| 4 | the command succeeded, but its result could not be written to stdout |
 | 130, 143 | interrupted by Ctrl-C, by SIGTERM |
 """
 
@@ -15,12 +16,19 @@ from typing import Any
 
 
 class LleError(Exception):
-    """Base of all named errors. The message states what was expected, what was found, where, and what to do."""
+    """Base of all named errors. The message states what was expected, what was found, where, and what to do.
+
+    `advice` is what to do, at the end of the message. A caller that does it, or knows better, shows `args[0]` only.
+    """
 
     exit_code = 1
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, advice: str = "") -> None:
         super().__init__(*(shortened(part) if isinstance(part, str) else part for part in args))
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return "; ".join([super().__str__(), *filter(None, [self.advice])])
 
 
 def shortened(text: str) -> str:
@@ -44,18 +52,29 @@ class InputError(LleError):
     exit_code = 2
 
 
+class UndeterminedEmbedding(InputError):
+    """The rows do not determine an embedding: they coincide, or the neighbours of a row do not span a plane."""
+
+
 class InputChanged(LleError):
     """The input changed while it was read, so its rows mix two states. The next run reads them again."""
 
 
 class BoundsNotMet(LleError):
-    """The job ran, but a bound of the config (recall, residual, components) was not met; the results are kept.
+    """A bound of the config was not met; the results so far are kept.
 
+    Recall, components and closed classes stop a run before its embedding. Eigenvectors that did not converge do not.
     `result` is the RunResult, if the error was raised at the end of a run.
     """
 
     exit_code = 3
     result: Any = None
+
+
+class OutputLost(LleError):
+    """Stdout cannot be written: its disk is full, or the program that read it has ended."""
+
+    exit_code = 4
 
 
 class StageIncomplete(LleError):
@@ -74,7 +93,29 @@ class StoreHeld(StoreError):
         self.is_held = is_held
 
 
-class CorruptChunk(StoreError):
+class DamagedStore(StoreError):
+    """Something that a finished run has written is missing or does not match its checksum."""
+
+
+class NoEmbedding(ConfigError):
+    """A run has no finished embedding of its config."""
+
+
+class OlderVersionRead(LleError):
+    """The published version is damaged, so an older one was read; `plan` is the result of the command."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, result: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.plan = result
+
+
+class MissingArray(DamagedStore):
+    """The store has no array of this name."""
+
+
+class CorruptChunk(DamagedStore):
     """A stored chunk does not match its checksum."""
 
     def __init__(self, array: str, chunk: str, detail: str) -> None:

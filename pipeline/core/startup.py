@@ -1,15 +1,21 @@
-"""Before the heavy imports: stop signals and missing resources end the process with a message."""
+"""Before the heavy imports: stop signals and missing resources end the process with a message; guarded streams."""
 
+import contextlib
+import io
 import json
 import os
 import signal
 import sys
 import tempfile
 from types import FrameType
+from typing import TYPE_CHECKING, TextIO
 
 from .address_space import CURE, MIN_ADDRESS_SPACE, address_space_limit
-from .errors import Interrupted
+from .errors import Interrupted, OutputLost
 from .signals import STOP_SIGNALS
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 def exit_without_resources() -> None:
@@ -48,9 +54,51 @@ def exit_on_signals() -> None:
         signal.signal(number, stop)
 
 
+def guard_streams() -> None:
+    """Stdout that cannot be written raises OutputLost once; stderr that cannot be written loses its text.
+
+    Progress and warnings go to stderr, and a computation does not end because its log has no room.
+    """
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        if stream is None:  # the process began without it: no other file may get its number
+            os.dup2(os.open(os.devnull, os.O_RDONLY), descriptor)
+    sys.stdout = _text_stream(_ResultFile(1, "w", closefd=False), sys.stdout)
+    sys.stderr = _text_stream(_LogFile(2, "w", closefd=False), sys.stderr)
+
+
+class _LogFile(io.FileIO):
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
+class _ResultFile(io.FileIO):
+    _is_lost = False
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        if self._is_lost:
+            return memoryview(data).nbytes
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._is_lost = True
+            raise OutputLost(f"the result cannot be written to stdout: {error.strerror}") from None
+
+
+def _text_stream(file: io.FileIO, replaced: TextIO | None) -> TextIO:
+    """A text stream with the settings of the replaced one, which is None if the process began without it."""
+    encoding, errors = (replaced.encoding, replaced.errors) if replaced else ("utf-8", "backslashreplace")
+    line_buffering = file.fileno() == 2 or (replaced is not None and replaced.isatty())
+    return io.TextIOWrapper(io.BufferedWriter(file), encoding, errors, line_buffering=line_buffering)
+
+
 def _exit(name: str, message: str, code: int = 1) -> None:
-    os.write(2, f"lle: {message}\n".encode())
+    with contextlib.suppress(OSError):
+        os.write(2, f"lle: {message}\n".encode())
     if "--json" in sys.argv:
         record = {"status": "failed", "error": name, "message": message, "exit_code": code}
-        os.write(1, f"{json.dumps(record)}\n".encode())
+        with contextlib.suppress(OSError):
+            os.write(1, f"{json.dumps(record)}\n".encode())
     os._exit(code)

@@ -16,7 +16,7 @@ from lle.cli.commands import app
 from lle.cli.output import describe_status
 from lle.cli.watch import Pace, watch_status
 from lle.core.errors import Interrupted, StoreError
-from lle.jobs.last_failure import failure_recorded
+from lle.jobs.status import failure_recorded
 from lle.storage import records
 from lle.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lle.config.allowed_places import VARIABLE
+from lle.config.allowed_places import VARIABLE, check_places
+from lle.config.fields import Name
 from lle.config.load import json_schema, load_config
+from lle.config.models import Config
 from lle.core import credentials
 from lle.core.credentials import SECRET_NAME, find_secret, redact, secrets_in
 from lle.core.errors import ConfigError
@@ -208,6 +210,16 @@ class TestConfinement:
             load(execution={"cluster": {"kind": "slurm", key: text}})
         assert caught.value.exit_code == 2
         assert load(execution={"cluster": {"kind": "slurm", key: "data"}})
+
+    def test_new_key_is_restricted_until_it_is_marked_as_a_name(self, load):
+        class More(Config):
+            log: str = "elsewhere/log.txt"
+            title: Name = "/a/title"
+
+        data = load().model_dump(mode="json")
+        with pytest.raises(ConfigError, match=f"log: .*elsewhere/log.txt is outside.*{VARIABLE}"):
+            check_places(More.model_validate(data))
+        check_places(More.model_validate({**data, "log": "data/log.txt"}))
 
     def test_links_and_matches_of_patterns_are_checked(self, load):
         os.symlink("../elsewhere", "data/way_out")

@@ -1,0 +1,55 @@
+"""The paths that match a pattern, found in a bounded part of the disk."""
+
+import glob
+import os
+from collections.abc import Iterator
+
+from .errors import InputError
+
+MAX_ENTRIES = 200_000
+"""Files and folders that a pattern may search: a second on a local disk, minutes on a slow network."""
+
+
+def matches(pattern: str) -> list[str]:
+    """The paths that match a pattern, sorted, each once; none for a path that does not exist.
+
+    `**` stands for any folders that are not hidden, including none. A folder to which several links lead is searched
+    once. Raises InputError if `**` searches more than MAX_ENTRIES files and folders.
+    """
+    parts = pattern.split(os.sep)
+    if "**" not in parts:
+        return sorted(glob.glob(pattern))
+    first = parts.index("**")
+    rest = os.sep.join(parts[first + 1 :] or ["*"])
+    tops = glob.glob(os.sep.join([*parts[:first], ""])) if first else [""]
+    folders = [folder for top in tops for folder in _folders(top, pattern)]
+    return sorted({path for folder in folders for path in matches(glob.escape(folder) + rest)})
+
+
+def _folders(top: str, pattern: str) -> Iterator[str]:
+    """A folder, and those below it that are not hidden, each with a separator at its end; "" is the working one."""
+    visited, n_entries = set[tuple[int, int]](), 0
+    _is_new(top or os.curdir, visited)
+    for path, folders, files in os.walk(top or os.curdir, followlinks=True):
+        n_entries += len(folders) + len(files)
+        if n_entries > MAX_ENTRIES:
+            raise InputError(
+                f"the pattern '{pattern}' searches more than {MAX_ENTRIES:,} files and folders below "
+                f"'{top or os.getcwd()}'; name a folder nearer to the files"
+            )
+        name = path if top else os.path.relpath(path)
+        yield "" if name == os.curdir else os.path.join(name, "")
+        folders[:] = [name for name in folders if name[0] != "." and _is_new(os.path.join(path, name), visited)]
+
+
+def _is_new(folder: str, visited: set[tuple[int, int]]) -> bool:
+    """Whether a folder was not visited yet; it is then."""
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return False
+    place = (status.st_dev, status.st_ino)
+    if place in visited:
+        return False
+    visited.add(place)
+    return True
