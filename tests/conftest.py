@@ -48,7 +48,7 @@ settings.load_profile("pipeline")
 
 LONGEST = (
     "test_slurm", "test_object_storage", "test_measured_memory", "test_kubernetes", "test_methods", "test_benchmarks",
-    "test_faults", "test_determinism", "test_base_version", "test_existing_scheduler", "test_kill_and_resume",
+    "test_faults", "test_determinism", "test_existing_scheduler", "test_kill_and_resume",
 )  # fmt: skip
 """Files whose slow tests take long. They begin first, so that no process waits for the last of them."""
 

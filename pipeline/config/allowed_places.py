@@ -1,68 +1,73 @@
 """Restrict the paths and URLs of a config to the places that the operator lists in LLE_ALLOWED_PLACES."""
 
-import glob
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Literal, get_args, get_origin
 from urllib.parse import unquote, urlsplit
 
+from pydantic import BaseModel
+
 from ..core.errors import ConfigError
+from ..core.patterns import matches
+from .fields import NAME, Command
 
 VARIABLE = "LLE_ALLOWED_PLACES"
-PLACES = {
-    "input.path", "input.url", "input.labels", "neighbors.precomputed.path", "neighbors.precomputed.url",
-    "neighbors.k_per_point", "embedding.align", "output.store", "output.prometheus",
-    "execution.cluster.tls.ca", "execution.cluster.tls.cert", "execution.cluster.tls.key",
-    "execution.cluster.log_directory", "execution.cluster.local_directory",
-}  # fmt: skip
-LABELS = {"input.labels", "neighbors.k_per_point"}
-FILES = {"npy", "idx"}  # input kinds with a separate file of labels; other kinds name an array, a key or a column
+FILES = {"npy", "idx"}  # input kinds whose neighbors.k_per_point is a file; for the others it is an array or a column
 PREVIOUS = ("embedding.align", "previous")  # the previous embedding in output.store, not a path
 EXPANDED_LATER = "execution.cluster.local_directory"  # with variables of a node's shell: unknown here
-COMMANDS = {  # keys whose values run as code, or that let another process run code
-    "execution.cluster.address": "a scheduler may run code in this process and on its workers",
-    "execution.cluster.prologue": "its lines are shell commands",
-    "execution.cluster.directives": "they are options of sbatch",
-}
 
 
-def check_places(config: dict[str, Any]) -> None:
+def check_places(section: BaseModel, key: str = "") -> None:
     """Raises ConfigError for a path or URL outside the places in LLE_ALLOWED_PLACES. If it is not set, all are allowed.
 
-    config: resolved, with every default. The variable holds paths and URLs, separated by spaces.
+    Every text is checked, unless its field is marked as a `Name` (config/fields.py): so a new key is restricted, also
+    if nobody thinks of it. `key` is that of the section. The variable holds paths and URLs, separated by spaces.
     """
     allowed = os.environ.get(VARIABLE)
     if allowed is None:
         return
     places = [_real_place(place) for place in allowed.split()]
-    for key, value in _strings(config):
-        if key in COMMANDS:
+    source = getattr(section, "input", None)
+    for name, value, marks in _texts(section, key):
+        if command := next((mark for mark in marks if isinstance(mark, Command)), None):
             raise ConfigError(
-                f"{key}: not allowed in a config while {VARIABLE} is set: {COMMANDS[key]}. Remove the key"
+                f"{name}: not allowed in a config while {VARIABLE} is set: {command.danger}. Remove the key"
             )
-        if key == EXPANDED_LATER and "$" in value:
-            raise ConfigError(f"{key}: {value}: no variables allowed while {VARIABLE} is set: write the folder itself")
-        is_name = (key in LABELS and config["input"]["kind"] not in FILES) or (key, value) == PREVIOUS
-        if key not in PLACES or is_name:
+        if name == EXPANDED_LATER and "$" in value:
+            raise ConfigError(f"{name}: {value}: no variables allowed while {VARIABLE} is set: write the folder itself")
+        is_column = name == "neighbors.k_per_point" and getattr(source, "kind", None) not in FILES
+        if NAME in marks or is_column or (name, value) == PREVIOUS:
             continue
         for target in _places_of(value):
             if not any(_is_inside(target, place) for place in places):
                 raise ConfigError(
-                    f"{key}: {target} is outside the places that this machine allows ({VARIABLE}: {allowed}); choose a "
-                    f"place inside, or ask the operator of this machine"
+                    f"{name}: {target} is outside the places that this machine allows ({VARIABLE}: {allowed}); choose "
+                    f"a place inside, or ask the operator of this machine"
                 )
 
 
-def _strings(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(data, dict):
-        for child_key, value in data.items():
-            yield from _strings(value, f"{key}.{child_key}" if key else child_key)
-    elif isinstance(data, list):
-        for value in data:
-            yield from _strings(value, key)
-    elif isinstance(data, str):
-        yield key, data
+def _texts(section: BaseModel, key: str) -> Iterator[tuple[str, str, list[object]]]:
+    """(key, text, marks) of each text in a section; those that its type lists (Literal) are left out."""
+    for name, field in type(section).model_fields.items():
+        value, child = getattr(section, name), f"{key}.{name}" if key else name
+        if isinstance(value, BaseModel):
+            yield from _texts(value, child)
+            continue
+        marks = [*field.metadata, *_marks(field.annotation)]
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and text not in marks:
+                yield child, text, marks
+
+
+def _marks(annotation: object) -> Iterator[object]:
+    """The metadata of all parts of an annotation, and the values of its Literals."""
+    yield from getattr(annotation, "__metadata__", ())
+    for part in get_args(annotation):
+        if get_origin(annotation) is Literal:
+            yield part
+        else:
+            yield from _marks(part)
 
 
 def _places_of(text: str) -> Iterator[str]:
@@ -70,7 +75,7 @@ def _places_of(text: str) -> Iterator[str]:
     if _is_url(text):
         yield text
         return
-    for match in (_local_path(text), *glob.glob(_local_path(text), recursive=True)):
+    for match in (_local_path(text), *matches(_local_path(text))):
         yield (path := os.path.realpath(match))
         yield from _links_below(path)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from .fields import Int, Model, Size
+from .fields import Command, Int, Model, Name, Size
 
 DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 ADDRESS = r"(tcp|tls)://([\w.-]+|\[[\w.:%]+\]):[0-9]{1,5}"
@@ -68,6 +68,13 @@ def parse_scratch(value: str) -> str:
     return parse_folder(value, SCRIPT_SCRATCH, " and $NAME")
 
 
+Address = Annotated[
+    str, AfterValidator(parse_address), Command("a scheduler may run code in this process and on its workers")
+]
+SbatchOption = Annotated[str, Command("they are options of sbatch")]
+ShellLine = Annotated[str, Command("its lines are shell commands")]
+
+
 class Tls(Model):
     """PEM files: the authority that signed the scheduler's certificate, and this client's certificate and key."""
 
@@ -86,11 +93,9 @@ class Cluster(Model):
         "auto", description="local: worker processes; auto: as many as cores and memory allow"
     )
     memory: Size = Field("auto", description="limit of one worker; auto: its share of what is free")
-    address: Annotated[str, AfterValidator(parse_address)] | None = Field(
-        None, description="address of the scheduler: tcp://HOST:PORT or tls://HOST:PORT"
-    )
+    address: Address | None = Field(None, description="address of the scheduler: tcp://HOST:PORT or tls://HOST:PORT")
     tls: Tls | None = Field(None, description="PEM files for a tls:// address")
-    memory_resource: str | None = Field(
+    memory_resource: Name | None = Field(
         None, min_length=1, description="resource of the workers that run whole-data steps; null: the driver runs them"
     )
 
@@ -118,12 +123,12 @@ class KubernetesCluster(Model):
     high_memory: Size = Field(
         "auto", description="request and limit of the pod for whole-data steps, including the eigensolve"
     )
-    name: str = Field(
+    name: Name = Field(
         "auto", max_length=53, pattern=DNS_LABEL, description="name of the DaskCluster; auto: that of the Job, which "
         "k8s/ puts into LLE_CLUSTER_NAME",
     )  # fmt: skip
-    namespace: str = Field("auto", pattern=DNS_LABEL, description="its namespace; auto: that of the driver")
-    templates: str = Field(
+    namespace: Name = Field("auto", pattern=DNS_LABEL, description="its namespace; auto: that of the driver")
+    templates: Name = Field(
         "lle", pattern=DNS_LABEL, description="NAME of the PodTemplates NAME-scheduler, NAME-worker and NAME-memory"
     )
     idle_timeout: Seconds = Field(1800, description="the operator deletes a cluster that is idle for this long")
@@ -137,12 +142,14 @@ class SlurmCluster(Model):
     workers: Int = Field(4, gt=0, description="workers in all")
     memory: Size = Field(4 * 2**30, description="memory of each worker")
     workers_per_job: Int = Field(1, gt=0, description="workers that share a job")
-    partition: str | None = Field(None, pattern=SCRIPT_NAME, description="partition of the worker jobs")
-    account: str | None = Field(None, pattern=SCRIPT_NAME, description="account that pays for the worker jobs")
+    partition: Name | None = Field(None, pattern=SCRIPT_NAME, description="partition of the worker jobs")
+    account: Name | None = Field(None, pattern=SCRIPT_NAME, description="account that pays for the worker jobs")
     walltime: Seconds = Field(4 * 3600, description="time limit of a worker job; when it ends, a new job replaces it")
-    interface: str | None = Field(None, pattern=SCRIPT_NAME, description="network between the nodes, for instance ib0")
-    directives: tuple[str, ...] = Field((), description="more options of sbatch, for instance --constraint=avx512")
-    prologue: tuple[str, ...] = Field((), description="shell lines that run before a worker starts")
+    interface: Name | None = Field(None, pattern=SCRIPT_NAME, description="network between the nodes, for instance ib0")
+    directives: tuple[SbatchOption, ...] = Field(
+        (), description="more options of sbatch, for instance --constraint=avx512"
+    )
+    prologue: tuple[ShellLine, ...] = Field((), description="shell lines that run before a worker starts")
     log_directory: Annotated[str, AfterValidator(parse_folder)] | None = Field(
         None, description="folder for the output of the worker jobs"
     )

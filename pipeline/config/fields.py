@@ -1,6 +1,7 @@
 """Base class and field types of the config models: frozen, unknown keys refused, sizes such as "4GiB"."""
 
 import re
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Annotated, Any, Literal
 
@@ -44,6 +45,18 @@ Size = Annotated[
 # Strict: pydantic would convert true to 1 and "500" to 500, which hides a mistake.
 Int = Annotated[int, Strict()]
 Float = Annotated[float, Strict()]
+
+
+NAME = "a name"
+Name = Annotated[str, NAME]
+"""A text that names no path: a column, an array, an account. `allowed_places` checks every other text as a path."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """Mark of a text that runs as code, or that lets another process run code."""
+
+    danger: str
 
 
 def _exact(value: Any) -> Any:

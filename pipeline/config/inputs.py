@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, StrictFloat, StrictInt, model_validator
 
-from .fields import Float, Int, Model
+from .fields import Float, Int, Model, Name
 
 PATHS = "a path, a pattern such as rows/*.parquet, or a URL; files are taken in the order of their names"
 MAX_POINTS = 10**10
@@ -19,7 +19,7 @@ ID_COLUMN = (
 class AnyInput(Model):
     """The keys that every kind of input has."""
 
-    where: StrictInt | StrictFloat | str | None = Field(None, description="keep only the rows with this label")
+    where: StrictInt | StrictFloat | Name | None = Field(None, description="keep only the rows with this label")
     fit_sample: Int | None = Field(
         None, gt=0, description="number of rows, evenly spread, whose embedding is computed; the other rows are placed "
         "among them; null: all rows are embedded together",
@@ -57,8 +57,8 @@ _LABELS, _LABEL = AliasChoices("labels", "label"), AliasChoices("label", "labels
 class ZarrInput(AnyInput):
     kind: Literal["zarr"] = Field(description="a Zarr array, format 2 or 3")
     url: str = Field(description="path or URL of the array or of its group")
-    array: str | None = Field(None, description="name of the array in the group")
-    labels: str | None = Field(None, validation_alias=_LABELS, description="array of the same group")
+    array: Name | None = Field(None, description="name of the array in the group")
+    labels: Name | None = Field(None, validation_alias=_LABELS, description="array of the same group")
     columns: tuple[Int, ...] | None = Field(None, description=COLUMN_NUMBERS)
 
 
@@ -72,8 +72,8 @@ class NpyInput(AnyInput):
 class NpzInput(AnyInput):
     kind: Literal["npz"] = Field(description="NumPy archives")
     path: str = Field(description=PATHS)
-    key: str | None = Field(None, description="name of the array in each archive; null: the only two-dimensional one")
-    labels: str | None = Field(None, validation_alias=_LABELS, description="key in the same file")
+    key: Name | None = Field(None, description="name of the array in each archive; null: the only two-dimensional one")
+    labels: Name | None = Field(None, validation_alias=_LABELS, description="key in the same file")
     columns: tuple[Int, ...] | None = Field(None, description=COLUMN_NUMBERS)
 
 
@@ -87,25 +87,25 @@ class IdxInput(AnyInput):
 class ParquetInput(AnyInput):
     kind: Literal["parquet"] = Field(description="Parquet files")
     path: str = Field(description=PATHS)
-    columns: tuple[str, ...] | None = Field(None, description=COLUMN_NAMES)
-    label: str | None = Field(None, validation_alias=_LABEL, description="column that colours the picture")
-    id: str | None = Field(None, description=ID_COLUMN)
+    columns: tuple[Name, ...] | None = Field(None, description=COLUMN_NAMES)
+    label: Name | None = Field(None, validation_alias=_LABEL, description="column that colours the picture")
+    id: Name | None = Field(None, description=ID_COLUMN)
 
 
 class CsvInput(AnyInput):
     kind: Literal["csv"] = Field(description="CSV files with a header")
     path: str = Field(description=PATHS)
-    columns: tuple[str, ...] | None = Field(None, description=COLUMN_NAMES)
-    label: str | None = Field(None, validation_alias=_LABEL, description="column that colours the picture")
-    id: str | None = Field(None, description=ID_COLUMN)
+    columns: tuple[Name, ...] | None = Field(None, description=COLUMN_NAMES)
+    label: Name | None = Field(None, validation_alias=_LABEL, description="column that colours the picture")
+    id: Name | None = Field(None, description=ID_COLUMN)
 
 
 class AnnDataInput(AnyInput):
     kind: Literal["anndata"] = Field(description="AnnData files, .h5ad (needs the extra anndata) or .zarr")
     path: str = Field(description=PATHS)
-    obsm: str | None = Field("X_pca", min_length=1, description="matrix of obsm; null: X, which must be dense")
-    label: str | None = Field(None, validation_alias=_LABEL, description="column of obs that colours the picture")
-    id: str | None = Field(None, description="obs_names, or a column of obs; it identifies each row in every result")
+    obsm: Name | None = Field("X_pca", min_length=1, description="matrix of obsm; null: X, which must be dense")
+    label: Name | None = Field(None, validation_alias=_LABEL, description="column of obs that colours the picture")
+    id: Name | None = Field(None, description="obs_names, or a column of obs; it identifies each row in every result")
 
 
 Input = Annotated[

@@ -59,7 +59,7 @@ def check_config(data: dict[str, Any], where: str) -> Config:
         config = Config.model_validate(data)
     except ValidationError as error:
         raise ConfigError(f"{where}:\n" + "\n".join(f"  - {line}" for line in describe(error, Config))) from None
-    check_places(resolved(config))
+    check_places(config)
     return config
 
 
@@ -72,7 +72,7 @@ def parse_input(data: dict[str, Any], settings: tuple[str, ...]) -> Input:
         section = TypeAdapter[Input](Input).validate_python(data)
     except ValidationError as error:
         raise ConfigError("\n".join(f"--input: {line}" for line in describe(error, Config))) from None
-    check_places({"input": section.model_dump(mode="json")})
+    check_places(section, "input")
     return section
 
 

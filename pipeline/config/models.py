@@ -23,7 +23,6 @@ class Preprocess(Model):
     invalid: Literal["error", "drop"] = Field(
         "error", description="rows with NaN or infinity: end the run, or drop them"
     )
-    duplicates: Literal["merge"] = Field("merge", description="equal rows are one point")
 
 
 class Weights(Model):
@@ -65,24 +64,18 @@ class Graph(Model):
 
 class Eigensolver(Model):
     n_components: Int = Field(2, ge=1, description="coordinates of the embedding")
-    method: Literal["auto", "shift_invert", "factored", "polynomial", "chebyshev"] = Field(
+    method: Literal["auto", "shift_invert", "factored", "multigrid", "polynomial"] = Field(
         "auto",
-        description="factored and shift_invert factor a sparse matrix, polynomial needs none (chebyshev is its "
-        "alias); auto: by predicted work and memory",
+        description="factored and shift_invert factor a sparse matrix, multigrid and polynomial need none; auto: by "
+        "predicted work and memory",
     )
     tol: Float = Field(1.0e-8, gt=0, description="relative residual at which an eigenpair counts as converged")
     max_memory: Size = Field("auto", description="memory that the eigensolve may use; auto: 80 % of what is free")
-    sigma: Float = Field(0.0, description="shift_invert: the shift; 0 takes the Cholesky factor of M itself")
     max_degrees: Int = Field(
         20_000, ge=1, description="polynomial: maximum number of products of M with one block of vectors. If it is "
         "raised, the next run continues",
     )  # fmt: skip
     distributed: bool = Field(False, description="polynomial: compute products on the workers, not in the driver")
-
-    @property
-    def route(self) -> str:
-        """``method`` without its alias."""
-        return "polynomial" if self.method == "chebyshev" else self.method
 
 
 class Embedding(Model):
@@ -119,11 +112,6 @@ class Output(Model):
     keep: Int | None = Field(
         None, ge=1, description="number of published versions to keep: store is then a root of versions, and every "
         "run with a new result publishes one; null: store is the store of one run",
-    )  # fmt: skip
-    max_appended: Float = Field(
-        0.1, ge=0, le=1, description="with keep: if at most this share of points was appended since the last full "
-        "search, only these are searched, and the other neighbour lists of the published version are kept; 0: always "
-        "search all points",
     )  # fmt: skip
     prometheus: str | None = Field(None, min_length=1, description="a .prom file for the textfile collector")
 
@@ -212,10 +200,10 @@ class Config(Model):
                 f"method is {self.method}, eigensolver.n_components {m} and neighbors.n_neighbors {k}: {self.method} "
                 f"needs at least {smallest} neighbours for {m} coordinates; raise n_neighbors or lower n_components"
             )
-        if self.method != "lle" and self.eigensolver.method == "factored":
+        if self.method != "lle" and self.eigensolver.method in {"factored", "multigrid"}:
             raise ValueError(
-                f"eigensolver.method is factored and method is {self.method}: only lle has a square factor, I - W; "
-                f"set eigensolver.method to auto, shift_invert or polynomial"
+                f"eigensolver.method is {self.eigensolver.method} and method is {self.method}: only lle has a square "
+                f"factor, I - W; set eigensolver.method to auto, shift_invert or polynomial"
             )
         if m >= k and self.method != "pca":
             raise ValueError(

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from .fields import Float, Int, Model
+from .fields import Float, Int, Model, Name
 
 
 class NpyGraph(Model):
@@ -15,13 +15,15 @@ class NpyGraph(Model):
 class ZarrGraph(Model):
     kind: Literal["zarr"] = Field(description="a Zarr array")
     url: str = Field(description="path or URL of the array or of its group")
-    array: str | None = Field(None, description="name of the array in the group")
+    array: Name | None = Field(None, description="name of the array in the group")
 
 
 class AnnDataGraph(Model):
     kind: Literal["anndata"] = Field(description="a sparse matrix of an AnnData file")
     path: str = Field(description="path or URL of the .h5ad or .zarr file")
-    obsp: str = Field("distances", min_length=1, description="matrix of obsp by rows (CSR); its entries are neighbours")
+    obsp: Name = Field(
+        "distances", min_length=1, description="matrix of obsp by rows (CSR); its entries are neighbours"
+    )
 
 
 Graphs = Annotated[NpyGraph | ZarrGraph | AnnDataGraph, Field(discriminator="kind")]

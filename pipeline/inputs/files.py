@@ -8,6 +8,7 @@ from typing import IO, cast
 from urllib.parse import unquote, urlsplit
 
 from ..core.errors import InputError
+from ..core.patterns import matches
 from .base import Fingerprint, Rows
 from .damage import reading
 from .file_stamp import Stamp, is_url
@@ -15,6 +16,7 @@ from .remote_files import RangeFile, find_objects
 
 __all__ = ["FileRows", "Stamp", "find_files", "find_paths", "open_file", "path_or_file", "reading"]
 
+KERNEL_FILES = ("/proc/", "/sys/")
 HEADER_BYTES = 1 << 14  # bytes per request of a remote header, which is parsed in small steps
 
 
@@ -41,9 +43,11 @@ def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
     text = os.path.expanduser(os.fspath(pattern))
     if text.startswith("file:"):
         text = unquote(urlsplit(text).path)
+    if os.path.realpath(text).startswith(KERNEL_FILES):
+        raise InputError(f"input.{key}: expected a file with data, found '{text}', which the kernel makes; name a file")
     if os.path.exists(text):
         return [text]
-    paths = sorted(glob.glob(text, recursive=True))
+    paths = matches(text)
     if not paths:
         problem = "no file matches the pattern" if glob.has_magic(text) else "there is no file"
         raise InputError(

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .base import AnyArray, Source
-from .suspect_columns import ID_NAME, sample_windows, suspect_columns
+from .suspect_columns import ID_NAME, Look, sample_windows, suspect_columns
 
 MAX_CATEGORIES = 50
 MAX_NUMBERED_CATEGORIES = 20
@@ -53,14 +53,14 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     windows = sample_windows(source)
     numbers = np.concatenate([source.read(*window) for window in windows] or [np.empty((0, source.n_features))])
     suspects = suspect_columns(source)
-    columns = [_numeric(name, numbers[:, i], suspects.get(name, "")) for i, name in enumerate(source.roles.features)]
+    columns = [_numeric(name, numbers[:, i], suspects.get(name)) for i, name in enumerate(source.roles.features)]
     columns = _without_wrong_ids(source, columns)
     columns += _text_columns(source, text, windows)
     chosen_id = _first([column for column in columns if column.is_id], ID_NAME)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
     label = _label(labels)
     special = {column.name for column in (chosen_id, label) if column is not None}
-    left_out = {name: why for name, why in suspects.items() if name not in special}
+    left_out = {name: look.says for name, look in suspects.items() if name not in special}
     left_out |= {
         column.name: why
         for column in columns
@@ -74,13 +74,18 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     )  # fmt: skip
 
 
-def _numeric(name: str, values: AnyArray, look: str) -> Column:
+def _numeric(name: str, values: AnyArray, look: Look | None) -> Column:
     present = values[np.isfinite(values)]
     distinct = len(np.unique(present))
     is_integral = bool((present == np.rint(present)).all())
     is_category = 2 <= distinct <= MAX_NUMBERED_CATEGORIES and distinct * MIN_REPEATS <= len(present)
     return Column(
-        name, False, distinct, len(values) - len(present), " id" in look, is_integral and is_category and not look
+        name,
+        False,
+        distinct,
+        len(values) - len(present),
+        look is not None and look.is_id,
+        is_integral and is_category and look is None,
     )
 
 

@@ -1,6 +1,7 @@
 """Find features of a table that look like an id or a time, from a few rows."""
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,14 +15,23 @@ MIN_ROWS = 50
 MANY_ROWS = 1000
 EXACT = 2.0**53
 """Whole numbers of this size and above may be rounded in float64, so that different ids become equal."""
-ID = "an id: a different whole number in each row"
 ID_NAME = re.compile(r"id|.*[_\s.-]id|id[_\s.-].*|.*[a-z]I[Dd]|uuid|guid|key|.*_key|name", re.I)
 EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 EPOCH_RANGE = (6.3e8, 2.2e9)
 """In seconds since 1970: from 1989 to 2039."""
 
 
-def suspect_columns(source: Source) -> dict[str, str]:
+class Look(NamedTuple):
+    """What a column looks like that holds no measurements."""
+
+    says: str
+    is_id: bool
+
+
+ID = Look("an id: a different whole number in each row", True)
+
+
+def suspect_columns(source: Source) -> dict[str, Look]:
     """Name of each feature that looks like an id or a time, and what it looks like.
 
     Reads up to WINDOW_ROWS rows at the start, in the middle and at the end. Empty for inputs without column names, and
@@ -34,11 +44,9 @@ def suspect_columns(source: Source) -> dict[str, str]:
     rows = np.concatenate([source.read(*window) for window in windows])
     looks = {name: look_of(rows[:, column], source.n_rows) for column, name in enumerate(names)}
     large = [name for column, name in enumerate(names) if np.abs(rows[:, column]).max() >= EXACT]
-    rounded = [
-        name for name in large if not looks[name] or (looks[name].startswith("a time") and ID_NAME.fullmatch(name))
-    ]
+    rounded = [name for name in large if (look := looks[name]) is None or (not look.is_id and ID_NAME.fullmatch(name))]
     looks |= dict.fromkeys(_distinct_numbers(source, rounded, windows), ID)
-    return {name: look for name, look in looks.items() if look}
+    return {name: look for name, look in looks.items() if look is not None}
 
 
 def _distinct_numbers(source: Source, names: list[str], windows: list[tuple[int, int]]) -> list[str]:
@@ -69,28 +77,27 @@ def sample_windows(source: Source) -> list[tuple[int, int]]:
     return [(start, start + window) for start in (0, last // 2, last)]
 
 
-def look_of(values: AnyArray, n_rows: int) -> str:
-    """What a sample of a column, in the order of its n_rows rows, looks like; empty if it looks like measurements.
+def look_of(values: AnyArray, n_rows: int) -> Look | None:
+    """What a sample of a column, in the order of its n_rows rows, looks like; None if it looks like measurements.
 
     >>> look_of(np.arange(100.0), 100)
-    'a row number or an id: whole numbers that rise from row to row'
+    Look(says='a row number or an id: whole numbers that rise from row to row', is_id=True)
     >>> look_of(np.random.default_rng(0).normal(size=100), 100)
-    ''
     """
     values = np.asarray(values, np.float64)
     if len(values) < MIN_ROWS or not np.isfinite(values).all() or values.min() == values.max():
-        return ""
+        return None
     for unit, per_second in EPOCH_UNITS.items():
         if EPOCH_RANGE[0] * per_second <= values.min() and values.max() < EPOCH_RANGE[1] * per_second:
-            return f"a time: {unit} since 1970"
+            return Look(f"a time: {unit} since 1970", False)
     is_integral = bool((values == np.rint(values)).all())
     steps = np.diff(values)
     if (steps > 0).all() or (steps < 0).all():
         direction = "rise" if steps[0] > 0 else "fall"
         if is_integral:
-            return f"a row number or an id: whole numbers that {direction} from row to row"
-        return f"a time: numbers that {direction} from row to row"
+            return Look(f"a row number or an id: whole numbers that {direction} from row to row", True)
+        return Look(f"a time: numbers that {direction} from row to row", False)
     numbering = values.max() - values.min() < 2 * n_rows  # a small table may hold different measurements by chance
     if is_integral and len(np.unique(values)) == len(values) and (len(values) >= MANY_ROWS or numbering):
         return ID
-    return ""
+    return None

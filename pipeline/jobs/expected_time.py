@@ -126,6 +126,16 @@ def announced_seconds(config: Config, first_layout: Layout) -> str:
     return announcement(config, layout, n_steps)
 
 
+def announced_rest(config: Config, layout: Layout) -> str:
+    """A line for the log on the stages after ingest, when the number of distinct rows is known."""
+    stages = {name: stage for name, stage in stages_of_run(config).items() if name != "ingest"}
+    steps, last = walk(stages, config, layout)
+    n_steps = Counter(step.stage for step in steps)
+    expected = expected_seconds(config, last, n_steps)
+    rest = _described(expected["seconds"] - expected["start"], expected["stages"], expected["workers"])
+    return f"expected now: {rest}, because {layout.n_points:,} of {layout.n_input:,} rows are computed"
+
+
 def announcement(config: Config, layout: Layout, n_steps: Mapping[str, int], placing: Layout | None = None) -> str:
     """As `announced_seconds`, with the arguments of `expected_seconds`."""
     if expected_seconds(config, layout, n_steps, 1.0, placing)["seconds"] < LONG_SECONDS:

@@ -1,11 +1,17 @@
-"""The web server of `lle explore`. It serves this machine only, and no part of a request is used as a file path.
+"""`lle explore`: show all points of a finished run in a browser, by a web server of this machine.
+
+It serves this machine only, and no part of a request is used as a file path.
 
 Every address begins with a random word, because other users of a machine can connect to its loopback address. The Host
 header must name this machine, which prevents DNS rebinding by other web pages.
 """
 
+import contextlib
 import json
+import os
 import secrets
+import sys
+import webbrowser
 from collections.abc import Callable, Collection, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -13,12 +19,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, Interrupted
+from ..engine.plan import Json
 from ..report.point_grid import Part
-from .served_run import CHANGES, TOWARD, Array, Axes, ServedRun
+from ..storage.store import Store
+from .served_run import CHANGES, TOWARD, Array, Axes, ServedRun, load_run
 
 HOST = "127.0.0.1"
 HOST_NAMES = {HOST, "localhost"}
+MAX_NUMBER = 1e30
+"""Coordinates are float32, and their differences and products must be finite."""
 MAX_PIXELS = 4096
 """Width and height of a tile."""
 
@@ -27,6 +37,21 @@ HEADERS = {
     "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin", "X-Frame-Options": "DENY",
 }  # fmt: skip
+
+
+def explore(store: Store, port: int, open_browser: bool, announce: Callable[[str], None]) -> Json:
+    """Load the points, call `announce` with the address, and serve the page's requests until Ctrl-C or SIGTERM.
+
+    Raises ConfigError if the store has no finished embedding, or the port is in use.
+    """
+    run = load_run(store)
+    with Server(run, port) as server:
+        announce(server.url)
+        if open_browser and (sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)):
+            webbrowser.open(server.url)  # elsewhere it could start a browser in this terminal
+        with contextlib.suppress(Interrupted):
+            server.serve_forever()
+    return {"store": store.url, "url": server.url}
 
 
 class Query:
@@ -52,8 +77,8 @@ class Query:
 
     def numbers(self, name: str, count: int | None = None) -> list[float]:
         values = [float(text) for text in self._values.get(name, "").split(",")]
-        if not np.isfinite(values).all() or (count is not None and len(values) != count):
-            raise ValueError(f"{name}: expected {count or ''} finite numbers, found {self._values[name]}")
+        if not np.less_equal(np.abs(values), MAX_NUMBER).all() or (count is not None and len(values) != count):
+            raise ValueError(f"{name}: expected {count or ''} numbers up to {MAX_NUMBER:g}, found {self._values[name]}")
         return values
 
     def axes(self) -> Axes:
@@ -151,8 +176,11 @@ class Handler(BaseHTTPRequestHandler):
     server: "Server"
 
     def do_GET(self) -> None:
-        address = urlsplit(self.path)
-        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        try:
+            address = urlsplit(self.path)
+            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        except ValueError as error:  # brackets that enclose no IPv6 address
+            return self._send(400, ("text/plain; charset=utf-8", str(error).encode()))
         word, _, name = address.path.removeprefix("/").partition("/")
         if host not in HOST_NAMES:
             self._send(403, ("text/plain", b"lle explore answers to 127.0.0.1 and localhost only"))
@@ -160,7 +188,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send(404, ("text/plain", b"not here; open the address that lle explore printed"))
         else:
             try:
-                response = self.server.responses[name](Query(address.query, self.server.run))
+                with np.errstate(all="ignore"):  # NumPy's warnings for very small or large parts
+                    response = self.server.responses[name](Query(address.query, self.server.run))
             except (ValueError, OverflowError, IndexError) as error:
                 self._send(400, ("text/plain; charset=utf-8", str(error).encode()))
             else:

@@ -148,7 +148,7 @@ def _row_names(store: Store) -> list[str]:
 
 
 def _summary(store: Store) -> Json:
-    metrics, config = store.get_record("report/metrics.json", {}) or {}, store.attributes()["config"]
+    metrics, config = store.metrics() or {}, store.attributes()["config"]
     trustworthiness = (metrics.get("trustworthiness") or {}).get("value")
     return {
         "eigenvalues": store.read_all(array_specs.EIGENVALUES.name),

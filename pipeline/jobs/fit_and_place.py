@@ -55,7 +55,7 @@ def fit_and_place(
     history = History()
     history.attributes = {FIT: {"rows": config.input.fit_sample, "n_input": source.n_rows}}
     with interruptible(), RunLock(store):
-        begin_store(store, config, source, fresh, history)
+        begin_store(store, config, source, fresh, history, progress.print_line)
         fitted, finished_steps = fitted_store(store), set[tuple[str, str]]()
         cluster = cluster_to_start(config, ingest.first_layout(config, source))
         with missed_bounds_recorded(store, progress, started, finished_steps):
@@ -94,7 +94,7 @@ def _fit(
 ) -> BoundsNotMet | None:
     """Run the stages on the sample. A missed bound is returned if there is an embedding, else it is raised."""
     config_of_all, config = config, config_of_fit(config)
-    earlier = fitted if fitted.is_run() else None
+    earlier = fitted if fitted.can_resume() else None
     layout = layout_of(config, ingest.open_input(config), earlier)
     if earlier is None:
         check_layout(config, layout)
@@ -167,7 +167,5 @@ def job_of_placing(config: Config, fitted: Store, source: Source) -> embed_new.J
 
 def _stored_block(store: Store, n_rows: int) -> int | None:
     """Rows of a block in an earlier placing of the same number of rows; None if there is none."""
-    if not store.has_array(array_specs.EMBEDDING.name):
-        return None
-    array = store.array(array_specs.EMBEDDING.name)
-    return block_of(array) if array.shape[0] == n_rows else None
+    array = store.usable_array(array_specs.EMBEDDING.name)
+    return block_of(array) if array is not None and array.shape[0] == n_rows else None

@@ -50,14 +50,17 @@ def image_shape_of(config: Config, source: Source) -> tuple[int, ...] | None:
 
 
 def described_columns(config: Config, source: Source) -> dict[str, Any] | None:
-    """The role of each column of a table, and `suspect`: features that look like an id or a time; None for arrays.
+    """The role of each column of a table; None for arrays.
 
-    Features that the config lists are there on purpose, so none of them is suspect.
+    `suspect` are features that look like an id or a time, with what they look like; `possible_ids` those of them that
+    look like an id. Features that the config lists are there on purpose, so none of them is suspect.
     """
     if source.roles is None:
         return None
-    listed = getattr(config.input, "columns", None) is not None
-    return {**source.roles.as_json(), "suspect": {} if listed else suspect_columns(source)}
+    looks = {} if getattr(config.input, "columns", None) is not None else suspect_columns(source)
+    suspect = {name: look.says for name, look in looks.items()}
+    possible_ids = [name for name, look in looks.items() if look.is_id]
+    return {**source.roles.as_json(), "suspect": suspect, "possible_ids": possible_ids}
 
 
 def layout_of(config: Config, source: Source, store: Store | None = None, limit: int | None = None) -> Layout:

@@ -19,7 +19,7 @@ def open_new(
     """(input section of new points, its source). Raises ConfigError, InputError.
 
     The suffix determines the kind. `roles` are the columns of the run: a table must have its features, in any order,
-    and no others. Without roles (a run of an array, or of an earlier version) columns are used by position: those of
+    and no others. Without roles (a run of an array) columns are used by position: those of
     the run's config, else all but the label. Settings that name columns override both.
     """
     named = dict(text.partition("=")[::2] for text in settings)

@@ -1,7 +1,6 @@
 """The file that a command writes: local, or an object at a URL. It appears whole or not at all."""
 
 import contextlib
-import glob
 import os
 import re
 import tempfile
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..core.errors import ConfigError
+from ..core.patterns import matches
 from ..storage.remote_objects import RemoteObjects
 from ..storage.storage_errors import storage_errors
 
@@ -50,7 +50,7 @@ def refuse_input(out: str, *sections: Mapping[str, Any]) -> None:
         return
     for section in sections:
         for pattern in filter(None, (section.get("path"), section.get("labels"))):
-            files = [pattern, *glob.glob(pattern, recursive=True)]
+            files = [pattern, *matches(pattern)]
             if any(os.path.isfile(file) and os.path.samefile(file, local_path(out)) for file in files):
                 raise ConfigError(f"{out}: this file holds the input, which would be lost; choose another name")
 

@@ -44,7 +44,7 @@ class Forecast:
         self.layout: Layout | None = None
         self._upstream, self._history, self._unread = "", History(), 0
         self._unread_files, self._of_stage = False, list[tuple[Step, set[str]]]()
-        self.unchanged, self._built_on, self._appended, self._why = False, "", False, ""
+        self.unchanged, self._built_on = False, ""
         self._all_done = self._inputs_done = True  # all steps so far; all steps that others depend on
         self._now = run_attributes(config, source)
         without_m = {("solve_weights", "solve"), ("local_factors", "solve")}
@@ -63,13 +63,6 @@ class Forecast:
         self.stores = [*([version] if self._own else []), *self._history.source_stores]
         self.unchanged = is_current(root, fingerprint, source)
         self._built_on = version_id(self.stores[0]) if self.stores else ""
-
-    def begun(self, layout: Layout) -> Layout:
-        """The layout with the earlier version that a run may build on."""
-        messages: list[str] = []
-        layout = self._history.begun(layout, messages.append)
-        self._why = "".join(messages)
-        return layout
 
     def finished_reports(self, step: Step) -> list[Report] | None:
         """The reports of a step if all its blocks are done under the fingerprint it would have now, else None."""
@@ -101,7 +94,6 @@ class Forecast:
         if reports is None:
             self._count_again(self._of_stage)
         self._of_stage.append((step, set() if holder is None else checkpoint.freed_data(holder, [step])[0]))
-        self._appended |= (step.stage, step.name) == ("order_points", "keep_cells") and reports is None
         if step.feeds:
             self._upstream = self._history.chained(self._upstream, step, reports or [])
         return reports
@@ -151,15 +143,6 @@ class Forecast:
                     "; the file of neighbors.k_per_point or neighbors.precomputed is read too, because its date, path "
                     "or the input has changed: if its content is unchanged, later steps are kept"
                 )
-            if self._appended:
-                note += "; if the input begins with the same rows, " + (
-                    "cells and order are kept: brute force searches all points, and the steps after the neighbour "
-                    "lists are computed again"
-                    if any((step.stage, step.name) == ("find_neighbors", "search") for step in self.steps)
-                    else "cells, order and neighbour lists are kept: only new points are searched, and the steps after "
-                    "the lists are computed again"
-                )
-            note += f"; {self._why}" * bool(self._why)
         return {"unchanged": self.unchanged, "from": self._built_on or None, "says": note}
 
 
@@ -167,7 +150,7 @@ def forecast(config: Config) -> Forecast:
     """The steps of a run with their sizes as far as they are known before it, and the blocks it would reuse."""
     source = ingest.open_input(config)
     preview = Forecast(config, source)
-    layout = preview.begun(layout_of(config, source, preview.stores[0] if preview.stores else None))
+    layout = layout_of(config, source, preview.stores[0] if preview.stores else None)
     preview.steps, preview.layout = walk(stages_of_run(config), config, layout, preview.finished_reports)
     chosen = next((preview.reports[stage, STEP][0] for stage in STAGES if (stage, STEP) in preview.reports), None)
     preview.reg = describe_reg(config.method, config.weights.reg, chosen)

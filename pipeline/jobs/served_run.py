@@ -12,7 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.errors import DamagedStore
 from ..engine import current_config
+from ..engine.checkpoint import recorded_steps
 from ..engine.plan import Json
 from ..report.explore import Column, ServedPage, render_served
 from ..report.point_grid import Part, PointGrid, side_by_side
@@ -291,6 +293,8 @@ def _text(column: Column, point: int) -> str:
 def load_run(store: Store) -> ServedRun:
     """Read all rows with coordinates into memory, about 4 bytes for each number. Raises ConfigError, StoreError."""
     current_config.require_embedding(store)
+    if damaged := [".".join(key) for key, record in recorded_steps(store).items() if not record["fingerprint"]]:
+        raise DamagedStore(f"{store.url}: the record of {damaged[0]} is damaged; run the job again to write it again")
     n_input = store.array(array_specs.EMBEDDING.name).shape[0]
     rows = rows_with_place(store, np.arange(n_input))
     columns = [_compact(column) for column in page_columns(store, rows, np.float32)]

@@ -1,16 +1,23 @@
-"""Progress of a run from the records in its store: finished blocks and seconds of each stage (`lle status`)."""
+"""Progress of a run from the records in its store (`lle status`), and the error that ended the last one."""
 
+import contextlib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
-from ..core.errors import ConfigError
+from ..core.address_space import explained, is_out_of_memory
+from ..core.credentials import redact
+from ..core.errors import ConfigError, Interrupted, LleError, StoreError
 from ..engine import checkpoint
 from ..stages.registry import stages_of
+from ..storage import records
 from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import running
 from ..storage.store import Store
 from ..storage.versions import Versions, unreadable
-from .last_failure import last_failure
+
+FAILURE = "_run/failure.json"
+"""The error that ended the last run in a store; a run that succeeds deletes it."""
 
 
 def status(store: Store) -> dict[str, Any]:
@@ -20,7 +27,8 @@ def status(store: Store) -> dict[str, Any]:
     now: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
     for holder, stage, step, record in _recorded_steps(store):
-        n_done = len(checkpoint.finished_blocks(holder, stage, step, record["fingerprint"]))
+        finished_blocks = checkpoint.finished_blocks(holder, stage, step, record["fingerprint"])
+        n_done = len(finished_blocks) if checkpoint.has_metadata(holder, record) else 0
         entry = stages.setdefault(stage, {"done": 0, "blocks": 0, "seconds": 0.0, "steps": {}})
         entry["done"] += n_done
         entry["blocks"] += record["n_blocks"]
@@ -80,3 +88,33 @@ def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> di
     now = work["now"] if work and state == "running" else None
     return {**described, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,
             "versions": root.ids(), "last_failure": last_failure(root.store)}  # fmt: skip
+
+
+@contextlib.contextmanager
+def failure_recorded(url: str) -> Iterator[None]:
+    """Around a run: an error that ends it is recorded in its store, if there is one; success deletes the record."""
+    try:
+        yield
+    except (Exception, Interrupted) as error:
+        store = Store(url)
+        with contextlib.suppress(Exception):  # the store may be what failed
+            if store.has_versions() or store.is_run():
+                store.put_json(FAILURE, _described(error))
+        raise
+    with contextlib.suppress(StoreError):
+        Store(url).objects.delete(FAILURE)
+
+
+def _described(error: BaseException) -> dict[str, Any]:
+    """Time, exit code and message (one line) of an error that ends a run."""
+    if isinstance(error, LleError | Interrupted):
+        text, code = str(error), error.exit_code
+    else:
+        text, code = explained(error) if is_out_of_memory(error) else f"{type(error).__name__}: {error}", 1
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"when": when, "exit_code": code, "message": " ".join(redact(text).split())}
+
+
+def last_failure(store: Store) -> dict[str, Any] | None:
+    """The record of the last run's error; None if it succeeded or is the first."""
+    return store.get_record(FAILURE, records.FAILURE)

@@ -4,7 +4,7 @@ The memory does not depend on the number of rows: it holds a block of rows, the 
 neighbours (at most `NEIGHBOR_BYTES`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..engine.plan_sizes import block_points
 from ..inputs import Source
 from ..kernels.neighbors.duplicates import row_hashes
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors, select_nearest
-from ..linalg.preprocess import Transform, fit_sample, unit_rows
+from ..linalg.preprocess import Preparation, fit_sample
 
 NEIGHBOR_BYTES = 256 * 2**20
 MIN_POINTS = 50
@@ -81,34 +81,27 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
         )
     scale, pca = config.preprocess.scale, config.preprocess.pca
     fitted = None if scale == "none" and pca is None else fit_sample(rows, scale, pca, source.feature_names)
-    transform = _preparing(fitted, config.neighbors.metric == "cosine")
-    points = transform(rows)
+    prepare = Preparation(fitted, config.neighbors.metric == "cosine")
+    points = _prepared(prepare, rows)
     n_queries = min(len(points), max(MIN_POINTS, NEIGHBOR_BYTES // (points.itemsize * points.shape[1] * k)))
-    sampled = _with_neighbors(source, transform, points, ids, n_queries, k)
+    sampled = _with_neighbors(source, prepare, points, ids, n_queries, k)
     labels = np.concatenate(label_parts)[first[order]] if has_categories else None
     return sampled._replace(is_whole=sample >= source.n_rows, labels=labels)
 
 
-def _preparing(fitted: Transform | None, unit: bool) -> Callable[[Array], Array]:
-    """A function that preprocesses rows as the run will. It raises InputError for zero rows if `unit` is set."""
-
-    def prepare(rows: Array) -> Array:
-        points = rows if fitted is None else fitted(rows)
-        if not unit:
-            return points
-        points = unit_rows(points)
-        if not points.any(axis=1).all():
-            raise InputError(
-                "neighbors.metric: cosine compares directions, but some rows are zero after preprocessing and have "
-                "no direction; leave them out, or set neighbors.metric: euclidean"
-            )
-        return points
-
-    return prepare
+def _prepared(prepare: Preparation, rows: Array) -> Array:
+    """The points of rows. Raises InputError for zero rows if the metric needs a direction."""
+    points, zero = prepare(rows)
+    if zero.any():
+        raise InputError(
+            "neighbors.metric: cosine compares directions, but some rows are zero after preprocessing and have "
+            "no direction; leave them out, or set neighbors.metric: euclidean"
+        )
+    return points
 
 
 def _with_neighbors(
-    source: Source, transform: Callable[[Array], Array], points: Array, ids: Ids, n_queries: int, k: int
+    source: Source, prepare: Preparation, points: Array, ids: Ids, n_queries: int, k: int
 ) -> NeighborSample:
     queries, query_ids = points[:n_queries], ids[:n_queries]
     lists = NeighborLists(np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), np.inf))
@@ -117,7 +110,7 @@ def _with_neighbors(
         block_ids, first = np.unique(_ids(rows[valid]), return_index=True)
         if not len(block_ids):
             continue
-        block = transform(rows[valid][first])
+        block = _prepared(prepare, rows[valid][first])
         nearest_in_block = exact_neighbors(queries, query_ids, block, block_ids, k)
         ids_of_both, both = (np.hstack(pair) for pair in zip(lists, nearest_in_block, strict=True))
         lists = select_nearest(ids_of_both, both, query_ids, k)

@@ -11,18 +11,15 @@ from ..config.models import Config
 from ..config.neighbors import reverse_neighbors
 from ..core.errors import LleError
 from ..kernels.embed_in_memory import embed_in_memory, repaired_lists
-from ..kernels.factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists, sufficient_quality, trial_regs
+from ..kernels.factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
 from ..kernels.quality.sample_quality import SampleQuality, Scores
 from ..kernels.quality.trustworthiness import mean_interval, participation
-from ..kernels.trial_embedding import largest_component
+from ..kernels.trial_embedding import MEASURED_POINTS, largest_component
 from ..report.bounds import CLUMP_SHARE
 
 COMPARED_NEIGHBORS = 12
 """Number of neighbours that the measures compare; the same for all trials, so that their values are comparable."""
-
-MEASURED_POINTS = 500
-"""Smallest number of points at which a trial is measured: the standard error of the mean is then about 0.003."""
 
 Float64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -81,7 +78,7 @@ class Trials:
         self._done: dict[tuple[str, int, float | None], Trial] = {}
         every = np.arange(len(points))
         self.lists = exact_neighbors(points, every, points, every, max_neighbors)
-        self._quality = SampleQuality(points, labels, COMPARED_NEIGHBORS, MEASURED_POINTS)
+        self._quality = SampleQuality(points, COMPARED_NEIGHBORS, MEASURED_POINTS, labels)
         self._graphs: dict[tuple[int, int | None], tuple[Ids, Ids]] = {}
 
     def run(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Trial:
@@ -133,16 +130,13 @@ class Trials:
 
     def choose_reg(self, local: RegChoice, n_neighbors: int, n_components: int) -> RegChoice:
         """The choice of `weights.reg: auto` for lle, as ``trial_embedding.reg_by_trial``."""
-        regs = trial_regs(self._is_whole)
-        quality = np.full(len(regs), np.nan)
-        for position, reg in enumerate(regs):
+
+        def trustworthiness(reg: float) -> float:
             scores = self.run("lle", n_neighbors, n_components, reg).scores
-            if scores is not None:
-                quality[position] = scores.trustworthiness.mean()
-            if quality[position] >= sufficient_quality(local):
-                break
+            return np.nan if scores is None else float(scores.trustworthiness.mean())
+
         sample = reg_of_lists(self.points, np.arange(len(self.points)), self.lists.ids[:, :n_neighbors], n_components)
-        return choose_by_trial(local, sample, quality, len(self.points), self._is_whole)
+        return choose_by_trial(local, sample, trustworthiness, len(self.points), self._is_whole)
 
     def _graph(self, n_neighbors: int, reverse: int | None) -> tuple[Ids, Ids]:
         """The largest component of the sample's graph: its points, and their lists after the repair of a run."""

@@ -229,5 +229,5 @@ def _row(experiment: Experiment, counts: StepCounts, state: str, code: int, mess
            "seconds": round(seconds, 3), "steps_asked": n_steps}  # fmt: skip
     row |= {f"steps_{kind}": counts.steps[kind] for kind in StepCounts.KINDS}
     if experiment.config is not None and state != "failed":
-        row |= flat_metrics(Store(experiment.config.output.store).get_record("report/metrics.json", {}) or {})
+        row |= flat_metrics(Store(experiment.config.output.store).metrics() or {})
     return row

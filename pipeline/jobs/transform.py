@@ -2,12 +2,12 @@
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..clusters.limits import memory_of_workers
 from ..config.models import Cluster, Execution
-from ..core.errors import NAMED_ROWS, ConfigError, InputChanged, StoreError
+from ..core.errors import NAMED_ROWS, ConfigError, DamagedStore, InputChanged, OlderVersionRead, StoreError
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config, plan, plan_sizes, task_costs
 from ..engine.execute import Executor, run_step
@@ -16,14 +16,13 @@ from ..engine.progress import RunProgress
 from ..inputs import Source
 from ..inputs.consistency import require_unchanged_input
 from ..linalg.reg_step import reg_of_run
-from ..search.cell_groups import KEPT_CELLS
 from ..stages import embed_new
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.fitted import fitted_store
 from ..storage.lock import RunLock, wait_for_lock
-from ..storage.store import Store, block_of, read_elsewhere
-from ..storage.versions import reading
+from ..storage.store import Store, block_of
+from ..storage.versions import read_whole
 from .export import export_embedding
 from .export_columns import columns_of_input
 from .new_rows import open_new, open_section
@@ -68,17 +67,24 @@ def transform(
         ConfigError: the store has no finished embedding.
         InputError: the columns are not those of the run.
         StoreError: the run changed during the transform.
+        OlderVersionRead: the rows were placed in an older version, because the published one is damaged.
         InputChanged: the new rows changed during the transform.
     """
     out = os.fspath(out)
     check_out(out)
     seconds = WAIT_FOR_OTHERS if execution is None else execution.lock_wait
-    with reading(run_url) as opened:
+
+    def place(opened: Store) -> Transformed:
         run = fitted_store(opened)
         return wait_for_lock(
             lambda: _transform(run, new, settings, out, execution, max_ratio, far_as_nan, work_url, progress, names),
             seconds, progress.print_line,
         )  # fmt: skip
+
+    done, warning = read_whole(run_url, place)
+    if warning:
+        raise OlderVersionRead(warning, asdict(done))
+    return done
 
 
 def _transform(
@@ -144,18 +150,10 @@ def new_rows_job(
         n_coordinates=run.array(array_specs.EMBEDDING.name).shape[1], n_features_input=source.n_features,
         dtype_input=run.array(array_specs.RAW.name).dtype.name,
         transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
-        unit=config["neighbors"].get("metric") == "cosine",
-        n_boxes=max_boxes(run, blocks), stored_block=block_of(points), max_ratio=max_ratio, far_as_nan=far_as_nan,
+        unit=config["neighbors"]["metric"] == "cosine",
+        n_boxes=plan_sizes.max_boxes(plan_sizes.n_cells(points.shape[0]), blocks), stored_block=block_of(points),
+        max_ratio=max_ratio, far_as_nan=far_as_nan,
     )  # fmt: skip
-
-
-def max_boxes(run: Store, n_blocks: int) -> int:
-    """The most bounding boxes of a run's points."""
-    if not run.has_bundle(KEPT_CELLS):
-        return plan_sizes.max_boxes(plan_sizes.n_cells(run.array(array_specs.POINTS.name).shape[0]), n_blocks)
-    with read_elsewhere(run):
-        kept_cells = run.read_bundle(KEPT_CELLS)
-    return plan_sizes.max_boxes(len(kept_cells["counts"]), n_blocks, int(kept_cells["generations"]))
 
 
 def _n_embedded(run: Store) -> int:
@@ -163,7 +161,10 @@ def _n_embedded(run: Store) -> int:
     record = checkpoint.recorded_steps(run).get(("solve_embedding", "choose"))
     if record is None:  # pca
         return 0
-    chosen = checkpoint.finished_blocks(run, "solve_embedding", "choose", record["fingerprint"])[0].report
+    finished = checkpoint.finished_blocks(run, "solve_embedding", "choose", record["fingerprint"])
+    if not finished:
+        raise DamagedStore(f"{run.url}: the record of solve_embedding.choose is damaged; run its job again")
+    chosen = finished[0].report
     return 0 if chosen["n_components"] == chosen["n_weak"] else int(chosen["n_components"])
 
 

@@ -11,7 +11,7 @@ from .batches import batches
 from .eigensolver.solve import bottom_eigenpairs
 from .factors.cost_matrix import local_factor
 from .factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
-from .factors.laplacian import edge_factor, own_edges, partial_degrees
+from .factors.laplacian import degrees, edge_factor, own_edges, partial_degrees
 from .factors.lle_weights import barycenter_weights
 from .factors.ltsa_hessian import alignment_rows, hessian_rows
 from .factors.modified_lle import modified_rows, principal_directions, spread
@@ -92,7 +92,7 @@ def _tangent_factor(method: str, points: Float64, ids: Ids, n_components: int) -
     parts = []
     for rows, near in _neighborhoods(points, np.column_stack([ids, joined])):
         values = (alignment_rows if method == "ltsa" else hessian_rows)(points[near], n_components)
-        parts.append(LocalRows(rows, near, values, np.ones(values.shape[:2], bool)))
+        parts.append(LocalRows(rows, near, values, np.any(values != 0.0, axis=2)))
     return stack_rows(parts, len(points), len(points))
 
 
@@ -101,7 +101,7 @@ def _laplacian(points: Float64, ids: Ids, n_components: int) -> Float64:
     t = float(squared[ids >= 0].mean())
     lists = np.where(ids[:, :, None] >= 0, ids[np.maximum(ids, 0)], -1)
     edges = own_edges(np.arange(len(points)), ids, squared, lists, t)
-    degree = partial_degrees(edges)[1]
+    degree = degrees(partial_degrees(edges)[1])
     factor = edge_factor(edges, degree[edges.rows], degree[edges.neighbors], len(points))
     null = np.sqrt(degree / degree.sum())
     return np.asarray(_solve(factor, n_components, "shift_invert", null=null) / null[:, None])
@@ -119,7 +119,7 @@ def _solve(
 ) -> Float64:
     solution = bottom_eigenpairs(
         factor, n_components, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=TOL,
-        max_memory=MAX_BYTES, sigma=0.0, n_threads=1, initial=None, max_degrees=1, null=null, flat=flat,
+        max_memory=MAX_BYTES, n_threads=1, initial=None, max_degrees=1, null=null, flat=flat,
     )  # fmt: skip
     if not solution.converged:
         raise LleError(f"the eigenvectors could not be computed to a relative error of {TOL:g} in memory")

@@ -6,25 +6,15 @@ sphere needs a larger `reg` than a Swiss roll with the same noise. Daza-Santacol
 points, so the trial counts only if its neighbourhoods have the same noise.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import LleError
 from .embed_in_memory import embed_in_memory, repaired_lists
-from .factors.choose_reg import (
-    RegChoice,
-    choose_by_trial,
-    reg_of_lists,
-    same_neighborhoods,
-    sufficient_quality,
-    trial_regs,
-)
+from .factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists
 from .graph.connectivity import neighbor_graph, weak_components
-from .neighbors.distances import square_rounding, typical_point
-from .neighbors.knn import NeighborLists, exact_neighbors, kdtree_neighbors
-from .quality.trustworthiness import ROUNDING, trustworthiness
+from .neighbors.knn import NeighborLists, exact_neighbors
+from .quality.sample_quality import SampleQuality
 
 MEASURED_POINTS = 500
 """At least this number of points is measured, up to 999 points all of them: the mean has a standard error of 0.003."""
@@ -88,11 +78,16 @@ def reg_by_trial(
         return local
     component = points[inside]
     sample = reg_of_lists(component, np.arange(len(inside)), lists.ids, n_components)
-    if not same_neighborhoods(local, sample):
-        return local
-    regs, sufficient = trial_regs(is_whole), sufficient_quality(local)
-    quality = trial_trustworthiness(component, lists, regs, rule, n_components, sufficient)
-    return choose_by_trial(local, sample, quality, len(inside), is_whole)
+    repaired, quality = repaired_lists(lists, len(inside)), SampleQuality(component, k, MEASURED_POINTS)
+
+    def trustworthiness(reg: float) -> float:
+        try:
+            embedding = embed_in_memory("lle", component, repaired, n_components, reg, rule)
+        except LleError:
+            return np.nan
+        return float(quality.trustworthiness(embedding).mean())
+
+    return choose_by_trial(local, sample, trustworthiness, len(inside), is_whole)
 
 
 def largest_component(lists: NeighborLists) -> tuple[npt.NDArray[np.int64], NeighborLists]:
@@ -100,57 +95,3 @@ def largest_component(lists: NeighborLists) -> tuple[npt.NDArray[np.int64], Neig
     _, component = weak_components(neighbor_graph(lists.ids))  # component 0 is the largest
     inside = np.flatnonzero(component == 0)
     return inside, NeighborLists(np.searchsorted(inside, lists.ids[inside]), lists.distances[inside])
-
-
-def trial_trustworthiness(
-    points: Float64, lists: NeighborLists, regs: Sequence[float], rule: str, n_components: int,
-    sufficient: float = np.inf,
-) -> Float64:  # fmt: skip
-    """Trustworthiness of the LLE of (n, d) points with each of `regs`: (len(regs),); NaN where the solver fails.
-
-    The values after the first `sufficient` one are not tried; they are NaN too.
-
-    Args:
-        points: (n, d), one weak component.
-        lists: (n, K) neighbours, none empty; closed classes are repaired as in a run.
-        regs: values of `weights.reg`.
-        rule: `weights.rule`.
-        n_components: coordinates, at least 1 and below n - 1.
-    """
-    repaired = repaired_lists(lists, len(points))
-    measure, values = _Measure(points, lists.ids.shape[1]), np.full(len(regs), np.nan)
-    for position, reg in enumerate(regs):
-        try:
-            embedding = embed_in_memory("lle", points, repaired, n_components, reg, rule)
-        except LleError:
-            continue
-        values[position] = measure.mean(embedding)
-        if values[position] >= sufficient:
-            break
-    return values
-
-
-class _Measure:
-    """Trustworthiness of many embeddings of the same points: MEASURED_POINTS or more evenly spaced points are measured.
-
-    Their squared distances to all points are sorted once; an embedding then costs one binary search for each neighbour.
-    """
-
-    def __init__(self, points: Float64, k: int) -> None:
-        self._k, self._measured = k, np.arange(0, len(points), max(1, len(points) // MEASURED_POINTS))
-        shifted = points - typical_point(points)
-        with np.errstate(over="ignore", invalid="ignore"):  # such points cannot be embedded
-            squares = np.einsum("nd,nd->n", shifted, shifted)
-            self._squared = squares[self._measured, None] - 2 * shifted[self._measured] @ shifted.T + squares
-        self._squared[np.arange(len(self._measured)), self._measured] = np.inf
-        self._sorted = np.sort(self._squared, axis=1)
-        self._squares, self._rounding = squares, 2 * square_rounding(points.shape[1])
-
-    def mean(self, embedding: Float64) -> float:
-        """Mean trustworthiness of (n, m) coordinates; points at the same distance have the same rank."""
-        every = np.arange(len(embedding))
-        near = kdtree_neighbors(embedding[self._measured], self._measured, embedding, every, self._k).ids
-        rounding = self._rounding * (self._squares[self._measured, None] + self._squares[near])
-        limits = np.take_along_axis(self._squared, near, axis=1) * (1 - ROUNDING) - rounding
-        closer = [np.searchsorted(row, limit) for row, limit in zip(self._sorted, limits, strict=True)]
-        return float(trustworthiness(np.stack(closer) + 1, len(embedding)).mean())

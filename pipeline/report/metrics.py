@@ -32,7 +32,6 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "dropped": {reason: count for reason, count in (("invalid", invalid), ("small_component", small)) if count},
         "rows_placed": _first(reports, "solve_embedding", "write").get("rows_placed"),
         "list_sizes": _list_sizes(reports, n_points),
-        "appended": _appended(reports),
         **_recall(reports),
         "n_components_weak": graph.get("n_components_weak"),
         "component_sizes": graph.get("component_sizes"),
@@ -61,15 +60,6 @@ def _ids(reports: Reports) -> dict[str, Any] | None:
     if not (checked := _first(reports, "ingest", "check_ids")):
         return None
     return {**checked, "missing": _total(reports, "ingest", "read_ids", "missing")}
-
-
-def _appended(reports: Reports) -> dict[str, Any] | None:
-    """For a run that kept the lists of an earlier version: its points, and how many were last searched together."""
-    cells = _first(reports, "order_points", "keep_cells")
-    if not cells:
-        return None
-    n_kept = _total(reports, "order_points", "gather", "kept")
-    return {"points_kept": n_kept, "points_searched_together": cells["searched_together"]}
 
 
 def with_placed_rows(fit: dict[str, Any], placing: dict[str, Any], n_input: int, reports: Reports) -> dict[str, Any]:

@@ -53,6 +53,7 @@ from .page_tiles import (
 from .palette import COLOR_MAP
 
 Metrics = Mapping[str, Any]
+Settings = Mapping[str, Any]  # a resolved config
 
 
 class Image(NamedTuple):
@@ -93,11 +94,12 @@ class Spectrum(NamedTuple):
 
 
 def render_page(
-    metrics: Metrics, config_yaml: str, drawn: PagePictures | None, arrays: Sequence[Mapping[str, Any]]
-) -> str:
+    metrics: Metrics, config: Settings, config_yaml: str, drawn: PagePictures | None,
+    arrays: Sequence[Mapping[str, Any]],
+) -> str:  # fmt: skip
     """Self-contained HTML of the report: pictures inline, no scripts, light and dark.
 
-    metrics: the content of metrics.json, any key of which may be missing. config_yaml: the resolved config. drawn: the
+    metrics: the content of metrics.json, any key of which may be missing. config: the resolved config. drawn: the
     pictures; with them, explore.html is beside the page. arrays: name, shape, dtype, unit and meaning of each array
     of the store.
     """
@@ -107,19 +109,19 @@ def render_page(
     source = resources.files(__package__).joinpath("template.html.j2").read_text(encoding="utf-8")
     metrics = {key: value for key, value in metrics.items() if not (isinstance(value, float) and math.isnan(value))}
     solver = metrics.get("solver") or []
-    store = config_value(config_yaml, "store") or ""
+    store: str = setting(config, "output", "store") or ""
     return environment.from_string(source).render(
         name=store.rstrip("/").rsplit("/", 1)[-1],
         metrics=metrics,
-        tiles=headline(metrics, config_yaml),
+        tiles=headline(metrics, config),
         images=_images(drawn, metrics),
         spectrum_image=_spectrum_image(drawn, metrics),
         drawn=drawn,
         scale=_color_scale(drawn),
-        spectra=spectra(metrics, config_number(config_yaml, "tol")),
+        spectra=spectra(metrics, setting(config, "eigensolver", "tol")),
         solvers=[solver] if isinstance(solver, Mapping) else list(solver),
-        n_neighbors=list_sizes(metrics) or config_value(config_yaml, "n_neighbors"),
-        n_coordinates=config_value(config_yaml, "n_components"),
+        n_neighbors=list_sizes(metrics) or setting(config, "neighbors", "n_neighbors"),
+        n_coordinates=setting(config, "eigensolver", "n_components"),
         config_yaml=config_yaml,
         arrays=arrays,
     )
@@ -144,23 +146,9 @@ def list_sizes(metrics: Metrics) -> str | None:
     return f"{sizes['least']} to {sizes['most']} (mean {sizes['mean']:.1f})" if sizes else None
 
 
-def config_value(config_yaml: str, key: str) -> str | None:
-    """Text of the first scalar called `key` in a resolved config, None if there is none.
-
-    >>> config_value("eigensolver: {n_components: 2, tol: 1.0e-08}", "tol")
-    '1.0e-08'
-    """
-    match = re.search(rf"(?:^|[\s{{,]){re.escape(key)}:[ \t]+([^,}}#\n]+)", config_yaml)
-    value = match[1].strip().strip("'\"") if match else "null"
-    return None if value in ("null", "~", "") else value
-
-
-def config_number(config_yaml: str, key: str) -> float | None:
-    """As config_value, as a number; None if it is not one."""
-    try:
-        return float(config_value(config_yaml, key) or "none")
-    except ValueError:
-        return None
+def setting(config: Settings, section: str, key: str) -> Any:
+    """The value of a key in a resolved config; None if the section or the key is missing."""
+    return config.get(section, {}).get(key)
 
 
 def spectra(metrics: Metrics, tol: float | None) -> list[Spectrum]:
@@ -182,15 +170,15 @@ def spectra(metrics: Metrics, tol: float | None) -> list[Spectrum]:
     return result
 
 
-def headline(metrics: Metrics, config_yaml: str) -> list[Tile]:
+def headline(metrics: Metrics, config: Settings) -> list[Tile]:
     """The tiles at the top of the page, in reading order."""
     tiles = [
         rows_tile(metrics),
         points_tile(metrics),
-        recall_tile(metrics, config_number(config_yaml, "min_recall")),
+        recall_tile(metrics, setting(config, "neighbors", "min_recall")),
         components_tile(metrics),
         closed_classes_tile(metrics),
-        residual_tile(metrics, config_number(config_yaml, "tol")),
+        residual_tile(metrics, setting(config, "eigensolver", "tol")),
         trustworthiness_tile(metrics),
         hit_tile(metrics),
         residual_variance_tile(metrics),

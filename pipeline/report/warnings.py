@@ -34,12 +34,24 @@ def warnings(metrics: Metrics, config: Config) -> list[str]:
     ]
 
 
+def defects(metrics: Metrics, config: Config) -> list[str]:
+    """The warnings about coordinates that are missing or wrong. The others judge the data and the embedding."""
+    errors = [error for of_component in metrics.get("vector_errors") or [] for error in of_component or []]
+    inaccurate = max(errors, default=0.0) > bounds.LARGE_VECTOR_ERROR
+    return [
+        *_of_rows(metrics),
+        *_of_placed_rows(metrics),
+        *(_of_eigenpairs(metrics, config) if inaccurate else []),
+        *_of_alignment(metrics.get("alignment")),
+    ]
+
+
 def warnings_of_columns(columns: dict[str, Any] | None) -> list[str]:
     """A sentence for each feature that looks like an id or a time; `columns` as in the attributes of a run's store."""
-    suspect = (columns or {}).get("suspect") or {}
+    suspect, possible_ids = ((columns or {}).get(key) or {} for key in ("suspect", "possible_ids"))
     return [
         f"column '{name}' is a feature but looks like {look}; to leave it out, list the features in input.columns"
-        + f", or set input.id: {name}" * ("id" in look.split(":")[0].split())
+        + f", or set input.id: {name}" * (name in possible_ids)
         for name, look in list(suspect.items())[:SUSPECTS]
     ]
 
@@ -151,7 +163,7 @@ def clumps_of(metrics: Metrics) -> list[tuple[int, int, float, int]]:
 
 
 def _of_replaced_solver(metrics: Metrics, config: Config) -> list[str]:
-    """A sentence if the requested eigensolver could not factor its matrix, and another one took its place."""
+    """A sentence if another eigensolver took the place of one that could not factor its matrix, or was killed."""
     used = (metrics.get("reg") or {}).get("value")
     reg = f", or a larger weights.reg (now {used:g})" if used is not None and used < bounds.SMALL_REG else ""
     for component, solver in enumerate(metrics.get("solvers") or []):
@@ -160,6 +172,12 @@ def _of_replaced_solver(metrics: Metrics, config: Config) -> list[str]:
                 f"eigensolver.method {config['eigensolver']['method']} could not factor its matrix in component "
                 f"{component}: {reason}. The method {solver['method']} computed the eigenpairs instead. "
                 f"Set eigensolver.method: auto{reg}"
+            ]
+        if killed := solver.get("killed"):
+            return [
+                f"component {component}: {killed}. The method {solver['method']} computed the eigenpairs instead; the "
+                f"last digits can differ from those of an undisturbed run. If memory ran out, raise "
+                f"eigensolver.max_memory, or set eigensolver.method: {solver['method']}"
             ]
     return []
 

@@ -33,7 +33,7 @@ DEFAULTS = {
         "seed": 7,
         "phi": 0.0,
     },
-    "preprocess": {"scale": "none", "pca": None, "invalid": "error", "duplicates": "merge"},
+    "preprocess": {"scale": "none", "pca": None, "invalid": "error"},
     "neighbors": {
         "method": "auto",
         "metric": "euclidean",
@@ -56,7 +56,6 @@ DEFAULTS = {
         "method": "auto",
         "tol": 1e-8,
         "max_memory": "auto",
-        "sigma": 0.0,
         "max_degrees": 20_000,
         "distributed": False,
     },
@@ -68,7 +67,6 @@ DEFAULTS = {
         "image_shape": None,
         "keep": None,
         "cost_matrix": True,
-        "max_appended": 0.1,
         "prometheus": None,
     },
     "execution": {

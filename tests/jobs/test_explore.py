@@ -21,8 +21,7 @@ import pytest
 from PIL import Image
 
 from lle import embed
-from lle.jobs.explore import explore
-from lle.jobs.explore_server import Server
+from lle.jobs.explore_server import Server, explore
 from lle.jobs.served_run import HELD_SELECTIONS, Axes, load_run
 from lle.storage.store import Store
 from tests.support.commands import lle, refused, write_config
@@ -283,6 +282,21 @@ class TestSecurity:
         status, _, content = get(server, name, **query)
         assert status == 400
         assert content
+
+    @pytest.mark.parametrize(("host", "path"), [("[", None), ("[::", None), ("127.0.0.1", "http://[/")])
+    def test_addresses_that_cannot_be_read_have_an_answer(self, server, host, path):
+        assert get(server, host=host, path=path)[0] == 400
+
+    @pytest.mark.parametrize(("name", "query", "expected"), [
+        ("tile.png", {"part": "-1e308,1e308,0,1", "size": "10,10"}, 400),
+        ("tile.png", {"part": "-1e30,1e30,-1e30,1e30", "size": "10,10"}, 200),
+        ("tile.png", {"part": "0,5e-324,0,5e-324", "size": "10,10"}, 200),
+        ("near.json", {"at": "1e30,-1e30", "reach": "1e-300,1e-300"}, 200),
+        ("select.json", {"change": "add", "polygon": "1e30,1e30,-1e30,1e30,1e-30,-1e30"}, 200),
+    ])  # fmt: skip
+    def test_very_large_and_small_numbers_give_no_warnings(self, server, recwarn, name, query, expected):
+        assert get(server, name, **query)[0] == expected
+        assert [str(warning.message) for warning in recwarn] == []
 
     def test_headers_forbid_other_pages_to_use_answers(self, server):
         _, headers, content = get(server)

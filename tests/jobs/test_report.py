@@ -67,6 +67,8 @@ def test_missed_bound_is_the_verdict(tmp_path, metrics_of):
     np.save(tmp_path / "x.npy", np.concatenate([rng.random((150, 3)), rng.random((100, 3)) + 50]))
     source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
     message = refused(3, "run", write_config(tmp_path, input=source, graph={"components": "error"}))
+    message, _, end = message.rpartition(". ")
+    assert end == "The run stopped here, before the embedding"
     assert metrics_of()["verdict"] == f"The run stopped before its end. {message}"
 
 

@@ -8,16 +8,10 @@ from lle.kernels import trial_embedding
 from lle.kernels.factors import choose_reg
 from lle.kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, RegChoice
 from lle.kernels.neighbors.knn import exact_neighbors
+from lle.kernels.quality.sample_quality import SampleQuality
 from lle.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
 from lle.kernels.quality.trustworthiness import trustworthiness as trustworthiness_of_ranks
-from lle.kernels.trial_embedding import (
-    TRIAL_POINTS,
-    largest_component,
-    largest_trial,
-    reg_by_trial,
-    trial_points,
-    trial_trustworthiness,
-)
+from lle.kernels.trial_embedding import TRIAL_POINTS, largest_component, largest_trial, reg_by_trial, trial_points
 from tests.support.points import swiss_roll
 from tests.support.seeds import seeds
 
@@ -30,15 +24,20 @@ def neighbor_lists(points):
     return exact_neighbors(points, every, points, every, K)
 
 
+def embedded_quality(points, reg):
+    """Trustworthiness of the trial embedding."""
+    ids = trial_embedding.repaired_lists(neighbor_lists(points), len(points))
+    embedding = trial_embedding.embed_in_memory("lle", points, ids, M, reg, "trace")
+    return SampleQuality(points, K, len(points)).trustworthiness(embedding).mean()
+
+
 @pytest.mark.parametrize("reg", [1e-3, 1e-1])
 def test_trustworthiness_equals_that_of_scikit_learn(reg):
     points = swiss_roll(450, np.random.default_rng(1))
     embedding = LocallyLinearEmbedding(
         n_neighbors=K, n_components=M, reg=reg, eigen_solver="dense", random_state=0
     ).fit_transform(points)
-    inside, lists = largest_component(neighbor_lists(points))
-    assert len(inside) == 450
-    [value] = trial_trustworthiness(points, lists, [reg], "trace", M)
+    value = embedded_quality(points, reg)
     assert value == pytest.approx(trustworthiness(points, embedding, n_neighbors=K), abs=1e-4)
 
 
@@ -83,12 +82,9 @@ def test_trial_of_all_points_needs_no_more_than_the_neighbourhoods(n, is_tried):
 def test_every_point_of_a_small_trial_is_measured():
     """Half of them would leave differences of 0.01 to chance."""
     points = swiss_roll(620, np.random.default_rng(1))
-    inside, lists = largest_component(neighbor_lists(points))
-    [value] = trial_trustworthiness(points[inside], lists, [1e-1], "trace", M)
-    embedding = trial_embedding.embed_in_memory(
-        "lle", points[inside], trial_embedding.repaired_lists(lists, len(inside)), M, 1e-1, "trace"
-    )
-    assert value == pytest.approx(trustworthiness(points[inside], embedding, n_neighbors=K), abs=1e-4)
+    embedding = points[:, :2] ** 2
+    actual = SampleQuality(points, K, trial_embedding.MEASURED_POINTS).trustworthiness(embedding)
+    assert actual.mean() == pytest.approx(trustworthiness(points, embedding, n_neighbors=K), abs=1e-9)
 
 
 @pytest.mark.parametrize("d", [2, 7])
@@ -100,7 +96,7 @@ def test_ranks_of_tied_points_equal_those_of_exact_distances(d):
     near = exact_neighbors(embedding, every, embedding, every, K).ids
     ranks = count_closer(points, every, points, 0, neighbor_thresholds(points, points[near])) + 1
     exact = trustworthiness_of_ranks(ranks, 600).mean()
-    assert trial_embedding._Measure(points, K).mean(embedding) == pytest.approx(exact, abs=1e-12)
+    assert SampleQuality(points, K, 500).trustworthiness(embedding).mean() == pytest.approx(exact, abs=1e-12)
 
 
 def test_copies_of_one_point_do_not_fail():
@@ -126,7 +122,6 @@ def test_values_after_a_sufficient_one_are_not_tried_unless_there_is_much_noise(
     monkeypatch.setattr(
         trial_embedding, "embed_in_memory", lambda *arguments: regs.append(arguments[4]) or embed(*arguments)
     )
-    monkeypatch.setattr(trial_embedding, "same_neighborhoods", lambda local, sample: True)
     monkeypatch.setattr(choose_reg, "SAME_NEIGHBORHOODS", 1.0)
     local = RegChoice(SURFACE_REG, noise, 0.0, "local")
     reg_by_trial(swiss_roll(1800, np.random.default_rng(5)), local, K, M, "trace")

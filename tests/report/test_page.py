@@ -11,18 +11,14 @@ import pytest
 from lle.report import number_format
 from lle.report.color_key import Key
 from lle.report.figure_style import message_figure, to_pair
-from lle.report.page import Tile, config_number, config_value, headline, render_page, spectra
+from lle.report.page import Tile, headline, render_page, spectra
 from lle.report.page_pictures import PagePicture, PagePictures
 
-CONFIG = """method: lle
-neighbors:
-  n_neighbors: 12
-  min_recall: 0.9
-preprocess: {scale: none, pca: null}
-eigensolver: {n_components: 2, method: auto, tol: 1.0e-08}
-output:
-  store: /data/my runs/roll.zarr/
-"""
+YAML = "method: lle\nneighbors: {n_neighbors: 12, min_recall: 0.9}\n"
+CONFIG = {
+    "method": "lle", "neighbors": {"n_neighbors": 12, "min_recall": 0.9},
+    "eigensolver": {"n_components": 2, "tol": 1e-8}, "output": {"store": "/data/my runs/roll.zarr/"},
+}  # fmt: skip
 STAGES = ("ingest", "find_neighbors", "solve_embedding")
 METRICS: dict[str, Any] = {
     "n_input": 300_000,
@@ -118,7 +114,7 @@ def tile(metrics: dict[str, Any], label: str) -> Tile:
 
 
 def test_page_shows_the_numbers() -> None:
-    text = Reader(render_page(METRICS, CONFIG, None, ARRAYS)).text
+    text = Reader(render_page(METRICS, CONFIG, YAML, None, ARRAYS)).text
     expected = [
         "roll.zarr", "300,000 rows · 3 features · 12 neighbours · 2 coordinates", "no warnings", "299,876", "0.9963",
         "0.9948 to 0.9974", "3.7012e-13", "4.4e-11", "169,050", "56.4 %", "0.03", "1 min 10 s", "1 h 02 min", "3.0 GiB",
@@ -131,10 +127,10 @@ def test_page_shows_the_numbers() -> None:
 
 
 def test_page_of_a_run_without_quality_measures() -> None:
-    reader = Reader(render_page({}, "", None, []))
+    reader = Reader(render_page({}, {}, "", None, []))
     assert reader.text.count("not measured") > 20
     assert "no warnings, 8 of 8 not measured" in reader.text
-    assert all(tile.state == "unknown" and tile.value == "not measured" for tile in headline({}, ""))
+    assert all(tile.state == "unknown" and tile.value == "not measured" for tile in headline({}, {}))
 
 
 @pytest.mark.parametrize("absent", [
@@ -148,7 +144,7 @@ def test_any_metric_may_be_missing(key: str, absent: str) -> None:
     else:
         is_number = isinstance(metrics[key], (int, float))
         metrics[key] = None if absent == "none" else float("nan") if is_number else type(metrics[key])()
-    text = Reader(render_page(metrics, CONFIG, None, ARRAYS)).text
+    text = Reader(render_page(metrics, CONFIG, YAML, None, ARRAYS)).text
     says_nothing = {"warnings", "n_features", "invalid_dropped"} | ({"dropped"} if absent == "empty" else set())
     assert ("not measured" in text) == (key not in says_nothing)
     assert re.search(r"\bnan\b(?!, component)", text, re.IGNORECASE) is None
@@ -163,7 +159,7 @@ def pictures(n: int = 1, text: str = "", key: Key | None = None) -> PagePictures
 
 def test_page_is_self_contained() -> None:
     drawn = pictures(2)
-    html = render_page(METRICS, CONFIG, drawn, ARRAYS)
+    html = render_page(METRICS, CONFIG, YAML, drawn, ARRAYS)
     reader = Reader(html)
     assert "http" not in html
     assert not {"script", "link", "iframe", "object"} & set(reader.tags)
@@ -178,7 +174,7 @@ def test_page_is_self_contained() -> None:
 
 
 def test_dark_pictures_are_for_dark_pages_only() -> None:
-    html = render_page(METRICS, CONFIG, pictures()._replace(spectrum=None), [])
+    html = render_page(METRICS, CONFIG, YAML, pictures()._replace(spectrum=None), [])
     dark, light = (base64.b64encode(png).decode() for png in reversed(pictures().pictures[0].pair))
     assert f'<source media="(prefers-color-scheme: dark)" srcset="data:image/png;base64,{dark}">' in html
     assert f'<img src="data:image/png;base64,{light}"' in html
@@ -186,27 +182,27 @@ def test_dark_pictures_are_for_dark_pages_only() -> None:
 
 
 def test_pictures_have_texts_that_describe_them() -> None:
-    reader = Reader(render_page(METRICS, CONFIG, pictures(), []))
+    reader = Reader(render_page(METRICS, CONFIG, YAML, pictures(), []))
     texts = [value for name, value in reader.attributes if name == "alt"]
     assert texts[0] == "Scatter plot 0. Trustworthiness 0.999, continuity 0.998."
     assert texts[1].startswith("Eigenvalues on a log axis, smallest to largest; component 0: 3.7e-13 to ")
     without = {key: value for key, value in METRICS.items() if key not in ("trustworthiness", "continuity")}
-    assert 'alt="Scatter plot 0."' in render_page(without, CONFIG, pictures(), [])
+    assert 'alt="Scatter plot 0."' in render_page(without, CONFIG, YAML, pictures(), [])
 
 
 def test_key_names_the_classes_or_the_ends_of_the_scale() -> None:
     classes = Key("species", (("ant", (0.0, 0.5, 1.0, 1.0)), ("bee", (1.0, 0.0, 0.0, 1.0))))
-    html = render_page(METRICS, CONFIG, pictures(key=classes), [])
+    html = render_page(METRICS, CONFIG, YAML, pictures(key=classes), [])
     assert "species ant bee" in Reader(html).text
     assert "rgb(0, 128, 255)" in html
     for lowest, words in ((0.25, "angle 0.25 8"), (1e-5, "angle 0 8")):
         scale = pictures(key=Key("angle", (), lowest, 8.0))
-        assert words in Reader(render_page(METRICS, CONFIG, scale, [])).text
+        assert words in Reader(render_page(METRICS, CONFIG, YAML, scale, [])).text
 
 
 def test_scrolling_areas_are_reachable_with_the_keyboard() -> None:
     aligned = {"component": 0, "rows_shared": 4, "residual_before": 1.0, "residual_after": 0.0}
-    html = render_page({**METRICS, "alignment": {"components": [aligned]}}, CONFIG, pictures(), ARRAYS)
+    html = render_page({**METRICS, "alignment": {"components": [aligned]}}, CONFIG, YAML, pictures(), ARRAYS)
     scrolling = re.findall(r'<(?:div class="scroll"|pre)[^>]*>', html)
     assert len(scrolling) >= 7
     for tag in scrolling:
@@ -225,7 +221,7 @@ def luminance(color: str) -> float:
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_text_has_contrast(theme: int) -> None:
     """At least 4.5 to 1, as the Web Content Accessibility Guidelines (AA) ask."""
-    style = render_page(METRICS, CONFIG, None, []).split(":root {")[theme + 1].split("}")[0]
+    style = render_page(METRICS, CONFIG, YAML, None, []).split(":root {")[theme + 1].split("}")[0]
     colors = {name: value * 2 if len(value) == 3 else value for name, value in re.findall(r"--([\w-]+): #(\w+)", style)}
     for text in ("ink", "soft", "accent", "good", "note", "warning"):
         for ground in ("page", "card", "warning-card"):
@@ -246,7 +242,7 @@ def test_everything_is_escaped() -> None:
     }
     arrays = [dict.fromkeys(("name", "shape", "dtype", "unit", "meaning"), ATTACK)]
     drawn = pictures(1, ATTACK, Key(ATTACK, ((ATTACK, (0.0, 0.0, 0.0, 1.0)),)))
-    html = render_page(metrics, f"output: {{store: {ATTACK}}}\n", drawn, arrays)
+    html = render_page(metrics, {"output": {"store": ATTACK}}, f"output: {{store: {ATTACK}}}\n", drawn, arrays)
     reader = Reader(html)
     assert "script" not in reader.tags
     assert "<script" not in html
@@ -255,38 +251,44 @@ def test_everything_is_escaped() -> None:
 
 def test_page_shows_time_and_version() -> None:
     metrics = {**METRICS, "finished": "2026-01-02T03:04:05+00:00", "version": "20260102T030405Z-9f3e"}
-    text = Reader(render_page(metrics, CONFIG, None, [])).text
+    text = Reader(render_page(metrics, CONFIG, YAML, None, [])).text
     assert "Version 20260102T030405Z-9f3e · finished 2026-01-02 03:04 UTC · published if" in text
-    text = Reader(render_page({**metrics, "version": None}, CONFIG, None, [])).text
+    text = Reader(render_page({**metrics, "version": None}, CONFIG, YAML, None, [])).text
     assert "Finished 2026-01-02 03:04 UTC" in text
     assert "published" not in text
 
 
 def test_cost_of_the_report_is_not_shown() -> None:
     seconds = {**METRICS["seconds"], "write_report": 0.5}
-    assert "write report 0.50 s 0.013 % – –" in Reader(render_page({**METRICS, "seconds": seconds}, "", None, [])).text
+    assert (
+        "write report 0.50 s 0.013 % – –" in Reader(render_page({**METRICS, "seconds": seconds}, {}, "", None, [])).text
+    )
 
 
 def test_picture_with_a_remark_has_a_caption() -> None:
     drawn = pictures()._replace(spectrum=None)
-    assert "figcaption>" not in render_page(METRICS, CONFIG, drawn, [])
-    html = render_page(METRICS, CONFIG, pictures(1, "Look here."), [])
+    assert "figcaption>" not in render_page(METRICS, CONFIG, YAML, drawn, [])
+    html = render_page(METRICS, CONFIG, YAML, pictures(1, "Look here."), [])
     assert "<figcaption>Look here.</figcaption>" in html
 
 
 def test_alignment_is_shown_with_its_residual() -> None:
     component = {"component": 0, "rows_shared": 41_234, "residual_before": 1.431, "residual_after": 0.0123}
     text = Reader(
-        render_page({**METRICS, "alignment": {"components": [component], "reason": ""}}, CONFIG, None, [])
+        render_page({**METRICS, "alignment": {"components": [component], "reason": ""}}, CONFIG, YAML, None, [])
     ).text
     assert "Change before Change after 0 41,234 1.4 0.012" in text
     first = {"components": [], "reason": "no earlier embedding"}
-    assert "Nothing was aligned: no earlier" in Reader(render_page({**METRICS, "alignment": first}, "", None, [])).text
-    assert "Alignment" not in render_page(METRICS, CONFIG, None, [])
+    assert (
+        "Nothing was aligned: no earlier" in Reader(render_page({**METRICS, "alignment": first}, {}, "", None, [])).text
+    )
+    assert "Alignment" not in render_page(METRICS, CONFIG, YAML, None, [])
 
 
 def test_warnings_are_shown_first() -> None:
-    text = Reader(render_page({**METRICS, "warnings": ["first odd thing", "second & last"]}, CONFIG, None, [])).text
+    text = Reader(
+        render_page({**METRICS, "warnings": ["first odd thing", "second & last"]}, CONFIG, YAML, None, [])
+    ).text
     assert "2 warnings first odd thing second & last Verdicts Rows read" in text
     assert "no warnings" not in text
 
@@ -297,28 +299,28 @@ def test_verdict_is_the_first_sentence() -> None:
         "verdict": "Neighbours fell from 98 % to 72 %; `lle suggest` compares.",
         "finished": "2026-01-02T03:04:05+00:00",
     }
-    text = Reader(render_page(metrics, CONFIG, None, [])).text
+    text = Reader(render_page(metrics, CONFIG, YAML, None, [])).text
     assert "Neighbours fell from 98 % to 72 %; lle suggest compares. Finished 2026-01-02" in " ".join(text.split())
-    assert 'class="verdict"' in render_page(metrics, CONFIG, None, [])
-    assert 'class="verdict warning"' in render_page({**metrics, "warnings": ["hit"]}, CONFIG, None, [])
+    assert 'class="verdict"' in render_page(metrics, CONFIG, YAML, None, [])
+    assert 'class="verdict warning"' in render_page({**metrics, "warnings": ["hit"]}, CONFIG, YAML, None, [])
 
 
 def test_stopped_run_is_not_called_finished() -> None:
     stopped = {**METRICS, "stopped": {"stage": "solve_embedding", "running": False}, "finished": None}
-    text = Reader(render_page({**stopped, "dropped": {}, "rows_placed": None}, CONFIG, None, [])).text
+    text = Reader(render_page({**stopped, "dropped": {}, "rows_placed": None}, CONFIG, YAML, None, [])).text
     assert "not finished" in text
     for phrase in ("Finished", "no warnings", "Every row has"):
         assert phrase not in text
-    assert "running" in Reader(render_page({**stopped, "stopped": {"running": True}}, CONFIG, None, [])).text
+    assert "running" in Reader(render_page({**stopped, "stopped": {"running": True}}, CONFIG, YAML, None, [])).text
 
 
 def test_badge_counts_warnings_and_not_tiles() -> None:
     two_classes = {"components": 1, "classes": 2}
     low = {**METRICS, "trustworthiness": {"value": 0.7}, "closed_classes_embedded": two_classes}
-    html = render_page({**low, "warnings": ["low"]}, CONFIG, None, [])
+    html = render_page({**low, "warnings": ["low"]}, CONFIG, YAML, None, [])
     assert "1 warning low" in Reader(html).text
     assert len(re.findall(r'class="tile warning"', html)) == 2
-    assert "no warnings" in Reader(render_page(low, CONFIG, None, [])).text
+    assert "no warnings" in Reader(render_page(low, CONFIG, YAML, None, [])).text
 
 
 @pytest.mark.parametrize(
@@ -396,7 +398,7 @@ def test_tile_has_the_state_of_its_value(
 
 
 def test_no_verdict_without_a_bound() -> None:
-    states = {tile.label: tile for tile in headline({**METRICS, "recall": {"value": 0.2}, "residuals": [[9.0]]}, "")}
+    states = {tile.label: tile for tile in headline({**METRICS, "recall": {"value": 0.2}, "residuals": [[9.0]]}, {})}
     assert states["Neighbour recall"].state == states["Residual"].state == "fact"
     assert "bound" not in states["Neighbour recall"].sentence
     assert "tolerance" not in states["Residual"].sentence
@@ -415,7 +417,7 @@ def test_coordinates_with_problems_are_marked() -> None:
     follows = "a function of the earlier coordinates"
     assert remarks == ["", "residual above the tolerance; a clump of few points", follows]
     assert [(row.eigenvalue, row.share, row.remark) for row in second.coordinates] == [(4e-9, 0.8, "")]
-    text = Reader(render_page({**METRICS, **metrics}, CONFIG, None, [])).text
+    text = Reader(render_page({**METRICS, **metrics}, CONFIG, YAML, None, [])).text
     assert "Component 1: 50 points" in text
     assert "a clump of few points" in text
 
@@ -429,34 +431,16 @@ def test_spectra_of_one_component_given_as_plain_list() -> None:
 def test_many_components_are_folded() -> None:
     n_components = 60
     metrics = {**METRICS, "eigenvalues": [[1e-9]] * n_components, "solver": [METRICS["solver"][0]] * n_components}
-    html = render_page(metrics, CONFIG, None, [])
+    html = render_page(metrics, CONFIG, YAML, None, [])
     assert "57 more components" in html
     assert html.count("<caption>") == 50
     assert html.count("The rest is in metrics.json.") == 2
 
 
-@pytest.mark.parametrize(
-    ("config_yaml", "key", "value"),
-    [
-        (CONFIG, "tol", "1.0e-08"),
-        (CONFIG, "store", "/data/my runs/roll.zarr/"),
-        (CONFIG, "n_neighbors", "12"),
-        (CONFIG, "pca", None),
-        (CONFIG, "recall", None),
-        (CONFIG, "absent", None),
-        ("store: 's3://bucket/a.zarr'  # ours\n", "store", "s3://bucket/a.zarr"),
-        ("min_recall: 0.5\nrecall: 2\n", "recall", "2"),
-        ("", "tol", None),
-    ],
-)
-def test_config_value(config_yaml: str, key: str, value: str | None) -> None:
-    assert config_value(config_yaml, key) == value
-
-
-def test_config_number() -> None:
-    assert config_number(CONFIG, "tol") == 1e-8
-    assert config_number(CONFIG, "scale") is None
-    assert config_number(CONFIG, "absent") is None
+def test_text_in_a_path_is_not_read_as_a_setting() -> None:
+    config = {"input": {"path": "x, min_recall: 0.99, tol: 1"}, **CONFIG}
+    [recall] = [tile for tile in headline(METRICS, config) if tile.label == "Neighbour recall"]
+    assert recall == next(tile for tile in headline(METRICS, CONFIG) if tile.label == "Neighbour recall")
 
 
 @pytest.mark.parametrize(
@@ -492,7 +476,7 @@ def test_numbers_are_formatted(text: str, expected: str) -> None:
 def test_quality_is_shown_with_intervals():
     """Measured values have their interval; measures that the input does not allow are not shown."""
     measured = {"value": 0.4321, "low": 0.4012, "high": 0.4789, "sample": 500}
-    plain = render_page({**METRICS, "residual_variance": {**measured, "sources": 37}}, CONFIG, None, ARRAYS)
+    plain = render_page({**METRICS, "residual_variance": {**measured, "sources": 37}}, CONFIG, YAML, None, ARRAYS)
     assert "0.4321 (0.4012 to 0.4789)" in plain
     assert "from 37 points" in plain
     assert "neighbourhood hit" not in plain
@@ -504,7 +488,7 @@ def test_quality_is_shown_with_intervals():
         "residual_variance_affine": measured,
         "regression_residual": [measured, {**measured, "value": 0.0123}],
     }
-    page = render_page({**METRICS, **metrics}, CONFIG, None, ARRAYS)
+    page = render_page({**METRICS, **metrics}, CONFIG, YAML, None, ARRAYS)
     for phrase in (
         "neighbourhood hit in the data",
         "residual variance, affine",

@@ -23,7 +23,9 @@ def test_report_is_readable_on_a_phone(browser, tmp_path, scheme):
     color = ColorSource(classes * 1.0, "categorical", ("a", "b", "c", "d"), "label")
     drawn = draw_page_pictures(y, np.zeros(N, np.int32), color)
     measured = {"n_components_weak": 1, "residual_variance": {"value": 0.4}, "warnings": ["a warning"]}
-    html = render_page({"n_points": N, **measured}, "method: lle\n", drawn._replace(spectrum=None), [])
+    html = render_page(
+        {"n_points": N, **measured}, {"method": "lle"}, "method: lle\n", drawn._replace(spectrum=None), []
+    )
     (tmp_path / "index.html").write_text(html)
     page = browser.new_page(viewport={"width": 420, "height": 800}, color_scheme=scheme)
     page.goto((tmp_path / "index.html").as_uri())

@@ -7,7 +7,7 @@ import pytest
 
 from lle.config.load import check_config, resolved
 from lle.report import bounds
-from lle.report.warnings import warnings
+from lle.report.warnings import defects, warnings
 
 METRICS: dict[str, Any] = {
     "n_input": 500, "n_points": 490, "n_features": 9, "dropped": {}, "rows_placed": 0, "list_sizes": None,
@@ -30,11 +30,25 @@ def config_of(**sections: Any) -> dict[str, Any]:
 CONFIG = config_of()
 POLYNOMIAL = [{"method": "polynomial", "converged": False, "rounding_floor": 1e-15}]
 REPLACED = [{"method": "polynomial", "converged": True, "requested_failed": "M is not positive definite"}]
+KILLED = [{"method": "shift_invert", "converged": True, "killed": "factored was tried and its process ended"}]
 REG_WAS_CHOSEN = {"reg": {"value": 0.1, "reason": "auto"}}
 
 
 def test_run_within_all_bounds_has_none() -> None:
     assert warnings(METRICS, CONFIG) == []
+
+
+@pytest.mark.parametrize(("changes", "n_defects"), [
+    ({}, 0),
+    ({"dropped": {"invalid": 5}}, 1),
+    ({"trustworthiness": {"value": 0.6}, "redundancy": [0.0, 0.99], "n_components_weak": 3}, 0),
+    ({"solvers": POLYNOMIAL, "vector_errors": [[0.2, 0.1]]}, 1),
+    ({"alignment": {"reason": "the earlier embedding has 3 coordinates"}}, 1),
+])  # fmt: skip
+def test_defects_are_the_warnings_about_the_coordinates_themselves(changes, n_defects) -> None:
+    found = defects({**METRICS, **changes}, CONFIG)
+    assert len(found) == n_defects
+    assert set(found) <= set(warnings({**METRICS, **changes}, CONFIG))
 
 
 @pytest.mark.parametrize(
@@ -60,6 +74,7 @@ def test_run_within_all_bounds_has_none() -> None:
                 "auto, or a larger weights.reg (now 1e-09)",
             ],
         ),
+        ({"solvers": KILLED}, ["component 0: factored was tried", "method shift_invert", "eigensolver.max_memory"]),
         ({"residuals": [[0.23, 1e-9]]}, ["1 eigenvalue is not above", "residual 0.23", "weights.reg", "1e-12"]),
         ({"eigenvalues": [[1e-16, 1e-15]]}, ["2 eigenvalues are not above", "1.0e-16", "n_neighbors"]),
         (

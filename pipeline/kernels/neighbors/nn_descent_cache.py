@@ -29,19 +29,23 @@ KNOWN = (
 """The parameters of `nn_descent` in the supported releases; other releases are not cached."""
 ORIGINAL = pynndescent_.nn_descent
 COMPILING = threading.Lock()
+UNTESTED_NUMBA = (0, 69)
+"""First release of numba with which `_without_addresses` was not tested; from it on pynndescent is used unchanged.
+`test_numba_does_not_cache_by_itself` fails with the first release that needs no patch."""
 
 
 def use_cached_search() -> None:
-    """Make pynndescent call the cached search, if its release is supported."""
+    """Make pynndescent call the cached search, if its release and that of numba are supported."""
     if _is_known():
         pynndescent_.nn_descent = _nn_descent
 
 
 def _is_known() -> bool:
-    """Whether pynndescent is compiled at all (NUMBA_DISABLE_JIT), and its functions have the known parameters."""
+    """Whether functions are compiled at all (NUMBA_DISABLE_JIT), by a tested numba, with the known parameters."""
     inner = getattr(pynndescent_, "nn_descent_internal", None)
     compiled = isinstance(ORIGINAL, CPUDispatcher) and isinstance(inner, CPUDispatcher)
-    return compiled and tuple(inspect.signature(ORIGINAL.py_func).parameters) == KNOWN
+    tested = (numba.version_info.major, numba.version_info.minor) < UNTESTED_NUMBA
+    return compiled and tested and tuple(inspect.signature(ORIGINAL.py_func).parameters) == KNOWN
 
 
 def _nn_descent(*arguments: Any, **keywords: Any) -> Any:

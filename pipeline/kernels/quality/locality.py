@@ -69,11 +69,14 @@ def procrustes_errors(
 
 
 def _centred(neighborhoods: npt.NDArray[np.floating], valid: npt.NDArray[np.bool_]) -> Float64:
-    """(b, q, d) minus the mean of each neighbourhood's valid points; zero where not valid."""
+    """(b, q, d) minus the mean of each neighbourhood's valid points, times a power of two; zero where not valid.
+
+    The power makes the largest entry about 1, so that products of squares neither overflow nor underflow.
+    """
     weights = valid[:, :, None] / valid.sum(axis=1)[:, None, None]
     offsets = neighborhoods.astype(np.float64) - neighborhoods[:, :1].astype(np.float64)
     centred: Float64 = (offsets - (offsets * weights).sum(axis=1, keepdims=True)) * valid[:, :, None]
-    return centred
+    return np.asarray(np.ldexp(centred, -np.frexp(np.abs(centred).max(axis=(1, 2), keepdims=True))[1]))
 
 
 def undirected_graph(neighbors: Ids, distances: npt.NDArray[np.floating]) -> csr_array:

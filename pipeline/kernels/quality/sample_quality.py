@@ -1,15 +1,15 @@
-"""Quality of many embeddings of the same sample, each against all points of the sample.
+"""Quality of many embeddings of the same sample, each against all points of the sample."""
 
-Distances and ranks among the points are computed once. An embedding then costs one table of distances.
-"""
-
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ..neighbors.distances import square_rounding, typical_point
+from ..neighbors.knn import NeighborLists, exact_neighbors
 from .locality import neighborhood_hit
-from .trustworthiness import trustworthiness
+from .trustworthiness import ROUNDING, trustworthiness
 
 SMALLEST_STRETCH = 0.05
 """Smallest stretch of a direction in ``unstretched``, as a share of the largest."""
@@ -70,54 +70,88 @@ def unstretched(embedding: Float64, near: Ids, rows: Ids, distances: Float64) ->
 
 
 class SampleQuality:
-    """Measures embeddings of n points (n, d) at n_measured or more evenly spaced ones, with k neighbours."""
+    """Measures embeddings of n points (n, d) at n_measured or more evenly spaced ones, with k neighbours.
 
-    def __init__(self, points: Float64, labels: Float64 | None, k: int, n_measured: int) -> None:
+    The distances of the measured points are sorted once. An embedding then costs a binary search for each neighbour.
+    """
+
+    def __init__(self, points: Float64, k: int, n_measured: int, labels: Float64 | None = None) -> None:
         """k is lowered to what n points allow; labels (n,) are categories, NaN for none."""
         self.n_points = len(points)
         self.measured: Ids = np.arange(0, self.n_points, max(1, self.n_points // n_measured))
         self.k = max(1, min(k, (self.n_points - 1) // 2))
         self.labels = labels
-        largest = np.abs(points).max(initial=0.0)  # squares of very small coordinates would underflow
-        squared = self._squared_distances(points / largest if largest > 0 else points)
-        order = np.argsort(squared, axis=1, kind="stable")
-        self._near: Ids = order[:, : self.k]
-        self._distances = np.sqrt(np.maximum(np.take_along_axis(squared, self._near, axis=1), 0.0))
-        self._ranks = np.empty(order.shape, np.int32)
-        np.put_along_axis(self._ranks, order, np.arange(1, self.n_points + 1, dtype=np.int32)[None], axis=1)
+        # Squares of very small or large coordinates would not be in the range of float64.
+        self._points = np.ldexp(points, -np.frexp(np.abs(points).max(initial=0.0))[1])
+
+    def trustworthiness(self, embedding: Float64) -> Float64:
+        """Trustworthiness (s,) of an embedding (n, m) at the measured points; 0 for those with NaN.
+
+        Points at the same distance have the same rank.
+        """
+        return self._trustworthiness(self._nearest(embedding))
 
     def measure(self, embedding: Float64) -> Scores:
         """Scores of an embedding (n, m). Points with NaN are infinitely far, and their own scores are 0."""
-        inside: npt.NDArray[np.bool_] = np.asarray(np.isfinite(embedding).all(axis=1))
-        squared = self._squared_distances(np.where(inside[:, None], embedding, 0.0))
-        squared[:, ~inside] = np.inf
-        near = np.argpartition(squared, self.k - 1, axis=1)[:, : self.k]
-        ranks = self._ranks_of_neighbors(squared)
-        embedded = inside[self.measured]
-        trust, continuity = (
-            np.where(embedded, np.clip(trustworthiness(table, self.n_points), 0.0, 1.0), 0.0)
-            for table in (np.take_along_axis(self._ranks, near, axis=1), ranks)
-        )
-        scaled = unstretched(embedding, np.where(embedded[:, None], self._near, -1), self.measured, self._distances)
-        squared = self._squared_distances(np.where(inside[:, None], scaled, 0.0))
-        squared[:, ~inside] = np.inf
-        kept = max(((table <= self.k).mean(axis=1) for table in (ranks, self._ranks_of_neighbors(squared))), key=np.sum)
-        kept = np.where(embedded, kept, 0.0)
-        if self.labels is None:
-            return Scores(trust, continuity, kept, None)
-        hit = neighborhood_hit(self.labels[self.measured], self.labels[near])
-        return Scores(trust, continuity, kept, np.where(embedded | np.isnan(hit), hit, 0.0))
+        near, embedded = self._nearest(embedding), _has_coordinates(embedding[self.measured])
+        ranks = self._ranks_in(embedding)
+        continuity = np.where(embedded, np.clip(trustworthiness(ranks, self.n_points), 0.0, 1.0), 0.0)
+        near_points, distances = self._neighbors
+        scaled = unstretched(embedding, np.where(embedded[:, None], near_points, -1), self.measured, distances)
+        kept = max(((table <= self.k).mean(axis=1) for table in (ranks, self._ranks_in(scaled))), key=np.sum)
+        kept, hit = np.where(embedded, kept, 0.0), None
+        if self.labels is not None:
+            hit = neighborhood_hit(self.labels[self.measured], self.labels[near])
+            hit = np.where(embedded | np.isnan(hit), hit, 0.0)
+        return Scores(self._trustworthiness(near), continuity, kept, hit)
 
-    def _ranks_of_neighbors(self, squared: Float64) -> Ids:
-        """Ranks (s, k), from 1, of the nearest neighbours in a table of squared distances (s, n)."""
-        limits = np.take_along_axis(squared, self._near, axis=1)
+    @cached_property
+    def _neighbors(self) -> NeighborLists:
+        """The neighbours (s, k) of the measured points among all points."""
+        every = np.arange(self.n_points)
+        return exact_neighbors(self._points[self.measured], self.measured, self._points, every, self.k)
+
+    @cached_property
+    def _squared(self) -> tuple[Float64, Float64, Float64]:
+        """Squared distances (s, n) of the measured points to all points, the same sorted, and a bound on their errors
+        divided by squared distances from a typical point (n,)."""
+        shifted = self._points - typical_point(self._points)
+        squared, squares = self._squared_distances(shifted)
+        return squared, np.sort(squared, axis=1), 2 * square_rounding(shifted.shape[1]) * squares
+
+    def _nearest(self, embedding: Float64) -> Ids:
+        """The nearest embedded points (s, k) of the measured points in an embedding; -1 for points with NaN."""
+        inside = np.flatnonzero(_has_coordinates(embedding))
+        rows = np.flatnonzero(np.isin(self.measured, inside))
+        near, queries = np.full((len(self.measured), self.k), -1), self.measured[rows]
+        near[rows] = exact_neighbors(embedding[queries], queries, embedding[inside], inside, self.k).ids
+        return near
+
+    def _trustworthiness(self, near: Ids) -> Float64:
+        squared, ascending, errors = self._squared
+        rounding = errors[self.measured, None] + errors[near]
+        limits = np.take_along_axis(squared, near, axis=1) * (1 - ROUNDING) - rounding
+        closer = np.stack([np.searchsorted(row, limit) for row, limit in zip(ascending, limits, strict=True)])
+        values = np.clip(trustworthiness(np.where(near < 0, self.n_points, closer + 1), self.n_points), 0.0, 1.0)
+        return np.where(near[:, 0] < 0, 0.0, values)
+
+    def _ranks_in(self, embedding: Float64) -> Ids:
+        """Ranks (s, k), from 1, in an embedding of the neighbours of the measured points."""
+        inside = _has_coordinates(embedding)
+        table = np.where(inside[:, None], embedding, 0.0)
+        squared, _ = self._squared_distances(table - table.mean(axis=0))
+        squared[:, ~inside] = np.inf
+        limits = np.take_along_axis(squared, self._neighbors.ids, axis=1)
         ranks = np.stack([(squared < limits[:, [j]]).sum(axis=1) for j in range(self.k)], axis=1) + 1
         return np.where(np.isfinite(limits), ranks, self.n_points)
 
-    def _squared_distances(self, table: Float64) -> Float64:
-        """Squared distances (s, n) of the measured points to all points; a point is infinitely far from itself."""
-        table = table - table.mean(axis=0)
+    def _squared_distances(self, table: Float64) -> tuple[Float64, Float64]:
+        """Squared distances (s, n) of the measured rows to all rows, inf to themselves, and squared lengths (n,)."""
         squares = np.einsum("nd,nd->n", table, table)
         squared: Float64 = squares[self.measured][:, None] - 2 * table[self.measured] @ table.T + squares
         squared[np.arange(len(self.measured)), self.measured] = np.inf
-        return squared
+        return squared, squares
+
+
+def _has_coordinates(embedding: Float64) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.isfinite(embedding).all(axis=1))

@@ -122,10 +122,14 @@ def count_closer(
 
 def _limits_passed(squares: Float64, limits: Float64, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The number of the limits (s, q) of its row that each squared distance (h,) reaches."""
-    passed = np.zeros(len(rows), np.int64)
-    for column in limits.T:
-        passed += squares >= column[rows]
-    return passed
+    n_limits = limits.shape[1]
+    least, most = np.zeros(len(rows), np.int64), np.full(len(rows), n_limits)
+    flat, first = np.append(limits.ravel(), np.inf), rows * n_limits
+    for _ in range(n_limits.bit_length()):
+        middle = (least + most) // 2
+        reaches = (squares >= flat[first + middle]) & (least < most)
+        least, most = np.where(reaches, middle + 1, least), np.where(reaches, most, middle)
+    return least
 
 
 def _require_finite(*arrays: npt.NDArray[np.floating]) -> None:

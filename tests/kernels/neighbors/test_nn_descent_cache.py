@@ -39,10 +39,10 @@ def graph(X, k, seed):
     return NNDescent(X, n_neighbors=k, random_state=seed, n_jobs=1).neighbor_graph
 
 
-def run(program, **environment):
+def run(program, folder=None, **environment):
     environment = {**os.environ, **environment}
     process = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program], env=environment, cwd=folder, capture_output=True, text=True, check=True
     )
     return process.stdout.split()
 
@@ -122,8 +122,28 @@ def test_threads_compile_one_after_another_and_restore_numba(monkeypatch):
     assert BaseContext.add_dynamic_addr is usual
 
 
-def test_unknown_release_of_pynndescent_is_not_changed(original, monkeypatch):
-    monkeypatch.setattr(nn_descent_cache, "KNOWN", (*nn_descent_cache.KNOWN, "more"))
+def test_numba_does_not_cache_by_itself(tmp_path):
+    """If this fails, numba caches functions that take functions as arguments: delete `_without_addresses`."""
+    (tmp_path / "program.py").write_text("""
+import numba
+@numba.njit
+def called(function, n):
+    return n if n < 2 else called(function, n - 1) + function(called(function, n - 2))
+@numba.njit
+def double(x):
+    return 2 * x
+@numba.njit(cache=True)
+def caller(x):
+    return called(double, x)
+caller(5)
+""")
+    run("import runpy; runpy.run_path('program.py')", tmp_path, NUMBA_CACHE_DIR="cache")
+    assert not list(tmp_path.rglob("*.nbc"))
+
+
+@pytest.mark.parametrize(("name", "value"), [("KNOWN", (*nn_descent_cache.KNOWN, "more")), ("UNTESTED_NUMBA", (0, 61))])
+def test_unknown_release_is_not_changed(original, monkeypatch, name, value):
+    monkeypatch.setattr(nn_descent_cache, name, value)
     nn_descent_cache.use_cached_search()
     assert original.nn_descent is nn_descent_cache.ORIGINAL
 

@@ -17,7 +17,7 @@ def points():
 
 @pytest.fixture(scope="module")
 def quality(points):
-    return SampleQuality(points, None, K, 200)
+    return SampleQuality(points, K, 200)
 
 
 def test_trustworthiness_and_continuity_equal_scikit_learns(points, quality):
@@ -28,13 +28,13 @@ def test_trustworthiness_and_continuity_equal_scikit_learns(points, quality):
 
 @pytest.mark.parametrize("scale", [1e-160, 1e150])
 def test_scale_of_the_points_changes_no_score(points, quality, scale):
-    scores = SampleQuality(scale * points, None, K, 200).measure(points[:, :2])
+    scores = SampleQuality(scale * points, K, 200).measure(points[:, :2])
     for scaled, plain in zip(scores[:3], quality.measure(points[:, :2])[:3], strict=True):
         np.testing.assert_allclose(scaled, plain)
 
 
 def test_measured_points_have_the_scores_of_all_points(points, quality):
-    few = SampleQuality(points, None, K, 50).measure(points[:, :3])
+    few = SampleQuality(points, K, 50).measure(points[:, :3])
     for some, every in zip(few[:2], quality.measure(points[:, :3])[:2], strict=True):
         np.testing.assert_allclose(some, every[::4])
 
@@ -64,8 +64,8 @@ def test_points_without_coordinates_score_zero_and_are_no_neighbours(points, qua
 def test_hit_is_the_share_of_neighbours_with_the_same_label(points):
     labels = (points[:, 0] > 0).astype(float)
     labels[:5] = np.nan
-    scores = SampleQuality(points, labels, K, 200).measure(points[:, :1])
+    scores = SampleQuality(points, K, 200, labels).measure(points[:, :1])
     assert np.isnan(scores.hit[:5]).all()
     assert np.nanmean(scores.hit) > 0.97
     assert np.isfinite(scores.mean()).all()
-    assert np.nanmean(SampleQuality(points, labels, K, 200).measure(points[:, 1:]).hit) < 0.7
+    assert np.nanmean(SampleQuality(points, K, 200, labels).measure(points[:, 1:]).hit) < 0.7
