@@ -15,8 +15,8 @@ from ..storage.store import Store
 
 TINY_RELATIVE_SPREAD = 1e-14
 """A column counts as constant up to this share of its mean: about fifty times the rounding error of a mean."""
-SCALING_BITS = 30
-"""Bits to which means and standard deviations are rounded, relative to the standard deviation."""
+CHUNK_BYTES = 2**26
+"""Rows that are summed at a time; fixed, so that sums have the same bytes for any size of the stored blocks."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,10 @@ def stored_rows(url: str, start: int, stop: int) -> npt.NDArray[np.float64]:
 
 
 def principal_components(
-    store: Store, n_points: int, n_features: int, size: int, n_components: int
+    store: Store, n_points: int, n_features: int, n_components: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Mean (d,) and leading principal components (n_components, d) of the stored points."""
+    size = chunk_rows(n_features, n_points)
     cuts = [(start, min(start + size, n_points)) for start in range(0, n_points, size)]
     tasks = [(stored_rows, (store.url, start, stop), stop - start) for start, stop in cuts]
     return _components(_stacked(tasks, n_features), n_components)
@@ -129,7 +130,8 @@ def fit_transform(X: Any, scale: str, pca: int | None, names: Sequence[str] | No
 
     Raises InputError for constant columns or too few rows for the components.
     """
-    d = X.shape[1]
+    n, d = X.shape
+    X = X.rechunk({0: chunk_rows(d, n), 1: -1})
     mean, spread = np.zeros(d), np.ones(d)
     if scale == "standard":
         mean, spread = _standard(X, names)
@@ -155,8 +157,9 @@ def fit_sample(
 def _standard(X: Any, names: Sequence[str] | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     from dask_ml.preprocessing import StandardScaler  # noqa: PLC0415 (slow to import, rarely needed)
 
-    scaler = StandardScaler().fit(X)
-    mean, spread = np.asarray(scaler.mean_), np.sqrt(np.asarray(scaler.var_))
+    first = np.asarray(X[0].compute())  # sums of differences to it keep digits that sums of large numbers lose
+    scaler = StandardScaler().fit(X - first)
+    mean, spread = first + np.asarray(scaler.mean_), np.sqrt(np.asarray(scaler.var_))
     constant = np.flatnonzero(spread <= TINY_RELATIVE_SPREAD * np.abs(mean))
     if len(constant):
         numbers = [number if names is None else repr(names[number]) for number in constant.tolist()]
@@ -166,19 +169,7 @@ def _standard(X: Any, names: Sequence[str] | None) -> tuple[npt.NDArray[np.float
             f"hold one value only ({'numbered from 0: ' if names is None else ''}{listed}). Leave them out with "
             f"input.columns, or use scale: none (numbers below 1e-150 count as zero)"
         )
-    return rounded_scaling(mean, spread)
-
-
-def rounded_scaling(
-    mean: npt.NDArray[np.float64], spread: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Round means and standard deviations, both (d,), to multiples of a power of two, about 1e-9 of the deviation.
-
-    Sums over blocks of another size differ in their last bits, which would break ties between distances differently.
-    The rounding removes this difference.
-    """
-    unit = np.exp2(np.floor(np.log2(spread)) - SCALING_BITS)
-    return np.round(mean / unit) * unit, np.round(spread / unit) * unit
+    return mean, spread
 
 
 def _components(X: Any, n_components: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -187,34 +178,17 @@ def _components(X: Any, n_components: int) -> tuple[npt.NDArray[np.float64], npt
     They are the singular vectors of R in the tall-skinny QR of the rows (Benson, Gleich & Demmel 2013, IEEE Big Data).
     Q is as large as the rows, so it is not stored; dask-ml's PCA would compute it.
     """
-    da = _dask_array()
-    n, d = X.shape
     mean = np.asarray(X.mean(axis=0).compute())
-    tall = (X - mean).rechunk({0: tall_block(X.chunksize[0], d, n), 1: -1})
-    values, vectors = np.linalg.svd(da.linalg.qr(tall)[1].compute(), full_matrices=False)[1:]
-    return rounded_components(mean, float(values[0]) / np.sqrt(n), vectors[:n_components])
+    vectors = np.linalg.svd(_dask_array().linalg.qr(X - mean)[1].compute(), full_matrices=False)[2][:n_components]
+    largest = np.abs(vectors).argmax(axis=1)[:, None]
+    return mean, vectors * np.sign(np.take_along_axis(vectors, largest, axis=1))
 
 
-def rounded_components(
-    mean: npt.NDArray[np.float64], spread: float, vectors: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Round the mean (d,), as ``rounded_scaling``, and the directions (m, d); these are made orthonormal again.
-
-    The largest entry of each direction is positive. `spread` is the largest standard deviation in any direction.
-    """
-    largest = np.abs(np.round(vectors, 6)).argmax(axis=1)[:, None]  # nearly equal entries count as equal
-    vectors = vectors * np.sign(np.take_along_axis(vectors, largest, axis=1))
-    unit = np.exp2(np.floor(np.log2(spread)) - SCALING_BITS) if spread > 0 else 0.0
-    rounded = np.round(vectors * 2.0**SCALING_BITS) / 2.0**SCALING_BITS
-    q, r = np.linalg.qr(rounded.T)
-    return (np.round(mean / unit) * unit if unit else mean), np.ascontiguousarray((q * np.sign(np.diag(r))).T)
+def chunk_rows(d: int, n: int) -> int:
+    """Rows of a chunk: tall enough that the stacked R of a few chunks are not taller than one chunk."""
+    return min(n, max(4 * d, CHUNK_BYTES // (8 * d)))
 
 
-def tall_block(block_size: int, d: int, n: int) -> int:
-    """Rows of one QR block: tall enough that the stacked R of a few blocks are not taller than one block."""
-    return min(n, max(4 * d, block_size))
-
-
-def fit_bytes(*, block_size: int, d: int, tall: int) -> int:
-    """Bytes of the fit; `tall` is the rows of a QR block, 0 without components."""
-    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + 8 * d * (8 * block_size + 6 * tall)
+def fit_bytes(*, block_size: int, d: int, n: int) -> int:
+    """Bytes of the fit to n rows."""
+    return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + 8 * d * (8 * block_size + 6 * chunk_rows(d, n))

@@ -18,7 +18,7 @@ from ..engine.plan_sizes import MAX_BLOCKS, block_points, sample_size, sampled_p
 from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_unchanged_input
 from ..kernels.neighbors.duplicates import merge_duplicates, row_hashes
-from ..linalg.preprocess import fit_bytes, fit_transform, tall_block, valid_array
+from ..linalg.preprocess import fit_bytes, fit_transform, valid_array
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
@@ -138,10 +138,10 @@ def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str
 def fit_step(scale: str, pca: int | None, counts: list[int], layout: Layout, names: Sequence[str] | None) -> Step:
     n, block_size, d = layout.n_input, layout.block_points, layout.n_features_input
     parameters = {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, "blocks": Blocks(n, block_size)}
-    n_bytes = fit_bytes(block_size=block_size, d=d, tall=0 if pca is None else tall_block(block_size, d, n))
+    n_bytes = fit_bytes(block_size=block_size, d=d, n=n)
     runs = Runs(n_bytes, place=DRIVER, resources={"names": names})
     writes = Writes(bundles=("_work/transform.npz",), bundle_bytes=disk_costs.transform(d=d))
-    return Step("ingest", "fit", fit_preprocess, 1, Decides(parameters, version=3), runs, writes)
+    return Step("ingest", "fit", fit_preprocess, 1, Decides(parameters, version=4), runs, writes)
 
 
 def labels_step(kind: str, source: Json, blocks: Blocks, width: int, bytes_beside: int, cure: str = Runs.cure) -> Step:

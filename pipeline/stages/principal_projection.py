@@ -8,7 +8,7 @@ from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Write
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
 from ..kernels.quality.trustworthiness import participation
 from ..linalg import preprocess
-from ..linalg.preprocess import principal_components, tall_block
+from ..linalg.preprocess import chunk_rows, principal_components
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -19,24 +19,25 @@ def project_step(config: Config, layout: Layout) -> Step:
     parameters = {"n_components": m, "n_features": d, "tol": config.eigensolver.tol, "blocks": Blocks(n, block_size)}
     runs = Runs(_pca_bytes(n, d, m, block_size), place=WHOLE_DATA)
     writes = Writes(bundles=("_work/eigen",), bundle_bytes=disk_costs.eigenvectors(n=n, width=m, components=1))
-    return Step("solve_embedding", "solve", project_points, 1, Decides(parameters, version=2), runs, writes)
+    return Step("solve_embedding", "solve", project_points, 1, Decides(parameters, version=3), runs, writes)
 
 
 def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:
     """Bytes of method pca: one block of the QR, and the scores of all points."""
-    return preprocess.fit_bytes(block_size=block_size, d=d, tall=tall_block(block_size, d, n)) + 24 * n * n_components
+    return preprocess.fit_bytes(block_size=block_size, d=d, n=n) + 24 * n * n_components
 
 
 def project_points(
     store: Store, block_index: int, n_components: int, n_features: int, tol: float, blocks: Blocks
 ) -> Report:
     """Project all points onto their principal components: scores in input units; eigenvalues are the variances."""
-    mean, components = principal_components(store, blocks.n, n_features, blocks.size, n_components)
+    mean, components = principal_components(store, blocks.n, n_features, n_components)
     scores, covered = np.empty((blocks.n, n_components)), np.zeros((n_features, n_components))
-    for start in range(0, blocks.n, blocks.size):
-        points = store.read(array_specs.POINTS.name, start, min(start + blocks.size, blocks.n)) - mean
-        scores[start : start + blocks.size] = points @ components.T
-        covered += points.T @ scores[start : start + blocks.size]
+    size = chunk_rows(n_features, blocks.n)
+    for start in range(0, blocks.n, size):
+        points = store.read(array_specs.POINTS.name, start, min(start + size, blocks.n)) - mean
+        scores[start : start + size] = points @ components.T
+        covered += points.T @ scores[start : start + size]
     variances = np.square(scores).sum(axis=0) / (blocks.n - 1)
     floor = float(np.finfo(np.float64).eps * variances[0])
     positive = np.maximum(variances, np.finfo(np.float64).tiny)

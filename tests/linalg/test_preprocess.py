@@ -54,6 +54,14 @@ class TestFit:
         else:
             assert_same_up_to_signs(transform(X), expected)
 
+    @pytest.mark.parametrize(("scale", "pca"), [("standard", None), ("none", 4)])
+    def test_fit_has_the_same_bytes_for_any_chunks(self, rng, scale, pca):
+        X = columns_of_all_scales(60, rng)
+        fits = [fit_transform(da.from_array(X, chunks=(chunks, 6)), scale, pca) for chunks in CHUNKS]
+        for fit in fits[1:]:
+            for name in ("mean", "scale", "center", "components"):
+                np.testing.assert_array_equal(getattr(fit, name), getattr(fits[0], name))
+
     def test_float32_input_is_fitted_and_transformed_in_float64(self, rng):
         X = (rng.normal(size=(50, 3)) + 1000).astype(np.float32)
         transform = fit_transform(da.from_array(X.astype(np.float64), chunks=(20, 3)), "standard", None)
