@@ -1,4 +1,7 @@
-"""Propose the role of each column of a table: feature, label or id. Only a few rows are read; the user checks it."""
+"""Propose the role of each column of a table: feature, label or id, and the scaling. The user checks the proposal.
+
+A table of up to LOOKED_AT numbers is read as a whole, of a larger one the first, middle and last rows.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,16 +14,23 @@ import pyarrow.compute as pc
 from .base import AnyArray, Source
 from .suspect_columns import ID_NAME, Look, sample_windows, suspect_columns
 
+LOOKED_AT = 1 << 24
 MAX_CATEGORIES = 50
-MAX_NUMBERED_CATEGORIES = 20
+MAX_CODES = 20
+"""Whole numbers with at most this number of different values are codes: their differences may have no meaning."""
 MIN_REPEATS = 5
-"""A label has on average at least this number of rows in each category."""
+"""A label or a code has on average at least this number of rows for each of its values."""
+MAX_MISSING = 0.05
+"""Share of rows without a value above which a column is left out: each such row would get no coordinates."""
+LARGEST_SPREAD = 20.0
+"""Largest standard deviation of a column, divided by the lower quartile of all, up to which columns have one unit. It
+is 8 for the pixels of MNIST, 4 for iris, 63 for forest cover, 550 for wine and 31,000 for breast cancer."""
 LONGEST_ID = 64
 LABEL_NAME = re.compile(r"labels?|class(es)?|targets?|y|category|categories|species|cluster|group|(cell_?)?type", re.I)
 
 
 class Column(NamedTuple):
-    """Properties of one column in the sampled rows. `distinct` ignores missing entries."""
+    """Properties of one column in the rows looked at. `distinct` ignores missing entries; codes are whole numbers."""
 
     name: str
     is_text: bool
@@ -28,72 +38,123 @@ class Column(NamedTuple):
     missing: int
     is_id: bool
     can_be_label: bool
+    is_code: bool = False
 
 
 class Roles(NamedTuple):
-    """Proposed roles. `left_out` has the reason for each numeric column that is no feature; `rows` were sampled."""
+    """Proposed roles.
+
+    `left_out` has the reason for each numeric column that is no feature, `missing` the rows without a number for each
+    feature that has such rows, `incomplete` the number of all such rows, and `where` the rows looked at, in words.
+    """
 
     features: tuple[str, ...]
     label: Column | None
     id: Column | None
     left_out: Mapping[str, str]
     other_labels: tuple[str, ...]
+    missing: Mapping[str, int]
     incomplete: int
-    rows: int
+    where: str
+    scale: str
+    why_scale: str
 
 
 def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     """The roles of the columns of a table that was opened without label and id; `text` names those that hold text.
 
     id: a column with a different whole number or text in each row. label: text with few categories, or whole numbers
-    with few values if its name is typical for a label or no other column has few. Both are guesses, because only a
-    sample is read. Raises InputError.
+    with few values if its name is typical for a label or no other column has few. Columns with many missing values,
+    one value, or codes are left out. Raises InputError.
     """
     assert source.roles is not None
-    windows = sample_windows(source)
-    numbers = np.concatenate([source.read(*window) for window in windows] or [np.empty((0, source.n_features))])
+    names, windows = source.roles.features, rows_to_look_at(source)
+    numbers = np.concatenate([source.read(*window) for window in windows] or [np.empty((0, len(names)))])
+    where = f"{len(numbers):,} " + ("rows" if len(numbers) == source.n_rows else "sampled rows")
     suspects = suspect_columns(source)
-    columns = [_numeric(name, numbers[:, i], suspects.get(name)) for i, name in enumerate(source.roles.features)]
+    columns = [_numeric(name, numbers[:, i], suspects.get(name)) for i, name in enumerate(names)]
     columns = _without_wrong_ids(source, columns)
     columns += _text_columns(source, text, windows)
     chosen_id = _first([column for column in columns if column.is_id], ID_NAME)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
     label = _label(labels)
     special = {column.name for column in (chosen_id, label) if column is not None}
+    rest = {column.name: column for column in columns if not column.is_text and column.name not in special}
     left_out = {name: look.says for name, look in suspects.items() if name not in special}
     left_out |= {
-        column.name: why
-        for column in columns
-        if not column.is_text and column.name not in special and (why := _without_measurements(column, len(numbers)))
+        name: why for name, column in rest.items() if (why := _without_measurements(column, len(numbers), where))
     }
-    features = tuple(name for name in source.roles.features if name not in special and name not in left_out)
-    positions = [position for position, name in enumerate(source.roles.features) if name in features]
+    features = [column for name, column in rest.items() if name not in left_out]
+    if codes := _codes(features):
+        left_out |= codes
+        features = [column for column in features if column.name not in codes]
+    chosen = numbers[:, [names.index(column.name) for column in features]]
     return Roles(
-        features, label, chosen_id, left_out, tuple(column.name for column in labels if column is not label),
-        int((~np.isfinite(numbers[:, positions])).any(axis=1).sum()), len(numbers),
+        tuple(column.name for column in features), label, chosen_id, left_out,
+        tuple(column.name for column in labels if column is not label),
+        {column.name: column.missing for column in features if column.missing},
+        int((~np.isfinite(chosen)).any(axis=1).sum()), where, *propose_scale(chosen),
     )  # fmt: skip
+
+
+def rows_to_look_at(source: Source) -> list[tuple[int, int]]:
+    """All rows if they hold at most LOOKED_AT numbers, else `sample_windows`."""
+    if 0 < source.n_rows * source.n_features <= LOOKED_AT:
+        return [(0, source.n_rows)]
+    return sample_windows(source)
+
+
+def propose_scale(rows: AnyArray) -> tuple[str, str]:
+    """preprocess.scale for sampled rows (n, d), and the reason. Columns of one unit keep their scale.
+
+    >>> propose_scale(np.array([[1.0, 2000.0], [2.0, 4000.0]]))
+    ('standard', 'standard deviations from 0.5 to 1e+03: columns of different units')
+    """
+    spreads = np.ma.masked_invalid(rows).std(axis=0).filled(0.0) if rows.size else np.zeros(1)
+    varying = np.sort(spreads[spreads > 0])
+    if not len(varying):
+        return "none", "standard: centre each column and divide it by its standard deviation"
+    says = f"standard deviations from {varying[0]:.2g} to {varying[-1]:.2g}"
+    if varying[-1] <= LARGEST_SPREAD * varying[(len(varying) - 1) // 4]:
+        return "none", f"{says}: as columns of one unit; standard: divide each by its own"
+    if len(varying) < len(spreads):
+        return "none", f"{says}: standard would divide each by its own, but {len(spreads) - len(varying)} are 0"
+    return "standard", f"{says}: columns of different units"
 
 
 def _numeric(name: str, values: AnyArray, look: Look | None) -> Column:
     present = values[np.isfinite(values)]
     distinct = len(np.unique(present))
     is_integral = bool((present == np.rint(present)).all())
-    is_category = 2 <= distinct <= MAX_NUMBERED_CATEGORIES and distinct * MIN_REPEATS <= len(present)
-    return Column(
-        name,
-        False,
-        distinct,
-        len(values) - len(present),
-        look is not None and look.is_id,
-        is_integral and is_category and look is None,
-    )
+    is_code = is_integral and 2 <= distinct <= MAX_CODES and distinct * MIN_REPEATS <= len(present) and look is None
+    missing = len(values) - len(present)
+    return Column(name, False, distinct, missing, look is not None and look.is_id, is_code, is_code)
 
 
-def _without_measurements(column: Column, n_rows: int) -> str:
-    """Why a numeric column is no feature, although it is no id and no time; empty if it can be one."""
-    if 2 * column.missing > n_rows:
-        return f"{column.missing} of {n_rows} sampled rows have no value"
-    return f"the same value in all {n_rows} sampled rows" if column.distinct == 1 < n_rows else ""
+def _without_measurements(column: Column, n_rows: int, where: str) -> str:
+    """Why a numeric column is no feature, although it is no id, no time and no code; empty if it can be one."""
+    if column.missing > MAX_MISSING * n_rows:
+        return f"{column.missing:,} of {where} have no value"
+    return f"the same value in all {where}" if column.distinct == 1 < n_rows else ""
+
+
+def _codes(columns: Sequence[Column]) -> dict[str, str]:
+    """Columns of codes to leave out, with the reason; none if fewer than two measurements would be left.
+
+    Of columns that differ only in a number, such as pixels, all are kept if one holds measurements.
+    """
+    families = {_family(column.name) for column in columns if not column.is_code}
+    codes = [column for column in columns if column.is_code and _family(column.name) not in families]
+    if len(columns) - len(codes) < 2:
+        return {}
+    return {
+        column.name: "two values" if column.distinct == 2 else f"whole numbers with {column.distinct} values"
+        for column in codes
+    }
+
+
+def _family(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
 
 
 def _without_wrong_ids(source: Source, columns: Sequence[Column]) -> list[Column]:

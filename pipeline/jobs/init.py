@@ -58,8 +58,6 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path) -> str
     """The YAML text, with a comment beside each key."""
     config = shlex.quote(str(out)).replace("\n", " ")
     n, m = source.n_rows, min(COMPONENTS, source.n_features)
-    scale = ("standard", "centre each column and divide it by its standard deviation") if proposal.is_table else (
-        "none", "standard: centre each column and divide it by its standard deviation")  # fmt: skip
     lines = [
         f"# Written by lle init: {counted(n, 'row')} of {counted(source.n_features, 'feature')}.",
         f"# lle validate {config} checks it, lle run {config} runs it; lle schema prints every key.",
@@ -70,10 +68,9 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path) -> str
     if proposal.is_table and "columns" not in proposal.keys:
         lines.append(f"  # columns: {_list(source.feature_names or ())}   these are the features; list those to take")
     lines += [f"  # left out: {quoted(name)} ({why})" for name, why in list(proposal.left_out.items())[:LISTED]]
-    lines += ["preprocess:", _line("scale", *scale)]
+    lines += ["preprocess:", _line("scale", *proposal.scale)]
     if proposal.incomplete:
-        incomplete = f"{proposal.incomplete:,} of {proposal.rows:,} sampled rows hold NaN or infinity"
-        lines.append(_line("invalid", "drop", f"{incomplete}; error: end the run instead"))
+        lines.append(_line("invalid", "drop", f"{proposal.incomplete}; error: end the run instead"))
     lines += [
         "neighbors:",
         _line("n_neighbors", max(m + 1, min(NEIGHBORS, n - 1)), f"lle suggest {config} proposes values"),

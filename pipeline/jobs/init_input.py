@@ -5,25 +5,28 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..config.load import parse_input
 from ..core.errors import InputError, listed
 from ..inputs import Source, array_shapes, table_columns
 from ..inputs.detect_kind import Detected
-from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, Roles, propose_roles
+from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, Roles, propose_roles, propose_scale, rows_to_look_at
 from .new_rows import TABLES, open_section
 
 
 class Proposal(NamedTuple):
     """The keys of the input section, each with a comment, and properties of the sampled rows.
 
-    `left_out` has the reason for each column without a role; `incomplete` of the `rows` sampled hold NaN or infinity.
+    `left_out` has the reason for each column without a role; `incomplete` describes rows that hold NaN or infinity, and
+    `scale` is preprocess.scale with the reason.
     """
 
     keys: dict[str, tuple[Any, str]]
     is_table: bool
+    scale: tuple[str, str]
     left_out: Mapping[str, str] = {}
-    incomplete: int = 0
-    rows: int = 0
+    incomplete: str = ""
 
 
 def propose_input(detected: Detected) -> Proposal:
@@ -47,13 +50,16 @@ def _of_table(detected: Detected) -> Proposal:
         )
     if roles.left_out or named:
         keys["columns"] = (list(roles.features), "the features")
-    for role, column in (("label", roles.label), ("id", roles.id)):
-        if column is not None:
-            keys[role] = (column.name, _reason(role, roles))
-    special = {*roles.features, *(column.name for column in (roles.label, roles.id) if column is not None)}
+    if roles.label is not None and (comment := _label_comment({**section, **named}, roles)):
+        keys["label"] = (roles.label.name, comment)
+    if roles.id is not None:
+        keys["id"] = (roles.id.name, f"different in all {roles.where}; names the rows and is not a feature")
+    special = {*roles.features, *(keys[role][0] for role in ("label", "id") if role in keys)}
     why = {**first.mixed, **first.other_types}
     no_role = {name: why.get(name, "row index") for name in first.names if name not in special}
-    return Proposal(keys, True, no_role | dict(roles.left_out), roles.incomplete, roles.rows)
+    missing = listed([f"{name} {count:,}" for name, count in roles.missing.items()])
+    incomplete = f"{roles.incomplete:,} of {roles.where} have missing values ({missing})" if roles.incomplete else ""
+    return Proposal(keys, True, (roles.scale, roles.why_scale), no_role | dict(roles.left_out), incomplete)
 
 
 def _without_features(roles: Roles, table: Any) -> str:
@@ -63,12 +69,17 @@ def _without_features(roles: Roles, table: Any) -> str:
     return listed([f"{name} ({reasons[name]})" if name in reasons else name for name in table.names])
 
 
-def _reason(role: str, roles: Roles) -> str:
-    if role == "id":
-        return f"different in all {roles.rows:,} sampled rows; names the rows and is not a feature"
+def _label_comment(section: dict[str, Any], roles: Roles) -> str:
+    """A comment on the label of a table, whose categories are counted over all rows; empty if it cannot be one."""
     assert roles.label is not None
+    try:
+        labelled = open_section(parse_input({**section, "label": roles.label.name}, ()))
+        names = labelled.label_names
+    except InputError:  # too many categories
+        return ""
+    found = "numbers" if names is None else f"{len(names)} categories"
     remark = f"; others with few: {listed(roles.other_labels)}" if roles.other_labels else ""
-    return f"{roles.label.distinct} categories in {roles.rows:,} rows; colours the picture and is not a feature{remark}"
+    return f"{found} in {labelled.n_rows:,} rows; colours the picture and is not a feature{remark}"
 
 
 def _of_arrays(detected: Detected) -> Proposal:
@@ -91,7 +102,9 @@ def _of_arrays(detected: Detected) -> Proposal:
         if comment := _as_label({**section, role: candidate}, candidate):
             keys[role] = (candidate, comment)
             break
-    return Proposal(keys, False)
+    return Proposal(
+        keys, False, propose_scale(np.concatenate([source.read(*rows) for rows in rows_to_look_at(source)]))
+    )
 
 
 def _matrix(kind: str, shapes: dict[str, tuple[int, ...]]) -> str | None:

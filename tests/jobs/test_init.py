@@ -67,6 +67,35 @@ class TestTables:
         config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data))
         assert (config.preprocess.invalid, config.input.columns) == ("drop", ("a", "b", "c"))
 
+    def test_few_missing_values_are_counted_by_column_and_many_leave_the_column_out(self, tmp_path, suffix):
+        data = frame(income=np.where(np.arange(N) % 10 == 0, np.nan, X[:, 0]))
+        data.loc[:6, "a"], data.loc[5:9, "b"] = np.nan, np.nan
+        config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data))
+        text = (tmp_path / "job.yaml").read_text()
+        assert config.input.columns == ("a", "b", "c")
+        assert "# left out: income (60 of 600 rows have no value)" in text
+        assert "10 of 600 rows have missing values (a 7, b 5)" in text
+
+    def test_codes_are_left_out_unless_columns_of_their_family_are_measurements(self, tmp_path, suffix):
+        data = frame(member=CLASSES % 2, soil1=CLASSES, soil2=CLASSES % 3, pixel1=RNG.integers(0, 255, N))
+        data["pixel2"] = CLASSES
+        columns = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.columns
+        text = (tmp_path / "job.yaml").read_text()
+        assert columns == ("a", "b", "c", "pixel1", "pixel2")
+        assert "# left out: member (two values)" in text
+        assert "# left out: soil1 (whole numbers with 4 values)" in text
+        only_codes = pd.DataFrame(RNG.integers(0, 5, (N, 6)), columns=[*"pqrstu"])
+        assert (
+            config_of(tmp_path, write_table(tmp_path / f"codes.{suffix}", only_codes), "2.yaml").input.columns is None
+        )
+
+    def test_categories_of_the_label_are_counted_over_all_rows(self, tmp_path, suffix, monkeypatch):
+        monkeypatch.setattr("lle.inputs.propose_roles.LOOKED_AT", 10)
+        monkeypatch.setattr("lle.inputs.suspect_columns.WINDOW_ROWS", 50)
+        data = frame(site=np.repeat([f"site {i:02}" for i in range(16)], N // 16 + 1)[:N])
+        assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.label == "site"
+        assert "# 16 categories in 600 rows" in (tmp_path / "job.yaml").read_text()
+
     def test_columns_with_one_value_are_left_out(self, tmp_path, suffix):
         data = write_table(tmp_path / f"rows.{suffix}", frame(unit=1.0, version=7))
         assert config_of(tmp_path, data).input.columns == ("a", "b", "c")
@@ -80,6 +109,16 @@ class TestTables:
             data.columns = [*names, "record"]
         data["when"] = 1.7e9 + RNG.integers(0, 10**7, N)
         assert config_of(tmp_path, write_table(tmp_path / f"a b'c.{suffix}", data)).input.columns == tuple(names)
+
+
+@pytest.mark.parametrize(("factor", "scale"), [(1.0, "none"), (1000.0, "standard")])
+def test_scale_follows_from_the_spread_of_columns_in_every_format(tmp_path, factor, scale):
+    rows = X * [1.0, 2.0, factor]
+    np.save(tmp_path / "x.npy", rows)
+    write_table(tmp_path / "x.csv", pd.DataFrame(rows, columns=[*"abc"]))
+    for name in ("x.npy", "x.csv"):
+        assert config_of(tmp_path, str(tmp_path / name), f"{name}.yaml").preprocess.scale == scale
+        assert "standard deviations from" in (tmp_path / f"{name}.yaml").read_text()
 
 
 def test_floating_point_numbers_of_parquet_files_are_no_ids(tmp_path):
@@ -206,7 +245,7 @@ def test_table_without_measurements_is_refused(tmp_path):
 def test_table_of_constant_or_text_columns_is_refused_with_the_reason(tmp_path):
     constant = write_table(tmp_path / "constant.csv", pd.DataFrame({"a": np.ones(N), "b": "x"}))
     message = refused(2, "init", constant, "-o", tmp_path / "job.yaml")
-    assert "found a (the same value in all 600 sampled rows), b (text)" in message
+    assert "found a (the same value in all 600 rows), b (text)" in message
     text = write_table(tmp_path / "text.csv", pd.DataFrame({"a": CLASSES > 1}))
     assert "found the columns a (text)" in refused(2, "init", text, "-o", tmp_path / "job.yaml")
 
