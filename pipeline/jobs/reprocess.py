@@ -33,6 +33,8 @@ from ..storage.store import Store
 from ..storage.versions import Versions
 
 INPUT = "_run/input.json"
+ELSEWHERE = {"output": {"store", "keep", "prometheus"}, "execution": {"cluster", "lock_wait"}}
+"""Keys that change nothing in a version. All others, also those added later, give a new version if they change."""
 
 
 class History:
@@ -122,14 +124,14 @@ def earlier_blocks(source_store: Store, now: dict[str, Any]) -> list[int]:
 
 
 def config_key(config: Config, files: Json | None) -> str:
-    """A hash over the settings that determine the result: all sections except input, output and execution.
+    """A hash over the settings that determine the result: all except the input and ELSEWHERE.
 
     It includes the state of the run to align with, and `files`, the state of files with a graph or with numbers of
     neighbours. If `files` is None, names and dates of these files are left out, because their digests are compared.
     """
     content = resolved(config)
-    content["output"] = {"report": config.output.report}
-    content["execution"] = {"block_points": config.execution.block_points}
+    for section, keys in ELSEWHERE.items():
+        content[section] = {key: value for key, value in content[section].items() if key not in keys}
     content["program"] = versions().get("lle-pipeline")  # a new version may give better results
     content["other_files"] = {**(files or {}), **state_of_other(config)}
     if files is None:

@@ -77,6 +77,12 @@ class TestNothingChanged:
         assert f'version="{Versions(str(tmp_path / "run.zarr")).pointer()["version"]}"}} 1.0' in text
         assert 'lle_run_unchanged{store="' in text
 
+    @pytest.mark.parametrize("setting", ["output.image_shape=[1,3]", "output.cost_matrix=false"])
+    def test_changed_contents_of_the_store_give_a_new_version(self, job, setting):
+        first, second = lle("run", job()), lle("run", job(), "--set", setting)
+        assert not second["unchanged"]
+        assert second["published"] > first["published"]
+
     def test_fresh_computes_a_new_version(self, job):
         first, second = lle("run", job()), lle("run", job(), "--fresh")
         assert second["published"] > first["published"]
