@@ -58,6 +58,9 @@ INDEPENDENT = ("test_measured_memory", "test_determinism", "test_benchmarks", "t
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    addresses = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if addresses:  # the processes of pytest-xdist must collect the same ids
+        raise pytest.UsageError(f"expected ids without addresses, found {addresses[:3]}; give these parameters an id")
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
     for item in items:
