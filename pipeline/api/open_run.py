@@ -97,7 +97,8 @@ class OpenedRun:
         Returns
         -------
         dict of str to pandas.Series
-            component, y1, y2, ...; label (categories by name) if the input has labels, label2, ... if it has several;
+            component, y1, y2, ...; the label (categories by name) under the name of its column, "label" if it has none,
+            label2, ... if there are several;
             reconstruction_error where the method has it. Names and values are those of `lle export`.
 
         Examples

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..stages.report_columns import label_column
 from .array_checks import is_missing
 from .array_input import as_vector
 from .open_run import OpenedRun, open_run
@@ -89,7 +90,8 @@ def _color_source(run: Any, color: Any, n_rows: int) -> "ColorSource | None":
             run = open_run(run.store_)
         columns: Mapping[str, Any] = run.columns() if isinstance(run, OpenedRun) else {}
         if color is None:
-            color = columns["label"].rename("label") if "label" in columns else None
+            label = label_column(run.config["input"]) if isinstance(run, OpenedRun) else ""
+            color = columns[label].rename(label) if label in columns else None
         elif color in columns:
             color = columns[color].rename(color)
         else:

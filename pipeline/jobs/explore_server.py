@@ -123,6 +123,10 @@ class Query:
         width, height = (min(max(int(value), 1), MAX_PIXELS) for value in self.numbers("size", 2))
         return width, height
 
+    def larger(self) -> int:
+        """Pixels to add to the radius of points."""
+        return self.integer("larger", -9, 9) if "larger" in self._values else 0
+
     def polygon(self) -> Any:
         return np.array(self.numbers("polygon")).reshape(-1, 2)
 
@@ -151,19 +155,21 @@ def responses(run: ServedRun) -> dict[str, Callable[[Query], Response]]:
 
     def select(query: Query) -> Response:
         number = run.select(query.selection(), *query.change())
-        return as_json({"selection": number, **run.table(run.selected(number))})
+        return as_json({"selection": number, **run.summary(run.selected(number), query.color())})
 
     return {
         "": lambda query: ("text/html; charset=utf-8", run.page()),
         "fit.json": lambda query: as_json(run.first_view(query.axes())),
         "key.json": lambda query: as_json(run.legend(query.axes(), query.color(), query.dark())),
         "tile.png": lambda query: ("image/png", run.tile(query.axes(), query.color(), query.dark(), query.chosen(),
-                                                         query.selection(), query.part(), query.size())),
+                                                         query.selection(), query.part(), query.size(),
+                                                         query.larger())),
         "image.png": lambda query: ("image/png", run.image(query.integer("row", 0, 2**53))),
         "near.json": near,
         "row.json": row,
         "search.json": search,
         "select.json": select,
+        "summary.json": lambda query: as_json(run.summary(run.selected(query.selection()), query.color())),
         "selection.csv": lambda query: ("text/csv; charset=utf-8", run.csv(run.selected(query.selection()))),
     }  # fmt: skip
 

@@ -10,10 +10,11 @@ import numpy as np
 from ..core.errors import ConfigError
 from ..engine import current_config
 from ..stages.ingest_ids import stored_ids
+from ..stages.input_columns import exported_name
 from ..storage import array_specs
 from ..storage.store import Store, block_of
 from . import export_anndata
-from .export_columns import RowColumns, columns_of_input, exported_name, input_of_run
+from .export_columns import RowColumns, columns_of_input, input_of_run
 from .output_file import PathOrUrl, check_out, refuse_input, suffix_of, written_whole
 
 

@@ -1,40 +1,23 @@
 """Further columns of an exported table, read from the input of a run a block at a time."""
 
-import json
-import re
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from ..core.errors import ConfigError, InputError, listed
 from ..engine.plan import Json
-from ..inputs import Source, open_source
+from ..inputs import Source
+from ..stages.input_columns import exported_name, recorded_input
 from .output_file import suffix_of
-
-OWN_NAMES = re.compile(r"row|component|distance_ratio|y\d+")
-
 
 RowColumns = Callable[[int, int], dict[str, pa.Array]]
 """From rows [start, stop) to further columns of these rows, by their exported names."""
 
 
-def exported_name(name: str) -> str:
-    """The name that a column of the input has in an export; the export's own names get the prefix "input_".
-
-    >>> exported_name("city"), exported_name("row"), exported_name("y2")
-    ('city', 'input_row', 'input_y2')
-    """
-    return f"input_{name}" if OWN_NAMES.fullmatch(name) else name
-
-
 def input_of_run(attributes: Json, n_rows: int) -> Source:
     """The input of a run with these attributes, opened for `--with`. Raises InputError if it has changed since."""
-    parameters = {key: value for key, value in attributes["config"]["input"].items() if key != "fit_sample"}
-    source = open_source(parameters.pop("kind"), **parameters)
-    recorded, current = (
-        json.dumps(state, sort_keys=True) for state in (attributes["input_fingerprint"], source.fingerprint())
-    )
-    if recorded != current or source.n_rows != n_rows:
+    source = recorded_input(attributes, n_rows)
+    if source is None:
         raise InputError(
             "--with: the input has changed since the run, so its rows may not be those of the embedding; run the job "
             "again, or export without --with"

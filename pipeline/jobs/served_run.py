@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.errors import DamagedStore
+from ..core.machine import available_memory
 from ..engine import current_config
 from ..engine.checkpoint import recorded_steps
 from ..engine.plan import Json
 from ..report.explore import Column, ServedPage, render_served
 from ..report.point_grid import Part, PointGrid, side_by_side
-from ..report.tiles import SELECTED, ColorKey, color_key, draw_part, name_places
+from ..report.tiles import ColorKey, color_key, draw_part, name_places
 from ..stages.ingest_ids import stored_ids
 from ..stages.report_columns import page_columns, rows_with_place
 from ..stages.report_images import StoredImages, image_shape
@@ -31,7 +32,10 @@ Array = npt.NDArray[Any]
 TABLE_ROWS = 200
 """Rows of a selection that the page shows; the file holds all."""
 CSV_ROWS = 100_000
+COLUMN_MEMORY = 0.3
+"""Columns of the input take at most this share of the free memory, at 16 bytes for a value while they are read."""
 LISTED_COMPONENTS = 100
+SUMMARY_CLASSES, MOST_NAMES = 30, 60
 SMALL_CHANGE = 1e-6
 """A column is stored as float32, which saves memory, if no value changes by more than this share of its range."""
 HELD_SELECTIONS = 16
@@ -70,6 +74,7 @@ class ServedRun:
         self._cached_is_selected = lru_cache(GRIDS)(self._is_selected)
         self._selections = {0: np.empty(0, np.uint32)}
         self._numbers = count(1)
+        self._means: dict[str, float] = {}
 
     def page(self) -> bytes:
         return render_served(self._page)
@@ -111,24 +116,23 @@ class ServedRun:
         return {"view": list(self.grid(axes).part), "moved": self.component is not None and axes.component < 0}
 
     def legend(self, axes: Axes, color: int, dark: bool) -> Json:
-        """The colour key in the form of the page, with the names of classes in the picture."""
+        """The colour key in the form of the page, with the places of the names of classes in the picture."""
         with self._lock:
             grid, key, codes = self.grid(axes), self.key(color, dark), self._cached_codes(axes, color, dark)
-        if self.component is not None and axes.component < 0:  # names stand in the largest component
-            codes = np.where(self.component.values[grid.numbers] == 0, codes, key.n_named)
-        names = [{"entry": code, "name": key.entries[code][0], "count": key.entries[code][1], "x": x, "y": y}
-                 for code, (x, y) in name_places(grid, codes, key).items()]  # fmt: skip
+        piece = None if self.component is None or axes.component >= 0 else self.component.values[grid.numbers]
+        names = [{"entry": place.code, "name": key.entries[place.code][0], "x": place.x, "y": place.y}
+                 for place in name_places(grid, codes, key, piece)[:MOST_NAMES]]  # fmt: skip
         entries = [{"name": name, "count": n, "color": key.colors[code]} for code, (name, n) in enumerate(key.entries)]
         return {"kind": key.kind, "colors": key.colors, "entries": entries, "range": list(key.range), "log": False,
                 "clipped": key.clipped, "unknown": key.unknown, "names": names}  # fmt: skip
 
     def tile(self, axes: Axes, color: int, dark: bool, chosen: Sequence[int], selection: int, part: Part,
-             size: tuple[int, int]) -> bytes:  # fmt: skip
+             size: tuple[int, int], larger: int) -> bytes:  # fmt: skip
         """The PNG of a part of the picture. Selected points are over the others."""
         with self._lock:
             grid, key, codes = self.grid(axes), self.key(color, dark), self._cached_codes(axes, color, dark)
             is_selected = self._cached_is_selected(axes, selection)
-        return draw_part(grid, codes, key, part, size, chosen, is_selected, SELECTED[dark])
+        return draw_part(grid, codes, key, part, size, chosen, is_selected, larger)
 
     # --- rows
 
@@ -240,6 +244,37 @@ class ServedRun:
         is_member[points] = True
         return is_member
 
+    def summary(self, points: Array, color: int) -> Json:
+        """The table of some points, and how they differ from all: counts of classes, and means of columns.
+
+        The classes are those of the colour column, else of the first column with classes.
+        """
+        values = [column for column in self.columns if column.role == "value"]
+        shown = [] if color < 0 else [self.columns[color]]
+        by_class = next((column for column in [*shown, *values] if column.names is not None), None)
+        means = [[column.label, *(_shown(column, self._mean(column, part)) for part in (points, None))]
+                 for column in self.columns if column.names is None] if len(points) else []  # fmt: skip
+        classes = None
+        if by_class is not None and by_class.names is not None and len(points):
+            n = len(by_class.names) + 1
+            counts, totals = (
+                np.bincount(np.where(part < 0, n - 1, part), minlength=n)
+                for part in (by_class.values[points], by_class.values)
+            )
+            first = np.argsort(-counts, kind="stable")[: min(SUMMARY_CLASSES, np.count_nonzero(counts))]
+            names = [*by_class.names, "unknown"]
+            rows = [[str(names[code]), int(counts[code]), int(totals[code])] for code in first.tolist()]
+            classes = {"label": by_class.label, "rows": rows}
+        return {**self.table(points), "classes": classes, "means": means}
+
+    def _mean(self, column: Column, points: Array | None) -> float:
+        """The mean of the known values of some points, or of all (None); NaN if none is known."""
+        if points is None:
+            if column.name not in self._means:
+                self._means[column.name] = _known_mean(column.values)
+            return self._means[column.name]
+        return _known_mean(column.values[points])
+
     def table(self, points: Array) -> Json:
         """The number of points, and the texts of the first TABLE_ROWS."""
         first = points[:TABLE_ROWS]
@@ -258,6 +293,8 @@ class ServedRun:
                 values = column.values[part]
                 if column.names is not None:
                     values = np.array([*column.names, ""], object)[values]
+                elif column.kind == "date":
+                    values = np.array([date_text(value) for value in values.tolist()], object)
                 table[column.name] = values
             yield pd.DataFrame(table).to_csv(header=start == 0, index=False, lineterminator="\r\n").encode()
 
@@ -285,9 +322,29 @@ def _text(column: Column, point: int) -> str:
     value = column.values[point]
     if column.names is not None:
         return str(column.names[value]) if 0 <= value < len(column.names) else ""
-    if not np.isfinite(value):
+    if column.kind == "date" or not np.isfinite(value):
+        return date_text(float(value))
+    return f"{value:.6g}" if value.dtype == np.float32 and column.kind == "number" else f"{value:.12g}"
+
+
+def _shown(column: Column, mean: float) -> str:
+    return date_text(mean)[:10] if column.kind == "date" else "" if np.isnan(mean) else f"{mean:.4g}"
+
+
+def _known_mean(values: Array) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean(dtype=np.float64)) if len(known) else np.nan
+
+
+def date_text(seconds: float) -> str:
+    """The UTC date, with the time unless it is midnight; "" if unknown.
+
+    >>> date_text(86400.0), date_text(86460.0)
+    ('1970-01-02', '1970-01-02 00:01:00')
+    """
+    if not np.isfinite(seconds):
         return ""
-    return f"{value:.6g}" if value.dtype == np.float32 else f"{value:.12g}"
+    return str(np.datetime64(round(seconds), "s")).replace("T", " ").removesuffix(" 00:00:00")
 
 
 def load_run(store: Store) -> ServedRun:
@@ -297,7 +354,8 @@ def load_run(store: Store) -> ServedRun:
         raise DamagedStore(f"{store.url}: the record of {damaged[0]} is damaged; run the job again to write it again")
     n_input = store.array(array_specs.EMBEDDING.name).shape[0]
     rows = rows_with_place(store, np.arange(n_input))
-    columns = [_compact(column) for column in page_columns(store, rows, np.float32)]
+    n_of_input = int(COLUMN_MEMORY * available_memory() / (16 * max(1, len(rows))))
+    columns = [_compact(column) for column in page_columns(store, rows, np.float32, n_of_input)]
     ids = stored_ids(store)
     texts = None if ids is None else ids.read(0, n_input).take(pa.array(rows)).cast(pa.large_string())
     component = next((column for column in columns if column.role == "component"), None)

@@ -24,12 +24,15 @@ Array = npt.NDArray[Any]
 Json = dict[str, Any]
 
 MAX_POINTS = 1_000_000
+MAX_INPUT_COLUMNS, MAX_INPUT_VALUES = 40, 10_000_000
+"""Largest number of columns of the input on a page, and of their values; `lle explore` shows all columns."""
 STEPS = 65_534
 """Steps of a 16-bit number; the code above them means "unknown"."""
 UNKNOWN = STEPS + 1
 SAMPLE_SEED = 20001222
-SERVED_SCRIPTS = ("data.js", "axes.js", "selection.js", "controls.js", "pointers.js", "served.js")
-SCRIPTS = ("data.js", "layout.js", "colors.js", "plot.js", "axes.js", "selection.js", "controls.js", "page.js")
+SHARED_SCRIPTS = ("data.js", "axes.js", "names.js", "selection.js", "controls.js", "picture.js")
+SERVED_SCRIPTS = (*SHARED_SCRIPTS, "pointers.js", "served.js")
+SCRIPTS = (*SHARED_SCRIPTS, "layout.js", "colors.js", "plot.js", "page.js")
 
 
 class Column(NamedTuple):
@@ -38,6 +41,7 @@ class Column(NamedTuple):
     values: (n,), numbers (NaN if unknown), or class numbers (-1 if unknown).
     names: the names of the classes; None for numbers.
     role: "coordinate" (an axis), "component" (of the neighbour graph) or "value" (anything else).
+    kind: of numbers; "whole" ones have no decimals, a "date" is in seconds since 1970 (UTC).
     """
 
     name: str
@@ -45,6 +49,7 @@ class Column(NamedTuple):
     values: Array
     names: Sequence[str] | None = None
     role: Literal["coordinate", "component", "value"] = "value"
+    kind: Literal["number", "whole", "date"] = "number"
 
 
 class RowTexts(NamedTuple):
@@ -128,7 +133,7 @@ def render_explorer(page: ExplorerPage) -> bytes:
 
 def render_served(page: ServedPage) -> bytes:
     """The page that shows tiles of a server, as UTF-8 bytes."""
-    columns = [{"label": column.label, "role": column.role, "classes": column.names is not None}
+    columns = [{"label": column.label, "role": column.role, "kind": column.kind, "classes": column.names is not None}
                for column in page.columns]  # fmt: skip
     content = {"columns": columns, "components": page.components, "ids": page.ids, "imageShape": page.image_shape,
                "palette": OKABE_ITO}  # fmt: skip
@@ -170,7 +175,7 @@ def to_base64(values: Array) -> str:
 
 def encode_column(column: Column) -> tuple[Json, list[str]]:
     """The page's description of a column, and its base64 texts."""
-    described: Json = {"name": column.name, "label": column.label, "role": column.role}
+    described: Json = {"name": column.name, "label": column.label, "role": column.role, "kind": column.kind}
     if column.names is not None:
         codes = np.where(column.values < 0, len(column.names), column.values)
         width = 1 if len(column.names) < 2**8 else 2 if len(column.names) < 2**16 else 4

@@ -34,10 +34,12 @@ RADII = ((2_000, 3), (20_000, 2), (150_000, 1))
 
 MAX_COUNT = 2**16 - 1
 """Larger numbers of points on a pixel have the same rank."""
-MEDIAN_SAMPLE = 200_000
-"""Points of a class whose median is taken."""
-SELECTED = ("#000000", "#ffffff")
-"""Colour of selected points on a light and on a dark page."""
+MEDIAN_SAMPLE = 20_000
+"""Points of a class whose middle is looked for."""
+NAMED_SHARE = 0.01
+"""A class has its name in each piece of which it is at least this share, and in the piece with most of its points."""
+FADED = 0.2
+"""Opacity of points beside selected ones, as a share of their own."""
 
 
 class ColorKey(NamedTuple):
@@ -98,35 +100,69 @@ def _scale(values: Array, missing: str, dark: bool) -> ColorKey:
     )
 
 
-def name_places(grid: PointGrid, codes: npt.NDArray[np.uint8], key: ColorKey) -> dict[int, tuple[float, float]]:
-    """Where the names of classes stand, by their codes: medians of the coordinates of (an even sample of) their points.
+class NamePlace(NamedTuple):
+    """Where the name of a class points: a colour code, coordinates, and the number of points that it names."""
 
-    codes: (n,) colour codes in the order of the grid.
+    code: int
+    x: float
+    y: float
+    n_points: int
+
+
+def name_places(grid: PointGrid, codes: npt.NDArray[np.uint8], key: ColorKey, piece: Array | None) -> list[NamePlace]:
+    """One place for each class in each piece of the picture: a point of the class near the median of these points.
+
+    codes: (n,) colour codes in the order of the grid. piece: (n,) number of the piece of each point; None for one.
     """
-    places = {}
+    piece = np.zeros(len(codes), np.int64) if piece is None else piece
+    sizes = np.bincount(piece, minlength=1)
+    places = []
     for code in range(key.n_named):
         members = np.flatnonzero(codes == code)
-        if len(members):
-            sample = members[:: 1 + len(members) // MEDIAN_SAMPLE]
-            places[code] = (float(np.median(grid.x[sample])), float(np.median(grid.y[sample])))
-    return places
+        counts = np.bincount(piece[members], minlength=len(sizes))
+        is_named = (counts > 0) & ((counts >= NAMED_SHARE * sizes) | (counts == counts.max(initial=0)))
+        for p in np.flatnonzero(is_named).tolist():
+            inside = members[piece[members] == p]
+            x, y = middle(*(values[inside[:: 1 + len(inside) // MEDIAN_SAMPLE]] for values in (grid.x, grid.y)))
+            places.append(NamePlace(code, x, y, len(inside)))
+    return sorted(places, key=lambda place: -place.n_points)
+
+
+def middle(x: Array, y: Array) -> tuple[float, float]:
+    """A point where many are, the nearest one to the medians of their coordinates: medians may lie beside all points.
+
+    These are the points in the part of their range, of 8 x 8, with most of them, unless half as many are about the
+    medians of all.
+    """
+    low, half, high = np.percentile([x, y], (2, 50, 98), axis=1)
+    cells = (8 * (np.array([x, y]) - low[:, None]) / np.maximum(high - low, 1e-300)[:, None]).clip(0, 7).astype(int)
+    medians_cell = (8 * (half - low) / np.maximum(high - low, 1e-300)).clip(0, 7).astype(int)
+    numbers = 8 * cells[1] + cells[0]
+    counts = np.bincount(numbers, minlength=64)
+    if 2 * counts[8 * medians_cell[1] + medians_cell[0]] < counts.max():
+        x, y = x[numbers == counts.argmax()], y[numbers == counts.argmax()]
+    medians = np.median(x), np.median(y)
+    nearest = int(np.argmin((x - medians[0]) ** 2 + (y - medians[1]) ** 2))
+    return float(x[nearest]), float(y[nearest])
 
 
 def draw_part(
     grid: PointGrid, codes: npt.NDArray[np.uint8], key: ColorKey, part: Part, size: tuple[int, int],
-    chosen: Sequence[int] = (), is_selected: npt.NDArray[np.bool_] | None = None, selected_color: str = "",
+    chosen: Sequence[int] = (), is_selected: npt.NDArray[np.bool_] | None = None, larger: int = 0,
 ) -> bytes:  # fmt: skip
     """A part of the picture as a PNG of `size` (width, height) with a transparent background.
 
     codes: (n,) colour codes in the order of the grid. chosen: codes of the classes to show; empty shows all.
     A pixel mixes the colours of its points; its opacity is the rank of their number among all pixels.
-    is_selected: (n,) points to draw over the others in `selected_color`.
+    is_selected: (n,) points to draw over the others, which are faded. larger: pixels to add to the radius of a point.
     """
     every = range(len(key.colors))
-    picture = _drawn(grid, codes, key, np.isin(every, chosen or every), part, size)
+    is_shown = np.isin(every, chosen or every)
+    picture = _drawn(grid, codes, key, is_shown, part, size, larger)
     if is_selected is not None:
-        plain = ColorKey("plain", is_selected.view(np.uint8), [selected_color] * 2)
-        over = _drawn(grid, plain.codes, plain, np.array([False, True]), part, size)
+        picture[..., 3] = (FADED * picture[..., 3]).astype(np.uint8)
+        only_selected = np.where(is_selected, codes, len(every)).astype(np.uint8)  # a code that is not shown
+        over = _drawn(grid, only_selected, key, np.append(is_shown, False), part, size, larger)
         picture = np.where(over[..., 3:] > 0, over | np.array([0, 0, 0, 255], np.uint8), picture)
     return _png(picture)
 
@@ -148,7 +184,7 @@ def _png(picture: Rgba) -> bytes:
 
 def _drawn(
     grid: PointGrid, codes: npt.NDArray[np.uint8], key: ColorKey, is_shown: npt.NDArray[np.bool_], part: Part,
-    size: tuple[int, int],
+    size: tuple[int, int], larger: int,
 ) -> Rgba:  # fmt: skip
     """RGBA (height, width, 4), the top row first: the mean colour of classes, the colour of the mean of a scale.
 
@@ -157,7 +193,7 @@ def _drawn(
     colors = np.asarray(to_rgba_array(key.colors)[:, :3])
     values = _values_of_scale(len(colors)) if key.kind == "scale" else colors
     sums, n = _sums(grid, codes, values, is_shown, part, size, 0)
-    if radius := next((radius for limit, radius in RADII if n <= limit), 0):
+    if radius := max(0, larger + next((radius for limit, radius in RADII if n <= limit), 0)):
         sums, _ = _sums(grid, codes, values, is_shown, part, size, radius)
     picture = np.zeros((*sums.shape[:2], 4), np.uint8)
     opacity = _opacity(sums[..., 0], FAINTEST_OF_FEW if n <= FEW else FAINTEST)

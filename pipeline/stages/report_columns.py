@@ -9,6 +9,7 @@ import numpy.typing as npt
 from ..engine import checkpoint, current_config
 from ..storage import array_specs
 from ..storage.store import Store
+from .input_columns import exported_name, input_columns
 
 if TYPE_CHECKING:
     from ..report.explore import Column
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 Float = type[np.float32] | type[np.float64]
 
-NAMED_LABELS = {"csv", "parquet", "npz", "zarr"}
+NAMED_LABELS = {"anndata", "csv", "parquet", "npz", "zarr"}
 """Kinds of input whose labels are a column, a key or an array with a name."""
 ROWS_AT_ONCE = 2**20
 TRUSTWORTHINESS = "trustworthiness"
@@ -50,6 +51,16 @@ def label_name(section: dict[str, Any], kind: str) -> str:
     return f"column {name}" if name.isdigit() else name
 
 
+def label_column(section: dict[str, Any]) -> str:
+    """The name of the labels of an input section in tables: that of their column or array, else "label".
+
+    >>> label_column({"kind": "csv", "label": "species"}), label_column({"kind": "npy", "labels": "y.npy"})
+    ('species', 'label')
+    """
+    name = section.get("label") or section.get("labels")
+    return exported_name(str(name)) if name and section["kind"] in NAMED_LABELS else "label"
+
+
 def rows_with_place(store: Store, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Those of the given input rows (ascending) that the explorer shows.
 
@@ -62,16 +73,20 @@ def rows_with_place(store: Store, rows: npt.NDArray[np.int64]) -> npt.NDArray[np
     return np.asarray(rows[is_shown])
 
 
-def page_columns(store: Store, rows: npt.NDArray[np.int64], dtype: Float = np.float64) -> "Iterator[Column]":
+def page_columns(
+    store: Store, rows: npt.NDArray[np.int64], dtype: Float = np.float64, n_of_input: int = 0
+) -> "Iterator[Column]":
     """Columns of the given input rows (ascending) for the explorer, with the same names as in an export.
 
-    Coordinates and errors have the dtype: float32 takes half the memory.
+    Coordinates and errors have the dtype: float32 takes half the memory. n_of_input: most columns of the input.
     """
     from ..report.explore import Column  # noqa: PLC0415
 
     for j, values in enumerate(_coordinates(store, rows, dtype).T):
         yield Column(f"y{j + 1}", f"coordinate {j + 1}", values, role="coordinate")
     yield from _label_columns(store, rows)
+    if n_of_input:
+        yield from input_columns(store, rows, n_of_input)
     if array_specs.DISTANCE_RATIO.name in current_config.current_arrays(store):
         ratio = store.gather(array_specs.DISTANCE_RATIO.name, rows)
         yield Column("distance_ratio", "distance ratio", ratio)
@@ -107,8 +122,9 @@ def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
         return []
     described = reports[0].report
     label = label_name(store.attributes()["config"]["input"], described["kind"])
+    name = label_column(store.attributes()["config"]["input"])
     first, *further = store.gather(array_specs.LABEL.name, rows).T
-    columns = [Column("label", label, first)]
+    columns = [Column(name, label, first)]
     if described["kind"] == "categorical":
         names = described["names"]
         if names is None:
@@ -116,8 +132,8 @@ def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
             names = [f"{value:g}" for value in values if np.isfinite(value)]
         else:
             codes = np.nan_to_num(first, nan=-1.0).astype(np.int64)
-        columns = [Column("label", label, np.where(codes < len(names), codes, -1), names)]
-    return columns + [Column(f"label{j}", f"{label} {j}", values) for j, values in enumerate(further, 2)]
+        columns = [Column(name, label, np.where(codes < len(names), codes, -1), names)]
+    return columns + [Column(f"{name}{j}", f"{label} {j}", values) for j, values in enumerate(further, 2)]
 
 
 def trustworthiness_column(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> "Column | None":

@@ -3,6 +3,7 @@
 Matplotlib is imported only by the functions that draw, because its import would slow down every command and process.
 """
 
+import re
 import time
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -46,12 +47,13 @@ def steps(config: Config, layout: Layout) -> Steps:
     row = layout.n_features_input * np.dtype(layout.dtype).itemsize
     n_bytes = task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + drawn * (48 * m + 160)
     n_bytes += 2 * layout.block_points * row  # a block of input rows, for images
+    n_bytes += min(640 * drawn, 2**28)  # columns of the input, on the page of the explorer
     yield Step(
         "write_report",
         "write",
         write_report,
         1,
-        Decides({}, {"store": config.output.store}, version=4, shows_records=True),
+        Decides({}, {"store": config.output.store}, version=5, shows_records=True),
         Runs(n_bytes, place=WHOLE_DATA, resources={"pictures": config.output.report}),
         Writes(bundles=("report",), bundle_bytes=disk_costs.report(n=layout.n_input, m=m, d=layout.n_features_input)),
         feeds=False,
@@ -152,7 +154,15 @@ def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
 
 def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> bytes:
     """The explorer page of the embedding in the store."""
-    from ..report.explore import MAX_POINTS, ExplorerPage, RowTexts, even_sample, render_explorer  # noqa: PLC0415
+    from ..report.explore import (  # noqa: PLC0415
+        MAX_INPUT_COLUMNS,
+        MAX_INPUT_VALUES,
+        MAX_POINTS,
+        ExplorerPage,
+        RowTexts,
+        even_sample,
+        render_explorer,
+    )
     from .report_images import page_images  # noqa: PLC0415 (matplotlib)
 
     rows = _shown_rows(store, MAX_POINTS)
@@ -161,7 +171,8 @@ def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> 
     sample = even_sample(shown)
     ids = stored_ids(store)
     texts = None if ids is None else RowTexts(ids.name, ids.gather(sample))
-    title, columns = figure_title(config, collected), list(page_columns(store, sample))
+    n_of_input = min(MAX_INPUT_COLUMNS, MAX_INPUT_VALUES // max(1, len(sample))) if n_rows <= MAX_POINTS else 0
+    title, columns = figure_title(config, collected), list(page_columns(store, sample, n_of_input=n_of_input))
     page = ExplorerPage(title, sample, columns, n_rows, n_shown, texts, page_images(store, sample))
     return render_explorer(page)
 
@@ -172,7 +183,19 @@ def figure_title(config: dict[str, Any], collected: dict[str, Any]) -> str:
     placed = f", {collected['fit_sample']['rows_placed']:,} rows placed" if collected.get("fit_sample") else ""
     n_points = collected["n_points"]
     points = "" if n_points is None else f" of {n_points:,} points"  # the record of its step may be damaged
-    return f"{TITLES[collected['method']]}{points}, k = {k}{placed}"
+    return f"{data_name(config)}{TITLES[collected['method']]}{points}, k = {k}{placed}"
+
+
+def data_name(config: dict[str, Any]) -> str:
+    """The name of the input for titles, with a colon; empty for an array of a Python program.
+
+    >>> data_name({"input": {"kind": "csv", "path": "data/customers.csv"}})
+    'customers.csv: '
+    """
+    section = config["input"]
+    place = str(section.get("path") or section.get("url") or section.get("name", "").replace("_", " "))
+    name = place.rstrip("/").rsplit("/", 1)[-1]
+    return "" if not name or re.fullmatch(r"input-[0-9a-f]+\.npy", name) else f"{name}: "
 
 
 def draw(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> "PagePictures":

@@ -117,7 +117,7 @@ class TestAnswers:
         assert headers["Content-Type"].startswith("text/csv")
         assert [int(row["row"]) for row in rows] == embedded.tolist()
         assert 7 not in embedded
-        assert [row["label"] for row in rows] == run[1][embedded].tolist()
+        assert [row["kind"] for row in rows] == run[1][embedded].tolist()
         assert rows[0]["name"] == "n0"
         np.testing.assert_allclose(
             [float(row["y1"]) for row in rows], run[0].read_all("embedding")[embedded, 0], rtol=1e-6
@@ -209,17 +209,32 @@ class TestAnswers:
         assert picture.size == (300, 200)
         assert (np.asarray(picture)[..., 3] > 0).any()
 
-    def test_selected_points_are_over_the_others(self, server):
+    def test_selected_points_keep_their_colour_and_the_others_fade(self, server, run):
+        labels = run[1]
         corners = ask(server, "fit.json", component=1)["view"]
         number = select(server, row=250)["selection"]
         at = ask(server, "search.json", component=1, **{"in": "row", "text": "250"})["record"]["at"]
         place = [int(300 * (at[0] - corners[0]) / (corners[1] - corners[0])),
                  int(200 * (corners[3] - at[1]) / (corners[3] - corners[2]))]  # fmt: skip
         query = {"part": ",".join(map(str, corners)), "size": "300,200", "component": 1}
-        for selection, dark, expected in ((number, 0, (0, 0, 0)), (number, 1, (255, 255, 255)), (0, 0, None)):
-            _, _, content = get(server, "tile.png", selection=selection, **{**query, "dark": dark})
-            pixel = Image.open(io.BytesIO(content)).getpixel(tuple(place))
-            assert (pixel == (*expected, 255)) if expected else (pixel[:3] != (0, 0, 0))
+        plain, chosen, other = (
+            Image.open(io.BytesIO(get(server, "tile.png", selection=selection, **query)[2])).getpixel(tuple(place))
+            for selection in (0, number, select(server, row=251)["selection"])
+        )
+        color = {entry["name"]: entry["color"] for entry in ask(server, "key.json")["entries"]}[labels[250]]
+        assert chosen == (*bytes.fromhex(color[1:]), 255)
+        assert other[3] <= 0.2 * plain[3]
+
+    def test_selection_is_summed_up(self, server, run):
+        """Counts by class, and means of the columns of the input beside those of all rows."""
+        shown = np.isfinite(run[0].read_all("embedding")).all(axis=1)
+        summary = select(server, row=250)
+        total = int((run[1][shown] == run[1][250]).sum())
+        assert summary["classes"] == {"label": "kind", "rows": [[run[1][250], 1, total]]}
+        f0 = run[0].read_all("_work/raw")[:, 0]
+        mean = next(row for row in summary["means"] if row[0] == "f0")
+        assert [float(text) for text in mean[1:]] == pytest.approx([f0[250], f0[shown].mean()], rel=1e-3)
+        assert ask(server, "summary.json", selection=summary["selection"])["means"] == summary["means"]
 
     def test_legend_counts_all_rows(self, server, run):
         entries = ask(server, "key.json")["entries"]
@@ -232,17 +247,18 @@ class TestAnswers:
 
     @pytest.mark.parametrize("component", [-1, 0, 1])
     def test_names_of_classes_are_within_the_shown_component(self, server, run, component):
-        """Side by side, they are in the largest component, which is moved."""
-        y, of_row = (run[0].read_all(name) for name in ("embedding", "component"))
+        """Each name points to a row of its class in the component, or in each of them; side by side, they are moved."""
+        of_row = run[0].read_all("component")
         answer = ask(server, "key.json", component=component)
-        assert [name["name"] for name in answer["names"]] == [entry["name"] for entry in answer["entries"]]
-        shift = 0.0
-        if component < 0:
-            moved = ask(server, "search.json", **{"in": "row", "text": "42"})["record"]["at"]
-            shift = moved - y[42, :2]
+        names = sorted(entry["name"] for entry in answer["entries"])
+        assert sorted(name["name"] for name in answer["names"]) == sorted(names * (2 if component < 0 else 1))
+        named = set()
         for name in answer["names"]:
-            median = np.median(y[(of_row == max(component, 0)) & (run[1] == name["name"]), :2], axis=0)
-            np.testing.assert_allclose([name["x"], name["y"]], median + shift, atol=1e-4)
+            at = f"{name['x']},{name['y']}"
+            row = ask(server, "near.json", component=component, at=at, reach="1e-5,1e-5")["row"]
+            assert run[1][row] == name["name"]
+            named.add((of_row[row], name["name"]))
+        assert len(named) == len(answer["names"])
 
 
 class TestSecurity:

@@ -117,7 +117,7 @@ class TestOfARun:
         for j in range(2):
             step = np.nanmax(np.abs(embedding[:, j])) / 30_000
             np.testing.assert_allclose(page[f"y{j + 1}"], embedding[rows, j], atol=step)
-        assert page["label"].tolist() == labels[rows].tolist()
+        assert page["y"].tolist() == labels[rows].tolist()
         assert page["component"].tolist() == store.read_all("component")[rows].astype(str).tolist()
 
     def test_reconstruction_error_is_of_the_input_row(self, run):

@@ -12,7 +12,7 @@ from lle.report import tiles
 from lle.report.explore import Column, render_explorer
 from lle.report.palette import OKABE_ITO
 from lle.report.point_grid import Part, PointGrid
-from lle.report.tiles import FAINTEST, FAINTEST_OF_FEW, STEPS, color_key, draw_part, name_places
+from lle.report.tiles import FAINTEST, FAINTEST_OF_FEW, STEPS, color_key, draw_part, middle, name_places
 from tests.support.explorer_page import Scripts, page_of
 
 SIZE = (80, 60)
@@ -107,15 +107,25 @@ def test_classes_have_the_colours_of_the_page_without_a_server(dark):
     assert color_key(column, 20, dark).colors == content["classColors"][dark]
 
 
-def test_names_stand_at_the_medians_of_their_classes(rng):
+def test_each_class_has_a_name_at_its_points_in_each_piece(rng):
     codes = np.concatenate([np.repeat(np.arange(19), 100), [19, 20, 21, -1]])  # the last four share an entry
     x, y = rng.normal(size=(2, len(codes))).astype(np.float32) + codes
     key = names_key(codes, [f"class {i}" for i in range(22)])
     grid = PointGrid(x, y, np.arange(len(x)))
-    places = name_places(grid, key.codes[grid.numbers], key)
-    assert [key.entries[code][0] for code in places] == [f"class {i}" for i in range(19)]
-    expected = [(np.median(x[codes == i]), np.median(y[codes == i])) for i in range(19)]
-    np.testing.assert_allclose([*places.values()], expected, rtol=1e-6)
+    piece = np.arange(len(codes)) % 2  # half of each class, 50 of 952 points
+    places = name_places(grid, key.codes[grid.numbers], key, piece[grid.numbers])
+    assert sorted(place.code for place in places) == sorted([*range(19)] * 2)
+    for code in range(19):
+        own = {(float(x[i]), float(y[i])): piece[i] for i in np.flatnonzero(codes == code)}
+        assert {own[place.x, place.y] for place in places if place.code == code} == {0, 1}
+    assert {place.n_points for place in places} == {50}
+
+
+def test_a_class_in_two_clouds_has_its_name_at_the_larger_one():
+    """The medians are between the clouds, where no point is."""
+    x = np.concatenate([np.linspace(0, 1, 150), np.linspace(9, 10, 149)]).astype(np.float32)
+    at, _ = middle(x, np.where(x < 5, -x, x))
+    assert 0.0 <= at <= 1.0
 
 
 @pytest.mark.parametrize("values", [[0.0, 1.0, np.nan, 0.5], [np.nan] * 4, [2.0] * 4])

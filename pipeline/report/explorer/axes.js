@@ -1,4 +1,4 @@
-// Ticks along the axes if positions are values, and the names of classes in the picture.
+// Ticks along the axes if positions are values.
 
 /** Round numbers that part [low, high] into 3 to 7 steps. */
 function roundTicks(low, high) {
@@ -25,37 +25,4 @@ function drawTicks(element, scale, axis, vertical) {
     }
   }
   element.replaceChildren(...marks);
-}
-
-/** Where the names of classes stand: medians of the positions of their points among `points` (null: all). */
-function placeNames(key, positions, points) {
-  const members = key.entries.map(() => []);
-  const n = points === null ? positions.x.length : points.length;
-  for (let i = 0; i < n; i++) {
-    const point = points === null ? i : points[i];
-    members[key.codes[point]].push(point);
-  }
-  return key.entries.flatMap((entry, e) => (members[e].length === 0 || entry.codes.length > 1 ? [] : [{entry: e,
-    name: entry.name, count: entry.count, x: percentiles(positions.x, [0.5], members[e])[0], y: percentiles(positions.y, [0.5], members[e])[0]}]));
-}
-
-/** Draw names at their places; a name that would cover that of a larger class is left out until the view parts them. */
-function drawNames(element, names, scales, chosen) {
-  const shown = names.filter((name) => chosen.size === 0 || chosen.has(name.entry)).sort((a, b) => b.count - a.count);
-  element.replaceChildren(...shown.map((name) => {
-    const label = cellOf("span", name.name);
-    label.style.left = `${scales.x(name.x)}px`;
-    label.style.top = `${scales.y(name.y)}px`;
-    return label;
-  }));
-  const boxes = [];
-  const width = element.parentElement.clientWidth;
-  for (const label of [...element.children]) {
-    const half = label.offsetWidth / 2;
-    const at = parseFloat(label.style.left);
-    if (at > -half && at < width + half) label.style.left = `${Math.max(half, Math.min(at, width - half))}px`;  // no name is cut off
-    const box = label.getBoundingClientRect();
-    if (boxes.some((b) => box.left < b.right && b.left < box.right && box.top < b.bottom && b.top < box.bottom)) label.remove();
-    else boxes.push(box);
-  }
 }

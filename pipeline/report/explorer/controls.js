@@ -36,8 +36,8 @@ function scaleLegend(column, key) {
   const ends = document.createElement("div");
   ends.className = "ends";
   const least = key.log ? 0 : 1e-3 * (key.range[1] - key.range[0]);
-  ends.append(...key.range.map((value) => cellOf("span",
-    (Math.abs(value) < least ? 0 : Number(value.toPrecision(3))).toString().replace("-", "−"))));
+  ends.append(...key.range.map((value) => cellOf("span", column.kind === "date" ? dateText(value, false)
+    : (Math.abs(value) < least ? 0 : Number(value.toPrecision(3))).toString().replace("-", "−"))));
   const notes = [key.log ? "log scale" : "", key.clipped ? "values beyond have the colour of the end" : "",
     key.unknown > 0 ? `${key.unknown.toLocaleString("en")} rows without a value are grey` : ""];
   box.append(bar, ends, cellOf("small", notes.filter(Boolean).join("; ")));
@@ -68,9 +68,19 @@ function listenToControls(explorer) {
     "zoom-in": () => plot.zoom(1.4), "zoom-out": () => plot.zoom(1 / 1.4), fit: () => plot.fit()};
   for (const [id, action] of Object.entries(clicks)) byId(id).addEventListener("click", action);
   byId("search").addEventListener("submit", (event) => { event.preventDefault(); explorer.search(); });
-  byId("canvas").addEventListener("keydown", keyActions(explorer));
-  byId("color").addEventListener("change", () => { explorer.chosen.clear(); explorer.recolor().then(() => chooseNames(explorer)); });
-  byId("show-names").addEventListener("change", () => explorer.drawAxes());
+  document.addEventListener("keydown", keyActions(explorer));
+  byId("color").addEventListener("change", () => { explorer.chosen.clear(); explorer.recolor(); explorer.summarize(); });
+  byId("show-names").addEventListener("change", () => showNames(explorer));
+  byId("menu-open").addEventListener("click", () =>
+    byId("menu-open").setAttribute("aria-expanded", String(byId("menu").classList.toggle("open"))));
+  document.addEventListener("pointerdown", ({target}) => {
+    for (const open of document.querySelectorAll("#menu > details[open]")) if (!open.contains(target)) open.open = false;
+    if (!target.closest("header") && byId("menu").classList.contains("open")) byId("menu-open").click();
+  });
+  for (const id of ["larger", "opacity"]) {
+    byId(id).addEventListener("input", () => plot.setStyle(Number(byId("larger").value), Number(byId("opacity").value) / 100));
+  }
+  byId("save-picture").addEventListener("click", () => savePicture(explorer));
 }
 
 /** The legend of an explorer; `limit` is called after classes were pressed. */
@@ -84,23 +94,25 @@ function drawLegend(explorer, column, limit) {
   });
 }
 
-/** Names help where colours alone no longer tell classes apart. */
-function chooseNames(explorer) {
-  byId("show-names").checked = explorer.key.kind === "classes" && explorer.key.entries.length > explorer.page.palette.length;
-  explorer.drawAxes();
-}
-
 /** Say how many rows a search has found; `hidden` of them are not shown, `absent` is the reason where none is. */
 function showSearchResult(count, hidden, absent) {
   const missing = hidden > 0 ? "Found, but hidden by the chosen component or classes." : absent;
   byId("search-result").textContent = count === 0 ? missing : `${count.toLocaleString("en")} found.`;
 }
 
-/** What the keys do while the picture has the focus. */
+/** Whether a control or a part that scrolls needs a key itself. */
+function isTaken(event) {
+  const {target, key} = event;
+  if (target.closest("input[type=search], input[type=range], select")) return true;
+  if (key === "Enter" || key === " ") return target.closest("button, summary, a, input") !== null;
+  return key.startsWith("Arrow") && target.closest("input, #table, #point, pre") !== null;
+}
+
+/** What the keys do. */
 function keyActions(explorer) {
   const step = {ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, 0.1], ArrowDown: [0, -0.1]};
   return (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || isTaken(event)) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     const actions = {
       "+": () => explorer.plot.zoom(1.4), "=": () => explorer.plot.zoom(1.4), "-": () => explorer.plot.zoom(1 / 1.4),

@@ -86,11 +86,24 @@ function placeIn(numbers, wanted) {
   return -1;
 }
 
+/** The UTC date of seconds since 1970, with the time where a column has more steps than days. */
+function dateText(seconds, withTime) {
+  const text = new Date(1000 * seconds).toISOString();
+  return withTime ? text.slice(0, 19).replace("T", " ") : text.slice(0, 10);
+}
+
 /** A value as text; "" where unknown. */
 function textOf(column, point) {
   const value = column.values[point];
   if (column.names !== null) return value < column.names.length ? column.names[value] : "";
+  return numberText(column, value);
+}
+
+/** A number of a column as text; "" where unknown. */
+function numberText(column, value) {
   if (Number.isNaN(value)) return "";
+  if (column.kind === "date") return dateText(value, column.high - column.low < 86400 * 60);
+  if (column.kind === "whole") return String(Math.round(value));
   const size = Math.abs(value);
   return size !== 0 && (size < 1e-4 || size >= 1e7) ? value.toPrecision(5) : value.toFixed(Math.min(column.digits, 6));
 }

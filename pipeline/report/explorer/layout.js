@@ -84,3 +84,46 @@ function randomOrder(n) {
   }
   return order;
 }
+
+const NAMED_SHARE = 0.01;  // a class has its name in each piece of which it is at least this share
+const MOST_NAMES = 60;
+
+/** The members in the part of their range, of 8 x 8, with most of them; all if half as many are about the medians. */
+function densest(members, {x, y}) {
+  const cells = [x, y].map((values) => {
+    const [low, median, high] = percentiles(values, [0.02, 0.5, 0.98], members);
+    const cell = (value) => Math.max(0, Math.min(7, Math.floor((8 * (value - low)) / (high - low || 1))));
+    return {of: (point) => cell(values[point]), middle: cell(median)};
+  });
+  const cellOfPoint = (point) => 8 * cells[1].of(point) + cells[0].of(point);
+  const counts = new Uint32Array(64);
+  for (const point of members) counts[cellOfPoint(point)]++;
+  const best = counts.indexOf(Math.max(...counts));
+  if (2 * counts[8 * cells[1].middle + cells[0].middle] >= counts[best]) return members;
+  return members.filter((point) => cellOfPoint(point) === best);
+}
+
+/** A point where many of `members` are, the nearest one to medians of positions: medians may lie beside all points. */
+function middleOf(all, positions) {
+  const [{x, y}, members] = [positions, densest(all, positions)];
+  const [u, v] = [x, y].map((values) => percentiles(values, [0.5], members)[0]);
+  const distance = (point) => (x[point] - u) ** 2 + (y[point] - v) ** 2;
+  return members.reduce((best, point) => (distance(point) < distance(best) ? point : best));
+}
+
+/** One place for the name of each class in each piece (points; null: all) with enough, or with most, of its points. */
+function placesOfNames(key, positions, pieces) {
+  const parts = pieces.flatMap((points) => {
+    const members = key.entries.map(() => []);
+    const n = points === null ? positions.x.length : points.length;
+    for (let i = 0; i < n; i++) members[key.codes[points === null ? i : points[i]]].push(points === null ? i : points[i]);
+    return members.map((inside, entry) => ({entry, inside, share: inside.length / n}));
+  });
+  const most = key.entries.map((_, e) => Math.max(...parts.map((part) => (part.entry === e ? part.inside.length : 0))));
+  return parts.filter(({entry, inside, share}) => key.entries[entry].codes.length === 1 && inside.length > 0
+      && (share >= NAMED_SHARE || inside.length === most[entry]))
+    .sort((a, b) => b.inside.length - a.inside.length).slice(0, MOST_NAMES).map(({entry, inside}) => {
+      const point = middleOf(inside, positions);
+      return {entry, name: key.entries[entry].name, x: positions.x[point], y: positions.y[point]};
+    });
+}

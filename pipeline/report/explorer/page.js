@@ -39,9 +39,8 @@ class Explorer {
     }
     this.plot.on("pointover", (point) => this.showPoint(point));
     this.plot.on("pointout", () => { byId("tip").hidden = true; });
-    this.plot.on("select", () => showSelection(this.page, this.sorted()));
-    this.plot.on("deselect", () => showSelection(this.page, []));
-    this.plot.onView = () => { byId("tip").hidden = true; this.drawAxes(); };
+    for (const event of ["select", "deselect"]) this.plot.on(event, () => this.summarize());
+    this.plot.onView = () => { byId("tip").hidden = true; this.drawAxes(); showNames(this, true); };
     this.plot.on("view", this.plot.onView);
     this.dark.addEventListener("change", () => { this.plot.setTheme(this.dark.matches); this.recolor(); });
     new ResizeObserver(() => this.resize()).observe(byId("canvas"));  // also where a scroll bar takes its share
@@ -57,6 +56,8 @@ class Explorer {
   column(id) { return this.page.columns[Number(byId(id).value)] ?? null; }
 
   save() { saveSelection(this.page, this.sorted()); }
+
+  summarize() { showSelection(this.page, this.sorted(), this.column("color")); }
 
   /** Selected points by row. */
   sorted() { return [...this.plot.selected()].sort((a, b) => a - b); }
@@ -81,12 +82,13 @@ class Explorer {
   async recolor(keepIndex = true) {
     const column = this.column("color");
     this.key = colorKey(column, this.page, this.dark.matches);
-    drawLegend(this, column, () => { this.filter(); this.drawAxes(); });
+    drawLegend(this, column, () => { this.filter(); showNames(this); });
     await this.plot.draw(this.placed, this.key, keepIndex);
-    const group = this.group() ?? (this.groups.length > 1 ? this.groups[0] : null);
-    this.names = this.key.kind === "classes" ? placeNames(this.key, this.placed, group) : [];
+    const pieces = this.group() !== null ? [this.group()] : this.groups.length > 1 ? this.groups : [null];
+    this.names = this.key.kind === "classes" ? placesOfNames(this.key, this.placed, pieces) : [];
     this.drawAxes();
     this.filter();
+    showNames(this);
   }
 
   /** Show the chosen component and classes. */
@@ -101,8 +103,17 @@ class Explorer {
     const {x, y} = this.plot.scales;
     drawTicks(byId("x-ticks"), x, this.placed.axes?.x ?? null, false);
     drawTicks(byId("y-ticks"), y, this.placed.axes?.y ?? null, true);
-    drawNames(byId("names"), byId("show-names").checked ? this.names : [], this.plot.scales, this.chosen);
   }
+
+  /** Where points are drawn, in pixels. */
+  drawnMap() {
+    const [map, {x, y}] = [new DrawnMap(this.plot.canvas.clientWidth, this.plot.canvas.clientHeight), this.plot.scales];
+    const {x: u, y: v} = this.placed;
+    for (let i = 0; i < this.page.nRows; i++) if (this.plot.isVisible(i)) map.add(x(u[i]), y(v[i]));
+    return map.finish();
+  }
+
+  async picture() { return {image: await createImageBitmap(this.plot.library.export()), opacity: 1}; }
 
   /** The values of a point, beside the picture and at the point. */
   showPoint(point) {
@@ -159,8 +170,7 @@ async function start() {
   const explorer = new Explorer(page);
   explorer.plot.setTheme(explorer.dark.matches);
   await explorer.redraw();
-  chooseNames(explorer);
-  showSelection(page, []);
+  explorer.summarize();
   byId("loading").remove();
   document.documentElement.dataset.ready = "true";
   globalThis.explorer = explorer;  // for the console, and for tests

@@ -17,6 +17,8 @@ function pointStyle(n) {
   return {size: 1.5, opacity: 0.4};
 }
 
+const FADED = 0.2;  // opacity of points beside selected ones, as a share of their own
+
 /** An order of points in which those without a value are covered by the others. */
 function knownLast(order, key) {
   if (!(key.unknown > 0)) return order;
@@ -29,11 +31,12 @@ class Plot {
     this.order = randomOrder(page.nRows);
     this.scales = {x: linearScale(), y: linearScale()};
     this.n = page.nRows;
-    const style = pointStyle(page.nRows);
+    const style = this.style = pointStyle(page.nRows);
+    byId("opacity").value = 100 * style.opacity;
     this.library = ReglScatterplot.createScatterplot({
       canvas, xScale: this.scales.x, yScale: this.scales.y, aspectRatio: this.aspect(), colorBy: "valueA",
-      pointSize: style.size, opacity: style.opacity, pointSizeSelected: 2, pointOutlineWidth: 1, lassoMinDelay: 8,
-      deselectOnEscape: false, deselectOnDblClick: false, opacityInactiveMax: 0.35,
+      pointSize: style.size, opacity: style.opacity, pointSizeSelected: 1, pointOutlineWidth: 0, lassoMinDelay: 8,
+      deselectOnEscape: false, deselectOnDblClick: false, opacityInactiveMax: 1, opacityInactiveScale: FADED,
       actionKeyMap: {lasso: "shift", merge: "ctrl", remove: "alt"},
     });
     this.library.set({actionKeyMap: {lasso: "shift", merge: "ctrl", remove: "alt"}});  // no rotation
@@ -64,11 +67,16 @@ class Plot {
 
   on(event, listener) { this.library.subscribe(event, listener); }
 
+  /** Larger or smaller points than usual, and their opacity. */
+  setStyle(larger, opacity) { this.library.set({pointSize: this.style.size * 1.3 ** larger, opacity}); }
+
+  scalesNow() { return this.scales; }
+
   /** Colours of the page around the points. */
   setTheme(dark) {
     this.library.set({
       backgroundColor: dark ? "#1d232a" : "#ffffff", lassoColor: dark ? "#6fb3d9" : "#2a6f97",
-      reticleColor: dark ? [1, 1, 1, 0.5] : [0, 0, 0, 0.45], pointColorActive: dark ? "#ffffff" : "#000000",
+      reticleColor: dark ? [1, 1, 1, 0.5] : [0, 0, 0, 0.45],
       pointColorHover: dark ? "#ffffff" : "#000000",
     });
   }
@@ -77,7 +85,7 @@ class Plot {
   async draw(positions, key, keepIndex) {
     this.drawing = (this.drawing ?? Promise.resolve()).then(async () => {
       const selected = [...this.library.get("selectedPoints")];
-      this.library.set({pointColor: key.colors, aspectRatio: this.aspect()});
+      this.library.set({pointColor: key.colors, pointColorActive: key.colors, aspectRatio: this.aspect()});
       const z = key.codes ?? new Uint8Array(this.n);
       const index = keepIndex ? this.library.get("spatialIndex") : undefined;
       await this.library.draw({x: positions.x, y: positions.y, z},

@@ -10,6 +10,54 @@ function rowElement(tag, texts) {
   return row;
 }
 
+/** Rows of a table with a head. */
+function tableElement(head, rows) {
+  const table = document.createElement("table");
+  table.createTHead().append(rowElement("th", head));
+  for (const cell of table.tHead.querySelectorAll("th")) cell.scope = "col";
+  table.createTBody().append(...rows);
+  return table;
+}
+
+/** How a selection differs from all rows: {classes: {label, rows: [name, n, total]}, means: [label, mean, of all]}. */
+function showSummary({classes, means}) {
+  const parts = [];
+  if (classes !== null) {
+    const most = Math.max(1, ...classes.rows.map((row) => row[1]));
+    parts.push(tableElement([classes.label, "selected", "of all"], classes.rows.map(([name, n, total]) => {
+      const row = rowElement("td", [name, n.toLocaleString("en"), total.toLocaleString("en")]);
+      row.children[1].style.setProperty("--share", `${(100 * n) / most}%`);
+      return row;
+    })));
+  }
+  if (means.length > 0) parts.push(tableElement(["mean", "selected", "of all"], means.map((row) => rowElement("td", row))));
+  byId("summary").replaceChildren(...parts);
+}
+
+/** Counts by class (of `column`, else of the first column with classes) and means by column of points. */
+function summaryOf(page, points, column) {
+  if (points.length === 0) return {classes: null, means: []};
+  const meanOf = (values, chosen) => {
+    let [sum, n] = [0, 0];
+    const add = (value) => { if (!Number.isNaN(value)) { sum += value; n++; } };
+    if (chosen === null) values.forEach(add); else for (const point of chosen) add(values[point]);
+    return n === 0 ? NaN : sum / n;
+  };
+  const text = (of, mean) => (Number.isNaN(mean) ? "" : of.kind === "date" ? dateText(mean, false) : String(Number(mean.toPrecision(4))));
+  const means = page.columns.filter((of) => of.names === null).map((of) => {
+    of.mean ??= meanOf(of.values, null);
+    return [of.label, text(of, meanOf(of.values, points)), text(of, of.mean)];
+  });
+  const by = column?.names ? column : page.columns.find((of) => of.names !== null && of.role === "value");
+  if (!by) return {classes: null, means};
+  const [counts, totals] = [new Uint32Array(by.names.length + 1), new Uint32Array(by.names.length + 1)];
+  for (const point of points) counts[Math.min(by.values[point], by.names.length)]++;
+  by.values.forEach((code) => { totals[Math.min(code, by.names.length)]++; });
+  const rows = Array.from(counts, (n, code) => [by.names[code] ?? "unknown", n, totals[code]]).filter((row) => row[1] > 0)
+    .sort((a, b) => b[1] - a[1]).slice(0, 30);
+  return {classes: {label: by.label, rows}, means};
+}
+
 /** Show the first rows of a selection of n rows as a table. */
 function showTable(head, rows, n) {
   byId("selected-count").textContent = n === 0 ? "No rows selected." : `${n.toLocaleString("en")} ${n === 1 ? "row" : "rows"} selected`
@@ -21,7 +69,8 @@ function showTable(head, rows, n) {
   byId("selected-rows").replaceChildren(...rows.map((texts) => rowElement("td", texts)));
 }
 
-function showSelection(page, points) {
+function showSelection(page, points, column) {
+  showSummary(summaryOf(page, points, column));
   const texts = (point) => [rowOf(page, point).toString(), ...idOf(page, point), ...page.columns.map((column) => textOf(column, point))];
   showTable(["row", ...idLabel(page), ...page.columns.map((column) => column.label)],
     points.slice(0, TABLE_ROWS).map(texts), points.length);
@@ -46,6 +95,7 @@ function showImage(row, image) {
 function showValues(row, values, tipTexts, image, [left, top], width) {
   byId("point-title").textContent = `Row ${row}`;
   byId("point-help").hidden = true;
+  byId("point").hidden = false;
   byId("point").replaceChildren(...values.flatMap(([label, value]) =>
     [cellOf("dt", label), cellOf("dd", value || "unknown")]));
   const tip = byId("tip");
@@ -63,6 +113,7 @@ const csvField = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""
 function csvValue(column, point) {
   if (column.names !== null) return csvField(textOf(column, point));
   const value = column.values[point];
+  if (column.kind !== "number") return textOf(column, point);
   return Number.isNaN(value) ? "" : String(Number(value.toPrecision(9)));
 }
 
@@ -75,7 +126,11 @@ function toCsv(page, points) {
 }
 
 function saveSelection(page, points) {
-  const address = URL.createObjectURL(new Blob([toCsv(page, points)], {type: "text/csv"}));
-  Object.assign(document.createElement("a"), {href: address, download: "selection.csv"}).click();
+  download(new Blob([toCsv(page, points)], {type: "text/csv"}), "selection.csv");
+}
+
+function download(blob, name) {
+  const address = URL.createObjectURL(blob);
+  Object.assign(document.createElement("a"), {href: address, download: name}).click();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }

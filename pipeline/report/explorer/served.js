@@ -10,6 +10,9 @@ class ServedExplorer {
     this.box = byId("canvas");
     this.chosen = new Set();  // entries of the legend; empty means all
     this.selection = 0;  // the server's number of the selection; 0 is the empty one
+    this.larger = 0;  // pixels to add to the radius of points
+    this.names = [];
+    byId("opacity").value = 100;
     this.row = -1;  // the row whose values are shown
     this.at = null;  // its position
     this.dark = matchMedia("(prefers-color-scheme: dark)");
@@ -98,8 +101,16 @@ class ServedExplorer {
     return this.draw();
   }
 
+  setStyle(larger, opacity) {
+    byId("tile").style.opacity = opacity;
+    if (larger === this.larger) return;
+    this.larger = larger;
+    this.draw();
+  }
+
   async recolor() {
     this.key = await this.ask("key.json");
+    this.names = this.key.names;
     drawLegend(this, this.page.columns[Number(byId("color").value)] ?? null, () => { this.draw(); this.limit(); });
     await this.draw();
   }
@@ -113,12 +124,13 @@ class ServedExplorer {
       while (this.stale) {
         this.stale = false;
         const [view, tile] = [this.view, Object.assign(new Image(), {alt: "", draggable: false})];
-        tile.src = `tile.png?${this.query({part: view.join(), size: this.size().join()})}`;
+        tile.src = `tile.png?${this.query({part: view.join(), size: this.size().join(), larger: this.larger})}`;
         await tile.decode();
         tile.view = view;
         byId("tile").replaceChildren(tile);
         byId("loading").hidden = true;  // also the message of an earlier error
         this.place();
+        showNames(this);
       }
     })().catch(fail).finally(() => { this.drawing = null; });
     return this.drawing;
@@ -143,8 +155,22 @@ class ServedExplorer {
     const axis = this.moved ? null : {middle: 0, half: 1};
     drawTicks(byId("x-ticks"), x, axis, false);
     drawTicks(byId("y-ticks"), y, axis, true);
-    drawNames(byId("names"), byId("show-names").checked && this.key ? this.key.names : [], {x, y}, this.chosen);
+    showNames(this, true);
   }
+
+  scalesNow() { return this.scales(); }
+
+  /** Where something is drawn, in pixels. */
+  drawnMap() {
+    const [width, height] = this.size();
+    const [map, context] = [new DrawnMap(width, height), new OffscreenCanvas(width, height).getContext("2d")];
+    if (byId("tile").firstChild) context.drawImage(byId("tile").firstChild, 0, 0, width, height);
+    const {data} = context.getImageData(0, 0, width, height);
+    for (let i = 3; i < data.length; i += 4) if (data[i] > 0) map.add(((i - 3) / 4) % width, Math.floor((i - 3) / 4 / width));
+    return map.finish();
+  }
+
+  async picture() { return {image: byId("tile").firstChild, opacity: Number(byId("opacity").value) / 100}; }
 
   mark() {
     const {x, y} = this.scales();
@@ -229,13 +255,16 @@ class ServedExplorer {
   /** Change the selection by the rows that the server finds with a polygon, a row or a search; one change at a time. */
   select(change, what) {
     this.changing = (this.changing ?? Promise.resolve()).catch(() => {}).then(async () => {
-      const {selection, head, rows, count} = await this.ask("select.json", {change, ...what});
-      this.selection = selection;
-      showTable(head, rows, count);
+      const found = await this.ask("select.json", {change, ...what});
+      this.selection = found.selection;
+      showTable(found.head, found.rows, found.count);
+      showSummary(found);
       await this.draw();
     });
     return this.changing;
   }
+
+  async summarize() { if (this.selection > 0) showSummary(await this.ask("summary.json")); }
 
   selectInView() {
     const [left, right, bottom, top] = this.view;
@@ -276,7 +305,6 @@ async function start() {
   const explorer = new ServedExplorer(JSON.parse(byId("content").textContent));
   showTable([], [], 0);
   await explorer.fit();
-  chooseNames(explorer);
   document.documentElement.dataset.ready = "true";
   globalThis.explorer = explorer;  // for the console, and for tests
 }

@@ -1,0 +1,141 @@
+// Names of classes in the picture: beside the points, with a line to them, where nothing else is drawn.
+
+const CELL = 6;  // pixels of a cell of the map of what is drawn
+const LINE = 16;  // height of a line of a name
+const NAME_FONT = "600 13px system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
+const RADII = [14, 26, 40, 58, 80, 106, 138, 176, 222, 280, 350];
+const ANGLES = Array.from({length: 24}, (_, i) => (i * Math.PI) / 12);
+
+/** Whether something is drawn in parts of a picture: sums over cells, so that each question takes the same time. */
+class DrawnMap {
+  constructor(width, height) {
+    [this.width, this.height] = [width, height];
+    this.columns = Math.ceil(width / CELL) + 1;
+    this.rows = Math.ceil(height / CELL) + 1;
+    this.sums = new Uint32Array(this.columns * this.rows);
+  }
+
+  add(x, y) {
+    if (x >= 0 && y >= 0 && x < this.width && y < this.height) {
+      this.sums[(Math.floor(y / CELL) + 1) * this.columns + Math.floor(x / CELL) + 1] = 1;
+    }
+  }
+
+  /** To be called after the last `add`. */
+  finish() {
+    for (let r = 1; r < this.rows; r++) {
+      for (let c = 1; c < this.columns; c++) {
+        const at = r * this.columns + c;
+        this.sums[at] += this.sums[at - 1] + this.sums[at - this.columns] - this.sums[at - this.columns - 1];
+      }
+    }
+    return this;
+  }
+
+  /** The number of cells under a box in which something is drawn. */
+  under({left, top, right, bottom}) {
+    const clip = (v, most) => Math.max(0, Math.min(most, v));
+    const [c0, c1] = [clip(Math.floor(left / CELL), this.columns - 1), clip(Math.ceil(right / CELL), this.columns - 1)];
+    const [r0, r1] = [clip(Math.floor(top / CELL), this.rows - 1), clip(Math.ceil(bottom / CELL), this.rows - 1)];
+    const sum = (r, c) => this.sums[r * this.columns + c];
+    return sum(r1, c1) - sum(r0, c1) - sum(r1, c0) + sum(r0, c0);
+  }
+}
+
+/** A name in lines of about 20 letters. */
+function linesOf(name) {
+  const lines = [""];
+  for (const word of name.split(/\s+/)) {
+    const last = lines.length - 1;
+    if (lines[last] !== "" && lines[last].length + word.length >= 20) lines.push(word);
+    else lines[last] = `${lines[last]} ${word}`.trim();
+  }
+  return lines;
+}
+
+const overlaps = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+
+/** Whether a line crosses another one. */
+function crosses([a, b], [c, d]) {
+  const side = (p, q, r) => Math.sign((q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0]));
+  return side(a, b, c) !== side(a, b, d) && side(c, d, a) !== side(c, d, b);
+}
+
+/** Whether a line meets a box. */
+function meets(line, box) {
+  const corners = [[box.left, box.top], [box.right, box.top], [box.right, box.bottom], [box.left, box.bottom]];
+  return corners.some((corner, i) => crosses(line, [corner, corners[(i + 1) % 4]]));
+}
+
+/** The box of a name about a place, and the line from the place to it. */
+function placeAt([x, y], radius, angle, {width, height}) {
+  const [dx, dy] = [Math.cos(angle) * (radius + width / 2), Math.sin(angle) * (radius + height / 2)];
+  const box = {left: x + dx - width / 2, right: x + dx + width / 2, top: y + dy - height / 2, bottom: y + dy + height / 2};
+  return {dx, dy, box, line: [[x, y], [Math.max(box.left, Math.min(x, box.right)), Math.max(box.top, Math.min(y, box.bottom))]]};
+}
+
+/** Places for the names within the picture; a name without a free place is left out. Earlier names choose first. */
+function arrangeNames(names, scales, drawn) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.font = NAME_FONT;
+  const placed = [];
+  for (const name of names) {
+    const at = [scales.x(name.x), scales.y(name.y)];
+    if (at[0] < 0 || at[1] < 0 || at[0] > drawn.width || at[1] > drawn.height) continue;
+    const lines = linesOf(name.name);
+    const size = {width: Math.max(...lines.map((line) => context.measureText(line).width)) + 8, height: LINE * lines.length + 2};
+    let best = null;
+    for (const radius of RADII) {
+      for (const angle of ANGLES) {
+        const place = placeAt(at, radius, angle, size);
+        const {left, right, top, bottom} = place.box;
+        if (left < 2 || top < 2 || right > drawn.width - 2 || bottom > drawn.height - 2) continue;
+        if (placed.some((other) => overlaps(place.box, other.box))) continue;
+        const lineFaults = placed.reduce((sum, other) => sum + crosses(place.line, other.line)
+          + 2 * (meets(place.line, other.box) + meets(other.line, place.box)), 0);
+        const cost = radius + 60 * drawn.under(place.box) + 150 * lineFaults;
+        if (best === null || cost < best.cost) best = {...place, cost, name, lines, size};
+      }
+    }
+    if (best !== null) placed.push(best);
+  }
+  return placed;
+}
+
+const svgElement = (tag, attributes, children = []) => {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+};
+
+/** Where an arranged name is now: the view may have moved since it was arranged. */
+function placeNow(place, scales) {
+  const [x, y] = [scales.x(place.name.x), scales.y(place.name.y)];
+  const {width, height} = place.size;
+  const [left, top] = [x + place.dx - width / 2, y + place.dy - height / 2];
+  return {from: [x, y], to: [Math.max(left, Math.min(x, left + width)), Math.max(top, Math.min(y, top + height))],
+    middle: left + width / 2, first: top + LINE - 3};
+}
+
+function drawNames(element, placed, scales) {
+  element.replaceChildren(...placed.map((place) => {
+    const {from, to, middle, first} = placeNow(place, scales);
+    return svgElement("g", {}, [svgElement("line", {x1: from[0], y1: from[1], x2: to[0], y2: to[1]}),
+      svgElement("text", {}, place.lines.map((line, i) => svgElement("tspan", {x: middle, y: first + i * LINE}, [line])))]);
+  }));
+}
+
+/** Arrange the names of an explorer anew, at once or when its view has come to rest. */
+function showNames(explorer, later = false) {
+  clearTimeout(explorer.arranging);
+  const show = () => {
+    const isShown = byId("show-names").checked && explorer.key?.kind === "classes";
+    const names = explorer.names.filter((name) => explorer.chosen.size === 0 || explorer.chosen.has(name.entry));
+    explorer.placedNames = isShown ? arrangeNames(names, explorer.plot.scalesNow(), explorer.drawnMap()) : [];
+    drawNames(byId("names"), explorer.placedNames, explorer.plot.scalesNow());
+  };
+  if (!later) { show(); return; }
+  drawNames(byId("names"), explorer.placedNames ?? [], explorer.plot.scalesNow());
+  explorer.arranging = setTimeout(show, 200);
+}

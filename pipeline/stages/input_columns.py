@@ -1,0 +1,149 @@
+"""Columns of the input of a finished run for its explorers: numbers, dates, and texts as classes."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.errors import LleError
+from ..engine import current_config
+from ..engine.plan import Json
+from ..inputs import Source, open_source
+from ..storage import array_specs
+from ..storage.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..report.explore import Column
+
+Rows = npt.NDArray[np.int64]
+
+OWN_NAMES = re.compile(r"row|component|distance_ratio|y\d+")
+ROWS_AT_ONCE = 2**18
+MAX_CLASSES = 1000
+"""A column with more different texts is left out: it names rows, and `input.id` is for such a column."""
+MAX_INTEGER_CLASSES = 10
+UNNAMED_FEATURES = 20
+"""Features without names are shown if there are at most this many; more are pixels or measurements of one kind."""
+
+
+def exported_name(name: str) -> str:
+    """The name that a column of the input has beside results; the names of results get the prefix "input_".
+
+    >>> exported_name("city"), exported_name("row"), exported_name("y2")
+    ('city', 'input_row', 'input_y2')
+    """
+    return f"input_{name}" if OWN_NAMES.fullmatch(name) else name
+
+
+def recorded_input(attributes: Json, n_rows: int) -> Source | None:
+    """The input of a run with these attributes; None if it has changed since. Raises InputError if it is gone."""
+    parameters = {key: value for key, value in attributes["config"]["input"].items() if key != "fit_sample"}
+    source = open_source(parameters.pop("kind"), **parameters)
+    recorded, current = (
+        json.dumps(state, sort_keys=True) for state in (attributes["input_fingerprint"], source.fingerprint())
+    )
+    return source if recorded == current and source.n_rows == n_rows else None
+
+
+def input_columns(store: Store, rows: Rows, limit: int) -> "list[Column]":
+    """Up to `limit` columns of some input rows (ascending), without label and id; those that are no features first.
+
+    A table is read again. If it has changed or is gone, and for arrays, the features are those of the store.
+    """
+    source = _table(store)
+    if source is None or source.roles is None:
+        return _stored_features(store, rows, limit)
+    try:
+        names = [*source.roles.left_out, *source.roles.features]
+        types = source.column_types(names)
+        readable = [name for name in names if _is_shown(types[name])]
+        return _read(source, readable[:limit], types, rows)
+    except (LleError, OSError):
+        return _stored_features(store, rows, limit)
+
+
+def _table(store: Store) -> Source | None:
+    attributes = store.attributes()
+    try:
+        return recorded_input(attributes, store.array(array_specs.COMPONENT.name).shape[0])
+    except (LleError, OSError, KeyError):
+        return None  # the explorer shows the results all the same
+
+
+def _is_shown(kind: "pa.DataType") -> bool:
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_string,
+             pa.types.is_large_string, pa.types.is_string_view, pa.types.is_timestamp, pa.types.is_date)  # fmt: skip
+    return any(test(kind) for test in tests)
+
+
+def _read(source: Source, names: Sequence[str], types: Any, rows: Rows) -> "list[Column]":
+    """The columns of these rows, in blocks of the input that hold some of them."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    parts: dict[str, list[Any]] = {name: [] for name in names}
+    for start in range(0, source.n_rows if names else 0, ROWS_AT_ONCE):
+        stop = min(start + ROWS_AT_ONCE, source.n_rows)
+        low, high = np.searchsorted(rows, (start, stop))
+        if low < high:
+            table = source.read_columns(names, start, stop).take(pa.array(rows[low:high] - start))
+            for name in names:
+                parts[name] += table.column(name).cast(types[name]).chunks
+    columns = [_column(name, pa.chunked_array(parts[name], types[name])) for name in names]
+    return [column for column in columns if column is not None]
+
+
+def _column(name: str, values: "pa.ChunkedArray") -> "Column | None":
+    """A column of the explorer; None for a text with too many different values."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    from ..report.explore import Column  # noqa: PLC0415
+
+    kind, own = values.type, exported_name(name)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        seconds = values.cast(pa.timestamp("ms", getattr(kind, "tz", None)), safe=False).cast(pa.int64())
+        return Column(own, name, _floats(seconds) / 1e3, kind="date")
+    is_whole = pa.types.is_integer(kind)
+    if is_whole or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        if not is_whole or pc.count_distinct(values).as_py() > MAX_INTEGER_CLASSES:
+            return Column(own, name, _floats(values), kind="whole" if is_whole else "number")
+        names = [str(value) for value in sorted(pc.unique(values.drop_null()).to_pylist())]
+    elif pa.types.is_boolean(kind):
+        names = ["false", "true"]
+    else:
+        found = pc.unique(values.cast(pa.string()).drop_null())
+        if len(found) > MAX_CLASSES:
+            return None
+        names = sorted(found.to_pylist())
+    codes = pc.index_in(values.cast(pa.string()), pa.array(names, pa.string()))
+    return Column(own, name, np.asarray(pc.fill_null(codes, -1), np.int64), names)
+
+
+def _floats(values: "pa.ChunkedArray") -> npt.NDArray[np.float64]:
+    """Numbers as float64; NaN where they are missing."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(), np.float64)
+
+
+def _stored_features(store: Store, rows: Rows, limit: int) -> "list[Column]":
+    """The features in the store's copy of the input; none without a copy, or if rows are images."""
+    from ..report.explore import Column  # noqa: PLC0415
+
+    name, attributes = array_specs.RAW.name, store.attributes()
+    if name not in current_config.current_arrays(store) or not store.has_array(name) or attributes.get("image_shape"):
+        return []
+    n_features = store.array(name).shape[1]
+    names = (attributes.get("columns") or {}).get("features")
+    if names is None:
+        names = [f"feature {j + 1}" for j in range(n_features if n_features <= UNNAMED_FEATURES else 0)]
+    values = store.gather(name, rows)[:, :limit] if names else np.empty((len(rows), 0))
+    return [Column(exported_name(name), name, values[:, j]) for j, name in enumerate(names[:limit])]
