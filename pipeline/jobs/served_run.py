@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from ..stages.report_images import StoredImages, image_shape
 from ..stages.write_report import figure_title, gather_metrics
 from ..storage import array_specs
 from ..storage.store import Store
+from .row_texts import date_text, known_mean, summary_of, value_text
 
 Array = npt.NDArray[Any]
 
@@ -35,7 +36,7 @@ CSV_ROWS = 100_000
 COLUMN_MEMORY = 0.3
 """Columns of the input take at most this share of the free memory, at 16 bytes for a value while they are read."""
 LISTED_COMPONENTS = 100
-SUMMARY_CLASSES, MOST_NAMES = 30, 60
+MOST_NAMES = 60
 SMALL_CHANGE = 1e-6
 """A column is stored as float32, which saves memory, if no value changes by more than this share of its range."""
 HELD_SELECTIONS = 16
@@ -74,7 +75,7 @@ class ServedRun:
         self._cached_is_selected = lru_cache(GRIDS)(self._is_selected)
         self._selections = {0: np.empty(0, np.uint32)}
         self._numbers = count(1)
-        self._means: dict[str, float] = {}
+        self._mean_of_all = cache(lambda column: known_mean(self.columns[column].values))
 
     def page(self) -> bytes:
         return render_served(self._page)
@@ -245,35 +246,9 @@ class ServedRun:
         return is_member
 
     def summary(self, points: Array, color: int) -> Json:
-        """The table of some points, and how they differ from all: counts of classes, and means of columns.
-
-        The classes are those of the colour column, else of the first column with classes.
-        """
-        values = [column for column in self.columns if column.role == "value"]
-        shown = [] if color < 0 else [self.columns[color]]
-        by_class = next((column for column in [*shown, *values] if column.names is not None), None)
-        means = [[column.label, *(_shown(column, self._mean(column, part)) for part in (points, None))]
-                 for column in self.columns if column.names is None] if len(points) else []  # fmt: skip
-        classes = None
-        if by_class is not None and by_class.names is not None and len(points):
-            n = len(by_class.names) + 1
-            counts, totals = (
-                np.bincount(np.where(part < 0, n - 1, part), minlength=n)
-                for part in (by_class.values[points], by_class.values)
-            )
-            first = np.argsort(-counts, kind="stable")[: min(SUMMARY_CLASSES, np.count_nonzero(counts))]
-            names = [*by_class.names, "unknown"]
-            rows = [[str(names[code]), int(counts[code]), int(totals[code])] for code in first.tolist()]
-            classes = {"label": by_class.label, "rows": rows}
-        return {**self.table(points), "classes": classes, "means": means}
-
-    def _mean(self, column: Column, points: Array | None) -> float:
-        """The mean of the known values of some points, or of all (None); NaN if none is known."""
-        if points is None:
-            if column.name not in self._means:
-                self._means[column.name] = _known_mean(column.values)
-            return self._means[column.name]
-        return _known_mean(column.values[points])
+        """The table of some points, and how they differ from all."""
+        shown = None if color < 0 else self.columns[color]
+        return {**self.table(points), **summary_of(self.columns, points, shown, self._mean_of_all)}
 
     def table(self, points: Array) -> Json:
         """The number of points, and the texts of the first TABLE_ROWS."""
@@ -315,36 +290,7 @@ class ServedRun:
     def _values(self, point: int) -> list[tuple[str, str]]:
         """Label and text of the id, if any, and of each column of a point."""
         ids = [] if self._ids is None else [(str(self._page.ids), str(self._ids[point].as_py() or ""))]
-        return ids + [(column.label, _text(column, point)) for column in self.columns]
-
-
-def _text(column: Column, point: int) -> str:
-    value = column.values[point]
-    if column.names is not None:
-        return str(column.names[value]) if 0 <= value < len(column.names) else ""
-    if column.kind == "date" or not np.isfinite(value):
-        return date_text(float(value))
-    return f"{value:.6g}" if value.dtype == np.float32 and column.kind == "number" else f"{value:.12g}"
-
-
-def _shown(column: Column, mean: float) -> str:
-    return date_text(mean)[:10] if column.kind == "date" else "" if np.isnan(mean) else f"{mean:.4g}"
-
-
-def _known_mean(values: Array) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean(dtype=np.float64)) if len(known) else np.nan
-
-
-def date_text(seconds: float) -> str:
-    """The UTC date, with the time unless it is midnight; "" if unknown.
-
-    >>> date_text(86400.0), date_text(86460.0)
-    ('1970-01-02', '1970-01-02 00:01:00')
-    """
-    if not np.isfinite(seconds):
-        return ""
-    return str(np.datetime64(round(seconds), "s")).replace("T", " ").removesuffix(" 00:00:00")
+        return ids + [(column.label, value_text(column, point)) for column in self.columns]
 
 
 def load_run(store: Store) -> ServedRun:
