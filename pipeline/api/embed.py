@@ -195,8 +195,9 @@ def _complete_config(
     if "input" in sections:
         raise ConfigError("config: the section input is not allowed beside X; remove it, or pass it as X")
     own_defaults: dict[str, dict[str, Any]] = {
-        "output": {"store": _temporary_store(folder), "report": False}, "execution": {"cluster": SERIAL}
-    }  # fmt: skip
+        "output": {"store": _temporary_store(folder), "report": False, "min_rows": 0.0},
+        "execution": {"cluster": SERIAL},
+    }
     data = {**sections}
     for name, defaults in own_defaults.items():
         section = sections.get(name, {})

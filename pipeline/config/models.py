@@ -101,6 +101,9 @@ class Quality(Model):
 class Output(Model):
     store: str = Field(min_length=1, description="path or URL where the run keeps its arrays and its report")
     report: bool = Field(True, description="write the pages and pictures of the report")
+    min_rows: Float = Field(
+        0.5, ge=0, le=1, description="share of the input rows that must have coordinates; below it the exit code is 3"
+    )
     cost_matrix: bool = Field(
         True, description="store the cost matrix M; false saves time and disk space, because the eigensolver needs "
         "only the factor of M (eigensolver.method: shift_invert then computes M in memory)"

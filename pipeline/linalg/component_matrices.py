@@ -20,6 +20,13 @@ MIN_VARIANCE = 1e-10
 """Components with a smaller share of the largest variance are left out."""
 
 
+def input_rows(store: Store) -> npt.NDArray[np.int64]:
+    """(n,) number of input rows that are equal to each point, including its own row."""
+    representative = store.read_all(array_specs.REPRESENTATIVE.name)
+    counts = np.bincount(representative[representative >= 0], minlength=len(representative))
+    return np.asarray(counts[store.read_all(array_specs.ORIGINAL_INDEX.name)])
+
+
 def load_factor(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
     """A = I - W of the points `rows` (n,), ascending and closed under neighbours: (n, n)."""
     parts = []

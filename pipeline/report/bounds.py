@@ -19,6 +19,8 @@ CLUMP_SHARE = 0.01
 """A coordinate concentrated on a smaller share of its component's points is a clump."""
 REDUNDANT = 0.95
 """R^2 of a coordinate predicted from the earlier ones, above which it adds no information."""
+MAIN_PIECE = 0.9
+"""Share of the rows from which on one component is the data, and the others are remarks."""
 DROPPED_SHARE = 0.01
 """Share of rows without coordinates from which on there is a warning."""
 FAR_SHARE = 0.01

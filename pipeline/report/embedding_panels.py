@@ -14,9 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.transforms import Bbox
 
-from .component_layout import Box, arrange, draw_frame
+from .component_layout import PIECE, Box, arrange, draw_frame, remove_overlapping
 from .figure_style import FAINT, INK, MISSING, PAPER, POINT, label_axes, plain_text
 from .palette import COLOR_MAP, OKABE_ITO
 from .point_colors import (
@@ -150,8 +149,11 @@ def _side_by_side(ax: Axes, groups: Mapping[int, IntArray], x: Column, y: Column
     boxes = {label: Box(_view(x.values[rows]), _view(y.values[rows])) for label, rows in groups.items()}
     arrangement = arrange(groups, x.values, y.values, boxes, None if flat else PANEL_ASPECT)
     draw_frame(ax, arrangement, x.label, y.label, flat)
-    if arrangement.n_outside:
-        ax.set_title(f"{arrangement.n_outside:,} outside the view", loc="right", fontsize=8.5, color=FAINT)
+    notes = [f"{arrangement.n_outside:,} outside the view"] * bool(arrangement.n_outside)
+    if arrangement.n_hidden:
+        notes.append(f"{arrangement.n_hidden} smaller components ({arrangement.n_hidden_rows:,} rows) not drawn")
+    if notes:
+        ax.set_title("; ".join(notes), loc="right", y=-0.12, fontsize=8.5, color=FAINT)
     return Panel(*arrangement[:5])
 
 
@@ -169,6 +171,10 @@ def draw_content(
         _draw_histograms(axes, panels)
         return PLAIN
     paint = _draw_panels(figure, axes, panels, content.point_paint, add_key)
+    if len(content.groups) > 1:
+        figure.draw_without_rendering()
+        for ax in axes:
+            remove_overlapping([text for text in ax.texts if text.get_gid() == PIECE])
     classes = content.paint.classes
     for ax, panel in zip(axes, panels, strict=True):
         if classes is not None and content.n_coordinates == 1:
@@ -231,13 +237,7 @@ def _write_names(figure: Figure, ax: Axes, panel: Panel, classes: Classes) -> No
         x, y = float(np.median(panel.x[inside])), float(np.median(panel.y[inside]))
         texts.append(ax.text(x, y, name, ha="center", va="center", fontsize=9, color=INK, bbox=box, clip_on=True))
     figure.draw_without_rendering()
-    shown = list[Bbox]()
-    for text in texts:
-        extent = text.get_window_extent()
-        if extent.count_overlaps(shown):
-            text.remove()
-        else:
-            shown.append(extent)
+    remove_overlapping(texts)
 
 
 def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:

@@ -1,5 +1,7 @@
 """metrics.json of a run, collected from the reports of its finished blocks. Input and output are plain dicts."""
 
+from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +14,8 @@ QUALITY = (
     "trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error", "residual_variance",
     "residual_variance_truth", "residual_variance_affine", "neighborhood_hit", "neighborhood_hit_input",
 )  # fmt: skip
+
+NAMED_COLUMNS = 20
 
 
 def collect(reports: Reports, records: Records, n_input: int, n_features: int | None) -> dict[str, Any]:
@@ -30,11 +34,14 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         "ids": _ids(reports),
         "invalid_dropped": invalid,
         "dropped": {reason: count for reason, count in (("invalid", invalid), ("small_component", small)) if count},
+        "invalid_by_column": _invalid_by_column(reports),
         "rows_placed": _first(reports, "solve_embedding", "write").get("rows_placed"),
         "list_sizes": _list_sizes(reports, n_points),
         **_recall(reports),
         "n_components_weak": graph.get("n_components_weak"),
         "component_sizes": graph.get("component_sizes"),
+        "rows_measured": _first(reports, "measure_quality", "sample").get("n_rows"),
+        "components_differ_in": _first(reports, "measure_quality", "sample").get("differ_in"),
         "closed_classes": graph.get("closed_classes"),
         "closed_classes_left": graph.get("closed_classes_left"),
         "closed_classes_embedded": _classes_of_embedded(graph, reports),
@@ -52,6 +59,30 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         **_quality(reports),
         "intrinsic_dimension": _first(reports, "measure_quality", "sample").get("intrinsic_dimension"),
         **_costs(reports, records),
+    }
+
+
+def _invalid_by_column(reports: Reports) -> dict[str, int] | None:
+    """Entries of each column that are NaN or infinite, most first; the columns are numbers (`name_columns`)."""
+    if ("ingest", "read") not in reports:
+        return None
+    counts: Counter[str] = Counter()
+    for block in reports["ingest", "read"]:
+        counts.update({str(column): count for column, count in block.report.get("invalid_columns", {}).items()})
+    return dict(counts.most_common(NAMED_COLUMNS))
+
+
+def name_columns(collected: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
+    """The metrics with names of columns in place of their numbers; without names, such as `column 3`."""
+
+    def name(number: Any) -> str:
+        return f"column {number}" if names is None else names[int(number)]
+
+    counts, differ_in = collected["invalid_by_column"], collected["components_differ_in"]
+    return {
+        **collected,
+        "invalid_by_column": None if counts is None else {name(column): count for column, count in counts.items()},
+        "components_differ_in": None if differ_in is None else [name(column) for column in differ_in],
     }
 
 

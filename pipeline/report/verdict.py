@@ -14,7 +14,7 @@ from .cures import (
     in_words,
 )
 from .number_format import capitalized, is_known, known_sum, percent, share_of, thousands
-from .warnings import clumps_of, lost_eigenvalues
+from .warnings import clumps_of, lost_eigenvalues, most_invalid, names_of
 
 Metrics = Mapping[str, Any]
 Config = Mapping[str, Any]
@@ -71,7 +71,8 @@ def _of_lost_rows(metrics: Metrics, config: Config) -> str:
     if dropped.get("small_component", 0) >= dropped.get("invalid", 0):
         cause = "they are in components that were not embedded. Set graph.components: separate to embed every row."
     else:
-        cause = "they hold NaN or infinity. preprocess.invalid: error names them, so that the input can be repaired."
+        repair = "preprocess.invalid: error names the rows, so that the input can be repaired."
+        cause = f"they hold NaN or infinity{most_invalid(metrics)}. {repair}"
     return f"{percent(share)} of the rows have no coordinates: {cause}"
 
 
@@ -110,10 +111,20 @@ def _of_pieces(metrics: Metrics, config: Config) -> str:
     n_components = metrics.get("n_components_weak")
     if config["method"] == "pca" or not is_known(n_components) or n_components < 2:
         return ""
-    return (
-        f"The data fall into {in_words(int(n_components))} separate pieces, and coordinates of different pieces cannot "
-        f"be compared; graph.components: connect joins them. {_of_good_embedding(metrics, config)}"
-    )
+    n_components, columns = int(n_components), metrics.get("components_differ_in")
+    largest = share_of(max(metrics.get("component_sizes") or [0]), metrics.get("n_input"))
+    rest = "coordinates of different pieces cannot be compared"
+    if largest is not None and largest >= bounds.MAIN_PIECE:
+        others = in_words(n_components - 1) + (" small pieces" if n_components > 2 else " small piece")
+        sentence = f"One piece holds {percent(largest)} of the rows, beside {others}; {rest}"
+    else:
+        share = "" if not largest else f", the largest with {percent(largest)} of the rows"
+        sentence = f"The data fall into {in_words(n_components)} separate pieces{share}; {rest}"
+    cure = "graph.components: connect joins them"
+    if columns:
+        left_out = "them" if len(columns) > 1 else "it"
+        cure = f"they differ in {names_of(columns)}; leave {left_out} out of input.columns to join them, or {cure}"
+    return f"{sentence}; {cure}. {_of_good_embedding(metrics, config)}"
 
 
 def _of_redundancy(metrics: Metrics, config: Config) -> str:

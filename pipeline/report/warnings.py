@@ -1,7 +1,7 @@
 """The warnings of a run: sentences to read before trusting the embedding, each with the config key that cures it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import bounds
@@ -14,6 +14,7 @@ Config = Mapping[str, Any]
 
 NAMED_COORDINATES = 3
 """Coordinates that one sentence names."""
+NAMED_COLUMNS = 3
 SUSPECTS = 20
 """Columns that get a warning."""
 
@@ -67,10 +68,22 @@ def _of_rows(metrics: Metrics) -> list[str]:
     invalid = dropped.get("invalid", 0)
     if n_input and invalid and invalid >= bounds.DROPPED_SHARE * n_input:
         sentences.append(
-            f"{invalid} of {n_input} rows hold NaN or infinity; their coordinates are NaN. preprocess.invalid: error "
-            f"names them, so that the input can be repaired"
+            f"{invalid} of {n_input} rows hold NaN or infinity{most_invalid(metrics)}; their coordinates are NaN. "
+            f"preprocess.invalid: error names the rows, so that the input can be repaired"
         )
     return sentences
+
+
+def most_invalid(metrics: Metrics) -> str:
+    """The columns that hold the most invalid entries, as the end of a clause; empty if they are not known."""
+    counts = metrics.get("invalid_by_column") or {}
+    return f", most in {names_of([f'{name} ({count:,})' for name, count in counts.items()])}" if counts else ""
+
+
+def names_of(columns: Sequence[str]) -> str:
+    """The first names of columns, in words."""
+    more = f" and {len(columns) - NAMED_COLUMNS} more" if len(columns) > NAMED_COLUMNS else ""
+    return ", ".join(columns[:NAMED_COLUMNS]) + more
 
 
 def _of_ids(metrics: Metrics) -> list[str]:
@@ -123,9 +136,9 @@ def _of_graph(metrics: Metrics, config: Config) -> list[str]:
     method = config["method"]
     if method != "pca" and n_components and n_components > 1:
         sentences.append(
-            f"the neighbour graph has {n_components} components; each embedded component has its own coordinates, "
-            f"which cannot be compared. graph.components: connect joins them by their shortest links, a larger "
-            f"neighbors.n_neighbors (now {config['neighbors']['n_neighbors']}) by more of them"
+            f"the neighbour graph has {n_components} components{_differing(metrics)}; each embedded component has its "
+            f"own coordinates, which cannot be compared. graph.components: connect joins them by their shortest links, "
+            f"a larger neighbors.n_neighbors (now {config['neighbors']['n_neighbors']}) by more of them"
         )
     embedded = metrics.get("closed_classes_embedded")
     if method == "lle" and embedded and embedded["classes"] > embedded["components"]:
@@ -134,6 +147,11 @@ def _of_graph(metrics: Metrics, config: Config) -> list[str]:
             f"only separate closed groups of points. Set neighbors.reverse: auto"
         )
     return sentences
+
+
+def _differing(metrics: Metrics) -> str:
+    columns = metrics.get("components_differ_in") or []
+    return f", which differ in {names_of(columns)}" if columns else ""
 
 
 def _of_clumps(metrics: Metrics, config: Config) -> list[str]:

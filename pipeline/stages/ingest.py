@@ -25,6 +25,9 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store, block_of
 from .ingest_ids import check_ids_step, copy_step, read_ids_step
 
+NAMED_COLUMNS = 100
+"""Columns of which each block reports the invalid entries, those with the most."""
+
 
 def source_parameters(config: Config) -> tuple[str, Json]:
     """Kind and parameters for `open_source`, including the labels."""
@@ -128,7 +131,7 @@ def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str
         "read",
         read_block,
         n_blocks,
-        Decides(parameters, opened.fingerprint(), digested=("kind", "source"), version=2),
+        Decides(parameters, opened.fingerprint(), digested=("kind", "source"), version=3),
         Runs(n_bytes + layout.bytes_beside, remark=opened.remark(), cure=cure),
         Writes(arrays, ("_work/sample",), disk_costs.files(n_blocks, n_blocks * sample * (row + 8))),
         expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
@@ -167,6 +170,8 @@ def read_block(
         rows, provenance = opened.read(start, stop), {"read": True, "state": opened.state(start, stop)}
     with np.errstate(over="ignore", invalid="ignore"):  # if a square overflows, distances would be infinite
         valid = np.asarray(np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1)))
+    invalid_entries = (~np.isfinite(rows[~valid])).sum(axis=0)
+    worst = np.argsort(-invalid_entries, kind="stable")[:NAMED_COLUMNS]
     store.write(array_specs.RAW.name, start, rows)
     store.write(array_specs.ROW_HASH.name, start, row_hashes(rows))
     store.write(array_specs.VALID.name, start, valid.astype(np.uint8))
@@ -175,8 +180,14 @@ def read_block(
     chosen = chosen[valid[chosen]]
     store.write_bundle(f"_work/sample/{block_index:05d}", rows=chosen + start, points=rows[chosen])
     invalid = np.flatnonzero(~valid) + start
-    return {"rows": len(rows), "invalid": len(invalid), "first_invalid": invalid[:NAMED_ROWS].tolist(),
-            "digest": array_digest(rows), **provenance}  # fmt: skip
+    return {
+        "rows": len(rows),
+        "invalid": len(invalid),
+        "first_invalid": invalid[:NAMED_ROWS].tolist(),
+        "invalid_columns": {int(column): int(invalid_entries[column]) for column in worst if invalid_entries[column]},
+        "digest": array_digest(rows),
+        **provenance,
+    }
 
 
 def rows_of_sample(sample: int, n_rows: int) -> npt.NDArray[np.int64]:

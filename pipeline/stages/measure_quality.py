@@ -1,6 +1,7 @@
 """Quality measures of the embedding, for sampled points against all points, each with its 95 % interval.
 
-Only the largest component is measured, because coordinates of different components cannot be compared. Intervals of
+Only the component with the most input rows is measured, because coordinates of different components cannot be compared.
+The sample is drawn from its input rows, so a point counts as often as the input holds it. Intervals of
 means over points are normal intervals (`mean_interval`); those of ratios and correlations are bootstrap intervals over
 the points.
 """
@@ -18,6 +19,7 @@ from ..kernels.quality.intrinsic_dimension import maximum_likelihood
 from ..kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
 from ..kernels.quality.redundancy import MIN_POINTS, regression_errors
 from ..kernels.quality.trustworthiness import count_closer, mean_interval, neighbor_thresholds, trustworthiness
+from ..linalg.component_matrices import input_rows
 from ..search.cell_groups import FIRST, Folder
 from ..search.recall import sample_rows
 from ..storage import array_specs
@@ -29,6 +31,9 @@ Ids = npt.NDArray[np.int64]
 
 PAIRED_POINTS = 500
 """Sampled points whose pairwise distances are compared; 500 resamples of their pairs take half a second."""
+COMPARED_COMPONENTS, ROWS_OF_COMPONENT = 20, 200
+CONSTANT_SHARE = 0.9
+"""Share of the compared components in which a column that separates them has one value."""
 MAX_SOURCES, MIN_SOURCES = 50, 10
 GEODESIC_POINTS = 2_000_000
 """Points reached from all sources together, at about a microsecond each; limits the number of sources above the
@@ -49,8 +54,13 @@ def steps(config: Config, layout: Layout) -> Steps:
         "sample",
         choose_sample,
         1,
-        Decides({**drawn, "n_neighbors": k, "blocks": Blocks(n, block_size), "place": layout.lists}, version=3),
-        Runs(choose_quality_sample_bytes(n=n, block_size=block_size, row=row, **sizes), place=WHOLE_DATA),
+        Decides({**drawn, "n_neighbors": k, "blocks": Blocks(n, block_size), "place": layout.lists}, version=4),
+        Runs(
+            choose_quality_sample_bytes(n=n, block_size=block_size, row=row, **sizes)
+            + 32 * layout.n_input
+            + ROWS_OF_COMPONENT * layout.n_features_input * 16,
+            place=WHOLE_DATA,
+        ),
         Writes(
             bundles=("_work/quality_sample.npz", "_work/embedded"),
             bundle_bytes=disk_costs.quality_sample(n=n, blocks=n_blocks, sample=sample, row=row, m=m, k=k),
@@ -72,7 +82,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         "score",
         score_sample,
         1,
-        Decides({"n_blocks": n_blocks, **drawn}, version=3),
+        Decides({"n_blocks": n_blocks, **drawn}, version=4),
         Runs(score_bytes(n=n, n_blocks=n_blocks, **sizes), place=WHOLE_DATA),
         Writes(bundles=(f"{POINT_QUALITY}.npz",), bundle_bytes=disk_costs.files(1, 24 * sample)),
         feeds=False,
@@ -113,14 +123,17 @@ def geodesic_sources(config: Config, n_points: int) -> int:
 def choose_sample(
     store: Store, block_index: int, sample: int, seed: int, n_neighbors: int, blocks: Blocks, place: str = FIRST
 ) -> Report:
-    """Write sampled points of the largest component, their embedding, and distances to their neighbours."""
+    """Write sampled points of the component with the most rows, their embedding, and distances to their neighbours."""
     from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
 
-    embedded = store.read_bundle("_work/embedding")
-    members = np.flatnonzero(embedded["component"] == 0)
+    embedded, n_rows = store.read_bundle("_work/embedding"), input_rows(store)
+    has_place = embedded["component"] >= 0
+    main = np.bincount(embedded["component"][has_place], n_rows[has_place]).argmax()
+    members = np.flatnonzero(embedded["component"] == main)
     embedding = embedded["embedding"][members]
     k = max(1, min(n_neighbors, (len(members) - 1) // 2))
-    chosen = sample_rows(sample, seed, len(members), stream=11)
+    ends = np.cumsum(n_rows[members])
+    chosen = np.searchsorted(ends, sample_rows(sample, seed, int(ends[-1]), stream=11), side="right")
     near = _without_self(np.asarray(cKDTree(embedding).query(embedding[chosen], k + 1)[1]), chosen)
     listed = store.gather(Folder(place).lists[0].name, members[chosen])[:, :k].astype(np.int64)
     valid = np.column_stack([np.ones(len(chosen), bool), listed >= 0])
@@ -133,7 +146,8 @@ def choose_sample(
     gathered = store.gather(array_specs.POINTS.name, needed)
     points = gathered[positions[:, 0]]
     store.write_bundle(
-        "_work/quality_sample", ids=chosen, points=points, embedding=embedding[chosen],
+        "_work/quality_sample", n_members=np.array(len(members)), ids=chosen, points=points,
+        embedding=embedding[chosen],
         input_limits=neighbor_thresholds(points, gathered[positions[:, width:]]),
         embedding_limits=neighbor_thresholds(embedding[chosen], embedding[listed]), counts=counts,
         procrustes=procrustes_errors(gathered, embedding, positions[:, :width], around, valid),
@@ -145,10 +159,32 @@ def choose_sample(
             f"_work/embedded/{number:05d}", rows=members[first:past] - start, embedding=embedding[first:past],
             first=np.array(first),
         )  # fmt: skip
-    distances = store.gather(Folder(place).lists[1].name, members[chosen])[:, :n_neighbors].astype(np.float64)
+    distinct = members[np.unique(chosen)]
+    distances = store.gather(Folder(place).lists[1].name, distinct)[:, :n_neighbors].astype(np.float64)
     return {
-        "k": k, "sample": len(chosen), "n_points": len(members), "intrinsic_dimension": intrinsic_dimension(distances)
+        "k": k, "sample": len(chosen), "n_points": len(members), "n_rows": int(ends[-1]),
+        "intrinsic_dimension": intrinsic_dimension(distances), "differ_in": differing(store, embedded["component"]),
     }  # fmt: skip
+
+
+def differing(store: Store, component: npt.NDArray[np.int32]) -> list[int]:
+    """Columns of the input with one value in nearly every component (n,), not the same in all: they separate them.
+
+    Looks at up to ROWS_OF_COMPONENT points of each of the largest components.
+    """
+    sizes = np.bincount(component[component >= 0])
+    if len(sizes) < 2:
+        return []
+    is_constant, values = [], []
+    for number in np.argsort(-sizes, kind="stable")[:COMPARED_COMPONENTS]:
+        points = np.flatnonzero(component == number)
+        points = points[np.linspace(0, len(points) - 1, min(len(points), ROWS_OF_COMPONENT)).astype(np.int64)]
+        rows = np.sort(store.gather(array_specs.ORIGINAL_INDEX.name, points))
+        found = store.gather(array_specs.RAW.name, rows)
+        is_constant.append(found.min(axis=0) == found.max(axis=0))
+        values.append(found[0])
+    separates = (np.mean(is_constant, axis=0) >= CONSTANT_SHARE) & (np.ptp(values, axis=0) > 0)
+    return [int(column) for column in np.flatnonzero(separates)]
 
 
 def intrinsic_dimension(distances: npt.NDArray[np.float64]) -> Report | None:
@@ -192,20 +228,19 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
     """
     chosen = store.read_bundle("_work/quality_sample")
     parts = list(store.read_bundles([f"_work/closer/{b:05d}" for b in range(n_blocks)]))
-    n_members = int((store.read_bundle("_work/embedding")["component"] == 0).sum())
     scores: Report = {}
     of_points = {"rows": chosen["rows"]}
     for name, space in (("trustworthiness", "input"), ("continuity", "embedding")):
         ranks = np.sum([part[space] for part in parts], axis=0) + 1
         counts = chosen.get("counts") if name == "continuity" else None
-        values = np.clip(trustworthiness(ranks, n_members, counts), 0.0, 1.0)
+        values = np.clip(trustworthiness(ranks, int(chosen["n_members"]), counts), 0.0, 1.0)
         scores[name] = _measured(mean_interval(values), len(ranks))
         of_points[name] = values
     store.write_bundle(POINT_QUALITY, **of_points)
     scores["procrustes_error"] = _measured(mean_interval(chosen["procrustes"]), len(chosen["procrustes"]))
     if len(chosen["embedding"]) < MIN_POINTS:
         return {**scores, "redundancy": None, "regression_residual": None}
-    embedding = chosen["embedding"]
+    embedding = chosen["embedding"][np.unique(chosen["ids"], return_index=True)[1]]  # an equal point predicts itself
     errors, spread = np.square(regression_errors(embedding)), embedding.std(axis=0)
     totals = np.square((embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
     squares = np.array(ratio_intervals(errors, totals, seed))

@@ -17,6 +17,7 @@ from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps
 from ..engine.plan_sizes import index_dtype
 from ..kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, strong_components, weak_components
 from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, Repair, apply_repair, plan_repair
+from ..linalg.component_matrices import input_rows
 from ..search.cell_groups import FIRST, Folder
 from ..search.component_links import link_steps, linked_lists
 from ..search.recall import raise_recall
@@ -154,13 +155,6 @@ def describe_repair(repair: Repair, n_points: int) -> str:
 def min_component(config: Config) -> int:
     """Input rows of the smallest component that is embedded separately; auto: any component with enough points."""
     return 1 if config.graph.min_component == "auto" else config.graph.min_component
-
-
-def input_rows(store: Store) -> npt.NDArray[np.int64]:
-    """(n,) number of input rows that are equal to each point, including its own row."""
-    representative = store.read_all(array_specs.REPRESENTATIVE.name)
-    counts = np.bincount(representative[representative >= 0], minlength=len(representative))
-    return np.asarray(counts[store.read_all(array_specs.ORIGINAL_INDEX.name)])
 
 
 def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, place: str = FIRST) -> Report:

@@ -139,6 +139,7 @@ def _collect(store: Store, among: Collection[tuple[str, str]] | None = None) -> 
     collected["reg"] = describe_reg(collected["method"], config["weights"]["reg"], chosen)
     labels = reports.get(("ingest", "read_labels"))
     collected |= metrics.column_metrics(attributes.get("columns"))
+    collected = metrics.name_columns(collected, collected["features"])
     if labels and collected["label"] is None:
         collected["label"] = label_name(config["input"], labels[0].report["kind"])
     collected["version"] = attributes.get("version")

@@ -66,6 +66,7 @@ DEFAULTS = {
         "report": True,
         "image_shape": None,
         "keep": None,
+        "min_rows": 0.5,
         "cost_matrix": True,
         "prometheus": None,
     },

@@ -122,3 +122,37 @@ def test_listed_columns_are_not_suspect(job):
 
 def test_a_plan_after_the_run_keeps_the_report(job):
     assert [step["reused"] for step in lle("plan", job[0])["steps"] if step["stage"] == "write_report"] == [1]
+
+
+def table_job(tmp_path, table: pd.DataFrame, **sections):
+    """The config of a table."""
+    table.to_parquet(tmp_path / "rows.parquet")
+    source = {"kind": "parquet", "path": str(tmp_path / "rows.parquet")}
+    return write_config(tmp_path, input=source, **{**FEW, **sections})
+
+
+def test_columns_that_separate_the_components_are_named(tmp_path):
+    table = pd.DataFrame(swiss_roll(2 * N, np.random.default_rng(3)), columns=["x", "y", "z"])
+    table = table.assign(batch=np.where(np.arange(2 * N) % 2 == 0, 90.0, 0.0))
+    metrics = lle("run", table_job(tmp_path, table))["metrics"]
+    assert metrics["n_components_weak"] == 2
+    assert metrics["components_differ_in"] == ["batch"]
+    assert "which differ in batch;" in " ".join(metrics["warnings"])
+
+
+def test_components_that_no_column_separates_name_none(tmp_path):
+    points = np.random.default_rng(2).normal(size=(N, 3)) + 40.0 * (np.arange(N) % 2)[:, None]
+    metrics = lle("run", table_job(tmp_path, pd.DataFrame(points, columns=["x", "y", "z"])))["metrics"]
+    assert (metrics["n_components_weak"], metrics["components_differ_in"]) == (2, [])
+
+
+def test_run_that_loses_most_rows_names_the_column_and_ends_with_code_3(tmp_path):
+    table = pd.DataFrame(swiss_roll(N, np.random.default_rng(3)), columns=["x", "y", "z"]).assign(income=1.0)
+    table.loc[: N // 2 + 5, "income"], table.loc[5:9, "x"] = np.nan, np.nan
+    config = table_job(tmp_path, table, preprocess={"invalid": "drop"})
+    message = refused(3, "run", config)
+    assert "output.min_rows is 0.5" in message
+    assert f"most in income ({N // 2 + 6}), x (5)" in message
+    metrics = lle("run", config, "--set", "output.min_rows=0.4")["metrics"]
+    assert metrics["invalid_by_column"] == {"income": N // 2 + 6, "x": 5}
+    assert "most in income" in metrics["verdict"]

@@ -17,7 +17,7 @@ from matplotlib.text import Text
 
 from lle.config.load import resolved
 from lle.report import charts, embedding_figure, embedding_panels, figure_style, rasterize
-from lle.report.component_layout import shelves
+from lle.report.component_layout import SMALLEST_SCALE, shelves
 from lle.report.embedding_figure import draw_embedding
 from lle.report.embedding_panels import count_outside
 from lle.report.figure_style import MISSING, to_pair, to_png
@@ -122,7 +122,7 @@ def test_coordinates_of_the_three_panels(figures: list[Figure]) -> None:
 
 
 class TestComponentsSideBySide:
-    """Components in one picture: moved apart, not scaled, the largest first."""
+    """Components in one picture: each moved and scaled as a whole, the largest first."""
 
     sizes = (3, 40, 10, 30, 5, 20)
 
@@ -141,11 +141,12 @@ class TestComponentsSideBySide:
             rows = np.asarray(points.get_array()).astype(int)
             drawn_points = np.asarray(points.get_offsets())[np.argsort(rows)]
             assert len(drawn_points) == 108
-            shift = drawn_points - embedding[:, pair]
             boxes = []
             for label in range(6):
                 part = component == label
-                np.testing.assert_allclose(shift[part] - shift[part][0], 0, atol=1e-9)
+                scale = np.sqrt(max(self.sizes[label] / 40, SMALLEST_SCALE**2))
+                shift = drawn_points[part] - scale * embedding[part][:, pair]
+                np.testing.assert_allclose(shift - shift[0], 0, atol=1e-9)
                 boxes.append((drawn_points[part].min(axis=0), drawn_points[part].max(axis=0)))
             for i, (low, high) in enumerate(boxes):
                 assert not any(((low < b) & (a < high)).all() for a, b in boxes[:i])
@@ -157,8 +158,24 @@ class TestComponentsSideBySide:
     def test_labels_name_component_and_number_of_points(self, figures: list[Figure]) -> None:
         self.draw()
         texts = [text.get_text() for text in figures[0].axes[0].texts]
-        assert texts[:6] == ["1: 40", "3: 30", "5: 20", "2: 10", "4: 5", "0: 3"]
+        assert texts == ["1: 40", "3: 30", "5: 20", "2: 10", "4: 5", "0: 3"]
         assert figures[0].axes[0].get_title(loc="left") == "108 rows in 6 components, side by side"
+
+    def test_small_components_are_in_one_strip_below_and_labels_do_not_overlap(self, figures: list[Figure]) -> None:
+        sizes = [4000, *([60] * 30)]
+        component = np.repeat(np.arange(31, dtype=np.int32), sizes)
+        draw_embedding(np.random.default_rng(7).normal(size=(5800, 2)), component, None, "t")
+        [ax] = figures[0].axes
+        heights = np.sort(np.asarray(ax.collections[0].get_offsets())[:, 1])
+        n_drawn = round((len(heights) - 4000) / 60)
+        largest = np.ptp(heights[-3900:])
+        assert np.ptp(heights[: 60 * n_drawn - 60]) < 0.25 * largest
+        assert ax.get_title(loc="right").endswith(
+            f"{30 - n_drawn} smaller components ({60 * (30 - n_drawn):,} rows) not drawn"
+        )
+        boxes = [text.get_window_extent() for text in ax.texts]
+        assert len(boxes) > 2
+        assert not any(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i])
 
     def test_only_components_that_fit_are_shown(self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(embedding_panels, "MAX_EMBEDDED_COMPONENTS", 4)

@@ -66,6 +66,15 @@ def test_finding_and_what_to_do(changes: dict[str, Any], parts: list[str]) -> No
     assert sentence.endswith(".") or changes.get("stopped")
 
 
+def test_small_pieces_are_a_remark_beside_the_piece_of_most_rows() -> None:
+    changes = {"n_components_weak": 3, "component_sizes": [991, 6, 3], "n_input": 1000}
+    sentence = verdict({**GOOD, **changes, "components_differ_in": ["batch"]}, CONFIG)
+    assert sentence.startswith("One piece holds 99.1 % of the rows, beside two small pieces;")
+    assert "they differ in batch; leave it out of input.columns" in sentence
+    halves = verdict({**GOOD, **changes, "component_sizes": [591, 406, 3]}, CONFIG)
+    assert halves.startswith("The data fall into three separate pieces, the largest with 59.1 % of the rows;")
+
+
 @pytest.mark.parametrize("grave", range(len(FINDINGS) - 1))
 def test_most_serious_finding_comes_first(grave: int) -> None:
     both = {**GOOD, **FINDINGS[-1][0], **FINDINGS[grave][0]}

@@ -189,3 +189,17 @@ def test_samples_of_a_few_points(measure, sample):
     metrics = measured(measure(sample=sample))
     assert metrics["trustworthiness"]["sample"] == sample
     assert (metrics["regression_residual"] is None) == (sample == 1)
+
+
+def test_points_count_as_often_as_the_input_holds_them(tmp_path, make_config, run_stages):
+    """The component with the most rows is measured, although another one has more distinct points."""
+    rng = np.random.default_rng(4)
+    few, many = rng.normal(size=(150, 3)), rng.normal(size=(300, 3)) + 90.0
+    config = make_config(tmp_path, np.concatenate([np.repeat(few, 6, axis=0), many]), quality={"sample": 450})
+    run = run_stages(config, "measure_quality")
+    sample = run.reports["measure_quality", "sample"][0]
+    chosen = run.store.read_bundle("_work/quality_sample")
+    assert (sample["n_rows"], sample["n_points"]) == (900, 150)
+    assert len(chosen["rows"]) == 450
+    assert np.abs(chosen["points"]).max() < 50
+    assert len(np.unique(chosen["rows"])) < 150  # drawn from rows: half of them miss few points
