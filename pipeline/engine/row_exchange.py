@@ -103,7 +103,7 @@ def request_rows(store: Store, block_index: int, blocks: Blocks, group: int, lis
     targets = range(block_index * group, min((block_index + 1) * group, blocks.count))
     needed = [foreign_rows(store.read(lists, *blocks.rows(target)), *blocks.rows(target)) for target in targets]
     cuts = np.array([np.searchsorted(ids, bounds) for ids in needed])
-    counts = np.diff(cuts, axis=1)
+    counts = np.diff(cuts, axis=1)  # (targets, blocks); ids ascend, so those of one block stand together
 
     def parts() -> Iterator[tuple[int, dict[str, Ids]]]:
         for source in np.flatnonzero(counts.any(axis=0)).tolist():
@@ -128,6 +128,7 @@ def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, group:
         for request in filter(None, store.read_parts(names, block_index)):
             values = store.read(array, start, stop) if values is None else values
             ends = np.cumsum(request["counts"])
+            # The ids of all targets stand one after the other; `counts` divides them.
             for target, count, end in zip(request["targets"].tolist(), request["counts"], ends, strict=True):
                 if count:
                     n_sent.append(int(count))
@@ -150,6 +151,8 @@ def receive_rows(
     values[n_before : n_before + stop - start] = store.read(array, start, stop)
     sources = np.unique(needed // blocks.size).astype(np.int64)
     cuts = np.searchsorted(rows, np.column_stack([sources, sources + 1]) * blocks.size)
+    # A part holds no ids: it has one row for each id of that block in `rows`, in the same order, since both come from
+    # the same lists by `foreign_rows`.
     names = [f"{folders(lists)[1]}/{source:05d}" for source in sources.tolist()]
     for (low, high), part in zip(cuts, store.read_parts(names, block_index), strict=True):
         values[low:high] = part["values"]

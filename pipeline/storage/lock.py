@@ -64,12 +64,15 @@ class RunLock:
     def _remove_dead(self, holder: dict[str, Any]) -> None:
         """Remove a dead holder's lock. Of several runs that try, only the one that creates the claim file may."""
         claim = f"_run/claim-{holder['token']}.json"
+        # An object store has no "delete if unchanged". Without the claim, a slower run would delete the lock that a
+        # faster one has created since both of them found the dead holder.
         if not self.store.objects.create(claim, self._content()):
             other_holder = self.store.get_record(claim, records.LOCK)
             if other_holder is not None and holder_alive(self.store, claim, other_holder):
                 raise self._refused(other_holder)
-            self.store.objects.delete(claim)
+            self.store.objects.delete(claim)  # its run died between these lines; the caller tries again
             return
+        # The run that held the claim before may have removed the dead lock, and a third one may hold the store now.
         current = self.store.get_record(self.name, records.LOCK)
         if (current or {"token": "torn"}).get("token") == holder["token"]:
             self.store.objects.delete(self.name)

@@ -209,6 +209,8 @@ def lowest_pairs(
     previous_values, errors, n_degrees, n_steps = state.previous_values, state.errors, state.n_degrees, state.n_steps
     guard, restarted, n_residual_steps = min(n_wanted, width - 1), True, 0
     while True:
+        # A state must determine all later steps. So T is adapted before the state is made, and a state is made only
+        # where the basis consists of Ritz vectors alone, at the beginning and after a cut.
         inverse.adapt(basis.values, basis.vector, n_wanted, width, n_degrees)
         if restarted:
             counts = n_degrees, n_steps
@@ -221,15 +223,18 @@ def lowest_pairs(
         norms = np.linalg.norm(residuals[:, :n_wanted], axis=0)
         relative = norms / np.maximum(values, TINY)
         is_too_slow = stop_early and inverse.min_products(basis.values, n_wanted) > max_degrees
+        # Before T is applied, because its products are those that the limit counts.
         at_limit = n_degrees + inverse.degree > max_degrees or is_too_slow
         if at_limit or (not flat and tolerances.has_null_vector(values)):
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit)
+        # T r is close to the error of a Ritz vector with residual r: a new direction, and a measure of that error.
         corrections = inverse.apply(residuals)
         n_degrees += inverse.degree
         # residuals are orthogonal to the basis, so errors point to eigenvectors above the requested ones
         efficiency = inverse.efficiency(pairs.values[guard], pairs.vectors[:, guard])
         errors = np.linalg.norm(corrections[:, :n_wanted], axis=0) / np.clip(efficiency, TINY, 1.0)
         each_step(n_degrees, values, relative, errors)
+        # The pairs of this step are returned, not those of a larger basis: the errors are theirs.
         good = settled and tolerances.met_by_vectors(errors, values)
         if good and (tolerances.met_by_residuals(relative, values) or n_residual_steps >= max_residual_steps):
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit=False)
@@ -237,7 +242,7 @@ def lowest_pairs(
         lengths = np.linalg.norm(corrections, axis=0)
         basis.grow(orthonormalise(corrections / np.maximum(lengths, TINY), basis.columns, null))
         restarted = basis.used + width > max_columns
-        if restarted:
+        if restarted:  # many Ritz vectors are kept, since those above the wanted ones speed up the next steps
             basis.cut(max(2 * width, max_columns // 2))
 
 
