@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .api.embed import finished_run, sections_of_keywords, warn_of_embedding
+from .api.parameters import as_keyword
 from .storage import array_specs
 
 __all__ = ["lle"]
@@ -76,8 +77,8 @@ def lle(
                                      **sections.get("neighbors", {})}  # fmt: skip
         with finished_run(points, sections) as (store, result):
             embedding = store.read_all(array_specs.EMBEDDING.name)
-            component = store.read_all(array_specs.COMPONENT.name)
-    warn_of_embedding(result, sections_are_keywords=True)
+            component, config = store.read_all(array_specs.COMPONENT.name), store.attributes()["config"]
+    warn_of_embedding(result, config, as_keyword)
     _write(adata, key_added, embedding, component, result.metrics)
     adata.uns[key_added]["params"] = {"use_rep": use_rep, **_plain(parameters)}
     if neighbors_key is not None:

@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -26,6 +26,9 @@ from ..inputs import ColumnRoles
 from ..jobs.layout import fits_memory
 from ..jobs.run import run
 from ..report.bounds import DROPPED_SHARE
+from ..report.finding import Setting
+from ..report.findings import find
+from ..report.metrics import Metrics
 from ..stages.registry import stages_of_run
 from ..storage import array_specs
 from ..storage.lock import RunLock
@@ -35,7 +38,7 @@ from ..storage.versions import Versions
 from .array_checks import refuse_invalid
 from .array_input import FIT, as_array, digest_of, input_section, is_chunked, remove_unnamed
 from .notebook_progress import NotebookProgress, in_notebook
-from .parameters import PARAMETERS, in_python, sections_of, unknown_parameter
+from .parameters import PARAMETERS, as_keyword, sections_of, unknown_parameter
 from .python_errors import python_errors
 
 
@@ -107,9 +110,9 @@ def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.fl
     """
     verbose = bool(parameters.pop("verbose", False))
     sections = sections_of_keywords(parameters)
-    with finished_run(X, sections, verbose, labels, column_names(X), sections_are_keywords=True) as (store, result):
-        embedding = store.read_all(array_specs.EMBEDDING.name)
-    warn_of_embedding(result, sections_are_keywords=True)
+    with finished_run(X, sections, verbose, labels, column_names(X)) as (store, result):
+        embedding, config = store.read_all(array_specs.EMBEDDING.name), store.attributes()["config"]
+    warn_of_embedding(result, config, as_keyword)
     return embedding
 
 
@@ -123,46 +126,42 @@ def sections_of_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
     return sections_of(values, config)
 
 
-def warn_of_embedding(result: RunResult, sections_are_keywords: bool = False) -> None:
+def warn_of_embedding(result: RunResult, config: dict[str, Any], spelled: Callable[[Setting], str]) -> None:
     """Issue each defect of a run as an EmbeddingWarning at the caller's caller, and one about any NaN row.
 
     Remarks on the quality are logged: a program that stops at warnings must not stop for a judgement of its data.
-    `sections_are_keywords` as in `in_python`.
+    `config` is that of the store, `spelled` writes a setting as an argument.
     """
-    defects = list(result.metrics.get("defects") or [])
-    for sentence in result.metrics.get("warnings") or []:
-        if sentence not in defects:
-            logging.getLogger("lle").warning("%s", in_python(sentence, sections_are_keywords))
-    n_invalid, n_rows = (result.metrics.get("dropped") or {}).get("invalid", 0), result.metrics["n_input"]
-    if 0 < n_invalid < DROPPED_SHARE * n_rows:  # too few for a warning of the report
-        defects.append(f"{n_invalid} of {n_rows} rows hold NaN or infinity; their coordinates are NaN")
-    for sentence in defects:
-        warnings.warn(in_python(sentence, sections_are_keywords), EmbeddingWarning, stacklevel=3)
+    metrics = Metrics.read(result.metrics)
+    findings = [finding for finding in find(metrics, config) if finding.level != "note"]
+    for finding in findings:
+        if not finding.is_defect:
+            logging.getLogger("lle").warning("%s", finding.text(spelled, commands=False))
+    sentences = [finding.text(spelled, commands=False) for finding in findings if finding.is_defect]
+    n_invalid = (metrics.dropped or {}).get("invalid", 0)
+    if 0 < n_invalid < DROPPED_SHARE * metrics.n_input:  # too few for a warning of the report
+        sentences.append(f"{n_invalid} of {metrics.n_input} rows hold NaN or infinity; their coordinates are NaN")
+    for sentence in sentences:
+        warnings.warn(sentence, EmbeddingWarning, stacklevel=3)
 
 
 @contextlib.contextmanager
 def finished_run(
     X: Any, sections: dict[str, Any], verbose: bool = False, labels: Any = None, names: Sequence[str] | None = None,
-    sections_are_keywords: bool = False,
 ) -> Iterator[tuple[Store, RunResult]]:  # fmt: skip
     """Run the stages on X. Without output.store, the store is deleted at the end of the `with` block.
 
     The store of a small run in this process is in memory, that of any other run without output.store in a folder.
 
     A run with output.store resumes: for the same X, results that do not depend on the changed sections are kept.
-    `names` of the columns of X are stored, so that `lle transform` matches tables by name. `sections_are_keywords` as
-    in `in_python`.
+    `names` of the columns of X are stored, so that `lle transform` matches tables by name.
 
     Raises ValueError with the program's message for errors of the config and the input, KeyboardInterrupt for Ctrl-C,
     LleError for other failures (StoreError, BoundsNotMet, ...).
     """
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
-    with (
-        python_errors(sections_are_keywords),
-        tempfile.TemporaryDirectory(prefix="lle-") as folder,
-        memory_root() as url,
-    ):
+    with python_errors(), tempfile.TemporaryDirectory(prefix="lle-") as folder, memory_root() as url:
         config = _complete_config(X, sections, Path(folder), labels, names)
         if config.output.store == _temporary_store(Path(folder)) and fits_memory(config):
             config = config.model_copy(update={"output": config.output.model_copy(update={"store": url})})

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..storage import array_specs
 from .array_input import as_array, is_chunked, is_dask, row_blocks
 from .checked_rows import checked_rows
-from .parameters import CONFIG_KEYS, PARALLEL_ROWS, WITHOUT_EFFECT, refuse_unknown, sections_of
+from .parameters import CONFIG_KEYS, PARALLEL_ROWS, WITHOUT_EFFECT, as_argument, refuse_unknown, sections_of
 from .plot_method import PlotMixin
 from .python_errors import python_errors
 
@@ -204,12 +204,12 @@ class LocallyLinearEmbedding(
             self.eigenvalues_, self.n_features_in_, stored_names = FitResults.of(store)
             if type(X) is dict and stored_names is not None:
                 self.feature_names_in_ = np.array(stored_names, object)
-            self._state = state_of(store)
+            self._state, config = state_of(store), store.attributes()["config"]
             self._training = read_training(store, self._state) if self.store is None else None
             self._graph = read_graph(store, self._state) if self.store is None else None
         self.metrics_, self.store_ = result.metrics, None if self.store is None else result.store
         self.reconstruction_error_ = float(self.eigenvalues_.sum())
-        warn_of_embedding(result)
+        warn_of_embedding(result, config, as_argument)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:

@@ -3,7 +3,6 @@
 import functools
 import inspect
 import os
-import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..core.machine import available_cores
+from ..report.finding import Setting
 
 CONFIG_KEYS = {
     "n_neighbors": ("neighbors", "n_neighbors"), "n_components": ("eigensolver", "n_components"),
@@ -40,40 +40,42 @@ PARALLEL_ROWS = 20_000
 """Arrays with fewer rows are embedded in the calling process: it ends before worker processes would have started."""
 
 
-CONFIG_WORDS = re.compile(
-    r"(?:\b(?P<section>input|preprocess|neighbors|weights|graph|eigensolver|embedding|quality|output|execution)\.|"
-    r"(?<![\w.]))(?P<key>(?<=\.)[a-z_]+|method(?=: ))(?:: (?P<value>\w(?:[\w.+-]*\w)?))?"
-)
-"""A config key in a message, with its value if there is one: neighbors.reverse: 4, weights.reg, method: pca."""
+def as_keyword(setting: Setting) -> str:
+    """A setting as an argument of `embed`, which takes the sections of a config as keywords.
 
-SUGGEST = "; `lle suggest` compares them"
-"""The remark of a report about a command, which a Python session does not have."""
-
-
-def in_python(sentence: str, sections_are_keywords: bool = False) -> str:
-    """A sentence of a report with parameters of Python instead of config keys and commands.
-
-    `sections_are_keywords` is for `embed`, which takes a section of the config as a keyword; estimators have `config`.
-
-    >>> in_python("set eigensolver.n_components: 4, a larger weights.reg, neighbors.reverse: 4 or method: pca")
-    "set n_components=4, a larger reg, config={'neighbors': {'reverse': 4}} or method='pca'"
-    >>> in_python("set neighbors.reverse: 4", sections_are_keywords=True)
-    "set neighbors={'reverse': 4}"
+    >>> as_keyword(Setting("weights", "reg")), as_keyword(Setting("neighbors", "reverse", "auto"))
+    ('reg', "neighbors={'reverse': 'auto'}")
     """
-    names = {keys: name for name, keys in CONFIG_KEYS.items()}
+    return _spelled(setting, "{section}={{{key!r}: {value!r}}}", "{section}[{key!r}]")
 
-    def spelled(match: re.Match[str]) -> str:
-        section, key, value = match["section"], match["key"], match["value"]
-        if value is not None and not re.fullmatch(r"[\d.e+-]+", value):
-            value = repr(value)
-        name = "method" if section is None else names.get((section, key))
-        if name is not None:
-            return name if value is None else f"{name}={value}"
-        if sections_are_keywords:
-            return f"{section}['{key}']" if value is None else f"{section}={{'{key}': {value}}}"
-        return f"config['{section}']['{key}']" if value is None else f"config={{'{section}': {{'{key}': {value}}}}}"
 
-    return CONFIG_WORDS.sub(spelled, sentence.replace(SUGGEST, ""))
+def as_argument(setting: Setting) -> str:
+    """A setting as an argument of an estimator, whose other settings are in `config`.
+
+    >>> as_argument(Setting("", "method", "pca")), as_argument(Setting("neighbors", "reverse", "auto"))
+    ("method='pca'", "config={'neighbors': {'reverse': 'auto'}}")
+    """
+    return _spelled(setting, "config={{{section!r}: {{{key!r}: {value!r}}}}}", "config[{section!r}][{key!r}]")
+
+
+def _spelled(setting: Setting, with_value: str, without_value: str) -> str:
+    """A parameter by its name; `with_value` and `without_value` are the forms of keys that are no parameters."""
+    names = {keys: name for name, keys in CONFIG_KEYS.items()} | {("", "method"): "method"}
+    if name := names.get((setting.section, setting.key)):
+        return name if setting.value is None else f"{name}={setting.value!r}"
+    form = without_value if setting.value is None else with_value
+    return form.format(section=setting.section, key=setting.key, value=setting.value)
+
+
+def with_parameter_names(message: str) -> str:
+    """An error message that names parameters instead of their config keys.
+
+    >>> with_parameter_names("neighbors.n_neighbors is 12, but the input has 9 rows")
+    'n_neighbors is 12, but the input has 9 rows'
+    """
+    for name, (section, key) in CONFIG_KEYS.items():
+        message = message.replace(f"{section}.{key}", name)
+    return message
 
 
 def refuse_unknown(initialize: Callable[..., None]) -> Callable[..., None]:

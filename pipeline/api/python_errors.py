@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 from ..core.errors import InputError, Interrupted, LleError, StoreHeld
 from .array_input import FIT
-from .parameters import in_python
+from .parameters import with_parameter_names
 
 ARRAY_FILE = re.compile(r"\S*/(?:input|(labels))-[0-9a-f]{32}\.npy")
 """A file that ``array_input`` wrote. Messages name the argument X or labels instead."""
 
 
 @contextlib.contextmanager
-def python_errors(sections_are_keywords: bool = False) -> Iterator[None]:
+def python_errors() -> Iterator[None]:
     """Raise errors of the config and the input as ValueError, as scikit-learn does, with the same message.
 
-    Messages about rows name parameters instead of config keys; `sections_are_keywords` as in `in_python`.
+    Messages about rows name parameters instead of config keys.
     """
     try:
         yield
@@ -31,6 +31,6 @@ def python_errors(sections_are_keywords: bool = False) -> Iterator[None]:
         if error.exit_code == 2:
             message = ARRAY_FILE.sub(lambda file: file[1] or "X", str(error))
             if isinstance(error, InputError):
-                message = in_python(message, sections_are_keywords)
+                message = with_parameter_names(message)
             raise ValueError(message) from error
         raise

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..report.page import headline
+from ..report.findings import find
+from ..report.metrics import Metrics
+from ..report.page_tiles import Tile, headline
+from ..report.verdict import verdict
 from ..storage.store import Store
-from .parameters import in_python
+from .parameters import as_keyword
 
 if TYPE_CHECKING:
     import dask.array as da
-
-    from ..report.page_tiles import Tile
 
 MAX_LINE, GREY = 100, "#6b7280"
 TILE = "display:inline-block;vertical-align:top;width:11em;margin:0 .6em .6em 0;padding:.2em .6em;border-left:3px solid"
@@ -40,7 +41,7 @@ def as_text(run: Results) -> str:
     if run.metrics is None:
         lines.append("  no report yet")
     else:
-        tiles = [f"{tile.label.lower()} {tile.value}" for tile in headline(run.metrics, run.config)]
+        tiles = [f"{tile.label.lower()} {tile.value}" for tile in headline(Metrics.read(run.metrics), run.config)]
         lines += [f"  {line}" for line in _wrapped(tiles)]
     arrays = [f"{name} {'x'.join(map(str, array.shape))}" for name, array in run.arrays.items()]
     return "\n".join(
@@ -50,19 +51,19 @@ def as_text(run: Results) -> str:
 
 def as_html(run: Results) -> str:
     """The verdict, the tiles of the report, and the picture, which is drawn if the run has no report."""
-    metrics: dict[str, Any] = run.metrics or {}
     parts = [f"<p><b>{html.escape(run.store)}</b></p>"]
-    if metrics.get("verdict"):
-        parts.append(f"<p>{html.escape(in_python(metrics['verdict'], sections_are_keywords=True))}</p>")
-    tiles = headline(metrics, run.config) if metrics else []
-    parts += [_tile(tile) for tile in tiles]
+    if run.metrics is not None:
+        metrics = Metrics.read(run.metrics)
+        sentence = verdict(metrics, find(metrics, run.config), as_keyword, commands=False)
+        parts.append(f"<p>{html.escape(sentence)}</p>")
+        parts += [_tile(tile) for tile in headline(metrics, run.config)]
     if (png := picture_of(run)) is not None:
         data = base64.b64encode(png).decode("ascii")
         parts.append(f'<div><img style="max-width:100%" alt="the embedding" src="data:image/png;base64,{data}"></div>')
     return f"<div>{''.join(parts)}</div>"
 
 
-def _tile(tile: "Tile") -> str:
+def _tile(tile: Tile) -> str:
     border, sentence = BORDERS.get(tile.state, GREY), html.escape(tile.sentence)
     text = f"{html.escape(tile.label)}<br><b>{html.escape(tile.value)}</b>"
     return f'<div style="{TILE} {border}" title="{sentence}">{text}</div>'

@@ -11,7 +11,7 @@ from ..engine.plan import BlockReport, Layout, Report, Step, disk_totals, freed_
 from ..engine.task_costs import fits, where
 from ..inputs import Source
 from ..linalg.reg_step import STAGES, STEP, describe_reg
-from ..report.warnings import warnings_of_columns
+from ..report.findings import of_columns
 from ..stages import ingest, solve_embedding
 from ..stages.registry import stages_of_run
 from ..storage.store import Store
@@ -192,7 +192,7 @@ def plan_summary(config: Config) -> dict[str, Any]:
         "worker_memory": limit,
         "worker_room": None if limit is None else task_costs.task_room(limit),
         "columns": preview.columns,
-        "warnings": warnings_of_columns(preview.columns),
+        "warnings": [finding.text() for finding in of_columns(preview.columns)],
         "expected": preview.expected(config, planned, None if placing is None else placing.layout),
         "fit_sample": None if placing is None else placing.counts,
         **preview.summary(),

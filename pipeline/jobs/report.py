@@ -2,7 +2,7 @@
 
 from ..engine import current_config
 from ..engine.checkpoint import finished_blocks
-from ..engine.plan import Json
+from ..report.metrics import Stopped
 from ..stages.write_report import write_report
 from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import running
@@ -15,7 +15,7 @@ def rebuild_report(store: Store) -> None:
     write_report(store, 0, stopped=unfinished_stage(store))
 
 
-def unfinished_stage(store: Store) -> Json | None:
+def unfinished_stage(store: Store) -> Stopped | None:
     """The first stage of the store's config that has not finished, and whether a run is computing it; None if all have.
 
     A stage has finished if a later one has begun, or all blocks of its steps are done and the report was written.

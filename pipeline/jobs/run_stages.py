@@ -17,7 +17,8 @@ from ..engine.execute import Executor, run_step
 from ..engine.plan import BlockReport, Layout, Report, RunResult, Step, Steps, drive, freed_inputs
 from ..engine.progress import RunProgress
 from ..inputs import Source
-from ..report.warnings import most_invalid
+from ..report.findings import most_invalid
+from ..report.metrics import Metrics
 from ..search.shorter_lists import truncated_step
 from ..stages import ingest, write_report
 from ..stages.registry import METHOD_ARRAYS, stages_of_run
@@ -256,24 +257,25 @@ def _run_stages(config: Config, layout: Layout, run: StageRun, announced: bool) 
         if announced and name == "ingest" and layout.n_points < FEWER_POINTS * layout.n_input:
             run.progress.print_line(announced_rest(config, layout))
     run.store.objects.delete_objects(run.retry)  # only after the report, which shows the residuals of these blocks
-    if lost := lost_rows(run.store.metrics() or {}, config.output.min_rows):
+    if lost := lost_rows(Metrics.read(run.store.metrics() or {}), config.output.min_rows):
         run.unmet = "\n".join(filter(None, [run.unmet, lost]))
     current_config.delete_leftovers(run.store, run.finished_steps, METHOD_ARRAYS)
     current_config.end_run(run.store)
     return run.unmet
 
 
-def lost_rows(metrics: Report, min_rows: float) -> str:
+def lost_rows(metrics: Metrics, min_rows: float) -> str:
     """A message if a smaller share of the input's rows has coordinates; empty otherwise."""
-    n_rows, n_lost = metrics["n_input"], sum((metrics.get("dropped") or {}).values())
+    n_rows, dropped = metrics.n_input, metrics.dropped or {}
+    n_lost = sum(dropped.values())
     if n_rows - n_lost >= min_rows * n_rows:
         return ""
     cause = "of the others are in components that were not embedded (graph.components)"
-    if metrics["dropped"].get("invalid"):
+    if dropped.get("invalid"):
         cause = f"rows hold NaN or infinity{most_invalid(metrics)}; leave such columns out with input.columns"
     return (
         f"rows: output.min_rows is {min_rows:g}, and only {n_rows - n_lost:,} of {n_rows:,} rows have coordinates: "
-        f"{max(metrics['dropped'].values()):,} {cause}, or lower min_rows. The run is complete"
+        f"{max(dropped.values()):,} {cause}, or lower min_rows. The run is complete"
     )
 
 

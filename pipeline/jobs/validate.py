@@ -4,7 +4,7 @@ from typing import Any
 
 from ..config.models import Config
 from ..report import prometheus
-from ..report.warnings import warnings_of_columns
+from ..report.findings import of_columns
 from ..stages import ingest
 from .layout import check_layout, described_columns, image_shape_of, layout_of
 
@@ -33,5 +33,5 @@ def validate(config: Config) -> dict[str, Any]:
         "block_points": layout.block_points,
         "columns": columns,
         "image_shape": image_shape,
-        "warnings": warnings_of_columns(columns),
+        "warnings": [finding.text() for finding in of_columns(columns)],
     }

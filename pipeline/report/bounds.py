@@ -1,10 +1,8 @@
 """The bounds of verdicts and warnings. A value within its bound gets a tick; the report prints the bound beside it."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
-from .number_format import is_known
+from .metrics import Metrics
 
 GOOD_TRUSTWORTHINESS = 0.95
 """Values from this one on get a tick."""
@@ -17,8 +15,10 @@ GOOD_RESIDUAL_VARIANCE, HIGH_RESIDUAL_VARIANCE = 0.3, 0.7
 covariance turns the long sheet into a square."""
 CLUMP_SHARE = 0.01
 """A coordinate concentrated on a smaller share of its component's points is a clump."""
+GROUP_SHARE = 0.1
+"""A first coordinate concentrated on a smaller share separates a group; on smooth shapes it has a third or more."""
 REDUNDANT = 0.95
-"""R^2 of a coordinate predicted from the earlier ones, above which it adds no information."""
+"""R^2 of a coordinate predicted from the earlier ones by local linear fits, above which it repeats them."""
 MAIN_PIECE = 0.9
 """Share of the rows from which on one component is the data, and the others are remarks."""
 DROPPED_SHARE = 0.01
@@ -37,14 +37,6 @@ UNRELATED = math.sqrt(2.0)
 """That residual for unrelated coordinates of equal size."""
 SMALL_REG = 1e-3
 """weights.reg below which the lowest eigenvalues of M are often below the rounding errors of its entries."""
-WITHOUT_LOCAL_FIT = 0.03
-"""weights.reg from which on weights are those of a noisy neighbourhood (docs/explanations/reg.md)."""
-
-
-def value_of(metrics: Mapping[str, Any], key: str) -> float | None:
-    """The number of a measure {value, low, high}; None if it was not measured."""
-    value = (metrics.get(key) or {}).get("value")
-    return float(value) if is_known(value) else None
 
 
 def min_hit(hit_input: float) -> float:
@@ -56,9 +48,9 @@ def min_hit(hit_input: float) -> float:
     return max(hit_input - HIT_DROP, HIT_SHARE * hit_input)
 
 
-def lost_neighbors(metrics: Mapping[str, Any]) -> tuple[float, float] | None:
+def lost_neighbors(metrics: Metrics) -> tuple[float, float] | None:
     """(hit in the data, hit in the embedding) if classes have lost more neighbours than the bound allows."""
-    before, after = value_of(metrics, "neighborhood_hit_input"), value_of(metrics, "neighborhood_hit")
+    before, after = metrics.number("neighborhood_hit_input"), metrics.number("neighborhood_hit")
     if before is None or after is None or after >= min_hit(before):
         return None
     return before, after

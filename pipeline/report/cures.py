@@ -1,12 +1,17 @@
-"""The config keys that cure what the warnings are about: the key, its value now, and a better one."""
+"""What cures a finding: a setting that the next run can take as it is, or no advice.
+
+Every value named here was followed by the program on data of several kinds (tests/jobs/test_cures.py): the measure gets
+better, and the findings of the second run do not change the same key again. So values are never steps on a way: a
+number of coordinates is the dimension of the data, and n_neighbors is raised once, to MORE_NEIGHBORS.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
-from .bounds import WITHOUT_LOCAL_FIT, value_of
-from .number_format import is_known
+from .bounds import GOOD_TRUSTWORTHINESS, REDUNDANT, SMALL_REG
+from .finding import Cure, Setting
+from .metrics import Metrics
 
-Metrics = Mapping[str, Any]
 Config = Mapping[str, Any]
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -16,6 +21,13 @@ MIN_SUGGEST = 50
 """Distinct points that `lle suggest` needs."""
 UNDERESTIMATED_ABOVE = 6.5
 """Estimates above this are lower than the true dimension (Levina & Bickel 2004, section 4)."""
+MORE_NEIGHBORS = 24
+"""Twice the default. With more, neighbourhoods reach across folds."""
+
+ANY = 1 << 30
+
+NO_CURE = Cure()
+CONNECT = Setting("graph", "components", "connect")
 
 
 def in_words(count: int) -> str:
@@ -27,112 +39,121 @@ def in_words(count: int) -> str:
     return WORDS[count] if 0 <= count < len(WORDS) else str(count)
 
 
-def n_coordinates(metrics: Metrics) -> int:
-    """Coordinates of the embedding; 0 before the eigensolve."""
-    return len((metrics.get("eigenvalues") or [[]])[0])
+def connected(metrics: Metrics, config: Config) -> Cure:
+    """Join the pieces of the graph, if there are several."""
+    if config["method"] == "pca" or (metrics.n_components_weak or 1) < 2:
+        return NO_CURE
+    text = "{} joins the pieces by their shortest links and embeds all rows together"
+    if not metrics.components_differ_in:
+        return Cure(text, (CONNECT,))
+    text += ". To join them by their other columns, leave these out of {}"
+    return Cure(text, (CONNECT, Setting("input", "columns")))
 
 
-def dimensions_needed(metrics: Metrics, config: Config) -> int | None:
-    """The eigensolver.n_components of the intrinsic dimension; None if there are as many coordinates already.
+def more_neighbors(metrics: Metrics, config: Config, text: str) -> Cure:
+    """`text` with a larger n_neighbors; no cure if it is large already, or larger than the data allow."""
+    n_points = metrics.n_points or 0
+    if config["neighbors"]["n_neighbors"] >= MORE_NEIGHBORS or n_points <= 2 * MORE_NEIGHBORS:
+        return NO_CURE
+    return Cure(text, (Setting("neighbors", "n_neighbors", MORE_NEIGHBORS),))
 
-    It is at most the number of features, and at most what the method allows for the config's n_neighbors.
-    """
-    dimension, m = value_of(metrics, "intrinsic_dimension"), n_coordinates(metrics)
+
+def reg_from_data(metrics: Metrics, config: Config) -> Cure:
+    """`weights.reg: auto` instead of a number; no cure if it is auto, or if the method does not use it."""
+    if metrics.reg is None or config["weights"]["reg"] == "auto":
+        return NO_CURE
+    text = f"{{}} is {config['weights']['reg']:g}; {{}} chooses it by the noise in the data"
+    return Cure(text, (Setting("weights", "reg"), Setting("weights", "reg", "auto")))
+
+
+def more_coordinates(metrics: Metrics, config: Config) -> Cure:
+    """As many coordinates as the data have dimensions, at most as many as the method and the columns allow."""
+    dimension, m = metrics.number("intrinsic_dimension"), n_coordinates(metrics)
     if dimension is None or not m:
-        return None
-    limits = [round(dimension), _most_coordinates(metrics, config)]
-    if is_known(metrics.get("n_features")):
-        limits.append(int(metrics["n_features"]))
-    return min(limits) if min(limits) > m else None
-
-
-def _most_coordinates(metrics: Metrics, config: Config) -> int:
-    """The largest n_components that the method allows for the config's neighbourhoods."""
-    k = int((metrics.get("list_sizes") or {}).get("least") or config["neighbors"]["n_neighbors"])
-    if config["method"] == "pca":
-        return round(value_of(metrics, "intrinsic_dimension") or 0)
-    if config["method"] == "hessian":
-        return max(m for m in range(k) if 1 + m + m * (m + 1) // 2 <= k)
-    return k - 1
-
-
-def too_few_coordinates(metrics: Metrics, config: Config) -> str:
-    """A sentence that names more coordinates; empty if the dimension does not ask for more."""
-    needed = dimensions_needed(metrics, config)
-    if needed is None:
-        return ""
-    m, dimension = n_coordinates(metrics), value_of(metrics, "intrinsic_dimension") or 0.0
+        return NO_CURE
+    needed, most = round(dimension), most_coordinates(metrics, config)
+    if min(needed, most) <= m:
+        return NO_CURE
     count = "One coordinate is" if m == 1 else f"{in_words(m).capitalize()} coordinates are"
     about = "at least" if dimension > UNDERESTIMATED_ABOVE else "about"
-    return (
-        f"{count} too few: the data have {about} {in_words(round(dimension))} dimensions around each point; set "
-        f"eigensolver.n_components: {needed}"
-    )
+    limit = ", the most that the number of neighbours and the method allow" if most < needed else ""
+    text = f"{count} too few: the data have {about} {in_words(needed)} dimensions around each point; set {{}}{limit}"
+    return Cure(text, (Setting("eigensolver", "n_components", min(needed, most)),))
 
 
-def other_reg(metrics: Metrics, config: Config) -> str:
-    """Advice about weights.reg; empty if the method does not use it, or if it is auto already."""
-    used = (metrics.get("reg") or {}).get("value")
-    if used is None or config["weights"]["reg"] == "auto":
-        return ""
-    return f"weights.reg is {used:g}; weights.reg: auto chooses it by the noise in the data"
+def n_coordinates(metrics: Metrics) -> int:
+    """Coordinates of the embedding; 0 before the eigensolve."""
+    return len((metrics.eigenvalues or [[]])[0])
 
 
-def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> str:
-    """Advice for lost neighbours: more coordinates, another reg, another number of neighbours or method."""
-    cures = [too_few_coordinates(metrics, config), other_reg(metrics, config)]
-    if not cures[0]:
-        cures.append(
-            f"other values of neighbors.n_neighbors (now {config['neighbors']['n_neighbors']}) or another method can "
-            f"keep more{_suggested_by(metrics, 'them')}"
-        )
-    return "; ".join(filter(None, cures))
+def most_coordinates(metrics: Metrics, config: Config) -> int:
+    """The largest n_components that the columns, and the method with the config's neighbourhoods, allow."""
+    most = int(metrics.n_features or ANY)
+    k = int(metrics.list_sizes["least"] if metrics.list_sizes else config["neighbors"]["n_neighbors"])
+    if config["method"] == "hessian":
+        most = min(most, max(m for m in range(k) if 1 + m + m * (m + 1) // 2 <= k))
+    elif config["method"] not in ("pca", "laplacian"):
+        most = min(most, k - 1)
+    return most
 
 
-def cure_of_clumps(metrics: Metrics, config: Config) -> str:
-    """Advice for a coordinate concentrated on few points: a larger reg or more neighbours."""
+def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
+    """More coordinates, else a reg chosen from the data, else the trials of `lle suggest`."""
+    for cure in (more_coordinates(metrics, config), reg_from_data(metrics, config)):
+        if cure.text:
+            return cure
+    if (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST:
+        return NO_CURE
+    return Cure("`lle suggest` compares other numbers of neighbours and other methods", is_command=True)
+
+
+def cure_of_clumps(metrics: Metrics, config: Config) -> Cure:
+    """Another method than ltsa and hessian, a reg chosen from the data, independent coordinates, more neighbours."""
     if config["method"] in FLAT:
-        return f"method: lle with weights.reg: auto is less sensitive to sparse regions than {config['method']}"
-    k = f"neighbors.n_neighbors (now {config['neighbors']['n_neighbors']})"
-    used = (metrics.get("reg") or {}).get("value")
-    if used is not None and used < WITHOUT_LOCAL_FIT:
-        return f"A larger weights.reg (now {used:g}), such as 0.1, or a larger {k} spreads them over more points"
-    return f"A larger {k} spreads them over more points"
+        return Cure("{} is less sensitive to sparse regions", (Setting("", "method", "lle"),))
+    cures = (
+        reg_from_data(metrics, config),
+        independent(config),
+        more_neighbors(metrics, config, "{} links the few points to more of the others"),
+    )
+    return next((cure for cure in cures if cure.text), NO_CURE)
 
 
-def cure_of_redundancy(metrics: Metrics, config: Config) -> str:
-    """Advice for redundant coordinates: fewer of them, a smaller reg than that of the config, or else more of them.
-
-    If auto chose a large reg, the neighbourhoods are noisy, or a smaller one kept fewer neighbours.
-    """
-    used, dimension = (metrics.get("reg") or {}).get("value"), value_of(metrics, "intrinsic_dimension")
-    m = n_coordinates(metrics)
-    if dimension is not None and 1 <= round(dimension) < m:
-        about = in_words(round(dimension))
-        return (
-            f"The data have about {about} dimension{'s' if round(dimension) > 1 else ''}; set "
-            f"eigensolver.n_components: {round(dimension)}"
-        )
-    if used is not None and used >= WITHOUT_LOCAL_FIT and config["weights"]["reg"] != "auto":
-        return f"A smaller weights.reg (now {used:g}), such as 1e-3, makes the coordinates less similar, but fits noise"
-    return f"Set eigensolver.n_components: {m + 1} or more, and use those coordinates that are not redundant"
+def independent(config: Config) -> Cure:
+    """Independent coordinates instead of the first; no cure if the config has them, or lacks the choice."""
+    if config.get("embedding", {}).get("coordinates") != "first":
+        return NO_CURE
+    setting = Setting("embedding", "coordinates", "independent")
+    return Cure("{} takes later eigenvectors that show something else", (setting,))
 
 
-def cure_of_long_distances(metrics: Metrics, config: Config) -> str:
-    """Advice to use a method that keeps more distances than LLE; empty if noise required a large reg."""
-    used = (metrics.get("reg") or {}).get("value")
-    if config["method"] != "lle" or used is None or used >= WITHOUT_LOCAL_FIT:
-        return ""
-    return f"method: modified can keep more of them{_suggested_by(metrics, 'the methods')}"
+def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
+    """Independent coordinates, or only as many as the data have dimensions if these are new and keep neighbours."""
+    if (cure := independent(config)).text:
+        return cure
+    dimension = round(metrics.number("intrinsic_dimension") or 0)
+    redundancy, trust = metrics.redundancy or [], metrics.number("trustworthiness") or 0.0
+    if trust < GOOD_TRUSTWORTHINESS or metrics.components_joined or not 1 <= dimension < len(redundancy):
+        return NO_CURE
+    if max(redundancy[:dimension]) > REDUNDANT:
+        return NO_CURE
+    about = f"about {in_words(dimension)} dimension{'s' if dimension > 1 else ''}"
+    setting = Setting("eigensolver", "n_components", dimension)
+    return Cure(f"The data have {about} around each point; set {{}}", (setting,))
 
 
-def _suggested_by(metrics: Metrics, values: str) -> str:
-    """The remark that `lle suggest` compares values, which needs MIN_SUGGEST points."""
-    return f"; `lle suggest` compares {values}" if (metrics.get("n_points") or MIN_SUGGEST) >= MIN_SUGGEST else ""
+def cure_of_low_eigenvalues(metrics: Metrics, config: Config) -> Cure:
+    """A larger reg than a very small one, else more neighbours: both raise the lowest eigenvalues."""
+    reg = metrics.reg and metrics.reg["value"]
+    if reg is not None and reg < SMALL_REG:
+        return reg_from_data(metrics, config)
+    return more_neighbors(metrics, config, "{} raises the eigenvalues")
 
 
-def cure_of_convergence(metrics: Metrics, config: Config) -> str:
-    solvers = [solver for solver in metrics.get("solvers") or [] if not solver["converged"]]
-    if any(solver["method"] == "polynomial" for solver in solvers):
-        return f"Raise eigensolver.max_degrees (now {config['eigensolver']['max_degrees']}) or eigensolver.tol"
-    return "Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
+def cure_of_convergence(metrics: Metrics, config: Config) -> Cure:
+    """More work for polynomial, else a larger tolerance: the first power of ten above the residuals."""
+    failed = [solver["method"] for solver in metrics.solvers or [] if not solver["converged"]]
+    if "polynomial" in failed:
+        more = 10 * config["eigensolver"]["max_degrees"]
+        return Cure("With {} the next run continues", (Setting("eigensolver", "max_degrees", more),))
+    return Cure("With {} memory is no limit to the choice of a method", (Setting("eigensolver", "method", "auto"),))

@@ -1,199 +1,184 @@
-"""metrics.json of a run, collected from the reports of its finished blocks. Input and output are plain dicts."""
+"""metrics.json of a run as one typed record, from which the pages, the findings, Python and Prometheus are written."""
 
-from collections import Counter
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypedDict
 
-from ..engine.plan import BlockReport
+from .number_format import is_known
 
-Reports = dict[tuple[str, str], list[BlockReport]]
-Records = dict[tuple[str, str], dict[str, Any]]
-
-QUALITY = (
-    "trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error", "residual_variance",
-    "residual_variance_truth", "residual_variance_affine", "neighborhood_hit", "neighborhood_hit_input",
-)  # fmt: skip
-
-NAMED_COLUMNS = 20
+Table = list[list[float]]
+"""A list for each graph component, with a number for each coordinate."""
 
 
-def collect(reports: Reports, records: Records, n_input: int, n_features: int | None) -> dict[str, Any]:
-    """All metrics known so far; keys of stages that have not run are None."""
-    merged, graph = _first(reports, "ingest", "merge_duplicates"), _first(reports, "mend_graph", "analyse")
-    invalid = _total(reports, "ingest", "read", "invalid")
-    n_points = merged.get("n_points")
-    n_valid = merged.get("n_valid", 0)
-    squared_error = _total(reports, "solve_weights", "solve", "squared_error")
-    small = _first(reports, "solve_embedding", "write").get("rows_in_small_components")
-    return {
-        "n_input": n_input,
-        "n_points": n_points,
-        "n_features": n_features,
-        "duplicates_merged": None if n_points is None else n_valid - n_points,
-        "ids": _ids(reports),
-        "invalid_dropped": invalid,
-        "dropped": {reason: count for reason, count in (("invalid", invalid), ("small_component", small)) if count},
-        "invalid_by_column": _invalid_by_column(reports),
-        "rows_placed": _first(reports, "solve_embedding", "write").get("rows_placed"),
-        "list_sizes": _list_sizes(reports, n_points),
-        **_recall(reports),
-        "n_components_weak": graph.get("n_components_weak"),
-        "component_sizes": graph.get("component_sizes"),
-        "rows_measured": _first(reports, "measure_quality", "sample").get("n_rows"),
-        "components_differ_in": _first(reports, "measure_quality", "sample").get("differ_in"),
-        "closed_classes": graph.get("closed_classes"),
-        "closed_classes_left": graph.get("closed_classes_left"),
-        "closed_classes_embedded": _classes_of_embedded(graph, reports),
-        "reverse_added": graph.get("reverse_added"),
-        "bridges_added": graph.get("bridges_added"),
-        "points_repaired": graph.get("points_repaired"),
-        **_links(_first(reports, "mend_graph", "connect")),
-        "nnz_cost_matrix": _total(reports, "assemble_cost", "merge", "nnz"),
-        "reconstruction_error": None if squared_error is None or not n_points else squared_error / n_points,
-        "zero_trace_rows": _total(reports, "solve_weights", "solve", "zero_trace"),
-        "unlisted_points": _first(reports, "local_factors", "list_unlisted").get("unlisted"),
-        "skipped_neighborhoods": _total(reports, "local_factors", "solve", "skipped"),
-        "alignment": _first(reports, "solve_embedding", "align") or None,
-        **_solutions([report.report for report in reports.get(("solve_embedding", "solve"), [])]),
-        **_quality(reports),
-        "intrinsic_dimension": _first(reports, "measure_quality", "sample").get("intrinsic_dimension"),
-        **_costs(reports, records),
-    }
+class Estimate(TypedDict, total=False):
+    """A measure on a sample and its 95 % interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+    sample: int
+    n_neighbors: int
+    sources: int
 
 
-def _invalid_by_column(reports: Reports) -> dict[str, int] | None:
-    """Entries of each column that are NaN or infinite, most first; the columns are numbers (`name_columns`)."""
-    if ("ingest", "read") not in reports:
-        return None
-    counts: Counter[str] = Counter()
-    for block in reports["ingest", "read"]:
-        counts.update({str(column): count for column, count in block.report.get("invalid_columns", {}).items()})
-    return dict(counts.most_common(NAMED_COLUMNS))
+class Reg(TypedDict):
+    value: float | None
+    reason: str
 
 
-def name_columns(collected: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
-    """The metrics with names of columns in place of their numbers; without names, such as `column 3`."""
+class Solver(TypedDict, total=False):
+    """How the eigenpairs of a component were computed; more keys than these are shown only."""
 
-    def name(number: Any) -> str:
-        return f"column {number}" if names is None else names[int(number)]
-
-    counts, differ_in = collected["invalid_by_column"], collected["components_differ_in"]
-    return {
-        **collected,
-        "invalid_by_column": None if counts is None else {name(column): count for column, count in counts.items()},
-        "components_differ_in": None if differ_in is None else [name(column) for column in differ_in],
-    }
+    method: str
+    reason: str
+    converged: bool
+    rounding_floor: float | None
+    requested_failed: str | None
+    killed: str | None
 
 
-def _ids(reports: Reports) -> dict[str, Any] | None:
-    """With input.id: rows without an id, rows with the id of an earlier row, and the first such ids."""
-    if not (checked := _first(reports, "ingest", "check_ids")):
-        return None
-    return {**checked, "missing": _total(reports, "ingest", "read_ids", "missing")}
-
-
-def with_placed_rows(fit: dict[str, Any], placing: dict[str, Any], n_input: int, reports: Reports) -> dict[str, Any]:
-    """The metrics of a fit, with those of all n_input rows where these differ; `placing`: of the placing."""
-    merged = {key: {**fit[key], **placing[key]} for key in ("seconds", "peak_bytes", "blocks")}
-    combined = {**fit, **merged, "n_input": n_input, "version": placing["version"]}
-    fit_sample = {"rows_fitted": fit["n_input"], "rows_placed": None, "far": None, "max_ratio": None, "mixed": None}
-    if blocks := reports.get(("transform", "embed")):
-        invalid, far, mixed = (_total(reports, "transform", "embed", key) for key in ("invalid", "far", "mixed"))
-        without = invalid - (fit["invalid_dropped"] or 0)
-        n_placed = n_input - fit["n_input"] - without
-        combined |= {"invalid_dropped": invalid, "dropped": {"invalid": invalid} if invalid else {}}
-        combined["rows_placed"] = n_placed + (fit["rows_placed"] or 0)
-        fit_sample |= {"rows_placed": n_placed, "far": far, "max_ratio": blocks[0].report["limit"], "mixed": mixed}
-    return {**combined, "fit_sample": fit_sample}
-
-
-def column_metrics(columns: dict[str, Any] | None) -> dict[str, Any]:
-    """The columns of a table by their role, from the attributes of a run's store; all None for an array."""
-    columns = columns or {}
-    keys = {"features": "features", "label": "label", "id": "id", "columns_left_out": "left_out"}
-    return {name: columns.get(key) for name, key in keys.items()}
-
-
-def _recall(reports: Reports) -> dict[str, Any]:
-    """The last measured recall, and the effect of each round of search with more overlap."""
-    measured = {0: _first(reports, "mend_graph", "measure_recall")}
-    for stage, step in reports:
-        if stage == "mend_graph" and step.startswith("measure_recall_") and (recall := _first(reports, stage, step)):
-            measured[int(step.rpartition("_")[2])] = recall
-    if not measured[0]:
-        return {"recall": None, "recall_raised": None}
-    rounds = [{"overlap": overlap, "before": before["value"], "after": after["value"]}
-              for (_, before), (overlap, after) in pairwise(sorted(measured.items()))]  # fmt: skip
-    return {"recall": measured[max(measured)], "recall_raised": rounds}
-
-
-def _list_sizes(reports: Reports, n_points: int | None) -> dict[str, Any] | None:
+class ListSizes(TypedDict):
     """Neighbours per point before the graph is repaired, if the numbers differ."""
-    truncated = [report.report for report in reports.get(("find_neighbors", "cut"), [])]
-    if not truncated or not n_points:
-        return None
-    return {
-        "mean": sum(part["neighbors"] for part in truncated) / n_points,
-        "least": min(part["least"] for part in truncated),
-        "most": max(part["most"] for part in truncated),
-        "raised_to_k_min": sum(part["raised"] for part in truncated),
-        "at_k_max": sum(part["full"] for part in truncated),
-    }
+
+    mean: float
+    least: int
+    most: int
+    raised_to_k_min: int
+    at_k_max: int
 
 
-def _links(connected: dict[str, Any]) -> dict[str, Any]:
-    """For graph.components: connect, the components before, and the links that join them."""
-    return {key: connected.get(key) for key in ("components_joined", "links_added", "longest_link")}
-
-
-def _classes_of_embedded(graph: dict[str, Any], reports: Reports) -> dict[str, int] | None:
+class EmbeddedClasses(TypedDict):
     """Components that are embedded (before the eigensolve: that are large enough), and their closed classes left."""
-    classes_left = graph.get("closed_classes_by_component")
-    if classes_left is None:
-        return None
-    n_components = len(reports.get(("solve_embedding", "solve"), [])) or graph["n_components_large"]
-    return {"components": min(n_components, len(classes_left)), "classes": sum(classes_left[:n_components])}
+
+    components: int
+    classes: int
 
 
-def _solutions(solved: list[dict[str, Any]]) -> dict[str, Any]:
-    keys = ("eigenvalues", "residuals", "participation")
-    if not solved:
-        return {**dict.fromkeys(keys), "vector_errors": None, "solver": None, "solvers": None, "component_points": None}
-    solvers = [{**report["stats"], "converged": report["converged"]} for report in solved]
-    return {
-        **{key: [report[key] for report in solved] for key in keys},
-        "vector_errors": [report.get("vector_errors") for report in solved],
-        "solver": {**solvers[0], "converged": all(solver["converged"] for solver in solvers)},
-        "solvers": solvers,
-        "component_points": [report["n_points"] for report in solved],
-    }
+class Ids(TypedDict):
+    """With input.id: rows without an id, rows with the id of an earlier row, and the first such ids."""
+
+    missing: int
+    duplicates: int
+    first: list[Any]
 
 
-def _quality(reports: Reports) -> dict[str, Any]:
-    steps = ("score", "geodesics", "compare")
-    values = {key: value for step in steps for key, value in _first(reports, "measure_quality", step).items()}
-    return {key: values.get(key) for key in QUALITY}
+class FitSample(TypedDict):
+    rows_fitted: int
+    rows_placed: int | None
+    far: int | None
+    max_ratio: float | None
+    mixed: int | None
 
 
-def _costs(reports: Reports, records: Records) -> dict[str, Any]:
-    seconds: dict[str, float] = {}
-    peak_bytes: dict[str, int] = {}
-    blocks: dict[str, int] = {}
-    for (stage, step), block_reports in reports.items():
-        seconds[stage] = round(seconds.get(stage, 0.0) + records[stage, step].get("seconds", 0.0), 3)
-        if not block_reports:  # the report itself, not yet finished
-            continue
-        peak_bytes[stage] = max([peak_bytes.get(stage, 0), *(report.peak_bytes for report in block_reports)])
-        blocks[stage] = blocks.get(stage, 0) + len(block_reports)
-    return {"seconds": seconds, "peak_bytes": peak_bytes, "blocks": blocks}
+class AlignedComponent(TypedDict):
+    component: int
+    rows_shared: int
+    residual_before: float | None
+    residual_after: float | None
+    size_ratio: float | None
 
 
-def _first(reports: Reports, stage: str, step: str) -> dict[str, Any]:
-    block_reports = reports.get((stage, step))
-    return block_reports[0].report if block_reports else {}
+class Alignment(TypedDict):
+    previous: str
+    scale: str
+    reason: str
+    components: list[AlignedComponent]
 
 
-def _total(reports: Reports, stage: str, step: str, key: str) -> Any:
-    block_reports = reports.get((stage, step))
-    return sum(report.report[key] for report in block_reports) if block_reports else None
+class Stopped(TypedDict):
+    """The stage in which a run stopped or is, and the reason of a bound that was not met."""
+
+    stage: str | None
+    running: bool
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The keys of metrics.json, each with its content as in JSON; None: not measured.
+
+    docs/reference/metrics.md has the meaning of each key.
+    """
+
+    n_input: int = 0
+    n_points: int | None = None
+    n_features: int | None = None
+    duplicates_merged: int | None = None
+    ids: Ids | None = None
+    invalid_dropped: int | None = None
+    dropped: dict[str, int] | None = None
+    invalid_by_column: dict[str, int] | None = None
+    rows_placed: int | None = None
+    fit_sample: FitSample | None = None
+    list_sizes: ListSizes | None = None
+    recall: Estimate | None = None
+    recall_raised: list[dict[str, float]] | None = None
+    n_components_weak: int | None = None
+    component_sizes: list[int] | None = None
+    rows_measured: int | None = None
+    components_differ_in: list[str] | None = None
+    closed_classes: int | None = None
+    closed_classes_left: int | None = None
+    closed_classes_embedded: EmbeddedClasses | None = None
+    reverse_added: int | None = None
+    bridges_added: int | None = None
+    points_repaired: int | None = None
+    components_joined: int | None = None
+    links_added: int | None = None
+    longest_link: float | None = None
+    method: str = "lle"
+    reg: Reg | None = None
+    nnz_cost_matrix: int | None = None
+    reconstruction_error: float | None = None
+    zero_trace_rows: int | None = None
+    unlisted_points: int | None = None
+    skipped_neighborhoods: int | None = None
+    alignment: Alignment | None = None
+    eigenvalues: Table | None = None
+    residuals: Table | None = None
+    participation: Table | None = None
+    vector_errors: list[list[float] | None] | None = None
+    solver: Solver | None = None
+    solvers: list[Solver] | None = None
+    component_points: list[int] | None = None
+    trustworthiness: Estimate | None = None
+    continuity: Estimate | None = None
+    redundancy: list[float] | None = None
+    regression_residual: list[Estimate] | None = None
+    procrustes_error: Estimate | None = None
+    residual_variance: Estimate | None = None
+    residual_variance_truth: Estimate | None = None
+    residual_variance_affine: Estimate | None = None
+    neighborhood_hit: Estimate | None = None
+    neighborhood_hit_input: Estimate | None = None
+    intrinsic_dimension: Estimate | None = None
+    features: list[str] | None = None
+    label: str | None = None
+    id: str | None = None
+    columns_left_out: dict[str, str] | None = None
+    min_recall: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    peak_bytes: dict[str, int] = field(default_factory=dict)
+    blocks: dict[str, int] = field(default_factory=dict)
+    stopped: Stopped | None = None
+    version: str | None = None
+    picture: str | None = None
+    finished: str | None = None
+    versions: dict[str, str] | None = None
+    verdict: str | None = None
+    warnings: list[str] | None = None
+    defects: list[str] | None = None
+    findings: list[dict[str, Any]] | None = None
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> "Metrics":
+        """The record of a metrics.json; keys that it lacks are None, unknown keys are left out."""
+        return cls(**{entry.name: content[entry.name] for entry in fields(cls) if entry.name in content})
+
+    def as_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def number(self, measure: str) -> float | None:
+        """The value of an `Estimate`; None if it was not measured."""
+        value = (getattr(self, measure) or {}).get("value")
+        return float(value) if is_known(value) else None

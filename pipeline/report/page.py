@@ -1,7 +1,7 @@
 """The report page of a run: one HTML file that opens offline, from the metrics and finished pictures.
 
 Every number may be missing (a stage did not run, a metric was not requested); it is shown as "not measured".
-`template.html.j2` has the layout and the tables; this module has the verdicts and the number formats.
+`template.html.j2` has the layout and the tables.
 """
 
 import base64
@@ -20,6 +20,7 @@ from matplotlib.colors import to_hex
 from ..core.errors import counted
 from .bounds import CLUMP_SHARE, REDUNDANT
 from .figure_style import DARK_MAP, DPI, Pair
+from .metrics import Metrics
 from .number_format import (
     duration,
     estimate,
@@ -35,24 +36,9 @@ from .number_format import (
 )
 from .page_pictures import DPI as PICTURE_DPI
 from .page_pictures import PagePictures
-from .page_tiles import (
-    Tile,
-    by_component,
-    closed_classes_tile,
-    components_tile,
-    converged,
-    hit_tile,
-    points_tile,
-    recall_tile,
-    residual_tile,
-    residual_variance_tile,
-    rows_tile,
-    time_tile,
-    trustworthiness_tile,
-)
+from .page_tiles import headline
 from .palette import COLOR_MAP
 
-Metrics = Mapping[str, Any]
 Settings = Mapping[str, Any]  # a resolved config
 
 
@@ -99,29 +85,26 @@ def render_page(
 ) -> str:  # fmt: skip
     """Self-contained HTML of the report: pictures inline, no scripts, light and dark.
 
-    metrics: the content of metrics.json, any key of which may be missing. config: the resolved config. drawn: the
-    pictures; with them, explore.html is beside the page. arrays: name, shape, dtype, unit and meaning of each array
-    of the store.
+    config: the resolved config. drawn: the pictures; with them, explore.html is beside the page. arrays: name, shape,
+    dtype, unit and meaning of each array of the store.
     """
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     filters = (counted, thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when, marked)
     environment.filters.update({function.__name__: function for function in filters})
     source = resources.files(__package__).joinpath("template.html.j2").read_text(encoding="utf-8")
-    metrics = {key: value for key, value in metrics.items() if not (isinstance(value, float) and math.isnan(value))}
-    solver = metrics.get("solver") or []
-    store: str = setting(config, "output", "store") or ""
+    store: str = config["output"]["store"]
     return environment.from_string(source).render(
         name=store.rstrip("/").rsplit("/", 1)[-1],
         metrics=metrics,
+        n_findings=sum(finding["level"] != "note" for finding in metrics.findings or []),
         tiles=headline(metrics, config),
         images=_images(drawn, metrics),
         spectrum_image=_spectrum_image(drawn, metrics),
         drawn=drawn,
         scale=_color_scale(drawn),
-        spectra=spectra(metrics, setting(config, "eigensolver", "tol")),
-        solvers=[solver] if isinstance(solver, Mapping) else list(solver),
-        n_neighbors=list_sizes(metrics) or setting(config, "neighbors", "n_neighbors"),
-        n_coordinates=setting(config, "eigensolver", "n_components"),
+        spectra=spectra(metrics, config["eigensolver"]["tol"]),
+        n_neighbors=list_sizes(metrics) or config["neighbors"]["n_neighbors"],
+        n_coordinates=config["eigensolver"]["n_components"],
         config_yaml=config_yaml,
         arrays=arrays,
     )
@@ -139,62 +122,40 @@ def marked(sentence: Any) -> Markup:
 def list_sizes(metrics: Metrics) -> str | None:
     """Range and mean of the numbers of neighbours if they differ; None if all are n_neighbors.
 
-    >>> list_sizes({"list_sizes": {"mean": 9.31, "least": 3, "most": 24}})
+    >>> list_sizes(Metrics(list_sizes={"mean": 9.31, "least": 3, "most": 24, "raised_to_k_min": 0, "at_k_max": 0}))
     '3 to 24 (mean 9.3)'
     """
-    sizes = metrics.get("list_sizes")
+    sizes = metrics.list_sizes
     return f"{sizes['least']} to {sizes['most']} (mean {sizes['mean']:.1f})" if sizes else None
 
 
-def setting(config: Settings, section: str, key: str) -> Any:
-    """The value of a key in a resolved config; None if the section or the key is missing."""
-    return config.get(section, {}).get(key)
-
-
-def spectra(metrics: Metrics, tol: float | None) -> list[Spectrum]:
+def spectra(metrics: Metrics, tol: float) -> list[Spectrum]:
     """Eigenvalues, residuals, participation and redundancy of each component, with remarks on problems."""
-    keys = ("eigenvalues", "residuals", "participation", "redundancy")
-    columns = [by_component(metrics.get(key)) for key in keys]
-    sizes = metrics.get("component_sizes") or [metrics.get("n_points")]
+    sizes = metrics.component_points or []
+    redundancy = [metrics.redundancy or []]  # measured in the largest component
+    columns = [table or [] for table in (metrics.eigenvalues, metrics.residuals, metrics.participation, redundancy)]
+    tol = math.inf if metrics.solver and metrics.solver["converged"] else tol
     result = []
-    for label in range(max(map(len, columns))):
-        rows = [_at(column, label) or [] for column in columns]
-        n_points = _at(sizes, label)
+    for label in range(max(map(len, columns[:3]))):
+        rows, n_points = [_at(column, label) or [] for column in columns], _at(sizes, label)
         coordinates = []
         for j in range(max(map(len, rows[:3]))):
-            value, residual, participation, redundancy = (_at(row, j) for row in rows)
+            value, residual, participation, repeated = (_at(row, j) for row in rows)
             share = share_of(participation, n_points)
-            remark = _remark(residual, None if converged(metrics) else tol, share, redundancy)
-            coordinates.append(Coordinate(value, residual, participation, share, redundancy, remark))
+            remark = _remark(residual, tol, share, repeated)
+            coordinates.append(Coordinate(value, residual, participation, share, repeated, remark))
         result.append(Spectrum(n_points, coordinates))
     return result
 
 
-def headline(metrics: Metrics, config: Settings) -> list[Tile]:
-    """The tiles at the top of the page, in reading order."""
-    tiles = [
-        rows_tile(metrics),
-        points_tile(metrics),
-        recall_tile(metrics, setting(config, "neighbors", "min_recall")),
-        components_tile(metrics),
-        closed_classes_tile(metrics),
-        residual_tile(metrics, setting(config, "eigensolver", "tol")),
-        trustworthiness_tile(metrics),
-        hit_tile(metrics),
-        residual_variance_tile(metrics),
-        time_tile(metrics),
-    ]
-    return [tile for tile in tiles if tile is not None]
-
-
-def _remark(residual: Any, tol: float | None, share: float | None, redundancy: Any) -> str:
+def _remark(residual: Any, tol: float, share: float | None, redundancy: Any) -> str:
     remarks = []
-    if is_known(residual) and tol is not None and residual > tol:
+    if is_known(residual) and residual > tol:
         remarks.append("residual above the tolerance")
     if share is not None and share < CLUMP_SHARE:
         remarks.append("a clump of few points")
     if is_known(redundancy) and redundancy > REDUNDANT:
-        remarks.append("a function of the earlier coordinates")
+        remarks.append("predictable from the earlier coordinates")
     return "; ".join(remarks)
 
 
@@ -210,11 +171,8 @@ def _images(drawn: PagePictures | None, metrics: Metrics) -> list[Image]:
     if drawn is None:
         return []
     images = [_image(picture.pair, PICTURE_DPI, picture.caption, picture.alternative) for picture in drawn.pictures]
-    measured = [
-        f"{name} {number((metrics.get(name) or {}).get('value'), '.3f')}"
-        for name in ("trustworthiness", "continuity")
-        if (metrics.get(name) or {}).get("value") is not None
-    ]
+    names = ("trustworthiness", "continuity")
+    measured = [f"{name} {value:.3f}" for name in names if (value := metrics.number(name)) is not None]
     if measured:
         images[0] = images[0]._replace(alternative=f"{images[0].alternative} {', '.join(measured).capitalize()}.")
     return images
@@ -223,7 +181,7 @@ def _images(drawn: PagePictures | None, metrics: Metrics) -> list[Image]:
 def _spectrum_image(drawn: PagePictures | None, metrics: Metrics) -> Image | None:
     if drawn is None or drawn.spectrum is None:
         return None
-    rows = [[value for value in row if is_known(value)] for row in by_component(metrics.get("eigenvalues"))]
+    rows = [[value for value in row if is_known(value)] for row in metrics.eigenvalues or []]
     ranges = [f"component {c}: {min(row):.2g} to {max(row):.2g}" for c, row in enumerate(rows[:10]) if row]
     caption = "Eigenvalues of M, without zero eigenvalues."
     alternative = f"Eigenvalues on a log axis, smallest to largest; {'; '.join(ranges) or 'none measured'}."

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import BoundsNotMet, ConfigError, Interrupted, LleError
+from .metrics import Metrics
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -45,7 +46,7 @@ HELP = {
     "lle_converged": "1 if every eigenpair reached eigensolver.tol",
     "lle_alignment_rows": "rows in common with the earlier embedding of the alignment (embedding.align)",
     "lle_alignment_residual": "residual of these rows of a component after the alignment, relative to their size",
-    "lle_warnings": "number of warnings in metrics.json",
+    "lle_warnings": "number of findings outside their bounds in metrics.json, the verdict included",
     "lle_stage_seconds": "seconds of each stage over all runs of this store",
     "lle_stage_peak_bytes": "largest process of each stage",
 }
@@ -128,7 +129,7 @@ def _samples(
     if "lle_published" in samples:
         samples["lle_run_unchanged"] = [({}, float(result is not None and result.unchanged))]
     if result is not None:
-        samples |= _of_result(result.metrics, result.computed, result.reused)
+        samples |= _of_result(Metrics.read(result.metrics), result.computed, result.reused)
     return {
         name: labelled
         for name, rows in samples.items()
@@ -137,28 +138,25 @@ def _samples(
 
 
 def _of_result(
-    metrics: dict[str, Any], computed: dict[str, int], reused: dict[str, int]
+    metrics: Metrics, computed: dict[str, int], reused: dict[str, int]
 ) -> dict[str, list[tuple[dict[str, str], Any]]]:
-    """Samples from metrics.json; missing and null values give no sample."""
-    recall, solver = metrics.get("recall") or {}, metrics.get("solver") or {}
-    residuals = [value for row in metrics.get("residuals") or [] for value in row if math.isfinite(value)]
-    aligned = (metrics.get("alignment") or {}).get("components")
-    stages = {key: sorted((metrics.get(key) or {}).items()) for key in ("seconds", "peak_bytes")}
+    """Samples from the metrics; missing values give no sample."""
+    residuals = [value for row in metrics.residuals or [] for value in row if math.isfinite(value)]
+    aligned = metrics.alignment and metrics.alignment["components"]
+    moved = [({"component": str(one["component"])}, one["residual_after"]) for one in aligned or []]
+    outside = [finding for finding in metrics.findings or [] if finding["level"] != "note"]
+    recall = metrics.recall or {}
     return {
-        "lle_rows": [({"kind": "input"}, metrics.get("n_input")), ({"kind": "points"}, metrics.get("n_points"))],
+        "lle_rows": [({"kind": "input"}, metrics.n_input or None), ({"kind": "points"}, metrics.n_points)],
         "lle_blocks": [({"kind": "computed"}, sum(computed.values())), ({"kind": "reused"}, sum(reused.values()))],
         "lle_recall": [({"bound": bound}, recall.get(bound)) for bound in ("value", "low", "high")],
-        "lle_residual_max": [({}, max(residuals) if residuals else None)],
-        "lle_converged": [({}, solver.get("converged"))],
-        "lle_alignment_rows": [
-            ({}, None if aligned is None else sum(component["rows_shared"] for component in aligned))
-        ],
-        "lle_alignment_residual": [
-            ({"component": str(component["component"])}, component["residual_after"]) for component in aligned or []
-        ],
-        "lle_warnings": [({}, len(metrics.get("warnings") or []))],
-        "lle_stage_seconds": [({"stage": stage}, value) for stage, value in stages["seconds"]],
-        "lle_stage_peak_bytes": [({"stage": stage}, value) for stage, value in stages["peak_bytes"]],
+        "lle_residual_max": [({}, max(residuals, default=None))],
+        "lle_converged": [({}, metrics.solver and metrics.solver["converged"])],
+        "lle_alignment_rows": [({}, None if aligned is None else sum(one["rows_shared"] for one in aligned))],
+        "lle_alignment_residual": moved,
+        "lle_warnings": [({}, len(outside))],
+        "lle_stage_seconds": [({"stage": stage}, value) for stage, value in sorted(metrics.seconds.items())],
+        "lle_stage_peak_bytes": [({"stage": stage}, value) for stage, value in sorted(metrics.peak_bytes.items())],
     }
 
 

@@ -6,6 +6,7 @@ Matplotlib is imported only by the functions that draw, because its import would
 import re
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,12 @@ from ..config.models import Config
 from ..config.yaml_io import to_yaml
 from ..core.machine import peak_bytes
 from ..engine import checkpoint, current_config, disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from ..inputs.row_filter import sample_of
 from ..linalg.reg_step import STAGES, STEP, describe_reg
-from ..report import metrics
-from ..report.verdict import verdict
-from ..report.warnings import defects, warnings, warnings_of_columns
+from ..report import collect_metrics, findings
+from ..report.metrics import Metrics, Reg, Stopped
+from ..report.verdict import with_findings
 from ..storage import array_specs
 from ..storage.fitted import FIT, fitted_store, has_fit
 from ..storage.store import Store
@@ -61,30 +62,33 @@ def steps(config: Config, layout: Layout) -> Steps:
     return layout
 
 
-def write_report(store: Store, block_index: int, pictures: bool = True, stopped: Json | None = None) -> Report:
+def write_report(store: Store, block_index: int, pictures: bool = True, stopped: Stopped | None = None) -> Report:
     """Write report/metrics.json and, with `pictures`, the pictures, index.html and explore.html.
 
     `stopped` is the stage of an unfinished run (`jobs.report`); None for the report of a finished run.
     """
     started = time.perf_counter()
-    collected = gather_metrics(store, stopped=stopped)
-    config = store.attributes()["config"]
+    collected, config = gather_metrics(store, stopped=stopped), store.attributes()["config"]
     page_pictures = None
     if pictures and current_config.embedding_record(store) is not None:
         page_pictures = draw(store, config, collected)
         store.objects.put("report/explore.html", explore(store, config, collected))
-    collected["picture"] = None if page_pictures is None else "report/embedding.png"
     record = checkpoint.step_record(store, "write_report", "write") or {"begun": time.time()}
     ended = datetime.fromtimestamp(record["begun"], UTC).isoformat(timespec="seconds")
-    collected["finished"] = ended if stopped is None else None
-    collected["peak_bytes"]["write_report"], collected["blocks"]["write_report"] = peak_bytes(), 1
-    collected["seconds"]["write_report"] = round(time.perf_counter() - started, 3)
+    collected = replace(
+        collected,
+        picture=None if page_pictures is None else "report/embedding.png",
+        finished=ended if stopped is None else None,
+        seconds={**collected.seconds, "write_report": round(time.perf_counter() - started, 3)},
+        peak_bytes={**collected.peak_bytes, "write_report": peak_bytes()},
+        blocks={**collected.blocks, "write_report": 1},
+    )
     if pictures:
         from ..report.page import render_page  # noqa: PLC0415
 
         page = render_page(collected, config, to_yaml(config), page_pictures, describe_arrays(store))
         store.objects.put("report/index.html", page.encode())
-    store.put_metrics(collected)
+    store.put_metrics(collected.as_json())
     current_config.metrics_written(store)
     return {}
 
@@ -94,35 +98,32 @@ def write_metrics(store: Store, seconds: float, finished_steps: Collection[tuple
     checkpoint.delete_step_record(store, "write_report", "write")
     store.objects.delete("report")
     collected = gather_metrics(store, finished_steps, {"stage": None, "running": False, "reason": reason})
-    store.put_metrics({**collected, "seconds_of_this_run": round(seconds, 3)})
+    store.put_metrics({**collected.as_json(), "seconds_of_this_run": round(seconds, 3)})
     current_config.metrics_written(store)
 
 
 def gather_metrics(
-    store: Store, among: Collection[tuple[str, str]] | None = None, stopped: Json | None = None
-) -> dict[str, Any]:
-    """All metrics of the finished steps of the store's config, or of those in `among`, with verdict and warnings."""
+    store: Store, among: Collection[tuple[str, str]] | None = None, stopped: Stopped | None = None
+) -> Metrics:
+    """All metrics of the finished steps of the store's config, or of those in `among`, with what was found."""
     attributes, collected = store.attributes(), _collect(store, among)
     if has_fit(store) and (fitted := fitted_store(store)).is_run():
         reports, n_input = _reports(store, among), attributes[FIT]["n_input"]
-        collected = metrics.with_placed_rows(_collect(fitted), collected, n_input, reports)
-    config = attributes["config"]
-    collected["stopped"] = stopped
-    collected["verdict"] = verdict(collected, config)
-    collected["warnings"] = [*warnings_of_columns(attributes.get("columns")), *warnings(collected, config)]
-    collected["defects"] = defects(collected, config)
-    return {**collected, "versions": attributes["versions"]}
+        collected = collect_metrics.with_placed_rows(_collect(fitted), collected, n_input, reports)
+    collected = replace(collected, stopped=stopped, versions=attributes["versions"])
+    of_columns = findings.of_columns(attributes.get("columns"))
+    return with_findings(collected, [*findings.find(collected, attributes["config"]), *of_columns])
 
 
-def _reports(store: Store, among: Collection[tuple[str, str]] | None) -> metrics.Reports:
+def _reports(store: Store, among: Collection[tuple[str, str]] | None) -> collect_metrics.Reports:
     """Reports of the steps that belong to the store's config; only those in `among`, if given."""
     current = current_config.current_steps(store)
     return {key: block_reports for key, block_reports in checkpoint.read_reports(store).items()
             if key in current and (among is None or key in among)}  # fmt: skip
 
 
-def _collect(store: Store, among: Collection[tuple[str, str]] | None = None) -> dict[str, Any]:
-    """The metrics of one store, without verdict and warnings."""
+def _collect(store: Store, among: Collection[tuple[str, str]] | None = None) -> Metrics:
+    """The metrics of one store, without findings."""
     attributes = store.attributes()
     n_input, n_features = 0, None
     current = current_config.current_steps(store)
@@ -131,20 +132,24 @@ def _collect(store: Store, among: Collection[tuple[str, str]] | None = None) -> 
         n_input = store.array(array_specs.RAW.name).shape[0]
     if array_specs.POINTS.name in arrays:
         n_features = store.array(array_specs.POINTS.name).shape[1]
-    reports = _reports(store, among)
-    collected = metrics.collect(reports, current, n_input, n_features)
-    config = attributes["config"]
-    collected["method"] = config["method"]
+    reports, config = _reports(store, among), attributes["config"]
     chosen = next((reports[stage, STEP][0].report for stage in STAGES if reports.get((stage, STEP))), None)
-    collected["reg"] = describe_reg(collected["method"], config["weights"]["reg"], chosen)
+    reg = describe_reg(config["method"], config["weights"]["reg"], chosen)
+    columns = attributes.get("columns") or {}
     labels = reports.get(("ingest", "read_labels"))
-    collected |= metrics.column_metrics(attributes.get("columns"))
-    collected = metrics.name_columns(collected, collected["features"])
-    if labels and collected["label"] is None:
-        collected["label"] = label_name(config["input"], labels[0].report["kind"])
-    collected["version"] = attributes.get("version")
-    collected["min_recall"] = config["neighbors"]["min_recall"]
-    return collected
+    label = label_name(config["input"], labels[0].report["kind"]) if labels else None
+    collected = collect_metrics.collect(reports, current, n_input, n_features)
+    return replace(
+        collect_metrics.name_columns(collected, columns.get("features")),
+        method=config["method"],
+        reg=None if reg is None else Reg(value=reg["value"], reason=reg["reason"]),
+        features=columns.get("features"),
+        label=columns.get("label") or label,
+        id=columns.get("id"),
+        columns_left_out=columns.get("left_out"),
+        version=attributes.get("version"),
+        min_recall=config["neighbors"]["min_recall"],
+    )
 
 
 def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
@@ -153,7 +158,7 @@ def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
     return sample_of(n_rows, limit if has_fit(store) else n_rows)
 
 
-def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> bytes:
+def explore(store: Store, config: dict[str, Any], collected: Metrics) -> bytes:
     """The explorer page of the embedding in the store."""
     from ..report.explore import (  # noqa: PLC0415
         MAX_INPUT_COLUMNS,
@@ -168,7 +173,7 @@ def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> 
 
     rows = _shown_rows(store, MAX_POINTS)
     n_rows, shown = store.array(array_specs.COMPONENT.name).shape[0], rows_with_place(store, rows)
-    n_shown = len(shown) if len(rows) == n_rows else n_rows - collected["invalid_dropped"]
+    n_shown = len(shown) if len(rows) == n_rows else n_rows - (collected.invalid_dropped or 0)
     sample = even_sample(shown)
     ids = stored_ids(store)
     texts = None if ids is None else RowTexts(ids.name, ids.gather(sample))
@@ -178,13 +183,13 @@ def explore(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> 
     return render_explorer(page)
 
 
-def figure_title(config: dict[str, Any], collected: dict[str, Any]) -> str:
-    sizes = collected["list_sizes"]
+def figure_title(config: dict[str, Any], collected: Metrics) -> str:
+    sizes = collected.list_sizes
     k = f"{sizes['least']} to {sizes['most']}" if sizes else config["neighbors"]["n_neighbors"]
-    placed = f", {collected['fit_sample']['rows_placed']:,} rows placed" if collected.get("fit_sample") else ""
-    n_points = collected["n_points"]
-    points = "" if n_points is None else f" of {n_points:,} points"  # the record of its step may be damaged
-    return f"{data_name(config)}{TITLES[collected['method']]}{points}, k = {k}{placed}"
+    placed = f", {collected.fit_sample['rows_placed']:,} rows placed" if collected.fit_sample else ""
+    # without points, the record of its step is damaged
+    points = "" if collected.n_points is None else f" of {collected.n_points:,} points"
+    return f"{data_name(config)}{TITLES[collected.method]}{points}, k = {k}{placed}"
 
 
 def data_name(config: dict[str, Any]) -> str:
@@ -199,7 +204,7 @@ def data_name(config: dict[str, Any]) -> str:
     return "" if not name or re.fullmatch(r"input-[0-9a-f]+\.npy", name) else f"{name}: "
 
 
-def draw(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> "PagePictures":
+def draw(store: Store, config: dict[str, Any], collected: Metrics) -> "PagePictures":
     """Write the PNG files and return the pictures of the page. Labels of the input, if any, colour the embedding."""
     from ..report.charts import draw_spectrum, draw_timings  # noqa: PLC0415
     from ..report.embedding_figure import draw_embedding  # noqa: PLC0415
@@ -209,15 +214,15 @@ def draw(store: Store, config: dict[str, Any], collected: dict[str, Any]) -> "Pa
     embedding = store.gather(array_specs.EMBEDDING.name, rows)
     component = store.gather(array_specs.COMPONENT.name, rows)
     color = color_source(store, rows)
-    eigenvalues = np.array(collected["eigenvalues"], np.float64)
-    residuals = np.array(collected["residuals"], np.float64)
-    floor = (collected["solver"] or {}).get("rounding_floor")
-    quantity = "variance" if collected["method"] == "pca" else "eigenvalue of M"
+    eigenvalues = np.array(collected.eigenvalues, np.float64)
+    residuals = np.array(collected.residuals, np.float64)
+    floor = (collected.solver or {}).get("rounding_floor")
+    quantity = "variance" if collected.method == "pca" else "eigenvalue of M"
     spectrum = draw_spectrum(eigenvalues, residuals, floor, quantity)
     files = {
         "embedding": draw_embedding(embedding, component, color, figure_title(config, collected)),
         "spectrum": spectrum.light,
-        "timings": draw_timings(collected["seconds"]),
+        "timings": draw_timings(collected.seconds),
     }
     for name, data in files.items():
         store.objects.put(f"report/{name}.png", data)

@@ -161,9 +161,12 @@ class TestDisplay:
         assert base64.b64decode(data).startswith(b"\x89PNG")
 
     def test_notebook_shows_the_verdict_in_words_of_python(self, run):
-        verdict = "Set eigensolver.n_components: 4. Other values can keep more; `lle suggest` compares them."
-        html = type(run)(run.store, run.config, run.versions, {"verdict": verdict}, {})._repr_html_()
-        assert "Set n_components=4. Other values can keep more." in html
+        low = {**run.metrics, "trustworthiness": {"value": 0.8}, "intrinsic_dimension": {"value": 4.0}, "n_features": 9}
+        html = type(run)(run.store, run.config, run.versions, low, {})._repr_html_()
+        assert "set n_components=4." in html
+        html = type(run)(run.store, run.config, run.versions, {**low, "intrinsic_dimension": None}, {})._repr_html_()
+        assert "(trustworthiness 0.800; bound: 0.9)" in html
+        assert "lle suggest" not in html
 
     def test_run_without_embedding_has_no_picture(self, run):
         bare = type(run)(run.store, run.config, run.versions, None, {})

@@ -41,17 +41,17 @@ def test_the_roles_of_columns_are_listed_before_a_run(job, command):
     output = lle(command, job[0])
     assert output["columns"]["features"] == ["x", "y", "z", "number"]
     assert output["columns"]["left_out"] == {"note": "text"}
-    assert output["warnings"][0].endswith("list the features in input.columns, or set input.id: number")
+    assert output["warnings"][0].endswith("list the features in input.columns, or set input.id: number.")
     lines = CliRunner().invoke(app, [command, str(job[0])]).output.splitlines()
     assert {"features: x, y, z, number", "label: kind", "left out: note (text)"} <= set(lines)
-    assert any(line.startswith("warning: column 'number' is a feature but looks like a row number") for line in lines)
+    assert any(line.startswith("warning: Column 'number' is a feature but looks like a row number") for line in lines)
 
 
 def test_the_roles_of_columns_are_in_metrics_and_report(job):
     metrics = json.loads(store_of(job).objects.get("report/metrics.json"))
     assert (metrics["features"], metrics["label"], metrics["id"]) == (["x", "y", "z", "number"], "kind", None)
     assert metrics["columns_left_out"] == {"note": "text"}
-    assert "list the features in input.columns" in metrics["warnings"][0]
+    assert "list the features in input.columns" in metrics["warnings"][-1]
     page = store_of(job).objects.get("report/index.html").decode()
     assert "left out: text" in page
     assert "x, y, z, number" in page
@@ -137,7 +137,8 @@ def test_columns_that_separate_the_components_are_named(tmp_path):
     metrics = lle("run", table_job(tmp_path, table))["metrics"]
     assert metrics["n_components_weak"] == 2
     assert metrics["components_differ_in"] == ["batch"]
-    assert "which differ in batch;" in " ".join(metrics["warnings"])
+    [finding] = [finding for finding in metrics["findings"] if finding["measure"] == "n_components_weak"]
+    assert "which differ in batch;" in finding["sentence"]
 
 
 def test_components_that_no_column_separates_name_none(tmp_path):

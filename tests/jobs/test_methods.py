@@ -232,7 +232,7 @@ def test_flat_data_give_their_coordinates_exactly(tmp_path, method, n):
     store, result = run_on(tmp_path, u @ rng.normal(size=(2, 5)), method)
     embedding = store.read_all("embedding")
     assert largest_angle(embedding, u - u.mean(axis=0)) < 1e-3
-    assert any("flat" in text for text in result["metrics"]["warnings"])
+    assert any("flat" in finding["sentence"] for finding in result["metrics"]["findings"])
 
 
 @pytest.mark.parametrize("method", [
@@ -360,9 +360,10 @@ def test_requested_cholesky_of_a_flat_m_is_replaced_with_a_warning(tmp_path):
     X = np.random.default_rng(7).standard_normal((450, 3))
     store, result = run_on(tmp_path, X, "ltsa", eigensolver={"n_components": 3, "method": "shift_invert"})
     assert result["metrics"]["solver"]["method"] == "polynomial"
-    [warning] = [text for text in result["metrics"]["warnings"] if text.startswith("eigensolver.method shift_invert")]
-    assert "not positive definite" in warning
-    assert "eigensolver.method: auto" in warning
+    [finding] = [finding for finding in result["metrics"]["findings"] if finding["measure"] == "solvers"]
+    assert finding["sentence"].startswith("Method shift_invert could not factor")
+    assert "not positive definite" in finding["sentence"]
+    assert finding["key"] == {"eigensolver.method": "auto"}
     assert largest_angle(store.read_all("embedding"), X - X.mean(axis=0)) < 1e-5
 
 
@@ -382,7 +383,7 @@ def test_pca_embeds_all_components_together(tmp_path):
     roll = sample("swiss_roll", 0, 500, 5, 0.0, 0.0).points
     store, result = run_on(tmp_path, np.concatenate([roll, roll[:300] + 500.0]), "pca")
     assert result["metrics"]["n_components_weak"] == 2
-    assert not any("components" in text for text in result["metrics"]["warnings"])
+    assert "n_components_weak" not in [finding["measure"] for finding in result["metrics"]["findings"]]
     np.testing.assert_array_equal(store.read_all("component"), 0)
     assert store.read_all("embedding")[:500, 0].std() > 0
 

@@ -48,7 +48,7 @@ def test_closed_classes_of_cover_are_repaired(tmp_path, shared_data):
     assert metrics["closed_classes_left"] == metrics["n_components_weak"]
     assert metrics["reverse_added"] > 0
     assert min(metrics["participation"][0]) > 5000
-    assert not any("clump" in text for text in metrics["warnings"])
+    assert "participation" not in [finding["measure"] for finding in metrics["findings"]]
 
 
 def test_skin_is_mostly_duplicates(tmp_path, shared_data):

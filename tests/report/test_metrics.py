@@ -5,7 +5,8 @@ import json
 import pytest
 
 from lle.engine.plan import BlockReport
-from lle.report.metrics import collect
+from lle.report.collect_metrics import collect
+from lle.report.metrics import Metrics
 
 RECALL = {"value": 0.97, "low": 0.95, "high": 0.99, "sample": 101}
 GRAPH = {
@@ -48,7 +49,8 @@ def reports_of(steps):
 
 
 def collected(steps=STEPS, seconds=1.25):
-    return collect(reports_of(steps), {key: {"seconds": seconds} for key in steps}, n_input=84, n_features=6)
+    records = {key: {"seconds": seconds} for key in steps}
+    return collect(reports_of(steps), records, n_input=84, n_features=6).as_json()
 
 
 class TestCollect:
@@ -92,7 +94,7 @@ class TestCollect:
 
     def test_cost_of_the_report_itself_is_not_included(self):
         reports, key = reports_of(STEPS) | {("write_report", "write"): []}, ("write_report", "write")
-        metrics = collect(reports, {step: {} for step in reports}, 84, 6)
+        metrics = collect(reports, {step: {} for step in reports}, 84, 6).as_json()
         assert key[0] in metrics["seconds"]
         assert key[0] not in metrics["peak_bytes"].keys() | metrics["blocks"].keys()
 
@@ -104,14 +106,21 @@ class TestCollect:
             "continuity", "seconds", "peak_bytes",
         }  # fmt: skip
         assert promised <= set(collected())
-        assert set(collect({}, {}, 0, None)) == set(collected())
+        assert set(collect({}, {}, 0, None).as_json()) == set(collected())
 
     def test_metrics_of_missing_steps_are_none(self):
-        metrics = collect({}, {}, 84, None)
-        empty = {"n_input", "seconds", "peak_bytes", "blocks", "dropped"}
+        metrics = collect({}, {}, 84, None).as_json()
+        empty = {"n_input", "method", "seconds", "peak_bytes", "blocks", "dropped"}
         assert {key for key, value in metrics.items() if value is not None} == empty
 
     @pytest.mark.parametrize("n_steps", range(len(STEPS) + 1))
     def test_metrics_of_an_unfinished_run_can_be_written(self, n_steps):
         metrics = collected(dict(list(STEPS.items())[:n_steps]))
         assert json.loads(json.dumps(metrics)) == metrics
+
+    def test_record_is_read_from_its_file_with_unknown_keys_left_out(self):
+        metrics = Metrics.read(collected())
+        assert metrics.as_json() == collected()
+        assert metrics.number("trustworthiness") == 0.9
+        assert metrics.number("neighborhood_hit_input") is None
+        assert Metrics.read({"n_input": 7, "of_a_later_version": 1}) == Metrics(n_input=7)

@@ -24,7 +24,8 @@ class Result:
 
 
 METRICS = {
-    "n_input": 101, "n_points": 97, "recall": {"value": 0.93, "low": 0.91, "high": 0.95}, "warnings": ["a", "b", "c"],
+    "n_input": 101, "n_points": 97, "recall": {"value": 0.93, "low": 0.91, "high": 0.95},
+    "findings": [{"level": "grave"}, {"level": "minor"}, {"level": "minor"}, {"level": "note"}],
     "residuals": [[1e-9, 3e-9], [2e-9]], "solver": {"converged": True}, "seconds": {"ingest": 1.5, "solve": 2.5},
     "peak_bytes": {"ingest": 7},
 }  # fmt: skip

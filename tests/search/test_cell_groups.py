@@ -11,7 +11,7 @@ from lle.engine import plan_sizes, task_costs
 from lle.engine.plan import BlockReport, Decides, Layout, Report, Runs, Step, drive
 from lle.engine.progress import JsonProgress, RunProgress
 from lle.jobs.run import run
-from lle.report.metrics import collect
+from lle.report.collect_metrics import collect
 from lle.search import cell_groups
 from lle.search.cell_groups import Folder, Round, first_round, next_round, read_members
 from tests.support.oracle import exact_neighbors
@@ -45,7 +45,7 @@ def recall_of(run, place) -> float:
 def measured(run) -> dict:
     reports = {key: [BlockReport(b, 0, 0, report) for b, report in enumerate(blocks)]
                for key, blocks in run.reports.items()}  # fmt: skip
-    return collect(reports, {key: {} for key in reports}, N, 30)
+    return collect(reports, {key: {} for key in reports}, N, 30).as_json()
 
 
 class TestRaisedRecall:

@@ -89,9 +89,9 @@ class TestRadius:
             assert actual == nearest[row, : np.clip(within[row], 8, 15)].tolist()
         sizes = result["metrics"]["list_sizes"]
         assert (sizes["raised_to_k_min"], sizes["at_k_max"]) == ((within < 8).sum(), (within >= 15).sum())
-        warnings = " ".join(result["metrics"]["warnings"])
-        assert f"{sizes['raised_to_k_min']} points have fewer than neighbors.k_min" in warnings
-        assert f"{sizes['at_k_max']} points have neighbors.k_max or more" in warnings
+        sentences = " ".join(finding["sentence"] for finding in result["metrics"]["findings"])
+        assert f"{sizes['raised_to_k_min']} points have fewer than k_min" in sentences
+        assert f"{sizes['at_k_max']} points have k_max or more" in sentences
         assert store.read_all("_work/knn_indices").shape == (N, 15)
 
     @pytest.mark.slow

@@ -62,6 +62,6 @@ def test_warning_about_rows_without_coordinates_names_the_key_and_the_share(tmp_
     embedding, component, metrics = run(tmp_path, points(), components="largest")
     assert np.isnan(embedding[ROLL:]).all()
     assert (component[ROLL:] == -1).all()
-    [warning] = [text for text in metrics["warnings"] if "NaN" in text]
+    [warning] = metrics["defects"]
     assert "30 rows (9.1%)" in warning
-    assert "graph.components: separate" in warning
+    assert "graph.components: connect" in warning

@@ -1,0 +1,194 @@
+"""The metrics of a run, collected from the reports of its finished blocks."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from ..engine.plan import BlockReport
+from .metrics import EmbeddedClasses, FitSample, ListSizes, Metrics
+
+Reports = dict[tuple[str, str], list[BlockReport]]
+Records = dict[tuple[str, str], dict[str, Any]]
+
+NAMED_COLUMNS = 20
+GRAPH = (
+    "n_components_weak", "component_sizes", "closed_classes", "closed_classes_left", "reverse_added", "bridges_added",
+    "points_repaired",
+)  # fmt: skip
+CONNECTED = ("components_joined", "links_added", "longest_link")
+QUALITY = (
+    "trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error", "residual_variance",
+    "residual_variance_truth", "residual_variance_affine", "neighborhood_hit", "neighborhood_hit_input",
+    "intrinsic_dimension",
+)  # fmt: skip
+
+
+def collect(reports: Reports, records: Records, n_input: int, n_features: int | None) -> Metrics:
+    """All metrics known so far; keys of stages that have not run are None."""
+    merged, graph = _first(reports, "ingest", "merge_duplicates"), _first(reports, "mend_graph", "analyse")
+    written, connected = _first(reports, "solve_embedding", "write"), _first(reports, "mend_graph", "connect")
+    invalid, small = _total(reports, "ingest", "read", "invalid"), written.get("rows_in_small_components")
+    n_points, squared_error = merged.get("n_points"), _total(reports, "solve_weights", "solve", "squared_error")
+    sample = _first(reports, "measure_quality", "sample")
+    return Metrics(
+        n_input=n_input,
+        n_points=n_points,
+        n_features=n_features,
+        duplicates_merged=None if n_points is None else merged.get("n_valid", 0) - n_points,
+        ids=_ids(reports),
+        invalid_dropped=invalid,
+        dropped={reason: count for reason, count in (("invalid", invalid), ("small_component", small)) if count},
+        invalid_by_column=_invalid_by_column(reports),
+        rows_placed=written.get("rows_placed"),
+        list_sizes=_list_sizes(reports, n_points),
+        **_recall(reports),
+        **{key: graph.get(key) for key in GRAPH},
+        rows_measured=sample.get("n_rows"),
+        components_differ_in=sample.get("differ_in"),
+        closed_classes_embedded=_classes_of_embedded(graph, reports),
+        **{key: connected.get(key) for key in CONNECTED},
+        nnz_cost_matrix=_total(reports, "assemble_cost", "merge", "nnz"),
+        reconstruction_error=None if squared_error is None or not n_points else squared_error / n_points,
+        zero_trace_rows=_total(reports, "solve_weights", "solve", "zero_trace"),
+        unlisted_points=_first(reports, "local_factors", "list_unlisted").get("unlisted"),
+        skipped_neighborhoods=_total(reports, "local_factors", "solve", "skipped"),
+        alignment=_first(reports, "solve_embedding", "align") or None,
+        **_solutions([report.report for report in reports.get(("solve_embedding", "solve"), [])]),
+        **_quality(reports),
+        **_costs(reports, records),
+    )
+
+
+def name_columns(metrics: Metrics, names: Sequence[str] | None) -> Metrics:
+    """The metrics with names of columns in place of their numbers; without names, such as `column 3`."""
+
+    def name(number: str) -> str:
+        return f"column {number}" if names is None else names[int(number)]
+
+    counts, differ_in = metrics.invalid_by_column, metrics.components_differ_in
+    return replace(
+        metrics,
+        invalid_by_column=None if counts is None else {name(column): count for column, count in counts.items()},
+        components_differ_in=None if differ_in is None else [name(column) for column in differ_in],
+    )
+
+
+def with_placed_rows(fit: Metrics, placing: Metrics, n_input: int, reports: Reports) -> Metrics:
+    """The metrics of a fit, with those of all n_input rows where these differ; `placing`: of the placing."""
+    combined = replace(
+        fit,
+        seconds={**fit.seconds, **placing.seconds},
+        peak_bytes={**fit.peak_bytes, **placing.peak_bytes},
+        blocks={**fit.blocks, **placing.blocks},
+        n_input=n_input,
+        version=placing.version,
+    )
+    fit_sample: FitSample = {
+        "rows_fitted": fit.n_input, "rows_placed": None, "far": None, "max_ratio": None, "mixed": None,
+    }  # fmt: skip
+    if blocks := reports.get(("transform", "embed")):
+        invalid, far, mixed = (_total(reports, "transform", "embed", key) for key in ("invalid", "far", "mixed"))
+        n_placed = n_input - fit.n_input - (invalid - (fit.invalid_dropped or 0))
+        combined = replace(
+            combined,
+            invalid_dropped=invalid,
+            dropped={"invalid": invalid} if invalid else {},
+            rows_placed=n_placed + (fit.rows_placed or 0),
+        )
+        fit_sample = {**fit_sample, "rows_placed": n_placed, "far": far, "mixed": mixed,
+                      "max_ratio": blocks[0].report["limit"]}  # fmt: skip
+    return replace(combined, fit_sample=fit_sample)
+
+
+def _invalid_by_column(reports: Reports) -> dict[str, int] | None:
+    """Entries of each column that are NaN or infinite, most first; the columns are numbers (`name_columns`)."""
+    if ("ingest", "read") not in reports:
+        return None
+    counts: Counter[str] = Counter()
+    for block in reports["ingest", "read"]:
+        counts.update({str(column): count for column, count in block.report.get("invalid_columns", {}).items()})
+    return dict(counts.most_common(NAMED_COLUMNS))
+
+
+def _ids(reports: Reports) -> Any:
+    checked = _first(reports, "ingest", "check_ids")
+    return {**checked, "missing": _total(reports, "ingest", "read_ids", "missing")} if checked else None
+
+
+def _recall(reports: Reports) -> dict[str, Any]:
+    """The last measured recall, and the effect of each round of search with more overlap."""
+    measured = {0: _first(reports, "mend_graph", "measure_recall")}
+    for stage, step in reports:
+        if stage == "mend_graph" and step.startswith("measure_recall_") and (recall := _first(reports, stage, step)):
+            measured[int(step.rpartition("_")[2])] = recall
+    if not measured[0]:
+        return {}
+    rounds = [{"overlap": overlap, "before": before["value"], "after": after["value"]}
+              for (_, before), (overlap, after) in pairwise(sorted(measured.items()))]  # fmt: skip
+    return {"recall": measured[max(measured)], "recall_raised": rounds}
+
+
+def _list_sizes(reports: Reports, n_points: int | None) -> ListSizes | None:
+    truncated = [report.report for report in reports.get(("find_neighbors", "cut"), [])]
+    if not truncated or not n_points:
+        return None
+    return {
+        "mean": sum(part["neighbors"] for part in truncated) / n_points,
+        "least": min(part["least"] for part in truncated),
+        "most": max(part["most"] for part in truncated),
+        "raised_to_k_min": sum(part["raised"] for part in truncated),
+        "at_k_max": sum(part["full"] for part in truncated),
+    }
+
+
+def _classes_of_embedded(graph: dict[str, Any], reports: Reports) -> EmbeddedClasses | None:
+    classes_left = graph.get("closed_classes_by_component")
+    if classes_left is None:
+        return None
+    n_components = len(reports.get(("solve_embedding", "solve"), [])) or graph["n_components_large"]
+    return {"components": min(n_components, len(classes_left)), "classes": sum(classes_left[:n_components])}
+
+
+def _solutions(solved: list[dict[str, Any]]) -> dict[str, Any]:
+    if not solved:
+        return {}
+    solvers = [{**report["stats"], "converged": report["converged"]} for report in solved]
+    columns = ("eigenvalues", "residuals", "participation", "vector_errors")
+    return {
+        **{key: [report.get(key) for report in solved] for key in columns},
+        "solver": {**solvers[0], "converged": all(solver["converged"] for solver in solvers)},
+        "solvers": solvers,
+        "component_points": [report["n_points"] for report in solved],
+    }
+
+
+def _quality(reports: Reports) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for step in ("sample", "score", "geodesics", "compare"):
+        values |= _first(reports, "measure_quality", step)
+    return {key: values.get(key) for key in QUALITY}
+
+
+def _costs(reports: Reports, records: Records) -> dict[str, Any]:
+    seconds: dict[str, float] = {}
+    peak_bytes: dict[str, int] = {}
+    blocks: dict[str, int] = {}
+    for (stage, step), block_reports in reports.items():
+        seconds[stage] = round(seconds.get(stage, 0.0) + records[stage, step].get("seconds", 0.0), 3)
+        if not block_reports:  # the report itself, not yet finished
+            continue
+        peak_bytes[stage] = max([peak_bytes.get(stage, 0), *(report.peak_bytes for report in block_reports)])
+        blocks[stage] = blocks.get(stage, 0) + len(block_reports)
+    return {"seconds": seconds, "peak_bytes": peak_bytes, "blocks": blocks}
+
+
+def _first(reports: Reports, stage: str, step: str) -> Any:
+    block_reports = reports.get((stage, step))
+    return block_reports[0].report if block_reports else {}
+
+
+def _total(reports: Reports, stage: str, step: str, key: str) -> Any:
+    block_reports = reports.get((stage, step))
+    return sum(report.report[key] for report in block_reports) if block_reports else None

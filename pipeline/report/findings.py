@@ -1,0 +1,253 @@
+"""Everything outside the bounds of `report.bounds`, as findings: about rows, the graph and the quality."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from . import bounds, cures
+from .cures import NO_CURE
+from .finding import Cure, Finding, Level, Setting
+from .metrics import Metrics
+from .number_format import percent, share_of, thousands
+from .solution_findings import of_alignment, of_convergence, of_lost_eigenvalues, of_replaced_solver
+
+Config = Mapping[str, Any]
+
+NAMED_COLUMNS = 3
+NAMED_COORDINATES = 3
+"""Coordinates that one sentence names."""
+SUSPECTS = 20
+"""Columns that get a warning."""
+
+
+def find(metrics: Metrics, config: Config) -> list[Finding]:
+    """The findings of a run, gravest first; `config` is the resolved config. Each cure is given once."""
+    found: list[Finding] = []
+    for about in ABOUT:
+        for finding in about(metrics, config):
+            is_repeated = any(finding.cure.is_like(earlier.cure) for earlier in found)
+            found.append(replace(finding, cure=NO_CURE) if is_repeated else finding)
+    return sorted(found, key=lambda finding: finding.level != "grave")
+
+
+def of_columns(columns: Mapping[str, Any] | None) -> list[Finding]:
+    """A finding for each feature that looks like an id or a time; `columns` as in the attributes of a run's store."""
+    suspect, possible_ids = ((columns or {}).get(key) or {} for key in ("suspect", "possible_ids"))
+    found = []
+    for name, look in list(suspect.items())[:SUSPECTS]:
+        settings = (Setting("input", "columns"), Setting("input", "id", name))[: 1 + (name in possible_ids)]
+        cure = Cure("To leave it out, list the features in {}" + ", or set {}" * (len(settings) - 1), settings)
+        found.append(Finding("features", name, None, f"Column '{name}' is a feature but looks like {look}", cure))
+    return found
+
+
+def _of_rows(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    dropped, n_input = metrics.dropped or {}, max(metrics.n_input, 1)
+    if small := dropped.get("small_component", 0):
+        sentence = f"{small} rows ({small / n_input:.1%}) are in components that were not embedded"
+        yield _rows_without(sentence, small / n_input, Cure("{} embeds all rows together", (cures.CONNECT,)))
+    invalid = dropped.get("invalid", 0)
+    if invalid and invalid >= bounds.DROPPED_SHARE * n_input:
+        sentence = f"{invalid} of {n_input} rows ({invalid / n_input:.1%}) hold NaN or infinity{most_invalid(metrics)}"
+        cure = Cure(
+            "{} names the rows, so that the input can be repaired", (Setting("preprocess", "invalid", "error"),)
+        )
+        yield _rows_without(sentence, invalid / n_input, cure)
+
+
+def _rows_without(sentence: str, share: float, cure: Cure) -> Finding:
+    level: Level = "grave" if share >= bounds.DROPPED_SHARE else "minor"
+    nan = f"{sentence}; their coordinates are NaN"
+    return Finding("dropped", share, bounds.DROPPED_SHARE, nan, cure, level, is_defect=True)
+
+
+def most_invalid(metrics: Metrics) -> str:
+    """The columns that hold the most invalid entries, as the end of a clause; empty if they are not known."""
+    counts = metrics.invalid_by_column or {}
+    return f", most in {_first_names([f'{name} ({count:,})' for name, count in counts.items()])}" if counts else ""
+
+
+def _first_names(columns: Sequence[str]) -> str:
+    more = f" and {len(columns) - NAMED_COLUMNS} more" if len(columns) > NAMED_COLUMNS else ""
+    return ", ".join(columns[:NAMED_COLUMNS]) + more
+
+
+def _of_ids(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """Missing and repeated ids."""
+    if metrics.ids is None:
+        return
+    if n_repeated := metrics.ids["duplicates"]:
+        named = ", ".join(map(str, metrics.ids["first"]))
+        sentence = f"{n_repeated} rows have the id of an earlier row ({named}, ...): input.id does not identify them"
+        yield Finding("ids", n_repeated, 0, sentence)
+    if n_missing := metrics.ids["missing"]:
+        yield Finding("ids", n_missing, 0, f"{n_missing} rows have no id in the column of input.id")
+
+
+def _of_placed_rows(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """More rows than usual far from the fitted sample."""
+    sample = metrics.fit_sample
+    if sample is None or not sample["far"] or sample["far"] < bounds.FAR_SHARE * metrics.n_input:
+        return
+    sentence = (
+        f"{sample['far']} of {metrics.n_input} rows are far from the fitted sample (distance_ratio above "
+        f"{sample['max_ratio']:.3g}): their coordinates are not reliable"
+    )
+    share = sample["far"] / metrics.n_input
+    cure = Cure("A larger {} brings the sample nearer to them", (Setting("input", "fit_sample"),))
+    yield Finding("fit_sample", share, bounds.FAR_SHARE, sentence, cure, is_defect=True)
+
+
+def _of_neighbor_counts(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    if sizes := metrics.list_sizes:
+        if raised := sizes["raised_to_k_min"]:
+            sentence = f"{raised} points have fewer than k_min neighbours within the radius, and keep the k_min nearest"
+            cure = Cure("A larger {} reaches more neighbours", (Setting("neighbors", "radius"),))
+            yield Finding("list_sizes", raised, 0, sentence, cure)
+        if full := sizes["at_k_max"]:
+            sentence = f"{full} points have k_max or more neighbours within the radius, and keep the k_max nearest"
+            cure = Cure("A larger {} keeps more neighbours", (Setting("neighbors", "k_max"),))
+            yield Finding("list_sizes", full, 0, sentence, cure)
+    if skipped := metrics.skipped_neighborhoods:
+        cure = cures.more_neighbors(metrics, config, "{} makes them larger")
+        yield Finding("skipped_neighborhoods", skipped, 0, f"{skipped} neighbourhoods are too small to be used", cure)
+
+
+def _of_components(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """Separate pieces, whose coordinates cannot be compared."""
+    n_components, columns = metrics.n_components_weak or 1, metrics.components_differ_in
+    if config["method"] == "pca" or n_components < 2:
+        return
+    largest = share_of(max(metrics.component_sizes or [0]), metrics.n_input) or 0.0
+    if largest >= bounds.MAIN_PIECE:
+        others = f"{cures.in_words(n_components - 1)} small piece{'s' if n_components > 2 else ''}"
+        sentence = f"One piece holds {percent(largest)} of the rows, beside {others}"
+    else:
+        share = f", the largest with {percent(largest)} of the rows" if largest else ""
+        sentence = f"The data fall into {cures.in_words(n_components)} separate pieces{share}"
+    sentence += f", which differ in {_first_names(columns)}" if columns else ""
+    sentence += "; coordinates of different pieces cannot be compared"
+    yield Finding("n_components_weak", n_components, 1, sentence, cures.connected(metrics, config), "grave")
+
+
+def _of_closed_classes(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    embedded = metrics.closed_classes_embedded
+    if config["method"] != "lle" or embedded is None or embedded["classes"] <= embedded["components"]:
+        return
+    sentence = (
+        f"{embedded['classes']} closed classes are left, expected {embedded['components']}: some coordinates only "
+        f"separate closed groups of points"
+    )
+    reverse = Setting("neighbors", "reverse", "auto")
+    cure = NO_CURE if config["neighbors"]["reverse"] == "auto" else Cure("{} opens them", (reverse,))
+    yield Finding("closed_classes_left", embedded["classes"], embedded["components"], sentence, cure)
+
+
+def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """One finding about all coordinates that are concentrated on few points, or that separate a group."""
+    narrow = concentrated(metrics, bounds.GROUP_SHARE)
+    if clumps := [one for one in narrow if one[2] < bounds.CLUMP_SHARE * one[3]]:
+        cure = cures.cure_of_clumps(metrics, config)
+        yield _concentrated(metrics, clumps, bounds.CLUMP_SHARE, "only separates", cure)
+    elif groups := [one for one in narrow if one[1] == 1]:
+        cure = cures.connected(metrics, config)
+        yield _concentrated(metrics, groups, bounds.GROUP_SHARE, "mainly separates", cure)
+
+
+def concentrated(metrics: Metrics, bound: float) -> list[tuple[int, int, float, int]]:
+    """(component, coordinate from 1, points that it shows, points of the component) below a share, fewest first."""
+    tables = zip(metrics.participation or [], metrics.component_points or [], strict=False)
+    narrow = [(component, coordinate, value, size) for component, (row, size) in enumerate(tables)
+              for coordinate, value in enumerate(row, start=1) if value < bound * size]  # fmt: skip
+    return sorted(narrow, key=lambda one: one[2] / one[3])
+
+
+def _concentrated(
+    metrics: Metrics, narrow: list[tuple[int, int, float, int]], bound: float, verb: str, cure: Cure
+) -> Finding:
+    several = len(metrics.participation or []) > 1
+    places = [
+        (f"coordinate {coordinate}{f' of component {component}' * several}", f"{value:.0f} of {thousands(size)} points")
+        for component, coordinate, value, size in narrow[:NAMED_COORDINATES]
+    ]
+    sentence = f"C{places[0][0][1:]} {verb} about {places[0][1]} from the others"
+    sentence += "".join(f", {where} about {points}" for where, points in places[1:])
+    sentence += f", and {len(narrow) - NAMED_COORDINATES} more" if len(narrow) > NAMED_COORDINATES else ""
+    return Finding("participation", narrow[0][2] / narrow[0][3], bound, sentence, cure, "grave")
+
+
+def _of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """Neighbours of the same class, or else any neighbours, that the embedding has not kept."""
+    cure, trust = cures.cure_of_lost_neighbors(metrics, config), metrics.number("trustworthiness")
+    if lost := bounds.lost_neighbors(metrics):
+        before, after = lost
+        bound = bounds.min_hit(before)
+        sentence = (
+            f"Neighbours of the same {metrics.label or 'label'} fell from {percent(before)} in the data to "
+            f"{percent(after)} in the embedding{scope(metrics)} (bound: {percent(bound)})"
+        )
+        yield Finding("neighborhood_hit", after, bound, sentence, cure, "grave")
+    if trust is not None and trust < bounds.LOW_TRUSTWORTHINESS:
+        sentence = (
+            f"Many neighbours in the embedding are not neighbours in the data (trustworthiness {trust:.3f}"
+            f"{scope(metrics, ', ')}; bound: {bounds.LOW_TRUSTWORTHINESS:g}): do not interpret clusters in the picture"
+        )
+        yield Finding("trustworthiness", trust, bounds.LOW_TRUSTWORTHINESS, sentence, cure, "grave")
+
+
+def _of_redundancy(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """Coordinates that the earlier ones predict."""
+    repeated = {j: value for j, value in enumerate(metrics.redundancy or [], start=1) if value > bounds.REDUNDANT}
+    if not repeated:
+        return
+    subject = f"Coordinate {min(repeated)} is" if len(repeated) == 1 else f"Coordinates {_listed(list(repeated))} are"
+    shares = sorted({f"{value:.2f}" for value in (min(repeated.values()), max(repeated.values()))})
+    sentence = f"{subject} predictable from the earlier ones by local linear fits (R² {' to '.join(shares)})"
+    trust = metrics.number("trustworthiness")
+    if trust is not None and trust >= bounds.LOW_TRUSTWORTHINESS:
+        sentence += f"; neighbours are kept (trustworthiness {trust:.3f}{scope(metrics, ', ')})"
+    cure = cures.cure_of_redundancy(metrics, config)
+    yield Finding("redundancy", max(repeated.values()), bounds.REDUNDANT, sentence, cure, "grave")
+
+
+def _of_distances(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    variance = metrics.number("residual_variance")
+    if variance is None or variance <= bounds.GOOD_RESIDUAL_VARIANCE:
+        return
+    if variance <= bounds.HIGH_RESIDUAL_VARIANCE:
+        sentence = f"Long distances differ from those along the data (residual variance {variance:.2f})"
+        yield Finding("residual_variance", variance, bounds.GOOD_RESIDUAL_VARIANCE, sentence, level="note")
+        return
+    sentence = (
+        f"Distances across the embedding do not follow the paths along the data (residual variance {variance:.2f}; "
+        f"bound: {bounds.HIGH_RESIDUAL_VARIANCE:g}): only neighbourhoods can be interpreted"
+    )
+    yield Finding("residual_variance", variance, bounds.HIGH_RESIDUAL_VARIANCE, sentence)
+
+
+def _listed(numbers: list[int]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def scope(metrics: Metrics, prefix: str = " ") -> str:
+    """Where the quality was measured, if the embedding has several components."""
+    return f"{prefix}of the largest piece" if len(metrics.component_points or []) > 1 else ""
+
+
+ABOUT: tuple[Callable[[Metrics, Config], Iterator[Finding]], ...] = (
+    of_convergence,
+    of_lost_eigenvalues,
+    _of_rows,
+    _of_participation,
+    _of_neighborhoods,
+    _of_redundancy,
+    _of_components,
+    _of_ids,
+    _of_placed_rows,
+    _of_neighbor_counts,
+    _of_closed_classes,
+    of_replaced_solver,
+    _of_distances,
+    of_alignment,
+)
+"""Gravest first."""

@@ -1,0 +1,138 @@
+"""Findings about the eigenpairs and about the alignment with an earlier embedding."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from . import bounds
+from .cures import FLAT, cure_of_convergence, cure_of_low_eigenvalues, more_neighbors
+from .finding import Cure, Finding, Level, Setting
+from .metrics import AlignedComponent, Alignment, Metrics
+from .number_format import is_known
+
+Config = Mapping[str, Any]
+
+
+def of_convergence(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    if all(solver["converged"] for solver in metrics.solvers or []):
+        return
+    residuals = [value for row in metrics.residuals or [] for value in row if is_known(value)]
+    worst = max(residuals, default=None)
+    remark = "" if worst is None else f" (largest residual {worst:.2g})"
+    sentence = f"The eigensolver did not reach its tolerance{remark}: these coordinates are not final"
+    cure = cure_of_convergence(metrics, config)
+    yield Finding("residuals", worst, config["eigensolver"]["tol"], sentence, cure, "grave", is_inaccurate(metrics))
+
+
+def is_inaccurate(metrics: Metrics) -> bool:
+    """Whether errors of the eigenvectors can be seen in a picture."""
+    return max(_vector_errors(metrics), default=0.0) > bounds.LARGE_VECTOR_ERROR
+
+
+def _vector_errors(metrics: Metrics) -> list[float]:
+    return [error for row in metrics.vector_errors or [] for error in row or []]
+
+
+def of_lost_eigenvalues(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """Eigenvalues that are zero, or not above the rounding errors, if the solver has converged."""
+    solvers = metrics.solvers or []
+    lost = lost_eigenvalues(metrics)
+    if not lost or not all(solver["converged"] for solver in solvers):
+        return
+    lowest = min(min(values) for values in metrics.eigenvalues or [])
+    floor = max(solver.get("rounding_floor") or 0.0 for solver in solvers)
+    is_defect = is_inaccurate(metrics)
+    level: Level = "grave" if is_defect else "minor"
+    if config["method"] in FLAT and lowest < bounds.EXACT * floor:
+        sentence = (
+            "Eigenvalues are zero to rounding: the neighbourhoods are exactly flat, or groups of points have too few "
+            "links to the others (then a coordinate is a clump)"
+        )
+        cure = more_neighbors(metrics, config, "{} adds links")
+        yield Finding("eigenvalues", lowest, bounds.EXACT * floor, sentence, cure, level, is_defect)
+        return
+    component, coordinate, value, residual = lost[0]
+    verb = "Eigenvalues are" if len(lost) > 1 else "An eigenvalue is"
+    errors = max(_vector_errors(metrics), default=None)
+    remark = "" if errors is None else f"; the coordinates have errors of about {errors:.0e}"
+    sentence = (
+        f"{verb} not above the rounding errors of float64 (coordinate {coordinate} of component {component}: "
+        f"eigenvalue {value:.1e}, rounding errors {floor:.1e}, residual {residual:.2g}){remark}"
+    )
+    cure = cure_of_low_eigenvalues(metrics, config)
+    yield Finding("eigenvalues", value, floor, sentence, cure, level, is_defect)
+
+
+def lost_eigenvalues(metrics: Metrics) -> list[tuple[int, int, float, float]]:
+    """(component, coordinate from 1, eigenvalue, residual) of eigenpairs that are not above rounding errors."""
+    lost = []
+    columns = (metrics.solvers or [], metrics.eigenvalues or [], metrics.residuals or [])
+    for component, (solver, values, residuals) in enumerate(zip(*columns, strict=False)):
+        floor = solver.get("rounding_floor") or 0.0
+        lost += [
+            (component, coordinate, value, residual)
+            for coordinate, (value, residual) in enumerate(zip(values, residuals, strict=True), start=1)
+            if value <= floor or residual > bounds.LARGE_RESIDUAL
+        ]
+    return lost
+
+
+def of_replaced_solver(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """Another eigensolver took the place of one that could not factor its matrix, or was killed."""
+    requested = config["eigensolver"]["method"]
+    for component, solver in enumerate(metrics.solvers or []):
+        used = solver["method"]
+        done = f"The method {used} computed the eigenpairs instead"
+        if reason := solver.get("requested_failed"):
+            sentence = f"Method {requested} could not factor its matrix in component {component}: {reason}. {done}"
+            setting = Setting("eigensolver", "method", "auto")
+            yield Finding("solvers", used, None, sentence, Cure("{} tries the methods in turn", (setting,)))
+            return
+        if killed := solver.get("killed"):
+            sentence = (
+                f"Component {component}: {killed}. {done}; the last digits can differ from those of an undisturbed run"
+            )
+            settings = (Setting("eigensolver", "max_memory"), Setting("eigensolver", "method", used))
+            cure = Cure("If memory ran out, a larger {} or {} avoids that", settings)
+            yield Finding("solvers", used, None, sentence, cure)
+            return
+
+
+def of_alignment(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """A requested alignment that did not keep the coordinates; nothing for a first run."""
+    alignment = metrics.alignment
+    if alignment is None or alignment["reason"] == "no earlier embedding":
+        return
+    for value, sentence in _changes(alignment):
+        yield Finding("alignment", value, bounds.MOVED, f"embedding.align: {sentence}", is_defect=True)
+
+
+def _changes(alignment: Alignment) -> Iterator[tuple[float | None, str]]:
+    """(change, sentence) of what was not aligned or has moved."""
+    if alignment["reason"]:
+        yield None, f"nothing was aligned: {alignment['reason']}"
+    elif not any(component["rows_shared"] for component in alignment["components"]):
+        yield None, f"no rows are shared with the earlier embedding ({alignment['previous']}), so nothing was aligned"
+    for component in alignment["components"]:
+        where = f"the {component['rows_shared']} shared rows of component {component['component']}"
+        change = _change(component, alignment["scale"])
+        if change is None and component["rows_shared"]:
+            yield None, f"{where} do not determine a rotation onto the earlier embedding"
+        elif change is not None and change > bounds.MOVED:
+            yield (
+                change,
+                f"the coordinates of {where} changed: {change:.2f} of their size is left after the alignment "
+                f"(unrelated coordinates: {bounds.UNRELATED:.2f})",
+            )
+
+
+def _change(component: AlignedComponent, scale: str) -> float | None:
+    """Residual of a component's alignment, relative to its size; None if it was not aligned.
+
+    With unit_norm all coordinates shrink by one factor as points are added. So this gives the residual for equal
+    sizes, from ||s a - b||^2 = (s - 1)^2 + s ||a - b||^2 for a and b of norm 1.
+    """
+    residual, ratio = component["residual_after"], component["size_ratio"]
+    if scale != "unit_norm" or residual is None or not ratio:
+        return residual
+    return math.sqrt(max(0.0, residual**2 - (1.0 - ratio) ** 2) / ratio)

@@ -1,0 +1,307 @@
+"""The findings of a run: one for each measure outside its bound, with the key that cures it."""
+
+import math
+from typing import Any
+
+import pytest
+
+from lle.config.load import check_config, resolved
+from lle.report import bounds
+from lle.report.finding import Finding
+from lle.report.findings import find, of_columns
+from lle.report.metrics import Metrics
+from lle.report.verdict import with_findings
+
+METRICS: dict[str, Any] = {
+    "n_input": 500, "n_points": 490, "n_features": 9, "dropped": {}, "rows_placed": 0, "list_sizes": None,
+    "n_components_weak": 1, "component_sizes": [490],
+    "closed_classes_left": 1, "closed_classes_embedded": {"components": 1, "classes": 1},
+    "skipped_neighborhoods": 0, "reg": {"value": 1e-3, "reason": "set"}, "label": "species",
+    "component_points": [490], "participation": [[300.0, 200.0]],
+    "eigenvalues": [[1e-7, 2e-7]], "residuals": [[1e-9, 1e-9]], "vector_errors": [[1e-12, 1e-12]],
+    "solvers": [{"method": "factored", "converged": True, "rounding_floor": 1e-15}],
+    "trustworthiness": {"value": 0.97}, "redundancy": [0.0, 0.3], "residual_variance": {"value": 0.4},
+    "neighborhood_hit": {"value": 0.95}, "neighborhood_hit_input": {"value": 0.98},
+    "intrinsic_dimension": {"value": 2.1}, "alignment": None,
+}  # fmt: skip
+
+
+def config_of(**sections: Any) -> dict[str, Any]:
+    plain = {"input": {"kind": "npy", "path": "x.npy"}, "output": {"store": "x.zarr"}}
+    return resolved(check_config({**plain, **sections}, "test"))
+
+
+CONFIG = config_of()
+
+
+def found(changes: dict[str, Any], config: dict[str, Any] = CONFIG) -> list[Finding]:
+    """The findings of a good run with changed metrics, but for notes."""
+    findings = find(Metrics.read({**METRICS, **changes}), config)
+    return [finding for finding in findings if finding.level != "note"]
+
+
+POLYNOMIAL = [{"method": "polynomial", "converged": False, "rounding_floor": 1e-15}]
+REPLACED = [{"method": "polynomial", "converged": True, "requested_failed": "M is not positive definite"}]
+KILLED = [{"method": "shift_invert", "converged": True, "killed": "factored was tried and its process ended"}]
+REG_WAS_CHOSEN = {"reg": {"value": 0.1, "reason": "auto"}}
+
+
+def test_run_within_all_bounds_has_none() -> None:
+    assert found({}) == []
+    assert [finding.level for finding in find(Metrics.read(METRICS), CONFIG)] == ["note"]  # distances, 0.4
+
+
+@pytest.mark.parametrize(("changes", "measure", "words", "cure"), [
+    ({"dropped": {"small_component": 37}}, "dropped", "37 rows (7.4%)", {"graph.components": "connect"}),
+    ({"dropped": {"invalid": 5}}, "dropped", "5 of 500 rows (1.0%) hold NaN", {"preprocess.invalid": "error"}),
+    ({"skipped_neighborhoods": 5}, "skipped_neighborhoods", "5 neighbourhoods", {"neighbors.n_neighbors": 24}),
+    (
+        {"n_components_weak": 5, "component_sizes": [441, 20, 10, 10, 9]}, "n_components_weak",
+        "five separate pieces, the largest with 88.2 % of the rows", {"graph.components": "connect"},
+    ),
+    (
+        {"closed_classes_embedded": {"components": 1, "classes": 3}}, "closed_classes_left",
+        "3 closed classes are left, expected 1", {},
+    ),
+    (
+        {"participation": [[300.0, 3.0]]}, "participation",
+        "Coordinate 2 only separates about 3 of 490 points from the others", {"neighbors.n_neighbors": 24},
+    ),
+    (
+        {"participation": [[40.0, 300.0]], "n_components_weak": 1}, "participation",
+        "Coordinate 1 mainly separates about 40 of 490 points from the others", {},
+    ),
+    (
+        {"solvers": POLYNOMIAL, "residuals": [[0.2, 1e-9]]}, "residuals", "tolerance (largest residual 0.2)",
+        {"eigensolver.max_degrees": 200_000},
+    ),
+    (
+        {"solvers": REPLACED}, "solvers", "component 0: M is not positive definite. The method polynomial",
+        {"eigensolver.method": "auto"},
+    ),
+    (
+        {"solvers": KILLED}, "solvers", "Component 0: factored was tried",
+        {"eigensolver.max_memory": None, "eigensolver.method": "shift_invert"},
+    ),
+    ({"residuals": [[0.23, 1e-9]]}, "eigenvalues", "An eigenvalue is not above", {"neighbors.n_neighbors": 24}),
+    ({"eigenvalues": [[1e-16, 1e-15]]}, "eigenvalues", "eigenvalue 1.0e-16", {"neighbors.n_neighbors": 24}),
+    (
+        {"neighborhood_hit": {"value": 0.72}}, "neighborhood_hit",
+        "same species fell from 98 % in the data to 72 % in the embedding (bound: 93 %)", {},
+    ),
+    ({"trustworthiness": {"value": 0.81}}, "trustworthiness", "(trustworthiness 0.810; bound: 0.9)", {}),
+    ({"redundancy": [0.0, 0.987]}, "redundancy", "Coordinate 2 is predictable", {}),
+    ({"residual_variance": {"value": 0.8}}, "residual_variance", "residual variance 0.80; bound: 0.7", {}),
+])  # fmt: skip
+def test_one_finding_about_a_measure_outside_its_bound(changes, measure, words, cure) -> None:
+    [finding] = found(changes)
+    assert finding.measure == measure
+    assert words in finding.sentence
+    assert finding.as_json()["key"] == cure
+    assert finding.text().endswith(".")
+
+
+@pytest.mark.parametrize("changes", [
+    {"participation": [[bounds.GROUP_SHARE * 490, bounds.CLUMP_SHARE * 490]]},
+    {"redundancy": [0.0, bounds.REDUNDANT]},
+    {"trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}},
+    {"neighborhood_hit": {"value": bounds.min_hit(0.98)}},
+    {"residual_variance": {"value": bounds.HIGH_RESIDUAL_VARIANCE}},
+    {"residuals": [[bounds.LARGE_RESIDUAL, 0.0]]},
+    {"closed_classes_left": 14, "closed_classes": 20},
+    {"neighborhood_hit": None, "neighborhood_hit_input": None, "trustworthiness": None, "redundancy": None},
+    {"intrinsic_dimension": {"value": 7.0}},
+])  # fmt: skip
+def test_value_at_its_bound_is_no_finding(changes: dict[str, Any]) -> None:
+    assert found(changes) == []
+
+
+def test_no_stage_has_run() -> None:
+    assert found(dict.fromkeys(METRICS) | {"n_input": 500}) == []
+
+
+@pytest.mark.parametrize(("changes", "n_defects"), [
+    ({}, 0),
+    ({"dropped": {"invalid": 5}}, 1),
+    ({"trustworthiness": {"value": 0.6}, "redundancy": [0.0, 0.99], "n_components_weak": 3}, 0),
+    ({"solvers": POLYNOMIAL, "vector_errors": [[0.2, 0.1]]}, 1),
+    ({"alignment": {"reason": "the earlier embedding has 3 coordinates", "components": []}}, 1),
+])  # fmt: skip
+def test_defects_are_the_findings_about_the_coordinates_themselves(changes, n_defects) -> None:
+    assert sum(finding.is_defect for finding in found(changes)) == n_defects
+
+
+LOW = {"trustworthiness": {"value": 0.8}, "intrinsic_dimension": {"value": 30.0}}
+
+
+@pytest.mark.parametrize(("config", "n_features", "value", "is_limit"), [
+    (CONFIG, 40, 11, True),
+    (CONFIG, 9, 9, True),
+    (config_of(method="hessian"), 40, 3, True),
+    (config_of(method="pca"), 40, 30, False),
+    (config_of(method="laplacian"), 40, 30, False),
+    (config_of(neighbors={"n_neighbors": 40}), 50, 30, False),
+])  # fmt: skip
+def test_coordinates_named_are_those_that_the_program_accepts(config, n_features, value, is_limit) -> None:
+    [finding] = found({**LOW, "n_features": n_features}, config)
+    assert finding.as_json()["key"] == {"eigensolver.n_components": value}
+    assert ("the most that" in finding.text()) == is_limit
+
+
+def test_coordinates_are_the_dimension_of_the_data() -> None:
+    [finding] = found({**LOW, "intrinsic_dimension": {"value": 3.2}})
+    assert "Two coordinates are too few: the data have about three dimensions" in finding.text()
+    assert "set eigensolver.n_components: 3." in finding.text()
+    three = {"eigenvalues": [[1e-7, 2e-7, 3e-7]], "residuals": [[1e-9] * 3], "redundancy": [0.0] * 3}
+    [finding] = found({**LOW, **three, "intrinsic_dimension": {"value": 3.2}})
+    assert "n_components" not in finding.text()  # the first answer holds
+
+
+def test_reg_that_was_set_is_compared_with_auto() -> None:
+    low = {"trustworthiness": {"value": 0.8}}
+    [finding] = found(low, config_of(weights={"reg": 1e-3}))
+    assert "weights.reg is 0.001; weights.reg: auto chooses it" in finding.text()
+    [finding] = found({**low, "reg": None}, config_of(method="ltsa", weights={"reg": 1e-3}))
+    assert "weights.reg" not in finding.text()
+    [finding] = found({"participation": [[300.0, 3.0]]}, config_of(weights={"reg": 1e-3}))
+    assert finding.as_json()["key"] == {"weights.reg": "auto"}
+    tiny = {"reg": {"value": 1e-5, "reason": "set"}, "eigenvalues": [[1e-16, 1e-15]]}
+    [finding] = found(tiny, config_of(weights={"reg": 1e-5}))
+    assert finding.as_json()["key"] == {"weights.reg": "auto"}
+
+
+@pytest.mark.parametrize(("n_points", "is_named"), [(49, False), (50, True), (None, True)])
+def test_lle_suggest_is_named_for_as_many_points_as_it_needs(n_points: int | None, is_named: bool) -> None:
+    [finding] = found({"trustworthiness": {"value": 0.8}, "n_points": n_points})
+    assert ("`lle suggest`" in finding.text()) == is_named
+    assert "lle suggest" not in finding.text(commands=False)
+
+
+def test_neighbours_are_raised_once() -> None:
+    clump = {"participation": [[300.0, 3.0]]}
+    assert found(clump)[0].as_json()["key"] == {"neighbors.n_neighbors": 24}
+    assert found(clump, config_of(neighbors={"n_neighbors": 24}))[0].as_json()["key"] == {}
+    assert found({**clump, "n_points": 30})[0].as_json()["key"] == {}
+
+
+def test_clumps_of_many_components_are_one_sentence() -> None:
+    five_components = {"component_points": [490] * 5, "participation": [[9.0, 2.0]] * 5}
+    [finding] = found(five_components)
+    assert finding.sentence.count("of component") == 3
+    assert "and 2 more" in finding.sentence
+    [finding] = found(five_components, config_of(method="ltsa"))
+    assert finding.as_json()["key"] == {"method": "lle"}
+
+
+def test_coordinates_that_repeat_are_named_with_what_was_measured() -> None:
+    repeated = {"redundancy": [0.0, 0.961, 0.3, 0.987], "eigenvalues": [[1e-7] * 4], "residuals": [[1e-9] * 4]}
+    [finding] = found({**repeated, "intrinsic_dimension": {"value": 1.2}})
+    assert finding.sentence == (
+        "Coordinates 2 and 4 are predictable from the earlier ones by local linear fits (R² 0.96 to 0.99); neighbours "
+        "are kept (trustworthiness 0.970)"
+    )
+    assert finding.as_json()["key"] == {"eigensolver.n_components": 1}
+    for kept in ({"intrinsic_dimension": {"value": 2.2}}, {"trustworthiness": {"value": 0.93}}):
+        [finding] = found({**repeated, "intrinsic_dimension": {"value": 1.2}, **kept})
+        assert finding.as_json()["key"] == {}  # two coordinates repeat too, or one does not keep the neighbours
+
+
+@pytest.mark.parametrize(("coordinates", "cure"), [
+    ("first", {"embedding.coordinates": "independent"}), ("independent", {}),
+])  # fmt: skip
+def test_first_coordinates_that_repeat_are_replaced_by_independent_ones(coordinates, cure) -> None:
+    config = {**CONFIG, "embedding": {**CONFIG["embedding"], "coordinates": coordinates}}
+    [finding] = found({"redundancy": [0.0, 0.987]}, config)
+    assert finding.as_json()["key"] == cure
+
+
+def test_each_cure_is_given_once() -> None:
+    several = {"n_components_weak": 2, "component_sizes": [300, 190], "component_points": [300, 190],
+               "participation": [[20.0, 99.0], [90.0, 90.0]], "dropped": {"small_component": 7}}  # fmt: skip
+    findings = found({**several, "trustworthiness": {"value": 0.8}, "neighborhood_hit": {"value": 0.6}})
+    measures = ["dropped", "participation", "neighborhood_hit", "trustworthiness", "n_components_weak"]
+    assert [finding.measure for finding in findings] == measures
+    cures = [finding.cure for finding in findings if finding.cure.text]
+    assert len(set(cures)) == len(cures)
+
+
+def test_pca_does_not_depend_on_components() -> None:
+    several = {"n_components_weak": 5, "reg": None}
+    assert found(several, config_of(method="pca")) == []
+    assert len(found(several, config_of(method="laplacian"))) == 1
+
+
+@pytest.mark.parametrize(("method", "is_flat"), [("ltsa", True), ("hessian", True), ("lle", False)])
+def test_eigenvalues_that_are_zero(method: str, is_flat: bool) -> None:
+    [finding] = found({"eigenvalues": [[1e-29, 1e-7]], "residuals": [[1e14, 1e-9]]}, config_of(method=method))
+    assert ("exactly flat" in finding.sentence) == is_flat
+    assert ("not above the rounding errors" in finding.sentence) != is_flat
+
+
+@pytest.mark.parametrize(("key", "words", "cure"), [
+    ("raised_to_k_min", "7 points have fewer than k_min", {"neighbors.radius": None}),
+    ("at_k_max", "7 points have k_max or more", {"neighbors.k_max": None}),
+])  # fmt: skip
+def test_lists_at_their_limits(key, words, cure) -> None:
+    sizes = {"mean": 6.0, "least": 5, "most": 12, "raised_to_k_min": 0, "at_k_max": 0, key: 7}
+    [finding] = found({"list_sizes": sizes}, config_of(neighbors={"radius": 1.5, "k_min": 5, "k_max": 12}))
+    assert words in finding.sentence
+    assert finding.as_json()["key"] == cure
+
+
+def test_columns_that_hold_no_measurements() -> None:
+    columns = {"suspect": {"user": "an id: a different whole number in each row", "t": "a time"},
+               "possible_ids": ["user"]}  # fmt: skip
+    first, second = of_columns(columns)
+    assert "Column 'user' is a feature but looks like an id" in first.text()
+    assert "list the features in input.columns, or set input.id: user." in first.text()
+    assert second.text().endswith("list the features in input.columns.")
+    assert of_columns(None) == []
+
+
+def test_verdict_is_not_repeated_among_the_warnings() -> None:
+    metrics = Metrics.read({**METRICS, "trustworthiness": {"value": 0.8}, "residual_variance": {"value": 0.9}})
+    findings = find(metrics, CONFIG)
+    written = with_findings(metrics, findings)
+    assert written.verdict == findings[0].text()
+    assert written.warnings == [findings[1].text()]
+    assert [finding["measure"] for finding in written.findings or []] == ["trustworthiness", "residual_variance"]
+
+
+class TestAlignment:
+    """Warnings if embedding.align is set and the coordinates changed."""
+
+    @staticmethod
+    def warnings_of(reason="", scale="unit_covariance", **component):
+        defaults = {
+            "component": 0,
+            "rows_shared": 41,
+            "residual_before": 1.43,
+            "residual_after": 0.1,
+            "size_ratio": 1.0,
+        }
+        report = {"previous": "this store", "scale": scale, "reason": reason,
+                  "components": [] if reason else [{**defaults, **component}]}  # fmt: skip
+        return [finding.text() for finding in found({"alignment": report})]
+
+    def test_no_warning_for_stable_coordinates_or_a_first_run(self):
+        assert self.warnings_of() == self.warnings_of(reason="no earlier embedding") == []
+
+    def test_residual_after_alignment_is_a_warning(self):
+        [sentence] = self.warnings_of(residual_after=1.24)
+        assert "41 shared rows of component 0 changed: 1.24 of their size" in sentence
+        assert self.warnings_of(residual_after=bounds.MOVED) == []
+
+    @pytest.mark.parametrize(("ratio", "angle", "moved"), [(0.5, 0.1, False), (0.5, 1.0, True), (0.1, 0.2, False)])
+    def test_change_of_size_by_the_number_of_points_is_no_warning_at_unit_norm(self, ratio, angle, moved):
+        """Half as large coordinates, turned in a direction that no rotation takes back."""
+        residual = abs(ratio * complex(math.cos(angle), math.sin(angle)) - 1.0)
+        assert bool(self.warnings_of(scale="unit_norm", residual_after=residual, size_ratio=ratio)) is moved
+
+    def test_components_without_alignment_are_a_warning(self):
+        [sentence] = self.warnings_of(rows_shared=0, residual_after=None, size_ratio=None)
+        assert "no rows are shared" in sentence
+        [sentence] = self.warnings_of(residual_after=None, size_ratio=None)
+        assert "do not determine a rotation" in sentence
+        [sentence] = self.warnings_of(reason="the earlier embedding has 2 coordinates, this one 3")
+        assert "nothing was aligned: the earlier embedding has 2" in sentence
