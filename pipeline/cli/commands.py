@@ -9,13 +9,33 @@ import sys
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from ..core.compiler_cache import ensure_compiler_cache
 from ..core.errors import ConfigError, OutputLost
 from ..core.machine import reproducible_environment
+from .arguments import (
+    EXAMPLES,
+    AsJson,
+    ConfigPath,
+    ConfigPaths,
+    DryRun,
+    Fresh,
+    Log,
+    OtherStore,
+    Out,
+    OutFile,
+    Overrides,
+    Profile,
+    Sample,
+    StoreUrl,
+    Watch,
+    WithColumns,
+    load,
+    store_of,
+)
 from .finish import finish, leave
 from .output import (
     StatusLine,
@@ -30,38 +50,12 @@ from .output import (
     describe_validation,
 )
 from .usage_errors import Commands
-
-if TYPE_CHECKING:
-    from ..config.models import Config
+from .version_commands import clean, publish, versions
 
 app = typer.Typer(
-    cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
-
-ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="the YAML file of the run")]
-StoreUrl = Annotated[str, typer.Argument(metavar="STORE", help="path or URL of a run's store, or its config")]
-ConfigPaths = Annotated[list[Path], typer.Argument(metavar="CONFIG...", help="YAML files, with or without `sweep:`")]
-Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="override a key of the config; may be repeated")
-]
-OtherStore = Annotated[
-    str | None, typer.Option("--store", metavar="URL", help="path or URL to use instead of output.store")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="print machine-readable JSON on stdout")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="only count the steps, compute nothing")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="erase the store first instead of resuming")]
-
-Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as text, or as one JSON object per line")]
-Profile = Annotated[bool, typer.Option("--profile", help="save Dask's performance report beside the run's own")]
-Sample = Annotated[int, typer.Option("--sample", min=50, help="number of points to sample")]
-Out = Annotated[Path | None, typer.Option("--write", metavar="OUT", help="write the config with the suggested values")]
-Watch = Annotated[bool, typer.Option("--watch", help="update the table until the run ends; redirected: print lines")]
-
-OutFile = Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv")]
-WithColumns = Annotated[
-    list[str] | None, typer.Option("--with", metavar="COLUMN", help="copy a column of the input table; may be repeated")
-]
 
 WATCH_SECONDS = 2.0
 
@@ -82,7 +76,7 @@ def common_options(version: Version = False) -> None:
     """Locally Linear Embedding of millions of points as a distributed, resumable batch job."""
 
 
-@app.command()
+@app.command(epilog=f"Example: {EXAMPLES['init']}")
 def init(
     data: Annotated[str, typer.Argument(metavar="DATA", help="the input: a file, a folder, a pattern or a URL")],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="CONFIG", help="the file to write")] = Path("job.yaml"),
@@ -95,7 +89,7 @@ def init(
     finish(lambda: write_first_config(data, out), as_json, describe_init)
 
 
-@app.command()
+@app.command(epilog=f"Example: {EXAMPLES['run']}")
 def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fresh: Fresh = False,
         as_json: AsJson = False, log: Log = "text", profile: Profile = False) -> None:  # fmt: skip
     """Run the job. Resumes from the finished steps in the store."""
@@ -105,7 +99,7 @@ def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fr
 
     def act() -> dict[str, Any]:
         progress = JsonProgress() if log == "json" else RunProgress()
-        result = run_job(_load(config, set_, store), fresh, progress, profile)
+        result = run_job(load(config, set_, store), fresh, progress, profile)
         return {"store": result.store, "seconds": round(result.seconds, 2), "blocks_computed": result.computed,
                 "blocks_reused": result.reused, "published": result.version, "unchanged": result.unchanged,
                 "metrics": result.metrics}  # fmt: skip
@@ -113,7 +107,7 @@ def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fr
     finish(act, as_json, describe_run, resumes=True)
 
 
-@app.command()
+@app.command(epilog=f"Example: {EXAMPLES['sweep']}")
 def sweep(configs: ConfigPaths,
           set_: Overrides = None, store: OtherStore = None, fresh: Fresh = False, as_json: AsJson = False,
           dry_run: DryRun = False) -> None:  # fmt: skip
@@ -135,25 +129,25 @@ def sweep(configs: ConfigPaths,
     finish(act, as_json, describe_sweep, resumes=True)
 
 
-@app.command()
+@app.command(epilog=f"Example: {EXAMPLES['plan']}")
 def plan(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
     """Show what a run would do: tasks, bytes per task, disk space, memory of the eigensolver. Computes nothing."""
 
     from ..jobs.plan_preview import plan_summary
 
-    finish(lambda: plan_summary(_load(config, set_, store)), as_json, describe_plan)
+    finish(lambda: plan_summary(load(config, set_, store)), as_json, describe_plan)
 
 
-@app.command()
+@app.command(epilog=f"Example: {EXAMPLES['validate']}")
 def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
     """Check the config and the header of the input. Computes nothing."""
 
     from ..jobs.validate import validate as validate_config
 
-    finish(lambda: validate_config(_load(config, set_, store)), as_json, describe_validation)
+    finish(lambda: validate_config(load(config, set_, store)), as_json, describe_validation)
 
 
-@app.command()
+@app.command(epilog=f"Example: {EXAMPLES['suggest']}")
 def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: Overrides = None,
             as_json: AsJson = False) -> None:  # fmt: skip
     """Embed a sample with many settings; suggest method, n_components, n_neighbors and reg, with reasons."""
@@ -161,7 +155,7 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
     from ..jobs import suggest as suggestions
 
     def act() -> dict[str, Any]:
-        loaded = _load(config, set_, None)
+        loaded = load(config, set_, None)
         if write is not None and write.exists():
             raise ConfigError(f"--write {write}: this file already exists; choose another name")
         if write is not None and not write.absolute().parent.is_dir():
@@ -178,7 +172,7 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
     finish(act, as_json, lambda suggestion: describe_suggestion(suggestion, config))
 
 
-@app.command()
+@app.command(epilog=f"Example: {EXAMPLES['status']}")
 def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> None:
     """Show the progress of a run: finished blocks of each stage, seconds, running or stopped."""
 
@@ -186,13 +180,13 @@ def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> No
     from .watch import watch_status
 
     def act() -> dict[str, Any]:
-        url = _store_of(store)
+        url = store_of(store)
         return watch_status(lambda: status_of(url), as_json, WATCH_SECONDS) if watch else status_of(url)
 
     finish(act, as_json, describe_status)
 
 
-@app.command()
+@app.command(epilog=f"Example: {EXAMPLES['verify']}")
 def verify(store: StoreUrl, as_json: AsJson = False) -> None:
     """Check every stored chunk against its checksum. The next run computes damaged blocks again."""
 
@@ -200,28 +194,29 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
     from ..storage.versions import other_versions, reading
 
     def act() -> dict[str, Any]:
-        with reading(_store_of(store)) as opened:
+        with reading(store_of(store)) as opened:
             return check(opened, lambda: other_versions(store, opened))
 
     finish(act, as_json, describe_check)
 
 
-@app.command()
+@app.command(epilog=f"Example: {EXAMPLES['report']}")
 def report(store: StoreUrl, as_json: AsJson = False) -> None:
     """Build the report of a store again."""
 
     from ..jobs.report import rebuild_report
-    from ..storage.versions import reading
+    from ..storage.versions import reading, show_report
 
     def act() -> dict[str, Any]:
-        with reading(_store_of(store)) as opened:
+        with reading(store_of(store)) as opened:
             rebuild_report(opened)
+            show_report(store_of(store), opened)
             return {"report": f"{opened.url}/report/index.html"}
 
     finish(act, as_json, lambda result: str(result["report"]))
 
 
-@app.command()
+@app.command(epilog=f"Example: {EXAMPLES['explore']}")
 def explore(
     store: StoreUrl,
     port: Annotated[int, typer.Option(min=0, max=65535, help="port on this machine; 0: a free one")] = 0,
@@ -239,12 +234,12 @@ def explore(
     def act() -> dict[str, Any]:
         from ..jobs.explore_server import explore as serve  # a second of imports
 
-        return result_of_whole(_store_of(store), lambda opened: serve(opened, port, browser, announce))
+        return result_of_whole(store_of(store), lambda opened: serve(opened, port, browser, announce))
 
     finish(act, as_json, lambda result: "ended")
 
 
-@app.command()
+@app.command(epilog=f"Example: {EXAMPLES['export']}")
 def export(
     store: StoreUrl,
     out: Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv; or .h5ad")],
@@ -264,12 +259,12 @@ def export(
         return {"rows": export_run(opened, out, tuple(with_ or ()), into), "path": out, "store": opened.url}
 
     def act() -> dict[str, Any]:
-        return result_of_whole(_store_of(store), write)
+        return result_of_whole(store_of(store), write)
 
     finish(act, as_json, lambda result: f"{result['rows']:,} rows written to {result['path']}")
 
 
-@app.command()
+@app.command(epilog=f"Example: {EXAMPLES['transform']}")
 def transform(
     store: StoreUrl, new: Annotated[str, typer.Argument(metavar="NEW", help="rows to embed: a path, pattern or URL")],
     out: OutFile,
@@ -301,7 +296,7 @@ def transform(
         if workers is not None:
             execution = Execution(cluster=Cluster(workers=workers))
         done = transform_rows(
-            _store_of(store), new, tuple(input_ or ()), out, execution, max_ratio, far_as_nan, work, RunProgress(),
+            store_of(store), new, tuple(input_ or ()), out, execution, max_ratio, far_as_nan, work, RunProgress(),
             tuple(with_ or ()),
         )  # fmt: skip
         return {**asdict(done), "seconds": round(done.seconds, 2)}
@@ -309,7 +304,11 @@ def transform(
     finish(act, as_json, describe_transform, resumes=True)
 
 
-@app.command()
+for command in (versions, publish, clean):
+    app.command(epilog=f"Example: {EXAMPLES[command.__name__]}")(command)
+
+
+@app.command(epilog=f"Example: {EXAMPLES['schema']}")
 def schema(as_json: AsJson = False) -> None:
     """Print the JSON schema of the config."""
     from ..config.load import json_schema
@@ -331,16 +330,3 @@ def main() -> None:
         typer.echo(f"lle: {lost}", err=True)
         code = lost.exit_code
     leave(code)
-
-
-def _store_of(text: str) -> str:
-    """The store of a STORE argument: itself, or output.store if it is the YAML file of a config. Raises ConfigError."""
-    if Path(text).suffix not in {".yaml", ".yml"} or not Path(text).is_file():
-        return text
-    return _load(Path(text), None, None).output.store
-
-
-def _load(config: Path, overrides: list[str] | None, store: str | None) -> "Config":
-    from ..config.load import load_config
-
-    return load_config(config, tuple(overrides or ()), store)

@@ -174,6 +174,25 @@ def _stopped_in(status: dict[str, Any]) -> str:
     return f" {'in' if step['done'] < step['blocks'] else 'after'} {step['stage']}.{step['step']}"
 
 
+def describe_versions(listed: dict[str, Any]) -> str:
+    """A line for each version, the newest first."""
+    lines = [f"{listed['store']}: {counted(len(listed['versions']), 'version')}"]
+    for row in listed["versions"]:
+        size = "" if row["bytes"] is None else gib(row["bytes"])
+        when = (row["finished"] or "")[:16].replace("T", " ")
+        rows = "" if row["rows"] is None else f"{row['rows']:,} rows"
+        state = "published" if row["published"] else "" if row["complete"] else "unfinished"
+        verdict = (row["verdict"] or "").partition(". ")[0]
+        lines.append(f"  {row['version']:<22} {when:<16} {rows:>16} {size:>10}  {state:<10} {verdict}".rstrip())
+    return "\n".join(lines)
+
+
+def describe_clean(cleaned: dict[str, Any]) -> str:
+    versions, files = ", ".join(cleaned["deleted"]) or "no version", counted(cleaned["partial_files"], "file")
+    lines = [f"deleted: {versions}; {files} of stopped writers"]
+    return "\n".join(lines + [f"not deleted: {failure}" for failure in cleaned["failures"]])
+
+
 def describe_check(check: dict[str, Any]) -> str:
     """The output of `lle verify` for a store without damage."""
     unfinished = ", ".join(f"{count} block{'s' * (count > 1)} of {step}" for step, count in check["unfinished"].items())

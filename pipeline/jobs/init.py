@@ -1,11 +1,12 @@
 """Write a first config for a data file: the kind of input, and the role of each column (`lle init`)."""
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..config.load import check_config, parse_input
+from ..config.load import check_config, json_schema, parse_input
 from ..config.yaml_io import parse, quoted, to_yaml
 from ..core.errors import ConfigError, InputError, counted
 from ..inputs import Source
@@ -15,6 +16,8 @@ from .new_rows import open_section
 from .validate import validate
 
 NEIGHBORS, COMPONENTS = 12, 2
+SCHEMA = "lle-schema.json"
+"""The file beside the config that editors read for completion and descriptions of the keys."""
 LISTED = 20  # columns without a role
 WIDTH = 40  # column of the comments
 
@@ -38,6 +41,7 @@ def init(data: str, out: Path) -> dict[str, Any]:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
+        (out.parent / SCHEMA).write_text(json.dumps(json_schema(), indent=1), encoding="utf-8")
     except FileExistsError:
         refuse_existing(out)
     except OSError as error:
@@ -59,6 +63,7 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path) -> str
     config = shlex.quote(str(out)).replace("\n", " ")
     n, m = source.n_rows, min(COMPONENTS, source.n_features)
     lines = [
+        f"# yaml-language-server: $schema={SCHEMA}",
         f"# Written by lle init: {counted(n, 'row')} of {counted(source.n_features, 'feature')}.",
         f"# lle validate {config} checks it, lle run {config} runs it; lle schema prints every key.",
         _line("method", "lle", "or modified, hessian, ltsa, laplacian, pca", indent=0),

@@ -18,6 +18,7 @@ from .lock import LOCK, RunLock, holder_alive
 from .store import Store
 
 READERS = "_run/readers"
+REPORT = "report"
 RETIRED = "_run/retired.json"
 ID_TIME = "%Y%m%dT%H%M%SZ"
 
@@ -105,6 +106,7 @@ class Versions:
         when = datetime.now(UTC).isoformat(timespec="seconds")
         pointer = {"version": version, "when": when, **facts, "history": [version, *earlier]}
         self.store.put_json(POINTER, pointer)
+        show_report(self.url, self.open(version))
         return pointer
 
     def amend(self, **facts: Any) -> None:
@@ -142,6 +144,18 @@ class Versions:
         store.erase()
         store.objects.delete("")
         return True
+
+
+def show_report(url: str, store: Store) -> None:
+    """Copy the report of the published version beside the pointer, as an address that does not change.
+
+    Does nothing if the URL is the store itself, or if the version is not the published one.
+    """
+    root = Versions(url)
+    if root.url == store.url or not root.store.has_versions() or root.published().url != store.url:
+        return
+    root.objects.delete(REPORT)
+    root.objects.copy(store.objects.names(REPORT), store.objects)
 
 
 def _alive(store: Store, name: str) -> bool:

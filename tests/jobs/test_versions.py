@@ -496,3 +496,38 @@ class TestDamagedPublishedVersion:
 
     def test_a_mistake_of_the_user_is_no_reason_for_an_older_version(self, root, tmp_path):
         assert "the published version is damaged" not in refused(2, "export", root, tmp_path / "y.xyz")
+
+
+class TestStepBack:
+    """`lle versions`, `lle publish` and `lle clean`."""
+
+    def test_publish_steps_back_and_forward(self, job, tmp_path):
+        first = lle("run", job(report=True))["published"]
+        second = lle("run", job(report=True), "--set", "eigensolver.n_components=3")["published"]
+        root = tmp_path / "run.zarr"
+        listed = lle("versions", root)
+        assert [(row["version"], row["published"]) for row in listed["versions"]] == [(second, True), (first, False)]
+        assert all(row["rows"] == N and row["bytes"] > 0 and row["complete"] for row in listed["versions"])
+        for version, n_components in ((first, 2), (second, 3)):
+            lle("publish", root, version)
+            assert open_run(str(root))["embedding"].shape == (N, n_components)
+            report = (root / "report" / "metrics.json").read_bytes()
+            assert report == (root / "versions" / version / "report" / "metrics.json").read_bytes()
+        assert set(Versions(str(root)).ids()) == {first, second}
+        assert lle("run", job(report=True), "--set", "eigensolver.n_components=3")["unchanged"]
+
+    def test_versions_that_are_missing_or_unfinished_are_refused(self, job, tmp_path):
+        lle("run", job())
+        assert "has no version 'yesterday'" in refused(2, "publish", tmp_path / "run.zarr", "yesterday")
+        refused(3, "run", job(), "--set", "quality.sample=60", *UNMET)
+        [stopped] = Versions(str(tmp_path / "run.zarr")).unpublished()
+        assert "is not finished" in refused(2, "publish", tmp_path / "run.zarr", stopped)
+        assert lle("clean", tmp_path / "run.zarr")["deleted"] == [stopped]
+        assert "has no versions" in refused(2, "versions", tmp_path)
+
+    def test_clean_keeps_the_published_version(self, job, tmp_path):
+        first = lle("run", job())["published"]
+        second = lle("run", job(), "--set", "quality.sample=60")["published"]
+        lle("publish", tmp_path / "run.zarr", first)
+        assert lle("clean", tmp_path / "run.zarr", "--keep", 1)["deleted"] == [second]
+        assert Versions(str(tmp_path / "run.zarr")).published().url.endswith(first)

@@ -1,0 +1,94 @@
+"""`lle versions`, `lle publish` and `lle clean`: the versions of a store with output.keep."""
+
+from typing import Any
+
+from ..core.errors import ConfigError, LleError
+from ..engine import checkpoint
+from ..engine.plan import Json
+from ..storage.lock import RunLock
+from ..storage.store import Store
+from ..storage.versions import RETIRED, Versions
+from .reprocess import INPUT
+
+
+def list_versions(url: str) -> Json:
+    """All versions, the newest first: id, date of the report, rows, verdict, bytes, published and finished or not.
+
+    Raises ConfigError if the store has no versions.
+    """
+    root = _root(url)
+    pointer = root.pointer()
+    published = None if pointer is None else pointer["version"]
+    rows = [_described(root, version, published) for version in reversed(root.ids())]
+    return {"store": root.url, "published": published, "versions": rows}
+
+
+def _described(root: Versions, version: str, published: str | None) -> Json:
+    store = root.open(version)
+    metrics = _metrics(store)
+    is_remote = "://" in root.url  # one request for each object would take minutes
+    n_bytes = None if is_remote else sum(store.objects.size(name) for name in store.objects.names(""))
+    return {
+        "version": version, "finished": (metrics or {}).get("finished"), "rows": (metrics or {}).get("n_input"),
+        "verdict": (metrics or {}).get("verdict"), "bytes": n_bytes, "published": version == published,
+        "complete": metrics is not None and _is_complete(store),
+    }  # fmt: skip
+
+
+def _metrics(store: Store) -> dict[str, Any] | None:
+    """The metrics of a version; None if they cannot be read, because a list of versions must show damaged ones too."""
+    try:
+        return store.metrics()
+    except LleError:
+        return None
+
+
+def _is_complete(store: Store) -> bool:
+    try:
+        return not store.objects.exists(RETIRED) and checkpoint.is_complete(store)
+    except LleError:
+        return False
+
+
+def publish_version(url: str, version: str) -> Json:
+    """Publish a finished version, older or newer than the published one. The versions stay as they are.
+
+    Raises ConfigError if there is no such version or it is not finished, StoreError while a run is active.
+    """
+    root = _root(url)
+    if version not in root.ids():
+        listed = ", ".join(reversed(root.ids())) or "none"
+        raise ConfigError(f"{root.url}: has no version {version!r}; there are {listed}")
+    store = root.open(version)
+    metrics = _metrics(store)
+    if metrics is None or not _is_complete(store):
+        raise ConfigError(f"{store.url}: this version is not finished; choose another one that `lle versions` lists")
+    with RunLock(root.store):
+        before = None if (pointer := root.pointer()) is None else pointer["version"]
+        content = store.get_record(INPUT, {"content": str}) or {"content": ""}
+        fingerprint = str(store.attributes().get("fingerprint", ""))
+        root.publish(version, fingerprint=fingerprint, **content, rows=metrics.get("n_input"))
+    return {"store": root.url, "published": version, "before": before}
+
+
+def clean_store(url: str, keep: int | None) -> Json:
+    """Delete unfinished versions, all but `keep` published ones (None: keep all), and files that no writer will finish.
+
+    Raises StoreError while a run is active.
+    """
+    root = Versions(url)
+    with RunLock(root.store):
+        deleted, errors = list[str](), list[str]()
+        if root.store.has_versions() and (pointer := root.pointer()) is not None:
+            deleted, errors = root.prune(len(pointer["history"]) if keep is None else keep)
+        n_files = root.objects.delete_partial_files()
+    return {"store": root.url, "deleted": deleted, "partial_files": n_files, "failures": errors}
+
+
+def _root(url: str) -> Versions:
+    root = Versions(url)
+    if not root.store.has_versions():
+        raise ConfigError(
+            f"{root.url}: has no versions; a run with `output: {{keep: 5}}` writes one for each change, and keeps 5"
+        )
+    return root
