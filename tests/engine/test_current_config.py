@@ -71,6 +71,16 @@ def test_leftovers_of_other_configs_are_deleted_at_the_end_of_a_run(tmp_path):
     assert checkpoint.begun_steps(store) == {fill.key}
 
 
+def test_a_run_deletes_leftovers_at_its_end(tmp_path, toy_stages):
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 100})
+    lle("run", config)
+    left = tmp_path / "run.zarr" / "_work" / "spread" / "00000.npz"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    lle("run", config, "--set", "neighbors.n_neighbors=9")
+    assert not left.exists()
+
+
 def test_run_that_stops_before_the_embedding_hides_the_earlier_one(job, tmp_path):
     refused(3, "run", job, *APART)
     nothing_of_before(tmp_path / "run.zarr", tmp_path / "y")
