@@ -71,6 +71,7 @@ def locally_linear_embedding(
         n_neighbors=n_neighbors, n_components=n_components, reg=reg, eigen_solver=eigen_solver, tol=tol,
         max_iter=max_iter, method=method, hessian_tol=hessian_tol, modified_tol=modified_tol,
         random_state=random_state, n_jobs=n_jobs, scale="unit_norm",
+        config={"embedding": {"coordinates": "first"}},
     )  # fmt: skip
     try:
         Y = model.fit_transform(getattr(X, "_fit_X", X))

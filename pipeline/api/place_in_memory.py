@@ -10,6 +10,7 @@ from ..core.errors import InputError, StoreError
 from ..engine import checkpoint
 from ..kernels.neighbors.knn import NO_POINT, exact_neighbors
 from ..kernels.out_of_sample import Neighborhood, place, project_like
+from ..linalg.coordinates import TAKEN
 from ..linalg.preprocess import Preparation, summable
 from ..linalg.reg_step import reg_of_run
 from ..search.among_stored import PLACED_COMPONENT
@@ -123,7 +124,10 @@ class FitResults(NamedTuple):
         fitted, columns = fitted_store(store), store.attributes().get("columns")
         n_features = int(fitted.array(array_specs.RAW.name).shape[1])
         names = None if columns is None else list(columns["features"])
-        return cls(fitted.read_all(array_specs.EIGENVALUES.name), n_features, names)
+        eigenvalues = fitted.read_all(array_specs.EIGENVALUES.name)
+        if eigenvalues.shape[1] > fitted.array(array_specs.EMBEDDING.name).shape[1]:
+            eigenvalues = np.take_along_axis(eigenvalues, fitted.read_bundle(TAKEN)["taken"], axis=1)
+        return cls(eigenvalues, n_features, names)
 
 
 def state_of(store: Store) -> str:

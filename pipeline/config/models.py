@@ -14,6 +14,9 @@ from .neighbors import Neighbors, bounds_of_lists, check_lists, min_neighbors
 
 __all__ = ["Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Tls"]
 
+LEAST_PAIRS, SPARE_PAIRS = 10, 4
+"""For `embedding.coordinates: independent`: the fewest eigenpairs, and how many more than coordinates."""
+
 
 class Preprocess(Model):
     scale: Literal["none", "standard"] = Field(
@@ -79,6 +82,10 @@ class Eigensolver(Model):
 
 
 class Embedding(Model):
+    coordinates: Literal["first", "independent"] = Field(
+        "first", description="first: the lowest eigenvectors, as in scikit-learn; independent: of ten or more of the "
+        "lowest, those that are not confined to a few points and that the others do not predict",
+    )  # fmt: skip
     scale: Literal["unit_covariance", "unit_norm"] = Field(
         "unit_covariance", description="each coordinate has variance 1 (Saul & Roweis), or is a vector of length 1 "
         "(scikit-learn)",
@@ -156,6 +163,13 @@ class Config(Model):
         if not self.varies:
             return n.n_neighbors, n.n_neighbors
         return bounds_of_lists(n, self.method, self.eigensolver.n_components)
+
+    @property
+    def n_eigenpairs(self) -> int:
+        """Eigenpairs that are computed; the coordinates are chosen among them."""
+        m = self.eigensolver.n_components
+        is_choice = self.embedding.coordinates == "independent" and self.method != "pca"
+        return max(LEAST_PAIRS, m + SPARE_PAIRS) if is_choice else m
 
     @property
     def min_neighbors(self) -> int:

@@ -150,8 +150,10 @@ def _row_names(store: Store) -> list[str]:
 def _summary(store: Store) -> Json:
     metrics, config = store.metrics() or {}, store.attributes()["config"]
     trustworthiness = (metrics.get("trustworthiness") or {}).get("value")
+    choices = metrics.get("coordinates")
     return {
         "eigenvalues": store.read_all(array_specs.EIGENVALUES.name),
+        **({"eigenvectors": np.array([choice["taken"] for choice in choices])} if choices else {}),
         "trustworthiness": np.nan if trustworthiness is None else float(trustworthiness),
         "verdict": str(metrics.get("verdict") or ""),
         "params": {

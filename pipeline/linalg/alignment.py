@@ -18,6 +18,7 @@ from ..kernels.procrustes import align
 from ..storage import array_specs
 from ..storage.store import Store, read_elsewhere
 from ..storage.versions import Versions, published_url
+from .coordinates import MOST_PAIRS, taken_vectors
 
 PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
 EMBEDDED = "_work/embedding"
@@ -49,7 +50,7 @@ def previous_store(config: Config) -> str | None:
     return next((store.url for store in versions if _written(store)), None)  # a damaged version is skipped
 
 
-def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> Step:
+def align_step(config: Config, layout: Layout, n_graph: int, scale: str, selected: bool) -> Step:
     """The step before `write`. Raises ConfigError if `embedding.align` names a store without a finished embedding.
 
     The state of another store is part of the step's identity. The earlier embedding of this store is not: it changes
@@ -63,9 +64,13 @@ def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> Step
         "align",
         align_components,
         1,
-        Decides({"n_components": m, "n_graph": n_graph, "scale": scale}, _state_of(url) if url and elsewhere else {}),
+        Decides(
+            {"n_components": m, "n_graph": n_graph, "scale": scale, "selected": selected},
+            _state_of(url) if url and elsewhere else {},
+        ),
         Runs(
-            8 * layout.n_points * (4 * m + 4) + 40 * layout.n_input * m,
+            8 * layout.n_points * (4 * m + selected * max(config.n_eigenpairs, MOST_PAIRS) + 4)
+            + 40 * layout.n_input * m,
             place=WHOLE_DATA,
             resources={"previous": url if elsewhere else None},
         ),
@@ -108,8 +113,9 @@ def _state_of(url: str) -> Json:
 
 
 def align_components(
-    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, previous: str | None
-) -> Report:
+    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, previous: str | None,
+    selected: bool = False,
+) -> Report:  # fmt: skip
     """Rotate each component onto the earlier embedding; without an earlier embedding the rotation is the identity."""
     earlier = _saved_embedding(store) if previous is None else _embedding_of(Store(previous))
     rotations = np.tile(np.eye(n_components), (n_graph, 1, 1))
@@ -123,14 +129,14 @@ def align_components(
     else:
         report |= {"rows": len(earlier.embedding), "points_compared": bool(len(earlier.hashes))}
         for number in range(n_graph):
-            component_report, rotations[number] = _align_component(store, number, earlier, scale)
+            component_report, rotations[number] = _align_component(store, number, earlier, scale, selected)
             report["components"].append(component_report)
     store.write_bundle(ROTATION, rotations=rotations)
     return {**report, "reason": reason}
 
 
 def _align_component(
-    store: Store, number: int, earlier: EarlierEmbedding, scale: str
+    store: Store, number: int, earlier: EarlierEmbedding, scale: str, selected: bool
 ) -> tuple[Report, npt.NDArray[np.float64]]:
     """One component against the earlier component that shares most of its points.
 
@@ -148,13 +154,14 @@ def _align_component(
     report: dict[str, Any] = {"component": number, "previous_component": None, "rows_shared": 0,
                               "size_ratio": None, "residual_before": None, "residual_after": None,
                               "rotation": None}  # fmt: skip
-    identity = np.eye(part["vectors"].shape[1])
+    vectors = taken_vectors(store, number, part, selected)
+    identity = np.eye(vectors.shape[1])
     if not len(shared):
         return report, identity
     common = int(np.bincount(shared).argmax())
     rows = shared_rows[shared == common]
     report |= {"previous_component": common, "rows_shared": len(rows)}
-    new = part["vectors"][rows] * coordinate_scale(scale, len(part["rows"]))
+    new = vectors[rows] * coordinate_scale(scale, len(part["rows"]))
     previous = earlier.embedding[original[rows]]
     if (aligned := align(new, previous)) is None:
         return report, identity

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..engine.plan import BlockReport
-from .metrics import EmbeddedClasses, FitSample, ListSizes, Metrics
+from .metrics import Choice, EmbeddedClasses, FitSample, ListSizes, Metrics
 
 Reports = dict[tuple[str, str], list[BlockReport]]
 Records = dict[tuple[str, str], dict[str, Any]]
@@ -55,7 +55,10 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         unlisted_points=_first(reports, "local_factors", "list_unlisted").get("unlisted"),
         skipped_neighborhoods=_total(reports, "local_factors", "solve", "skipped"),
         alignment=_first(reports, "solve_embedding", "align") or None,
-        **_solutions([report.report for report in reports.get(("solve_embedding", "solve"), [])]),
+        **_solutions(
+            [report.report for report in reports.get(("solve_embedding", "solve"), [])],
+            _first(reports, "solve_embedding", "select").get("components"),
+        ),
         **_quality(reports),
         **_costs(reports, records),
     )
@@ -151,17 +154,26 @@ def _classes_of_embedded(graph: dict[str, Any], reports: Reports) -> EmbeddedCla
     return {"components": min(n_components, len(classes_left)), "classes": sum(classes_left[:n_components])}
 
 
-def _solutions(solved: list[dict[str, Any]]) -> dict[str, Any]:
+def _solutions(solved: list[dict[str, Any]], choices: list[Choice] | None) -> dict[str, Any]:
+    """Measures of the eigenpairs that are coordinates, and how these were chosen (`embedding.coordinates`)."""
     if not solved:
         return {}
     solvers = [{**report["stats"], "converged": report["converged"]} for report in solved]
     columns = ("eigenvalues", "residuals", "participation", "vector_errors")
     return {
-        **{key: [report.get(key) for report in solved] for key in columns},
+        **{key: _taken([report.get(key) for report in solved], choices) for key in columns},
+        "coordinates": choices,
         "solver": {**solvers[0], "converged": all(solver["converged"] for solver in solvers)},
         "solvers": solvers,
         "component_points": [report["n_points"] for report in solved],
     }
+
+
+def _taken(rows: list[list[float] | None], choices: list[Choice] | None) -> list[list[float] | None]:
+    """The numbers of the chosen eigenpairs of each component; all numbers without a choice."""
+    if choices is None:
+        return rows
+    return [row and [row[j - 1] for j in choice["taken"]] for row, choice in zip(rows, choices, strict=True)]
 
 
 def _quality(reports: Reports) -> dict[str, Any]:

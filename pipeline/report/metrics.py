@@ -26,6 +26,36 @@ class Reg(TypedDict):
     reason: str
 
 
+class Clump(TypedDict):
+    """An eigenvector that separates a group of `points`, and the first input `rows` of the group."""
+
+    eigenvector: int
+    participation: float
+    points: int
+    rows: list[int]
+
+
+class Replacement(TypedDict):
+    """`kernels.quality.independent.Replacement`, with eigenvectors from 1."""
+
+    left: int
+    taken: int
+    unexplained_left: float
+    unexplained_taken: float
+    trustworthiness_before: float
+    trustworthiness_after: float
+
+
+class Choice(TypedDict):
+    """The coordinates of a component among its eigenvectors, which are counted from 1."""
+
+    taken: list[int]
+    computed: int
+    clumps_taken: list[int]
+    clumps_skipped: list[Clump]
+    replaced: list[Replacement]
+
+
 class Solver(TypedDict, total=False):
     """How the eigenpairs of a component were computed; more keys than these are shown only."""
 
@@ -138,6 +168,7 @@ class Metrics:
     residuals: Table | None = None
     participation: Table | None = None
     vector_errors: list[list[float] | None] | None = None
+    coordinates: list[Choice] | None = None
     solver: Solver | None = None
     solvers: list[Solver] | None = None
     component_points: list[int] | None = None

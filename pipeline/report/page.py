@@ -19,6 +19,7 @@ from matplotlib.colors import to_hex
 
 from ..core.errors import counted
 from .bounds import CLUMP_SHARE, REDUNDANT
+from .coordinates import choice_of_coordinates
 from .figure_style import DARK_MAP, DPI, Pair
 from .metrics import Metrics
 from .number_format import (
@@ -103,6 +104,7 @@ def render_page(
         drawn=drawn,
         scale=_color_scale(drawn),
         spectra=spectra(metrics, config["eigensolver"]["tol"]),
+        choice_of_coordinates=choice_of_coordinates(metrics),
         n_neighbors=list_sizes(metrics) or config["neighbors"]["n_neighbors"],
         n_coordinates=config["eigensolver"]["n_components"],
         config_yaml=config_yaml,

@@ -24,7 +24,7 @@ from ..kernels.eigensolver.problem import NO_CANDIDATES, Hooks
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
 from ..kernels.eigensolver.solve import bottom_eigenpairs
 from ..kernels.graph.connectivity import closed_point
-from ..kernels.quality.trustworthiness import participation
+from ..kernels.quality.trustworthiness import CLUMP_SHARE, participation
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from ..linalg.component_matrices import (
     cost_matrix,
@@ -34,6 +34,7 @@ from ..linalg.component_matrices import (
     null_vector,
     product_matrix,
 )
+from ..linalg.coordinates import MOST_PAIRS, select_step, taken_vectors
 from ..linalg.solver_checkpoint import StoredAnalyses, delete_state, read_state, state_saver
 from ..linalg.solver_progress import describe_progress, recorded
 from ..search.among_stored import PLACED_COMPONENT, place_rows, place_step
@@ -57,12 +58,13 @@ TRIES = 3
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """choose -> solve (-> align) -> write."""
+    """choose -> solve (-> select) (-> place) (-> align) -> write."""
     n, m, block_size = layout.n_points, config.eigensolver.n_components, layout.block_points
+    n_pairs = config.n_eigenpairs
     blocks = Blocks(n, block_size)
     if config.method == "pca":
         yield project_step(config, layout)
-        yield from _write_steps(config, layout, 1, "scores")
+        yield from _write_steps(config, layout, 1, "scores", n_pairs)
         return layout
     [chosen] = yield Step(
         "solve_embedding",
@@ -74,24 +76,15 @@ def steps(config: Config, layout: Layout) -> Steps:
         expected=lambda b: {"n_components": layout.n_large, "n_weak": layout.n_components},
     )
     solver = config.eigensolver
-    yield Step(
+    decides = {"family": config.method, "n_components": n_pairs, "n_wanted": m, "blocks": blocks}
+    solved = yield Step(
         "solve_embedding",
         "solve",
         solve_component,
         chosen["n_components"],
-        Decides(
-            {
-                "family": config.method,
-                "n_components": m,
-                "method": solver.method,
-                "tol": solver.tol,
-                "max_memory": solver.max_memory,
-                "blocks": blocks,
-            },
-            version=7,
-        ),
+        Decides(decides | solver.model_dump(include={"method", "tol", "max_memory"}), version=7),
         Runs(
-            min_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), m),
+            min_bytes(n, (layout.k_max + 1) * (1 if config.method == "lle" else layout.k_max), n_pairs),
             place=DRIVER if solver.distributed else WHOLE_DATA,
             all_cores=True,
             resources=solver.model_dump(include={"max_degrees", "distributed"})
@@ -100,13 +93,16 @@ def steps(config: Config, layout: Layout) -> Steps:
         ),
         Writes(
             bundles=("_work/eigen",),
-            bundle_bytes=disk_costs.eigenvectors(n=n, width=block_width(m), components=chosen["n_components"]),
+            bundle_bytes=disk_costs.eigenvectors(n=n, width=block_width(n_pairs), components=chosen["n_components"]),
         ),
     )
     n_graph, places = chosen["n_components"], 0
+    n_pairs = max(len(report.get("eigenvalues", [])) or n_pairs for report in solved)
+    if n_pairs > m:
+        yield select_step(config, layout, n_graph)
     if config.graph.components == "separate" and n_graph < chosen["n_weak"]:
         places = sum(report["placed"] for report in (yield place_step(config, layout, n_graph)))
-    yield from _write_steps(config, layout, n_graph, config.embedding.scale, placed=places > 0)
+    yield from _write_steps(config, layout, n_graph, config.embedding.scale, n_pairs, placed=places > 0)
     return layout
 
 
@@ -116,32 +112,26 @@ def min_bytes(n_points: int, row_entries: int, n_components: int) -> int:
     return LIBRARY_BYTES + n_points * (4 * ENTRY_BYTES * row_entries + 8 * (10 * width + 2 * 3 * width) + 4 * 40)
 
 
-def _write_steps(config: Config, layout: Layout, n_graph: int, scale: str, placed: bool = False) -> Iterator[Step]:
+def _write_steps(
+    config: Config, layout: Layout, n_graph: int, scale: str, n_pairs: int, placed: bool = False
+) -> Iterator[Step]:
     n, m, rows, block_size = layout.n_points, config.eigensolver.n_components, layout.n_input, layout.block_points
-    aligned = config.embedding.align is not None
+    aligned, selected = config.embedding.align is not None, n_pairs > m
     if aligned:
-        yield align_step(config, layout, n_graph, scale)
+        yield align_step(config, layout, n_graph, scale, selected)
+    sizes = {"n_components": m, "n_pairs": n_pairs, "n_graph": n_graph, "blocks": Blocks(rows, block_size)}
     yield Step(
         "solve_embedding",
         "write",
         write_embedding,
         1,
-        Decides(
-            {
-                "n_components": m,
-                "n_graph": n_graph,
-                "scale": scale,
-                "blocks": Blocks(rows, block_size),
-                "aligned": aligned,
-                "placed": placed,
-            }
-        ),
-        Runs(8 * n * (m + 2) + 8 * rows * (m + 2), place=WHOLE_DATA),
+        Decides({**sizes, "scale": scale, "aligned": aligned, "placed": placed, "selected": selected}),
+        Runs(8 * n * (n_pairs + selected * m + 2) + 8 * rows * (m + 2), place=WHOLE_DATA),
         Writes(
             arrays=(
                 PlannedArray(array_specs.EMBEDDING, (rows, m), "float64", block_size),
                 PlannedArray(array_specs.COMPONENT, (rows,), "int32", block_size),
-                PlannedArray(array_specs.EIGENVALUES, (n_graph, m), "float64", n_graph),
+                PlannedArray(array_specs.EIGENVALUES, (n_graph, n_pairs), "float64", n_graph),
                 *([PlannedArray(array_specs.EMBEDDED_HASH, (rows, 2), "uint64", block_size)] if aligned else []),
             ),
             bundles=(f"{EMBEDDED}.npz",),
@@ -168,19 +158,26 @@ def choose_components(store: Store, block_index: int, components: str, n_large: 
 
 def solve_component(
     store: Store, block_index: int, family: str, n_components: int, method: str, tol: float,
-    blocks: Blocks, max_memory: int | str, max_degrees: int, distributed: bool, stores_m: bool,
+    blocks: Blocks, max_memory: int | str, max_degrees: int, distributed: bool, stores_m: bool, n_wanted: int = 1,
 ) -> Report:  # fmt: skip
-    """Compute the eigenpairs of component `block_index`; for large components in a separate process."""
+    """Compute n_components eigenpairs of component `block_index`, fewer if it is small; MOST_PAIRS if fewer than
+    n_wanted of them are no clumps. For large components in a separate process."""
     allowed = memory_limit(max_memory)
-    arguments = (
-        store.url, block_index, family, n_components, method, tol, blocks, allowed, max_degrees, distributed,
-        stores_m,
-    )  # fmt: skip
     n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
-    try:
+
+    def solve(n_pairs: int) -> Report:
+        arguments = (
+            store.url, block_index, family, n_pairs, method, tol, blocks, allowed, max_degrees, distributed, stores_m,
+        )  # fmt: skip
         if n_rows < ISOLATED_POINTS or distributed:  # the cluster's client exists in this process only
             return _solve(lambda message: None, *arguments, {})
         return _solve_isolated(arguments, method, int(LIMIT_OVER_PLAN * allowed))
+
+    n_pairs, most = (max(n_wanted, min(count, n_rows - 2)) for count in (n_components, MOST_PAIRS))
+    try:
+        report = solve(n_pairs)
+        spread = sum(size >= CLUMP_SHARE * n_rows for size in report["participation"])
+        return solve(most) if spread < n_wanted < n_pairs < most else report
     except NotEnoughMemory as error:
         if max_memory != "auto":
             error.exit_code = 2  # the limit is in the config, so a retry would fail again
@@ -276,7 +273,7 @@ def predict_solver(config: Config, store: Store, layout: Layout) -> Report | Non
     blocks = Blocks(store.array(array_specs.POINT_COMPONENT.name).shape[0], layout.block_points)
     solver = config.eigensolver
     allowed = memory_limit(solver.max_memory)
-    arguments = (store.url, config.method, solver.method, solver.n_components, blocks, allowed)
+    arguments = (store.url, config.method, solver.method, config.n_eigenpairs, blocks, allowed)
     try:
         prediction: Report = subprocess_call.call(_predict, arguments, int(LIMIT_OVER_PLAN * allowed))[0]
     except (subprocess_call.ProcessDied, NotEnoughMemory) as error:
@@ -306,8 +303,8 @@ def _predict(
 
 
 def write_embedding(
-    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, blocks: Blocks, aligned: bool = False,
-    placed: bool = False,
+    store: Store, block_index: int, n_components: int, n_pairs: int, n_graph: int, scale: str, blocks: Blocks,
+    aligned: bool = False, placed: bool = False, selected: bool = False,
 ) -> Report:  # fmt: skip
     """Write embedding and component of every input row; a duplicate row gets those of its representative."""
     if not aligned:
@@ -315,13 +312,15 @@ def write_embedding(
     original = store.read_all(array_specs.ORIGINAL_INDEX.name)
     embedding = np.full((len(original), n_components), np.nan)
     component = np.full(len(original), -1, np.int32)
-    eigenvalues, converged = np.full((n_graph, n_components), np.nan), True
+    eigenvalues, converged = np.full((n_graph, n_pairs), np.nan), True
     for number in range(n_graph):
         part = store.read_bundle(f"_work/eigen/{number:05d}")
-        vectors = part["vectors"] @ rotations(store)[number] if aligned else part["vectors"]
+        vectors = taken_vectors(store, number, part, selected)
+        if aligned:
+            vectors = vectors @ rotations(store)[number]
         embedding[part["rows"]] = coordinate_scale(scale, len(part["rows"])) * vectors
         component[part["rows"]] = number
-        eigenvalues[number] = part["eigenvalues"]
+        eigenvalues[number, : len(part["eigenvalues"])] = part["eigenvalues"]
         converged &= bool(part.get("converged", True))
     if placed:
         place_rows(store, embedding, component)

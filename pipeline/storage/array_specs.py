@@ -69,7 +69,10 @@ COMPONENT = ArraySpec(
     kind="index",
 )
 EIGENVALUES = ArraySpec(
-    "eigenvalues", ("component", "coordinate"), "float64", "||F v||^2, ascending, without the zero one; pca: variances"
+    "eigenvalues",
+    ("component", "eigenpair"),
+    "float64",
+    "||F v||^2 of all computed pairs, ascending, without the zero one; pca: variances",
 )
 EMBEDDING = ArraySpec(
     "embedding", ("input row", "coordinate"), "float64", "the embedding in input order; NaN = not embedded"

@@ -59,7 +59,7 @@ DEFAULTS = {
         "max_degrees": 20_000,
         "distributed": False,
     },
-    "embedding": {"scale": "unit_covariance", "align": None},
+    "embedding": {"coordinates": "first", "scale": "unit_covariance", "align": None},
     "quality": {"sample": 2000, "seed": 0, "geodesic_sources": "auto"},
     "output": {
         "store": "x.zarr",

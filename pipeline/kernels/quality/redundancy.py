@@ -38,15 +38,25 @@ def regression_errors(embedding: Float64) -> Float64:
     n_sample, n_coordinates = embedding.shape
     if n_sample < MIN_POINTS:
         raise InputError(f"expected at least {MIN_POINTS} sample points, found {n_sample}; raise quality.sample")
-    spread = embedding.std(axis=0)
-    scaled = (embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    scaled = standardized(embedding)
     errors: Float64 = scaled.copy()
     for j in range(1, n_coordinates):
-        spans = sorted({min(span * (j + 1), n_sample - 1) for span in SPANS})
-        ids = nearest_others(scaled[:, :j], spans[-1])
-        candidate_errors = [scaled[:, j] - local_linear(scaled[:, :j], scaled[:, j], ids[:, :span]) for span in spans]
-        errors[:, j] = min(candidate_errors, key=lambda error: float(error @ error))
+        errors[:, j] = prediction_errors(scaled[:, :j], scaled[:, j])
     return errors
+
+
+def standardized(embedding: Float64) -> Float64:
+    """The coordinates (s, m) with mean 0 and standard deviation 1; a constant coordinate is 0."""
+    spread = embedding.std(axis=0)
+    return np.asarray((embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+
+
+def prediction_errors(others: Float64, values: Float64) -> Float64:
+    """Errors (s,) of values (s,) that are predicted from other coordinates (s, p), by the best of SPANS."""
+    spans = sorted({min(span * (others.shape[1] + 1), len(values) - 1) for span in SPANS})
+    ids = nearest_others(others, spans[-1])
+    candidates = [values - local_linear(others, values, ids[:, :span]) for span in spans]
+    return min(candidates, key=lambda error: float(error @ error))
 
 
 def local_linear(earlier: Float64, values: Float64, ids: npt.NDArray[np.integer]) -> Float64:
