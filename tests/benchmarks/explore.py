@@ -49,10 +49,10 @@ def store_of(n_points: int, folder: Path) -> Store:
     lle("run", write_config(folder, input=source), "--set", "method=pca")
     store = Store(str(folder / "run.zarr"))
     specs = {array_specs.EMBEDDING: 2, array_specs.COMPONENT: None, array_specs.LABEL: 1,
-             array_specs.REPRESENTATIVE: None}  # fmt: skip
+             array_specs.REPRESENTATIVE: None, array_specs.RAW: 3}  # fmt: skip
     block = min(BLOCK, n_points)
     for spec, width in specs.items():
-        dtype = spec.dtype.partition(" ")[0]
+        dtype = "float64" if spec is array_specs.RAW else spec.dtype.partition(" ")[0]
         store.create(PlannedArray(spec, (n_points, *([] if width is None else [width])), dtype, block))
     for start in range(0, n_points, block):
         classes = rng.integers(0, 10, min(block, n_points - start))
@@ -61,6 +61,7 @@ def store_of(n_points: int, folder: Path) -> Store:
         store.write(array_specs.COMPONENT.name, start, np.zeros(len(classes), np.int32))
         store.write(array_specs.REPRESENTATIVE.name, start, np.arange(start, start + len(classes)))
         store.write(array_specs.LABEL.name, start, classes[:, None].astype(float))
+        store.write(array_specs.RAW.name, start, rng.random((len(classes), 3)))
     return store
 
 

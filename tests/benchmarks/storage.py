@@ -17,14 +17,12 @@ from unittest import mock
 
 import pytest
 import yaml
-import zarr
 
 from lle.kernels.manifolds import sample
 from lle.storage.objects import open_objects
-from lle.storage.store import Store
 from tests.benchmarks.measure import run_measured
 from tests.support.object_servers import SERVERS
-from tests.support.stored import winners
+from tests.support.stored import winners, zarr_group
 from tests.support.traffic import Traffic, counted
 
 
@@ -58,7 +56,7 @@ def measure(place: str, n_points: int, folder: Path, cluster: dict) -> Row:
 
 def _run(place: str, n_points: int, folder: Path, cluster: dict, source: str, store: str, traffic: Traffic) -> Row:
     points = sample("swiss_roll", 0, n_points, 7, 0.0, 0.0).points
-    group = zarr.open_group(Store(source)._zarr_store(), mode="w")
+    group = zarr_group(source)
     group.create_array("points", data=points, chunks=(max(1, n_points // 8), points.shape[1]))
     config = folder / "job.yaml"
     config.write_text(yaml.safe_dump({

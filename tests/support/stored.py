@@ -5,11 +5,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import zarr
 from scipy.sparse import vstack
 
 from lle.engine import checkpoint
 from lle.storage.object_protocol import Objects
+from lle.storage.objects import open_objects
 from lle.storage.store import Store
+from lle.storage.zarr_stores import RetryingObjectStore
 
 RESULTS = ("points", "neighbor_indices", "weights", "cost_matrix", "embedding", "eigenvalues", "component")
 
@@ -72,3 +75,9 @@ def files_below(folder: Path) -> dict[str, bytes]:
     """The content of all files below a folder by their path."""
     results = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     return dict(sorted(results.items()))
+
+
+def zarr_group(url: str) -> zarr.Group:
+    """A new group at a folder or URL, written by zarr without the checksums of a run's store."""
+    place = open_objects(url).place()
+    return zarr.open_group(place if isinstance(place, str) else RetryingObjectStore(place), mode="w")
