@@ -12,6 +12,7 @@ from lle.storage.store import Store
 from tests.benchmarks import (
     against_sklearn,
     against_umap,
+    coordinates,
     explore,
     growth,
     methods,
@@ -80,6 +81,16 @@ def test_reg_choice(monkeypatch):
     for cell in (trustworthiness, hit):
         plain, auto, best = (float(value) for value in cell.partition(" (")[0].split(", "))
         assert max(plain, auto) <= best <= 1
+
+
+def test_coordinates():
+    line = coordinates.compare("strip", coordinates.sheet(300, 5, coordinates.wave))
+    name, taken, best, *measures, seconds = line[2:-2].split(" | ")
+    assert (name, len(taken.split(", ")), len(best.split(", "))) == ("strip", 2, 2)
+    first, independent, highest = (float(cell.partition(" / ")[0]) for cell in measures)
+    assert first - 0.005 <= independent <= highest <= 1
+    assert min(map(float, seconds.split(", "))) > 0
+    assert all(len(load()[0]) > 100 for load in coordinates.data_sets(150).values())
 
 
 def test_polynomials(tmp_path):
