@@ -22,6 +22,8 @@ suppress_warnings = ["misc.highlighting_failure"]
 html_theme = "furo"
 html_title = f"lle-pipeline {release}"
 html_show_sphinx = False
+html_static_path = ["_static"]
+html_css_files = ["dark.css"]
 
 autodoc_typehints = "none"  # the numpydoc docstrings have them
 autodoc_member_order = "bysource"

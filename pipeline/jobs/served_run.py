@@ -17,9 +17,10 @@ from ..core.machine import available_memory
 from ..engine import current_config
 from ..engine.checkpoint import recorded_steps
 from ..engine.plan import Json
+from ..report.class_names import name_places
 from ..report.explore import Column, ServedPage, render_served
 from ..report.point_grid import Part, PointGrid, side_by_side
-from ..report.tiles import ColorKey, color_key, draw_part, name_places
+from ..report.tiles import ColorKey, color_key, draw_part
 from ..stages.ingest_ids import stored_ids
 from ..stages.report_columns import page_columns, rows_with_place
 from ..stages.report_images import StoredImages, image_shape
@@ -36,7 +37,6 @@ CSV_ROWS = 100_000
 COLUMN_MEMORY = 0.3
 """Columns of the input take at most this share of the free memory, at 16 bytes for a value while they are read."""
 LISTED_COMPONENTS = 100
-MOST_NAMES = 60
 SMALL_CHANGE = 1e-6
 """A column is stored as float32, which saves memory, if no value changes by more than this share of its range."""
 HELD_SELECTIONS = 16
@@ -122,7 +122,7 @@ class ServedRun:
             grid, key, codes = self.grid(axes), self.key(color, dark), self._cached_codes(axes, color, dark)
         piece = None if self.component is None or axes.component >= 0 else self.component.values[grid.numbers]
         names = [{"entry": place.code, "name": key.entries[place.code][0], "x": place.x, "y": place.y}
-                 for place in name_places(grid, codes, key, piece)[:MOST_NAMES]]  # fmt: skip
+                 for place in name_places(grid.x, grid.y, codes, key.n_named, piece)]  # fmt: skip
         entries = [{"name": name, "count": n, "color": key.colors[code]} for code, (name, n) in enumerate(key.entries)]
         return {"kind": key.kind, "colors": key.colors, "entries": entries, "range": list(key.range), "log": False,
                 "clipped": key.clipped, "unknown": key.unknown, "names": names}  # fmt: skip

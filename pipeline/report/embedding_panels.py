@@ -13,15 +13,15 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
+from .class_names import write_names
 from .component_layout import PIECE, Box, arrange, draw_frame, remove_overlapping
-from .figure_style import FAINT, INK, MISSING, PAPER, POINT, label_axes, plain_text
-from .palette import COLOR_MAP, OKABE_ITO
+from .figure_style import FAINT, MISSING, POINT, label_axes, plain_text
+from .palette import COLOR_MAP
 from .point_colors import (
     PLAIN,
+    UNKNOWN_CLASS,
     BoolArray,
-    Classes,
     ColorSource,
     FloatArray,
     IntArray,
@@ -179,9 +179,15 @@ def draw_content(
     for ax, panel in zip(axes, panels, strict=True):
         if classes is not None and content.n_coordinates == 1:
             ax.set_yticks(range(len(classes.names)), [plain_text(name) for name in classes.names])
-        elif classes is not None and len(classes.names) > len(OKABE_ITO):
-            _write_names(figure, ax, panel, classes)
+        elif classes is not None and len(classes.names) > 1:
+            piece = content.component[panel.rows].clip(0) if len(content.groups) > 1 else None
+            write_names(figure, ax, (panel.x, panel.y), classes.codes[panel.rows], _known(classes.names), piece)
     return paint
+
+
+def _known(names: Sequence[str]) -> Sequence[str]:
+    """The names of the classes without the last one for unknown classes."""
+    return names[:-1] if names[-1] == UNKNOWN_CLASS else names
 
 
 def _draw_histograms(axes: Sequence[Axes], panels: Sequence[Panel]) -> None:
@@ -222,22 +228,6 @@ def draw_rasters(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], 
         extent = (*panel.x_range, *panel.y_range)
         image = ax.imshow(raster, origin="lower", extent=extent, aspect=ax.get_aspect(), interpolation="nearest")
         image.set(cmap=COLOR_MAP, norm=paint.norm)
-
-
-def _write_names(figure: Figure, ax: Axes, panel: Panel, classes: Classes) -> None:
-    """The name of each class at the median of its points: colours alone cannot distinguish that many classes.
-
-    A name that would cover that of a larger class is left out; the legend and the panels of single classes have it.
-    """
-    codes, texts = classes.codes[panel.rows], list[Text]()
-    sizes = np.bincount(codes, minlength=len(classes.names))
-    box = {"boxstyle": "round,pad=0.15", "facecolor": PAPER, "alpha": 0.75, "edgecolor": "none"}
-    for code in np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)].tolist():
-        inside, name = codes == code, plain_text(classes.names[code], 16)
-        x, y = float(np.median(panel.x[inside])), float(np.median(panel.y[inside]))
-        texts.append(ax.text(x, y, name, ha="center", va="center", fontsize=9, color=INK, bbox=box, clip_on=True))
-    figure.draw_without_rendering()
-    remove_overlapping(texts)
 
 
 def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:

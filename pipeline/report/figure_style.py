@@ -1,9 +1,10 @@
 """Shared style of all pictures: colours, empty axes, labels, PNG output."""
 
+import contextlib
 import io
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from matplotlib.text import Text
 from .palette import COLOR_MAP
 
 DPI = 150
-INK, FAINT, RULE, MISSING, POINT, PAPER = "#1f2933", "#6b7280", "#cbd2d9", "#c9ced6", "#2a6f97", "#ffffff"
+INK, FAINT, RULE, MISSING, POINT, PAPER = "#1f2933", "#6b7280", "#cbd2d9", "#a3acb7", "#2a6f97", "#ffffff"
 
 ON_DARK = {
     INK: "#e4e8ed", FAINT: "#a5b0bc", RULE: "#56616d", MISSING: "#56616d", POINT: "#6fb3d9", PAPER: "#1d232a",
@@ -80,14 +81,21 @@ def font_families() -> list[str]:
     return ["DejaVu Sans", *sorted(name for name in get_font_names() if CJK_FONTS.search(name))]
 
 
-def to_png(figure: Figure) -> bytes:
-    """The picture of a figure. Axes get their places at the first call and keep them."""
-    buffer = io.BytesIO()
-    for text in figure.findobj(Text):
+@contextlib.contextmanager
+def fonts_for(texts: Iterable[Any]) -> Iterator[None]:
+    """Give texts fonts that have their characters; within the block, characters that no font has give no warning."""
+    for text in texts:
         if CJK_CHARACTERS.search(text.get_text()):
             text.set(fontfamily=font_families(), fontweight="normal")  # few of these fonts have a bold one
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from")  # the font lacks it; the page has the same text
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from")  # the page has the same text
+        yield
+
+
+def to_png(figure: Figure) -> bytes:
+    """The picture of a figure. Axes get their places at the first call and keep them."""
+    buffer = io.BytesIO()
+    with fonts_for(figure.findobj(Text)):
         if (layout := figure.get_layout_engine()) is not None:  # savefig would draw the figure twice, the next one too
             layout.execute(figure)
             figure.set_layout_engine(None)

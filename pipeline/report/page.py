@@ -44,13 +44,18 @@ Settings = Mapping[str, Any]  # a resolved config
 
 
 class Image(NamedTuple):
-    """A picture for a light and a dark page in base64, its width in CSS pixels, caption and alternative text."""
+    """A picture for a light and a dark page in base64, its width in CSS pixels, caption and alternative text.
+
+    wide_light, wide_dark: the same for wide screens, if there is one.
+    """
 
     light: str
     dark: str
     width: int
     caption: str
     alternative: str
+    wide_light: str = ""
+    wide_dark: str = ""
 
 
 class ColorScale(NamedTuple):
@@ -173,6 +178,9 @@ def _images(drawn: PagePictures | None, metrics: Metrics) -> list[Image]:
     if drawn is None:
         return []
     images = [_image(picture.pair, PICTURE_DPI, picture.caption, picture.alternative) for picture in drawn.pictures]
+    if (wide := drawn.pictures[0].wide) is not None:
+        light, dark = (base64.b64encode(png).decode("ascii") for png in wide)
+        images[0] = images[0]._replace(wide_light=light, wide_dark=dark)
     names = ("trustworthiness", "continuity")
     measured = [f"{name} {value:.3f}" for name in names if (value := metrics.number(name)) is not None]
     if measured:

@@ -32,6 +32,8 @@ from .rasterize import Grid, count_points
 WIDTH, SINGLE_WIDTH = 3.9, 4.6
 """Width in inches of one picture of several, and of a single one: 9-point text has at least 10 pixels at 420 pixels."""
 ASPECT = 0.82
+FULL_WIDTH, FULL_ASPECT = 11.0, 0.5
+"""Width in inches and height to width of the first picture on a wide screen."""
 DPI = 180
 DENSITY_POINTS = 2_000
 CLASS_POINTS = 200_000
@@ -42,11 +44,12 @@ OTHERS = (0.5, 0.5, 0.5, 0.3)
 
 
 class PagePicture(NamedTuple):
-    """A picture, its caption, and its alternative text for screen readers."""
+    """A picture, its caption, its alternative text for screen readers, and the same picture for wide screens."""
 
     pair: Pair
     caption: str
     alternative: str
+    wide: Pair | None = None
 
 
 class PagePictures(NamedTuple):
@@ -71,7 +74,9 @@ def draw_page_pictures(
     apart = classes is not None and content.n_coordinates > 1 and len(classes.names) > 1
     width = SINGLE_WIDTH if len(content.pairs) == 1 and not apart else WIDTH
     drawn = [_scatter(content, pair, width) for pair in content.pairs]
+    wide, _ = _scatter(content, content.pairs[0], FULL_WIDTH, FULL_ASPECT)
     pictures = [picture for picture, _ in drawn]
+    pictures[0] = pictures[0]._replace(wide=wide.pair)
     if apart and classes is not None:
         if content.n_rows >= DENSITY_POINTS:
             pictures.append(_density(content))
@@ -79,13 +84,15 @@ def draw_page_pictures(
     return PagePictures(pictures, key_of(drawn[0][1]), _remark(content))
 
 
-def _figure(width: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, ASPECT * width), dpi=DPI, layout="constrained")
+def _figure(width: float, aspect: float = ASPECT) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, aspect * width), dpi=DPI, layout="constrained")
     return figure, figure.subplots()
 
 
-def _scatter(content: Content, pair: tuple[Column, Column], width: float) -> tuple[PagePicture, Paint]:
-    figure, ax = _figure(width)
+def _scatter(
+    content: Content, pair: tuple[Column, Column], width: float, aspect: float = ASPECT
+) -> tuple[PagePicture, Paint]:
+    figure, ax = _figure(width, aspect)
     panel = panel_of(ax, content, pair)
     outside = ax.get_title(loc="right")
     paint = draw_content(figure, [ax], [panel], content, lambda paint: None)

@@ -15,6 +15,7 @@ BoolArray = npt.NDArray[np.bool_]
 Range = tuple[float, float]
 
 MAX_CLASSES = 20
+UNKNOWN_CLASS = "unknown"
 
 
 class ColorSource(NamedTuple):
@@ -69,7 +70,7 @@ def classify(color: ColorSource) -> Classes | None:
     names = [_class_name(label, color.names) for label in labels.tolist()]
     palette = to_rgba_array(class_colors(labels.size)).reshape(-1, 4)
     if not is_known.all():
-        names.append("unknown")
+        names.append(UNKNOWN_CLASS)
         palette = np.vstack((palette, to_rgba_array(MISSING)))
     all_codes = np.full(color.values.size, labels.size, dtype=np.int64)
     all_codes[is_known] = codes

@@ -34,10 +34,6 @@ RADII = ((2_000, 3), (20_000, 2), (150_000, 1))
 
 MAX_COUNT = 2**16 - 1
 """Larger numbers of points on a pixel have the same rank."""
-MEDIAN_SAMPLE = 20_000
-"""Points of a class whose middle is looked for."""
-NAMED_SHARE = 0.01
-"""A class has its name in each piece of which it is at least this share, and in the piece with most of its points."""
 FADED = 0.2
 """Opacity of points beside selected ones, as a share of their own."""
 
@@ -98,52 +94,6 @@ def _scale(values: Array, missing: str, dark: bool) -> ColorKey:
     return ColorKey(
         "scale", codes, [*colors, missing], range=(low, high), clipped=clipped, unknown=len(values) - len(known)
     )
-
-
-class NamePlace(NamedTuple):
-    """Where the name of a class points: a colour code, coordinates, and the number of points that it names."""
-
-    code: int
-    x: float
-    y: float
-    n_points: int
-
-
-def name_places(grid: PointGrid, codes: npt.NDArray[np.uint8], key: ColorKey, piece: Array | None) -> list[NamePlace]:
-    """One place for each class in each piece of the picture: a point of the class near the median of these points.
-
-    codes: (n,) colour codes in the order of the grid. piece: (n,) number of the piece of each point; None for one.
-    """
-    piece = np.zeros(len(codes), np.int64) if piece is None else piece
-    sizes = np.bincount(piece, minlength=1)
-    places = []
-    for code in range(key.n_named):
-        members = np.flatnonzero(codes == code)
-        counts = np.bincount(piece[members], minlength=len(sizes))
-        is_named = (counts > 0) & ((counts >= NAMED_SHARE * sizes) | (counts == counts.max(initial=0)))
-        for p in np.flatnonzero(is_named).tolist():
-            inside = members[piece[members] == p]
-            x, y = middle(*(values[inside[:: 1 + len(inside) // MEDIAN_SAMPLE]] for values in (grid.x, grid.y)))
-            places.append(NamePlace(code, x, y, len(inside)))
-    return sorted(places, key=lambda place: -place.n_points)
-
-
-def middle(x: Array, y: Array) -> tuple[float, float]:
-    """A point where many are, the nearest one to the medians of their coordinates: medians may lie beside all points.
-
-    These are the points in the part of their range, of 8 x 8, with most of them, unless half as many are about the
-    medians of all.
-    """
-    low, half, high = np.percentile([x, y], (2, 50, 98), axis=1)
-    cells = (8 * (np.array([x, y]) - low[:, None]) / np.maximum(high - low, 1e-300)[:, None]).clip(0, 7).astype(int)
-    medians_cell = (8 * (half - low) / np.maximum(high - low, 1e-300)).clip(0, 7).astype(int)
-    numbers = 8 * cells[1] + cells[0]
-    counts = np.bincount(numbers, minlength=64)
-    if 2 * counts[8 * medians_cell[1] + medians_cell[0]] < counts.max():
-        x, y = x[numbers == counts.argmax()], y[numbers == counts.argmax()]
-    medians = np.median(x), np.median(y)
-    nearest = int(np.argmin((x - medians[0]) ** 2 + (y - medians[1]) ** 2))
-    return float(x[nearest]), float(y[nearest])
 
 
 def draw_part(

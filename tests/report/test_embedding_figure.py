@@ -516,12 +516,29 @@ def test_legend_title_of_labels_without_a_column(section, kind, name):
 
 
 def test_names_of_classes_do_not_cover_each_other(figures: list[Figure]) -> None:
-    """Ten classes in two places: only the largest class of each place has its name in the picture."""
+    """Ten classes in two places: each has its name, which is whole, beside all points, and in the axes."""
     sizes = [30, 20, 20, 20, 20, 40, 10, 10, 10, 10]
     codes = np.repeat(np.arange(10), sizes)
     rng = np.random.default_rng(5)
     y = rng.normal(scale=0.01, size=(len(codes), 2)) + np.where(codes < 5, 0.0, 5.0)[:, None]
-    color = ColorSource(codes.astype(float), "categorical", tuple(f"class {i}" for i in range(10)), "kind")
+    names = (*(f"class {i}" for i in range(9)), "a class with a long name, (T REG)")
+    color = ColorSource(codes.astype(float), "categorical", names, "kind")
     draw_embedding(y, one_component(len(codes)), color, "title")
-    assert {text.get_text() for text in figures[0].axes[0].texts} >= {"class 0", "class 5"}
-    assert not {text.get_text() for text in figures[0].axes[0].texts} & {f"class {i}" for i in (1, 2, 3, 4, 6, 7, 8, 9)}
+    [ax] = figures[0].axes
+    assert {text.get_text().replace("\n", " ") for text in ax.texts} == set(names)
+    boxes, frame = [text.get_window_extent() for text in ax.texts], ax.get_window_extent()
+    assert not any(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i])
+    points = ax.transData.transform(y)
+    for box in boxes:
+        assert frame.x0 <= box.x0 < box.x1 <= frame.x1
+        assert frame.y0 <= box.y0 < box.y1 <= frame.y1
+        assert not ((points > (box.x0, box.y0)) & (points < (box.x1, box.y1))).all(axis=1).any()
+
+
+def test_each_component_has_the_names_of_its_classes(figures: list[Figure]) -> None:
+    codes = np.arange(240) % 2
+    component = np.repeat([0, 1, 2], 80).astype(np.int32)
+    y = np.random.default_rng(6).normal(size=(240, 2)) + 3.0 * codes[:, None]
+    draw_embedding(y, component, ColorSource(codes.astype(float), "categorical", ("left", "right"), "kind"), "title")
+    texts = [text.get_text() for text in figures[0].axes[0].texts]
+    assert (texts.count("left"), texts.count("right")) == (3, 3)

@@ -170,7 +170,11 @@ def test_page_is_self_contained() -> None:
     assert not {"script", "link", "iframe", "object"} & set(reader.tags)
     assert "url(" not in html
     assert "@import" not in html
-    assert [value for name, value in reader.attributes if name == "href"] == ["explore.html"]
+    addresses = [value for name, value in reader.attributes if name == "href"]
+    assert [address for address in addresses if not address.startswith("#")] == ["explore.html"]
+    assert {address[1:] for address in addresses if address.startswith("#")} <= {
+        value for name, value in reader.attributes if name == "id"
+    }
     sources = [value for name, value in reader.attributes if name in ("src", "srcset", "data")]
     pairs = [*(picture.pair for picture in drawn.pictures), drawn.spectrum]
     expected = [png for pair in pairs if pair for png in (pair.dark, pair.light)]

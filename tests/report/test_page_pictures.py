@@ -106,14 +106,11 @@ def test_dark_pictures_have_dark_paper_and_light_text(n: int, kind: str, figures
         assert {text.get_color() for text in texts if text.get_text()} <= {(*to_rgb(ON_DARK[INK]), 1.0)}
 
 
-def test_class_names_are_drawn_for_more_than_eight_classes(figures: list[Figure]) -> None:
-    for n_classes in (8, 9):
-        color = classes(90, n_classes)
-        apart = np.column_stack([color.values % 3, color.values // 3])
-        draw_page_pictures(apart + 0.1 * cloud(90), one_component(90), color)
-    eight, nine = ([text.get_text() for text in figures[i].axes[0].texts] for i in (0, 2))
-    assert eight == []
-    assert nine == [f"kind {i}" for i in range(9)]
+def test_class_names_are_drawn(figures: list[Figure]) -> None:
+    color = classes(90, 9)
+    apart = np.column_stack([color.values % 3, color.values // 3])
+    draw_page_pictures(apart + 0.1 * cloud(90), one_component(90), color)
+    assert sorted(text.get_text() for text in figures[0].axes[0].texts) == [f"kind {i}" for i in range(9)]
 
 
 def test_each_cell_shows_its_class_in_colour_and_the_others_in_grey(figures: list[Figure]) -> None:

@@ -9,10 +9,11 @@ from matplotlib.colors import to_hex
 from PIL import Image
 
 from lle.report import tiles
+from lle.report.class_names import middle, name_places
 from lle.report.explore import Column, render_explorer
 from lle.report.palette import OKABE_ITO
 from lle.report.point_grid import Part, PointGrid
-from lle.report.tiles import FAINTEST, FAINTEST_OF_FEW, STEPS, color_key, draw_part, middle, name_places
+from lle.report.tiles import FAINTEST, FAINTEST_OF_FEW, STEPS, color_key, draw_part
 from tests.support.explorer_page import Scripts, page_of
 
 SIZE = (80, 60)
@@ -113,7 +114,7 @@ def test_each_class_has_a_name_at_its_points_in_each_piece(rng):
     key = names_key(codes, [f"class {i}" for i in range(22)])
     grid = PointGrid(x, y, np.arange(len(x)))
     piece = np.arange(len(codes)) % 2  # half of each class, 50 of 952 points
-    places = name_places(grid, key.codes[grid.numbers], key, piece[grid.numbers])
+    places = name_places(grid.x, grid.y, key.codes[grid.numbers], key.n_named, piece[grid.numbers])
     assert sorted(place.code for place in places) == sorted([*range(19)] * 2)
     for code in range(19):
         own = {(float(x[i]), float(y[i])): piece[i] for i in np.flatnonzero(codes == code)}

@@ -1,0 +1,183 @@
+"""Names of classes in pictures: beside the points of each piece, with a line to them, where nothing else is drawn."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from .figure_style import INK, PAPER, fonts_for, plain_text
+
+Array = npt.NDArray[Any]
+
+SAMPLE = 20_000
+"""Points of a class whose middle is looked for."""
+NAMED_SHARE = 0.01
+"""A class has its name in each piece of which it is at least this share, and in the piece with most of its points."""
+MOST_NAMES = 60
+LINE_LETTERS = 20
+RADII = (8, 14, 22, 32, 44, 60, 80, 105, 135, 170, 220)
+"""Distances of names from their points, in points of 1/72 inch."""
+ANGLES = np.linspace(0.0, 2.0 * np.pi, 24, endpoint=False)
+STYLE: dict[str, Any] = {
+    "fontsize": 9, "fontweight": "bold", "ha": "center", "va": "center",
+    "bbox": {"boxstyle": "round,pad=0.1", "facecolor": PAPER, "alpha": 0.75, "edgecolor": "none"},
+}  # fmt: skip
+CELL = 4
+"""Side of a cell of the map of what is drawn, in points of 1/72 inch."""
+
+
+class NamePlace(NamedTuple):
+    """Where the name of a class points: its code, coordinates, and the number of points that it names."""
+
+    code: int
+    x: float
+    y: float
+    n_points: int
+
+
+def name_places(x: Array, y: Array, codes: Array, n_named: int, piece: Array | None) -> list[NamePlace]:
+    """One place for each class in each piece of a picture: a point of the class where many of them are.
+
+    x, y, codes: (n,) coordinates and classes; codes of n_named and more have no name. piece: (n,) number of the piece
+    of each point, 0 or more; None for one piece. The classes with most points come first.
+    """
+    piece = np.zeros(len(codes), np.int64) if piece is None else piece
+    sizes = np.bincount(piece, minlength=1)
+    places = []
+    for code in range(n_named):
+        members = np.flatnonzero(codes == code)
+        counts = np.bincount(piece[members], minlength=len(sizes))
+        is_named = (counts > 0) & ((counts >= NAMED_SHARE * sizes) | (counts == counts.max(initial=0)))
+        for p in np.flatnonzero(is_named).tolist():
+            inside = members[piece[members] == p]
+            sample = inside[:: 1 + len(inside) // SAMPLE]
+            places.append(NamePlace(code, *middle(x[sample], y[sample]), len(inside)))
+    return sorted(places, key=lambda place: -place.n_points)[:MOST_NAMES]
+
+
+def middle(x: Array, y: Array) -> tuple[float, float]:
+    """A point where many are, the nearest one to the medians of their coordinates: medians may lie beside all points.
+
+    These are the points in the part of their range, of 8 x 8, with most of them, unless half as many are about the
+    medians of all.
+    """
+    low, half, high = np.percentile([x, y], (2, 50, 98), axis=1)
+    span = np.maximum(high - low, 1e-300)
+    column, row = (8 * (np.array([x, y]) - low[:, None]) / span[:, None]).clip(0, 7).astype(int)
+    half_column, half_row = (8 * (half - low) / span).clip(0, 7).astype(int)
+    counts = np.bincount(8 * row + column, minlength=64)
+    if 2 * counts[8 * half_row + half_column] < counts.max():
+        is_dense = 8 * row + column == counts.argmax()
+        x, y = x[is_dense], y[is_dense]
+    medians = np.median(x), np.median(y)
+    nearest = int(np.argmin((x - medians[0]) ** 2 + (y - medians[1]) ** 2))
+    return float(x[nearest]), float(y[nearest])
+
+
+def write_names(
+    figure: Figure, ax: Axes, points: tuple[Array, Array], codes: Array, names: Sequence[str], piece: Array | None
+) -> None:
+    """Write the names of classes into the axes whose layout is final. points: x and y (n,), as drawn; codes: (n,).
+
+    A name never covers another one and is never cut: a long one has several lines.
+    """
+    with fonts_for(figure.findobj(Text)):
+        figure.draw_without_rendering()
+    frame, unit = ax.get_window_extent(), figure.dpi / 72.0
+    pixels = ax.transData.transform(np.column_stack(points))
+    drawn = _drawn_cells(pixels - (frame.x0, frame.y0), frame, CELL * unit)
+    placed = list[_Placed]()
+    for place in name_places(*points, codes, len(names), piece):
+        text = "\n".join(textwrap.wrap(plain_text(names[place.code], 80), LINE_LETTERS)) or "(empty)"
+        artist = ax.text(0.0, 0.0, text, color=INK, zorder=6, **STYLE)
+        artist.set_in_layout(False)
+        with fonts_for([artist]):
+            extent = artist.get_window_extent()
+        at = ax.transData.transform((place.x, place.y))
+        best = _best(at, extent.width + 4 * unit, extent.height + 2 * unit, frame, drawn, placed, unit)
+        if best is None:
+            artist.remove()
+            continue
+        placed.append(best)
+        to_data = ax.transData.inverted()
+        middle_of_box = best.box.get_points().mean(axis=0)
+        x, y = to_data.transform(middle_of_box)
+        artist.set_position((float(x), float(y)))
+        line = to_data.transform(np.array([best.start, best.end]))
+        ax.plot(*line.T, color=INK, linewidth=0.6, alpha=0.7, zorder=5, scalex=False, scaley=False, in_layout=False)
+
+
+class _Placed(NamedTuple):
+    """A placed name: its box and the ends of its line, in pixels."""
+
+    box: Bbox
+    start: tuple[float, float]
+    end: tuple[float, float]
+
+
+def _drawn_cells(pixels: Array, frame: Bbox, cell: float) -> Array:
+    """Sums over the cells of a frame, with a first row and column of zeros, of whether a point is in each."""
+    counts, _, _ = np.histogram2d(
+        pixels[:, 1], pixels[:, 0], bins=(math.ceil(frame.height / cell), math.ceil(frame.width / cell)),
+        range=((0.0, frame.height), (0.0, frame.width)),
+    )  # fmt: skip
+    return np.pad((counts > 0).cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
+
+
+def _best(
+    at: Array, width: float, height: float, frame: Bbox, drawn: Array, placed: Sequence[_Placed], unit: float
+) -> _Placed | None:
+    """The place with the lowest cost: far from the points, on other points, or with crossing lines costs more."""
+    best, lowest = None, np.inf
+    for radius in np.multiply(RADII, unit):
+        for angle in ANGLES:
+            x = at[0] + math.cos(angle) * (radius + width / 2)
+            y = at[1] + math.sin(angle) * (radius + height / 2)
+            box = Bbox.from_bounds(x - width / 2, y - height / 2, width, height)
+            is_inside = frame.x0 < box.x0 and frame.y0 < box.y0 and box.x1 < frame.x1 and box.y1 < frame.y1
+            if not is_inside or box.count_overlaps([other.box for other in placed]):
+                continue
+            end = (min(max(at[0], box.x0), box.x1), min(max(at[1], box.y0), box.y1))
+            candidate = _Placed(box, (float(at[0]), float(at[1])), end)
+            cost = radius / unit + 60.0 * _covered(box, frame, drawn) + 150.0 * _faults(candidate, placed)
+            if cost < lowest:
+                best, lowest = candidate, cost
+        if lowest <= radius / unit:  # places farther away cost more
+            break
+    return best
+
+
+def _covered(box: Bbox, frame: Bbox, drawn: Array) -> float:
+    """The number of cells under a box in which something is drawn."""
+    rows, columns = drawn.shape[0] - 1, drawn.shape[1] - 1
+    c0, c1 = (edge(columns * (x - frame.x0) / frame.width) for edge, x in ((math.floor, box.x0), (math.ceil, box.x1)))
+    r0, r1 = (edge(rows * (y - frame.y0) / frame.height) for edge, y in ((math.floor, box.y0), (math.ceil, box.y1)))
+    r1, c1 = min(r1, rows), min(c1, columns)
+    return float(drawn[r1, c1] - drawn[r0, c1] - drawn[r1, c0] + drawn[r0, c0])
+
+
+def _faults(one: _Placed, placed: Sequence[_Placed]) -> int:
+    """How often the line of a name crosses other lines, or names."""
+    return sum(
+        _cross(one.start, one.end, other.start, other.end)
+        + 2 * (_meets(one, other.box) + _meets(other, one.box)) for other in placed
+    )  # fmt: skip
+
+
+def _meets(line: _Placed, box: Bbox) -> bool:
+    corners = [(box.x0, box.y0), (box.x1, box.y0), (box.x1, box.y1), (box.x0, box.y1)]
+    return any(_cross(line.start, line.end, corners[i - 1], corners[i]) for i in range(4))
+
+
+def _cross(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float], d: tuple[float, float]) -> bool:
+    def side(p: tuple[float, float], q: tuple[float, float], r: tuple[float, float]) -> bool:
+        return (q[0] - p[0]) * (r[1] - p[1]) > (q[1] - p[1]) * (r[0] - p[0])
+
+    return side(a, b, c) != side(a, b, d) and side(c, d, a) != side(c, d, b)
