@@ -134,7 +134,9 @@ def _write_results(root: Store, experiments: list[Experiment], result: SweepResu
     pictures = draw_contact_sheet(cells, title + axes)
     root.objects.put("sweep.parquet", table_bytes(result.rows))
     root.objects.put("contact_sheet.png", pictures.light)
-    page = render_sweep(title, parameters, result.rows, result.counts, result.seconds, pictures)
+    addresses = {experiment.name: f"{experiment.name}.zarr/report/index.html" for experiment in experiments}
+    reports = {name: address for name, address in addresses.items() if root.objects.exists(address)}
+    page = render_sweep(title, parameters, result.rows, result.counts, result.seconds, pictures, reports)
     root.objects.put("sweep.html", page.encode())
 
 

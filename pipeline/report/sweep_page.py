@@ -18,6 +18,8 @@ SHOWN = (
     "continuity", "eigenvalue_1", "residual_max", "steps_computed", "steps_cut", "steps_reused",
 )  # fmt: skip
 """Columns of the page in fixed order; other quality measures follow trustworthiness."""
+BEST_BY = ("neighborhood_hit", "trustworthiness")
+"""The measure that marks the best experiments: the first one that every finished experiment has."""
 COSTS = {"seconds", "peak_bytes", "blocks", "dropped", "versions"}
 
 
@@ -63,22 +65,44 @@ def table_bytes(rows: Sequence[Row]) -> bytes:
 
 def render_sweep(
     title: str, parameters: Sequence[str], rows: Sequence[Row], counts: Mapping[str, int], seconds: float,
-    pictures: Pair,
+    pictures: Pair, reports: Mapping[str, str],
 ) -> str:  # fmt: skip
-    """Self-contained HTML: the counts, the contact sheet, and the table of parameters and metrics."""
+    """Self-contained HTML: the counts, the contact sheet, and the table of parameters and metrics.
+
+    reports: the address of the report of each experiment that has one. Those with the highest `BEST_BY` are marked.
+    """
     names = {name for row in rows for name in row}
     measures = [name for name in SHOWN if name in names]
     with_interval = sorted(name.removesuffix("_low") for name in names if name.endswith("_low"))
     position = measures.index("continuity") + 1 if "continuity" in measures else len(measures)
     measures[position:position] = [name for name in with_interval if name not in measures]
+    measure, best = best_experiments(rows)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = resources.files(__package__).joinpath("sweep.html.j2").read_text()
     return environment.from_string(template).render(
         title=title, parameters=list(parameters), measures=measures, counts=counts, duration=duration(seconds),
-        rows=[{**row, "cells": [_cell(row.get(name)) for name in measures]} for row in rows],
+        rows=[{**row, "cells": [_cell(row.get(name)) for name in measures], "report": reports.get(row["experiment"]),
+               "is_best": row["experiment"] in best} for row in rows],
+        best_by=measure.replace("_", " "),
         pictures=[base64.b64encode(png).decode() for png in pictures],
         failed=[row for row in rows if row["state"] != "done"],
     )  # fmt: skip
+
+
+def best_experiments(rows: Sequence[Row]) -> tuple[str, set[str]]:
+    """The measure by which finished experiments are compared, and those with its highest value; "" without a measure.
+
+    >>> done = {"state": "done"}
+    >>> rows = [{"experiment": "a", "trustworthiness": 0.8}, {"experiment": "b", "trustworthiness": 0.9}]
+    >>> best_experiments([row | done for row in rows])
+    ('trustworthiness', {'b'})
+    """
+    done = [row for row in rows if row["state"] == "done"]
+    measure = next((name for name in BEST_BY if done and all(is_known(row.get(name)) for row in done)), "")
+    if not measure or len(done) < 2:
+        return "", set()
+    highest = max(row[measure] for row in done)
+    return measure, {row["experiment"] for row in done if row[measure] == highest}
 
 
 def _cell(value: Any) -> str:

@@ -123,11 +123,21 @@ def test_dark_sheet_has_the_brighter_map_of_values(drawn):
 def test_page_fits_phones_and_dark_pages():
     counts = dict.fromkeys(("asked", "computed", "cut", "reused"), 1)
     rows = [{"experiment": "a", "state": "done", "n": 1}]
-    page = render_sweep("sheet", ["n"], rows, counts, 1.0, Pair(b"light picture", b"dark picture"))
+    page = render_sweep("sheet", ["n"], rows, counts, 1.0, Pair(b"light picture", b"dark picture"), {})
     light, dark = (base64.b64encode(png).decode() for png in (b"light picture", b"dark picture"))
     assert f'<source media="(prefers-color-scheme: dark)" srcset="data:image/png;base64,{dark}">' in page
     assert f'src="data:image/png;base64,{light}"' in page
     assert '<meta name="viewport" content="width=device-width' in page
+
+
+def test_page_links_reports_and_marks_the_best_experiment():
+    counts = dict.fromkeys(("asked", "computed", "cut", "reused"), 1)
+    rows = [{"experiment": name, "state": state, "n": 1, "trustworthiness": value, "message": "", "exit_code": 0}
+            for name, state, value in (("a", "done", 0.8), ("b", "done", 0.9), ("c", "failed", 0.99))]  # fmt: skip
+    page = render_sweep("sheet", ["n"], rows, counts, 1.0, Pair(b"light", b"dark"), {"b": "b.zarr/report/index.html"})
+    assert '<a href="b.zarr/report/index.html">b</a> ★' in page
+    assert page.count("★") == 2  # the experiment, and what the mark means
+    assert "highest trustworthiness" in page
 
 
 class TestKey:
