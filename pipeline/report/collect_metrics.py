@@ -13,53 +13,57 @@ Reports = dict[tuple[str, str], list[BlockReport]]
 Records = dict[tuple[str, str], dict[str, Any]]
 
 NAMED_COLUMNS = 20
-GRAPH = (
-    "n_components_weak", "component_sizes", "closed_classes", "closed_classes_left", "reverse_added", "bridges_added",
-    "points_repaired",
-)  # fmt: skip
-CONNECTED = ("components_joined", "links_added", "longest_link")
-QUALITY = (
-    "trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error", "residual_variance",
-    "residual_variance_truth", "residual_variance_affine", "neighborhood_hit", "neighborhood_hit_input",
-    "intrinsic_dimension",
-)  # fmt: skip
+COPIED = {
+    ("ingest", "merge_duplicates"): ("n_points",),
+    ("mend_graph", "analyse"): (
+        "n_components_weak", "component_sizes", "closed_classes", "closed_classes_left", "reverse_added",
+        "bridges_added", "points_repaired",
+    ),
+    ("mend_graph", "connect"): ("components_joined", "links_added", "longest_link"),
+    ("solve_embedding", "write"): ("rows_placed",),
+    ("measure_quality", "sample"): ("intrinsic_dimension",),
+    ("measure_quality", "score"): (
+        "trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error",
+    ),
+    ("measure_quality", "geodesics"): ("residual_variance",),
+    ("measure_quality", "compare"): (
+        "residual_variance_truth", "residual_variance_affine", "neighborhood_hit", "neighborhood_hit_input",
+    ),
+}  # fmt: skip
+"""Metrics that are in the report of a step under their own names."""
 
 
 def collect(reports: Reports, records: Records, n_input: int, n_features: int | None) -> Metrics:
     """All metrics known so far; keys of stages that have not run are None."""
-    merged, graph = _first(reports, "ingest", "merge_duplicates"), _first(reports, "mend_graph", "analyse")
-    written, connected = _first(reports, "solve_embedding", "write"), _first(reports, "mend_graph", "connect")
-    invalid, small = _total(reports, "ingest", "read", "invalid"), written.get("rows_in_small_components")
-    n_points, squared_error = merged.get("n_points"), _total(reports, "solve_weights", "solve", "squared_error")
-    sample = _first(reports, "measure_quality", "sample")
-    return Metrics(
-        n_input=n_input,
-        n_points=n_points,
-        n_features=n_features,
-        duplicates_merged=None if n_points is None else merged.get("n_valid", 0) - n_points,
+    copied = {name: _first(reports, *step).get(name) for step, names in COPIED.items() for name in names}
+    metrics = Metrics(n_input=n_input, n_features=n_features, **copied)
+    sample, invalid = _first(reports, "measure_quality", "sample"), _total(reports, "ingest", "read", "invalid")
+    n_points, small = metrics.n_points, _first(reports, "solve_embedding", "write").get("rows_in_small_components")
+    squared_error = _total(reports, "solve_weights", "solve", "squared_error")
+    n_valid = _first(reports, "ingest", "merge_duplicates").get("n_valid", 0)
+    dropped = {"invalid": invalid, "small_component": small}
+    return replace(
+        metrics,
+        duplicates_merged=None if n_points is None else n_valid - n_points,
         ids=_ids(reports),
         invalid_dropped=invalid,
-        dropped={reason: count for reason, count in (("invalid", invalid), ("small_component", small)) if count},
+        dropped={reason: count for reason, count in dropped.items() if count},
         invalid_by_column=_invalid_by_column(reports),
-        rows_placed=written.get("rows_placed"),
         list_sizes=_list_sizes(reports, n_points),
-        **_recall(reports),
-        **{key: graph.get(key) for key in GRAPH},
+        closed_classes_embedded=_classes_of_embedded(reports),
+        reconstruction_error=None if squared_error is None or not n_points else squared_error / n_points,
         rows_measured=sample.get("n_rows"),
         components_differ_in=sample.get("differ_in"),
-        closed_classes_embedded=_classes_of_embedded(graph, reports),
-        **{key: connected.get(key) for key in CONNECTED},
         nnz_cost_matrix=_total(reports, "assemble_cost", "merge", "nnz"),
-        reconstruction_error=None if squared_error is None or not n_points else squared_error / n_points,
         zero_trace_rows=_total(reports, "solve_weights", "solve", "zero_trace"),
         unlisted_points=_first(reports, "local_factors", "list_unlisted").get("unlisted"),
         skipped_neighborhoods=_total(reports, "local_factors", "solve", "skipped"),
         alignment=_first(reports, "solve_embedding", "align") or None,
+        **_recall(reports),
         **_solutions(
             [report.report for report in reports.get(("solve_embedding", "solve"), [])],
             _first(reports, "solve_embedding", "select").get("components"),
         ),
-        **_quality(reports),
         **_costs(reports, records),
     )
 
@@ -146,7 +150,8 @@ def _list_sizes(reports: Reports, n_points: int | None) -> ListSizes | None:
     }
 
 
-def _classes_of_embedded(graph: dict[str, Any], reports: Reports) -> EmbeddedClasses | None:
+def _classes_of_embedded(reports: Reports) -> EmbeddedClasses | None:
+    graph = _first(reports, "mend_graph", "analyse")
     classes_left = graph.get("closed_classes_by_component")
     if classes_left is None:
         return None
@@ -174,13 +179,6 @@ def _taken(rows: list[list[float] | None], choices: list[Choice] | None) -> list
     if choices is None:
         return rows
     return [row and [row[j - 1] for j in choice["taken"]] for row, choice in zip(rows, choices, strict=True)]
-
-
-def _quality(reports: Reports) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for step in ("sample", "score", "geodesics", "compare"):
-        values |= _first(reports, "measure_quality", step)
-    return {key: values.get(key) for key in QUALITY}
 
 
 def _costs(reports: Reports, records: Records) -> dict[str, Any]:

@@ -104,16 +104,6 @@ def text(value: Any) -> str:
     return NOT_MEASURED if value is None or isinstance(value, jinja2.Undefined) else str(value)
 
 
-def capitalized(sentence: str) -> str:
-    """A sentence with a capital first letter, unless it begins with a config key.
-
-    >>> capitalized("a larger LLE"), capitalized("weights.reg is 1"), capitalized("method: lle"), capitalized("")
-    ('A larger LLE', 'weights.reg is 1', 'method: lle', '')
-    """
-    first = sentence.partition(" ")[0]
-    return sentence if "." in first or first.endswith(":") else sentence[:1].upper() + sentence[1:]
-
-
 def share_of(part: Any, total: Any) -> float | None:
     """part / whole, None if one of them is unknown."""
     return float(part / total) if is_known(part) and is_known(total) and total > 0 else None

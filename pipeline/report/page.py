@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import jinja2
@@ -138,32 +139,31 @@ def list_sizes(metrics: Metrics) -> str | None:
 
 def spectra(metrics: Metrics, tol: float) -> list[Spectrum]:
     """Eigenvalues, residuals, participation and redundancy of each component, with remarks on problems."""
-    sizes = metrics.component_points or []
-    redundancy = [metrics.redundancy or []]  # measured in the largest component
-    columns = [table or [] for table in (metrics.eigenvalues, metrics.residuals, metrics.participation, redundancy)]
+    tables: list[list[Any]] = [
+        table or []
+        for table in (
+            metrics.eigenvalues,
+            metrics.residuals,
+            metrics.participation,
+            [metrics.redundancy],  # measured in the largest component
+            metrics.component_points,
+        )
+    ]
     tol = math.inf if metrics.solver and metrics.solver["converged"] else tol
     result = []
-    for label in range(max(map(len, columns[:3]))):
-        rows, n_points = [_at(column, label) or [] for column in columns], _at(sizes, label)
+    for *columns, n_points in zip_longest(*tables):
         coordinates = []
-        for j in range(max(map(len, rows[:3]))):
-            value, residual, participation, repeated = (_at(row, j) for row in rows)
+        for value, residual, participation, redundancy in zip_longest(*(column or [] for column in columns)):
             share = share_of(participation, n_points)
-            remark = _remark(residual, tol, share, repeated)
-            coordinates.append(Coordinate(value, residual, participation, share, repeated, remark))
+            remarks = {
+                "residual above the tolerance": is_known(residual) and residual > tol,
+                "a clump of few points": share is not None and share < CLUMP_SHARE,
+                "predictable from the earlier coordinates": is_known(redundancy) and redundancy > REDUNDANT,
+            }
+            remark = "; ".join(text for text, applies in remarks.items() if applies)
+            coordinates.append(Coordinate(value, residual, participation, share, redundancy, remark))
         result.append(Spectrum(n_points, coordinates))
-    return result
-
-
-def _remark(residual: Any, tol: float, share: float | None, redundancy: Any) -> str:
-    remarks = []
-    if is_known(residual) and residual > tol:
-        remarks.append("residual above the tolerance")
-    if share is not None and share < CLUMP_SHARE:
-        remarks.append("a clump of few points")
-    if is_known(redundancy) and redundancy > REDUNDANT:
-        remarks.append("predictable from the earlier coordinates")
-    return "; ".join(remarks)
+    return result if metrics.eigenvalues else []
 
 
 def _image(pair: Pair, dpi: int, caption: str, alternative: str) -> Image:
@@ -207,7 +207,3 @@ def _color_scale(drawn: PagePictures | None) -> ColorScale | None:
     span = key.highest - key.lowest
     low, high = (f"{0.0 if abs(end) < 1e-3 * span else end:.3g}" for end in (key.lowest, key.highest))
     return ColorScale(low, high, light, dark)
-
-
-def _at(row: Sequence[Any], index: int) -> Any:
-    return row[index] if index < len(row) else None

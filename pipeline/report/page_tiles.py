@@ -40,9 +40,13 @@ def headline(metrics: Metrics, config: Settings) -> list[Tile]:
     return [tile for tile in tiles if tile is not None]
 
 
+def _unknown(label: str, sentence: str) -> Tile:
+    return Tile(label, NOT_MEASURED, sentence, "unknown")
+
+
 def _rows(metrics: Metrics) -> Tile:
     if not metrics.n_input:
-        return Tile("Rows read", NOT_MEASURED, "The number of input rows is not known.", "unknown")
+        return _unknown("Rows read", "The number of input rows is not known.")
     texts = [f"{thousands(metrics.n_features)} features each."] if metrics.n_features else []
     if metrics.duplicates_merged:
         texts.append(f"{thousands(metrics.duplicates_merged)} equal an earlier row and share its coordinates.")
@@ -70,7 +74,7 @@ def _recall(metrics: Metrics, config: Settings) -> Tile:
     recall, bound = metrics.recall or {}, config["neighbors"]["min_recall"]
     label, value, low, high = "Neighbour recall", recall.get("value"), recall.get("low"), recall.get("high")
     if not is_known(value):
-        return Tile(label, NOT_MEASURED, "The share of true neighbours found is not known.", "unknown")
+        return _unknown(label, "The share of true neighbours found is not known.")
     sentence = f"Share of the true nearest neighbours found, on {thousands(recall.get('sample'))} points"
     sentence += f" (interval {low:.3f} to {high:.3f})" if is_known(low) and is_known(high) else ""
     if value < bound:
@@ -101,7 +105,7 @@ def _closed_classes(metrics: Metrics, outside: Collection[str]) -> Tile:
     label, n_before, n_left = "Closed classes", metrics.closed_classes, metrics.closed_classes_left
     embedded = metrics.closed_classes_embedded
     if n_left is None:
-        return Tile(label, NOT_MEASURED, "The null space of M was not checked.", "unknown")
+        return _unknown(label, "The null space of M was not checked.")
     if metrics.method != "lle":
         sentence = "Groups of points that no neighbour link leaves; this method does not depend on them."
         return Tile(label, thousands(n_left), sentence, "fact")
@@ -124,7 +128,7 @@ def _closed_classes(metrics: Metrics, outside: Collection[str]) -> Tile:
 def _residual(metrics: Metrics, config: Settings, outside: Collection[str]) -> Tile:
     residuals, tol = [value for row in metrics.residuals or [] for value in row], config["eigensolver"]["tol"]
     if not residuals or not all(is_known(value) for value in residuals):
-        return Tile("Residual", NOT_MEASURED, "The accuracy of the eigenpairs is not known.", "unknown")
+        return _unknown("Residual", "The accuracy of the eigenpairs is not known.")
     value, sentence = f"{max(residuals):.1e}", "Largest ‖Mv − λv‖ / λ of all coordinates"
     if "residuals" in outside:
         return Tile("Residual", value, f"{sentence}: above the tolerance of {tol:g}.", "warning")
@@ -140,7 +144,7 @@ def _residual(metrics: Metrics, config: Settings, outside: Collection[str]) -> T
 def _trustworthiness(metrics: Metrics, outside: Collection[str]) -> Tile:
     label, value = "Trustworthiness", metrics.number("trustworthiness")
     if value is None:
-        return Tile(label, NOT_MEASURED, "Neighbourhoods before and after were not compared.", "unknown")
+        return _unknown(label, "Neighbourhoods before and after were not compared.")
     low, high = bounds.LOW_TRUSTWORTHINESS, bounds.GOOD_TRUSTWORTHINESS
     sentence = (
         f"1 if neighbours in the embedding are neighbours in the data; tick from {high:g}, warning below {low:g}. The "
@@ -180,7 +184,7 @@ def _state(measure: str, outside: Collection[str], is_good: bool) -> State:
 def _time(metrics: Metrics) -> Tile:
     seconds, peaks = metrics.seconds, metrics.peak_bytes
     if not seconds:
-        return Tile("Time", NOT_MEASURED, "No stage was timed.", "unknown")
+        return _unknown("Time", "No stage was timed.")
     longest = max(seconds, key=lambda stage: seconds[stage])
     sentence = f"{percent(share_of(seconds[longest], sum(seconds.values())))} of it in {longest.replace('_', ' ')}."
     if peaks:
