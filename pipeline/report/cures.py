@@ -98,8 +98,9 @@ def most_coordinates(metrics: Metrics, config: Config) -> int:
 
 
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
-    """More coordinates, else a reg chosen from the data, else the trials of `lle suggest`."""
-    for cure in (more_coordinates(metrics, config), reg_from_data(metrics, config)):
+    """More coordinates unless these keep nearly all neighbours, else a reg chosen from the data, else `lle suggest`."""
+    is_good = (metrics.number("trustworthiness") or 0.0) >= GOOD_TRUSTWORTHINESS
+    for cure in (NO_CURE if is_good else more_coordinates(metrics, config), reg_from_data(metrics, config)):
         if cure.text:
             return cure
     if (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST:

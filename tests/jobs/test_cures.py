@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_blobs, make_swiss_roll
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_blobs, make_swiss_roll
 
 from lle.api.embed import finished_run
 from tests.support.paths import SHARED_DATA
@@ -23,6 +23,25 @@ def standardised(bunch: Any) -> Data:
 
 def wine() -> Data:
     return standardised(load_wine())
+
+
+def iris() -> Data:
+    return standardised(load_iris())
+
+
+def noise() -> Data:
+    return np.random.default_rng(32).normal(size=(1000, 20)), None
+
+
+def noisy_curve() -> Data:
+    rng = np.random.default_rng(6)
+    t = 6 * rng.random(1500)
+    curve = np.column_stack([np.cos(t), np.sin(2 * t), t]) @ rng.normal(size=(3, 8))
+    return curve + 0.05 * rng.normal(size=(1500, 8)), None
+
+
+def noisy_roll() -> Data:
+    return make_swiss_roll(1500, noise=0.6, random_state=1)[0], None
 
 
 def cancer() -> Data:
@@ -112,6 +131,10 @@ class Case(NamedTuple):
 
 CASES = {
     "cube": Case(cube, {}, {"trustworthiness": {"eigensolver.n_components": 4}}),
+    "tangents of iris, whose neighbours are kept": Case(iris, {"method": "ltsa"}, {}),
+    "more dimensions than 12 neighbours span": Case(noise, {}, {"trustworthiness": {"eigensolver.n_components": 11}}),
+    "five coordinates of a noisy curve": Case(noisy_curve, FIVE, {}),
+    "noisy roll": Case(noisy_roll, SMALL_REG, {"trustworthiness": {"weights.reg": "auto"}}),
     "wine": Case(wine, {}, {"trustworthiness": {"eigensolver.n_components": 6}}),
     "wine with a small reg": Case(wine, SMALL_REG, {"neighborhood_hit": {"eigensolver.n_components": 6}}),
     "six coordinates of wine": Case(
@@ -152,7 +175,7 @@ CASES = {
          "n_components_weak": {"graph.components": "connect"}, "eigenvalues": {"neighbors.n_neighbors": 24}},
     ),
 }  # fmt: skip
-QUICK = ("wine", "tangents of sparse regions", "largest island")
+QUICK = ("tangents of iris, whose neighbours are kept", "wine", "tangents of sparse regions", "largest island")
 
 
 def metrics_of(case: Case, settings: dict[str, Any]) -> Metrics:

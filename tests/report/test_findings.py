@@ -148,6 +148,12 @@ def test_coordinates_named_are_those_that_the_program_accepts(config, n_features
     assert ("the most that" in finding.text()) == is_limit
 
 
+def test_classes_that_mix_although_neighbours_are_kept_need_no_more_coordinates() -> None:
+    lost = {"neighborhood_hit": {"value": 0.72}, "intrinsic_dimension": {"value": 3.2}}
+    assert found({**lost, "trustworthiness": {"value": 0.94}})[0].as_json()["key"] == {"eigensolver.n_components": 3}
+    assert found({**lost, "trustworthiness": {"value": 0.95}})[0].as_json()["key"] == {}
+
+
 def test_coordinates_are_the_dimension_of_the_data() -> None:
     [finding] = found({**LOW, "intrinsic_dimension": {"value": 3.2}})
     assert "Two coordinates are too few: the data have about three dimensions" in finding.text()

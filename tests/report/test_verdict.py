@@ -54,7 +54,7 @@ FINDINGS: list[tuple[dict[str, Any], list[str]]] = [
         ["Coordinate 1 only separates about 4 of 490 points from the others", "n_neighbors"],
     ),
     (
-        {"neighborhood_hit": {"value": 0.72}},
+        {"neighborhood_hit": {"value": 0.72}, "trustworthiness": {"value": 0.94}},
         ["Neighbours of the same species fell from 98 % in the data to 72 % in the embedding (bound: 93 %). ", TOO_FEW],
     ),
     (
