@@ -20,13 +20,13 @@ from ..config.load import check_config
 from ..config.models import Config
 from ..core.errors import ConfigError, StoreError
 from ..core.machine import reproducible_environment
+from ..core.setting import Setting
 from ..engine.plan import RunResult
 from ..engine.progress import RunProgress, SilentProgress
 from ..inputs import ColumnRoles
 from ..jobs.layout import fits_memory
 from ..jobs.run import run
 from ..report.bounds import DROPPED_SHARE
-from ..report.finding import Setting
 from ..report.findings import find
 from ..report.metrics import Metrics
 from ..stages.registry import stages_of_run
@@ -38,7 +38,7 @@ from ..storage.versions import Versions
 from .array_checks import refuse_invalid
 from .array_input import FIT, as_array, digest_of, input_section, is_chunked, remove_unnamed
 from .notebook_progress import NotebookProgress, in_notebook
-from .parameters import PARAMETERS, as_keyword, sections_of, unknown_parameter
+from .parameters import PARAMETERS, as_argument, as_keyword, sections_of, unknown_parameter
 from .python_errors import python_errors
 
 
@@ -110,7 +110,7 @@ def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.fl
     """
     verbose = bool(parameters.pop("verbose", False))
     sections = sections_of_keywords(parameters)
-    with finished_run(X, sections, verbose, labels, column_names(X)) as (store, result):
+    with finished_run(X, sections, verbose, labels, column_names(X), as_keyword) as (store, result):
         embedding, config = store.read_all(array_specs.EMBEDDING.name), store.attributes()["config"]
     warn_of_embedding(result, config, as_keyword)
     return embedding
@@ -148,20 +148,22 @@ def warn_of_embedding(result: RunResult, config: dict[str, Any], spelled: Callab
 @contextlib.contextmanager
 def finished_run(
     X: Any, sections: dict[str, Any], verbose: bool = False, labels: Any = None, names: Sequence[str] | None = None,
+    spelled: Callable[[Setting], str] = as_argument,
 ) -> Iterator[tuple[Store, RunResult]]:  # fmt: skip
     """Run the stages on X. Without output.store, the store is deleted at the end of the `with` block.
 
     The store of a small run in this process is in memory, that of any other run without output.store in a folder.
 
     A run with output.store resumes: for the same X, results that do not depend on the changed sections are kept.
-    `names` of the columns of X are stored, so that `lle transform` matches tables by name.
+    `names` of the columns of X are stored, so that `lle transform` matches tables by name. `spelled` is for
+    messages, as in `python_errors`.
 
     Raises ValueError with the program's message for errors of the config and the input, KeyboardInterrupt for Ctrl-C,
     LleError for other failures (StoreError, BoundsNotMet, ...).
     """
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
-    with python_errors(), tempfile.TemporaryDirectory(prefix="lle-") as folder, memory_root() as url:
+    with python_errors(spelled), tempfile.TemporaryDirectory(prefix="lle-") as folder, memory_root() as url:
         config = _complete_config(X, sections, Path(folder), labels, names)
         if config.output.store == _temporary_store(Path(folder)) and fits_memory(config):
             config = config.model_copy(update={"output": config.output.model_copy(update={"store": url})})

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..core.machine import available_cores
-from ..report.finding import Setting
+from ..core.setting import Setting
 
 CONFIG_KEYS = {
     "n_neighbors": ("neighbors", "n_neighbors"), "n_components": ("eigensolver", "n_components"),

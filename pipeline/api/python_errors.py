@@ -2,21 +2,22 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..core.errors import InputError, Interrupted, LleError, StoreHeld
+from ..core.setting import Setting
 from .array_input import FIT
-from .parameters import with_parameter_names
+from .parameters import as_argument, with_parameter_names
 
 ARRAY_FILE = re.compile(r"\S*/(?:input|(labels))-[0-9a-f]{32}\.npy")
 """A file that ``array_input`` wrote. Messages name the argument X or labels instead."""
 
 
 @contextlib.contextmanager
-def python_errors() -> Iterator[None]:
+def python_errors(spelled: Callable[[Setting], str] = as_argument) -> Iterator[None]:
     """Raise errors of the config and the input as ValueError, as scikit-learn does, with the same message.
 
-    Messages about rows name parameters instead of config keys.
+    Messages about rows name parameters instead of config keys, with settings as `spelled`.
     """
     try:
         yield
@@ -31,6 +32,8 @@ def python_errors() -> Iterator[None]:
         if error.exit_code == 2:
             message = ARRAY_FILE.sub(lambda file: file[1] or "X", str(error))
             if isinstance(error, InputError):
+                for setting in error.settings:
+                    message = message.replace(str(setting), spelled(setting))
                 message = with_parameter_names(message)
             raise ValueError(message) from error
         raise

@@ -14,6 +14,8 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .setting import Setting
+
 
 class LleError(Exception):
     """Base of all named errors. The message states what was expected, what was found, where, and what to do.
@@ -23,9 +25,10 @@ class LleError(Exception):
 
     exit_code = 1
 
-    def __init__(self, *args: Any, advice: str = "") -> None:
+    def __init__(self, *args: Any, advice: str = "", settings: tuple[Setting, ...] = ()) -> None:
+        """`settings` are the config keys in the message, spelled as by `str`; Python spells them as arguments."""
         super().__init__(*(shortened(part) if isinstance(part, str) else part for part in args))
-        self.advice = advice
+        self.advice, self.settings = advice, settings
 
     def __str__(self) -> str:
         return "; ".join([super().__str__(), *filter(None, [self.advice])])

@@ -8,8 +8,9 @@ number of coordinates is the dimension of the data, and n_neighbors is raised on
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.setting import Setting
 from .bounds import GOOD_TRUSTWORTHINESS, REDUNDANT, SMALL_REG
-from .finding import Cure, Setting
+from .finding import Cure
 from .metrics import Metrics
 
 Config = Mapping[str, Any]
@@ -121,17 +122,18 @@ def cure_of_clumps(metrics: Metrics, config: Config) -> Cure:
 
 
 def independent(config: Config) -> Cure:
-    """Independent coordinates instead of the first; no cure if the config has them, or lacks the choice."""
-    if config.get("embedding", {}).get("coordinates") != "first":
+    """Independent coordinates instead of the first; no cure if the config has them, or for pca."""
+    if config["method"] == "pca" or config["embedding"]["coordinates"] == "independent":
         return NO_CURE
     setting = Setting("embedding", "coordinates", "independent")
-    return Cure("{} takes later eigenvectors that show something else", (setting,))
+    return Cure("{} takes eigenvectors that are spread over more points", (setting,))
 
 
 def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
-    """Independent coordinates, or only as many as the data have dimensions if these are new and keep neighbours."""
-    if (cure := independent(config)).text:
-        return cure
+    """As many coordinates as the data have dimensions, if these are new and keep neighbours.
+
+    `embedding.coordinates: independent` is no cure: it keeps a redundant coordinate that shows the most neighbours.
+    """
     dimension = round(metrics.number("intrinsic_dimension") or 0)
     redundancy, trust = metrics.redundancy or [], metrics.number("trustworthiness") or 0.0
     if trust < GOOD_TRUSTWORTHINESS or metrics.components_joined or not 1 <= dimension < len(redundancy):

@@ -4,29 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..core.setting import Setting
+
 Level = Literal["grave", "minor", "note"]
 """grave: may be the verdict; minor: a warning only; note: a remark beside a good verdict."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A config key and the value that it should get; None where the sentence gives no value.
-
-    >>> print(Setting("neighbors", "n_neighbors", 24), Setting("", "method", "pca"), Setting("weights", "reg"))
-    neighbors.n_neighbors: 24 method: pca weights.reg
-    """
-
-    section: str
-    """Empty for method, which is in no section."""
-    key: str
-    value: int | float | str | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.section}.{self.key}" if self.section else self.key
-
-    def __str__(self) -> str:
-        return self.name if self.value is None else f"{self.name}: {self.value}"
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..core.setting import Setting
 from . import bounds, cures
 from .cures import NO_CURE
-from .finding import Cure, Finding, Level, Setting
+from .finding import Cure, Finding, Level
 from .metrics import Metrics
 from .number_format import percent, share_of, thousands
 from .solution_findings import of_alignment, of_convergence, of_lost_eigenvalues, of_replaced_solver

@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..core.setting import Setting
 from . import bounds
 from .cures import FLAT, cure_of_convergence, cure_of_low_eigenvalues, more_neighbors
-from .finding import Cure, Finding, Level, Setting
+from .finding import Cure, Finding, Level
 from .metrics import AlignedComponent, Alignment, Metrics
 from .number_format import is_known
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from ..core.setting import Setting
 from . import bounds
-from .finding import Finding, Setting
+from .finding import Finding
 from .findings import scope
 from .metrics import Metrics
 from .number_format import percent

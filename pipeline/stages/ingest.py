@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..config.models import Config
 from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, UndeterminedEmbedding, counted, first_rows
+from ..core.setting import Setting
 from ..engine import disk_costs, task_costs
 from ..engine.plan import DRIVER, WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import MAX_BLOCKS, block_points, sample_size, sampled_per_block
@@ -259,10 +260,12 @@ def _check_invalid(reports: list[Report], config: Config, opened: Source) -> Non
     count = sum(report["invalid"] for report in reports)
     if count and config.preprocess.invalid == "error":
         rows = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
+        drop = Setting("preprocess", "invalid", "drop")
         raise InputError(
             f"input: {counted(count, 'row')} with NaN or infinity, or with numbers whose squares overflow (rows "
             f"{first_rows(rows, count)}; the first is {_location_of_invalid(opened, rows[0])}). Correct them, or set "
-            f"preprocess.invalid: drop to leave them out (their embedding is NaN)"
+            f"{drop} to leave them out (their embedding is NaN)",
+            settings=(drop,),
         )
 
 

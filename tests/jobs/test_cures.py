@@ -168,6 +168,10 @@ CASES = {
     ),
     "roll": Case(roll, {}, {}),
     "cover": Case(part_of("cover", 3000), {}, {"trustworthiness": {"eigensolver.n_components": 5}}),
+    "modified weights of heavy tails": Case(
+        heavy_tails, {"method": "modified"},
+        {"participation": {"embedding.coordinates": "independent"}, "trustworthiness": {"eigensolver.n_components": 7}},
+    ),
     "five coordinates of cover": Case(part_of("cover", 3000), FIVE, {}),
     "skin": Case(
         part_of("skin", 20_000), SMALL_REG,

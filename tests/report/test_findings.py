@@ -65,7 +65,7 @@ def test_run_within_all_bounds_has_none() -> None:
     ),
     (
         {"participation": [[300.0, 3.0]]}, "participation",
-        "Coordinate 2 only separates about 3 of 490 points from the others", {"neighbors.n_neighbors": 24},
+        "Coordinate 2 only separates about 3 of 490 points from the others", {"embedding.coordinates": "independent"},
     ),
     (
         {"participation": [[40.0, 300.0]], "n_components_weak": 1}, "participation",
@@ -185,9 +185,10 @@ def test_lle_suggest_is_named_for_as_many_points_as_it_needs(n_points: int | Non
 
 def test_neighbours_are_raised_once() -> None:
     clump = {"participation": [[300.0, 3.0]]}
-    assert found(clump)[0].as_json()["key"] == {"neighbors.n_neighbors": 24}
-    assert found(clump, config_of(neighbors={"n_neighbors": 24}))[0].as_json()["key"] == {}
-    assert found({**clump, "n_points": 30})[0].as_json()["key"] == {}
+    chosen = {"embedding": {"coordinates": "independent"}}
+    assert found(clump, config_of(**chosen))[0].as_json()["key"] == {"neighbors.n_neighbors": 24}
+    assert found(clump, config_of(**chosen, neighbors={"n_neighbors": 24}))[0].as_json()["key"] == {}
+    assert found({**clump, "n_points": 30}, config_of(**chosen))[0].as_json()["key"] == {}
 
 
 def test_clumps_of_many_components_are_one_sentence() -> None:
@@ -210,15 +211,6 @@ def test_coordinates_that_repeat_are_named_with_what_was_measured() -> None:
     for kept in ({"intrinsic_dimension": {"value": 2.2}}, {"trustworthiness": {"value": 0.93}}):
         [finding] = found({**repeated, "intrinsic_dimension": {"value": 1.2}, **kept})
         assert finding.as_json()["key"] == {}  # two coordinates repeat too, or one does not keep the neighbours
-
-
-@pytest.mark.parametrize(("coordinates", "cure"), [
-    ("first", {"embedding.coordinates": "independent"}), ("independent", {}),
-])  # fmt: skip
-def test_first_coordinates_that_repeat_are_replaced_by_independent_ones(coordinates, cure) -> None:
-    config = {**CONFIG, "embedding": {**CONFIG["embedding"], "coordinates": coordinates}}
-    [finding] = found({"redundancy": [0.0, 0.987]}, config)
-    assert finding.as_json()["key"] == cure
 
 
 def test_each_cure_is_given_once() -> None:

@@ -51,7 +51,7 @@ FINDINGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"dropped": {"invalid": 160}}, ["160 of 500 rows (32.0%) hold NaN", "preprocess.invalid: error"]),
     (
         {"participation": [[4.0, 200.0]]},
-        ["Coordinate 1 only separates about 4 of 490 points from the others", "n_neighbors"],
+        ["Coordinate 1 only separates about 4 of 490 points from the others", "embedding.coordinates"],
     ),
     (
         {"neighborhood_hit": {"value": 0.72}, "trustworthiness": {"value": 0.94}},
