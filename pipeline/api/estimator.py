@@ -53,7 +53,7 @@ class LocallyLinearEmbedding(
         "standard" is scikit-learn's name of "lle".
     metric : {"euclidean", "cosine"} or None, default None
         ``neighbors.metric``; None: that of `config`, or "euclidean".
-    eigen_solver : {"auto", "arpack", "dense", "shift_invert", "factored", "polynomial"} or None, default None
+    eigen_solver : {"auto", "arpack", "dense", "shift_invert", "factored", "multigrid"} or None, default None
         ``eigensolver.method``. Every solver reaches `tol`, so "dense" is "auto", which takes the cheapest one, and
         "arpack" is "shift_invert". None: that of `config`, or "auto".
     neighbors_algorithm : {"auto", "kd_tree", "ball_tree", "brute", "pynndescent"} or None, default None

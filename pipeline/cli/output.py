@@ -129,8 +129,8 @@ def describe_solver(solver: dict[str, Any]) -> str:
     size = gib(solver["predicted_bytes"]) if "predicted_bytes" in solver else solver["reason"]
     text = f"{solver['method']}, {size}"
     if "seconds" in solver:
-        work = "for 1,000 products" if solver["method"] == "polynomial" else f"for {solver['gflop']:.3g} GFlop"
-        text += f" of {gib(solver['allowed_bytes'])} allowed, about {solver['seconds']:.0f} s {work}"
+        work = f" for {solver['gflop']:.3g} GFlop" if solver["gflop"] else ""
+        text += f" of {gib(solver['allowed_bytes'])} allowed, about {solver['seconds']:.0f} s{work}"
     return f"{text} (from {solver['basis']})" if "basis" in solver else text
 
 
@@ -149,7 +149,7 @@ def describe_status(status: dict[str, Any]) -> str:
     lines += [f"  {record['text']}" for record in status["solving"]]
     for head in status["filters"]:
         values = ", ".join(f"{value:.3g}" for value in head["values"])
-        lines.append(f"  polynomials: {head['n_degrees']:,} products so far, eigenvalues at most {values}")
+        lines.append(f"  {head['method']}: {head['n_steps']:,} steps so far, eigenvalues at most {values}")
     if work := status.get("unpublished"):
         done = sum(entry["done"] for entry in work["stages"].values())
         lines.append(

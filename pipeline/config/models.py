@@ -5,7 +5,7 @@ Only the modules of pipeline.config use YAML and pydantic.
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from .clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls, Wait
 from .fields import Float, Int, Model, Size
@@ -67,18 +67,20 @@ class Graph(Model):
 
 class Eigensolver(Model):
     n_components: Int = Field(2, ge=1, description="coordinates of the embedding")
-    method: Literal["auto", "shift_invert", "factored", "multigrid", "polynomial"] = Field(
-        "auto",
-        description="factored and shift_invert factor a sparse matrix, multigrid and polynomial need none; auto: by "
-        "predicted work and memory",
-    )
+    method: Literal["auto", "shift_invert", "factored", "multigrid"] = Field(
+        "auto", description="factored and shift_invert factor a sparse matrix, multigrid needs none (polynomial: its "
+        "former name); auto: by predicted work and memory",
+    )  # fmt: skip
     tol: Float = Field(1.0e-8, gt=0, description="relative residual at which an eigenpair counts as converged")
     max_memory: Size = Field("auto", description="memory that the eigensolve may use; auto: 80 % of what is free")
-    max_degrees: Int = Field(
-        20_000, ge=1, description="polynomial: maximum number of products of M with one block of vectors. If it is "
-        "raised, the next run continues",
-    )  # fmt: skip
-    distributed: bool = Field(False, description="polynomial: compute products on the workers, not in the driver")
+    max_steps: Int = Field(
+        60, ge=1, description="multigrid: maximum number of steps. If it is raised, the next run continues"
+    )
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _former_name(cls, value: object) -> object:
+        return "multigrid" if value == "polynomial" else value
 
 
 class Embedding(Model):
@@ -217,10 +219,10 @@ class Config(Model):
                 f"method is {self.method}, eigensolver.n_components {m} and neighbors.n_neighbors {k}: {self.method} "
                 f"needs at least {smallest} neighbours for {m} coordinates; raise n_neighbors or lower n_components"
             )
-        if self.method != "lle" and self.eigensolver.method in {"factored", "multigrid"}:
+        if self.method != "lle" and self.eigensolver.method == "factored":
             raise ValueError(
-                f"eigensolver.method is {self.eigensolver.method} and method is {self.method}: only lle has a square "
-                f"factor, I - W; set eigensolver.method to auto, shift_invert or polynomial"
+                f"eigensolver.method is factored and method is {self.method}: only lle has a square factor, I - W; "
+                f"set eigensolver.method to auto, shift_invert or multigrid"
             )
         if m >= k and self.method != "pca":
             raise ValueError(

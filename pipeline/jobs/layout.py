@@ -14,9 +14,9 @@ from ..engine.plan import Layout, disk_totals, walk
 from ..engine.plan_sizes import block_points_for
 from ..inputs import Source
 from ..inputs.suspect_columns import suspect_columns
+from ..linalg.component_solve import ISOLATED_POINTS
 from ..stages import ingest
 from ..stages.registry import stages_of_run
-from ..stages.solve_embedding import ISOLATED_POINTS
 from ..storage.store import Store
 
 MEMORY_STORE_BYTES = 512 * 2**20

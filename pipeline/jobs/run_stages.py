@@ -288,10 +288,11 @@ def _unmet(step: Step, reports: list[BlockReport]) -> str:
         if not report["converged"]:
             residuals = ", ".join(f"{residual:.2e}" for residual in report["residuals"])
             advice = "Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
-            if report["stats"]["method"] == "polynomial":
+            if report["stats"]["method"].startswith("multigrid"):
                 advice = (
-                    f"Raise eigensolver.max_degrees (now {step.runs.resources['max_degrees']:,}): the next run "
-                    f"continues where this one stopped; or raise eigensolver.tol or max_memory"
+                    f"Set weights.reg to auto or raise it (lle, modified), or raise eigensolver.max_steps (now "
+                    f"{step.runs.resources['max_steps']:,}): the next run continues where this one stopped; or raise "
+                    f"eigensolver.tol or max_memory"
                 )
             lines.append(
                 f"eigensolver: component {number} did not reach eigensolver.tol {step.decides.parameters['tol']:g}: "

@@ -12,8 +12,7 @@ from ..config.models import Config
 from ..core.compiler_cache import is_compiled
 from ..engine.plan import Layout
 from ..engine.plan_sizes import n_cells, neighbor_method
-from ..kernels.eigensolver.davidson import block_width
-from ..kernels.eigensolver.factor_cost import product_seconds
+from ..kernels.eigensolver.costs import multigrid_seconds
 from ..kernels.neighbors.cells import TREE_FEATURES
 from ..kernels.trial_embedding import trial_points
 from ..search.cell_groups import N_GROUPS_EACH, first_target
@@ -24,13 +23,6 @@ COMPILE_SECONDS = 25.0
 
 SCALER_SECONDS = 1.5
 """Processor seconds of the import of dask-ml, which only `preprocess.scale: standard` needs."""
-
-TYPICAL_PRODUCTS = 600
-"""Products of M that the method polynomial takes to converge on data of many dimensions."""
-
-POLYNOMIAL_OVER_PRODUCTS = 1.6
-"""Seconds of the method polynomial relative to those of its products by the formula with which methods are compared.
-Beside other programs 1.9 (`wide 60,000 x 50`) to 2.3 (`roll 20,000`) were measured."""
 
 SURFACE_FEATURES = 3
 """Data of up to this number of features count as surfaces: the factorization has little fill-in, and M few entries."""
@@ -129,30 +121,23 @@ def assemble_cost(s: Sizes) -> Work:
 
 
 def solve_embedding(s: Sizes) -> Work:
-    """The time of factorizing I - W, or of the method polynomial if that is less or set; more if not lle.
+    """The time of factorizing I - W, or of multigrid if that is less or set; more if not lle.
 
     The fill-in was measured on Swiss rolls of 1,000 to 1,000,000 points and on ten-dimensional data.
     """
     if s.config.method == "pca":
         return Work(0.4 + 1e-9 * s.n * s.d**2)
     entries = s.n * (s.k + 1)
-    products = _products(s) * POLYNOMIAL_OVER_PRODUCTS * product_seconds(entries, block_width(s.m), 1)
-    if s.config.eigensolver.method == "polynomial":
-        seconds = products
+    without_factor = multigrid_seconds(entries, 1, on_m=s.config.method != "lle")
+    if s.config.eigensolver.method == "multigrid":
+        seconds = without_factor
     elif s.d <= SURFACE_FEATURES:
         fill, gflop = s.n * 3.8 * s.k * (s.n / 1000) ** 0.17, 1.3 * (s.n / 1e5) ** 1.53 * (s.k / 12) ** 2
         seconds = entries / 2.8e6 + gflop / 17 + 2e-7 * fill
     else:
         fill, gflop = 2.2e6 * (s.n / 3000) ** 1.9, 1.5 * (s.n / 3000) ** 2.85
-        seconds = min(entries / 2.8e6 + gflop / 17 + 3e-8 * fill, products)
+        seconds = min(entries / 2.8e6 + gflop / 17 + 3e-8 * fill, without_factor)
     return Work(0.01 + seconds * (1 + s.m / 20) * (1 if s.config.method == "lle" else 1.6))
-
-
-def _products(s: Sizes) -> float:
-    """Products of M in the method polynomial. On Swiss rolls of 5,000 and 20,000 points it took 1,062 and 13,853."""
-    if s.d > SURFACE_FEATURES:
-        return TYPICAL_PRODUCTS
-    return min(1000 * math.pow(s.n / 5000, 1.85), s.config.eigensolver.max_degrees)
 
 
 def measure_quality(s: Sizes) -> Work:

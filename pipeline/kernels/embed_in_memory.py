@@ -119,7 +119,7 @@ def _solve(
 ) -> Float64:
     solution = bottom_eigenpairs(
         factor, n_components, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=TOL,
-        max_memory=MAX_BYTES, n_threads=1, initial=None, max_degrees=1, null=null, flat=flat,
+        max_memory=MAX_BYTES, n_threads=1, initial=None, max_steps=1, null=null, flat=flat,
     )  # fmt: skip
     if not solution.converged:
         raise LleError(f"the eigenvectors could not be computed to a relative error of {TOL:g} in memory")

@@ -12,8 +12,8 @@ from ..storage.records import SOLVER_HEAD
 from ..storage.store import Store
 
 if TYPE_CHECKING:
-    from ..kernels.eigensolver.analysis import Analysis
     from ..kernels.eigensolver.davidson import SubspaceState
+    from ..kernels.eigensolver.factorization import Analysis
 
 SAVE_EVERY_SECONDS = 120.0
 ROWS = 65_536
@@ -21,20 +21,20 @@ KEPT_ROWS = 20_000
 """Least rows of a matrix whose analysis is kept."""
 
 
-def state_saver(store: Store, name: str) -> Callable[["SubspaceState", bool], None]:
-    """A function that saves states under ``name``: one every SAVE_EVERY_SECONDS, and always the last one."""
+def state_saver(store: Store, name: str) -> Callable[[str, "SubspaceState", bool], None]:
+    """A function that saves states of a method under ``name``: every SAVE_EVERY_SECONDS, and always the last one."""
     last = time.monotonic()
 
-    def save(state: "SubspaceState", at_limit: bool) -> None:
+    def save(method: str, state: "SubspaceState", at_limit: bool) -> None:
         nonlocal last
         if at_limit or time.monotonic() - last >= SAVE_EVERY_SECONDS:
-            write_state(store, name, state)
+            write_state(store, name, method, state)
             last = time.monotonic()
 
     return save
 
 
-def write_state(store: Store, name: str, state: "SubspaceState") -> None:
+def write_state(store: Store, name: str, method: str, state: "SubspaceState") -> None:
     """Write the blocks of rows, then the head that names them; without its head a state does not count."""
     previous_head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
     n_blocks = math.ceil(len(state.vectors) / ROWS)
@@ -42,22 +42,21 @@ def write_state(store: Store, name: str, state: "SubspaceState") -> None:
         rows = state.vectors[block * ROWS : (block + 1) * ROWS]
         store.write_bundle(f"{name}/{state.n_steps}-{block}", rows=rows)
     store.write_bundle(
-        f"{name}/{state.n_steps}-values", values=state.values, errors=state.errors, before=state.previous_values,
-        hessenberg=state.hessenberg,
-    )  # fmt: skip
-    head = {"n_degrees": state.n_degrees, "n_steps": state.n_steps, "n_blocks": n_blocks,
+        f"{name}/{state.n_steps}-values", values=state.values, errors=state.errors, before=state.previous_values
+    )
+    head = {"method": method, "n_steps": state.n_steps, "n_blocks": n_blocks,
             "values": state.values[: len(state.errors)].tolist()}  # fmt: skip
     store.put_json(f"{name}/head.json", head)
     if previous_head and previous_head["n_steps"] != state.n_steps:
         _remove(store, name, previous_head)
 
 
-def read_state(store: Store, name: str, n_points: int) -> "SubspaceState | None":
-    """The last saved state; None if there is none, if it belongs to another problem, or if it is damaged."""
+def read_state(store: Store, name: str, method: str, n_points: int) -> "SubspaceState | None":
+    """The last saved state; None if there is none, if it is of another method or problem, or if it is damaged."""
     from ..kernels.eigensolver.davidson import SubspaceState  # noqa: PLC0415 (`lle status` reads heads only)
 
     head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
-    if head is None or not 0 < head["n_blocks"] <= n_points:
+    if head is None or head["method"] != method or not 0 < head["n_blocks"] <= n_points:
         return None
     n_steps = head["n_steps"]
     keys = [f"{name}/{n_steps}-{block}" for block in range(head["n_blocks"])]
@@ -66,10 +65,9 @@ def read_state(store: Store, name: str, n_points: int) -> "SubspaceState | None"
         small = store.read_bundle(f"{name}/{n_steps}-values")
     except CorruptChunk:  # the iteration starts from the beginning
         return None
-    if len(vectors) != n_points or "hessenberg" not in small:
+    if len(vectors) != n_points:
         return None
-    counts = head["n_degrees"], n_steps
-    return SubspaceState(small["values"], vectors, *counts, small["errors"], small["before"], small["hessenberg"])
+    return SubspaceState(small["values"], vectors, n_steps, small["errors"], small["before"])
 
 
 class StoredAnalyses:
@@ -89,7 +87,7 @@ class StoredAnalyses:
             return None
         if str(stored["key"]) != key:
             return None
-        from ..kernels.eigensolver.analysis import Analysis  # noqa: PLC0415 (`lle status` reads heads only)
+        from ..kernels.eigensolver.factorization import Analysis  # noqa: PLC0415 (`lle status` reads heads only)
         from ..kernels.eigensolver.pardiso import FactorSize  # noqa: PLC0415
 
         size = FactorSize(int(stored["nnz"]), int(stored["n_bytes"]), float(stored["gflop"]))
@@ -109,7 +107,7 @@ class StoredAnalyses:
 
 
 def saved_heads(store: Store, folder: str) -> list[dict[str, Any]]:
-    """Heads of all states in the folder: products so far, and the lowest Ritz values (bounds from above)."""
+    """Heads of all states in the folder: method, steps so far, and the lowest Ritz values (bounds from above)."""
     names = [name for name in store.objects.names(folder) if name.endswith("/head.json")]
     return [head for name in sorted(names) if (head := store.get_record(name, SOLVER_HEAD))]
 

@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..kernels.eigensolver.watch import SolverProgress
 from ..storage.records import SOLVER_PROGRESS
 from ..storage.store import Store
+
+if TYPE_CHECKING:
+    from ..kernels.eigensolver.problem import SolverProgress
 
 RECORD_SECONDS = 5.0
 OVERDUE_SECONDS = 10.0
@@ -17,14 +19,14 @@ LONG_SECONDS = 2.0
 
 
 @contextmanager
-def recorded(store: Store, component: int) -> Iterator[Callable[[SolverProgress], None]]:
+def recorded(store: Store, component: int) -> Iterator[Callable[["SolverProgress"], None]]:
     """A function that records the progress of a component every RECORD_SECONDS; the record is removed at the end."""
     name, last = f"{FOLDER}/{component:05d}.json", time.monotonic()
 
-    def record(progress: SolverProgress) -> None:
+    def record(progress: "SolverProgress") -> None:
         nonlocal last
         now = time.monotonic()
-        long_phase = progress.n_products == 0 and (progress.seconds_left or 0.0) > LONG_SECONDS
+        long_phase = progress.n_solves == 0 and (progress.seconds_left or 0.0) > LONG_SECONDS
         if long_phase or now - last >= RECORD_SECONDS:
             store.put_json(name, {**progress._asdict(), "time": time.time()})
             last = now
@@ -47,13 +49,13 @@ def describe_progress(store: Store) -> str:
 
 
 def describe(record: dict[str, Any]) -> str:
-    """The method, and products, residual and time left.
+    """The method, and solves, residual and time left.
 
-    >>> describe({"method": "polynomial", "phase": "products of M with 8 vectors", "n_products": 1340, "residual": 2e-4,
+    >>> describe({"method": "multigrid", "phase": "solves for 8 vectors", "n_solves": 13, "residual": 2e-4,
     ...           "bound": 1e-8, "seconds_left": None, "time": 0.0})
-    'polynomial: 1,340 products of M with 8 vectors, residual 2.0e-04 (to reach: 1.0e-08)'
+    'multigrid: 13 solves for 8 vectors, residual 2.0e-04 (to reach: 1.0e-08)'
     """
-    count = f"{record['n_products']:,} " if record["n_products"] else ""
+    count = f"{record['n_solves']:,} " if record["n_solves"] else ""
     text = f"{record['method']}: {count}{record['phase']}"
     if record["residual"] is not None:
         text += f", residual {record['residual']:.1e} (to reach: {record['bound']:.1e})"

@@ -154,9 +154,11 @@ def cure_of_low_eigenvalues(metrics: Metrics, config: Config) -> Cure:
 
 
 def cure_of_convergence(metrics: Metrics, config: Config) -> Cure:
-    """More work for polynomial, else a larger tolerance: the first power of ten above the residuals."""
+    """A larger reg or more steps for multigrid, else another method."""
     failed = [solver["method"] for solver in metrics.solvers or [] if not solver["converged"]]
-    if "polynomial" in failed:
-        more = 10 * config["eigensolver"]["max_degrees"]
-        return Cure("With {} the next run continues", (Setting("eigensolver", "max_degrees", more),))
+    if any(method.startswith("multigrid") for method in failed):
+        reg, more = reg_from_data(metrics, config), 10 * config["eigensolver"]["max_steps"]
+        text = f"{reg.text}, and multigrid then converges; with {{}} the next run continues" if reg.text else ""
+        text = text or "With {} the next run continues"
+        return Cure(text, (*reg.settings, Setting("eigensolver", "max_steps", more)))
     return Cure("With {} memory is no limit to the choice of a method", (Setting("eigensolver", "method", "auto"),))

@@ -47,7 +47,7 @@ def project_points(
     store.write_bundle("_work/eigen/00000", rows=np.arange(blocks.n), vectors=vectors, eigenvalues=variances)
     stats = {
         "method": "pca", "reason": f"pca: singular values of all {blocks.n:,} points by QR in blocks", "factor_nnz": 0,
-        "predicted_bytes": _pca_bytes(blocks.n, n_features, n_components, blocks.size), "n_solves": 0, "n_degrees": 0,
+        "predicted_bytes": _pca_bytes(blocks.n, n_features, n_components, blocks.size), "n_solves": 0, "n_steps": 0,
         "n_refinements": 0, "rounding_floor": floor,
     }  # fmt: skip
     return {

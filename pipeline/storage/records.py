@@ -14,9 +14,9 @@ INPUT = {"reads": str, "size": int, "stamps": []}
 LOCK = {"token": str, "pid": int, "host": str, "started": NUMBER, "alive": NUMBER}
 FAILURE = {"when": str, "exit_code": int, "message": str}
 POINTER = {"version": str, "fingerprint": str, "history": [str]}
-SOLVER_PROGRESS = {"method": str, "phase": str, "n_products": int, "residual": OPTIONAL, "bound": OPTIONAL,
+SOLVER_PROGRESS = {"method": str, "phase": str, "n_solves": int, "residual": OPTIONAL, "bound": OPTIONAL,
                    "seconds_left": OPTIONAL, "time": NUMBER}  # fmt: skip
-SOLVER_HEAD = {"n_degrees": int, "n_steps": int, "n_blocks": int, "values": [NUMBER]}
+SOLVER_HEAD = {"method": str, "n_steps": int, "n_blocks": int, "values": [NUMBER]}
 
 FORMAT = "lle_format"
 CRC = "crc32"

@@ -34,7 +34,7 @@ def test_embed_takes_the_parameters_of_the_estimator(roll):
     ("eigen_solver", "arpack", "eigensolver", "method", "shift_invert"),
     ("eigen_solver", "dense", "eigensolver", "method", "auto"),
     ("scale", "unit_norm", "embedding", "scale", "unit_norm"),
-    ("eigen_solver", "polynomial", "eigensolver", "method", "polynomial"),
+    ("eigen_solver", "multigrid", "eigensolver", "method", "multigrid"),
     ("neighbors_algorithm", "kd_tree", "neighbors", "method", "kdtree"),
     ("neighbors_algorithm", "ball_tree", "neighbors", "method", "kdtree"),
     ("neighbors_algorithm", "brute", "neighbors", "method", "brute"),

@@ -1,12 +1,12 @@
 """The methods of the eigensolver against each other and against other libraries: seconds, bytes, eigenvalues.
 
-    python -m tests.benchmarks.solvers [ROLL_SIZE | STORE ...] [--routes factored shift_invert polynomial]
-                                       [--peers] [--n-components M] [--max-seconds S]
+    python -m tests.benchmarks.solvers [SOURCE ...] [--routes factored shift_invert multigrid]
+                                       [--reg R] [--peers] [--n-components M] [--max-seconds S]
 
-Each source is a Swiss roll of so many points, or the store of a finished run. Every row is a process of its own that
-loads A, predicts, solves and prints what it took. The route "factored in single precision" allows too little memory for
-the LU in double precision. `--peers` adds SciPy's eigsh, scikit-learn's ARPACK route, and LOBPCG with pyamg's smoothed
-aggregation, on the same matrix. Ratios are to the first route.
+A SOURCE is the size of a Swiss roll, cubeD:SIZE for a cube of D dimensions, or the store of a finished run of method
+lle. Every row is a process of its own that loads A, predicts, solves and prints what it took. `--peers` adds SciPy's
+eigsh, scikit-learn's ARPACK route, and LOBPCG with pyamg's smoothed aggregation, on the same matrix. Ratios are to the
+first route.
 """
 
 import argparse
@@ -20,22 +20,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array, load_npz, save_npz
 from scipy.sparse.linalg import eigsh, lobpcg
 
 from lle.core.machine import available_cores, memory_limit, reproducible_environment
 from lle.engine import subprocess_call
-from lle.kernels.eigensolver.method_choice import predict
+from lle.kernels.eigensolver.problem import NO_HOOKS, Problem
+from lle.kernels.eigensolver.rayleigh_ritz import Tolerances
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
+from lle.kernels.eigensolver.solvers import SOLVERS
 from lle.kernels.graph.connectivity import closed_classes
-from tests.benchmarks.factors import SEED, roll_factor, stored_factor
+from lle.linalg.component_matrices import leading_components
+from lle.storage.blocks import Blocks
+from lle.storage.store import Store
+from tests.benchmarks.factors import SEED, cube_points, neighbor_factor, roll_points, stored_factor
 
-ROUTES = ("factored", "shift_invert", "polynomial")
-IN_SINGLE = "factored in single precision"
+F64 = npt.NDArray[np.float64]
+
+ROUTES = ("factored", "shift_invert", "multigrid")
 PEERS = ("scipy eigsh(M, sigma=0)", "scikit-learn arpack", "pyamg + lobpcg")
 
 
-def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, Any]:
+def solve_route(factor: csr_array, candidates: F64, route: str, n_components: int) -> dict[str, Any]:
     """Predict, then solve with one method."""
     classes = closed_classes(factor)
     pin = int(np.flatnonzero(classes.class_of_point == 0)[0])
@@ -43,15 +50,15 @@ def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, A
     started = time.perf_counter()
     cost_matrix = csr_array(factor.T @ factor) if route == "shift_invert" else None
     formed = time.perf_counter() - started
-    method = "factored" if route == IN_SINGLE else route
-    predicted = predict(factor, cost_matrix, [method], n_components, pin, allowed, threads)[0]
-    if route == IN_SINGLE:
-        allowed = predicted.predicted_bytes - 1
-        predicted = predict(factor, cost_matrix, [method], n_components, pin, allowed, threads)[0]
+    problem = Problem(
+        factor, n_components, pin, lambda: cost_matrix, Tolerances(1e-8, 1.0), allowed, threads, None, NO_HOOKS, 60
+    )  # fmt: skip
+    predicted = SOLVERS[route].predict(problem)
+    processor = time.process_time()
     bytes_before, started = subprocess_call.peak_bytes(), time.perf_counter()
     spectrum = bottom_eigenpairs(
-        factor, n_components, method=method, pin=pin, cost_matrix=lambda: cost_matrix, tol=1e-8, max_memory=allowed,
-        n_threads=threads, initial=None, max_degrees=200_000,
+        factor, n_components, method=route, pin=pin, cost_matrix=lambda: cost_matrix, tol=1e-8, max_memory=allowed,
+        n_threads=threads, initial=None, max_steps=60, candidates=candidates,
     )  # fmt: skip
     seconds = time.perf_counter() - started
     return {
@@ -59,8 +66,8 @@ def solve_route(factor: csr_array, route: str, n_components: int) -> dict[str, A
         "predicted_seconds": float(predicted.seconds), "basis": predicted.basis, "nnz": spectrum.stats.factor_nnz,
         "bytes": subprocess_call.peak_bytes(), "bytes_before": bytes_before, "seconds": seconds, "seconds_of_m": formed,
         "values": spectrum.eigenvalues.tolist(), "residual": float(spectrum.residuals.max()),
-        "converged": bool(spectrum.converged), "n_degrees": spectrum.stats.n_degrees,
-        "n_solves": spectrum.stats.n_solves,
+        "converged": bool(spectrum.converged), "n_steps": spectrum.stats.n_steps,
+        "n_solves": spectrum.stats.n_solves, "processor": time.process_time() - processor,
     }  # fmt: skip
 
 
@@ -120,18 +127,27 @@ def measure(source: str, method: str, n_components: int, max_seconds: float) -> 
 
 def solve_one(source: str, method: str, n_components: int) -> dict[str, Any]:
     """The function that `measure` runs."""
-    factor = load_npz(source) if source.endswith(".npz") else stored_factor(source)
-    factor = csr_array(factor)
-    return solve_peer(factor, method, n_components) if method in PEERS else solve_route(factor, method, n_components)
+    if source.endswith(".npz"):
+        factor, candidates = csr_array(load_npz(source)), np.load(source.replace(".npz", ".npy"))
+    else:
+        store, factor = Store(source), stored_factor(source)
+        n = factor.shape[0]
+        candidates = leading_components(store, np.arange(n), Blocks(n, 100_000))
+    if method in PEERS:
+        return solve_peer(factor, method, n_components)
+    return solve_route(factor, candidates, method, n_components)
 
 
-def rows(source: str, names: list[str], n_components: int, max_seconds: float) -> list[str]:
+def rows(source: str, names: list[str], n_components: int, max_seconds: float, reg: float = 1e-3) -> list[str]:
     """Table rows of one source."""
     with tempfile.TemporaryDirectory() as folder:
         path, label = source, Path(source).stem
-        if source.isdigit():
-            path, label = f"{folder}/factor.npz", f"{int(source):,}"
-            save_npz(path, roll_factor(int(source)), compressed=False)
+        shape, _, size = source.rpartition(":")
+        if size.isdigit():
+            path, label = f"{folder}/factor.npz", f"{shape} {int(size):,}".strip()
+            points = cube_points(int(size), int(shape.removeprefix("cube"))) if shape else roll_points(int(size))
+            save_npz(path, neighbor_factor(points, reg), compressed=False)
+            np.save(f"{folder}/factor.npy", (points - points.mean(axis=0)) / points.std(axis=0))
         lines, first = [], None
         for name in names:
             result = measure(path, name, n_components, max_seconds)
@@ -142,25 +158,24 @@ def rows(source: str, names: list[str], n_components: int, max_seconds: float) -
 
 def _cells(result: dict[str, Any] | None, first: dict[str, Any] | None) -> str:
     if result is None or first is None:
-        return "did not finish | | | | | | |"
+        return "did not finish | | | | | | | |"
     off = max(abs(a / b - 1) for a, b in zip(result["values"], first["values"], strict=True))
     ratios = f"{result['seconds'] / first['seconds']:.2f} | {result['bytes'] / first['bytes']:.2f} | {off:.0e}"
     if "basis" not in result:
-        return f"| | {result['seconds']:.1f} | {result['bytes'] / 1e9:.2f} | {ratios}"
+        return f"| | {result['seconds']:.1f} | | {result['bytes'] / 1e9:.2f} | {ratios}"
     nnz = f"{result['predicted_nnz'] / 1e6:.1f} / {result['nnz'] / 1e6:.1f}"
     seconds = f"{result['predicted_seconds']:.1f} / {result['seconds']:.1f}"
-    if result["n_degrees"]:
-        nnz = f"{result['n_degrees']:,} products"
-        seconds = f"{result['predicted_seconds'] * result['n_degrees'] / 1000:.1f} / {result['seconds']:.1f}"
+    if result["n_steps"]:
+        nnz = f"{result['n_steps']} steps"
     suffix = "" if result["converged"] else " (not converged)"
     size = f"{result['predicted_bytes'] / 1e9:.2f} / {result['bytes'] / 1e9:.2f}"
-    return f"{nnz} | {result['residual']:.0e}{suffix} | {seconds} | {size} | {ratios}"
+    return f"{nnz} | {result['residual']:.0e}{suffix} | {seconds} | {result['processor']:.1f} | {size} | {ratios}"
 
 
 HEAD = (
     "| points | route | factor's entries in millions: predicted / found | residual | seconds: predicted / found "
-    "| GB: predicted / peak of the process | time ratio | memory ratio | eigenvalues off |\n"
-    "|---|---|---|---|---|---|---|---|---|"
+    "| processor seconds | GB: predicted / peak of the process | time ratio | memory ratio | eigenvalues off |\n"
+    "|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -169,6 +184,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="*", default=["10000", "100000", "1000000"])
     parser.add_argument("--routes", nargs="*", default=list(ROUTES))
+    parser.add_argument("--reg", type=float, default=1e-3)
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--n-components", type=int, default=2)
     parser.add_argument("--max-seconds", type=float, default=600.0)
@@ -180,7 +196,7 @@ def main() -> None:
     print(HEAD, flush=True)
     names = [*arguments.routes, *(PEERS if arguments.peers else ())]
     for source in arguments.sources:
-        print("\n".join(rows(source, names, arguments.n_components, arguments.max_seconds)), flush=True)
+        print("\n".join(rows(source, names, arguments.n_components, arguments.max_seconds, arguments.reg)), flush=True)
 
 
 if __name__ == "__main__":

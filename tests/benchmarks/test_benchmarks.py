@@ -18,7 +18,6 @@ from tests.benchmarks import (
     methods,
     nightly,
     one_index,
-    polynomials,
     reg_choice,
     scaling,
     solvers,
@@ -26,8 +25,7 @@ from tests.benchmarks import (
     styles,
     unrolled,
 )
-from tests.benchmarks.factors import stored_factor
-from tests.support.commands import lle, write_config
+from tests.support.commands import write_config
 
 pytestmark = pytest.mark.slow
 
@@ -57,11 +55,11 @@ def test_methods_rows(monkeypatch):
 
 
 def test_solvers():
-    routes = ["factored", solvers.IN_SINGLE, solvers.PEERS[1]]
-    factored, in_single, peer = solvers.rows("900", routes, n_components=2, max_seconds=120)
+    routes = ["factored", "multigrid", solvers.PEERS[1]]
+    factored, multigrid, peer = solvers.rows("900", routes, n_components=2, max_seconds=120)
     assert factored.startswith("| 900 | factored | 0.")
-    assert "did not finish" not in factored + in_single + peer
-    assert 0 < float(in_single.split("|")[-2]) < 1e-6  # the same eigenvalues, not the same bytes
+    assert "did not finish" not in factored + multigrid + peer
+    assert 0 < float(multigrid.split("|")[-2]) < 1e-6  # the same eigenvalues, not the same bytes
     assert float(peer.split("|")[-2]) < 1e-3
 
 
@@ -91,17 +89,6 @@ def test_coordinates():
     assert first - 0.005 <= independent <= highest <= 1
     assert min(map(float, seconds.split(", "))) > 0
     assert all(len(load()[0]) > 100 for load in coordinates.data_sets(150).values())
-
-
-def test_polynomials(tmp_path):
-    config = write_config(tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 450})
-    lle("run", config)
-    store = str(tmp_path / "run.zarr")
-    assert len(list(polynomials.product_rows(stored_factor(store), (1, 8), degree=2))) == 2
-    rows = list(polynomials.solve_rows(store, store, 2, [1e-4], 20_000, factored=True))
-    _, cold, warm, of_other_run = (int(row.split("|")[4].replace(",", "")) for row in rows)
-    assert warm == of_other_run < cold  # its own embedding, as this and as the other run
-    assert all(float(row.split("|")[9]) < 0.1 for row in rows[1:])
 
 
 @pytest.mark.skipif(find_spec("umap") is None, reason="NOT CHECKED: umap-learn is not installed")

@@ -114,7 +114,7 @@ def test_the_error_of_the_last_run_is_shown_until_a_run_succeeds(tmp_path, toy_s
     lle("run", config)
     assert lle("status", store)["last_failure"] is None
     assert "failed" not in CliRunner().invoke(app, ["status", str(store)]).output
-    missed = refused(3, "run", config, "--set", "eigensolver.method=polynomial")
+    missed = refused(3, "run", config, "--set", "eigensolver.method=multigrid")
     assert lle("status", store)["last_failure"]["message"] == " ".join(missed.split())
 
 

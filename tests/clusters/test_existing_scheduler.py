@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from distributed.comm.core import FatalCommClosedError
-from scipy.sparse import csr_array
 
 from lle.clusters import existing_scheduler
 from lle.clusters.connect import connect
@@ -28,7 +27,6 @@ from lle.core.errors import ConfigError, LleError
 from lle.core.machine import source_digest
 from lle.engine.execute import Executor, run_step
 from lle.engine.plan import WHOLE_DATA, Decides, Runs, Step
-from lle.linalg.distributed_operator import RowBlocks
 from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.dask_processes import dask_processes
@@ -284,12 +282,6 @@ class TestVersions:
             assert store.objects.names("_done") == []
             with late_worker(tmp_path, {}):
                 assert len(run_step(step, "", store, executor, Progress())) == 1
-
-    def test_late_worker_with_another_version_gets_no_polynomial_block(self, tmp_path):
-        with one_worker(tmp_path) as address, connect(Cluster(kind="address", address=address)) as client:
-            blocks = RowBlocks(csr_array(np.eye(4)), client)
-            with late_worker(tmp_path, {"PYTHONPATH": with_other_numpy(tmp_path)}), pytest.raises(ConfigError):
-                blocks.approximate_inverse(np.ones((4, 1)), np.array([1.0 + 0j]), "factor")
 
     def test_another_commit_of_the_same_version_is_named(self, tmp_path):
         shutil.copytree(REPOSITORY / "pipeline", tmp_path / "site" / "lle")

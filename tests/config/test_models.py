@@ -51,14 +51,7 @@ DEFAULTS = {
     },
     "weights": {"reg": "auto", "rule": "trace", "edges": "heat", "t": "auto"},
     "graph": {"components": "separate", "min_component": "auto"},
-    "eigensolver": {
-        "n_components": 2,
-        "method": "auto",
-        "tol": 1e-8,
-        "max_memory": "auto",
-        "max_degrees": 20_000,
-        "distributed": False,
-    },
+    "eigensolver": {"n_components": 2, "method": "auto", "tol": 1e-8, "max_memory": "auto", "max_steps": 60},
     "embedding": {"coordinates": "first", "scale": "unit_covariance", "align": None},
     "quality": {"sample": 2000, "seed": 0, "geodesic_sources": "auto"},
     "output": {

@@ -29,7 +29,7 @@ def test_run_of_another_user_without_home_and_with_read_only_tmpdir(tmp_path):
     read_only = tmp_path / "tmp"
     read_only.mkdir(mode=0o555)
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 900},
-                          eigensolver={"method": "polynomial"})  # fmt: skip
+                          eigensolver={"method": "multigrid"})  # fmt: skip
     ended = subprocess.run(
         [*AS_NOBODY, sys.executable, "-B", "-m", "lle", "run", str(config), "--json"],
         capture_output=True, text=True, check=False, cwd=REPOSITORY,

@@ -49,7 +49,7 @@ SCALED = {"x": (12_000, 211, "float64"), "preprocess": {"scale": "standard", "pc
 CELLS = {"x": (30_000, 150, "float32"), "neighbors": {"method": "pynndescent", "min_recall": 0},
          "execution": {"block_points": 10_000}}  # fmt: skip
 METHODS = {"x": (24_000, 40, "float32"), "neighbors": {"n_neighbors": 20, "method": "brute"},
-           "execution": {"block_points": 12_000}, "eigensolver": {"method": "polynomial", "tol": 1.0e-2}}  # fmt: skip
+           "execution": {"block_points": 12_000}, "eigensolver": {"method": "multigrid", "tol": 1.0e-2}}  # fmt: skip
 GROUPS = {"x": (20_000, 30, "float32"), "rows": gaussian, "execution": {"block_points": 600},
           "neighbors": {"method": "pynndescent", "min_recall": 0.85}}  # fmt: skip
 HUB = {"x": (12_000, 60, "float32"), "rows": star, "neighbors": {"method": "brute"},

@@ -45,8 +45,8 @@ def test_missed_bound_reports_the_value_that_was_reached(config, tmp_path):
     settings = [
         part
         for setting in (
-            "eigensolver.method=polynomial",
-            "eigensolver.max_degrees=100",
+            "eigensolver.method=multigrid",
+            "eigensolver.max_steps=1",
             f"output.prometheus={tmp_path}/lle.prom",
         )
         for part in ("--set", setting)

@@ -79,7 +79,7 @@ def random_config(rng: np.random.Generator, X: npt.NDArray[Any], own: Path) -> d
     m = int(rng.integers(1, min(4, X.shape[1] + 1)))
     method = choose(rng, ["lle", "lle", "lle", "modified", "hessian", "ltsa", "laplacian", "pca"])
     k = max(int(rng.integers(4, 14)), m + 2, min_neighbors(method, m))
-    solver = choose(rng, ["auto", "auto", "shift_invert", "factored", "polynomial"])
+    solver = choose(rng, ["auto", "auto", "shift_invert", "factored", "multigrid"])
     neighbors: dict[str, Any] = {"n_neighbors": k, "method": choose(rng, ["auto", "kdtree", "brute"])}
     if rng.random() < 0.3:
         neighbors["reverse"] = int(rng.integers(0, 5))

@@ -190,7 +190,7 @@ class TestLaplacian:
         np.testing.assert_allclose(gram, np.eye(2), atol=1e-6)
         np.testing.assert_allclose(degree @ embedding, 0, atol=1e-6 * degree.sum())
 
-    @pytest.mark.parametrize("solver", ["polynomial", pytest.param("shift_invert", marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("solver", ["multigrid", pytest.param("shift_invert", marks=pytest.mark.slow)])
     @pytest.mark.parametrize("n", [300, pytest.param(900, marks=pytest.mark.slow)])
     def test_all_solvers_agree_with_the_dense_problem(self, tmp_path, solver, n):
         X = sample("s_curve", 0, n, 5, 0.0, 0.0).points
@@ -329,12 +329,12 @@ class TestFactor:
         assert min(metrics["participation"][0]) > 100
         assert metrics["solver"]["converged"]
 
-    def test_polynomial_agrees(self, tmp_path, method):
+    def test_multigrid_agrees(self, tmp_path, method):
         X = sample("s_curve", 0, 500, 5, 0.0, 0.0).points
         store, _ = run_on(tmp_path, X, method)
         direct = store.read_all("embedding")
-        _, result = run_on(tmp_path, X, method, "--set", "eigensolver.method=polynomial")
-        assert result["metrics"]["solver"]["method"] == "polynomial"
+        _, result = run_on(tmp_path, X, method, "--set", "eigensolver.method=multigrid")
+        assert result["metrics"]["solver"]["method"] == "multigrid on M"
         assert set(result["blocks_computed"]) == {"solve_embedding", "measure_quality", "write_report"}
         assert largest_angle(Store(store.url).read_all("embedding"), direct) < 1e-4
 
@@ -359,7 +359,7 @@ def test_requested_cholesky_of_a_flat_m_is_replaced_with_a_warning(tmp_path):
     """LTSA with as many coordinates as features: M of exactly flat data cannot be factored with one point pinned."""
     X = np.random.default_rng(7).standard_normal((450, 3))
     store, result = run_on(tmp_path, X, "ltsa", eigensolver={"n_components": 3, "method": "shift_invert"})
-    assert result["metrics"]["solver"]["method"] == "polynomial"
+    assert result["metrics"]["solver"]["method"] == "multigrid on M"
     [finding] = [finding for finding in result["metrics"]["findings"] if finding["measure"] == "solvers"]
     assert finding["sentence"].startswith("Method shift_invert could not factor")
     assert "not positive definite" in finding["sentence"]

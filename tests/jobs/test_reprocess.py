@@ -17,8 +17,7 @@ from lle.config.load import load_config
 from lle.engine import checkpoint
 from lle.engine.plan import Decides, Runs, Step
 from lle.jobs import reprocess
-from lle.linalg import solver_checkpoint
-from lle.stages import solve_embedding
+from lle.linalg import component_solve, solver_checkpoint
 from lle.storage.store import Store
 from lle.storage.versions import Versions
 from tests.support.commands import lle, refused
@@ -26,12 +25,12 @@ from tests.support.nightly import N, put_input
 from tests.support.plans import config_of
 from tests.support.stored import damage
 
-POLYNOMIAL = ("--set", "eigensolver.method=polynomial", "--set")
+MULTIGRID = ("--set", "eigensolver.method=multigrid", "--set")
 OTHER_QUALITY = ("--set", "quality.sample=60")
 
 
-def test_polynomial_iteration_continues_in_a_new_version(real_job, tmp_path, monkeypatch):
-    refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=60")
+def test_iteration_continues_in_a_new_version(real_job, tmp_path, monkeypatch):
+    refused(3, "run", real_job(), *MULTIGRID, "eigensolver.max_steps=1")
     root = Versions(str(tmp_path / "run.zarr"))
     [version] = root.unpublished()
     [head] = solver_checkpoint.saved_heads(root.open(version), "_work/eigen")
@@ -41,11 +40,11 @@ def test_polynomial_iteration_continues_in_a_new_version(real_job, tmp_path, mon
         results.append(solver_checkpoint.read_state(*arguments))
         return results[-1]
 
-    monkeypatch.setattr(solve_embedding, "read_state", listening)
-    refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=90")
+    monkeypatch.setattr(component_solve, "read_state", listening)
+    refused(3, "run", real_job(), *MULTIGRID, "eigensolver.max_steps=2")
     [next_one, _] = root.unpublished()
     assert next_one != version
-    assert [state.n_degrees for state in results] == [head["n_degrees"]]
+    assert [state.n_steps for state in results] == [head["n_steps"]]
 
 
 def test_blocks_are_copied_from_the_store_with_most_of_them(job, tmp_path):
@@ -272,7 +271,7 @@ class TestDamage:
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
     def test_unfinished_or_unconverged_steps_are_not_reported_as_damage(self, real_job, tmp_path):
-        refused(3, "run", real_job(), *POLYNOMIAL, "eigensolver.max_degrees=5")
+        refused(3, "run", real_job(), *MULTIGRID, "eigensolver.max_steps=1")
         root = Versions(str(tmp_path / "run.zarr"))
         [version] = root.unpublished()
         store = root.open(version)

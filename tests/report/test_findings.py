@@ -40,8 +40,8 @@ def found(changes: dict[str, Any], config: dict[str, Any] = CONFIG) -> list[Find
     return [finding for finding in findings if finding.level != "note"]
 
 
-POLYNOMIAL = [{"method": "polynomial", "converged": False, "rounding_floor": 1e-15}]
-REPLACED = [{"method": "polynomial", "converged": True, "requested_failed": "M is not positive definite"}]
+MULTIGRID = [{"method": "multigrid", "converged": False, "rounding_floor": 1e-15}]
+REPLACED = [{"method": "multigrid", "converged": True, "requested_failed": "M is not positive definite"}]
 KILLED = [{"method": "shift_invert", "converged": True, "killed": "factored was tried and its process ended"}]
 REG_WAS_CHOSEN = {"reg": {"value": 0.1, "reason": "auto"}}
 
@@ -72,11 +72,11 @@ def test_run_within_all_bounds_has_none() -> None:
         "Coordinate 1 mainly separates about 40 of 490 points from the others", {},
     ),
     (
-        {"solvers": POLYNOMIAL, "residuals": [[0.2, 1e-9]]}, "residuals", "tolerance (largest residual 0.2)",
-        {"eigensolver.max_degrees": 200_000},
+        {"solvers": MULTIGRID, "residuals": [[0.2, 1e-9]]}, "residuals", "tolerance (largest residual 0.2)",
+        {"eigensolver.max_steps": 600},
     ),
     (
-        {"solvers": REPLACED}, "solvers", "component 0: M is not positive definite. The method polynomial",
+        {"solvers": REPLACED}, "solvers", "component 0: M is not positive definite. The method multigrid",
         {"eigensolver.method": "auto"},
     ),
     (
@@ -124,7 +124,7 @@ def test_no_stage_has_run() -> None:
     ({}, 0),
     ({"dropped": {"invalid": 5}}, 1),
     ({"trustworthiness": {"value": 0.6}, "redundancy": [0.0, 0.99], "n_components_weak": 3}, 0),
-    ({"solvers": POLYNOMIAL, "vector_errors": [[0.2, 0.1]]}, 1),
+    ({"solvers": MULTIGRID, "vector_errors": [[0.2, 0.1]]}, 1),
     ({"alignment": {"reason": "the earlier embedding has 3 coordinates", "components": []}}, 1),
 ])  # fmt: skip
 def test_defects_are_the_findings_about_the_coordinates_themselves(changes, n_defects) -> None:

@@ -18,7 +18,7 @@ SOLVED = [
     {"n_points": 67, "eigenvalues": [1e-7, 2e-7], "residuals": [1e-9, 2e-9], "participation": [40.0, 31.0],
      "converged": True, "stats": {"method": "factored", "reason": "fits", "factor_nnz": 1009}},
     {"n_points": 31, "eigenvalues": [3e-7, 4e-7], "residuals": [3e-9, 4e-9], "participation": [20.0, 11.0],
-     "converged": False, "stats": {"method": "polynomial", "reason": "too large", "factor_nnz": None}},
+     "converged": False, "stats": {"method": "multigrid", "reason": "too large", "factor_nnz": None}},
 ]  # fmt: skip
 SCORE = {"trustworthiness": {"value": 0.9}, "continuity": {"value": 0.8}, "redundancy": [0.0, 0.3]}
 

@@ -72,7 +72,7 @@ ARRAYS = [
     {"name": "points", "shape": (299_876, 3), "dtype": "float32", "unit": "input unit", "meaning": "internal order"},
     {"name": "embedding", "shape": [300_000, 2], "dtype": "float64", "unit": None, "meaning": "a < b & c"},
 ]
-UNCONVERGED = [{"method": "polynomial", "converged": False, "rounding_floor": 2.2e-16}]
+UNCONVERGED = [{"method": "multigrid", "converged": False, "rounding_floor": 2.2e-16}]
 SOLVERS = [{"method": "factored", "converged": True, "rounding_floor": 2.2e-16}]
 HITS = {"neighborhood_hit": {"value": 0.72}, "neighborhood_hit_input": {"value": 0.98}, "label": "species"}
 ATTACK = "<script>alert('x')</script>&\"quoted\""

@@ -43,8 +43,8 @@ FINDINGS: list[tuple[dict[str, Any], list[str]]] = [
         ["The run is going on, in measure_quality. Rows have coordinates"],
     ),
     (
-        {"solvers": [{"method": "polynomial", "converged": False}], "residuals": [[0.23, 1e-9]]},
-        ["largest residual 0.23", "not final", "eigensolver.max_degrees: 200000"],
+        {"solvers": [{"method": "multigrid", "converged": False}], "residuals": [[0.23, 1e-9]]},
+        ["largest residual 0.23", "not final", "eigensolver.max_steps: 600"],
     ),
     ({"eigenvalues": [[1e-17, 1e-9]], "vector_errors": [[0.3, 0.1]]}, ["rounding errors", "neighbors.n_neighbors: 24"]),
     ({"dropped": {"small_component": 160}}, ["160 rows (32.0%) are in components", "graph.components: connect"]),

@@ -15,12 +15,13 @@ from lle.core.errors import LleError, NotEnoughMemory
 from lle.engine import checkpoint, plan, subprocess_call
 from lle.jobs import plan_preview, status
 from lle.kernels.eigensolver import pardiso
-from lle.kernels.eigensolver.analysis import Analysis, analysis_key
-from lle.kernels.eigensolver.davidson import SubspaceState, block_width
-from lle.kernels.eigensolver.memory import polynomial_size
+from lle.kernels.eigensolver.costs import least_bytes, multigrid_size
+from lle.kernels.eigensolver.davidson import SubspaceState
+from lle.kernels.eigensolver.factorization import Analysis, analysis_key
 from lle.kernels.eigensolver.pardiso import FactorSize
-from lle.kernels.eigensolver.watch import SolverProgress
-from lle.linalg import solver_checkpoint, solver_progress
+from lle.kernels.eigensolver.problem import SolverProgress
+from lle.linalg import component_solve, solver_checkpoint, solver_progress
+from lle.linalg.component_solve import SolveJob
 from lle.stages import solve_embedding
 from lle.storage.blocks import Blocks
 from lle.storage.store import Store
@@ -42,36 +43,36 @@ def solved(tmp_path_factory):
 
 def solve(store, method="auto", max_memory=PLENTY, tol=1e-8):
     report = solve_embedding.solve_component(
-        store, 0, "lle", 2, method, tol, Blocks(N, N), max_memory, 200_000, False, True
+        store, 0, "lle", 2, method, tol, Blocks(N, N), max_memory, 60, True
     )  # fmt: skip
     return report, store.read_bundle("_work/eigen/00000")
 
 
-def killed_in_factored(send_progress, *arguments):
-    if "factored" not in arguments[-1]:
+def killed_in_factored(send_progress, job):
+    if "factored" not in job.skip:
         send_progress("factored")
         os.kill(os.getpid(), signal.SIGKILL)
-    return solve_embedding._solve(send_progress, *arguments)
+    return component_solve.solve_here(send_progress, job)
 
 
-def killed_once(send_progress, url, *arguments):
-    flag = Path(url).parent / "killed"
+def killed_once(send_progress, job):
+    flag = Path(job.url).parent / "killed"
     if not flag.exists():
         flag.touch()
         send_progress("factored")
         os.kill(os.getpid(), signal.SIGKILL)
-    return solve_embedding._solve(send_progress, url, *arguments)
+    return component_solve.solve_here(send_progress, job)
 
 
-def killed_always(send_progress, *arguments):
-    send_progress("shift_invert" if "factored" in arguments[-1] else "factored")
+def killed_always(send_progress, job):
+    send_progress("shift_invert" if "factored" in job.skip else "factored")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.slow
 def test_separate_process_gives_the_same_bytes(solved, monkeypatch):
     report, bundle = solve(solved)
-    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
+    monkeypatch.setattr(component_solve, "ISOLATED_POINTS", 1)
     isolated_report, isolated_bundle = solve(solved)
     assert isolated_report.pop("peak_bytes") > 2**24
     assert isolated_report == report
@@ -99,9 +100,9 @@ def out_of_memory(tmp_path, monkeypatch):
 @pytest.mark.parametrize("method", ["auto", "factored"])
 def test_the_same_method_starts_again_if_another_program_killed_it(solved, monkeypatch, capsys, method):
     """The report and the bytes are those of an undisturbed solve."""
-    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
+    monkeypatch.setattr(component_solve, "ISOLATED_POINTS", 1)
     expected, bundle = solve(solved, method)
-    monkeypatch.setattr(solve_embedding, "_solve", killed_once)
+    monkeypatch.setattr(component_solve, "solve_here", killed_once)
     (Path(solved.url).parent / "killed").unlink(missing_ok=True)
     report, again = solve(solved, method)
     assert "SIGKILL in factored, not for lack of memory; it is started again" in capsys.readouterr().err
@@ -111,17 +112,17 @@ def test_the_same_method_starts_again_if_another_program_killed_it(solved, monke
 
 @pytest.mark.slow
 def test_a_method_killed_at_each_try_is_replaced_and_the_report_says_so(solved, monkeypatch):
-    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
-    monkeypatch.setattr(solve_embedding, "_solve", killed_in_factored)
+    monkeypatch.setattr(component_solve, "ISOLATED_POINTS", 1)
+    monkeypatch.setattr(component_solve, "solve_here", killed_in_factored)
     stats = solve(solved)[0]["stats"]
     assert stats["method"] == "shift_invert"
     assert stats["killed"] == "factored was tried and its process ended by SIGKILL"
 
 
 def test_next_method_is_used_after_one_ran_out_of_memory(solved, monkeypatch, out_of_memory):
-    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
+    monkeypatch.setattr(component_solve, "ISOLATED_POINTS", 1)
     expected = solve(solved)[0]["eigenvalues"]
-    monkeypatch.setattr(solve_embedding, "_solve", killed_in_factored)
+    monkeypatch.setattr(component_solve, "solve_here", killed_in_factored)
     report, _ = solve(solved)
     assert report["stats"]["method"] == "shift_invert"
     assert "factored was tried and its process ended by SIGKILL" in report["stats"]["reason"]
@@ -129,16 +130,16 @@ def test_next_method_is_used_after_one_ran_out_of_memory(solved, monkeypatch, ou
 
 
 def test_killed_replacement_of_a_requested_method_is_replaced_too(solved, monkeypatch, out_of_memory):
-    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
-    monkeypatch.setattr(solve_embedding, "_solve", killed_in_factored)  # as after a singular factor of shift_invert
+    monkeypatch.setattr(component_solve, "ISOLATED_POINTS", 1)
+    monkeypatch.setattr(component_solve, "solve_here", killed_in_factored)  # as after a singular factor of shift_invert
     assert solve(solved, "shift_invert")[0]["stats"]["method"] == "shift_invert"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "factored"])
 def test_process_killed_in_every_method_is_reported_as_out_of_memory(solved, monkeypatch, method, out_of_memory):
-    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
-    monkeypatch.setattr(solve_embedding, "_solve", killed_always)
+    monkeypatch.setattr(component_solve, "ISOLATED_POINTS", 1)
+    monkeypatch.setattr(component_solve, "solve_here", killed_always)
     with pytest.raises(NotEnoughMemory, match=r"SIGKILL.*max_memory") as failure:
         solve(solved, method)
     assert failure.value.exit_code == 2
@@ -149,8 +150,8 @@ def test_process_killed_in_every_method_is_reported_as_out_of_memory(solved, mon
 
 @pytest.mark.slow
 def test_process_that_another_program_always_kills_is_an_error_that_a_retry_may_cure(solved, monkeypatch):
-    monkeypatch.setattr(solve_embedding, "ISOLATED_POINTS", 1)
-    monkeypatch.setattr(solve_embedding, "_solve", killed_always)
+    monkeypatch.setattr(component_solve, "ISOLATED_POINTS", 1)
+    monkeypatch.setattr(component_solve, "solve_here", killed_always)
     with pytest.raises(LleError, match=r"SIGKILL in factored 3 times, .* another program ends it") as failure:
         solve(solved, "factored")
     assert (type(failure.value), failure.value.exit_code) == (LleError, 1)
@@ -158,29 +159,29 @@ def test_process_that_another_program_always_kills_is_an_error_that_a_retry_may_
 
 @pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_killed_iteration_continues_with_the_same_bytes(solved, monkeypatch, steps):
-    expected_report, expected = solve(solved, "polynomial")
-    saved_degrees = []
+    expected_report, expected = solve(solved, "multigrid", tol=1e-13)
+    saved_steps = []
 
     class Killed(Exception):
         pass
 
     def keep_and_die(store, name):
-        def keep(state, at_limit):
-            solver_checkpoint.write_state(store, name, state)
-            saved_degrees.append(state.n_degrees)
-            if len(saved_degrees) == steps:
+        def keep(method, state, at_limit):
+            solver_checkpoint.write_state(store, name, method, state)
+            saved_steps.append(state.n_steps)
+            if len(saved_steps) == steps:
                 raise Killed
 
         return keep
 
-    monkeypatch.setattr(solve_embedding, "state_saver", keep_and_die)
+    monkeypatch.setattr(component_solve, "state_saver", keep_and_die)
     with pytest.raises(Killed):
-        solve(solved, "polynomial")
+        solve(solved, "multigrid", tol=1e-13)
     monkeypatch.setattr(solver_checkpoint, "ROWS", 100)
-    report, resumed = solve(solved, "polynomial")
+    report, resumed = solve(solved, "multigrid", tol=1e-13)
     assert report == expected_report
     assert resumed["vectors"].tobytes() == expected["vectors"].tobytes()
-    assert len(saved_degrees) > steps  # it went on, and kept more states
+    assert len(saved_steps) > steps  # it went on, and kept more states
     assert not solved.objects.names("_work/eigen/state-00000")
 
 
@@ -202,7 +203,8 @@ def test_symbolic_analysis_is_done_once(solved, monkeypatch, method):
     assert {name: values.tobytes() for name, values in second_bundle.items()} == {
         name: values.tobytes() for name, values in bundle.items()
     }
-    predicted = solve_embedding._predict(lambda text: None, solved.url, "lle", method, 2, Blocks(N, N), PLENTY)
+    job = SolveJob(solved.url, 0, "lle", 2, method, 1e-8, Blocks(N, N), PLENTY, 60, True)
+    predicted = component_solve.predict_here(lambda text: None, job)
     assert (predicted["basis"], predicted["factor_nnz"]) == ("an earlier analysis", first["stats"]["factor_nnz"])
     assert analysed == [True, False]
     [name] = [name for name in solved.objects.names("_work/eigen") if "analysis" in name]
@@ -237,8 +239,8 @@ def test_status_shows_the_progress_of_the_eigensolver(solved, monkeypatch):
         return record(progress)
 
     monkeypatch.setattr(SolverProgress, "_asdict", look)
-    solve(solved, method="polynomial")
-    line = r"^  polynomial: [\d,]+ products of M with 8 vectors, residual \S+ \(to reach: \S+\)(, about 1 s left)?$"
+    solve(solved, method="multigrid")
+    line = r"^  multigrid: [\d,]+ solves for 8 vectors, residual \S+ \(to reach: \S+\)(, about 1 s left)?$"
     assert re.search(line, statuses[-1], re.M)
     assert not solved.objects.names("_work/eigen/progress")
     assert status.status(solved)["solving"] == []
@@ -247,49 +249,47 @@ def test_status_shows_the_progress_of_the_eigensolver(solved, monkeypatch):
 def state_of(n, n_steps, seed):
     vectors = np.random.default_rng(seed).standard_normal((n, 3))
     errors, previous_values = np.full(2, 0.1 * seed), np.arange(2.0)
-    return SubspaceState(
-        np.arange(3.0), vectors, 10 * n_steps, n_steps, errors, previous_values, np.full((5, 4), 0.1 * seed)
-    )
+    return SubspaceState(np.arange(3.0), vectors, n_steps, errors, previous_values)
 
 
 @pytest.mark.parametrize("rows", [7, 50, 100])
 def test_new_state_replaces_the_old_and_is_read_back(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(solver_checkpoint, "ROWS", rows)
     store = Store(str(tmp_path))
-    assert solver_checkpoint.read_state(store, "state", 50) is None
+    assert solver_checkpoint.read_state(store, "state", "multigrid", 50) is None
     for n_steps in (1, 2, 2, 5):
         state = state_of(50, n_steps, n_steps)
-        solver_checkpoint.write_state(store, "state", state)
-        actual = solver_checkpoint.read_state(store, "state", 50)
+        solver_checkpoint.write_state(store, "state", "multigrid", state)
+        actual = solver_checkpoint.read_state(store, "state", "multigrid", 50)
         assert actual.n_steps == n_steps
-        assert actual.n_degrees == 10 * n_steps
         assert actual.vectors.tobytes() == state.vectors.tobytes()
         assert actual.values.tobytes() == state.values.tobytes()
         assert actual.errors.tobytes() == state.errors.tobytes()
         [head] = solver_checkpoint.saved_heads(store, "state")
-        assert (head["n_degrees"], head["values"]) == (10 * n_steps, [0.0, 1.0])
+        assert (head["method"], head["values"]) == ("multigrid", [0.0, 1.0])
     assert len(store.objects.names("state")) == 2 + -(-50 // rows)
-    assert solver_checkpoint.read_state(store, "state", 51) is None
+    assert solver_checkpoint.read_state(store, "state", "multigrid", 51) is None
+    assert solver_checkpoint.read_state(store, "state", "multigrid on M", 50) is None
     solver_checkpoint.delete_state(store, "state")
     assert not store.objects.names("state")
 
 
 def test_a_damaged_state_is_not_used(tmp_path):
     store = Store(str(tmp_path))
-    solver_checkpoint.write_state(store, "state", state_of(50, 1, 1))
+    solver_checkpoint.write_state(store, "state", "multigrid", state_of(50, 1, 1))
     path = tmp_path / "state" / "1-0.npz"
     data = bytearray(path.read_bytes())
     data[200] ^= 1
     path.write_bytes(bytes(data))
-    assert solver_checkpoint.read_state(store, "state", 50) is None
+    assert solver_checkpoint.read_state(store, "state", "multigrid", 50) is None
 
 
 @pytest.mark.parametrize("n_blocks", [2**62, 0, -1])
 def test_a_state_with_a_damaged_number_of_blocks_is_not_used_and_can_be_removed(tmp_path, n_blocks):
     store = Store(str(tmp_path))
-    solver_checkpoint.write_state(store, "state", state_of(50, 1, 1))
+    solver_checkpoint.write_state(store, "state", "multigrid", state_of(50, 1, 1))
     store.put_json("state/head.json", {**store.get_json("state/head.json"), "n_blocks": n_blocks})
-    assert solver_checkpoint.read_state(store, "state", 50) is None
+    assert solver_checkpoint.read_state(store, "state", "multigrid", 50) is None
     solver_checkpoint.delete_state(store, "state")
     assert not store.objects.names("state")
 
@@ -299,8 +299,8 @@ def test_states_are_saved_at_least_two_minutes_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(solver_checkpoint, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     save = solver_checkpoint.state_saver(store, "state")
     for n_steps in (1, 2, 3):
-        save(state_of(20, n_steps, 1), False)
-    assert solver_checkpoint.read_state(store, "state", 20).n_steps == 2
+        save("multigrid", state_of(20, n_steps, 1), False)
+    assert solver_checkpoint.read_state(store, "state", "multigrid", 20).n_steps == 2
 
 
 @pytest.mark.slow
@@ -312,8 +312,8 @@ def test_plan_predicts_the_solver_if_the_weights_are_stored(solved, tmp_path):
     changed = lle("plan", config, "--store", str(tmp_path / "none.zarr"))
     assert changed["solver"] is None
     assert lle("plan", config, "--store", solved.url, "--set", "weights.reg=0.1")["solver"] is None
-    alone = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=polynomial")["solver"]
-    assert (alone["method"], len(alone["routes"]), "basis" in actual) == ("polynomial", 1, True)
+    alone = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=multigrid")["solver"]
+    assert (alone["method"], len(alone["routes"]), "basis" in actual) == ("multigrid", 1, True)
     cholesky = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=shift_invert")["solver"]
     assert cholesky["method"] == "shift_invert"
     assert cholesky["factor_nnz"] > actual["factor_nnz"]
@@ -355,12 +355,9 @@ def test_plan_predicts_the_solver_of_other_methods(tmp_path, family):
 
 
 @pytest.mark.parametrize(("n", "m"), [(900, 2), (1500, 9)])
-def test_polynomial_fits_the_smallest_planned_bytes(n, m):
+def test_multigrid_fits_the_smallest_planned_bytes(n, m):
     A = roll_factor(n, 3)
-    planned = solve_embedding.min_bytes(n, 13, m)
-    assert planned == 2**28 + n * (624 + 8 * 16 * block_width(m) + 160)
-    row_pointers = 4 * 4 * (n + 1)
-    allowed = planned - solve_embedding.LIBRARY_BYTES + row_pointers
-    columns, steps, predicted_bytes = polynomial_size(A, block_width(m), allowed)
-    assert (columns, steps) == (3 * block_width(m), 40)
-    assert predicted_bytes <= allowed
+    allowed = least_bytes(n, 13, m, square=True) + 4 * (n + 1)  # the pointers of the rows
+    width, columns, predicted_bytes = multigrid_size(A, m, allowed)
+    assert columns == 3 * width
+    assert allowed - 64 * n < predicted_bytes <= allowed

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from lle.cli.commands import app
 
 FEW = {"quality": {"sample": 50}, "neighbors": {"n_neighbors": 8}, "graph": {"min_component": 20}}
-UNMET = ("--set", "eigensolver.method=polynomial", "--set", "eigensolver.max_degrees=5")
+UNMET = ("--set", "eigensolver.method=multigrid", "--set", "eigensolver.max_steps=1")
 
 
 def write_config(folder: Path, **sections) -> Path:

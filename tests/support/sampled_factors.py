@@ -56,6 +56,12 @@ def roll_factor(n: int, seed: int) -> csr_array:
     return lle_factor(points("swiss_roll", n, seed), 12, 1e-3)
 
 
+def roll_coordinates(n: int, seed: int) -> Array:
+    """The points of ``roll_factor``, each column with variance 1."""
+    X = points("swiss_roll", n, seed)
+    return np.asarray(X[order(X)] / X.std(axis=0))
+
+
 def roll_with_outliers(n: int, n_outliers: int, seed: int) -> tuple[csr_array, npt.NDArray[np.intp]]:
     """A of a swiss roll with far points that are in no list, so they are transient; (A, the transient rows)."""
     A = roll_factor(n, seed)

@@ -40,12 +40,12 @@ def weigh_block(store: Store, block_index: int, reg: float, n_neighbors: int, bl
 
 
 def embed(config: Any, layout: Layout) -> Steps:
-    """A task sums all blocks, then one task runs for each block. `eigensolver.method: polynomial` does not converge."""
+    """A task sums all blocks, then one task runs for each block. `eigensolver.method: multigrid` does not converge."""
     n_components = config.eigensolver.n_components
     yield Step(
         "solve_embedding", "solve", sum_blocks, 1,
         Decides({"n_components": n_components, "method": config.eigensolver.method, "tol": config.eigensolver.tol}),
-        Runs(TASK_BYTES, WHOLE_DATA, resources={"max_degrees": config.eigensolver.max_degrees}),
+        Runs(TASK_BYTES, WHOLE_DATA, resources={"max_steps": config.eigensolver.max_steps}),
         Writes(bundles=("_work/eigen/00000.npz",)),
         expected=lambda block: {"converged": True},
     )  # fmt: skip
@@ -64,12 +64,12 @@ def score(config: Any, layout: Layout) -> Steps:
     return layout
 
 
-def sum_blocks(store: Store, block_index: int, n_components: int, method: str, tol: float, max_degrees: int) -> Report:
+def sum_blocks(store: Store, block_index: int, n_components: int, method: str, tol: float, max_steps: int) -> Report:
     total = store.read_all(array_specs.WEIGHTS.name).sum(axis=0)
     store.write_bundle("_work/eigen/00000", total=np.resize(total, n_components))
     values = [0.0] * n_components
     return {"eigenvalues": values, "residuals": values, "participation": values, "n_points": 1,
-            "converged": method != "polynomial", "stats": {"method": method, "reason": "a toy"}}  # fmt: skip
+            "converged": method != "multigrid", "stats": {"method": method, "reason": "a toy"}}  # fmt: skip
 
 
 def write_block(store: Store, block_index: int, scale: str, blocks: Blocks) -> Report:

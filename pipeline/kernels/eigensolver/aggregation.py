@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from .threads import Threads
+from .threads import Floats, Threads
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -46,18 +46,18 @@ class Aggregates(NamedTuple):
         indptr = np.arange(0, n * width + 1, width, dtype=np.int32 if n * width < 2**31 else np.int64)
         return csr_array((self.basis.ravel(), columns.ravel(), indptr), shape=(n, self.n_columns))
 
-    def restrict(self, fine: F32, threads: Threads) -> F32:
+    def restrict(self, fine: Floats, threads: Threads) -> Floats:
         """P0' fine, (n_columns, m)."""
-        coarse = np.empty((self.n_columns, fine.shape[1]), np.float32)
+        coarse = np.empty((self.n_columns, fine.shape[1]), fine.dtype)
         threads.each(
             lambda first, past: restrict_rows(self.starts, self.rows, self.basis, fine, coarse, first, past),
             len(self.starts) - 1, AGGREGATES_AT_ONCE,
         )  # fmt: skip
         return coarse
 
-    def prolong(self, coarse: F32, threads: Threads) -> F32:
+    def prolong(self, coarse: Floats, threads: Threads) -> Floats:
         """P0 coarse, (n, m)."""
-        fine = np.empty((len(self.number), coarse.shape[1]), np.float32)
+        fine = np.empty((len(self.number), coarse.shape[1]), coarse.dtype)
         threads.each(
             lambda first, past: prolong_rows(self.number, self.basis, coarse, fine, first, past), len(self.number)
         )
@@ -189,7 +189,7 @@ def local_bases(
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def restrict_rows(starts: Ids, rows: Ids, basis: F32, fine: F32, coarse: F32, first: int, past: int) -> None:
+def restrict_rows(starts: Ids, rows: Ids, basis: F32, fine: Floats, coarse: Floats, first: int, past: int) -> None:
     """coarse = P0' fine for the aggregates ``first`` to ``past``; P0 has the bases of ``local_bases``."""
     width = basis.shape[1]
     for aggregate in range(first, past):
@@ -203,7 +203,7 @@ def restrict_rows(starts: Ids, rows: Ids, basis: F32, fine: F32, coarse: F32, fi
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def prolong_rows(number: Ids, basis: F32, coarse: F32, fine: F32, first: int, past: int) -> None:
+def prolong_rows(number: Ids, basis: F32, coarse: Floats, fine: Floats, first: int, past: int) -> None:
     """fine = P0 coarse for the rows ``first`` to ``past``; ``number`` (n,) is the aggregate of each row."""
     width = basis.shape[1]
     for i in range(first, past):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from .null_vector import NullVector, without_null
+from .rayleigh_ritz import NullVector, without_null
 
 F64 = npt.NDArray[np.float64]
 

@@ -7,43 +7,19 @@ squares of the singular values of A V, which is stored together with the basis V
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from .block_lanczos import orthonormalise
-from .null_vector import NullVector
-from .rayleigh_ritz import TINY, RitzPairs, Tolerances, multiply, rayleigh_ritz
+from .rayleigh_ritz import TINY, NullVector, RitzPairs, Tolerances, multiply, rayleigh_ritz
 
 F64 = npt.NDArray[np.float64]
 
+Inverse = Callable[[F64], F64]
 ROWS_AT_ONCE = 8192
-
-
-class Preconditioner(Protocol):
-    """T, an approximate inverse of M = A' A."""
-
-    hessenberg: F64
-    """What a later object for the same A needs to make the same choices."""
-    degree: int
-    """Products of M with a block that one application counts as."""
-
-    def begin(self) -> None:
-        """Choose the degree before there are Ritz values."""
-
-    def adapt(self, values: F64, vector: Callable[[int], F64], n_wanted: int, width: int, n_degrees: int) -> None:
-        """Choose the degree for Ritz values (k,) after ``n_degrees`` products; ``vector(i)`` is Ritz vector i (n,)."""
-
-    def apply(self, block: F64) -> F64:
-        """T times the block (n, b), orthogonal to the null vector."""
-
-    def efficiency(self, value: float, vector: F64) -> float:
-        """Approximate eigenvalue of T M for a Ritz vector (n,) and its value; 1 if T is the exact inverse of M."""
-
-    def min_products(self, values: F64, n_wanted: int) -> float:
-        """A lower bound on the products of a whole solve."""
 
 
 class SubspaceState(NamedTuple):
@@ -53,16 +29,12 @@ class SubspaceState(NamedTuple):
     """(k,) Ritz values, ascending."""
     vectors: F64
     """(n, k) Ritz vectors."""
-    n_degrees: int
-    """Products of M with a block."""
     n_steps: int
-    """Steps, each of which adds a block to the basis."""
+    """Steps so far: applications of T, each of which adds a block to the basis."""
     errors: F64
     """(m,) ``Davidson.errors`` after the last step; ones before the first step."""
     previous_values: F64
     """(m,) Ritz values one step earlier."""
-    hessenberg: F64
-    """``Preconditioner.hessenberg``."""
 
 
 class Davidson(NamedTuple):
@@ -71,10 +43,9 @@ class Davidson(NamedTuple):
     pairs: RitzPairs
     errors: F64
     """(m,) sine of the angle between each vector and the eigenvector, estimated with T."""
-    n_degrees: int
     n_steps: int
     at_limit: bool
-    """Whether the next step would have exceeded the allowed number of products."""
+    """Whether the next step would have exceeded the allowed number."""
 
 
 class _Basis:
@@ -125,10 +96,6 @@ class _Basis:
         values = np.einsum("ij,ij->j", images, images)
         return RitzPairs(values, vectors), multiply(self._factor.T, images) - vectors * values
 
-    def vector(self, number: int) -> F64:
-        """The Ritz vector (n,) with this number."""
-        return np.asarray(self.columns @ self._turn[:, number])
-
     @property
     def columns(self) -> F64:
         """V (n, used), a view."""
@@ -153,33 +120,28 @@ def block_width(n_wanted: int) -> int:
 
 
 def first_state(
-    factor: csr_array, start: F64, n_given: int, n_wanted: int, inverse: Preconditioner, max_degrees: int,
-    null: NullVector,
-) -> SubspaceState:  # fmt: skip
+    factor: csr_array, start: F64, n_given: int, n_wanted: int, inverse: Inverse, null: NullVector
+) -> SubspaceState:
     """Ritz pairs in the span of the start block (n, b), b > m; T is first applied to all columns after ``n_given``."""
-    inverse.begin()
-    if inverse.degree > max_degrees:
-        n_given = start.shape[1]
-    block = np.concatenate([start[:, :n_given], inverse.apply(np.ascontiguousarray(start[:, n_given:]))], axis=1)
+    block = start
+    if n_given < start.shape[1]:
+        block = np.concatenate([start[:, :n_given], inverse(np.ascontiguousarray(start[:, n_given:]))], axis=1)
     pairs = rayleigh_ritz(factor, orthonormalise(block, block[:, :0], null), block.shape[1])
-    unknown = np.full(n_wanted, np.inf)
-    degrees = inverse.degree if n_given < start.shape[1] else 0
-    return SubspaceState(pairs.values, pairs.vectors, degrees, 0, np.ones(n_wanted), unknown, inverse.hessenberg)
+    return SubspaceState(pairs.values, pairs.vectors, 1, np.ones(n_wanted), np.full(n_wanted, np.inf))
 
 
 def lowest_pairs(
     factor: csr_array,
-    inverse: Preconditioner,
+    inverse: Inverse,
     n_wanted: int,
     state: SubspaceState,
     tolerances: Tolerances,
     max_columns: int,
-    max_degrees: int,
+    max_steps: int,
     each_restart: Callable[[SubspaceState, bool], None],
     null: NullVector = None,
-    each_step: Callable[[int, F64, F64, F64], None] = lambda n_degrees, values, residuals, errors: None,
+    each_step: Callable[[int, F64, F64, F64], None] = lambda n_steps, values, residuals, errors: None,
     *,
-    stop_early: bool = False,
     flat: bool = True,
     max_residual_steps: float = float("inf"),
 ) -> Davidson:
@@ -187,58 +149,50 @@ def lowest_pairs(
 
     Args:
         factor: A (rows, n).
-        inverse: T. To continue an iteration, T must be created with the ``hessenberg`` of the state.
+        inverse: T, (n, b) -> (n, b), an approximate inverse of M on the vectors orthogonal to its null vector.
         n_wanted: number of pairs m.
         state: result of ``first_state``, or a state that ``each_restart`` received in an iteration with the same
             arguments.
         tolerances: bounds on residuals and vector errors.
         max_columns: columns of the basis, at least 3 b.
-        max_degrees: largest number of products of M with a block.
+        max_steps: largest number of applications of T, since the first state.
         each_restart: called with the first state and with the state after each reduction of the basis, and with whether
-            ``max_degrees`` may end the iteration before the next reduction. The arrays of a state are overwritten after
+            ``max_steps`` may end the iteration before the next reduction. The arrays of a state are overwritten after
             the call.
         null: unit vector (n,); None for the constant.
-        each_step: called after each step with the products so far, and values, relative residuals and errors (m,).
-        stop_early: whether to end as soon as ``max_degrees`` is known to be too small.
+        each_step: called after each step with the steps so far, and values, relative residuals and errors (m,).
         flat: whether more null vectors are valid; if not, the first one ends the iteration.
         max_residual_steps: steps for the residuals alone, after the vector errors have met their bounds. Rounding
             errors of hubs can keep residuals above their bounds.
     """
     width = min(block_width(n_wanted), len(state.values))
     basis = _Basis(factor, max_columns, state.values, state.vectors)
-    previous_values, errors, n_degrees, n_steps = state.previous_values, state.errors, state.n_degrees, state.n_steps
-    guard, restarted, n_residual_steps = min(n_wanted, width - 1), True, 0
+    previous_values, errors, n_steps = state.previous_values, state.errors, state.n_steps
+    restarted, n_residual_steps = True, 0
     while True:
-        # A state must determine all later steps. So T is adapted before the state is made, and a state is made only
-        # where the basis consists of Ritz vectors alone, at the beginning and after a cut.
-        inverse.adapt(basis.values, basis.vector, n_wanted, width, n_degrees)
+        # A state must determine all later steps. So it is only made where the basis consists of Ritz vectors alone, at
+        # the beginning and after a cut.
         if restarted:
-            counts = n_degrees, n_steps
-            state = SubspaceState(basis.values, basis.columns, *counts, errors, previous_values, inverse.hessenberg)
-            steps = 1 + (max_columns - basis.used) // width
-            each_restart(state, n_degrees + steps * inverse.degree > max_degrees)
+            state = SubspaceState(basis.values, basis.columns, n_steps, errors, previous_values)
+            each_restart(state, n_steps + 1 + (max_columns - basis.used) // width > max_steps)
         pairs, residuals = basis.lowest(width)
         values = pairs.lowest(n_wanted).values
         settled = tolerances.settled(previous_values, values)
         norms = np.linalg.norm(residuals[:, :n_wanted], axis=0)
         relative = norms / np.maximum(values, TINY)
-        is_too_slow = stop_early and inverse.min_products(basis.values, n_wanted) > max_degrees
-        # Before T is applied, because its products are those that the limit counts.
-        at_limit = n_degrees + inverse.degree > max_degrees or is_too_slow
+        at_limit = n_steps >= max_steps
         if at_limit or (not flat and tolerances.has_null_vector(values)):
-            return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit)
+            return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, at_limit)
         # T r is close to the error of a Ritz vector with residual r: a new direction, and a measure of that error.
-        corrections = inverse.apply(residuals)
-        n_degrees += inverse.degree
-        # residuals are orthogonal to the basis, so errors point to eigenvectors above the requested ones
-        efficiency = inverse.efficiency(pairs.values[guard], pairs.vectors[:, guard])
-        errors = np.linalg.norm(corrections[:, :n_wanted], axis=0) / np.clip(efficiency, TINY, 1.0)
-        each_step(n_degrees, values, relative, errors)
+        corrections = inverse(residuals)
+        errors = np.linalg.norm(corrections[:, :n_wanted], axis=0)
+        n_steps += 1
+        each_step(n_steps, values, relative, errors)
         # The pairs of this step are returned, not those of a larger basis: the errors are theirs.
         good = settled and tolerances.met_by_vectors(errors, values)
         if good and (tolerances.met_by_residuals(relative, values) or n_residual_steps >= max_residual_steps):
-            return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_degrees, n_steps, at_limit=False)
-        previous_values, n_steps, n_residual_steps = values, n_steps + 1, n_residual_steps + int(good)
+            return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, at_limit=False)
+        previous_values, n_residual_steps = values, n_residual_steps + int(good)
         lengths = np.linalg.norm(corrections, axis=0)
         basis.grow(orthonormalise(corrections / np.maximum(lengths, TINY), basis.columns, null))
         restarted = basis.used + width > max_columns

@@ -1,21 +1,65 @@
-"""Sparse factorizations: PARDISO if MKL is installed, otherwise SciPy's SuperLU."""
+"""Sparse factorizations: PARDISO if MKL is installed, otherwise SciPy's SuperLU.
 
-from typing import Protocol
+The symbolic analysis of a matrix gives the size of its factor and its order of elimination. Nested dissection computes
+the order, which takes most of the time. With a given order PARDISO repeats only the cheap part of the analysis, and
+gives the same bytes as with an order that it has computed. So analyses are kept.
+"""
+
+import hashlib
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
+from scipy.sparse.linalg import splu
 
+from ...core.errors import NotEnoughMemory
 from . import pardiso
-from .analysis import NO_ANALYSES, Analyses, Analysis
-from .pardiso import FactorSize
-from .superlu import SuperLU
+from .pardiso import FactorizationError, FactorSize
 
 F64 = npt.NDArray[np.float64]
 
+ANALYSIS_VERSION = 5
+"""Part of every key; version 1 counted the order of elimination from 1."""
+KINDS = {pardiso.GENERAL: "lu", pardiso.POSITIVE_DEFINITE: "cholesky"}
+SUPERLU_FILL = 30
+"""SuperLU first reserves this many entries for each entry of the matrix; it counts them with 32-bit integers."""
 ONE_THREAD_ROWS, ONE_THREAD_GFLOP = 150_000, 2.0
 """A factorization below both is computed by one thread. Two threads took twice the processor time for a Swiss roll of
 100,000 points (1.3 GFlop), and no less time: a solve is too short to be divided."""
+
+
+class Analysis(NamedTuple):
+    """The result of an analysis."""
+
+    size: FactorSize
+    wide: bool
+    """Whether PARDISO needs 64-bit integers."""
+    permutation: npt.NDArray[np.integer[Any]]
+    """(n,) order of elimination, counted from 0."""
+
+
+class Analyses(Protocol):
+    """Analyses that were done before, by key."""
+
+    def load(self, key: str) -> Analysis | None:
+        """The analysis with this key; None if there is none."""
+
+    def keep(self, key: str, analysis: Analysis) -> None:
+        """Keep an analysis for later."""
+
+
+class NoAnalyses:
+    """No analysis is stored."""
+
+    def load(self, key: str) -> Analysis | None:
+        return None
+
+    def keep(self, key: str, analysis: Analysis) -> None:
+        """Does nothing."""
+
+
+NO_ANALYSES = NoAnalyses()
 
 
 class Factorization(Protocol):
@@ -33,13 +77,65 @@ class Factorization(Protocol):
         """Free the memory."""
 
 
-def analyse(
-    matrix: csr_array, matrix_type: int, n_threads: int, key: str = "", analyses: Analyses = NO_ANALYSES,
-    single: bool = False,
-) -> Factorization:  # fmt: skip
-    """Analyse a square CSR matrix (n, n) with sorted rows and both triangles; PARDISO, or SuperLU without MKL.
+class SuperLU:
+    """SciPy's SuperLU as a ``Factorization``. It has no analysis; ``size`` is the memory that it first reserves."""
 
-    ``single`` stores the factor of PARDISO in single precision; SuperLU ignores it.
+    def __init__(self, matrix: csr_array) -> None:
+        """Store a square CSR matrix, float64 (n, n); a symmetric matrix must have both triangles."""
+        entries = SUPERLU_FILL * matrix.nnz
+        self.size = FactorSize(entries, 12 * entries, float("nan"))
+        self._matrix: csr_array | None = matrix
+        self._factor: Any = None
+
+    def factor(self) -> None:
+        """Compute the factor.
+
+        Raises:
+            NotEnoughMemory: memory is exhausted, or the entries exceed 32-bit integers.
+            FactorizationError: the matrix is singular.
+        """
+        assert self._matrix is not None
+        try:
+            self._factor = splu(self._matrix.tocsc())
+        except MemoryError as error:
+            raise NotEnoughMemory(
+                f"SuperLU could not reserve {self.size.nnz:,} entries for a matrix of {self._matrix.shape[0]:,} rows "
+                "(its integers have 32 bits)",
+                advice="install pypardiso, or set eigensolver.method to multigrid",
+            ) from error
+        except RuntimeError as error:
+            raise FactorizationError(f"SuperLU on {self._matrix.shape[0]:,} rows: {error}") from error
+
+    def solve(self, rhs: F64, transposed: bool) -> F64:
+        """Solve for all columns of ``rhs`` (n, m) at once."""
+        solution: F64 = self._factor.solve(np.asarray(rhs), "T" if transposed else "N")
+        return solution
+
+    def release(self) -> None:
+        """Free the memory."""
+        self._matrix = self._factor = None
+
+
+def analysis_key(matrix: csr_array, matrix_type: int, pin: int, n_threads: int) -> str:
+    """Kind and fingerprint of a matrix whose row ``pin`` is replaced before the analysis.
+
+    The analysis of a symmetric matrix depends only on its pattern. That of a general one also reads its values, for
+    scaling and matching.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    general = matrix_type == pardiso.GENERAL
+    digest.update(
+        repr((ANALYSIS_VERSION, matrix.shape, matrix.indices.dtype.str, n_threads, pin if general else None)).encode()
+    )
+    for part in (matrix.indptr, matrix.indices, *([matrix.data] if general else [])):
+        digest.update(np.ascontiguousarray(part).data)
+    return f"{KINDS[matrix_type]}-{digest.hexdigest()}"
+
+
+def analyse(
+    matrix: csr_array, matrix_type: int, n_threads: int, key: str = "", analyses: Analyses = NO_ANALYSES
+) -> Factorization:
+    """Analyse a square CSR matrix (n, n) with sorted rows and both triangles; PARDISO, or SuperLU without MKL.
 
     With the key of the matrix, an analysis in ``analyses`` is used, or a new one is kept there. A small factorization
     takes one thread for any ``n_threads``: the number follows from the matrix, so equal matrices give equal bytes.
@@ -52,11 +148,11 @@ def analyse(
     triangle = matrix if matrix_type == pardiso.GENERAL else _upper(matrix)
     few_rows = matrix.shape[0] < ONE_THREAD_ROWS
     is_small = few_rows and (earlier_analysis is None or earlier_analysis.size.gflop < ONE_THREAD_GFLOP)
-    factorization = pardiso.Pardiso(triangle, matrix_type, 1 if is_small else n_threads, earlier_analysis, single)
+    factorization = pardiso.Pardiso(triangle, matrix_type, 1 if is_small else n_threads, earlier_analysis)
     gflop = factorization.size.gflop
     if is_small and n_threads > 1 and earlier_analysis is None and gflop >= ONE_THREAD_GFLOP:
         factorization.release()  # PARDISO cannot change the number of threads after its analysis
-        factorization = pardiso.Pardiso(triangle, matrix_type, n_threads, earlier_analysis, single)
+        factorization = pardiso.Pardiso(triangle, matrix_type, n_threads, earlier_analysis)
     if key and earlier_analysis is None:
         size = factorization.size._replace(gflop=gflop)  # another number of threads counts other operations
         analyses.keep(key, Analysis(size, factorization.wide, factorization.permutation))

@@ -1,14 +1,15 @@
-"""Multigrid cycles for A x = b and A' x = b, A = I - W of one component: smoothed aggregation, without a factor.
+"""Multigrid cycles for B x = b and B' x = b, B = A or M of one component: smoothed aggregation, without a factor.
 
-A behaves like a second-order elliptic operator, M = A' A like a fourth-order one, so the hierarchy is made for A. The
-near-null vectors of A are the constant and the coordinates of the points, because the weights reconstruct each point
-from its neighbours. Vanek, Mandel & Brezina 1996 (Computing 56): smoothed aggregation. Brezina, Manteuffel, McCormick,
-Ruge & Sanders 2010 (SIAM J. Sci. Comput. 32): for nonsymmetric matrices.
+A = I - W behaves like a second-order elliptic operator, M = A' A like a fourth-order one. The near-null vectors of both
+are the constant and the coordinates of the points, because the weights reconstruct each point from its neighbours.
+Vanek, Mandel & Brezina 1996 (Computing 56): smoothed aggregation. Brezina, Manteuffel, McCormick, Ruge & Sanders 2010
+(SIAM J. Sci. Comput. 32): for nonsymmetric matrices.
 
-On each level P = (I - omega A) P0 and R = P0' (I - omega A), where P0 has the local bases of the aggregates. Both are
-applied as products with A, so only P0 is stored. The hierarchy of A' is the same with A' in place of A on each level.
-All numbers are float32: the outer iteration corrects the rounding errors. The bytes of a result do not depend on the
-number of threads. Loads numba.
+On each level P = (I - omega B) P0 and R = P0' (I - omega B), where P0 has the local bases of the aggregates. Both are
+applied as products with B, so only P0 is stored. The hierarchy of B' is the same with B' in place of B on each level.
+Numbers are float32 for A, because the outer iteration corrects rounding errors, and float64 for M, whose small
+eigenvalues are below the rounding errors of float32. The bytes of a result do not depend on the number of threads.
+Loads numba.
 """
 
 from typing import NamedTuple
@@ -19,20 +20,17 @@ from scipy.sparse import csr_array
 
 from .aggregation import Aggregates, find_aggregates, find_bases
 from .pardiso import FactorizationError
-from .threads import Threads
-
-F32 = npt.NDArray[np.float32]
-F64 = npt.NDArray[np.float64]
+from .threads import F64, Floats, Threads
 
 COARSEST_ROWS = 1500
 """Rows of the coarsest level, which is solved densely."""
 SLOWEST_COARSENING = 0.7
 """A next level with more than this share of the rows is no hierarchy: the rows have too few neighbours."""
 SMOOTHED_BASIS = 4 / 3
-"""omega times the largest absolute eigenvalue of A (Vanek et al. 1996)."""
+"""omega times the largest absolute eigenvalue of B (Vanek et al. 1996)."""
 ARNOLDI_STEPS = 10
 """Steps for the spectrum of a level."""
-SMOOTHED = 0.1
+SMOOTHED, SMOOTHED_SYMMETRIC = 0.1, 0.05
 """The smoother damps eigenvalues whose real parts are above this share of the largest absolute value."""
 MIN_DIAGONAL = 0.7
 """Smallest diagonal entry that scales a row, relative to the norm of the row and of the column."""
@@ -43,6 +41,7 @@ NODES = {1: 24, 2: 10, 3: 20, 4: 36}
 COARSE_NODES = 6
 """Nodes in an aggregate of the other levels."""
 TINY = float(np.finfo(np.float32).tiny)
+EPS = float(np.finfo(np.float64).eps)
 
 
 class MultigridError(FactorizationError):
@@ -50,14 +49,10 @@ class MultigridError(FactorizationError):
 
 
 class Smoother(NamedTuple):
-    """One step is x <- x + (first + second A) r, which multiplies errors by 1 - first A - second A^2.
+    """One step is x <- x + (first + second B) r, which multiplies errors by 1 - first B - second B^2."""
 
-    The least squares of this polynomial on the Ritz values of a few Arnoldi steps. The polynomial of two GMRES steps
-    would be as good on most of the spectrum, but amplifies isolated eigenvalues at its end.
-    """
-
-    first: float
-    second: float
+    steps: tuple[tuple[float, float], ...]
+    """first and second of each step."""
     omega: float
     """Of P and R."""
 
@@ -66,7 +61,7 @@ class Level(NamedTuple):
     """A matrix of the hierarchy."""
 
     matrix: csr_array
-    """(n, n), float32, with ones on the diagonal."""
+    """(n, n), with about ones on the diagonal."""
     transposed: csr_array
     smoother: Smoother
     aggregates: Aggregates
@@ -75,39 +70,37 @@ class Level(NamedTuple):
 class Hierarchy:
     """W-cycles for blocks of right-hand sides."""
 
-    def __init__(self, factor: csr_array, candidates: npt.NDArray[np.floating], threads: Threads, seed: int) -> None:
+    def __init__(self, matrix: csr_array, known: F64, threads: Threads, seed: int, *, symmetric: bool) -> None:
         """Set up the hierarchy.
 
         Args:
-            factor: A (n, n), float64, with ones on the diagonal and the constant as null vector.
-            candidates: (n, c) further vectors that A nearly maps to zero, such as the coordinates of the points; c may
-                be 0.
+            matrix: B (n, n), float32 or float64, with about ones on the diagonal.
+            known: (n, 1 + c) the null vector of B, and vectors that B nearly maps to zero; c may be 0.
             threads: threads of the setup and of the cycles.
             seed: seed of the random vectors from which smoothers are chosen.
+            symmetric: whether B is symmetric and positive semidefinite.
 
         Raises:
             MultigridError: a level has hardly fewer rows than the one before.
         """
         self._threads, self.levels = threads, list[Level]()
-        matrix = factor.astype(np.float32)
-        known = np.ones((factor.shape[0], 1 + candidates.shape[1]))
-        if candidates.size:
-            known[:, 1:] = candidates
+        self._symmetric, least_rows = symmetric, min(COARSEST_ROWS, matrix.shape[0] // 4)
         width, node_rows = _local_directions(matrix, known, threads) + 1, 1
         known, max_nodes = known if width > 1 else known[:, :1], NODES[width]
-        while matrix.shape[0] > min(COARSEST_ROWS, factor.shape[0] // 4):
+        while matrix.shape[0] > least_rows:
             found = find_bases(*find_aggregates(matrix, node_rows, max_nodes, width), known, width, threads)
             if found.aggregates.n_columns > SLOWEST_COARSENING * matrix.shape[0]:
                 raise MultigridError(
                     f"multigrid: a level of {matrix.shape[0]:,} rows has {found.aggregates.n_columns:,} coarse rows, "
                     "so its points have too few neighbours"
                 )
-            level = Level(matrix, csr_array(matrix.T.tocsr()), _smoother(matrix, seed), found.aggregates)
-            matrix, scale = _normalised(_coarse_matrix(level, threads))
+            transposed = matrix if symmetric else csr_array(matrix.T.tocsr())
+            level = Level(matrix, transposed, _smoother(matrix, seed, symmetric=symmetric), found.aggregates)
+            matrix, scale = normalised(_coarse_matrix(level, threads))
             self.levels.append(level._replace(aggregates=_scaled(level.aggregates, scale)))
             known = found.candidates / scale[:, None]
             node_rows, max_nodes = width, COARSE_NODES
-        inverse = _bordered_inverse(matrix, known[:, 0])
+        inverse = _symmetric_inverse(matrix, known[:, 0]) if symmetric else _bordered_inverse(matrix, known[:, 0])
         self._coarsest, self._coarsest_transposed = csr_array(inverse), csr_array(np.ascontiguousarray(inverse.T))
 
     @property
@@ -115,16 +108,19 @@ class Hierarchy:
         """Entries of all levels divided by those of the first."""
         return sum(level.matrix.nnz for level in self.levels) / self.levels[0].matrix.nnz
 
-    def cycle(self, rhs: F32, *, transposed: bool, depth: int = 0) -> F32:
-        """One W-cycle for A x = rhs (n, m), or A' x = rhs, from zero."""
+    def cycle(self, rhs: Floats, *, transposed: bool, depth: int = 0) -> Floats:
+        """One W-cycle for B x = rhs (n, m), or B' x = rhs, from zero; ``rhs`` has the type of B."""
         threads = self._threads
         if depth == len(self.levels):
             inverse = self._coarsest_transposed if transposed else self._coarsest
             return threads.combine(inverse, rhs, rhs, np.empty_like(rhs), (1.0, 0.0, 0.0))
         level = self.levels[depth]
-        a, (first, second, omega) = level.transposed if transposed else level.matrix, level.smoother
+        a, (smoothing, omega) = level.transposed if transposed else level.matrix, level.smoother
+        first, second = smoothing[0]
         x = threads.combine(a, rhs, rhs, np.empty_like(rhs), (second, first, 0.0))
         residual, spare = np.empty_like(rhs), np.empty_like(rhs)
+        for step in smoothing[1:]:
+            self._smooth(a, rhs, x, residual, step)
         for _ in range(1 if depth == 0 else 2):
             threads.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
             threads.combine(a, residual, residual, spare, (-omega, 1.0, 0.0))
@@ -132,9 +128,14 @@ class Hierarchy:
             correction = level.aggregates.prolong(coarse, threads)
             x += correction
             threads.combine(a, correction, correction, x, (-omega, 0.0, 1.0))
-        threads.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
-        threads.combine(a, residual, residual, x, (second, first, 1.0))
+        for step in smoothing:
+            self._smooth(a, rhs, x, residual, step)
         return x
+
+    def _smooth(self, a: csr_array, rhs: Floats, x: Floats, residual: Floats, step: tuple[float, float]) -> None:
+        """A step of the smoother on ``x``; ``residual`` is overwritten."""
+        self._threads.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
+        self._threads.combine(a, residual, residual, x, (step[1], step[0], 1.0))
 
 
 def _local_directions(matrix: csr_array, known: F64, threads: Threads) -> int:
@@ -147,10 +148,32 @@ def _local_directions(matrix: csr_array, known: F64, threads: Threads) -> int:
     return int(enough[0]) + 1 if enough.size else 0
 
 
-def _smoother(matrix: csr_array, seed: int) -> Smoother:
-    """Arnoldi's method from a random vector."""
+def _smoother(matrix: csr_array, seed: int, *, symmetric: bool) -> Smoother:
+    """For a symmetric matrix a Chebyshev polynomial of degree four, in two steps.
+
+    Otherwise the least squares of one step on the Ritz values of a few Arnoldi steps. The polynomial of two GMRES steps
+    would be as good on most of the spectrum, but amplifies isolated eigenvalues at its end.
+    """
+    hessenberg = _arnoldi(matrix, seed)
+    ritz_values = np.linalg.eigvals(hessenberg[:-1])
+    radius = float(np.abs(ritz_values).max())
+    if symmetric:
+        high = radius + float(hessenberg[-1, -1])  # a bound on the spectrum (Zhou & Li 2011)
+        middle, half = high * (1 + SMOOTHED_SYMMETRIC) / 2, high * (1 - SMOOTHED_SYMMETRIC) / 2
+        inner, outer = half * np.cos(3 * np.pi / 8), half * np.cos(np.pi / 8)
+        products = middle**2 - outer**2, middle**2 - inner**2
+        steps = tuple((float(2 * middle / product), float(-1 / product)) for product in products)
+        return Smoother(steps, SMOOTHED_BASIS / high)
+    z = ritz_values[ritz_values.real > SMOOTHED * radius]
+    powers = np.column_stack([z, z**2])
+    first, second = np.linalg.lstsq(np.vstack([powers.real, powers.imag]), np.repeat([1.0, 0.0], len(z)))[0]
+    return Smoother(((float(first), float(second)),), SMOOTHED_BASIS / radius)
+
+
+def _arnoldi(matrix: csr_array, seed: int) -> F64:
+    """The Hessenberg matrix (m + 1, m) of a few Arnoldi steps from a random vector."""
     n_steps = min(ARNOLDI_STEPS, matrix.shape[0] - 1)
-    vectors = np.zeros((matrix.shape[0], n_steps + 1), np.float32, order="F")
+    vectors = np.zeros((matrix.shape[0], n_steps + 1), matrix.dtype, order="F")
     hessenberg = np.zeros((n_steps + 1, n_steps))
     start = np.random.default_rng(seed).standard_normal(matrix.shape[0])
     vectors[:, 0] = start / np.linalg.norm(start)
@@ -158,27 +181,22 @@ def _smoother(matrix: csr_array, seed: int) -> Smoother:
         image = matrix @ vectors[:, step]
         for earlier in range(step + 1):
             hessenberg[earlier, step] = np.einsum("i,i->", vectors[:, earlier], image, dtype=np.float64)
-            image -= np.float32(hessenberg[earlier, step]) * vectors[:, earlier]
+            image -= matrix.dtype.type(hessenberg[earlier, step]) * vectors[:, earlier]
         hessenberg[step + 1, step] = np.sqrt(np.einsum("i,i->", image, image, dtype=np.float64))
         vectors[:, step + 1] = image / max(hessenberg[step + 1, step], TINY)
-    ritz_values = np.linalg.eigvals(hessenberg[:n_steps])
-    radius = float(np.abs(ritz_values).max())
-    z = ritz_values[ritz_values.real > SMOOTHED * radius]
-    powers = np.column_stack([z, z**2])
-    first, second = np.linalg.lstsq(np.vstack([powers.real, powers.imag]), np.repeat([1.0, 0.0], len(z)))[0]
-    return Smoother(float(first), float(second), SMOOTHED_BASIS / radius)
+    return hessenberg
 
 
 def _coarse_matrix(level: Level, threads: Threads) -> csr_array:
-    """R A P."""
+    """R B P."""
     p0 = level.aggregates.matrix()
-    omega = np.float32(level.smoother.omega)
+    omega = level.matrix.dtype.type(level.smoother.omega)
     p = p0 - omega * threads.product(level.matrix, p0)
-    r = p0 - omega * threads.product(level.transposed, p0)
+    r = p if level.transposed is level.matrix else p0 - omega * threads.product(level.transposed, p0)
     return threads.product(csr_array(r.T.tocsr()), threads.product(level.matrix, csr_array(p)))
 
 
-def _normalised(matrix: csr_array) -> tuple[csr_array, F64]:
+def normalised(matrix: csr_array) -> tuple[csr_array, F64]:
     """(S matrix S, S) with a diagonal S > 0 for which the result has about ones on its diagonal.
 
     A row whose diagonal entry is small against the others gets less, or the scaled row would be very large.
@@ -190,7 +208,7 @@ def _normalised(matrix: csr_array) -> tuple[csr_array, F64]:
     diagonal[diagonal <= TINY] = 1.0
     scale = 1 / np.sqrt(diagonal)
     rows = np.repeat(scale, np.diff(matrix.indptr))
-    data = (matrix.data * rows * scale[matrix.indices]).astype(np.float32)
+    data = (matrix.data * rows * scale[matrix.indices]).astype(matrix.dtype)
     result = csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
     result.sort_indices()
     return result, scale
@@ -203,7 +221,17 @@ def _scaled(aggregates: Aggregates, scale: F64) -> Aggregates:
     return aggregates._replace(basis=(aggregates.basis * factors).astype(np.float32))
 
 
-def _bordered_inverse(matrix: csr_array, null: F64) -> F32:
+def _symmetric_inverse(matrix: csr_array, null: F64) -> F64:
+    """The inverse (n, n) of a symmetric positive semidefinite matrix; eigenvalues near zero count as rounding errors.
+
+    ``null`` (n,) gets the eigenvalue one. M of exactly flat data has further null vectors, which must not be lost.
+    """
+    unit = null / np.linalg.norm(null)
+    values, vectors = np.linalg.eigh(matrix.toarray() + np.outer(unit, unit))
+    return np.ascontiguousarray((vectors / np.maximum(values, len(values) * EPS * values[-1])) @ vectors.T)
+
+
+def _bordered_inverse(matrix: csr_array, null: F64) -> npt.NDArray[np.float32]:
     """G (n, n) such that x = G b solves matrix x = b for the b in its range; ``null`` (n,) is its null vector.
 
     The left null vector is not known, but it is not orthogonal to ``null``: the bordered matrix is regular.

@@ -1,36 +1,47 @@
-"""T, an approximate inverse of M = A' A by multigrid: two solves of a few W-cycles each. Loads numba."""
+"""T, an approximate inverse of M = A' A by multigrid: solves of a few W-cycles each. Loads numba.
+
+``FactorMultigrid`` solves with A' and with A, for a square A whose spectrum is on one side of zero. ``NormalMultigrid``
+solves with M, for every method of the family and for any spectrum.
+"""
 
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from .multigrid import Hierarchy, MultigridError
-from .rayleigh_ritz import TINY, multiply
-from .threads import Threads
-
-F32 = npt.NDArray[np.float32]
-F64 = npt.NDArray[np.float64]
+from .multigrid import Hierarchy, MultigridError, normalised
+from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
+from .threads import F64, Floats, Threads
 
 CYCLES = 4
 """Cycles of a solve. Fewer cost more steps of block Davidson, more do not save any."""
-LEFT_ERROR, LEFT_SOLVES = 1e-3, 12
-"""Error of the left null vector, and the solves that must be enough for it."""
+LEFT_ERROR, LEFT_SOLVES, DIVERGED = 1e-3, 12, 1e2
+"""Error of the left null vector, the solves that must be enough for it, and the error at which they are given up."""
 
 
-class MultigridInverse:
-    """T = A^+ A'^+ for a square A; a context manager that stops its threads at the end."""
+class MultigridInverse(Protocol):
+    """An approximate inverse of M; a context manager that stops its threads at the end."""
 
-    def __init__(self, factor: csr_array, candidates: npt.NDArray[np.floating], n_threads: int, seed: int) -> None:
-        """Set up the hierarchy and the left null vector of A; see ``Hierarchy``.
+    hierarchy: Hierarchy
 
-        Raises: MultigridError.
-        """
-        self._threads, self._factor = Threads(n_threads), factor
-        self.hierarchy = Hierarchy(factor, candidates, self._threads, seed)
-        self._left = self._left_null_vector()
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
+
+    def apply(self, block: F64) -> F64:
+        """T times the block (n, b), orthogonal to the null vector."""
+
+
+class _Solver:
+    """Solves with a hierarchy."""
+
+    def __init__(self, n_threads: int) -> None:
+        self._threads = Threads(n_threads)
+        self.hierarchy: Hierarchy
 
     def __enter__(self) -> Self:
         return self
@@ -38,26 +49,16 @@ class MultigridInverse:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._threads.__exit__(kind, error, at)
 
-    def apply(self, block: F64) -> F64:
-        """T times the block (n, b), orthogonal to the constant."""
-        lengths = np.maximum(np.linalg.norm(block, axis=0), TINY)
-        rhs = np.ascontiguousarray((block - block.mean(axis=0)) / lengths, dtype=np.float32)
-        half = self._solve(rhs, transposed=True)
-        half -= np.outer(self._left, self._left @ half).astype(np.float32)
-        solution = self._solve(half, transposed=False) * lengths
-        solution -= solution.mean(axis=0)
-        return np.asarray(solution)
+    def _solve(self, rhs: Floats, *, transposed: bool) -> Floats:
+        """B x = rhs (n, b), or B' x = rhs, by conjugate residuals of C B x = C rhs, where C is one W-cycle.
 
-    def _solve(self, rhs: F32, *, transposed: bool) -> F32:
-        """A x = rhs (n, b), or A' x = rhs, by conjugate residuals of B A x = B rhs, where B is one W-cycle.
-
-        Eisenstat, Elman & Schultz 1983 (GCR). ||B (rhs - A x)|| is near the error of x. ||rhs - A x|| is not: where the
+        Eisenstat, Elman & Schultz 1983 (GCR). ||C (rhs - B x)|| is near the error of x. ||rhs - B x|| is not: where the
         solution is smooth, an x near zero can have the smaller residual.
         """
         threads, level = self._threads, self.hierarchy.levels[0]
         matrix = level.transposed if transposed else level.matrix
         error, solution = self.hierarchy.cycle(rhs, transposed=transposed), np.zeros_like(rhs)
-        directions, images = list[F32](), list[F32]()
+        directions, images = list[Floats](), list[Floats]()
         for _ in range(CYCLES - 1):
             product = threads.combine(matrix, error, error, np.empty_like(rhs), (1.0, 0.0, 0.0))
             direction, image = error.copy(), self.hierarchy.cycle(product, transposed=transposed)
@@ -66,9 +67,9 @@ class MultigridInverse:
                 threads.add(earlier, shares, direction)
                 threads.add(earlier_image, shares, image)
             lengths = np.sqrt(threads.dots(image, image))
-            scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0).astype(np.float32)
-            direction *= scale
-            image *= scale
+            scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+            np.multiply(direction, scale, out=direction, casting="same_kind")
+            np.multiply(image, scale, out=image, casting="same_kind")
             steps = threads.dots(image, error)
             threads.add(direction, steps, solution)
             threads.add(image, -steps, error)
@@ -76,6 +77,32 @@ class MultigridInverse:
             images.append(image)
         solution += error
         return solution
+
+
+class FactorMultigrid(_Solver):
+    """T = A^+ A'^+ for a square A; all numbers of a solve are float32."""
+
+    def __init__(self, factor: csr_array, candidates: npt.NDArray[np.floating], n_threads: int, seed: int) -> None:
+        """Set up the hierarchy and the left null vector of A (n, n), which has ones on the diagonal.
+
+        ``candidates`` (n, c) are vectors that A nearly maps to zero, such as the coordinates of the points; c may be 0.
+        Raises MultigridError if the spectrum of A lies on both sides of zero; see also ``Hierarchy``.
+        """
+        super().__init__(n_threads)
+        self._factor = factor
+        known = _near_null(factor.shape[0], candidates, None)
+        self.hierarchy = Hierarchy(factor.astype(np.float32), known, self._threads, seed, symmetric=False)
+        self._left = self._left_null_vector()
+
+    def apply(self, block: F64) -> F64:
+        """See ``MultigridInverse``."""
+        lengths = np.maximum(np.linalg.norm(block, axis=0), TINY)
+        rhs = np.ascontiguousarray((block - block.mean(axis=0)) / lengths, dtype=np.float32)
+        half = self._solve(rhs, transposed=True)
+        half -= np.outer(self._left, self._left @ half).astype(np.float32)
+        solution = self._solve(half, transposed=False) * lengths
+        solution -= solution.mean(axis=0)
+        return np.asarray(solution)
 
     def _left_null_vector(self) -> F64:
         """u (n,), A' u = 0: the constant, corrected with residuals in double precision. Raises MultigridError."""
@@ -88,7 +115,41 @@ class MultigridInverse:
             error = float(np.linalg.norm(correction) / np.linalg.norm(vector))
             if error <= LEFT_ERROR:
                 return np.asarray(vector[:, 0] / np.linalg.norm(vector))
+            if not error < DIVERGED:
+                break
         raise MultigridError(
-            f"multigrid does not converge: {LEFT_SOLVES} solves for the left null vector of I - W leave an error of "
+            "multigrid does not converge: the solves for the left null vector of I - W leave an error of "
             f"{error:.0e}; the spectrum of I - W probably lies on both sides of zero"
         )
+
+
+class NormalMultigrid(_Solver):
+    """T = S (S M S)^+ S with a diagonal S, for any M; all numbers are float64."""
+
+    def __init__(
+        self, cost_matrix: csr_array, candidates: npt.NDArray[np.floating], null: NullVector, n_threads: int, seed: int
+    ) -> None:
+        """Set up the hierarchy of M (n, n) with the unit null vector ``null``, None for the constant.
+
+        ``candidates`` (n, c): see ``FactorMultigrid``. Raises MultigridError; see ``Hierarchy``.
+        """
+        super().__init__(n_threads)
+        matrix, scale = normalised(cost_matrix)
+        self._scale, self._null = scale[:, None], null
+        known = _near_null(cost_matrix.shape[0], candidates, null) / self._scale
+        self.hierarchy = Hierarchy(matrix, known, self._threads, seed, symmetric=True)
+
+    def apply(self, block: F64) -> F64:
+        """See ``MultigridInverse``."""
+        lengths = np.maximum(np.linalg.norm(block, axis=0), TINY)
+        rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
+        solution = np.asarray(self._solve(rhs, transposed=False) * self._scale * lengths)
+        return remove_null(solution, self._null)
+
+
+def _near_null(n: int, candidates: npt.NDArray[np.floating], null: NullVector) -> F64:
+    """The null vector, and its products with the columns of ``candidates`` (n, c): (n, 1 + c)."""
+    known = np.ones((n, 1 + candidates.shape[1]))
+    if candidates.size:
+        known[:, 1:] = candidates
+    return known if null is None else known * (null * np.sqrt(n))[:, None]

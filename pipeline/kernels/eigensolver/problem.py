@@ -1,7 +1,9 @@
-"""What a method for the lowest eigenpairs gets and returns."""
+"""What a method for the lowest eigenpairs gets, reports and returns."""
 
+import math
+import time
+from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from .analysis import NO_ANALYSES, Analyses
 from .davidson import SubspaceState
-from .normal_operator import NormalOperator, Operator
-from .null_vector import NullVector
-from .rayleigh_ritz import RitzPairs, Tolerances
-from .watch import SolverProgress
+from .factorization import NO_ANALYSES, Analyses
+from .rayleigh_ritz import NullVector, RitzPairs, Tolerances
 
 F64 = npt.NDArray[np.float64]
+
+WINDOW = 8
+"""Steps that the rate of convergence is measured over."""
 
 
 class LongFactorization(Exception):
@@ -25,6 +27,22 @@ class LongFactorization(Exception):
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(f"{name} would take about {seconds:,.0f} s")
         self.seconds = seconds
+
+
+class SolverProgress(NamedTuple):
+    """The state of a method."""
+
+    method: str
+    phase: str
+    """The current work, with the size of the problem."""
+    n_solves: int
+    """Solves, each for one block of vectors; 0 in the other phases."""
+    residual: float | None
+    """The residual farthest from its bound; None if it is unknown."""
+    bound: float | None
+    """That bound: tol, or the limit of float64 if that is larger."""
+    seconds_left: float | None
+    """Predicted seconds of this phase; None if they are unknown."""
 
 
 def _ignore(*_: object) -> None:
@@ -36,16 +54,14 @@ class Hooks(NamedTuple):
 
     begin: Callable[[str], None] = _ignore
     """Called with the name of each method before it starts, so that a caller can report which method was killed."""
-    load_state: Callable[[], SubspaceState | None] = _ignore
-    """Returns the last saved state of an earlier run of the same problem."""
-    keep_state: Callable[[SubspaceState, bool], None] = _ignore
-    """Called with states of block Davidson, and with whether this may be the last state before ``max_degrees``."""
+    load_state: Callable[[str], SubspaceState | None] = _ignore
+    """Returns the last state that this method saved in an earlier run of the same problem."""
+    keep_state: Callable[[str, SubspaceState, bool], None] = _ignore
+    """Called with a method, its state, and whether this may be the last state before ``max_steps``."""
     progress: Callable[[SolverProgress], None] = _ignore
     """Called with the state of the method, at least after each step of an iteration."""
     analyses: Analyses = NO_ANALYSES
     """Symbolic analyses of earlier runs."""
-    operator: Callable[[csr_array, int], AbstractContextManager[Operator]] = NormalOperator
-    """Creates the operator for polynomials of A, from (A, number of threads)."""
 
 
 NO_HOOKS = Hooks()
@@ -68,16 +84,14 @@ class Problem(NamedTuple):
     start: F64 | None
     """(n, any) approximations to the requested vectors."""
     hooks: Hooks
-    max_degrees: int
-    """Largest number of products of M with a block of vectors."""
+    max_steps: int
+    """Largest number of steps of block Davidson, each with one block of vectors."""
     max_factor_seconds: float = float("inf")
     """Longest factorization, in predicted seconds."""
     candidates: npt.NDArray[np.floating] = NO_CANDIDATES
     """(n, c) coordinates of the points, which A nearly maps to zero; (0, 0) if they are unknown."""
     null: NullVector = None
     """Unit null vector (n,) of M; None for the constant."""
-    stop_early: bool = False
-    """Whether polynomial ends as soon as ``max_degrees`` is known to be too small."""
     flat: bool = False
     """Whether more null vectors are a valid result instead of an error."""
 
@@ -92,7 +106,7 @@ class SolverStats:
     """How the eigenpairs were computed."""
 
     method: str
-    """dense, factored, multigrid, shift_invert or polynomial."""
+    """dense, or the name of a ``solvers.Solver``."""
     reason: str
     """One line: the chosen method, the reason, and the methods tried before it."""
     factor_nnz: int = 0
@@ -101,8 +115,8 @@ class SolverStats:
     """Memory predicted before the solve, including A."""
     n_solves: int = 0
     """Vectors to which M^+ was applied."""
-    n_degrees: int = 0
-    """Products of M with a block of vectors."""
+    n_steps: int = 0
+    """Steps of block Davidson."""
     n_refinements: int = 0
     """Corrections of the vectors after the Krylov space."""
     rounding_floor: float = 0.0
@@ -118,3 +132,45 @@ class Outcome(NamedTuple):
     errors: F64
     """(m,) estimated errors of the vectors."""
     stats: SolverStats
+    exact_errors: bool = True
+    """Whether ``errors`` alone decide on convergence, as residuals hold more rounding errors."""
+
+
+class Watch:
+    """Reports the phases and steps of one method, and predicts the seconds left.
+
+    Close to the end an iteration with a constant preconditioner divides its errors by a constant in each step. The
+    rate over the last WINDOW steps therefore gives the time until the errors meet their bounds.
+    """
+
+    def __init__(self, method: str, report: Callable[[SolverProgress], None]) -> None:
+        self.method, self._report = method, report
+        self._phase, self._limit = "", 0
+        self._steps: deque[tuple[float, int, float]] = deque(maxlen=WINDOW)
+
+    def begin(self, phase: str, limit: int = 0, seconds: float | None = None) -> None:
+        """A phase begins, of at most ``limit`` solves (0: without solves), and of about ``seconds``."""
+        self._phase, self._limit = phase, limit
+        self._steps.clear()
+        self._report(SolverProgress(self.method, phase, 0, None, None, seconds))
+
+    def step(self, n_solves: int, residuals: F64, bounds: F64, other_ratio: float = 0.0) -> None:
+        """Report a step: residuals and bounds (m,); ``other_ratio`` is the largest ratio of other errors to bounds."""
+        ratios = residuals / bounds
+        worst = int(np.argmax(ratios))
+        self._steps.append((time.monotonic(), n_solves, float(max(ratios[worst], other_ratio))))
+        self._report(
+            SolverProgress(
+                self.method, self._phase, n_solves, float(residuals[worst]), float(bounds[worst]), self._left()
+            )
+        )
+
+    def _left(self) -> float | None:
+        """Seconds until the bounds or the limit of solves are reached; None if the errors do not decrease."""
+        (began, solves_before, first), (now, solves, last) = self._steps[0], self._steps[-1]
+        if len(self._steps) < 2 or not 0.0 < last < math.inf:
+            return None
+        seconds = (now - began) / max(solves - solves_before, 1) * max(self._limit - solves, 0)
+        if last < first:
+            return min(seconds, max(math.log(last), 0.0) * (now - began) / math.log(first / last))
+        return seconds if len(self._steps) == WINDOW else None

@@ -13,7 +13,6 @@ errors and far below the requested eigenvalues; from about 100,000 points on no 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -23,17 +22,11 @@ from scipy.sparse import csr_array
 
 from ...core.errors import InputError
 from . import pardiso
-from .analysis import NO_ANALYSES, Analyses, analysis_key
-from .factorization import Factorization, analyse
-from .null_vector import NullVector, remove_null, without_null
+from .factorization import NO_ANALYSES, Analyses, Factorization, analyse, analysis_key
 from .pardiso import FactorizationError
-from .rayleigh_ritz import TINY, multiply
+from .rayleigh_ritz import NullVector, remove_null, without_null
 
 F64 = npt.NDArray[np.float64]
-
-REFINED, MAX_REFINEMENTS = 1e-2, 20
-"""A solve with a factor in single precision is refined until the error is predicted to be at most REFINED of the
-solution: mostly once. Block Davidson corrects such errors; with more accurate solves it takes no fewer steps."""
 
 
 class PseudoInverse(ABC):
@@ -62,15 +55,9 @@ class PseudoInverse(ABC):
 
 
 class PinnedLU(PseudoInverse):
-    """M^+ = A^+ A^+', by the LU of A with row ``pin`` replaced by a unit vector.
+    """M^+ = A^+ A^+', by the LU of A with row ``pin`` replaced by a unit vector."""
 
-    With an LU in single precision ``apply`` is approximate: each solve is refined, with residuals of A in double
-    precision, until its error is about REFINED.
-    """
-
-    def __init__(
-        self, factor: csr_array, pin: int, n_threads: int, analyses: Analyses = NO_ANALYSES, single: bool = False
-    ) -> None:
+    def __init__(self, factor: csr_array, pin: int, n_threads: int, analyses: Analyses = NO_ANALYSES) -> None:
         """Analyse A (n, n), whose null space is the constant vector; ``pin`` is in its closed class.
 
         Raises:
@@ -85,14 +72,14 @@ class PinnedLU(PseudoInverse):
         data = factor.data.copy()
         data[first:past] = columns == pin  # zeros stay in the pattern; it is only one row
         matrix = csr_array((data, factor.indices, factor.indptr), shape=factor.shape)
-        key = analysis_key(factor, pardiso.GENERAL, pin, n_threads, single)
-        super().__init__(analyse(matrix, pardiso.GENERAL, n_threads, key, analyses, single))
-        self._pin, self._factor = pin, factor if single else None
+        key = analysis_key(factor, pardiso.GENERAL, pin, n_threads)
+        super().__init__(analyse(matrix, pardiso.GENERAL, n_threads, key, analyses))
+        self._pin = pin
 
     def factor(self) -> None:
         """Compute the factor, then the left null vector u of A: A_p' v = (row p of A)', u = e_p - v."""
         self._factorization.factor()
-        left_null = -self._solve(self._pinned_row[:, None], transposed=True)[:, 0]
+        left_null = -self._factorization.solve(self._pinned_row[:, None], transposed=True)[:, 0]
         left_null[self._pin] += 1.0
         length = float(np.linalg.norm(left_null))
         # before scaling u is exactly 1 at the pin; a singular A_p makes the other entries very large
@@ -104,70 +91,12 @@ class PinnedLU(PseudoInverse):
         self._left = left_null / length
 
     def apply(self, rhs: F64) -> F64:
-        half = self._solve(rhs - rhs.mean(axis=0), transposed=True)
+        half = self._factorization.solve(rhs - rhs.mean(axis=0), transposed=True)
         half -= np.outer(self._left @ half, self._left).T  # in Fortran order as the solution
         # row p of A_p only determines the mean of the solution, which is subtracted below
-        solution = self._solve(half, transposed=False)
+        solution = self._factorization.solve(half, transposed=False)
         solution -= solution.mean(axis=0)
         return solution
-
-    def _solve(self, rhs: F64, transposed: bool) -> F64:
-        """Solve with A_p or A_p' for all columns of ``rhs`` (n, m). Raises FactorizationError if refinement fails."""
-        solution = self._factorization.solve(rhs, transposed)
-        if self._factor is None:
-            return solution
-        previous, first = 1.0, True
-        for _ in range(MAX_REFINEMENTS):
-            correction = self._factorization.solve(rhs - self._product(solution, transposed), transposed)
-            solution += correction
-            size = float((_norms(correction) / np.maximum(_norms(solution), TINY)).max())
-            if size * size / previous <= REFINED:  # the next correction, if the error decreases as before
-                return solution
-            if not (first or size < previous / 2):  # the first error of a rough vector can be larger than the vector
-                break
-            previous, first = size, False
-        raise FactorizationError(
-            "an LU of A in single precision is not accurate enough: iterative refinement stopped at errors of "
-            f"{size:.0e}; raise eigensolver.max_memory, so that double precision fits, or set eigensolver.method to "
-            "polynomial"
-        )
-
-    def _product(self, block: F64, transposed: bool) -> F64:
-        """A_p or A_p' times ``block`` (n, m), from A: their row p differs."""
-        assert self._factor is not None
-        row, pin = self._pinned_row, self._pin
-        if not transposed:
-            image = multiply(self._factor, block)
-            image[pin] = block[pin]
-            return image
-        image = multiply(self._factor.T, block)
-        image -= np.outer(row, block[pin])
-        image[pin] += block[pin]
-        return image
-
-
-class FactorPreconditioner:
-    """An approximate M^+ by a factor, as a ``davidson.Preconditioner``."""
-
-    degree = 1
-    hessenberg = np.zeros((0, 0))
-
-    def __init__(self, apply: Callable[[F64], F64]) -> None:
-        self.apply = apply
-
-    def begin(self) -> None:
-        """Nothing to choose."""
-
-    def adapt(self, values: F64, vector: Callable[[int], F64], n_wanted: int, width: int, n_degrees: int) -> None:
-        """Nothing to choose."""
-
-    def efficiency(self, value: float, vector: F64) -> float:
-        """M^+ M is one."""
-        return 1.0
-
-    def min_products(self, values: F64, n_wanted: int) -> float:
-        """No bound is known."""
-        return 0.0
 
 
 class PinnedCholesky(PseudoInverse):
@@ -206,10 +135,6 @@ class PinnedCholesky(PseudoInverse):
         rhs = without_null(rhs, self._null)
         rhs[self._pin] = 0.0
         return remove_null(self._factorization.solve(rhs, transposed=False), self._null)
-
-
-def _norms(block: F64) -> F64:
-    return np.asarray(np.linalg.norm(block, axis=0))
 
 
 def _check_pin(matrix: csr_array, pin: int) -> None:

@@ -8,10 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
 from scipy.linalg.lapack import dgeqrf
 from scipy.sparse import csc_array, csr_array
 
 F64 = npt.NDArray[np.float64]
+NullVector = F64 | None
+"""The null vector of M, a unit vector (n,) without zeros; None for the constant. It is the constant for all methods but
+Laplacian eigenmaps: written as a symmetric problem, their null vector is D^1/2 1."""
 
 COLUMNS_AT_ONCE = 8
 ROWS_AT_ONCE = 1_000_000
@@ -152,3 +156,23 @@ def fix_signs(vectors: F64) -> F64:
     """
     at = np.abs(vectors).argmax(axis=0)
     return vectors * np.where(vectors[at, np.arange(vectors.shape[1])] < 0.0, -1.0, 1.0)
+
+
+def without_null(block: F64, null: NullVector) -> F64:
+    """The block (n, m) projected onto the complement of the null vector."""
+    if null is None:
+        return np.asarray(block - block.mean(axis=0))
+    return np.asarray(block - np.outer(null, null @ block))
+
+
+def remove_null(block: F64, null: NullVector) -> F64:
+    """As ``without_null``, but in place."""
+    block -= block.mean(axis=0) if null is None else np.outer(null, null @ block)
+    return block
+
+
+def complement(n: int, null: NullVector) -> F64:
+    """An orthonormal basis (n, n - 1) of the complement of the null vector, in Fortran order."""
+    if null is None:
+        return np.asfortranarray(scipy.linalg.helmert(n).T)
+    return np.asfortranarray(scipy.linalg.qr(null[:, None], mode="full")[0][:, 1:])

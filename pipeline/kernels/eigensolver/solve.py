@@ -4,10 +4,9 @@
 |---|---|---|
 | dense | singular values of the dense A | a few hundred points |
 | factored | Krylov space of M^+, by the LU of A | square A (LLE) whose factor fits in memory |
-| factored, in single precision | block Davidson, with the LU of A as inverse | if the factor only fits in float32 |
 | multigrid | block Davidson, with W-cycles on A and A' as inverse | square A of any dimension; no factor |
 | shift_invert | Krylov space of M^+, by the Cholesky factor of M | every method of the family whose factor fits |
-| polynomial | block Davidson with polynomials of A as inverse | data of more than three dimensions; no factor |
+| multigrid on M | block Davidson, with W-cycles on M as inverse | every method of the family; no factor |
 
 Every method ends with singular values of A on a small subspace, so the eigenvalues are ||A v||^2. The methods with a
 factor correct their vectors by v <- v - M^+ (A' (A v) - lambda v). M in float64 has lost digits, but its Cholesky
@@ -24,6 +23,7 @@ both of these hold:
 With a factor, M^+ is available and the error of the vector alone decides.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -35,14 +35,12 @@ from scipy.sparse import csr_array
 from ...core.errors import ConfigError, InputError, NotEnoughMemory
 from ...core.threads import limited_threads
 from ..graph.connectivity import closed_point
-from . import methods
-from .davidson import block_width
-from .factor_cost import MULTIGRID_POINTS, patience_seconds, product_seconds
+from . import costs, methods
 from .factorization import canonical
-from .null_vector import NullVector
 from .pardiso import FactorizationError
 from .problem import NO_CANDIDATES, NO_HOOKS, Hooks, LongFactorization, Outcome, Problem, SolverStats
-from .rayleigh_ritz import EPS, Tolerances, fix_signs, largest_eigenvalue, residual_norms
+from .rayleigh_ritz import EPS, NullVector, Tolerances, fix_signs, largest_eigenvalue, residual_norms
+from .solvers import SOLVERS, auto_methods
 
 F64 = npt.NDArray[np.float64]
 
@@ -50,12 +48,8 @@ DENSE_POINTS = 400
 """Up to this number of points the dense method takes less time than the analysis of a sparse factorization."""
 ONE_THREAD_POINTS = 20_000
 """Below this number of points, dense algebra with the vectors is too short to be divided between threads."""
-ROUTES: dict[str, Callable[[Problem], Outcome]] = {
-    "factored": methods.factored,
-    "multigrid": methods.multigrid,
-    "shift_invert": methods.shift_invert,
-    "polynomial": methods.polynomial,
-}
+METHODS = ("factored", "multigrid", "shift_invert")
+"""Methods that can be requested."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +80,7 @@ def bottom_eigenpairs(
     max_memory: int,
     n_threads: int,
     initial: F64 | None,
-    max_degrees: int,
+    max_steps: int,
     candidates: npt.NDArray[np.floating] = NO_CANDIDATES,
     skip: Mapping[str, str] = MappingProxyType({}),
     hooks: Hooks = NO_HOOKS,
@@ -98,18 +92,18 @@ def bottom_eigenpairs(
     Args:
         factor: A (rows, n), float64, the stacked local factors of one weak component; its null space is the constant.
         n_vectors: number of pairs m, 1 .. n - 1.
-        method: auto, factored or multigrid (square A only), shift_invert or polynomial. A few hundred points are always
-            solved with the dense method. auto uses the first of these methods that fits ``max_memory``, works for A,
-            and converges. It starts a factorization longer than ``factor_cost.patience_seconds`` only after multigrid
-            has failed, and polynomial has run for half of the predicted time without converging. A requested method
-            that fails is replaced by auto's choice from the other methods; ``stats.requested_failed`` is the reason.
+        method: auto, factored (square A only), multigrid or shift_invert. A few hundred points are always solved with
+            the dense method. auto uses the first method that fits ``max_memory``, works for A, and converges. It starts
+            a factorization longer than ``costs.patience_seconds`` only after multigrid has failed. A requested method
+            that fails is replaced by auto's choice from the other methods, multigrid on A by multigrid on M;
+            ``stats.requested_failed`` is the reason.
         pin: a point in the closed class of A's graph; None: the function finds one.
-        cost_matrix: loads M (n, n); called by shift_invert only.
+        cost_matrix: loads M (n, n); called by shift_invert and by multigrid on M.
         tol: bound on residuals and vector errors; the head of this file gives the limits of float64.
         max_memory: bytes for A and everything the solver allocates.
         n_threads: threads of all libraries used here; it overrides the environment.
         initial: (n, any) approximations to the vectors, or None.
-        max_degrees: largest number of products of M with a block of vectors in polynomial.
+        max_steps: largest number of steps of block Davidson with multigrid.
         candidates: (n, c) coordinates of the points, or their leading components, for multigrid; (0, 0) if unknown.
         skip: methods that auto does not try, each with the reason.
         hooks: callbacks of the caller.
@@ -125,41 +119,52 @@ def bottom_eigenpairs(
     """
     factor = canonical(factor)
     _check(factor, n_vectors, method)
+    square = _is_square(factor)
     with limited_threads(n_threads if factor.shape[1] >= ONE_THREAD_POINTS else 1):
         tolerances = Tolerances(tol, largest_eigenvalue(factor, methods.SEED))
         if pin is None:  # M without any row and column is regular if A is not square
-            pin = closed_point(factor) if _is_square(factor) else 0
+            pin = closed_point(factor) if square else 0
         problem = Problem(
             factor, n_vectors, pin, cost_matrix, tolerances, max_memory, n_threads, initial, hooks,
-            max_degrees, candidates=candidates, null=null, flat=flat,
+            max_steps, candidates=candidates, null=null, flat=flat,
         )  # fmt: skip
         if factor.shape[1] <= DENSE_POINTS or 5 * n_vectors > factor.shape[1]:
             return _solve("dense", methods.dense, problem)
-        if method != "auto":
+        if method == "auto":
+            return _first_that_converges(problem, skip)
+        name, failed = methods.ON_M if method == "multigrid" and not square else method, ""
+        while True:
             try:
-                return _solve(method, ROUTES[method], problem)
+                spectrum = _solve(name, SOLVERS[name].run, problem)
             except FactorizationError as error:  # every method has the same result; only its cost differs
-                spectrum = _first_that_converges(problem, {**skip, method: f"{method}: {error}"})
-                return replace(spectrum, stats=replace(spectrum.stats, requested_failed=str(error)))
-        return _first_that_converges(problem, skip)
+                failed = failed or str(error)
+                if name == "multigrid":
+                    name = methods.ON_M  # needs no factor either
+                    continue
+                spectrum = _first_that_converges(problem, {**skip, name: f"{name}: {error}"})
+            return replace(spectrum, stats=replace(spectrum.stats, requested_failed=failed))
 
 
 def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum:
     """Try the methods in turn. Failures are added to the reason; unconverged vectors are the start of the next one."""
-    failures, best, attempts = list(skip.values()), None, _attempts(problem, skip)
-    start = problem.start
+    square = _is_square(problem.factor)
+    patience = costs.patience_seconds(problem.factor.nnz, problem.n_threads, square=square)
+    attempts = [(name, patience) for name in auto_methods(problem.factor, skip)]
+    failures, best, start = list(skip.values()), None, problem.start
     while attempts:
-        name, attempt = attempts.pop(0)
+        name, seconds = attempts.pop(0)
         try:
-            spectrum = _solve(name, ROUTES[name], attempt._replace(start=start))
+            attempt = problem._replace(start=start, max_factor_seconds=seconds)
+            spectrum = _solve(name, SOLVERS[name].run, attempt)
         except NotEnoughMemory as error:
             failures.append(error.args[0])  # its advice is followed here
             # the Cholesky factor of M was larger than the LU of A on all data measured so far
-            attempts = [following for following in attempts if following[0] in {"multigrid", "polynomial"}]
+            attempts = [following for following in attempts if following[0].startswith("multigrid")]
             continue
         except LongFactorization as error:
             failures.append(str(error))
-            attempts = _with_long_factorization(name, error.seconds, attempts, problem, skip)
+            without = [following for following in attempts if following[0] == ("multigrid" if square else methods.ON_M)]
+            attempts = [*without, (name, math.inf), *(other for other in attempts if other not in without)]
             continue
         except FactorizationError as error:
             failures.append(str(error))
@@ -178,36 +183,6 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum
             "no eigensolver can be used: " + "; ".join(failures), advice="raise eigensolver.max_memory"
         )
     return best
-
-
-def _attempts(problem: Problem, skip: Mapping[str, str]) -> list[tuple[str, Problem]]:
-    """The methods that auto tries, in their order; factorizations only if they are short."""
-    square = _is_square(problem.factor)
-    patience = patience_seconds(problem.factor.nnz, problem.n_threads, square=square)
-    patient = problem._replace(max_factor_seconds=patience)
-    attempts = [("shift_invert", patient), ("polynomial", problem)]
-    if square:
-        attempts = [("factored", patient), *attempts]
-        if problem.n >= MULTIGRID_POINTS:
-            attempts.insert(1, ("multigrid", problem))
-    return [(name, attempt) for name, attempt in attempts if name not in skip]
-
-
-def _with_long_factorization(
-    name: str, seconds: float, attempts: list[tuple[str, Problem]], problem: Problem, skip: Mapping[str, str]
-) -> list[tuple[str, Problem]]:
-    """The attempts after a factorization was predicted to take ``seconds``: methods without a factor are first."""
-    multigrid = [attempt for attempt in attempts if attempt[0] == "multigrid"]
-    others = [attempt for attempt in attempts if attempt[0] != "multigrid"]
-    tried = [] if "polynomial" in skip else [("polynomial", _for_half_of(seconds, problem))]
-    return [*multigrid, *tried, (name, problem), *others]
-
-
-def _for_half_of(seconds: float, problem: Problem) -> Problem:
-    """The problem with a limit on products such that polynomial runs for half of ``seconds``."""
-    width = block_width(problem.n_vectors)
-    degrees = seconds / 2 / product_seconds(problem.factor.nnz, width, problem.n_threads)
-    return problem._replace(max_degrees=min(max(int(degrees), 1), problem.max_degrees), stop_early=True)
 
 
 def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> Spectrum:
@@ -231,7 +206,7 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
     stats = replace(outcome.stats, rounding_floor=EPS * tolerances.largest)
     # With a factor the error of a vector is ||M^+ r||, so residuals add no information. Hubs raise the rounding error
     # of residuals above the bound from lambda_max; a solve that is exact to 12 digits must not be repeated for that.
-    good = stats.n_solves > 0 or tolerances.met_by_residuals(residuals, values)
+    good = (outcome.exact_errors and stats.n_solves > 0) or tolerances.met_by_residuals(residuals, values)
     converged = good and tolerances.met_by_vectors(outcome.errors, values)
     return Spectrum(values, pairs.vectors, residuals, outcome.errors, converged, stats)
 
@@ -247,10 +222,10 @@ def _check(factor: csr_array, n_vectors: int, method: str) -> None:
             f"eigensolver.n_components is {n_vectors}, but a component of {n} points has {n - 1} eigenvectors besides "
             "the constant; lower n_components or raise graph.min_component"
         )
-    if method != "auto" and method not in ROUTES:
-        raise ConfigError(f"eigensolver.method must be auto, {', '.join(ROUTES)}; found {method!r}")
-    if method in {"factored", "multigrid"} and rows != n:
+    if method != "auto" and method not in METHODS:
+        raise ConfigError(f"eigensolver.method must be auto, {', '.join(METHODS)}; found {method!r}")
+    if method == "factored" and rows != n:
         raise ConfigError(
-            f"eigensolver.method {method} needs one row of A for each point, found {rows} rows for {n} points; use "
-            "shift_invert, polynomial or auto"
+            f"eigensolver.method factored needs one row of A for each point, found {rows} rows for {n} points; use "
+            "shift_invert, multigrid or auto"
         )

@@ -1,18 +1,21 @@
-"""Row ranges of fixed size on all threads, so that results do not depend on the number of threads. Loads numba."""
+"""Compiled products and sums over rows on all threads, float32 or float64. Loads numba.
+
+Ranges of rows have a fixed size, so results do not depend on the number of threads.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+import numba
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from .row_products import add_columns, column_dots, combine_rows
-
-F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+Ids = npt.NDArray[np.integer]
 
 ROWS_AT_ONCE = 32_768
 """Rows of one call, and of one partial sum of a dot product."""
@@ -38,18 +41,20 @@ class Threads:
         list(self._pool.map(lambda first: function(first, min(first + size, n_rows)), firsts))
         return None
 
-    def combine(self, matrix: csr_array, x: F32, y: F32, out: F32, factors: tuple[float, float, float]) -> F32:
+    def combine(
+        self, matrix: csr_array, x: Floats, y: Floats, out: Floats, factors: tuple[float, float, float]
+    ) -> Floats:
         """out = f0 matrix x + f1 y + f2 out for blocks (n, m); ``out`` must not be ``x``."""
-        a, f = matrix, np.array(factors, np.float32)
+        a, f = matrix, np.array(factors, x.dtype)
         self.each(lambda first, past: combine_rows(a.indptr, a.indices, a.data, x, y, out, f, first, past), a.shape[0])
         return out
 
-    def add(self, x: F32, factors: F64, out: F32) -> None:
+    def add(self, x: Floats, factors: F64, out: Floats) -> None:
         """out += x times ``factors`` (m,), column by column."""
-        f = factors.astype(np.float32)
+        f = factors.astype(x.dtype)
         self.each(lambda first, past: add_columns(x, f, out, first, past), len(x))
 
-    def dots(self, x: F32, y: F32) -> F64:
+    def dots(self, x: Floats, y: Floats) -> F64:
         """Dot products (m,) of the columns of x and y (n, m), summed in float64 in a fixed order."""
         parts = np.zeros((-(-len(x) // ROWS_AT_ONCE), x.shape[1]))
         self.each(lambda first, past: column_dots(x, y, parts[first // ROWS_AT_ONCE], first, past), len(x))
@@ -65,3 +70,42 @@ class Threads:
         indices = np.concatenate([part.indices for part in parts]).astype(index, copy=False)
         data = np.concatenate([part.data for part in parts])
         return csr_array((data, indices, indptr), shape=(left.shape[0], right.shape[1]))
+
+
+@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def combine_rows(
+    indptr: Ids, indices: Ids, data: Floats, x: Floats, y: Floats, out: Floats, factors: Floats, start: int, stop: int
+) -> None:
+    """Rows start to stop of out = f0 matrix x + f1 y + f2 out, f = ``factors``."""
+    n_columns = x.shape[1]
+    row = np.empty(n_columns, x.dtype)
+    for i in range(start, stop):
+        row[:] = 0.0
+        for entry in range(indptr[i], indptr[i + 1]):
+            value, j = data[entry], indices[entry]
+            for c in range(n_columns):
+                row[c] += value * x[j, c]
+        for c in range(n_columns):
+            new = factors[0] * row[c]
+            if factors[1] != 0.0:
+                new += factors[1] * y[i, c]
+            if factors[2] != 0.0:  # out may be uninitialised
+                new += factors[2] * out[i, c]
+            out[i, c] = new
+
+
+@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def column_dots(x: Floats, y: Floats, out: F64, start: int, stop: int) -> None:
+    """out (m,) = dot products of the columns of x and y (n, m), over the rows start to stop."""
+    out[:] = 0.0
+    for i in range(start, stop):
+        for c in range(x.shape[1]):
+            out[c] += np.float64(x[i, c]) * np.float64(y[i, c])
+
+
+@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def add_columns(x: Floats, factors: Floats, out: Floats, start: int, stop: int) -> None:
+    """out += x times ``factors`` (m,), column by column, in the rows start to stop."""
+    for i in range(start, stop):
+        for c in range(x.shape[1]):
+            out[i, c] += factors[c] * x[i, c]

@@ -7,12 +7,11 @@ import pytest
 from scipy.sparse import csr_array, eye_array
 
 from lle.core.errors import InputError, NotEnoughMemory
-from lle.kernels.eigensolver import block_lanczos, factor_cost, factorization, pardiso, superlu
-from lle.kernels.eigensolver.factorization import canonical
+from lle.kernels.eigensolver import block_lanczos, costs, factorization, pardiso
+from lle.kernels.eigensolver.factorization import SuperLU, canonical
 from lle.kernels.eigensolver.pardiso import FactorizationError, Pardiso
 from lle.kernels.eigensolver.pseudo_inverse import PinnedCholesky, PinnedLU
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
-from lle.kernels.eigensolver.superlu import SuperLU
 from tests.support.oracle import largest_angle
 from tests.support.sampled_factors import edge_factor, gram, lle_factor, points, roll_factor, roll_with_outliers
 from tests.support.seeds import seeds
@@ -69,59 +68,6 @@ def test_both_inverses_are_the_pseudo_inverse_of_m(back_end, name, seed):
                 product = inverse.apply(block + 5.0)  # the constant part is taken off
             np.testing.assert_allclose(product, expected, atol=1e-7 * np.abs(expected).max())
             np.testing.assert_allclose(product.mean(axis=0), 0, atol=1e-9 * np.abs(expected).max())
-
-
-@needs_mkl
-@pytest.mark.parametrize("seed", SEEDS)
-class TestSinglePrecision:
-    def test_one_refinement_makes_the_inverse_accurate_to_four_digits(self, seed):
-        A = roll_factor(3000, seed)
-        block = mean_free(3000, 4, seed)
-        images = []
-        for single in (False, True):
-            with PinnedLU(A, 211, 2, single=single) as inverse:
-                inverse.factor()
-                images.append(inverse.apply(block))
-        # the smallest singular value of A is 6e-5: one solve in single precision has an error of 1e-3
-        assert np.abs(images[1] - images[0]).max() < 1e-4 * np.abs(images[0]).max()
-
-    def test_first_solution_may_be_far_off(self, seed, monkeypatch):
-        """For a rough right-hand side its error can be larger than the solution."""
-        with PinnedLU(roll_factor(300, seed), 211, 1, single=True) as inverse:
-            inverse.factor()
-            block = mean_free(300, 2, seed)
-            expected, solve, errors = inverse.apply(block), inverse._factorization.solve, [3.0]
-            monkeypatch.setattr(
-                inverse._factorization,
-                "solve",
-                lambda *arguments: (errors.pop() if errors else 1.0) * solve(*arguments),
-            )
-            np.testing.assert_allclose(inverse.apply(block), expected, atol=1e-2 * np.abs(expected).max())
-
-    def test_refinement_that_does_not_converge_is_an_error(self, seed, monkeypatch):
-        with PinnedLU(roll_factor(300, seed), 211, 1, single=True) as inverse:
-            solve = inverse._factorization.solve
-            monkeypatch.setattr(inverse._factorization, "solve", lambda *arguments: 0.3 * solve(*arguments))
-            with pytest.raises(FactorizationError, match=r"single precision is not accurate enough.*max_memory"):
-                inverse.factor()
-
-    def test_columns_below_the_smallest_float32_are_solved(self, seed):
-        block = mean_free(300, 2, seed)
-        with PinnedLU(roll_factor(300, seed), 211, 1, single=True) as inverse:
-            inverse.factor()
-            expected = inverse.apply(block)
-            np.testing.assert_allclose(inverse.apply(block * [1e-60, 1.0]), expected * [1e-60, 1.0], rtol=1e-6, atol=0)
-
-    def test_size_is_predicted_from_the_one_in_double_precision(self, seed):
-        A = roll_factor(30_000, seed)
-        sizes = []
-        for single in (False, True):
-            with PinnedLU(A, 211, 1, single=single) as inverse:
-                sizes.append(inverse.size)
-        double, single = sizes
-        assert single.nnz == pytest.approx(double.nnz, rel=0.01)
-        assert double.in_single(A.nnz).n_bytes == pytest.approx(single.n_bytes, rel=0.1)
-        assert single.n_bytes < 0.85 * double.n_bytes
 
 
 def test_cholesky_inverse_accepts_factors_that_are_not_square(back_end):
@@ -216,7 +162,7 @@ def test_lu_of_ten_thousand_rows_with_matching():
 @needs_mkl
 def test_out_of_memory_error_gives_advice():
     factor = Pardiso(roll_factor(300, 7), pardiso.GENERAL, 1)
-    with pytest.raises(NotEnoughMemory, match=r"300 rows.*polynomial"):
+    with pytest.raises(NotEnoughMemory, match=r"300 rows.*multigrid"):
         factor._fail(-2, pardiso.FACTOR)
     assert not factor._handle.any()
 
@@ -225,7 +171,7 @@ def test_superlu_reports_overflow_of_its_integers(monkeypatch):
     def overflow(matrix):
         raise MemoryError
 
-    monkeypatch.setattr(superlu, "splu", overflow)
+    monkeypatch.setattr(factorization, "splu", overflow)
     with pytest.raises(NotEnoughMemory, match="install pypardiso"):
         SuperLU(roll_factor(300, 7)).factor()
 
@@ -254,11 +200,11 @@ def test_program_works_without_mkl(monkeypatch):
 @pytest.mark.parametrize("name", ["swiss_roll", "cube"])
 def test_small_pieces_predict_the_size_of_the_factor(monkeypatch, name):
     A = lle_factor(points(name, 12_000, 3), 12, 1e-3)
-    assert factor_cost.extrapolated(A, pardiso.GENERAL, 0, 2) is None  # too small for a prediction
-    monkeypatch.setattr(factor_cost, "MIN_ROWS", 10_000)
-    monkeypatch.setattr(factor_cost, "PIECES", (300, 1_200))
+    assert costs.extrapolated(A, pardiso.GENERAL, 0, 2) is None  # too small for a prediction
+    monkeypatch.setattr(costs, "MIN_ROWS", 10_000)
+    monkeypatch.setattr(costs, "PIECES", (300, 1_200))
     with PinnedLU(A, 0, 2) as inverse:
-        assert 0.5 < factor_cost.extrapolated(A, pardiso.GENERAL, 6_000, 2).nnz / inverse.size.nnz < 2
+        assert 0.5 < costs.extrapolated(A, pardiso.GENERAL, 6_000, 2).nnz / inverse.size.nnz < 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -327,9 +273,9 @@ class TestThreads:
         """Also where the analysis by two threads counts other operations than that by one."""
         threads, analyse = [], pardiso.Pardiso
 
-        def recorded(matrix, matrix_type, n_threads, earlier_analysis, single):
+        def recorded(matrix, matrix_type, n_threads, earlier_analysis):
             threads.append(n_threads)
-            analysed = analyse(matrix, matrix_type, n_threads, earlier_analysis, single)
+            analysed = analyse(matrix, matrix_type, n_threads, earlier_analysis)
             first = n_threads == 1 and earlier_analysis is None
             analysed.size = analysed.size._replace(gflop=one_thread_gflop if first else 4.0 - one_thread_gflop)
             return analysed
@@ -357,7 +303,7 @@ def test_small_problem_gives_equal_bytes_for_any_number_of_threads():
     by_one_thread, by_two_threads = (
         bottom_eigenpairs(
             A, 2, method="factored", pin=None, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=2**30,
-            n_threads=n_threads, initial=None, max_degrees=1,
+            n_threads=n_threads, initial=None, max_steps=60,
         ).vectors
         for n_threads in (1, 2)
     )  # fmt: skip

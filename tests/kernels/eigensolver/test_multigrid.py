@@ -7,14 +7,15 @@ import pytest
 from scipy.sparse import csr_array
 
 from lle.core.errors import NotEnoughMemory
+from lle.kernels.eigensolver import costs
 from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases
-from lle.kernels.eigensolver.multigrid import Hierarchy, MultigridError
-from lle.kernels.eigensolver.multigrid_inverse import MultigridInverse
+from lle.kernels.eigensolver.multigrid import MultigridError
+from lle.kernels.eigensolver.multigrid_inverse import FactorMultigrid, NormalMultigrid
 from lle.kernels.eigensolver.problem import Hooks
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from lle.kernels.eigensolver.threads import Threads
-from tests.support.oracle import largest_angle
-from tests.support.sampled_factors import gram, lle_factor, order, points
+from tests.support.oracle import exact_pairs, largest_angle
+from tests.support.sampled_factors import edge_factor, gram, lle_factor, order, points
 from tests.support.seeds import seeds
 
 NO_CANDIDATES = np.empty((0, 0))
@@ -33,7 +34,7 @@ def problem(shape, n, seed, reg=1e-3):
 
 def solve(A, X, m=3, **changed):
     arguments = {"method": "multigrid", "pin": None, "tol": 1e-8, "max_memory": 2**34, "n_threads": 2, "initial": None}
-    arguments |= {"cost_matrix": lambda: gram(A), "max_degrees": 20_000, "candidates": X} | changed
+    arguments |= {"cost_matrix": lambda: gram(A), "max_steps": 20_000, "candidates": X} | changed
     return bottom_eigenpairs(A, m, **arguments)
 
 
@@ -59,7 +60,7 @@ def test_needs_no_coordinates():
 def test_coordinates_make_larger_surfaces_converge():
     A, X = problem("swiss_roll", 6000, 19)
     assert solve(A, X).stats.method == "multigrid"
-    assert solve(A, NO_CANDIDATES).stats.method == "factored"
+    assert solve(A, NO_CANDIDATES, max_steps=1).stats.method == "multigrid on M"
 
 
 def test_threads_do_not_change_the_bytes():
@@ -67,7 +68,7 @@ def test_threads_do_not_change_the_bytes():
     block = np.random.default_rng(0).standard_normal((A.shape[0], 4))
     images = []
     for n_threads in (1, 3):
-        with MultigridInverse(A, X, n_threads, 1) as inverse:
+        with FactorMultigrid(A, X, n_threads, 1) as inverse:
             images.append(inverse.apply(block))
     assert np.array_equal(images[0], images[1])
 
@@ -76,7 +77,7 @@ def test_inverse_is_exact_enough_for_low_vectors():
     """T M v is near v for the lowest eigenvectors, also with a left null vector that is far from the constant."""
     A, X = problem("swiss_roll", 900, 19)
     right = np.linalg.svd(A.toarray())[2][::-1][1:5].T
-    with MultigridInverse(A, X, 1, 1) as inverse:
+    with FactorMultigrid(A, X, 1, 1) as inverse:
         images = inverse.apply(A.T @ (A @ right))
     assert np.abs(images - right).max() < 0.2 * np.abs(right).max()
 
@@ -96,8 +97,8 @@ def test_aggregates_cover_all_rows_and_bases_are_orthonormal():
 
 def test_hierarchy_has_few_more_entries_than_the_matrix():
     A, X = problem("swiss_roll", 20_000, 19)
-    with Threads(2) as threads:
-        hierarchy = Hierarchy(A, X, threads, 1)
+    with FactorMultigrid(A, X, 2, 1) as inverse:
+        hierarchy = inverse.hierarchy
     rows = [level.matrix.shape[0] for level in hierarchy.levels]
     assert rows[0] == 20_000
     assert all(after < 0.3 * before for before, after in pairwise(rows))
@@ -108,38 +109,71 @@ def test_a_spectrum_on_both_sides_of_zero_is_noticed():
     A, X = problem("cube", 900, 19)
     shifted = csr_array(A - 0.4 * csr_array(np.eye(900) - np.ones((900, 900)) / 900))
     with pytest.raises(MultigridError, match="both sides of zero"):
-        MultigridInverse(shifted, X, 1, 1)
+        FactorMultigrid(shifted, X, 1, 1)
 
 
 def test_another_method_is_used_where_multigrid_fails(monkeypatch):
     def fail(*arguments):
         raise MultigridError("multigrid does not converge")
 
-    monkeypatch.setattr(MultigridInverse, "_left_null_vector", fail)
+    monkeypatch.setattr(FactorMultigrid, "_left_null_vector", fail)
     A, X = problem("swiss_roll", 900, 19)
     solution = solve(A, X)
     assert solution.converged
-    assert solution.stats.method == "factored"
+    assert solution.stats.method == "multigrid on M"
     assert "multigrid does not converge" in solution.stats.requested_failed
 
 
 def test_auto_uses_multigrid_where_a_factorization_is_long(monkeypatch):
     begun = []
     A, X = problem("cube", 1200, 19)
-    monkeypatch.setattr("lle.kernels.eigensolver.solve.MULTIGRID_POINTS", 1000)
-    monkeypatch.setattr("lle.kernels.eigensolver.solve.patience_seconds", lambda *_, **__: 0.0)
+    monkeypatch.setattr(costs, "MULTIGRID_POINTS", 1000)
+    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 0.0)
     solution = solve(A, X, method="auto", hooks=Hooks(begin=begun.append))
     assert (solution.stats.method, solution.converged) == ("multigrid", True)
     assert begun == ["factored", "multigrid"]
 
 
-def test_continued_from_a_saved_state_gives_the_same_bytes():
-    A, X = problem("cube", 1200, 19)
-    states = []
-    whole = solve(A, X, hooks=Hooks(keep_state=lambda state, last: states.append(copied(state))))
+@pytest.mark.parametrize("square", [True, False])
+def test_continued_from_a_saved_state_gives_the_same_bytes(square):
+    A, X = problem("cube", 1200, 19) if square else (edge_factor(points("cube", 1200, 19), 8), NO_CANDIDATES)
+    states, memory = [], {"max_memory": 10**6}  # three blocks, so that there is a restart
+    memory = {} if square else memory | {"max_memory": 2**24}
+    whole = solve(A, X, hooks=Hooks(keep_state=lambda name, state, last: states.append(copied(state))), **memory)
     assert len(states) > 1
-    continued = solve(A, X, hooks=Hooks(load_state=lambda: states[-1]))
+    continued = solve(A, X, hooks=Hooks(load_state=lambda name: states[-1]), **memory)
     assert continued.vectors.tobytes() == whole.vectors.tobytes()
+
+
+@pytest.mark.parametrize("seed", seeds(19, 83))
+@pytest.mark.parametrize("shape", ["swiss_roll", "cube"])
+def test_on_m_equals_the_dense_matrix_where_the_factor_is_not_square(shape, seed):
+    A = edge_factor(points(shape, 900, seed), 8)
+    solution = solve(A, NO_CANDIDATES)
+    values, vectors = exact_pairs(A, 3)
+    assert (solution.converged, solution.stats.method) == (True, "multigrid on M")
+    np.testing.assert_allclose(solution.eigenvalues, values, rtol=1e-6)
+    assert largest_angle(solution.vectors, vectors) < 1e-4
+
+
+def test_cycles_on_m_are_symmetric_and_positive_definite():
+    A, X = problem("swiss_roll", 900, 19)
+    M = gram(A)
+    with NormalMultigrid(M, X, None, 1, 1) as inverse:
+        block = np.random.default_rng(3).standard_normal((900, 40))
+        block -= block.mean(axis=0)
+        cycles = inverse.hierarchy.cycle(block, transposed=False)
+        product = block.T @ cycles
+    np.testing.assert_allclose(product, product.T, atol=1e-8 * np.abs(product).max())
+    assert np.linalg.eigvalsh(product).min() > 0
+
+
+def test_at_its_limit_it_returns_its_best_vectors():
+    A, X = problem("swiss_roll", 900, 19)
+    solution = solve(A, X, max_steps=2)
+    assert not solution.converged
+    assert "stopped at the limit of 2 steps" in solution.stats.reason
+    assert solve(A, X, initial=solution.vectors).stats.n_steps <= solve(A, X).stats.n_steps
 
 
 def copied(state):

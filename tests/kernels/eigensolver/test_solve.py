@@ -8,12 +8,13 @@ from sklearn.manifold import locally_linear_embedding
 
 from lle.core.errors import BoundsNotMet, ConfigError, InputError, NotEnoughMemory
 from lle.core.machine import reproducible_environment
-from lle.kernels.eigensolver import factor_cost, methods, pardiso, rayleigh_ritz
+from lle.kernels.eigensolver import costs, methods, rayleigh_ritz
 from lle.kernels.eigensolver import solve as solve_module
 from lle.kernels.eigensolver.pardiso import FactorizationError
 from lle.kernels.eigensolver.problem import Hooks, Outcome
 from lle.kernels.eigensolver.rayleigh_ritz import RitzPairs, Tolerances
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
+from lle.kernels.eigensolver.solvers import SOLVERS
 from tests.support import sampled_factors
 from tests.support.oracle import exact_pairs, largest_angle
 from tests.support.sampled_factors import (
@@ -21,6 +22,7 @@ from tests.support.sampled_factors import (
     gram,
     lle_factor,
     points,
+    roll_coordinates,
     roll_factor,
     roll_with_outliers,
     separate_rolls,
@@ -28,7 +30,7 @@ from tests.support.sampled_factors import (
 from tests.support.seeds import seeds
 
 SEEDS = seeds(19, 83)
-METHODS = ("factored", "shift_invert", "polynomial")
+METHODS = ("factored", "shift_invert", "multigrid")
 PLENTY = 2**34
 
 
@@ -36,7 +38,7 @@ def solve(A, m, method, **changed):
     """The call as the program makes it, M formed on demand."""
     arguments = {
         "pin": None, "cost_matrix": lambda: gram(A), "tol": 1e-8, "max_memory": PLENTY, "n_threads": 1,
-        "initial": None, "max_degrees": 200_000,
+        "initial": None, "max_steps": 60,
     }  # fmt: skip
     return bottom_eigenpairs(A, m, method=method, **(arguments | changed))
 
@@ -76,7 +78,7 @@ def solve_as_dense(A, m, method, rtol=1e-8):
 ])  # fmt: skip
 def test_every_method_finds_the_dense_vectors(method, name, seed):
     solution = solve_as_dense(lle_factor(points(name, 480, seed), 12, 1e-3), 3, method)
-    assert solution.stats.method == method
+    assert solution.stats.method.startswith(method)  # multigrid works on M without coordinates
     assert solution.stats.reason.startswith(method)
 
 
@@ -125,7 +127,7 @@ def test_small_eigenvalues_are_exact_although_m_has_lost_digits(seed):
 @pytest.mark.parametrize(("n", "m"), [(10, 1), (10, 9), (11, 3), (30, 2), (150, 5), (400, 2)])
 def test_small_problems_are_solved_dense(n, m):
     A = lle_factor(points("swiss_roll", n, n), min(8, n - 1), 1e-3)
-    assert solve_as_dense(A, m, "polynomial", rtol=1e-7).stats.method == "dense"
+    assert solve_as_dense(A, m, "multigrid", rtol=1e-7).stats.method == "dense"
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -141,7 +143,7 @@ def test_fifty_vectors_of_two_thousand_points():
     np.testing.assert_allclose(actual.eigenvalues, more.eigenvalues[:50], rtol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["shift_invert", "polynomial", pytest.param("auto", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["shift_invert", "multigrid", pytest.param("auto", marks=pytest.mark.slow)])
 def test_factors_with_more_rows_than_columns(method):
     solve_as_dense(edge_factor(points("swiss_roll", 450, 5), 8), 3, method, rtol=1e-9)
 
@@ -173,7 +175,7 @@ def test_default_pin_is_in_the_closed_class():
     A, _ = roll_with_outliers(800, 4, 5)
     solution = solve(A[::-1][:, ::-1], 2, "factored")  # the transient points come first
     assert solution.converged
-    assert largest_angle(solution.vectors[::-1], solve(A, 2, "polynomial").vectors) < 1e-4
+    assert largest_angle(solution.vectors[::-1], solve(A, 2, "multigrid").vectors) < 1e-4
 
 
 def test_method_that_cannot_factor_is_replaced_by_the_next_one_with_the_same_result():
@@ -220,6 +222,11 @@ def test_auto_uses_shift_invert_after_a_bad_pin():
 @pytest.mark.parametrize("pin", [pytest.param(None, marks=pytest.mark.slow), 3])
 def test_more_null_vectors_than_the_constant_are_never_returned(n, n_rolls, method, pin):
     A = separate_rolls(n, n_rolls, 5)
+    if (
+        method == "multigrid" and pin is not None and n * n_rolls > solve_module.DENSE_POINTS
+    ):  # it needs no pin, so only the class of the pin is looked for
+        assert not solve(A, 2, method, pin=pin, max_steps=20).converged
+        return
     with pytest.raises((BoundsNotMet, InputError, FactorizationError), match="closed class"):
         solve(A, 2, method, pin=pin)
 
@@ -252,107 +259,22 @@ def test_the_memory_that_an_error_asks_for_is_enough_and_no_more(method, m):
         solve(A, m, method, max_memory=n_bytes - 1)
 
 
-def test_auto_uses_polynomial_if_the_factor_does_not_fit():
-    A = roll_factor(600, 5)
-    loaded = []
-
-    def cost_matrix():
-        loaded.append(1)
-        return gram(A)
-
-    unlimited = solve(A, 2, "auto", cost_matrix=cost_matrix)
+def test_auto_uses_multigrid_if_the_factor_does_not_fit(monkeypatch):
+    A, coordinates = roll_factor(3000, 5), roll_coordinates(3000, 5)
+    monkeypatch.setattr(costs, "MULTIGRID_POINTS", 1000)
+    monkeypatch.setattr(costs, "HIERARCHY_BYTES", 0)  # of so few points a factor is the smallest
+    unlimited = solve(A, 2, "auto")
     assert unlimited.stats.method == "factored"
     assert unlimited.stats.factor_nnz > A.nnz
-    assert 2**20 < unlimited.stats.predicted_bytes < 2**28
-    in_single = solve(A, 2, "auto", cost_matrix=cost_matrix, max_memory=unlimited.stats.predicted_bytes - 1)
-    allowed = min(unlimited.stats.predicted_bytes, in_single.stats.predicted_bytes) - 1
-    limited = solve(A, 2, "auto", cost_matrix=cost_matrix, max_memory=allowed)
-    assert limited.stats.method == "polynomial"
-    assert limited.converged
+    allowed = unlimited.stats.predicted_bytes - 1
+    limited = solve(A, 2, "auto", max_memory=allowed, candidates=coordinates)
+    assert (limited.stats.method, limited.converged) == ("multigrid", True)
     assert limited.stats.predicted_bytes <= allowed
     assert "factored needs" in limited.stats.reason
     assert "eigensolver.method" not in limited.stats.reason  # advice that the run has followed by itself
     assert largest_angle(limited.vectors, unlimited.vectors) < 1e-4
-    assert not loaded
-    with pytest.raises(NotEnoughMemory, match=r"factored needs.*polynomial needs.*; raise eigensolver.max_memory$"):
+    with pytest.raises(NotEnoughMemory, match=r"factored needs.*multigrid on M needs.*; raise eigensolver.max_memory$"):
         solve(A, 2, "auto", max_memory=2**17)
-
-
-@pytest.mark.skipif(not pardiso.is_available(), reason="SuperLU has double precision only")
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("pieces", [False, True], ids=["analysed in double", "predicted from pieces"])
-def test_factor_that_fits_only_in_single_precision_is_used(monkeypatch, seed, pieces):
-    A = roll_factor(6000, seed)
-    if pieces:
-        monkeypatch.setattr(factor_cost, "MIN_ROWS", 5000)
-        monkeypatch.setattr(factor_cost, "PIECES", (1000, 4000))
-    double = solve(A, 3, "auto")
-    limit = double.stats.predicted_bytes - 4 * A.nnz
-    single = solve(A, 3, "auto", max_memory=limit)
-    assert (double.stats.method, single.stats.method) == ("factored", "factored")
-    assert "single precision" in single.stats.reason
-    assert "single precision" not in double.stats.reason
-    assert single.stats.predicted_bytes <= limit
-    assert single.converged
-    check(single, A, 3)
-    np.testing.assert_allclose(single.eigenvalues, double.eigenvalues, rtol=1e-9)
-    assert largest_angle(single.vectors, double.vectors) < 1e-5
-
-
-@pytest.mark.skipif(not pardiso.is_available(), reason="SuperLU has double precision only")
-class TestRoughInverse:
-    """The LU in single precision as preconditioner."""
-
-    @pytest.fixture
-    def spectrum(self, monkeypatch):
-        """Function that solves for three pairs, with `change` of each solution of the LU and `bounds` of residuals."""
-
-        def spectrum(seed, change=lambda solution: solution, bounds=None, **settings):
-            solve_lu = pardiso.Pardiso.solve
-            monkeypatch.setattr(methods, "fits_in_double", lambda problem, size: False)
-            monkeypatch.setattr(pardiso.Pardiso, "solve", lambda self, *arguments: change(solve_lu(self, *arguments)))
-            if bounds is not None:
-                monkeypatch.setattr(rayleigh_ritz.Tolerances, "residual_bounds", bounds)
-            result = solve(roll_factor(3000, seed), 3, "factored", **settings)
-            monkeypatch.undo()
-            assert "single precision" in result.stats.reason
-            return result
-
-        return spectrum
-
-    @pytest.mark.parametrize("seed", SEEDS)
-    def test_solutions_with_large_errors_give_the_same_vectors(self, spectrum, seed, rng):
-        rough = spectrum(seed, lambda solution: solution * (1 + 0.01 * rng.standard_normal(solution.shape)))
-        assert rough.converged
-        check(rough, roll_factor(3000, seed), 3)
-        assert largest_angle(rough.vectors, spectrum(seed).vectors) < 1e-5
-
-    @pytest.mark.parametrize("seed", SEEDS)
-    def test_another_method_replaces_an_inverse_that_is_too_rough(self, monkeypatch, seed):
-        monkeypatch.setattr(methods, "fits_in_double", lambda problem, size: False)
-        A = lle_factor(points("swiss_roll", 4000, seed), 12, 1e-7)
-        replaced = solve(A, 2, "factored")
-        assert "single precision is not accurate enough" in replaced.stats.requested_failed
-        assert (replaced.converged, replaced.stats.method) == (True, "shift_invert")
-
-    def test_another_method_replaces_an_iteration_that_does_not_converge(self, monkeypatch):
-        monkeypatch.setattr(methods, "fits_in_double", lambda problem, size: False)
-        monkeypatch.setattr(methods, "MAX_CYCLES", 3)
-        replaced = solve(roll_factor(3000, 5), 3, "factored")
-        assert "did not converge in 3 steps" in replaced.stats.requested_failed
-        assert replaced.converged
-        assert replaced.stats.method != "factored"
-
-    def test_residuals_above_their_bounds_end_the_iteration_once_vectors_are_exact(self, spectrum):
-        exact, above = spectrum(0), spectrum(0, bounds=lambda self, values: np.zeros_like(values))
-        assert above.converged
-        assert exact.stats.n_solves < above.stats.n_solves <= exact.stats.n_solves + 4 * methods.MAX_REFINEMENTS
-
-    def test_approximate_vectors_shorten_the_iteration(self, spectrum):
-        first = spectrum(0)
-        again = spectrum(0, initial=first.vectors)
-        assert again.stats.n_solves < first.stats.n_solves
-        assert largest_angle(first.vectors, again.vectors) < 1e-5
 
 
 def test_auto_starts_the_next_method_from_unconverged_vectors(monkeypatch):
@@ -364,7 +286,7 @@ def test_auto_starts_the_next_method_from_unconverged_vectors(monkeypatch):
         V = np.linalg.qr(V - V.mean(axis=0))[0]
         return solution._replace(pairs=RitzPairs(np.square(A @ V).sum(axis=0), V), errors=np.full(2, 1e-4))
 
-    monkeypatch.setitem(solve_module.ROUTES, "factored", spoiled)
+    monkeypatch.setitem(SOLVERS, "factored", replace(SOLVERS["factored"], run=spoiled))
     alone = solve(A, 2, "factored")
     assert not alone.converged
     solution = solve(A, 2, "auto")
@@ -373,42 +295,37 @@ def test_auto_starts_the_next_method_from_unconverged_vectors(monkeypatch):
     assert "factored reached vector errors of 1e-04 only" in solution.stats.reason
 
 
-def test_auto_tries_polynomial_before_a_long_factorization(monkeypatch):
-    A, begun = roll_factor(600, 5), []
+def test_auto_tries_multigrid_before_a_long_factorization(monkeypatch):
+    A, begun = edge_factor(points("swiss_roll", 600, 5), 8), []
     hooks = Hooks(begin=begun.append)
-    monkeypatch.setattr(solve_module, "patience_seconds", lambda *_, **__: 0.0)
-    monkeypatch.setattr(factor_cost, "factor_seconds", lambda *_: 4.0)
-    monkeypatch.setattr(solve_module, "product_seconds", lambda *_: 0.1)  # 20 products: too few to converge
-    solution = solve(A, 2, "auto", hooks=hooks)
-    assert begun == ["factored", "polynomial", "factored"]
-    assert solution.converged
-    assert solution.stats.method == "factored"
-    assert "polynomial reached vector errors" in solution.stats.reason
-    monkeypatch.setattr(solve_module, "product_seconds", lambda *_: 1e-6)
+    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 0.0)
+    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
+    solution = solve(A, 2, "auto", hooks=hooks, max_steps=2)  # too few to converge
+    assert begun == ["shift_invert", "multigrid on M", "shift_invert"]
+    assert (solution.stats.method, solution.converged) == ("shift_invert", True)
+    assert "multigrid on M reached vector errors" in solution.stats.reason
     begun.clear()
     solution = solve(A, 2, "auto", hooks=hooks)
-    assert begun == ["factored", "polynomial"]
-    assert solution.stats.method == "polynomial"
+    assert begun == ["shift_invert", "multigrid on M"]
     assert solution.converged
-    assert "factored would take about 4 s" in solution.stats.reason
+    assert "shift_invert would take about 4 s" in solution.stats.reason
 
 
 @pytest.mark.parametrize(("skipped", "expected"), [
-    (["factored"], "shift_invert"), (["factored", "shift_invert"], "polynomial"), (["polynomial"], "factored"),
+    (["factored"], "shift_invert"), (["factored", "shift_invert"], "multigrid on M"), (["multigrid"], "factored"),
 ])  # fmt: skip
 def test_auto_skips_methods_that_failed_before(skipped, expected):
     solution = solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} was killed" for name in skipped})
     assert solution.stats.method == expected
     assert all(f"{name} was killed" in solution.stats.reason for name in skipped)
-    with pytest.raises(NotEnoughMemory, match="polynomial died"):
-        solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} died" for name in METHODS})
+    with pytest.raises(NotEnoughMemory, match="factored died"):
+        solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} died" for name in SOLVERS})
 
 
 def test_a_small_residual_alone_does_not_count_as_converged(monkeypatch):
     monkeypatch.setattr(solve_module, "DENSE_POINTS", 10)
-    monkeypatch.setitem(
-        solve_module.ROUTES, "factored", lambda problem: methods.dense(problem)._replace(errors=np.ones(2))
-    )
+    inexact = replace(SOLVERS["factored"], run=lambda problem: methods.dense(problem)._replace(errors=np.ones(2)))
+    monkeypatch.setitem(SOLVERS, "factored", inexact)
     solution = solve(roll_factor(450, 5), 2, "factored")
     assert (solution.residuals < 1e-4).all()
     assert not solution.converged
@@ -424,26 +341,10 @@ def test_vector_errors_decide_convergence_with_a_factor(monkeypatch, n_solves):
         stats = replace(solution.stats, n_solves=n_solves)
         return Outcome(solution.pairs._replace(vectors=V), np.full(2, 1e-13), stats)
 
-    monkeypatch.setitem(solve_module.ROUTES, "factored", with_large_residuals)
+    monkeypatch.setitem(SOLVERS, "factored", replace(SOLVERS["factored"], run=with_large_residuals))
     solution = solve(A, 2, "factored")
     assert (solution.residuals > 1e-3).all()
     assert solution.converged == (n_solves > 0)
-
-
-def test_polynomial_reports_that_it_stopped_at_its_limit():
-    solution = solve(roll_factor(600, 5), 2, "polynomial", max_degrees=50)
-    check(solution, roll_factor(600, 5), 2)
-    assert not solution.converged
-    assert 0 < solution.stats.n_degrees <= 50
-    assert "stopped at the limit" in solution.stats.reason
-
-
-def test_polynomial_starts_from_given_vectors():
-    A = roll_factor(600, 5)
-    cold = solve(A, 2, "polynomial")
-    warm = solve(A, 2, "polynomial", initial=cold.vectors)
-    assert warm.converged
-    assert warm.stats.n_degrees < 0.8 * cold.stats.n_degrees
 
 
 @pytest.mark.parametrize(("method", "m", "message"), [

@@ -4,27 +4,26 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from lle.kernels.eigensolver import watch
-from lle.kernels.eigensolver.problem import Hooks
+from lle.kernels.eigensolver import problem
+from lle.kernels.eigensolver.problem import Hooks, Watch
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
-from lle.kernels.eigensolver.watch import Watch
-from tests.support.sampled_factors import roll_factor
+from tests.support.sampled_factors import roll_coordinates, roll_factor
 
 
 class Clock:
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(watch.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(problem.time, "monotonic", lambda: self.now)
 
 
-def steps_of(monkeypatch, errors, limit, seconds=2.0, products=10):
+def steps_of(monkeypatch, errors, limit, seconds=2.0, solves=10):
     """The reports of steps with these largest residuals against a bound of 1e-8."""
     reports, clock = [], Clock(monkeypatch)
-    watched = Watch("polynomial", reports.append)
-    watched.begin("products", limit)
+    watched = Watch("multigrid", reports.append)
+    watched.begin("solves", limit)
     for number, error in enumerate(errors, 1):
         clock.now += seconds
-        watched.step(products * number, np.array([1e-9, error]), np.array([1e-8, 1e-8]))
+        watched.step(solves * number, np.array([1e-9, error]), np.array([1e-8, 1e-8]))
     return reports[1:]
 
 
@@ -33,11 +32,11 @@ def test_time_left_follows_the_rate_of_convergence(monkeypatch):
     reports = steps_of(monkeypatch, 10.0 ** -np.arange(1, 9), limit=10_000)
     assert reports[5].seconds_left == pytest.approx(4.0)
     assert reports[7].seconds_left == pytest.approx(0.0)
-    assert (reports[5].residual, reports[5].bound, reports[5].n_products) == (pytest.approx(1e-6), 1e-8, 60)
+    assert (reports[5].residual, reports[5].bound, reports[5].n_solves) == (pytest.approx(1e-6), 1e-8, 60)
 
 
-def test_time_left_ends_at_the_limit_of_products(monkeypatch):
-    """Ten products take 2 s, and the limit allows 40 more."""
+def test_time_left_ends_at_the_limit_of_solves(monkeypatch):
+    """Ten solves take 2 s, and the limit allows 40 more."""
     reports = steps_of(monkeypatch, 10.0 ** (-np.arange(1, 9) / 100), limit=120)
     assert reports[7].seconds_left == pytest.approx(8.0)
 
@@ -47,22 +46,22 @@ def test_time_left_is_unknown_until_errors_decrease(monkeypatch):
     assert [report.seconds_left for report in reports] == [None, None, None]
 
 
-@pytest.mark.parametrize("method", ["factored", "shift_invert", "polynomial"])
+@pytest.mark.parametrize("method", ["factored", "shift_invert", "multigrid"])
 def test_methods_report_their_steps_down_to_the_bound(method):
     factor, reports = roll_factor(900, seed=5), []
     spectrum = bottom_eigenpairs(
         factor, 2, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=1e-8,
-        max_memory=2**30, n_threads=1, initial=None, max_degrees=100_000,
-        hooks=Hooks(progress=reports.append),
+        max_memory=2**30, n_threads=1, initial=None, max_steps=60,
+        hooks=Hooks(progress=reports.append), candidates=roll_coordinates(900, 5),
     )  # fmt: skip
-    steps = [report for report in reports if report.n_products]
+    steps = [report for report in reports if report.n_solves]
     assert {report.method for report in reports} == {method}
     assert len(steps) >= 2
-    products = [report.n_products for report in steps]
-    assert products == sorted(set(products))
+    solves = [report.n_solves for report in steps]
+    assert solves == sorted(set(solves))
     assert steps[-1].residual <= steps[-1].bound
     assert steps[0].residual > steps[-1].residual
-    if method == "polynomial":
-        assert products[-1] == spectrum.stats.n_degrees
+    if method == "multigrid":
+        assert solves[-1] == spectrum.stats.n_steps
     else:
         assert f"{spectrum.stats.factor_nnz:,} entries" in reports[0].phase

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lle.kernels.eigensolver.null_vector import complement, remove_null, without_null
+from lle.kernels.eigensolver.rayleigh_ritz import complement, remove_null, without_null
 from lle.kernels.factors.laplacian import LaplacianEdges, degrees, edge_factor, own_edges, partial_degrees
 from tests.support.method_oracle import laplacian_matrices
 from tests.support.oracle import exact_neighbors

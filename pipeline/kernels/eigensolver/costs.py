@@ -1,0 +1,166 @@
+"""Memory and time of each method for the lowest eigenpairs of M = A' A, predicted before it starts.
+
+The symbolic analysis of a factorization gives its size exactly, but the analysis of a whole matrix can itself use all
+memory of a machine. So large matrices are first judged by pieces. The entries of the factor of a piece with s rows grow
+like s^p: p is near 1.1 on surfaces, 1.45 in three dimensions, 1.8 for speech vectors in 32 dimensions. Two pieces give
+p. The prediction for the whole matrix is accurate to about 10 % on surfaces and to a factor of 1.5 elsewhere. The work
+in operations has its own exponent. Other memory of PARDISO grows linearly with the rows.
+
+Seconds are calculated from operation counts, not measured, so the choice of a method does not depend on the load of the
+machine.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order
+
+from ...core.errors import NotEnoughMemory, gib
+from . import pardiso
+from .davidson import block_width
+from .factorization import analyse, analysis_key, canonical
+from .pardiso import FactorSize
+from .problem import Problem
+from .rayleigh_ritz import ROWS_AT_ONCE
+
+PIECES = (10_000, 40_000)
+MIN_ROWS = 200_000
+"""Below this number of rows the analysis takes seconds and little memory on any data."""
+BYTES_PER_ENTRY, FIXED_BYTES = 8, 20 * 2**20
+MIN_GFLOP = 1e-3
+"""Resolution of the work that PARDISO reports."""
+HOPELESS = 4
+"""If a factor is predicted to be this many times too large, its matrix is not analysed."""
+MAX_BLOCK = 8
+"""Largest block of a solve: eight columns take about twice the time of one."""
+HIERARCHY_BYTES, NORMAL_BYTES = 64, 72
+"""Bytes for an entry of A, or of M, while the hierarchy of multigrid is set up."""
+
+GFLOP_PER_SECOND = 8.0
+"""Speed of one thread in the numerical factorization."""
+SOLVED_PER_SECOND = 1.0e8
+"""Entries of a factor that one thread processes per second when it solves for a block of four columns."""
+ANALYSED_PER_SECOND = 1.5e6
+"""Entries of the matrix that the analysis processes per second; the ordering runs on one thread."""
+MULTIGRID_SECONDS, NORMAL_SECONDS, SETUP_SECONDS = 8e-6, 1e-5, 1e-6
+"""Processor seconds for an entry of A: of a whole solve by multigrid on A, of one on M, and of the setup on A."""
+MULTIGRID_POINTS = 20_000
+"""Below this number of points a factorization takes less time than multigrid on any data, so auto does not try it."""
+SHORT_SECONDS = 2.0
+"""Factorizations up to this time are always made at once."""
+
+
+def krylov_size(factor: csr_array, m: int, size: FactorSize) -> tuple[int, int, int]:
+    """(columns of a block, columns of the basis, bytes of everything that a Krylov space of M^+ needs)."""
+    rows, n = factor.shape
+    width = min(max(m + 1, 4), MAX_BLOCK)
+    columns = 2 * m + 6 * width
+    vectors = columns * (n + min(rows, ROWS_AT_ONCE)) + 12 * width * n
+    return width, columns, _bytes(factor) + size.n_bytes + 8 * vectors
+
+
+def multigrid_size(factor: csr_array, m: int, max_memory: int, normal_entries: int = 0) -> tuple[int, int, int]:
+    """(columns of a block, columns of the basis, bytes of everything) of block Davidson with multigrid.
+
+    The hierarchy is that of A, or of M with ``normal_entries`` entries. It has one to three times the entries of its
+    matrix. Its solves take ten blocks. The basis has as many columns as fit in memory, up to five blocks.
+    """
+    rows, n = factor.shape
+    width = block_width(m)
+    hierarchy = NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz
+    fixed = _bytes(factor) + hierarchy + n * width * (10 * (8 if normal_entries else 4) + 6 * 8)
+    columns = (max_memory - fixed) // (8 * (n + rows))
+    columns = min(max(min(columns, 5 * width), 3 * width), n - 1)
+    return width, columns, fixed + 8 * (n + rows) * columns
+
+
+def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int:
+    """Least bytes of an eigensolve without a factor, whose size is only known after its analysis.
+
+    ``row_entries`` are those of A for each point, at most. M has fewer entries than an A that is not square.
+    """
+    width, entry_bytes = block_width(m), HIERARCHY_BYTES + 12 if square else 4 * 12
+    return n_points * (entry_bytes * row_entries + width * (10 * 4 + 6 * 8 + 3 * 16))
+
+
+def refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:
+    """Raise NotEnoughMemory before the analysis, which needs much memory, if the factor is certainly too large."""
+    if matrix.shape[0] < MIN_ROWS:
+        return
+    if problem.hooks.analyses.load(analysis_key(matrix, matrix_type, problem.pin, problem.n_threads)) is not None:
+        return  # the analysis is known, so it needs no memory
+    expected = extrapolated(matrix, matrix_type, problem.pin, problem.n_threads)
+    if expected is not None and expected.n_bytes > HOPELESS * problem.max_memory:
+        raise _not_enough(name, expected.n_bytes, problem.max_memory, "about ")
+
+
+def require_memory(name: str, predicted: int, allowed: int) -> None:
+    """Raise NotEnoughMemory if a method needs more than it may use."""
+    if predicted > allowed:
+        raise _not_enough(name, predicted, allowed, "")
+
+
+def extrapolated(matrix: csr_array, matrix_type: int, center: int, n_threads: int) -> FactorSize | None:
+    """Predicted size of the factor of a square matrix (n, n), from two pieces around the row ``center``.
+
+    None if no prediction is possible: the matrix is small, PARDISO is missing, or too few rows are connected with
+    ``center`` for a piece.
+    """
+    if matrix.shape[0] < MIN_ROWS or not pardiso.is_available():
+        return None
+    reached = breadth_first_order(matrix, center, directed=True, return_predecessors=False)
+    if len(reached) < PIECES[-1]:
+        return None
+    small, large = (_analysed(matrix, matrix_type, np.sort(reached[:size]), n_threads) for size in PIECES)
+    steps = np.log(matrix.shape[0] / PIECES[1]) / np.log(PIECES[1] / PIECES[0])
+    nnz, gflop = large.nnz * (large.nnz / small.nnz) ** steps, large.gflop * (large.gflop / small.gflop) ** steps
+    bytes_per_row = max(large.n_bytes - BYTES_PER_ENTRY * large.nnz - FIXED_BYTES, 0) / PIECES[1]
+    n_bytes = FIXED_BYTES + BYTES_PER_ENTRY * nnz + bytes_per_row * matrix.shape[0]
+    return FactorSize(int(nnz), int(n_bytes), float(gflop))
+
+
+def factor_seconds(size: FactorSize, nnz: int, n_blocks: int, n_threads: int) -> float:
+    """Seconds to analyse a matrix of ``nnz`` entries, factor it, and apply M^+ to ``n_blocks`` blocks of vectors.
+
+    M^+ takes two solves with the LU of A. A solve with the Cholesky factor of M takes as long, as it reads the factor
+    twice.
+    """
+    work = size.gflop / GFLOP_PER_SECOND + 2 * n_blocks * size.nnz / SOLVED_PER_SECOND
+    return float(nnz / ANALYSED_PER_SECOND + work / n_threads)
+
+
+def multigrid_seconds(nnz: int, n_threads: int, *, on_m: bool) -> float:
+    """Seconds of a whole solve by multigrid for A with ``nnz`` entries; they hardly depend on the data."""
+    if on_m:
+        return NORMAL_SECONDS * nnz / n_threads
+    return setup_seconds(nnz) + MULTIGRID_SECONDS * nnz / n_threads
+
+
+def setup_seconds(nnz: int) -> float:
+    """Seconds to set up the hierarchy for A with ``nnz`` entries, mostly on one thread."""
+    return SETUP_SECONDS * nnz
+
+
+def patience_seconds(nnz: int, n_threads: int, *, square: bool) -> float:
+    """Longest factorization in seconds that is made without trying multigrid first, for A with ``nnz`` entries."""
+    return max(SHORT_SECONDS, multigrid_seconds(nnz, n_threads, on_m=not square))
+
+
+def _analysed(matrix: csr_array, matrix_type: int, rows: npt.NDArray[np.integer], n_threads: int) -> FactorSize:
+    factorization = analyse(canonical(matrix[rows][:, rows]), matrix_type, n_threads)
+    factorization.release()
+    size = factorization.size
+    return size._replace(gflop=max(size.gflop, MIN_GFLOP))
+
+
+def _not_enough(name: str, predicted: int, allowed: int, about: str) -> NotEnoughMemory:
+    other = "" if name.startswith("multigrid") else " or set eigensolver.method to multigrid"
+    return NotEnoughMemory(
+        f"{name} needs {about}{gib(predicted)} ({predicted:,} bytes), max_memory allows {gib(allowed)} "
+        f"({allowed:,} bytes)",
+        advice=f"raise eigensolver.max_memory{other}",
+    )
+
+
+def _bytes(matrix: csr_array) -> int:
+    return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)

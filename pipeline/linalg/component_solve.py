@@ -1,0 +1,188 @@
+"""The eigenpairs of one component of the graph, from the matrices in the store, and their predicted cost."""
+
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.errors import LleError, NotEnoughMemory, gib
+from ..core.machine import available_cores
+from ..engine import subprocess_call
+from ..engine.plan import Report
+from ..kernels.eigensolver import methods
+from ..kernels.eigensolver.costs import patience_seconds
+from ..kernels.eigensolver.problem import Hooks, Problem
+from ..kernels.eigensolver.rayleigh_ritz import Tolerances, fix_signs
+from ..kernels.eigensolver.solve import METHODS, bottom_eigenpairs
+from ..kernels.eigensolver.solvers import auto_methods, chosen, predictions
+from ..kernels.graph.connectivity import closed_point
+from ..kernels.quality.trustworthiness import participation
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.store import Store
+from . import component_matrices as matrices
+from .solver_checkpoint import StoredAnalyses, delete_state, read_state, state_saver
+from .solver_progress import recorded
+
+FLAT = {"ltsa", "hessian"}
+"""Methods for which the coordinates of exactly flat data are also null vectors of M."""
+ISOLATED_POINTS = 200_000
+"""From this size on a separate process solves: a factor could need all memory. It starts in three seconds."""
+LIMIT_OVER_PLAN = 1.15
+"""Memory at which that process is stopped, relative to the memory that the solver may plan with."""
+TRIES = 3
+"""How often a method is started whose process another program ends."""
+
+
+@dataclass(frozen=True)
+class SolveJob:
+    """The eigenpairs of one component, as a process of its own gets them."""
+
+    url: str
+    """Of the store."""
+    component: int
+    family: str
+    """`method` of the config."""
+    n_components: int
+    method: str
+    """`eigensolver.method`."""
+    tol: float
+    blocks: Blocks
+    max_bytes: int
+    max_steps: int
+    stores_m: bool
+    """Whether the store holds M."""
+    skip: dict[str, str] = field(default_factory=dict)
+    """Methods that auto does not try, each with the reason."""
+
+
+def solve(job: SolveJob) -> Report:
+    """Compute the eigenpairs of a component; for large components in a separate process."""
+    n_rows = int((Store(job.url).read_all(array_specs.POINT_COMPONENT.name) == job.component).sum())
+    if n_rows < ISOLATED_POINTS:
+        return solve_here(lambda message: None, job)
+    return _solve_isolated(job)
+
+
+def _solve_isolated(job: SolveJob) -> Report:
+    """Solve in a separate process.
+
+    If another program ends the process, the same method is started again. If the process dies for another reason, or
+    TRIES times, in a method that was not requested, another method solves, and the report says so.
+    """
+    deaths = Counter[str]()
+    while True:
+        try:
+            report, peak = subprocess_call.call(solve_here, (job,), int(LIMIT_OVER_PLAN * job.max_bytes))
+        except subprocess_call.ProcessDied as death:
+            name = death.last_message
+            deaths[name] += 1
+            if death.cause == "stopped":
+                raise
+            if death.cause == "killed" and deaths[name] < TRIES:
+                print(f"lle: warning: {death}, not for lack of memory; it is started again", file=sys.stderr)
+                continue
+            if name in {"", job.method, methods.ON_M, *job.skip}:
+                raise _given_up(death, deaths[name]) from None
+            failure = f"{name} was tried and its process ended {death.ending}"
+            job = replace(job, skip={**job.skip, name: failure})
+            continue
+        if job.skip:
+            report["stats"]["killed"] = "; ".join(job.skip.values())
+        with_peak: Report = {**report, "peak_bytes": peak}
+        return with_peak
+
+
+def _given_up(death: subprocess_call.ProcessDied, n_deaths: int) -> LleError:
+    """The error for a process that died in a method that nothing can replace."""
+    if death.cause == "killed":
+        return LleError(
+            f"{death} {n_deaths} times, and Linux counted no process that it killed for lack of memory: another "
+            f"program ends it. Run the same command again"
+        )
+    smaller = "" if death.last_message.startswith("multigrid") else ", or set eigensolver.method to multigrid"
+    advice = f"raise eigensolver.max_memory{smaller}"
+    return NotEnoughMemory(f"{death}, most likely because memory ran out", advice=advice)
+
+
+def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Report:
+    """Solve in this process, and write the vectors to the store."""
+    store, state = Store(job.url), f"_work/eigen/state-{job.component:05d}"
+    rows, factor = _load(store, job.component, job.family, job.blocks)
+    square = job.family == "lle"
+    null = matrices.null_vector(store, rows) if job.family == "laplacian" else None
+    with recorded(store, job.component) as progress:
+        hooks = Hooks(
+            begin=send_progress, keep_state=state_saver(store, state), progress=progress,
+            load_state=lambda method: read_state(store, state, method, len(rows)),
+            analyses=StoredAnalyses(store, job.component),
+        )  # fmt: skip
+        spectrum = bottom_eigenpairs(
+            factor, job.n_components, method=job.method,
+            pin=closed_point(factor, f"component {job.component}") if square else None,
+            cost_matrix=lambda: matrices.cost_matrix(store, rows, job.blocks, factor, job.stores_m), tol=job.tol,
+            max_memory=job.max_bytes, n_threads=available_cores(), initial=None, max_steps=job.max_steps,
+            skip=job.skip, hooks=hooks, null=null, flat=job.family in FLAT,
+            candidates=matrices.leading_components(store, rows, job.blocks),
+        )  # fmt: skip
+    vectors = spectrum.vectors if null is None else fix_signs(spectrum.vectors / (null[:, None] * np.sqrt(len(rows))))
+    store.write_bundle(
+        f"_work/eigen/{job.component:05d}", rows=rows, vectors=vectors, eigenvalues=spectrum.eigenvalues,
+        converged=np.array(spectrum.converged),
+    )  # fmt: skip
+    if spectrum.converged:
+        delete_state(store, state)
+    return {
+        "n_points": len(rows),
+        "eigenvalues": spectrum.eigenvalues.tolist(),
+        "residuals": spectrum.residuals.tolist(),
+        "vector_errors": spectrum.vector_errors.tolist(),
+        "participation": participation(vectors).tolist(),
+        "converged": bool(spectrum.converged),
+        "stats": asdict(spectrum.stats),
+        "says": f"eigensolver: {spectrum.stats.reason}" if job.component == 0 else "",
+    }
+
+
+def predict(job: SolveJob) -> Report | None:
+    """Predict the method for a component, from the matrices in the store; None if another program ended the process."""
+    try:
+        prediction: Report = subprocess_call.call(predict_here, (job,), int(LIMIT_OVER_PLAN * job.max_bytes))[0]
+    except (subprocess_call.ProcessDied, NotEnoughMemory) as error:
+        if isinstance(error, subprocess_call.ProcessDied) and error.cause != "crashed":
+            return None
+        reason = f"the analysis of a factor does not fit {gib(job.max_bytes)} ({error.args[0]})"
+        return {"method": "multigrid", "reason": reason}
+    return prediction
+
+
+def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Report:
+    """Predict in this process."""
+    store = Store(job.url)
+    factor = _load(store, job.component, job.family, job.blocks)[1]
+    square, threads = job.family == "lle", available_cores()
+    names = [job.method]
+    if job.method == "auto":  # the LU of A is smaller than the Cholesky factor of M, so only one of them is predicted
+        names = [name for name in auto_methods(factor, {}) if not square or name in METHODS[:2]]
+    elif job.method == "multigrid" and not square:
+        names = [methods.ON_M]
+    problem = Problem(
+        factor, job.n_components, closed_point(factor, f"component {job.component}") if square else 0,
+        lambda: matrices.product_matrix(factor), Tolerances(job.tol, 1.0), job.max_bytes, threads, None,
+        Hooks(analyses=StoredAnalyses(store, job.component, read_only=True)), job.max_steps,
+    )  # fmt: skip
+    predicted = predictions(problem, names)
+    best = chosen(predicted, patience_seconds(factor.nnz, threads, square=square))
+    return {
+        **best._asdict(), "allowed_bytes": job.max_bytes, "routes": [prediction._asdict() for prediction in predicted]
+    }  # fmt: skip
+
+
+def _load(store: Store, component: int, family: str, blocks: Blocks) -> tuple[npt.NDArray[np.int64], Any]:
+    """The points of a component, and its factor A or F."""
+    rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == component)
+    load = matrices.load_factor if family == "lle" else matrices.load_local_factors
+    return rows, load(store, rows, blocks)

@@ -1,0 +1,76 @@
+import pytest
+
+from lle.kernels.eigensolver import costs, pardiso
+from lle.kernels.eigensolver.problem import NO_HOOKS, Problem
+from lle.kernels.eigensolver.rayleigh_ritz import Tolerances
+from lle.kernels.eigensolver.solve import bottom_eigenpairs
+from lle.kernels.eigensolver.solvers import SOLVERS, auto_methods, chosen, predictions
+from tests.support.sampled_factors import edge_factor, gram, lle_factor, points, roll_coordinates, roll_factor
+from tests.support.seeds import seeds
+
+PLENTY = 2**33
+
+needs_mkl = pytest.mark.skipif(not pardiso.is_available(), reason="only PARDISO analyses before it factors")
+
+
+def predict(A, names=tuple(SOLVERS), pin=0, max_memory=PLENTY):
+    problem = Problem(A, 2, pin, lambda: gram(A), Tolerances(1e-8, 1.0), max_memory, 1, None, NO_HOOKS, 60)
+    return predictions(problem, list(names))
+
+
+@needs_mkl
+@pytest.mark.parametrize("seed", seeds(3, 19))
+def test_prediction_equals_the_cost_of_the_solve(seed):
+    A = roll_factor(3000, seed)
+    predicted = {prediction.method: prediction for prediction in predict(A)}
+    assert list(predicted) == list(SOLVERS)
+    for method in ("factored", "shift_invert", "multigrid"):
+        prediction = predicted[method]
+        spectrum = bottom_eigenpairs(
+            A, 2, method=method, pin=0, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=PLENTY,
+            n_threads=1, initial=None, max_steps=60, candidates=roll_coordinates(3000, seed),
+        )  # fmt: skip
+        assert prediction.factor_nnz == pytest.approx(spectrum.stats.factor_nnz, rel=0.01)
+        assert prediction.predicted_bytes == pytest.approx(spectrum.stats.predicted_bytes, rel=0.01)
+        assert prediction.basis == ("entries of A" if method == "multigrid" else "analysis")
+        assert 0 < prediction.seconds < 10
+
+
+@needs_mkl
+def test_first_method_that_fits_and_is_fast_is_chosen():
+    A = lle_factor(points("cube", 3000, 3), 12, 1e-3)
+    predicted = predict(A)
+    assert chosen(predicted, 600).method == "factored"
+    assert chosen(predicted, 0.0).method == "multigrid"
+    tight = predict(A, max_memory=predicted[0].predicted_bytes - 1)
+    assert [prediction.fits for prediction in tight[:2]] == [False, True]
+    assert chosen(tight, 600).method == "multigrid"
+    assert chosen(predict(A, max_memory=1000), 600).method == "multigrid on M"
+
+
+def test_auto_tries_only_methods_that_the_factor_permits(monkeypatch):
+    A, F = lle_factor(points("cube", 500, 3), 12, 1e-3), edge_factor(points("sheet", 500, 3), 5)
+    assert auto_methods(F, {}) == ["shift_invert", "multigrid on M"]
+    assert auto_methods(A, {"factored": "was killed"}) == ["shift_invert", "multigrid on M"]
+    monkeypatch.setattr(costs, "MULTIGRID_POINTS", 500)
+    assert auto_methods(A, {}) == list(SOLVERS)
+
+
+@needs_mkl
+def test_pieces_predict_bytes_and_work(monkeypatch):
+    A = lle_factor(points("cube", 12_000, 3), 12, 1e-3)
+    [exact] = predict(A, ["factored"], 6_000)
+    monkeypatch.setattr(costs, "MIN_ROWS", 10_000)
+    monkeypatch.setattr(costs, "PIECES", (1_500, 6_000))
+    [message] = predict(A, ["factored"], 6_000)
+    assert (exact.basis, message.basis) == ("analysis", "pieces")
+    for name in ("factor_nnz", "gflop", "predicted_bytes"):
+        assert 0.6 < getattr(message, name) / getattr(exact, name) < 1.6, name
+
+
+def test_more_work_takes_longer():
+    size = pardiso.FactorSize(10**6, 10**7, 1.0)
+    hard = size._replace(gflop=100.0)
+    assert costs.factor_seconds(hard, 10**5, 10, 1) > costs.factor_seconds(size, 10**5, 10, 1)
+    assert costs.factor_seconds(size, 10**5, 10, 4) < costs.factor_seconds(size, 10**5, 10, 1)
+    assert costs.multigrid_seconds(10**6, 4, on_m=True) < costs.multigrid_seconds(10**6, 1, on_m=True)
