@@ -120,6 +120,15 @@ def test_a_clump_is_skipped_and_its_group_is_named(tmp_path):
     assert min(metrics["participation"][0]) > 100
 
 
+def test_export_names_the_eigenvectors(tmp_path, long_strip):
+    h5py = pytest.importorskip("h5py")
+    store, metrics = long_strip
+    lle("export", store.url, tmp_path / "out.h5ad")
+    with h5py.File(tmp_path / "out.h5ad") as file:
+        assert file["uns/lle/eigenvectors"][:].tolist() == [metrics["coordinates"][0]["taken"]]
+        assert file["uns/lle/eigenvalues"].shape == (1, 10)
+
+
 def test_report_and_choice_have_one_bound_of_clumps():
     assert coordinates.CLUMP_SHARE == bounds.CLUMP_SHARE
 
