@@ -40,6 +40,26 @@ def test_independent_coordinates_stay() -> None:
     assert IndependentCoordinates(points, vectors, K).choose(range(8), 2) == ([0, 1], [])
 
 
+def test_an_independent_coordinate_stays_although_another_one_keeps_more_neighbours() -> None:
+    """A picture of a long sheet that is narrower on average has fewer false neighbours, and shows the width worse."""
+    points, (wave, width, second) = long_sheet()
+    vectors = np.column_stack([wave, width, second + 0.9 * width])
+    assert IndependentCoordinates(points, vectors, K).choose(range(3), 2) == ([0, 1], [])
+
+
+def test_of_two_new_coordinates_the_better_one_is_taken() -> None:
+    points, (wave, width, second) = long_sheet()
+    noisy = width + 0.2 * np.random.default_rng(4).normal(size=len(width))
+    vectors = np.column_stack([wave, second, noisy, width])
+    assert IndependentCoordinates(points, vectors, K).choose(range(4), 2)[0] == [0, 3]
+
+
+def long_sheet() -> tuple[np.ndarray, list[np.ndarray]]:
+    """Points of a sheet of length 8 and width 1, and waves: one and two halves along it, one half across it."""
+    u, v = np.random.default_rng(3).uniform(size=(2, 900)) * [[8.0], [1.0]]
+    return np.column_stack([u, v]), [np.cos(np.pi * u / 8), np.cos(np.pi * v), np.cos(2 * np.pi * u / 8)]
+
+
 def test_only_candidates_are_taken() -> None:
     points, vectors, waves = strip(3.4)
     width = waves.index((0, 1))
