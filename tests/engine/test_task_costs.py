@@ -113,7 +113,7 @@ PLANNED = {
     ("lle", "assemble_cost.merge"): 1009 * 80 * 144,
     ("lle", "measure_quality.geodesics"): 10007 * (990 + 96 + 100) + 2000 * 5000,
     ("lle", "measure_quality.compare"): 3 * 1009 * 24 + 64 * 250_000 + 2000 * (12 * 96 + 56 + 72 + 128),
-    ("lle", "write_report.write"): LIBRARY_BYTES + 10007 * (144 + 160) + 2 * 1009 * 56,
+    ("lle", "write_report.write"): LIBRARY_BYTES + 10007 * (144 + 160 + 640) + 2 * 1009 * 56,
 }
 
 

@@ -110,7 +110,7 @@ class ServedExplorer {
 
   async recolor() {
     this.key = await this.ask("key.json");
-    this.names = this.key.names;
+    [this.names, this.placedNames] = [this.key.names, []];
     drawLegend(this, this.page.columns[Number(byId("color").value)] ?? null, () => { this.draw(); this.limit(); });
     await this.draw();
   }
