@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from ..core.methods import METHODS
 from .fields import Float, Int, Model, Name
 
 
@@ -94,8 +95,7 @@ def min_neighbors(method: str, n_components: int) -> int:
     >>> min_neighbors("lle", 2), min_neighbors("ltsa", 2), min_neighbors("hessian", 2)
     (1, 4, 6)
     """
-    m = n_components
-    return {"hessian": m * (m + 3) // 2 + 1, "ltsa": m + 2, "modified": 2}.get(method, 1)
+    return METHODS[method].min_neighbors(n_components)
 
 
 def reverse_neighbors(reverse: int | str, method: str, n_components: int, smallest: int) -> int | None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from ..core.methods import METHODS
 from .plan import Layout
 
 CHUNK_BYTES = 32 * 2**20
@@ -113,9 +114,8 @@ def factor_entries(method: str, k: int, n_components: int) -> int:
     >>> factor_entries("lle", 12, 2), factor_entries("ltsa", 12, 2), factor_entries("hessian", 12, 2)
     (13, 130, 130)
     """
-    tangent = max(1, k - n_components)
-    rows = {"lle": 1, "modified": k - 1, "ltsa": tangent, "hessian": tangent}
-    return 2 * k if method == "laplacian" else rows[method] * (k + 1)
+    rows = METHODS[method].factor_rows(k, n_components)
+    return 2 * rows if method == "laplacian" else rows * (k + 1)
 
 
 def index_dtype(n: int) -> str:

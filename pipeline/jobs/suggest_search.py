@@ -9,13 +9,13 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..config.neighbors import min_neighbors
 from ..core.errors import LleError
+from ..core.methods import METHODS
 from ..kernels.batches import batches
 from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, choose_reg, joined, local_variance
 from ..kernels.neighbors.knn import exact_neighbors
 from ..kernels.quality.intrinsic_dimension import Dimension, SpectralGap, mean_spectrum, spectral_gap
 from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
 from ..kernels.trial_embedding import largest_trial
-from ..linalg.reg_step import METHODS as METHODS_WITH_REG
 from ..linalg.reg_step import sample_points
 from .suggest_sample import NeighborSample
 from .suggest_trials import Trial, Trials
@@ -23,7 +23,6 @@ from .suggest_trials import Trial, Trials
 Watch = Callable[[str], None]
 
 NEIGHBORS = (6, 8, 10, 12, 16, 20, 30, 40)
-METHODS = ("lle", "modified", "ltsa", "hessian", "laplacian", "pca")
 
 OTHER_NEIGHBORS, OTHER_TRIALS = (12, 20, 30, 40), 2
 """A method that is not the config's is tried with the first OTHER_TRIALS of these numbers that it can use."""
@@ -206,7 +205,7 @@ class Search:
 
         If weights.rule is absolute, the number in the config is used, because reg then has the unit of the points.
         """
-        if method not in METHODS_WITH_REG:
+        if not METHODS[method].has_reg:
             return None
         choice = self._local_reg(n_neighbors, self.n_components)
         if method == "lle" and self.config.weights.rule != "absolute":

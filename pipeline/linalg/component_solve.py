@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..core.errors import LleError, NotEnoughMemory, gib
 from ..core.machine import available_cores
+from ..core.methods import METHODS as FAMILY
 from ..engine import subprocess_call
 from ..engine.plan import Report
 from ..kernels.eigensolver import methods
@@ -27,8 +28,6 @@ from . import component_matrices as matrices
 from .solver_checkpoint import StoredAnalyses, delete_state, read_state, state_saver
 from .solver_progress import recorded
 
-FLAT = {"ltsa", "hessian"}
-"""Methods for which the coordinates of exactly flat data are also null vectors of M."""
 ISOLATED_POINTS = 200_000
 """From this size on a separate process solves: a factor could need all memory. It starts in three seconds."""
 LIMIT_OVER_PLAN = 1.15
@@ -125,7 +124,7 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Re
             pin=closed_point(factor, f"component {job.component}") if square else None,
             cost_matrix=lambda: matrices.cost_matrix(store, rows, job.blocks, factor, job.stores_m), tol=job.tol,
             max_memory=job.max_bytes, n_threads=available_cores(), initial=None, max_steps=job.max_steps,
-            skip=job.skip, hooks=hooks, null=null, flat=job.family in FLAT,
+            skip=job.skip, hooks=hooks, null=null, flat=FAMILY[job.family].flat,
             candidates=matrices.leading_components(store, rows, job.blocks),
         )  # fmt: skip
     vectors = spectrum.vectors if null is None else fix_signs(spectrum.vectors / (null[:, None] * np.sqrt(len(rows))))

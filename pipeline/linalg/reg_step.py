@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
+from ..core.methods import METHODS
 from ..engine import current_config, task_costs
 from ..engine.checkpoint import finished_blocks
 from ..engine.plan import Decides, Json, Layout, Report, Runs, Step
@@ -19,8 +20,6 @@ from ..storage.store import Store
 
 STEP = "choose_reg"
 STAGES = ("solve_weights", "local_factors")
-METHODS = ("lle", "modified")
-"""The methods whose weights need reg."""
 SAMPLE_POINTS = (50, 1000)
 SAMPLE_BYTES = 64 * 2**20
 TRIAL_POINT_BYTES = 32 * 2**10
@@ -133,7 +132,7 @@ def describe_reg(method: str, reg: float | str, chosen: Report | None) -> Json |
 
     The value is None while it is unknown. The result is None for methods that do not use reg.
     """
-    if method not in METHODS:
+    if not METHODS[method].has_reg:
         return None
     if reg != "auto":
         return {"value": reg, "reason": "set in the config"}

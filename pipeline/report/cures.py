@@ -8,6 +8,7 @@ number of coordinates is the dimension of the data, and n_neighbors is raised on
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.methods import METHODS
 from ..core.setting import Setting
 from .bounds import GOOD_TRUSTWORTHINESS, REDUNDANT, SMALL_REG
 from .finding import Cure
@@ -16,7 +17,7 @@ from .metrics import Metrics
 Config = Mapping[str, Any]
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-FLAT = ("ltsa", "hessian")
+FLAT = [name for name, method in METHODS.items() if method.flat]
 """Methods for which not only the constant vector, but also the coordinates of flat data have the eigenvalue zero."""
 MIN_SUGGEST = 50
 """Distinct points that `lle suggest` needs."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..config.yaml_io import to_yaml
 from ..core.machine import peak_bytes
+from ..core.methods import METHODS
 from ..engine import checkpoint, current_config, disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
 from ..inputs.row_filter import sample_of
@@ -34,11 +35,6 @@ if TYPE_CHECKING:
 
 DRAWN_ROWS = 4_000_000
 """Rows of a run with placed rows that its pictures show, an even sample: all rows may be more than memory holds."""
-
-TITLES = {
-    "lle": "LLE", "modified": "Modified LLE", "hessian": "Hessian eigenmap", "ltsa": "LTSA",
-    "laplacian": "Laplacian eigenmap", "pca": "PCA",
-}  # fmt: skip
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -189,7 +185,7 @@ def figure_title(config: dict[str, Any], collected: Metrics) -> str:
     placed = f", {collected.fit_sample['rows_placed']:,} rows placed" if collected.fit_sample else ""
     # without points, the record of its step is damaged
     points = "" if collected.n_points is None else f" of {collected.n_points:,} points"
-    return f"{data_name(config)}{TITLES[collected.method]}{points}, k = {k}{placed}"
+    return f"{data_name(config)}{METHODS[collected.method].title}{points}, k = {k}{placed}"
 
 
 def data_name(config: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from lle import LocallyLinearEmbedding, embed
 from lle.cli.commands import app
 from lle.config.models import Config
 from lle.config.yaml_io import to_yaml
+from lle.core.methods import METHODS
 from lle.engine import checkpoint
 from lle.jobs.suggest import suggest
 from lle.kernels.factors.choose_reg import NOISY_REG, SURFACE_REG
@@ -163,7 +164,7 @@ class TestRun:
 
     def test_suggest_proposes_the_same_number(self, finished, monkeypatch):
         monkeypatch.setattr("lle.jobs.suggest_search.NEIGHBORS", (30,))
-        monkeypatch.setattr("lle.jobs.suggest_search.METHODS", ("lle",))
+        monkeypatch.setattr("lle.jobs.suggest_search.METHODS", {"lle": METHODS["lle"]})
         suggestion = suggest(finished[4], N)
         assert suggestion["suggested"]["weights.reg"] == BLOBS_REG
         assert any(reason.startswith("reg 1: noise is") for reason in suggestion["reasons"])
