@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..engine.plan import BlockReport, Step
 from ..engine.progress import RunProgress
+from ..engine.step import BlockReport, Report, Step
 
 UPDATE_SECONDS = 0.2
 
@@ -34,21 +34,21 @@ class NotebookProgress(RunProgress):
         self._message = text
         self._show()
 
-    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+    def begin(self, step: Step[Report], n_done: int, state: Callable[[], str] | None = None) -> None:
         self.reused[step.stage] = self.reused.get(step.stage, 0) + n_done
         self._done, self._stage, self._step = n_done, step.stage, step.name
         self._share = n_done / max(step.n_blocks, 1)
-        self._message = step.runs.remark or self._message
+        self._message = step.remark or self._message
         self._show()
 
-    def advance(self, step: Step, report: BlockReport) -> None:
+    def advance(self, step: Step[Report], report: BlockReport[Report]) -> None:
         self._done += 1
         self.computed[step.stage] = self.computed.get(step.stage, 0) + 1
         self._share = self._done / max(step.n_blocks, 1)
         if time.perf_counter() - self._updated > UPDATE_SECONDS:
             self._show()
 
-    def end(self, step: Step, seconds: float, computed: int) -> None:
+    def end(self, step: Step[Report], seconds: float, computed: int) -> None:
         """Does nothing: the next step replaces the line."""
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:

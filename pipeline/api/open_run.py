@@ -235,13 +235,13 @@ def _opened(run_store: Store) -> OpenedRun:
     run_store.require_run()
     attributes = run_store.attributes()
     arrays = {}
-    has_embedding = any(current_config.current_record(run_store, *step) for step in current_config.EMBEDDING_STEPS)
+    has_embedding = any(current_config.current_record(run_store, key) for key in current_config.EMBEDDING_STEPS)
     for spec in array_specs.ARRAYS:
         if current_config.has_array(run_store, spec.name) and (has_embedding or spec not in EMBEDDED):
             stored_array = StoredArray(run_store.url, spec.name)
             arrays[spec.name] = da.from_array(stored_array, chunks=stored_array.chunks, name=False, asarray=False)
     metrics = run_store.metrics() if current_config.has_metrics(run_store) else None
-    step_records = [checkpoint.record_name(*step) for step in current_config.EMBEDDING_STEPS]
+    step_records = [checkpoint.record_name(key) for key in current_config.EMBEDDING_STEPS]
     unreadable = [name for name in step_records if run_store.get_json(name) is None]
     unreadable += [METRICS] * (metrics is None and current_config.has_metrics(run_store))
     for name in unreadable:

@@ -132,10 +132,10 @@ class FitResults(NamedTuple):
 
 def state_of(store: Store) -> str:
     """The fingerprint of the stored embedding. It changes with input and config. Raises StoreError if there is none."""
-    record = checkpoint.step_record(fitted_store(store), "solve_embedding", "write")
+    record = checkpoint.step_record(fitted_store(store), "solve_embedding.write")
     if record is None:
         raise StoreError(f"{store.url}: holds no finished embedding; fit again")
-    return str(record["fingerprint"])
+    return record.fingerprint
 
 
 def require_state(store: Store, state: str) -> None:

@@ -6,21 +6,30 @@ earlier config stay in the store, but export, open_run and the report ignore the
 
 import json
 from collections.abc import Collection
-from typing import Any
+from dataclasses import dataclass, replace
 
 from ..core.errors import NoEmbedding
-from ..storage import records
 from ..storage.store import Store
-from . import checkpoint, damage
+from . import checkpoint
 from .checkpoint import finished_blocks, recorded_steps, step_record
+from .damage import StepRecord
+from .step import Json
 
 CURRENT = "_run/current.json"
-EMBEDDING_STEPS = (("solve_embedding", "write"), ("transform", "embed"))
+EMBEDDING_STEPS = ("solve_embedding.write", "transform.embed")
 """The steps that write an embedding: of the fitted points, and of placed rows."""
-NOTHING: dict[str, Any] = {"steps": [], "arrays": [], "metrics": False}
 
 
-def begin_run(store: Store, config: dict[str, Any], input_fingerprint: Any) -> None:
+@dataclass(frozen=True)
+class Finished:
+    """The steps that the present run has finished, their arrays, and whether metrics.json is written."""
+
+    steps: tuple[str, ...] = ()
+    arrays: tuple[str, ...] = ()
+    metrics: bool = False
+
+
+def begin_run(store: Store, config: Json, input_fingerprint: object) -> None:
     """Empty the list of current steps, unless config and input are those of the store's last run.
 
     Call this before the new config is written to the store. A kill in between then hides valid results, but never shows
@@ -29,36 +38,35 @@ def begin_run(store: Store, config: dict[str, Any], input_fingerprint: Any) -> N
     attributes = store.attributes()
     earlier = [attributes.get("config"), attributes.get("input_fingerprint")]
     if json.dumps(earlier, sort_keys=True) != json.dumps([config, input_fingerprint], sort_keys=True):
-        store.put_json(CURRENT, NOTHING)
+        store.put_record(CURRENT, Finished())
 
 
-def _current(store: Store) -> dict[str, Any] | None:
+def _current(store: Store) -> Finished | None:
     """The list of current steps and arrays; None if all are current. An unreadable list counts as empty."""
-    current = store.get_record(CURRENT, records.CURRENT)
-    return NOTHING if current is None and store.objects.exists(CURRENT) else current
+    current = store.read_record(CURRENT, Finished)
+    return Finished() if current is None and store.objects.exists(CURRENT) else current
 
 
-def add_finished_steps(store: Store, finished_steps: Collection[tuple[str, str]]) -> None:
+def add_finished_steps(store: Store, finished_steps: Collection[str]) -> None:
     """Add finished steps to the list of current steps; does nothing if there is no list, as all steps are current."""
     if (current := _current(store)) is not None:
-        listed, arrays = set(map(tuple, current["steps"])), set(current["arrays"])
-        for stage, name in set(finished_steps) - listed:
-            arrays |= set((step_record(store, stage, name) or {"arrays": []})["arrays"])
-        store.put_json(CURRENT, {**current, "steps": sorted(listed | set(finished_steps)), "arrays": sorted(arrays)})
+        steps, arrays = set(current.steps), set(current.arrays)
+        for key in set(finished_steps) - steps:
+            arrays |= set((step_record(store, key) or checkpoint.DAMAGED).arrays)
+        changed = replace(current, steps=tuple(sorted(steps.union(finished_steps))), arrays=tuple(sorted(arrays)))
+        store.put_record(CURRENT, changed)
 
 
-def delete_leftovers(store: Store, finished_steps: Collection[tuple[str, str]], names: Collection[str]) -> None:
+def delete_leftovers(store: Store, finished_steps: Collection[str], names: Collection[str]) -> None:
     """Delete what a finished run of this config would not have: other steps, and data and markers without a step.
 
     Of the data these are the arrays of `names` and everything in `_work`.
     """
-    for stage, name in checkpoint.begun_steps(store) - set(finished_steps):
-        checkpoint.delete_step_record(store, stage, name)
+    for key in checkpoint.begun_steps(store) - set(finished_steps):
+        checkpoint.delete_step_record(store, key)
     steps = checkpoint.recorded_steps(store)
-    written = {"_work/zarr.json"}.union(*({*record["arrays"], *record["bundles"]} for record in steps.values()))
-    markers = {
-        checkpoint.marker_name(*key, block) for key, record in steps.items() for block in range(record["n_blocks"])
-    }
+    written = {"_work/zarr.json"}.union(*(record.written for record in steps.values()))
+    markers = {checkpoint.marker_name(key, block) for key, record in steps.items() for block in range(record.n_blocks)}
     stray = [marker for marker in store.objects.names("_done") if checkpoint.step_of(marker) and marker not in markers]
     stray += [name for name in store.objects.names("_work") if not written & _folders_of(name)]
     store.objects.delete_objects(stray)
@@ -79,57 +87,56 @@ def end_run(store: Store) -> None:
 def metrics_written(store: Store) -> None:
     """Record that metrics.json belongs to the store's config."""
     if (current := _current(store)) is not None:
-        store.put_json(CURRENT, {**current, "metrics": True})
+        store.put_record(CURRENT, replace(current, metrics=True))
 
 
 def has_metrics(store: Store) -> bool:
     """Whether metrics.json in the store belongs to its config, not to an earlier one."""
     current = _current(store)
-    return current is None or bool(current["metrics"])
+    return current is None or current.metrics
 
 
-def current_steps(store: Store) -> dict[tuple[str, str], dict[str, Any]]:
+def current_steps(store: Store) -> dict[str, StepRecord]:
     """The records of all steps that belong to the store's config, in the form of `recorded_steps`."""
     recorded, current = recorded_steps(store), _current(store)
     if current is None:
         return recorded
-    current_keys = set(map(tuple, current["steps"]))
-    return {key: record for key, record in recorded.items() if key in current_keys}
+    return {key: record for key, record in recorded.items() if key in current.steps}
 
 
-def current_record(store: Store, stage: str, name: str) -> dict[str, Any] | None:
+def current_record(store: Store, key: str) -> StepRecord | None:
     """One record of `current_steps`, without reading the others; None if the step is not current."""
     current = _current(store)
-    if current is not None and [stage, name] not in current["steps"]:
+    if current is not None and key not in current.steps:
         return None
-    return step_record(store, stage, name)
+    return step_record(store, key)
 
 
-def current_arrays(store: Store, among: Collection[tuple[str, str]] | None = None) -> set[str]:
+def current_arrays(store: Store, among: Collection[str] | None = None) -> set[str]:
     """Names of the arrays written by current steps (only those in `among`, if given); the store may hold others."""
     return {name for key, record in current_steps(store).items() if among is None or key in among
-            for name in damage.without_freed(record)["arrays"]}  # fmt: skip
+            for name in record.without_deleted().arrays}  # fmt: skip
 
 
 def has_array(store: Store, name: str) -> bool:
     """Whether the store has an array that is current. Nothing is listed, because some HTTP servers do not allow it."""
     current = _current(store)
-    return (current is None or name in current["arrays"]) and store.has_array(name)
+    return (current is None or name in current.arrays) and store.has_array(name)
 
 
-def embedding_record(store: Store) -> dict[str, Any] | None:
+def embedding_record(store: Store) -> StepRecord | None:
     """The record of the step that wrote the embedding of the store's config; None if it is not finished.
 
     The embedding may come from eigenpairs that did not converge.
     """
-    for stage, name in EMBEDDING_STEPS if store.is_run() else ():
-        record = current_record(store, stage, name)
-        if record and len(finished_blocks(store, stage, name, record["fingerprint"])) == record["n_blocks"]:
+    for key in EMBEDDING_STEPS if store.is_run() else ():
+        record = current_record(store, key)
+        if record and len(finished_blocks(store, key, record.fingerprint)) == record.n_blocks:
             return record
     return None
 
 
-def require_embedding(store: Store) -> dict[str, Any]:
+def require_embedding(store: Store) -> StepRecord:
     """As `embedding_record`. Raises ConfigError if there is none; the store may hold one of an earlier config."""
     if (record := embedding_record(store)) is None:
         raise NoEmbedding(

@@ -2,70 +2,90 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from ..core.errors import CorruptChunk, MissingArray
 from ..storage import array_specs
 from ..storage.bundles import PARTS
 from ..storage.store import Store, block_of
-from .plan import BlockReport
+from .step import BlockReport
 
-Record = Mapping[str, Any]
-BlockReports = Mapping[int, BlockReport]
+BlockReports = Mapping[int, BlockReport[object]]
 
 MATRICES = {array_specs.COST_MATRIX, array_specs.LOCAL_FACTORS}
 """Folders of blocks of CSR rows."""
 READERS = 4
 
 
-def freed(record: Record) -> set[str]:
-    """Arrays and bundles that a step wrote, and that were deleted after their last reader."""
-    return set(record.get("freed", ()))
+@dataclass(frozen=True)
+class StepRecord:
+    """The record of a begun step in a store.
+
+    `begun` is a time, `seconds` the wall-clock seconds so far. `freed` are the arrays and bundles that it wrote and
+    that were deleted after their last reader.
+    """
+
+    fingerprint: str
+    n_blocks: int
+    begun: float
+    arrays: tuple[str, ...] = ()
+    bundles: tuple[str, ...] = ()
+    seconds: float = 0.0
+    freed: tuple[str, ...] = ()
+
+    @property
+    def written(self) -> list[str]:
+        """Names of the arrays and bundles."""
+        return [*self.arrays, *self.bundles]
+
+    @property
+    def deleted(self) -> frozenset[str]:
+        return frozenset(self.freed)
+
+    def without_deleted(self) -> "StepRecord":
+        """The record without deleted arrays and bundles."""
+        arrays, bundles = (tuple(name for name in names if name not in self.deleted)
+                           for names in (self.arrays, self.bundles))  # fmt: skip
+        return replace(self, arrays=arrays, bundles=bundles)
 
 
-def without_freed(record: Record) -> Record:
-    """The record of a step without its freed arrays and bundles."""
-    stored = {kind: [name for name in record[kind] if name not in freed(record)] for kind in ("arrays", "bundles")}
-    return {**record, **stored}
-
-
-def damage_of_step(store: Store, record: Record, reports: BlockReports) -> list[CorruptChunk]:
+def damage_of_step(store: Store, record: StepRecord, reports: BlockReports) -> list[CorruptChunk]:
     """Every chunk and bundle of a step's finished blocks that is missing or does not match its checksum."""
     with ThreadPoolExecutor(READERS) as pool:
         return [error for error in pool.map(_error_of, _readings(store, record, reports)) if error is not None]
 
 
-def block_of_damage(record: Record, array: str, chunk: str) -> int | None:
+def block_of_damage(record: StepRecord, array: str, chunk: str) -> int | None:
     """The block of a step that wrote a chunk or bundle; None if one task wrote it for all blocks.
 
     The last number in a bundle's name is the block that wrote it. For blocks of sparse rows it is the first number,
     before the name of the part.
     """
     numbers = [part for part in _path_in_bundle(record, array) or [] if part.isdigit()][-1:]
-    is_chunk = array in record["arrays"] and chunk.isdigit()
+    is_chunk = array in record.arrays and chunk.isdigit()
     block = int([chunk, *numbers][-1]) if is_chunk or numbers else None
-    return block if block is not None and record["n_blocks"] > max(1, block) else None
+    return block if block is not None and record.n_blocks > max(1, block) else None
 
 
-def wrote(record: Record, array: str) -> bool:
+def wrote(record: StepRecord, array: str) -> bool:
     """Whether a step wrote an array or bundle."""
-    bundles = [bundle.removesuffix(".npz") for bundle in record["bundles"]]
-    return array in record["arrays"] or array in bundles or _path_in_bundle(record, array) is not None
+    bundles = [bundle.removesuffix(".npz") for bundle in record.bundles]
+    return array in record.arrays or array in bundles or _path_in_bundle(record, array) is not None
 
 
-def _path_in_bundle(record: Record, array: str) -> list[str] | None:
-    for bundle in record["bundles"]:
+def _path_in_bundle(record: StepRecord, array: str) -> list[str] | None:
+    for bundle in record.bundles:
         folder = f"{bundle.removesuffix('.npz')}/"
         if array.startswith(folder):
             return array.removeprefix(folder).split("/")
     return None
 
 
-def _readings(store: Store, record: Record, reports: BlockReports) -> Iterator[Callable[[], Any]]:
+def _readings(store: Store, record: StepRecord, reports: BlockReports) -> Iterator[Callable[[], object]]:
     """A call for each object of a step's finished blocks."""
-    record = without_freed(record)
-    for name in record["arrays"]:
+    record = record.without_deleted()
+    for name in record.arrays:
         try:
             array = store.array(name)
         except (MissingArray, CorruptChunk) as error:
@@ -73,10 +93,10 @@ def _readings(store: Store, record: Record, reports: BlockReports) -> Iterator[C
             continue
         rows, size = array.shape[0], block_of(array)
         for block in range(-(-rows // size)):
-            if block in reports or (reports and record["n_blocks"] == 1):
+            if block in reports or (reports and record.n_blocks == 1):
                 yield partial(store.read, name, block * size, min((block + 1) * size, rows))
     written = {name for report in reports.values() for name in report.bundles if wrote(record, name)}
-    for bundle in record["bundles"]:
+    for bundle in record.bundles:
         names = [bundle] if bundle.endswith(".npz") and reports else store.objects.names(bundle)
         written |= {name.removesuffix(".npz") for name in names if name.endswith(".npz")}
     for name in sorted(written):
@@ -85,12 +105,12 @@ def _readings(store: Store, record: Record, reports: BlockReports) -> Iterator[C
             if name.endswith(PARTS)
             else partial(store.read_bundle, name)
         )
-    for folder in MATRICES.intersection(record["bundles"]):
+    for folder in MATRICES.intersection(record.bundles):
         for block in sorted(reports):
             yield partial(store.read_rows, folder, block)
 
 
-def _error_of(read: Callable[[], Any]) -> CorruptChunk | None:
+def _error_of(read: Callable[[], object]) -> CorruptChunk | None:
     try:
         read()
     except CorruptChunk as error:

@@ -19,7 +19,7 @@ from ..core.machine import available_memory
 from ..core.signals import raise_if_stopped
 from ..storage.store import Store
 from . import checkpoint, subprocess_call, task_costs
-from .plan import DRIVER, WHOLE_DATA, WORKER, BlockReport, Step
+from .step import DRIVER, WHOLE_DATA, WORKER, BlockReport, Json, Report, Step
 from .tasks import Outcome, is_final, run_task
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ MEMORY_SECONDS = 1.0
 class Progress(Protocol):
     """Receives the progress of a step."""
 
-    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None: ...
+    def begin(self, step: Step[Report], n_done: int, state: Callable[[], str] | None = None) -> None: ...
 
-    def advance(self, step: Step, report: BlockReport) -> None: ...
+    def advance(self, step: Step[Report], report: BlockReport[Report]) -> None: ...
 
-    def end(self, step: Step, seconds: float, computed: int) -> None: ...
+    def end(self, step: Step[Report], seconds: float, computed: int) -> None: ...
 
 
 class Executor:
@@ -59,21 +59,21 @@ class Executor:
         self._programs = None if client is None else _required_versions(client)
         self._available, self._available_read = 0, -math.inf
 
-    def runs_here(self, step: Step) -> bool:
+    def runs_here(self, step: Step[Report]) -> bool:
         """Whether the tasks of a step run in this process."""
         return (
             self.client is None
-            or step.runs.place == DRIVER
-            or (step.runs.place == WHOLE_DATA and self.memory_resource is None)
+            or step.runs_on == DRIVER
+            or (step.runs_on == WHOLE_DATA and self.memory_resource is None)
         )
 
-    def require_memory(self, step: Step) -> None:
+    def require_memory(self, step: Step[Report]) -> None:
         """Raises NotEnoughMemory if a task of the step does not fit where it would run."""
-        if step.runs.all_cores:
+        if step.all_cores:
             return  # the eigensolver has a memory limit of its own
-        if step.runs.place != WHOLE_DATA:
+        if step.runs_on != WHOLE_DATA:
             task_costs.check_worker(step, self.worker_limit())
-        if step.runs.place == WORKER:
+        if step.runs_on == WORKER:
             return
         if self.runs_here(step):
             task_costs.check_driver(step, self._available_memory())
@@ -96,16 +96,16 @@ class Executor:
         offering = [w for w in self._workers() if w["resources"].get(self.memory_resource, 0) >= 1]
         return min((w["memory_limit"] for w in offering if w["memory_limit"]), default=self.high_memory)
 
-    def _workers(self) -> list[dict[str, Any]]:
+    def _workers(self) -> list[Json]:
         return [] if self.client is None else list(self.client.scheduler_info(n_workers=-1)["workers"].values())
 
-    def outcomes(self, step: Step, url: str, fingerprint: str, blocks: Iterable[int]) -> Iterator[Outcome]:
+    def outcomes(self, step: Step[Report], url: str, fingerprint: str, blocks: Iterable[int]) -> Iterator[Outcome]:
         """(block, report or error) of each block, in the order in which they end."""
         if self.client is None or self.runs_here(step):
-            if self.client is not None and step.runs.place == DRIVER and self._programs is not None:
+            if self.client is not None and step.runs_on == DRIVER and self._programs is not None:
                 from ..clusters.version_check import check_versions  # noqa: PLC0415 (loads distributed)
 
-                check_versions(self.client, f"{step.stage}.{step.name}")  # the step submits tasks of its own
+                check_versions(self.client, step.key)  # the step submits tasks of its own
             for block in blocks:
                 yield block, _attempt(run_task, url, step, fingerprint, block)
         else:
@@ -123,7 +123,7 @@ def _required_versions(client: "Client") -> dict[str, str] | None:
 
 
 def run_step(
-    step: Step,
+    step: Step[Report],
     upstream: str,
     store: Store,
     executor: Executor,
@@ -131,7 +131,7 @@ def run_step(
     finished_steps: checkpoint.FinishedSteps = None,
     source_stores: Sequence[Store] = (),
     restore: Callable[[], None] = lambda: None,
-) -> list[BlockReport]:
+) -> list[BlockReport[Report]]:
     """Compute the unfinished blocks of a step; returns the reports of all its blocks in block order.
 
     `restore` is called before, if there are any: they may need freed data of earlier steps.
@@ -141,13 +141,13 @@ def run_step(
         StageIncomplete: after all other blocks have finished, with a list of the failed ones; or at once for a damaged
             chunk, whose block the next run computes again.
     """
-    fingerprint = checkpoint.fingerprint_of(upstream, step)
+    fingerprint = step.fingerprint(upstream)
     reports = checkpoint.begin_step(store, step, fingerprint, finished_steps, source_stores)
     missing = [block for block in range(step.n_blocks) if block not in reports]
     if missing:
         restore()
         executor.require_memory(step)
-    progress.begin(step, len(reports), partial(step.runs.state, store) if step.runs.state else None)
+    progress.begin(step, len(reports), partial(step.progress, store) if step.progress else None)
     started = time.perf_counter()
     failures: dict[int, BaseException] = {}
     for block, outcome in executor.outcomes(step, store.url, fingerprint, missing):
@@ -171,8 +171,8 @@ class _TaskThread(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.calls = SimpleQueue[Callable[[], BlockReport]]()
-        self.outcomes = SimpleQueue[BlockReport | BaseException]()
+        self.calls = SimpleQueue[Callable[[], BlockReport[Report]]]()
+        self.outcomes = SimpleQueue[BlockReport[Report] | BaseException]()
         self._is_open = True
         self.start()
 
@@ -189,14 +189,14 @@ class _TaskThread(threading.Thread):
         self.calls.put(_no_call)
 
 
-def _no_call() -> BlockReport:
-    return BlockReport(0, 0.0, 0, {})
+def _no_call() -> BlockReport[Report]:
+    return BlockReport(0, 0.0, 0, Report())
 
 
 _idle_threads: list[_TaskThread] = []
 
 
-def _attempt(function: Callable[..., BlockReport], *arguments: Any) -> BlockReport | BaseException:
+def _attempt(function: Callable[..., BlockReport[Report]], *arguments: Any) -> BlockReport[Report] | BaseException:
     """Call in another thread and wait, so that this thread handles signals while compiled code runs for minutes."""
     try:
         thread = _idle_threads.pop()
@@ -234,8 +234,8 @@ def _raise_if_final(error: BaseException, store: Store) -> None:
         raise error
 
 
-def _list_failures(step: Step, failures: dict[int, BaseException]) -> str:
+def _list_failures(step: Step[Report], failures: dict[int, BaseException]) -> str:
     lines = [f"  block {block}: {explained(error)}" for block, error in sorted(failures.items())[:5]]
     more = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
-    head = f"{step.stage}.{step.name}: {len(failures)} of {step.n_blocks} blocks failed; finished blocks are kept:"
+    head = f"{step.key}: {len(failures)} of {step.n_blocks} blocks failed; finished blocks are kept:"
     return "\n".join([head, *lines, *more, "Run the same command again to retry the failed blocks."])

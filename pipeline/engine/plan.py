@@ -8,13 +8,22 @@ always agree.
 
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, cast
 
-from ..storage.array_specs import PlannedArray, dtype_bytes
-
-Report = dict[str, Any]
-Json = dict[str, Any]
+from ..storage.array_specs import dtype_bytes
+from ..storage.store import Store
+from .legacy import Decides as Decides
+from .legacy import Runs as Runs
+from .legacy import Step as Step
+from .legacy import Writes as Writes
+from .step import DRIVER as DRIVER
+from .step import WHOLE_DATA as WHOLE_DATA
+from .step import WORKER as WORKER
+from .step import BlockReport as BlockReport
+from .step import Json as Json
+from .step import Report as StepReport
+from .step import Step as AnyStep
 
 
 @dataclass(frozen=True)
@@ -48,111 +57,10 @@ class Layout:
         return self.n_features * dtype_bytes(self.dtype)
 
 
-Place = Literal["worker", "whole data", "driver"]
-WORKER: Place = "worker"
-"""Any worker: the step processes one block at a time."""
-WHOLE_DATA: Place = "whole data"
-"""The cluster's high-memory worker, or the driver if there is none: the step processes all points at once."""
-DRIVER: Place = "driver"
-"""Always the calling process: the step itself uses the Dask client."""
-
-
-@dataclass(frozen=True)
-class Decides:
-    """Everything that determines the result of a step; all of it is part of the step's fingerprint.
-
-    `identity` is the state of other data that determine the result, such as the input files. `digested` names the
-    parameters that only locate data (a path): another path with the same bytes, as the digests in the reports
-    show, is the same data. A step that `shows_records`
-    depends on the store's records and attributes (`checkpoint.with_records`).
-    """
-
-    parameters: Json
-    identity: Json = field(default_factory=dict)
-    version: int = 1
-    digested: tuple[str, ...] = ()
-    shows_records: bool = False
-
-
-@dataclass(frozen=True)
-class Runs:
-    """How the tasks of a step run; none of it changes the result.
-
-    `bytes_per_task` is the peak memory of a task, without that of its process. `all_cores` removes the limit of one
-    thread. `resources` are further keyword arguments of the function. `remark` is logged when the step begins, `cure`
-    is the advice if a task does not fit its worker. `state(store)` returns a line on what the tasks do now, empty if
-    that is unknown; it is logged when its part before the first colon changes, and from time to time.
-    """
-
-    bytes_per_task: int
-    place: Place = WORKER
-    all_cores: bool = False
-    resources: Json = field(default_factory=dict)
-    remark: str = ""
-    state: Callable[[Any], str] | None = None
-    cure: str = "set execution.block_points: auto, which uses the largest blocks that fit"
-
-
-@dataclass(frozen=True)
-class Writes:
-    """Data that a step writes to the store: arrays, and bundles of at most `bundle_bytes`, all blocks together."""
-
-    arrays: tuple[PlannedArray, ...] = ()
-    bundles: tuple[str, ...] = ()
-    bundle_bytes: int = 0
-
-    @property
-    def disk_bytes(self) -> int:
-        """Upper bound on the bytes that the step writes to the store, all blocks together."""
-        return sum(array.nbytes for array in self.arrays) + self.bundle_bytes
-
-
-@dataclass(frozen=True)
-class Step:
-    """One function over numbered blocks.
-
-    `function(store, block_index, **parameters, **resources) -> Report` reads, computes and writes whole chunks that no
-    other block writes. `expected(block_index)` is the report that `lle plan` assumes. Steps with `feeds` false
-    (measurements) do not invalidate the steps after them. `frees` are arrays and bundles of earlier steps of the stage
-    that no step after this one reads: they are deleted when all blocks of this step are done.
-    """
-
-    stage: str
-    name: str
-    function: Callable[..., Report]
-    n_blocks: int
-    decides: Decides
-    runs: Runs
-    writes: Writes = field(default_factory=Writes)
-    expected: Callable[[int], Report] = lambda block_index: {}
-    feeds: bool = True
-    frees: tuple[str, ...] = ()
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Stage and name, which identify the step in a store."""
-        return self.stage, self.name
-
-    @property
-    def written(self) -> set[str]:
-        """Names of the arrays and bundles that the step writes."""
-        return {array.spec.name for array in self.writes.arrays} | set(self.writes.bundles)
-
-
-@dataclass(frozen=True)
-class BlockReport:
-    """The report of a finished task: scalars only, stored in its marker.
-
-    `peak_bytes` is the peak memory of its process while it ran, `base_bytes` the memory before. `bundles` are the
-    names of the bundles that the task wrote.
-    """
-
-    block: int
-    seconds: float
-    peak_bytes: int
-    report: Report
-    base_bytes: int = 0
-    bundles: tuple[str, ...] = ()
+Report = dict[str, Any]
+Steps = Generator[AnyStep[StepReport], list[Any], Layout]
+Stage = Callable[[Layout], Steps]
+"""The steps of a stage of one run, from the sizes before it."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +71,7 @@ class RunResult:
     """
 
     store: str
-    metrics: dict[str, Any]
+    metrics: Json
     computed: dict[str, int]
     reused: dict[str, int]
     seconds: float
@@ -171,62 +79,108 @@ class RunResult:
     unchanged: bool = False
 
 
-def disk_totals(steps: Iterable[Step]) -> tuple[int, int]:
+def disk_totals(steps: Iterable[AnyStep[StepReport]]) -> tuple[int, int]:
     """Upper bounds on the bytes that these steps hold in the store: the largest during the run, and at its end."""
     held, largest, sizes = 0, 0, dict[str, int]()
     for step in steps:
-        held += step.writes.disk_bytes
+        held += step.disk_bytes
         largest = max(largest, held)
-        sizes |= {array.spec.name: array.nbytes for array in step.writes.arrays}
-        sizes |= dict.fromkeys(step.writes.bundles[:1], step.writes.bundle_bytes)
-        held -= sum(sizes.pop(name, 0) for name in step.frees)
+        sizes |= {array.spec.name: array.nbytes for array in step.arrays}
+        sizes |= dict.fromkeys(step.bundles[:1], step.bundle_bytes)
+        held -= sum(sizes.pop(name, 0) for name in step.deletes)
     return largest, held
 
 
-def freed_inputs(before: Sequence[tuple[Step, set[str]]]) -> list[int]:
-    """Positions of the steps whose freed data the next step of the stage may read.
+def deleted_inputs(before: Sequence[tuple[AnyStep[StepReport], set[str]]]) -> list[int]:
+    """Positions of the steps whose deleted data the next step of the stage may read.
 
-    `before` are the earlier steps of the stage, each with those of its arrays and bundles that were freed. A step does
-    not read what an earlier one frees.
+    `before` are the earlier steps of the stage, each with those of its arrays and bundles that were deleted. A step
+    does not read what an earlier one deletes.
     """
-    needed, freed_earlier = list[int](), set[str]()
+    needed, deleted_earlier = list[int](), set[str]()
     for number in range(len(before) - 1, -1, -1):
-        step, freed = before[number]
-        if freed - freed_earlier:
+        step, deleted = before[number]
+        if deleted - deleted_earlier:
             needed.insert(0, number)
-        freed_earlier |= set(step.frees)
+        deleted_earlier |= set(step.deletes)
     return needed
 
 
-Steps = Generator[Step, list[Report], Layout]
-Stage = Callable[[Any, Layout], Steps]
+class History:
+    """Results of earlier runs that a run may reuse. This base class, for stores without versions, has none."""
+
+    source_stores: tuple[Store, ...] = ()
+    attributes: Json = {}  # noqa: RUF012 (never modified)
+
+    def prepared(self, step: AnyStep[StepReport]) -> AnyStep[StepReport]:
+        """The step with information about earlier runs."""
+        return step
+
+    def chained(self, upstream: str, step: AnyStep[StepReport], reports: Sequence[StepReport]) -> str:
+        """The fingerprint that later steps depend on."""
+        return step.fingerprint(upstream)
+
+    def is_known(self, store: Store, stage: str, digests: list[str]) -> bool:
+        """Whether the digests equal those of the published version, so that the run can end here.
+
+        Called at the end of each stage with the digests of everything read so far.
+        """
+        return False
 
 
-def drive(steps: Steps, run_step: Callable[[Step], list[Report]]) -> Layout:
-    """Run a stage: pass each of its steps to `run_step`, send the reports back; returns the layout at its end."""
-    try:
-        step = next(steps)
-        while True:
-            step = steps.send(run_step(step))
-    except StopIteration as stop:
-        layout: Layout = stop.value
+class Walker:
+    """Goes through the steps of stages in their order, and gives each stage the reports of its steps.
+
+    The subclasses that run a job and that look up what is done differ in where the reports come from. This class
+    assumes the expected ones, so it computes nothing.
+
+    Attributes:
+        steps: the steps so far.
+        upstream: the fingerprint that the next step depends on.
+    """
+
+    def __init__(self, history: History | None = None) -> None:
+        self.history, self.upstream = history or History(), ""
+        self.steps: list[AnyStep[StepReport]] = []
+
+    def walk(self, stages: Mapping[str, Stage], layout: Layout) -> Layout:
+        """Go through all stages; returns the layout at the end."""
+        for name, stage in stages.items():
+            layout = self.walk_stage(name, stage(layout))
         return layout
 
+    def walk_stage(self, name: str, steps: Steps) -> Layout:
+        """Go through the steps of one stage; returns the layout at its end."""
+        return self.drive(steps)
 
-def walk(
-    stages: Mapping[str, Stage],
-    config: Any,
-    layout: Layout,
-    finished_reports: Callable[[Step], list[Report] | None] | None = None,
-) -> tuple[list[Step], Layout]:
-    """All steps of a run and its last layout, from `finished_reports` if known, else expected; computes nothing."""
-    steps: list[Step] = []
+    def drive(self, steps: Steps) -> Layout:
+        """Send each step of a stage its reports; returns the layout at the end."""
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(self.visit(step))
+        except StopIteration as stop:
+            return cast(Layout, stop.value)
 
-    def assume(step: Step) -> list[Report]:
-        steps.append(step)
-        reports = finished_reports(step) if finished_reports is not None else None
-        return reports or [step.expected(block_index) for block_index in range(step.n_blocks)]
+    def visit(self, step: AnyStep[StepReport]) -> list[Any]:
+        """The reports of a step's blocks in block order, found or else expected."""
+        step = self.history.prepared(step)
+        self.steps.append(step)
+        reports = self.reports_of(step)
+        if not step.is_measurement:
+            self.upstream = self.history.chained(self.upstream, step, reports or [])
+        if reports is None:
+            expected = step.expected
+            return [] if expected is None else [expected(block) for block in range(step.n_blocks)]
+        return reports
 
-    for stage in stages.values():
-        layout = drive(stage(config, layout), assume)
-    return steps, layout
+    def reports_of(self, step: AnyStep[StepReport]) -> list[Any] | None:
+        """The reports of all blocks of a step that depends on `upstream`; None if they are not known."""
+        return None
+
+
+def planned(stages: Mapping[str, Stage], layout: Layout) -> tuple[list[AnyStep[StepReport]], Layout]:
+    """All steps of a run with their expected reports, and the layout at its end."""
+    walker = Walker()
+    layout = walker.walk(stages, layout)
+    return walker.steps, layout

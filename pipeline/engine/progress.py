@@ -21,7 +21,7 @@ from rich.progress import (
 )
 
 from ..core.errors import LleError, counted, gib
-from .plan import BlockReport, Step
+from .step import BlockReport, Report, Step
 
 WAIT_SECONDS, LOOK_SECONDS = 30.0, 3.0
 
@@ -45,14 +45,14 @@ class RunProgress:
         self._task: TaskID | None = None
         self._done = self._fresh = 0
         self._started = self._last_line = 0.0
-        self._reused_steps: list[Step] = []
+        self._reused_steps: list[Step[Report]] = []
         self._ended = threading.Event()
 
     def print_line(self, text: str) -> None:
         """Print one line of text."""
         self.console.print(text, markup=False)
 
-    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+    def begin(self, step: Step[Report], n_done: int, state: Callable[[], str] | None = None) -> None:
         """A step begins, with some blocks done; `state` returns a line on what its tasks do now."""
         self._done, self._fresh = n_done, 0
         self._started = self._last_line = time.perf_counter()
@@ -61,18 +61,16 @@ class RunProgress:
             return
         self._end_waiting()  # of a step that failed
         self._print_reused()
-        if step.runs.remark:
-            self.print_line(step.runs.remark)
+        if step.remark:
+            self.print_line(step.remark)
         if self.console.is_terminal:
             self._bars.start()
-            self._task = self._bars.add_task(
-                f"{step.stage}.{step.name}", total=step.n_blocks, completed=n_done, rate=""
-            )
+            self._task = self._bars.add_task(step.key, total=step.n_blocks, completed=n_done, rate="")
         if state is not None or not self.console.is_terminal:
             self._ended = threading.Event()
             threading.Thread(target=self._print_waiting, args=(step, state, self._ended), daemon=True).start()
 
-    def advance(self, step: Step, report: BlockReport) -> None:
+    def advance(self, step: Step[Report], report: BlockReport[Report]) -> None:
         self._done += 1
         self._fresh += 1
         self.computed[step.stage] = self.computed.get(step.stage, 0) + 1
@@ -84,9 +82,9 @@ class RunProgress:
             self._last_line = now
             remaining = (step.n_blocks - self._done) / rate
             counts = f"{self._done}/{step.n_blocks} blocks, {rate:.2g}/s"
-            self.print_line(f"  {step.stage}.{step.name}: {counts}, {remaining:.0f} s left")
+            self.print_line(f"  {step.key}: {counts}, {remaining:.0f} s left")
 
-    def end(self, step: Step, seconds: float, computed: int) -> None:
+    def end(self, step: Step[Report], seconds: float, computed: int) -> None:
         if not computed:
             self._reused_steps.append(step)
             return
@@ -95,13 +93,13 @@ class RunProgress:
             return
         reused = f", {step.n_blocks - computed} reused" if computed < step.n_blocks else ""
         took = f"{computed:>4} of {step.n_blocks} blocks in {seconds:.1f} s"
-        self.print_line(f"  {step.stage + '.' + step.name:<34} {took}{reused}")
+        self.print_line(f"  {step.key:<34} {took}{reused}")
 
-    def computed_again(self, step: Step) -> None:
+    def computed_again(self, step: Step[Report]) -> None:
         """A reused step is computed after all, because its results were deleted and are needed."""
         self.reused[step.stage] -= step.n_blocks
         self._reused_steps = [other for other in self._reused_steps if other.key != step.key]
-        self.print_line(f"{step.stage}.{step.name}: its results were deleted, and are needed again")
+        self.print_line(f"{step.key}: its results were deleted, and are needed again")
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
         """Print one line about a finished stage, if it has computed something."""
@@ -131,7 +129,7 @@ class RunProgress:
             self.print_line(f"reused from the earlier run: {totals}")
             self._reused_steps = []
 
-    def _print_waiting(self, step: Step, state: Callable[[], str] | None, ended: threading.Event) -> None:
+    def _print_waiting(self, step: Step[Report], state: Callable[[], str] | None, ended: threading.Event) -> None:
         phase = ""
         while not ended.wait(min(LOOK_SECONDS, WAIT_SECONDS)):
             text = _read(state)
@@ -143,7 +141,7 @@ class RunProgress:
             if phase != last_phase or now - self._last_line >= WAIT_SECONDS:
                 self._last_line = now
                 counts = f"{self._done}/{step.n_blocks} blocks after {now - self._started:.0f} s"
-                self.print_line(f"  {step.stage}.{step.name}: {counts}{text and f', {text}'}")
+                self.print_line(f"  {step.key}: {counts}{text and f', {text}'}")
 
     def _end_waiting(self) -> None:
         self._ended.set()
@@ -170,10 +168,10 @@ class SilentProgress(RunProgress):
     def print_line(self, text: str) -> None:
         """Nothing is printed."""
 
-    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+    def begin(self, step: Step[Report], n_done: int, state: Callable[[], str] | None = None) -> None:
         self.reused[step.stage] = self.reused.get(step.stage, 0) + n_done
 
-    def end(self, step: Step, seconds: float, computed: int) -> None:
+    def end(self, step: Step[Report], seconds: float, computed: int) -> None:
         """Nothing is printed."""
 
 
@@ -188,13 +186,13 @@ class JsonProgress(RunProgress):
     def print_line(self, text: str) -> None:
         self._print_event("message", text=text)
 
-    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+    def begin(self, step: Step[Report], n_done: int, state: Callable[[], str] | None = None) -> None:
         super().begin(step, n_done, state)
-        if step.runs.remark and n_done == step.n_blocks:
-            self.print_line(step.runs.remark)
+        if step.remark and n_done == step.n_blocks:
+            self.print_line(step.remark)
         self._print_event("step_begun", stage=step.stage, step=step.name, blocks=step.n_blocks, done=n_done)
 
-    def advance(self, step: Step, report: BlockReport) -> None:
+    def advance(self, step: Step[Report], report: BlockReport[Report]) -> None:
         self._done += 1
         self.computed[step.stage] = self.computed.get(step.stage, 0) + 1
         self._print_event(
@@ -202,7 +200,7 @@ class JsonProgress(RunProgress):
             peak_bytes=report.peak_bytes, done=self._done, blocks=step.n_blocks,
         )  # fmt: skip
 
-    def end(self, step: Step, seconds: float, computed: int) -> None:
+    def end(self, step: Step[Report], seconds: float, computed: int) -> None:
         self._end_waiting()
         self._print_event(
             "step_done", stage=step.stage, step=step.name, seconds=round(seconds, 3), blocks=step.n_blocks,

@@ -23,6 +23,7 @@ from ..storage.bundles import BATCH_BYTES
 from ..storage.store import Store
 from . import disk_costs, task_costs
 from .plan import Decides, Layout, Report, Runs, Step, Writes
+from .step import Step as AnyStep
 
 Ids = npt.NDArray[np.integer]
 
@@ -44,7 +45,7 @@ def folders(lists: str) -> tuple[str, str]:
 
 def exchange(
     stage: str, layout: Layout, array: str, row: int, lists: str = LISTS
-) -> Generator[Step, list[Report], int]:
+) -> Generator[AnyStep[Any], list[Report], int]:
     """request -> send, for the rows (`row` bytes each) of `array` whose ids are in the neighbour lists `lists`.
 
     Returns the largest number of rows that are sent to one block.

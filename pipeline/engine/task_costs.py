@@ -1,4 +1,4 @@
-"""Memory of tasks: constants for the formulas in the `Runs` of the steps, and checks against the limits.
+"""Memory of tasks: constants for the formulas in the `task_bytes` of the steps, and checks against the limits.
 
 A formula gives the peak memory of a task, without that of its process (`PROCESS_BYTES`): the data it reads and writes
 (up to three copies of a chunk while it is decoded or encoded) and its work arrays. tests/engine/test_measured_memory.py
@@ -8,14 +8,14 @@ runs every step and compares the measured peak. Sizes: `block_size` rows of a bl
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
 from ..config.models import Config
 from ..core.errors import NotEnoughMemory, gib
 from ..storage.bundles import OBJECT_BYTES
-from .plan import WHOLE_DATA, WORKER, Layout, Stage, Step, walk
+from .plan import Layout, Stage, planned
 from .plan_sizes import KDTREE_FEATURES, MAX_BLOCKS, MIN_BLOCK_POINTS
+from .step import DRIVER, WHOLE_DATA, WORKER, Report, RunsOn, Step
 
 MIB = 2**20
 GIB = 2**30
@@ -49,69 +49,67 @@ def limit_for(task_bytes: int) -> int:
     return -(-int((task_bytes + PROCESS_BYTES) / USABLE_SHARE + tenth) // tenth) * tenth
 
 
-def where(step: Step, config: Config) -> str:
-    """Where a step's tasks run: driver, worker, or high-memory worker."""
-    if step.runs.place == WORKER:
-        return "worker"
-    elsewhere = memory_resource(config.execution.cluster) is not None and step.runs.place == WHOLE_DATA
-    return "high-memory worker" if elsewhere else "driver"
+def where(step: Step[Report], config: Config) -> RunsOn:
+    """Where a step's tasks run: without high-memory workers, steps over all points run in the driver."""
+    is_elsewhere = step.runs_on == WHOLE_DATA and memory_resource(config.execution.cluster) is None
+    return DRIVER if is_elsewhere else step.runs_on
 
 
-def fits(step: Step, config: Config) -> bool:
+def fits(step: Step[Report], config: Config) -> bool:
     """Whether a step's task fits its worker, as far as limits are known; the driver's memory is checked in the run."""
-    cluster, place = config.execution.cluster, where(step, config)
-    limits = {"worker": memory_of_workers(cluster), "high-memory worker": memory_of_high_memory(cluster)}
-    limit = limits.get(place)
-    return step.runs.all_cores or limit is None or step.runs.bytes_per_task <= task_room(limit)
+    cluster = config.execution.cluster
+    limits = {WORKER: memory_of_workers(cluster), WHOLE_DATA: memory_of_high_memory(cluster)}
+    limit = limits.get(where(step, config))
+    return step.all_cores or limit is None or step.task_bytes <= task_room(limit)
 
 
-def check_worker(step: Step, limit: int | None) -> None:
+def check_worker(step: Step[Report], limit: int | None) -> None:
     """Raises NotEnoughMemory when a task of the step does not fit into a worker of `limit` bytes (None: not known)."""
-    if limit is None or step.runs.bytes_per_task <= task_room(limit):
+    if limit is None or step.task_bytes <= task_room(limit):
         return
-    task_bytes = step.runs.bytes_per_task
+    task_bytes = step.task_bytes
     needed = limit_for(task_bytes)
     refused = NotEnoughMemory(
-        f"{step.stage}.{step.name}: a task needs {gib(task_bytes)}, and a worker of {gib(limit)} has room for "
+        f"{step.key}: a task needs {gib(task_bytes)}, and a worker of {gib(limit)} has room for "
         f"{gib(task_room(limit))} beside the process itself. Nothing of this step was started. Give each worker "
-        f"{gib(needed)} (execution.cluster.memory, or fewer workers on the machine), or {step.runs.cure}"
+        f"{gib(needed)} (execution.cluster.memory, or fewer workers on the machine), or {step.advice}"
     )
     refused.exit_code, refused.worker_bytes = 2, needed
     raise refused
 
 
-def check_high_memory(step: Step, limit: int | None) -> None:
+def check_high_memory(step: Step[Report], limit: int | None) -> None:
     """Raises NotEnoughMemory if a whole-data step does not fit into high-memory workers of `limit` bytes."""
-    if limit is None or step.runs.bytes_per_task <= task_room(limit):
+    if limit is None or step.task_bytes <= task_room(limit):
         return
     refused = NotEnoughMemory(
-        f"{step.stage}.{step.name}: this step processes all points and needs {gib(step.runs.bytes_per_task)}, and the "
+        f"{step.key}: this step processes all points and needs {gib(step.task_bytes)}, and the "
         f"high-memory worker of {gib(limit)} has room for {gib(task_room(limit))} beside the process itself. Nothing "
-        f"of this step was started. Give that worker {gib(limit_for(step.runs.bytes_per_task))} "
+        f"of this step was started. Give that worker {gib(limit_for(step.task_bytes))} "
         f"(execution.cluster.high_memory for kind: kubernetes, --memory-limit of the worker for kind: address)"
     )
     refused.exit_code = 2
     raise refused
 
 
-def check_driver(step: Step, available: int) -> None:
+def check_driver(step: Step[Report], available: int) -> None:
     """Raises NotEnoughMemory if a step that runs in the calling process needs more than `available` bytes."""
-    if step.runs.bytes_per_task > available:
+    if step.task_bytes > available:
         raise NotEnoughMemory(
-            f"{step.stage}.{step.name}: this step runs in the driver and needs {gib(step.runs.bytes_per_task)}, and "
+            f"{step.key}: this step runs in the driver and needs {gib(step.task_bytes)}, and "
             f"{gib(available)} are available here. Nothing of this step was started. Start the run on a machine (or in "
             f"a container) with more memory; finished steps are kept"
         )
 
 
-def check_plan(steps: Iterable[Step], limit: int | None) -> None:
+def check_plan(steps: Iterable[Step[Report]], limit: int | None) -> None:
     """Raises NotEnoughMemory if the plan has a step that does not fit its workers."""
     for step in steps:
-        if step.runs.place == WORKER:
+        if step.runs_on == WORKER:
             check_worker(step, limit)
 
 
-def fit_blocks(stages: Mapping[str, Stage], config: Any, layout: Layout, limit: int | None) -> Layout:
+def fit_blocks(stages: Mapping[str, Stage], layout: Layout, limit: int | None) -> Layout:
     """The layout with the largest block size whose tasks fit the workers: the layout's own, or a smaller power of two.
 
     Blocks have at least MIN_BLOCK_POINTS points, and there are at most MAX_BLOCKS. If tasks of that size do not fit,
@@ -119,8 +117,8 @@ def fit_blocks(stages: Mapping[str, Stage], config: Any, layout: Layout, limit: 
     """
     least = max(MIN_BLOCK_POINTS, 2 * -(-layout.n_input // MAX_BLOCKS))
     while limit is not None and layout.block_points > least:
-        steps, _ = walk(stages, config, layout)
-        if all(step.runs.place != WORKER or step.runs.bytes_per_task <= task_room(limit) for step in steps):
+        steps, _ = planned(stages, layout)
+        if all(step.runs_on != WORKER or step.task_bytes <= task_room(limit) for step in steps):
             break
         layout = replace(layout, block_points=1 << (layout.block_points - 1).bit_length() - 1)
     return layout

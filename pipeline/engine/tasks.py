@@ -3,7 +3,7 @@
 import contextlib
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import psutil
 
@@ -13,14 +13,14 @@ from ..core.machine import peak_bytes
 from ..core.threads import find_late_pools, limited_threads
 from ..storage.store import Store
 from . import checkpoint
-from .plan import BlockReport, Step
+from .step import BlockReport, Report, Step
 
 CURRENT_SECONDS = 1.0
 
-Outcome = tuple[int, BlockReport | BaseException]
+Outcome: TypeAlias = tuple[int, BlockReport[Report] | BaseException]
 
 
-def run_task(url: str, step: Step, fingerprint: str, block: int) -> BlockReport:
+def run_task(url: str, step: Step[Report], fingerprint: str, block: int) -> BlockReport[Report]:
     """Compute one block, write its data, then its marker. Uses one thread unless the step has `all_cores`."""
     store = Store(url)
     if (finished := checkpoint.read_marker(store, step, fingerprint, block)) is not None:
@@ -29,13 +29,13 @@ def run_task(url: str, step: Step, fingerprint: str, block: int) -> BlockReport:
     stage_caches.begin_stage(step.stage)
     base_bytes = _reset_peak()
     started = time.perf_counter()
-    limits: Any = contextlib.nullcontext() if step.runs.all_cores else limited_threads(1)
+    limits: Any = contextlib.nullcontext() if step.all_cores else limited_threads(1)
     with limits:
-        report = step.function(store, block, **step.decides.parameters, **step.runs.resources)
-    if step.runs.all_cores:
+        report = step.task(store, block)
+    if step.all_cores:
         find_late_pools()
     seconds = time.perf_counter() - started
-    peak = max(peak_bytes(), report.pop("peak_bytes", 0))  # the step may have used a subprocess
+    peak = max(peak_bytes(), report.subprocess_bytes)  # the step may have used a subprocess
     result = BlockReport(block, round(seconds, 4), peak, report, base_bytes, tuple(sorted(store.bundles_written)))
     checkpoint.mark_done(store, step, fingerprint, result)
     return result
@@ -48,7 +48,7 @@ class _Current:
     the same step. The check is repeated only after CURRENT_SECONDS, so short tasks send no request.
     """
 
-    def __init__(self, store: Store, step: Step, fingerprint: str, block: int) -> None:
+    def __init__(self, store: Store, step: Step[Report], fingerprint: str, block: int) -> None:
         self._arguments, self._checked = (store, step, fingerprint, block), time.monotonic()
 
     def __call__(self) -> None:

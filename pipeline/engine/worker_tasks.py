@@ -15,7 +15,7 @@ from distributed.scheduler import KilledWorker
 
 from ..clusters.version_check import require_versions
 from ..core.errors import LleError, StageIncomplete, gib
-from .plan import WHOLE_DATA, BlockReport, Step
+from .step import WHOLE_DATA, BlockReport, Report, Step
 from .tasks import Outcome, is_final, run_task
 
 RETRIES = 2
@@ -28,7 +28,7 @@ class Submission(NamedTuple):
     """What the tasks of a step have in common. `programs` are the versions that a worker must have."""
 
     client: Client
-    step: Step
+    step: Step[Report]
     url: str
     fingerprint: str
     programs: dict[str, str] | None
@@ -47,7 +47,7 @@ def outcomes_on_workers(submission: Submission, blocks: list[int]) -> Iterator[O
     for suspect in suspects:
         for block, outcome in _windowed(submission, [suspect], 1):
             if isinstance(outcome, KilledWorker):
-                planned = gib(step.runs.bytes_per_task)
+                planned = gib(step.task_bytes)
                 outcome = StageIncomplete(f"its worker was killed at each try (planned memory: {planned})")
             yield block, outcome
 
@@ -56,12 +56,12 @@ def _windowed(submission: Submission, blocks: list[int], per_worker: int) -> Ite
     """Submit a few blocks per worker, and another one whenever a block ends: the task graph stays small."""
     client, step, url, fingerprint, programs, memory_resource = submission
     waiting = iter(blocks)
-    needs = {memory_resource: 1} if step.runs.place == WHOLE_DATA else None
+    needs = {memory_resource: 1} if step.runs_on == WHOLE_DATA else None
     n_workers = _WorkerCount(client)
     submitted = {}
 
     def submit(block: int) -> Any:
-        key = f"{step.stage}.{step.name}-{block}-{fingerprint[:8]}-{time.monotonic_ns()}"
+        key = f"{step.key}-{block}-{fingerprint[:8]}-{time.monotonic_ns()}"
         future = client.submit(
             _task_or_error, url, step, fingerprint, block, programs, key=key, pure=False, retries=RETRIES,
             resources=needs,
@@ -97,13 +97,13 @@ class _WorkerCount:
         return self._size
 
 
-def _outcome(future: Any, step: Step) -> BlockReport | BaseException:
+def _outcome(future: Any, step: Step[Report]) -> BlockReport[Report] | BaseException:
     """The report or the error of a finished task. Raises LleError if the scheduler was lost."""
     try:
         if future.status == "error":
             error: BaseException = future.exception(timeout=GATHER_SECONDS)
             return error
-        report: BlockReport | BaseException = future.result(timeout=GATHER_SECONDS)
+        report: BlockReport[Report] | BaseException = future.result(timeout=GATHER_SECONDS)
     except KilledWorker as error:  # the task had finished, but its worker died before the report was fetched
         killed: BaseException = error
         return killed
@@ -113,8 +113,8 @@ def _outcome(future: Any, step: Step) -> BlockReport | BaseException:
 
 
 def _task_or_error(
-    url: str, step: Step, fingerprint: str, block: int, programs: dict[str, str] | None
-) -> BlockReport | LleError:
+    url: str, step: Step[Report], fingerprint: str, block: int, programs: dict[str, str] | None
+) -> BlockReport[Report] | LleError:
     """Run a task on a worker. Errors that a retry cannot cure are returned, because Dask retries every raised error."""
     try:
         require_versions(programs)

@@ -16,7 +16,7 @@ import numpy as np
 from ..clusters.limits import Section, expected_workers
 from ..config.models import Cluster, Config
 from ..core.threads import limited_threads
-from ..engine.plan import Layout, walk
+from ..engine.plan import Layout, planned
 from ..kernels.neighbors.knn import kdtree_neighbors
 from ..stages.registry import stages_of_run
 from .stage_seconds import COMPILE_SECONDS, FORMULAS, Sizes, compiles_search
@@ -116,7 +116,7 @@ def cluster_to_start(config: Config, first_layout: Layout) -> Section:
 
 def _planned(config: Config, first_layout: Layout) -> tuple[Counter[str], Layout]:
     """The number of steps of each stage of a run, and the layout after its last step."""
-    steps, layout = walk(stages_of_run(config), config, first_layout)
+    steps, layout = planned(stages_of_run(config), first_layout)
     return Counter(step.stage for step in steps), layout
 
 
@@ -129,7 +129,7 @@ def announced_seconds(config: Config, first_layout: Layout) -> str:
 def announced_rest(config: Config, layout: Layout) -> str:
     """A line for the log on the stages after ingest, when the number of distinct rows is known."""
     stages = {name: stage for name, stage in stages_of_run(config).items() if name != "ingest"}
-    steps, last = walk(stages, config, layout)
+    steps, last = planned(stages, layout)
     n_steps = Counter(step.stage for step in steps)
     expected = expected_seconds(config, last, n_steps)
     rest = _described(expected["seconds"] - expected["start"], expected["stages"], expected["workers"])

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 
 from ..core.errors import ConfigError, Interrupted
-from ..engine.plan import Json
+from ..engine.step import Json
 from ..report.point_grid import Part
 from ..storage.store import Store
 from .served_run import CHANGES, TOWARD, Array, Axes, ServedRun, load_run

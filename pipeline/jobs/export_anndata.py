@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ..core.errors import ConfigError
 from ..engine import current_config
-from ..engine.plan import Json
+from ..engine.step import Json
 from ..stages.ingest_ids import stored_ids
 from ..storage import array_specs
 from ..storage.storage_errors import storage_errors

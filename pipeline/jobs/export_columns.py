@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from ..core.errors import ConfigError, InputError, listed
-from ..engine.plan import Json
+from ..engine.step import Json
 from ..inputs import Source
 from ..stages.input_columns import exported_name, recorded_input
 from .output_file import suffix_of

@@ -7,6 +7,7 @@ rows. Fitted rows keep their coordinates.
 import contextlib
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
 from ..clusters.connect import performance
 from ..config.models import Config
@@ -14,8 +15,9 @@ from ..core.errors import NAMED_ROWS, BoundsNotMet, InputError, counted, first_r
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config
 from ..engine.execute import Executor
-from ..engine.plan import Json, Layout, Report, RunResult, Step, Steps
+from ..engine.plan import History, Layout, RunResult, Steps
 from ..engine.progress import RunProgress
+from ..engine.step import Json, Report, Step
 from ..inputs import Source, open_source
 from ..inputs.consistency import require_unchanged_input
 from ..stages import embed_new, ingest, write_report
@@ -27,7 +29,6 @@ from ..storage.lock import RunLock
 from ..storage.store import Store, block_of
 from .expected_time import cluster_to_start
 from .layout import check_layout, layout_of
-from .reprocess import History
 from .run_stages import (
     Shared,
     StageRun,
@@ -56,7 +57,7 @@ def fit_and_place(
     history.attributes = {FIT: {"rows": config.input.fit_sample, "n_input": source.n_rows}}
     with interruptible(), RunLock(store):
         begin_store(store, config, source, fresh, history, progress.print_line)
-        fitted, finished_steps = fitted_store(store), set[tuple[str, str]]()
+        fitted, finished_steps = fitted_store(store), set[str]()
         cluster = cluster_to_start(config, ingest.first_layout(config, source))
         with missed_bounds_recorded(store, progress, started, finished_steps):
             with (
@@ -119,18 +120,18 @@ class _Placing(StageRun):
         job = job_of_placing(config, fitted, source)
         stored = _stored_block(self.store, source.n_rows)
         layout, _ = new_rows_layout(fitted, job, source, config.execution, stored)
-        self.run_stage("transform", steps(config, job, layout, source))
-        checkpoint.delete_unused_steps(self.store, "ingest", self.used)
-        self.run_stage("write_report", write_report.steps(config, layout))
+        self.walk_stage("transform", steps(config, job, layout, source))
+        checkpoint.delete_unused_steps(self.store, "ingest", self.finished_steps)
+        self.walk_stage("write_report", write_report.steps(config, layout))
         current_config.end_run(self.store)
 
-    def run(self, step: Step) -> list[Report]:
-        reports = super().run(step)
-        if step.name == "embed":
-            self._check(reports, step.decides.parameters["blocks"])
+    def visit(self, step: Step[Report]) -> list[Any]:
+        reports = super().visit(step)
+        if step.key == "transform.embed":
+            self._check(reports, cast(Blocks, step.task.parameters["blocks"]))
         return reports
 
-    def _check(self, reports: list[Report], blocks: Blocks) -> None:
+    def _check(self, reports: list[Any], blocks: Blocks) -> None:
         require_unchanged_input(self._source, open_all_rows(self._config), blocks, reports)
         count = sum(report["invalid"] for report in reports)
         if count and self._config.preprocess.invalid == "error":
@@ -160,7 +161,7 @@ def job_of_placing(config: Config, fitted: Store, source: Source) -> embed_new.J
     """Everything that determines the coordinates of the rows, from the finished fit."""
     kind, parameters = ingest.all_rows(config)
     record = current_config.require_embedding(fitted)
-    state: Json = {key: record[key] for key in ("fingerprint", "begun")}
+    state: Json = {"fingerprint": record.fingerprint, "begun": record.begun}
     trained = fitted.attributes()["config"]
     return new_rows_job(fitted, trained, state, kind, ingest.without_labels(parameters), source, None, False)
 

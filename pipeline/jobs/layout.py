@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from ..clusters.limits import expected_workers, memory_of_workers
 from ..config.load import resolved
@@ -10,8 +9,9 @@ from ..config.models import Config
 from ..core.errors import ConfigError
 from ..core.machine import available_memory, versions
 from ..engine import task_costs
-from ..engine.plan import Layout, disk_totals, walk
+from ..engine.plan import Layout, disk_totals, planned
 from ..engine.plan_sizes import block_points_for
+from ..engine.step import Json
 from ..inputs import Source
 from ..inputs.suspect_columns import suspect_columns
 from ..linalg.component_solve import ISOLATED_POINTS
@@ -22,7 +22,7 @@ from ..storage.store import Store
 MEMORY_STORE_BYTES = 512 * 2**20
 
 
-def run_attributes(config: Config, source: Source) -> dict[str, Any]:
+def run_attributes(config: Config, source: Source) -> Json:
     """The attributes of a run's store: config, state of the input, its columns if it is a table, package versions."""
     return {
         "config": resolved(config),
@@ -49,7 +49,7 @@ def image_shape_of(config: Config, source: Source) -> tuple[int, ...] | None:
     return shape
 
 
-def described_columns(config: Config, source: Source) -> dict[str, Any] | None:
+def described_columns(config: Config, source: Source) -> Json | None:
     """The role of each column of a table; None for arrays.
 
     `suspect` are features that look like an id or a time, with what they look like; `possible_ids` those of them that
@@ -78,12 +78,12 @@ def layout_of(config: Config, source: Source, store: Store | None = None, limit:
         layout = replace(layout, block_points=size)
     elif n_workers := expected_workers(config.execution.cluster):
         layout = replace(layout, block_points=block_points_for(n_workers, layout))
-    return task_costs.fit_blocks(stages_of_run(config), config, layout, _worker_limit(config, limit))
+    return task_costs.fit_blocks(stages_of_run(config), layout, _worker_limit(config, limit))
 
 
 def check_layout(config: Config, layout: Layout, limit: int | None = None) -> None:
     """Raises NotEnoughMemory if a step of the plan does not fit a worker of `limit` bytes (None: as configured)."""
-    steps, _ = walk(stages_of_run(config), config, layout)
+    steps, _ = planned(stages_of_run(config), layout)
     task_costs.check_plan(steps, _worker_limit(config, limit))
 
 
@@ -99,7 +99,7 @@ def fits_memory(config: Config) -> bool:
     ):
         return False
     layout = layout_of(config, ingest.open_input(config))
-    steps, _ = walk(stages_of_run(config), config, layout)
+    steps, _ = planned(stages_of_run(config), layout)
     n_bytes, _ = disk_totals(steps)
     return layout.n_input < ISOLATED_POINTS and n_bytes <= min(MEMORY_STORE_BYTES, available_memory() // 8)
 

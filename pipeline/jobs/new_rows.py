@@ -6,7 +6,7 @@ from typing import Any
 from ..config.load import parse_input
 from ..config.models import Input
 from ..core.errors import ConfigError, InputError, listed
-from ..engine.plan import Json
+from ..engine.step import Json
 from ..inputs import Source, TableColumns, open_source, table_columns
 from ..inputs.detect_kind import SUFFIXES
 

@@ -1,12 +1,15 @@
 """The steps that place the rows of a run with input.fit_sample, before it (`lle plan`); nothing is computed."""
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from ..clusters.limits import memory_of_workers
 from ..config.models import Config
 from ..engine import checkpoint, current_config, plan_sizes, task_costs
-from ..engine.plan import Layout, Report, Step, walk
+from ..engine.plan import History, Layout, Walker, planned
+from ..engine.step import BlockReport, Json, Report, Step
 from ..inputs import Source
 from ..stages import embed_new, ingest, write_report
 from ..stages.registry import stages_of_run
@@ -20,7 +23,7 @@ from .layout import run_attributes
 class PlacingForecast(NamedTuple):
     """Steps with the number of their finished blocks, their layout, and the counts of fitted and placed rows."""
 
-    steps: list[tuple[Step, int]]
+    steps: list[tuple[Step[Report], int]]
     layout: Layout
     counts: dict[str, int]
 
@@ -37,43 +40,54 @@ def forecast_placing(config: Config, layout: Layout, fit_is_done: bool) -> Placi
         fitted, job = None, _planned_job(config, layout, source)
     sizes = _layout(config, job, layout, source)
     counts = {"rows_fitted": layout.n_input, "rows_placed": source.n_rows - layout.n_input}
-    reuse = _Reuse(config, store, source) if fitted is not None else None
-    stages = {
-        "transform": lambda _, layout: steps(config, job, layout, source),
-        "write_report": lambda _, layout: write_report.steps(config, layout),
-    }
-    planned, sizes = walk(stages, job, sizes, None if reuse is None else reuse.finished_reports)
-    return PlacingForecast([(step, reuse.n_done[step.key] if reuse else 0) for step in planned], sizes, counts)
+    preview = FinishedBlocks([] if fitted is None else [store], {**store.attributes(), **run_attributes(config, source)}
+                             if fitted is not None else {})  # fmt: skip
+    sizes = preview.drive(steps(config, job, sizes, source))
+    sizes = preview.drive(write_report.steps(config, sizes))
+    return PlacingForecast([(step, preview.n_done[step.key]) for step in preview.steps], sizes, counts)
 
 
 def announced_placing(config: Config, first_layout: Layout) -> str:
     """A line for the log of a new run: the expected seconds of a fit with this layout, and of the placing."""
-    fitting, layout = walk(stages_of_run(config), config_of_fit(config), first_layout)
+    fitting, layout = planned(stages_of_run(config_of_fit(config)), first_layout)
     placing = forecast_placing(config, layout, fit_is_done=False)
     n_steps = Counter(step.stage for step in fitting if step.stage != "write_report")
     n_steps.update(step.stage for step, _ in placing.steps)
     return announcement(config, layout, n_steps, placing.layout)
 
 
-class _Reuse:
-    """The blocks of each step that an earlier run has finished."""
+class FinishedBlocks(Walker):
+    """Looks up the blocks of each step that are finished in `stores`; nothing is computed or changed.
 
-    def __init__(self, config: Config, store: Store, source: Source) -> None:
-        self.store, self.n_done = store, dict[tuple[str, str], int]()
-        self._attributes = {**store.attributes(), **run_attributes(config, source)}
-        self._upstream, self._all_done = "", True
+    `attributes` are those that the next run gives to the first store; empty if that store is not its own.
 
-    def finished_reports(self, step: Step) -> list[Report] | None:
-        """The reports of a finished step, None if a block is missing."""
-        if self._all_done:
-            step = checkpoint.with_records(self.store, step, self._attributes)
-        fingerprint = checkpoint.fingerprint_of(self._upstream, step)
-        reports = checkpoint.finished_blocks(self.store, step.stage, step.name, fingerprint)
-        self.n_done[step.key] = len(reports)
-        self._all_done &= len(reports) == step.n_blocks
-        if step.feeds:
-            self._upstream = fingerprint
-        return [reports[block].report for block in sorted(reports)] if len(reports) == step.n_blocks else None
+    Attributes:
+        n_done: number of finished blocks of each step.
+        all_done: whether all blocks of the steps so far are finished.
+    """
+
+    def __init__(self, stores: Sequence[Store], attributes: Json, history: History | None = None) -> None:
+        super().__init__(history)
+        self.stores, self.attributes = list(stores), attributes
+        self.n_done, self.all_done = dict[str, int](), True
+
+    def reports_of(self, step: Step[Report]) -> list[Any] | None:
+        if self.all_done and self.attributes:
+            step = checkpoint.with_records(self.stores[0], step, self.attributes, self.n_done)
+        holder, finished = self.best_of(step)
+        self.n_done[step.key] = len(finished)
+        self.all_done &= len(finished) == step.n_blocks
+        self.looked_up(step, holder, len(finished) == step.n_blocks)
+        return [finished[block].report for block in sorted(finished)] if len(finished) == step.n_blocks else None
+
+    def best_of(self, step: Step[Report]) -> tuple[Store | None, dict[int, BlockReport[Report]]]:
+        """The store with most finished blocks of a step, None if there is none, and their reports."""
+        fingerprint = step.fingerprint(self.upstream)
+        found = [(store, checkpoint.finished_reports(store, step, fingerprint)) for store in self.stores]
+        return max([(None, {}), *found], key=lambda entry: len(entry[1]))
+
+    def looked_up(self, step: Step[Report], holder: Store | None, is_done: bool) -> None:
+        """Called for each step, with the store that has its blocks."""
 
 
 def _planned_job(config: Config, layout: Layout, source: Source) -> embed_new.Job:
@@ -101,4 +115,4 @@ def _layout(config: Config, job: embed_new.Job, fit: Layout, source: Source) -> 
     if config.execution.block_points != "auto":
         return layout
     limit = memory_of_workers(config.execution.cluster)
-    return task_costs.fit_blocks({"transform": embed_new.steps}, job, layout, limit)
+    return task_costs.fit_blocks({"transform": partial(embed_new.steps, job)}, layout, limit)

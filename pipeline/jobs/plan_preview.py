@@ -1,13 +1,14 @@
 """Preview of a run: the steps already done in the store or in earlier versions. Nothing is computed or changed."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 from ..clusters.limits import memory_of_workers
 from ..config.models import Config
 from ..core.errors import NotEnoughMemory
 from ..engine import checkpoint, task_costs
-from ..engine.plan import BlockReport, Layout, Report, Step, disk_totals, freed_inputs, walk
+from ..engine.plan import History, Layout, deleted_inputs, disk_totals
+from ..engine.step import BlockReport, Json, R, Report, Step
 from ..engine.task_costs import fits, where
 from ..inputs import Source
 from ..linalg.reg_step import STAGES, STEP, describe_reg
@@ -19,15 +20,16 @@ from ..storage.versions import Versions
 from .expected_time import expected_seconds
 from .fit_and_place import config_of_fit
 from .layout import layout_of, run_attributes
-from .placing_preview import forecast_placing
-from .reprocess import History, begin, identity, is_current, version_id
+from .placing_preview import FinishedBlocks, forecast_placing
+from .reprocess import begin, identity, is_current, version_id
 
 
-class Forecast:
+class Forecast(FinishedBlocks):
     """The blocks that a run would not have to compute, determined step by step in the order of the run.
 
+    Its stores are the store itself, or the version to resume and the source stores.
+
     Attributes:
-        stores: stores with finished blocks: the store itself, or the version to resume and the source stores.
         reports: reports of the steps whose blocks are all done.
         matrices: the store that holds the matrices of the eigensolver, None if there is none.
         solver: the predicted or previous choice of the eigensolver, None if it is unknown.
@@ -35,88 +37,75 @@ class Forecast:
     """
 
     def __init__(self, config: Config, source: Source) -> None:
-        self.steps: list[Step] = []
-        self.reused: dict[tuple[str, str], int] = {}
-        self.reports: dict[tuple[str, str], list[Report]] = {}
-        self.matrices: Store | None = None
-        self.solver: dict[str, Any] | None = None
-        self.reg: dict[str, Any] | None = None
-        self.layout: Layout | None = None
-        self._upstream, self._history, self._unread = "", History(), 0
-        self._unread_files, self._of_stage = False, list[tuple[Step, set[str]]]()
-        self.unchanged, self._built_on = False, ""
-        self._all_done = self._inputs_done = True  # all steps so far; all steps that others depend on
-        self._now = run_attributes(config, source)
-        without_m = {("solve_weights", "solve"), ("local_factors", "solve")}
-        self._matrix_steps = {("assemble_cost", "merge")} if config.output.cost_matrix else without_m
-        self.columns: dict[str, Any] | None = self._now["columns"]
-        store = Store(config.output.store)
+        now, history, self.unchanged, self._built_on = run_attributes(config, source), History(), False, ""
+        own, store = None, Store(config.output.store)
         if config.output.keep is None:
-            self.stores = [store] if store.is_run() else []
-            self._own = next(iter(self.stores), None)
-            return
-        root = Versions(config.output.store)
-        root.check_place()
-        fingerprint = identity(config, source)
-        version, self._history = begin(root, config, source, fingerprint, False, forecast=True)
-        self._own = version if version.is_run() else None
-        self.stores = [*([version] if self._own else []), *self._history.source_stores]
-        self.unchanged = is_current(root, fingerprint, source)
-        self._built_on = version_id(self.stores[0]) if self.stores else ""
-
-    def finished_reports(self, step: Step) -> list[Report] | None:
-        """The reports of a step if all its blocks are done under the fingerprint it would have now, else None."""
-        step = self._history.prepared(step)
-        if step.decides.shows_records and self._own and self._all_done:
-            now = {**self._own.attributes(), **self._now}
-            step = checkpoint.with_records(self._own, step, now, self.reused)
-        fingerprint, best = checkpoint.fingerprint_of(self._upstream, step), dict[int, BlockReport]()
-        holder: Store | None = None
-        for store in self.stores:
-            finished = checkpoint.finished_blocks(store, step.stage, step.name, fingerprint)
-            if len(finished) > len(best):
-                best, holder = finished, store
-        if (step.stage, step.name) == ("ingest", "read") and len(best) < step.n_blocks:
-            best |= self._unread_blocks(step)
-            self._unread = step.n_blocks - len(best)
-        elif step.decides.digested and step.feeds:
-            self._unread_files = len(best) < step.n_blocks
-        self.reused[step.stage, step.name] = step.n_blocks if self.unchanged else len(best)
-        self._all_done &= len(best) == step.n_blocks
-        self._inputs_done &= len(best) == step.n_blocks or not step.feeds
-        if len(best) < step.n_blocks:
-            reports = None
+            own = store if store.is_run() else None
         else:
-            reports = self.reports[step.stage, step.name] = [best[block].report for block in sorted(best)]
-            if step.key in self._matrix_steps and self._inputs_done:
-                self.matrices = holder
-        self._of_stage = [entry for entry in self._of_stage if entry[0].stage == step.stage]
-        if reports is None:
-            self._count_again(self._of_stage)
-        self._of_stage.append((step, set() if holder is None else checkpoint.freed_data(holder, [step])[0]))
-        if step.feeds:
-            self._upstream = self._history.chained(self._upstream, step, reports or [])
+            root = Versions(config.output.store)
+            root.check_place()
+            fingerprint = identity(config, source)
+            version, history = begin(root, config, source, fingerprint, False, forecast=True)
+            own = version if version.is_run() else None
+            self.unchanged = is_current(root, fingerprint, source)
+        stores = [*([own] if own else []), *history.source_stores]
+        if config.output.keep is not None and stores:
+            self._built_on = version_id(stores[0])
+        super().__init__(stores, {**own.attributes(), **now} if own else {}, history)
+        self.columns: Json | None = now["columns"]
+        self.reports: dict[str, list[Any]] = {}
+        self.matrices: Store | None = None
+        self.solver: Json | None = None
+        self.reg: Json | None = None
+        self.layout: Layout | None = None
+        self._unread, self._unread_files, self._of_stage = 0, False, list[tuple[Step[Report], set[str]]]()
+        self._inputs_done = True  # all steps that others depend on
+        without_m = {"solve_weights.solve", "local_factors.solve"}
+        self._matrix_steps = {"assemble_cost.merge"} if config.output.cost_matrix else without_m
+
+    def reports_of(self, step: Step[Report]) -> list[Any] | None:
+        reports = super().reports_of(step)
+        if reports is not None:
+            self.reports[step.key] = reports
         return reports
 
-    def _count_again(self, before: list[tuple[Step, set[str]]]) -> None:
-        """Steps whose freed data the next step reads are computed again, and so are those that they read."""
-        for number in freed_inputs(before):
-            self.reused[before[number][0].key] = 0
+    def best_of(self, step: Step[Report]) -> tuple[Store | None, dict[int, BlockReport[Report]]]:
+        holder, best = super().best_of(step)
+        if step.key == "ingest.read" and len(best) < step.n_blocks:
+            best = best | self._unread_blocks(step)
+            self._unread = step.n_blocks - len(best)
+        elif step.task.locations and not step.is_measurement:
+            self._unread_files = len(best) < step.n_blocks
+        return holder, best
+
+    def looked_up(self, step: Step[Report], holder: Store | None, is_done: bool) -> None:
+        if self.unchanged:
+            self.n_done[step.key] = step.n_blocks
+        self._inputs_done &= is_done or step.is_measurement
+        if is_done and step.key in self._matrix_steps and self._inputs_done:
+            self.matrices = holder
+        self._of_stage = [entry for entry in self._of_stage if entry[0].stage == step.stage]
+        if not is_done:
+            self._count_again(self._of_stage)
+        self._of_stage.append((step, set() if holder is None else checkpoint.deleted_data(holder, [step])[0]))
+
+    def _count_again(self, before: list[tuple[Step[Report], set[str]]]) -> None:
+        """Steps whose deleted data the next step reads are computed again, and so are those that they read."""
+        for number in deleted_inputs(before):
+            self.n_done[before[number][0].key] = 0
             self._count_again(before[:number])
 
-    def _unread_blocks(self, step: Step) -> dict[int, BlockReport]:
+    def _unread_blocks(self, step: Step[R]) -> dict[int, BlockReport[R]]:
         """Blocks of the input in an earlier version whose files or chunks have not changed since."""
-        earlier = step.runs.resources.get("earlier", {"blocks": []})
+        earlier = cast(Json, step.task.parameters.get("earlier") or {"blocks": []})
         if not earlier["blocks"]:
             return {}
         source_store = Store(earlier["url"])
-        record = checkpoint.step_record(source_store, "ingest", "read") or {"fingerprint": ""}
-        reports = checkpoint.finished_blocks(source_store, "ingest", "read", record["fingerprint"])
+        record = checkpoint.step_record(source_store, step.key)
+        reports = {} if record is None else checkpoint.finished_reports(source_store, step, record.fingerprint)
         return {block: reports[block] for block in earlier["blocks"] if block < step.n_blocks}
 
-    def expected(
-        self, config: Config, planned: list[tuple[Step, int]], placing: Layout | None
-    ) -> dict[str, Any] | None:
+    def expected(self, config: Config, planned: list[tuple[Step[Report], int]], placing: Layout | None) -> Json | None:
         """Expected seconds of the stages that are not finished; None if all are.
 
         planned: each step with the number of its finished blocks. placing: the layout of steps that place rows.
@@ -126,7 +115,7 @@ class Forecast:
             return None
         return expected_seconds(config, self.layout, n_steps, placing=placing)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """The version to build on, whether nothing would be computed, and a text about both."""
         note = ""
         if self.unchanged:
@@ -151,17 +140,19 @@ def forecast(config: Config) -> Forecast:
     source = ingest.open_input(config)
     preview = Forecast(config, source)
     layout = layout_of(config, source, preview.stores[0] if preview.stores else None)
-    preview.steps, preview.layout = walk(stages_of_run(config), config, layout, preview.finished_reports)
-    chosen = next((preview.reports[stage, STEP][0] for stage in STAGES if (stage, STEP) in preview.reports), None)
+    preview.layout = preview.walk(stages_of_run(config), layout)
+    chosen = next(
+        (preview.reports[f"{stage}.{STEP}"][0] for stage in STAGES if f"{stage}.{STEP}" in preview.reports), None
+    )  # fmt: skip
     preview.reg = describe_reg(config.method, config.weights.reg, chosen)
-    if (solved := preview.reports.get(("solve_embedding", "solve"))) is not None:
+    if (solved := preview.reports.get("solve_embedding.solve")) is not None:
         preview.solver = {**solved[0]["stats"], "basis": "an earlier run"}
     elif preview.matrices is not None and config.method != "pca":
         preview.solver = solve_embedding.predict_solver(config, preview.matrices, layout)
     return preview
 
 
-def plan_summary(config: Config) -> dict[str, Any]:
+def plan_summary(config: Config) -> Json:
     """The plan of a run. Raises NotEnoughMemory, with the plan, if a step does not fit its workers."""
     limit, placing = memory_of_workers(config.execution.cluster), None
     if config.input.fit_sample is None:
@@ -170,21 +161,21 @@ def plan_summary(config: Config) -> dict[str, Any]:
         preview = forecast(config_of_fit(config))
         assert preview.layout is not None
         fit_is_done = all(
-            preview.reused.get(step.key, 0) == step.n_blocks for step in preview.steps if step.stage != "write_report"
+            preview.n_done.get(step.key, 0) == step.n_blocks for step in preview.steps if step.stage != "write_report"
         )
         placing = forecast_placing(config, preview.layout, fit_is_done)
-    planned = [(step, preview.reused.get(step.key, 0)) for step in preview.steps]
+    planned = [(step, preview.n_done.get(step.key, 0)) for step in preview.steps]
     if placing is not None:
         planned = [(step, reused) for step, reused in planned if step.stage != "write_report"] + placing.steps
-    [graph] = preview.reports.get(("mend_graph", "analyse"), [{}])
-    freed = {name for step, _ in planned for name in step.frees}
+    [graph] = preview.reports.get("mend_graph.analyse", [{}])
+    deleted = {name for step, _ in planned for name in step.deletes}
     largest_bytes, bytes_at_end = disk_totals(step for step, _ in planned)
     plan = {
         "steps": [_row(step, reused, config) for step, reused in planned],
         "disk_bytes": largest_bytes,
         "disk_bytes_at_end": bytes_at_end,
         "array_bytes": sum(
-            array.nbytes for step, _ in planned for array in step.writes.arrays if array.spec.name not in freed
+            array.nbytes for step, _ in planned for array in step.arrays if array.spec.name not in deleted
         ),
         "graph": graph.get("says"),
         "solver": preview.solver,
@@ -205,13 +196,13 @@ def plan_summary(config: Config) -> dict[str, Any]:
     return plan
 
 
-def _row(step: Step, reused: int, config: Config) -> dict[str, Any]:
+def _row(step: Step[Report], reused: int, config: Config) -> Json:
     return {
         "stage": step.stage,
         "step": step.name,
         "tasks": step.n_blocks,
-        "bytes_per_task": step.runs.bytes_per_task,
-        "disk_bytes": step.writes.disk_bytes,
+        "bytes_per_task": step.task_bytes,
+        "disk_bytes": step.disk_bytes,
         "where": where(step, config),
         "fits": fits(step, config),
         "reused": reused,

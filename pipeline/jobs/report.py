@@ -22,10 +22,11 @@ def unfinished_stage(store: Store) -> Stopped | None:
     """
     begun, open_stages = set[str](), set[str]()
     for holder in [fitted_store(store), store] if has_fit(store) else [store]:
-        for (stage, step), record in current_config.current_steps(holder).items():
+        for key, record in current_config.current_steps(holder).items():
+            stage = key.partition(".")[0]
             if holder is store or stage != "write_report":
                 begun.add(stage)
-                if len(finished_blocks(holder, stage, step, record["fingerprint"])) < record["n_blocks"]:
+                if len(finished_blocks(holder, key, record.fingerprint)) < record.n_blocks:
                     open_stages.add(stage)
     for stage in stages_of_store(store):
         if stage not in begun or stage in open_stages:

@@ -14,20 +14,22 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 from ..config.load import resolved
 from ..config.models import Config
 from ..core.errors import LleError, StoreError
 from ..core.machine import versions
 from ..engine import checkpoint
-from ..engine.plan import Json, Report, RunResult, Step
+from ..engine.plan import History, RunResult
+from ..engine.step import Json, Report, Step
 from ..inputs import Source
 from ..linalg.alignment import state_of_other
 from ..search.variable_neighborhoods import names_files, state_of_files
 from ..storage import records
+from ..storage.blocks import Blocks
 from ..storage.lock import RunLock
 from ..storage.store import Store
 from ..storage.versions import Versions
@@ -37,28 +39,6 @@ ELSEWHERE = {"output": {"store", "keep", "prometheus"}, "execution": {"cluster",
 """Keys that change nothing in a version. All others, also those added later, give a new version if they change."""
 
 
-class History:
-    """Results of earlier runs that a run may reuse. This base class, for stores without versions, has none."""
-
-    source_stores: tuple[Store, ...] = ()
-    attributes: dict[str, Any] = {}  # noqa: RUF012 (never modified)
-
-    def prepared(self, step: Step) -> Step:
-        """The step with information about earlier runs."""
-        return step
-
-    def chained(self, upstream: str, step: Step, reports: list[Report]) -> str:
-        """The fingerprint that later steps depend on."""
-        return checkpoint.fingerprint_of(upstream, step)
-
-    def is_known(self, store: Store, stage: str, digests: list[str]) -> bool:
-        """Whether the digests equal those of the published version, so that the run can end here.
-
-        Called at the end of each stage with the digests of everything read so far.
-        """
-        return False
-
-
 class VersionHistory(History):
     """The history of a new version: finished steps come from source stores, and digests, not dates, identify the input.
 
@@ -66,33 +46,31 @@ class VersionHistory(History):
     """
 
     def __init__(
-        self, config: Config, source: Source, source_stores: tuple[Store, ...], content: str, attributes: dict[str, Any]
+        self, config: Config, source: Source, source_stores: tuple[Store, ...], content: str, attributes: Json
     ) -> None:
         self.source_stores, self.attributes = source_stores, attributes
         self._config, self._source, self._content = config, source, content
-        self._input: dict[str, Any] = {}
+        self._input: Json = {}
 
-    def prepared(self, step: Step) -> Step:
-        if step.decides.digested and not self._source.detects_changes:  # only reading shows a change
-            identity = {**step.decides.identity, "version": self.attributes["version"]}
-            step = replace(step, decides=replace(step.decides, identity=identity))
-        if (step.stage, step.name) != ("ingest", "read"):
+    def prepared(self, step: Step[Report]) -> Step[Report]:
+        if step.task.locations and not self._source.detects_changes:  # only reading shows a change
+            step = replace(step, input_state={**step.input_state, "version": self.attributes["version"]})
+        if step.key != "ingest.read":
             return step
-        size = step.decides.parameters["blocks"].size
+        size = cast(Blocks, step.task.parameters["blocks"]).size
         self._input = describe_input(self._config, self._source, size)  # before the input is read
         if not self.source_stores or not self._source.detects_changes:
             return step
         earlier = {"url": self.source_stores[0].url, "blocks": earlier_blocks(self.source_stores[0], self._input)}
-        return replace(step, runs=replace(step.runs, resources={**step.runs.resources, "earlier": earlier}))
+        return replace(step, task=step.task.with_parameters(earlier=earlier))
 
-    def chained(self, upstream: str, step: Step, reports: list[Report]) -> str:
-        if step.decides.digested:
-            parameters = {
-                key: value for key, value in step.decides.parameters.items() if key not in step.decides.digested
-            }
-            digests = [report.get("digest") for report in reports]
-            step = replace(step, decides=replace(step.decides, parameters=parameters, identity={"digests": digests}))
-        return checkpoint.fingerprint_of(upstream, step)
+    def chained(self, upstream: str, step: Step[Report], reports: Sequence[Report]) -> str:
+        if locations := step.task.locations:
+            parameters = {name: value for name, value in step.task.parameters.items() if name not in locations}
+            digests = [report.digest for report in reports]
+            task = replace(step.task, parameters=parameters)
+            step = replace(step, task=task, input_state={"digests": digests})
+        return step.fingerprint(upstream)
 
     def is_known(self, store: Store, stage: str, digests: list[str]) -> bool:
         last = "find_neighbors" if names_files(self._config) else "ingest"
@@ -103,24 +81,24 @@ class VersionHistory(History):
         return stage == last and content == self._content
 
 
-def describe_input(config: Config, source: Source, size: int) -> dict[str, Any]:
+def describe_input(config: Config, source: Source, size: int) -> Json:
     """Stamps and settings that show, without reading, which blocks of the input are unchanged since another run."""
     reads = [config.input.model_dump(mode="json"), source.dtype.name, source.n_features]
     return {"reads": _hash(reads), "size": size, "stamps": source.stamps(size)}
 
 
-def earlier_blocks(source_store: Store, now: dict[str, Any]) -> list[int]:
+def earlier_blocks(source_store: Store, now: Json) -> list[int]:
     """Finished blocks of the input in a store whose stamps have not changed."""
     recorded, record = (
         source_store.get_record(INPUT, records.INPUT),
-        checkpoint.step_record(source_store, "ingest", "read"),
+        checkpoint.step_record(source_store, "ingest.read"),
     )
     if recorded is None or record is None or any(recorded[key] != now[key] for key in ("reads", "size")):
         return []
     same = {
         block for block, (old, new) in enumerate(zip(recorded["stamps"], now["stamps"], strict=False)) if old == new
     }
-    return sorted(same & checkpoint.finished_blocks(source_store, "ingest", "read", record["fingerprint"]).keys())
+    return sorted(same & checkpoint.finished_blocks(source_store, "ingest.read", record.fingerprint).keys())
 
 
 def config_key(config: Config, files: Json | None) -> str:
@@ -146,7 +124,7 @@ def identity(config: Config, source: Source) -> str:
     return _hash([key, config.input.model_dump(mode="json"), source.fingerprint()])
 
 
-def _hash(content: Any) -> str:
+def _hash(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -8,14 +8,14 @@ from ..clusters.limits import memory_is_in_use
 from ..config.models import Config
 from ..core.errors import NotEnoughMemory
 from ..core.signals import interruptible
-from ..engine.plan import RunResult
+from ..engine.plan import History, RunResult
 from ..engine.progress import RunProgress
 from ..report.prometheus import reported
 from ..stages import ingest
 from ..storage.lock import wait_for_lock
 from ..storage.store import Store
 from ..storage.versions import Versions
-from .reprocess import History, reprocess
+from .reprocess import reprocess
 from .run_stages import Shared, run_store
 from .status import failure_recorded
 

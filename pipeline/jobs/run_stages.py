@@ -3,9 +3,10 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
+from typing import Any
 
 from ..clusters.connect import connect, performance
 from ..clusters.limits import Section, memory_of_high_memory, memory_of_workers, memory_resource
@@ -14,8 +15,9 @@ from ..core.errors import BoundsNotMet, InputChanged
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config
 from ..engine.execute import Executor, run_step
-from ..engine.plan import BlockReport, Layout, Report, RunResult, Step, Steps, drive, freed_inputs
+from ..engine.plan import History, Layout, RunResult, Steps, Walker, deleted_inputs
 from ..engine.progress import RunProgress
+from ..engine.step import BlockReport, Report, Step
 from ..inputs import Source
 from ..report.findings import most_invalid
 from ..report.metrics import Metrics
@@ -27,7 +29,6 @@ from ..storage.lock import RunLock
 from ..storage.store import Store
 from .expected_time import announced_rest, announced_seconds, cluster_to_start
 from .layout import check_layout, layout_of, run_attributes
-from .reprocess import History
 
 FEWER_POINTS = 0.8
 """Share of the input's rows that are distinct and valid below which the expected seconds are stated again."""
@@ -62,7 +63,7 @@ def run_store(
     announced = not resumed and not shared and _check_new_run(config, layout, progress)
     with interruptible(), RunLock(store):
         begin_store(store, config, source, fresh, history, progress.print_line)
-        finished_steps = set[tuple[str, str]]()
+        finished_steps = set[str]()
         with missed_bounds_recorded(store, progress, started, finished_steps):
             cluster = cluster_to_start(config, layout)
             with contextlib.ExitStack() as opened:
@@ -116,7 +117,7 @@ def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:
 
 @contextlib.contextmanager
 def missed_bounds_recorded(
-    store: Store, progress: RunProgress, started: float, finished_steps: set[tuple[str, str]]
+    store: Store, progress: RunProgress, started: float, finished_steps: set[str]
 ) -> Iterator[None]:
     """Around the stages of a run begun at `started`: a bound that stops it leaves a metrics.json of finished steps."""
     try:
@@ -151,95 +152,91 @@ def save_profile(store: Store, profiled: list[bytes], progress: RunProgress) -> 
         )
 
 
-@dataclass
-class StageRun:
-    """The state of a run between steps.
+class StageRun(Walker):
+    """Runs the steps of the stages.
 
-    `upstream` is the fingerprint that the next step depends on, `unmet` describes bounds that were not met. `retry` are
-    markers to delete at the end, so that the next run computes these blocks again. `of_stage` are the steps of the
-    stage so far, each with the fingerprint that it depends on. `keeps_all`: no data are freed, because other runs of a
-    sweep copy them.
+    Attributes:
+        unmet: bounds that were not met, as a text.
+        retry: markers to delete at the end, so that the next run computes these blocks again.
+        last_reports: the reports of the last step.
+        of_stage: the steps of the stage so far, each with the fingerprint that it depends on.
     """
 
-    store: Store
-    executor: Executor
-    progress: RunProgress
-    history: History
-    finished_steps: set[tuple[str, str]]
-    keeps_all: bool = False
-    upstream: str = ""
-    unmet: str = ""
-    last_step: tuple[str, str] = ("", "")
-    peak_bytes: int = 0
-    used: set[str] = field(default_factory=set)
-    digests: list[str] = field(default_factory=list)
-    retry: list[str] = field(default_factory=list)
-    of_stage: list[tuple[Step, str]] = field(default_factory=list)
+    def __init__(
+        self, store: Store, executor: Executor, progress: RunProgress, history: History, finished_steps: set[str],
+        keeps_all: bool = False,
+    ) -> None:  # fmt: skip
+        """`keeps_all`: no data are deleted, because other runs of a sweep copy them."""
+        super().__init__(history)
+        self.store, self.executor, self.progress, self.keeps_all = store, executor, progress, keeps_all
+        self.finished_steps, self.unmet, self.peak_bytes = finished_steps, "", 0
+        self.digests, self.retry, self.of_stage = list[str](), list[str](), list[tuple[Step[Report], str]]()
+        self.last_reports: list[Any] = []
 
-    def run_stage(self, name: str, steps: Steps) -> Layout:
+    def walk_stage(self, name: str, steps: Steps) -> Layout:
         """Run the steps of a stage, and delete its other steps from the store."""
-        self.used, self.peak_bytes, self.of_stage = set(), 0, []
+        self.peak_bytes, self.of_stage = 0, []
         started = time.perf_counter()
         try:
-            layout = drive(steps, self.run)
+            layout = self.drive(steps)
         except InputChanged:  # raised by a task or the stage: blocks of this step come from two states of the input
-            checkpoint.delete_step_record(self.store, *self.last_step)
+            checkpoint.delete_step_record(self.store, self.steps[-1].key)
             raise
-        checkpoint.delete_unused_steps(self.store, name, self.used)
+        checkpoint.delete_unused_steps(self.store, name, {step.key for step, _ in self.of_stage})
         current_config.add_finished_steps(self.store, self.finished_steps)
         self.progress.end_stage(name, time.perf_counter() - started, self.peak_bytes)
         return layout
 
-    def run(self, step: Step) -> list[Report]:
-        """Run one step, or take its blocks from the store; returns the reports of its blocks."""
-        self.used.add(step.name)
-        self.last_step = step.key
-        step = checkpoint.with_records(self.store, self.history.prepared(step))
+    def visit(self, step: Step[Report]) -> list[Any]:
+        reports = super().visit(step)
+        self._note_convergence(self.steps[-1], reports)
+        return reports
+
+    def reports_of(self, step: Step[Report]) -> list[Any]:
+        """Run one step, or take its blocks from the store."""
+        step = checkpoint.with_records(self.store, step)
         step = truncated_step(step, self.upstream, self.history.source_stores)
         computed_before = self.progress.computed.get(step.stage, 0)
         results = self._run_step(step, self.upstream)
         self.of_stage.append((step, self.upstream))
         self.finished_steps.add(step.key)
         self.peak_bytes = max([self.peak_bytes, *(result.peak_bytes for result in results)])
-        reports = [result.report for result in results]
+        self.last_reports = [result.report for result in results]
         if self.progress.computed.get(step.stage, 0) > computed_before:
-            for text in filter(None, (report.get("says") for report in reports)):
+            for text in filter(None, (report.message for report in self.last_reports)):
                 self.progress.print_line(text)
-        if step.decides.digested:
-            self.digests += [report["digest"] for report in reports if "digest" in report]
-        if step.feeds:
-            self.upstream = self.history.chained(self.upstream, step, reports)
-        self._note_convergence(step, results)
-        return reports
+        if step.task.locations:
+            self.digests += [report.digest for report in self.last_reports if report.digest]
+        return self.last_reports
 
-    def _run_step(self, step: Step, upstream: str) -> list[BlockReport]:
-        """Run a step, and free the data of the stage's earlier steps that no later step reads."""
+    def _run_step(self, step: Step[Report], upstream: str) -> list[BlockReport[Report]]:
+        """Run a step, and delete the data of the stage's earlier steps that no later step reads."""
         results = run_step(
             step, upstream, self.store, self.executor, self.progress, self.finished_steps, self.history.source_stores,
             partial(self._restore, step),
         )  # fmt: skip
-        for writer, _ in self.of_stage if step.frees and not self.keeps_all else ():
-            if names := writer.written.intersection(step.frees):
-                checkpoint.free(self.store, *writer.key, names)
+        for writer, _ in self.of_stage if step.deletes and not self.keeps_all else ():
+            if names := writer.written.intersection(step.deletes):
+                checkpoint.delete_data(self.store, writer.key, names)
         return results
 
-    def _restore(self, reader: Step) -> None:
-        """Compute freed data of the stage again that an unfinished step may read."""
+    def _restore(self, reader: Step[Report]) -> None:
+        """Compute deleted data of the stage again that an unfinished step may read."""
         before = list(takewhile(lambda entry: entry[0].key != reader.key, self.of_stage))
         steps = [step for step, _ in before]
-        for number in freed_inputs(list(zip(steps, checkpoint.freed_data(self.store, steps), strict=True))):
+        for number in deleted_inputs(list(zip(steps, checkpoint.deleted_data(self.store, steps), strict=True))):
             step, upstream = before[number]
             self.progress.computed_again(step)
-            checkpoint.delete_markers(self.store, *step.key)
+            checkpoint.delete_markers(self.store, step.key)
             self._run_step(step, upstream)
 
-    def _note_convergence(self, step: Step, results: list[BlockReport]) -> None:
-        if text := _unmet(step, results):
+    def _note_convergence(self, step: Step[Report], reports: list[Any]) -> None:
+        if text := _unmet(step, reports):
             self.unmet = text
             self.retry = [
-                checkpoint.marker_name(step.stage, step.name, result.block)
-                for result in results
-                if not result.report["converged"]
+                checkpoint.marker_name(step.key, block)
+                for block, report in enumerate(reports)
+                if not report["converged"]
             ]
             self.upstream = f"{self.upstream}-{time.time_ns()}"  # later steps are computed again as well
 
@@ -251,7 +248,7 @@ def _run_stages(config: Config, layout: Layout, run: StageRun, announced: bool) 
     announced, and far fewer rows are left after ingest, the seconds of these are logged too.
     """
     for name, stage in stages_of_run(config).items():
-        layout = run.run_stage(name, stage(config, layout))
+        layout = run.walk_stage(name, stage(layout))
         if run.history.is_known(run.store, name, run.digests):
             return None
         if announced and name == "ingest" and layout.n_points < FEWER_POINTS * layout.n_input:
@@ -279,23 +276,23 @@ def lost_rows(metrics: Metrics, min_rows: float) -> str:
     )
 
 
-def _unmet(step: Step, reports: list[BlockReport]) -> str:
+def _unmet(step: Step[Report], reports: list[Any]) -> str:
     """A message for each component whose eigenpairs did not converge: its residuals, and what to change."""
-    if (step.stage, step.name) != ("solve_embedding", "solve"):
+    if step.key != "solve_embedding.solve":
         return ""
-    lines = []
-    for number, report in enumerate(report.report for report in reports):
+    lines, parameters = [], step.task.parameters
+    for number, report in enumerate(reports):
         if not report["converged"]:
             residuals = ", ".join(f"{residual:.2e}" for residual in report["residuals"])
             advice = "Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
             if report["stats"]["method"].startswith("multigrid"):
                 advice = (
                     f"Set weights.reg to auto or raise it (lle, modified), or raise eigensolver.max_steps (now "
-                    f"{step.runs.resources['max_steps']:,}): the next run continues where this one stopped; or raise "
+                    f"{parameters['max_steps']:,}): the next run continues where this one stopped; or raise "
                     f"eigensolver.tol or max_memory"
                 )
             lines.append(
-                f"eigensolver: component {number} did not reach eigensolver.tol {step.decides.parameters['tol']:g}: "
+                f"eigensolver: component {number} did not reach eigensolver.tol {parameters['tol']:g}: "
                 f"residuals {residuals} ({report['stats']['reason']}). The run is complete, with the best vectors. "
                 f"{advice}"
             )

@@ -16,7 +16,7 @@ from ..core.errors import DamagedStore
 from ..core.machine import available_memory
 from ..engine import current_config
 from ..engine.checkpoint import recorded_steps
-from ..engine.plan import Json
+from ..engine.step import Json
 from ..report.class_names import name_places
 from ..report.explore import Column, ServedPage, render_served
 from ..report.point_grid import Part, PointGrid, side_by_side
@@ -296,7 +296,7 @@ class ServedRun:
 def load_run(store: Store) -> ServedRun:
     """Read all rows with coordinates into memory, about 4 bytes for each number. Raises ConfigError, StoreError."""
     current_config.require_embedding(store)
-    if damaged := [".".join(key) for key, record in recorded_steps(store).items() if not record["fingerprint"]]:
+    if damaged := [key for key, record in recorded_steps(store).items() if not record.fingerprint]:
         raise DamagedStore(f"{store.url}: the record of {damaged[0]} is damaged; run the job again to write it again")
     n_input = store.array(array_specs.EMBEDDING.name).shape[0]
     rows = rows_with_place(store, np.arange(n_input))

@@ -26,16 +26,17 @@ def status(store: Store) -> dict[str, Any]:
     stages: dict[str, dict[str, Any]] = {}
     now: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
-    for holder, stage, step, record in _recorded_steps(store):
-        finished_blocks = checkpoint.finished_blocks(holder, stage, step, record["fingerprint"])
+    for holder, key, record in _recorded_steps(store):
+        stage, _, step = key.partition(".")
+        finished_blocks = checkpoint.finished_blocks(holder, key, record.fingerprint)
         n_done = len(finished_blocks) if checkpoint.has_metadata(holder, record) else 0
         entry = stages.setdefault(stage, {"done": 0, "blocks": 0, "seconds": 0.0, "steps": {}})
         entry["done"] += n_done
-        entry["blocks"] += record["n_blocks"]
-        entry["seconds"] = round(entry["seconds"] + record.get("seconds", 0.0), 3)
-        entry["steps"][step] = {"done": n_done, "blocks": record["n_blocks"]}
-        last = {"stage": stage, "step": step, "done": n_done, "blocks": record["n_blocks"]}
-        now = last if n_done < record["n_blocks"] else now
+        entry["blocks"] += record.n_blocks
+        entry["seconds"] = round(entry["seconds"] + record.seconds, 3)
+        entry["steps"][step] = {"done": n_done, "blocks": record.n_blocks}
+        last = {"stage": stage, "step": step, "done": n_done, "blocks": record.n_blocks}
+        now = last if n_done < record.n_blocks else now
     from ..linalg.solver_checkpoint import saved_heads  # noqa: PLC0415 (loads the eigensolver)
     from ..linalg.solver_progress import recorded_progress  # noqa: PLC0415
 
@@ -59,13 +60,13 @@ def stages_of_store(store: Store) -> list[str]:
     return names
 
 
-def _recorded_steps(store: Store) -> Iterator[tuple[Store, str, str, dict[str, Any]]]:
-    """(store, stage, step, record) of each step begun, in their order: those of the fit, then those of all rows."""
+def _recorded_steps(store: Store) -> Iterator[tuple[Store, str, checkpoint.StepRecord]]:
+    """(store, step, record) of each step begun, in their order: those of the fit, then those of all rows."""
     holders = [fitted_store(store), store] if has_fit(store) else [store]
     for holder in holders:
-        for (stage, step), record in checkpoint.recorded_steps(holder).items():
-            if holder is store or stage != "write_report":
-                yield holder, stage, step, record
+        for key, record in checkpoint.recorded_steps(holder).items():
+            if holder is store or not key.startswith("write_report."):
+                yield holder, key, record
 
 
 def status_of(url: str) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from ..config.models import Cluster
 from ..core.errors import ConfigError, ExperimentsFailed, LleError
 from ..core.signals import interruptible
 from ..engine.execute import Executor
-from ..engine.plan import Step
 from ..engine.progress import RunProgress
+from ..engine.step import Report, Step
 from ..report.sweep_page import flat_metrics, render_sweep, table_bytes
 from ..search.shorter_lists import is_truncated
 from ..stages.report_columns import color_source
@@ -65,11 +65,11 @@ class StepCounts(RunProgress):
     def print_line(self, text: str) -> None:
         """Print nothing, because many runs are active at the same time."""
 
-    def computed_again(self, step: Step) -> None:
+    def computed_again(self, step: Step[Report]) -> None:
         super().computed_again(step)
         self.steps["reused"] -= 1
 
-    def end(self, step: Step, seconds: float, computed: int) -> None:
+    def end(self, step: Step[Report], seconds: float, computed: int) -> None:
         self._end_waiting()
         self.steps["reused" if not computed else "cut" if is_truncated(step) else "computed"] += 1
 

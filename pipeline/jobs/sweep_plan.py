@@ -10,8 +10,8 @@ from ..config.load import check_config, read_settings
 from ..config.models import Config
 from ..config.sweep import apply_value, experiment_name, experiments, short_names
 from ..core.errors import ConfigError, LleError
-from ..engine import checkpoint
-from ..engine.plan import Layout, Step, walk
+from ..engine.plan import Layout, Walker
+from ..engine.step import Report, Step
 from ..stages import registry
 from ..stages.ingest import open_input
 from ..storage.store import Store
@@ -146,21 +146,23 @@ def _with_fingerprints(experiment: Experiment) -> Experiment:
     """Add the fingerprints of the planned steps. Experiments with equal plans have equal steps in their runs too."""
     assert experiment.config is not None
     assert experiment.layout is not None
-    fingerprints, upstream = [], ""
-    for step in walk(registry.stages_of_run(experiment.config), experiment.config, experiment.layout)[0]:
-        fingerprints += [checkpoint.fingerprint_of(upstream, step), *_search_for_any_k(upstream, step)]
-        upstream = checkpoint.fingerprint_of(upstream, step) if step.feeds else upstream
-    n_steps = sum(1 for fingerprint in fingerprints if not fingerprint.startswith(ANY_K))
-    return replace(experiment, fingerprints=frozenset(fingerprints), n_steps=n_steps)
+    plan = _Fingerprints()
+    plan.walk(registry.stages_of_run(experiment.config), experiment.layout)
+    return replace(experiment, fingerprints=frozenset(plan.found), n_steps=len(plan.steps))
 
 
-def _search_for_any_k(upstream: str, step: Step) -> list[str]:
-    """A fingerprint that exact searches for all numbers of neighbours have in common; [] for other steps."""
-    if (step.stage, step.name) != ("find_neighbors", "search"):
-        return []
-    parameters = {**step.decides.parameters, "n_neighbors": 0}
-    any_k = replace(step, decides=replace(step.decides, parameters=parameters))
-    return [ANY_K + checkpoint.fingerprint_of(upstream, any_k)]
+class _Fingerprints(Walker):
+    """Collects the fingerprints of the planned steps, and one that exact searches for any k have in common."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = list[str]()
+
+    def reports_of(self, step: Step[Report]) -> None:
+        self.found.append(step.fingerprint(self.upstream))
+        if step.key == "find_neighbors.search":
+            any_k = replace(step, task=step.task.with_parameters(n_neighbors=0))
+            self.found.append(ANY_K + any_k.fingerprint(self.upstream))
 
 
 def count_steps(planned: list[Experiment]) -> dict[str, Any]:

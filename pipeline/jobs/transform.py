@@ -3,16 +3,17 @@
 import os
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from ..clusters.limits import memory_of_workers
 from ..config.models import Cluster, Execution
 from ..core.errors import NAMED_ROWS, ConfigError, DamagedStore, InputChanged, OlderVersionRead, StoreError
 from ..core.signals import interruptible
-from ..engine import checkpoint, current_config, plan, plan_sizes, task_costs
-from ..engine.execute import Executor, run_step
-from ..engine.plan import Json, Layout, Report, Step, drive
+from ..engine import checkpoint, current_config, plan_sizes, task_costs
+from ..engine.plan import History, Layout, planned
 from ..engine.progress import RunProgress
+from ..engine.step import Json
 from ..inputs import Source
 from ..inputs.consistency import require_unchanged_input
 from ..linalg.reg_step import reg_of_run
@@ -27,7 +28,7 @@ from .export import export_embedding
 from .export_columns import columns_of_input
 from .new_rows import open_new, open_section
 from .output_file import PathOrUrl, check_out, refuse_input, suffix_of
-from .run_stages import executing
+from .run_stages import StageRun, executing
 
 WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the same file
 
@@ -108,14 +109,15 @@ def _transform(
         work.create_group({"transform": {"run": run.url, "input": section.model_dump(mode="json")}})
         try:
             with executing(cluster, progress) as executor:
-                reports = _run_steps(job, layout, work, executor, progress)
+                run_of_blocks = StageRun(work, executor, progress, History(), set())
+                run_of_blocks.drive(embed_new.steps(job, layout))
         finally:
             progress.stop()
         try:
-            blocks = Blocks(source.n_rows, layout.block_points)
+            blocks, reports = Blocks(source.n_rows, layout.block_points), run_of_blocks.last_reports
             require_unchanged_input(source, open_section(section), blocks, reports)
         except InputChanged:
-            checkpoint.delete_step_record(work, "transform", "embed")
+            checkpoint.delete_step_record(work, "transform.embed")
             raise
         if _state_of(run) != state:
             raise StoreError(f"{run.url}: was computed again during the transform; run the same command again")
@@ -133,7 +135,7 @@ def _transform(
 def _state_of(run: Store) -> Json:
     """The state of the run's embedding. Raises ConfigError if there is no finished embedding."""
     record = current_config.require_embedding(run)
-    return {"fingerprint": record["fingerprint"], "begun": record["begun"]}
+    return {"fingerprint": record.fingerprint, "begun": record.begun}
 
 
 def new_rows_job(
@@ -158,13 +160,12 @@ def new_rows_job(
 
 def _n_embedded(run: Store) -> int:
     """Number of weak components with coordinates; 0 if all points have coordinates."""
-    record = checkpoint.recorded_steps(run).get(("solve_embedding", "choose"))
-    if record is None:  # pca
+    if "solve_embedding.choose" not in checkpoint.begun_steps(run):  # pca
         return 0
-    finished = checkpoint.finished_blocks(run, "solve_embedding", "choose", record["fingerprint"])
-    if not finished:
+    reports = checkpoint.reports_of_step(run, "solve_embedding.choose", dict)
+    if not reports:
         raise DamagedStore(f"{run.url}: the record of solve_embedding.choose is damaged; run its job again")
-    chosen = finished[0].report
+    chosen = reports[0]
     return 0 if chosen["n_components"] == chosen["n_weak"] else int(chosen["n_components"])
 
 
@@ -183,12 +184,12 @@ def new_rows_layout(
         n_features=points.shape[1], k_max=run.array(array_specs.NEIGHBOR_INDICES.name).shape[1],
     )  # fmt: skip
     cluster = settings.cluster
-    stages = {"transform": embed_new.steps}
+    stages = {"transform": partial(embed_new.steps, job)}
     if settings.block_points == "auto":
-        layout = task_costs.fit_blocks(stages, job, layout, memory_of_workers(cluster))
+        layout = task_costs.fit_blocks(stages, layout, memory_of_workers(cluster))
     if execution is None and layout.input_blocks() == 1:
         cluster = Cluster(kind="serial")
-    task_costs.check_plan(plan.walk(stages, job, layout)[0], memory_of_workers(cluster))
+    task_costs.check_plan(planned(stages, layout)[0], memory_of_workers(cluster))
     return layout, cluster
 
 
@@ -196,19 +197,3 @@ def _require_own(work: Store) -> None:
     """Raises ConfigError unless the place is empty or holds blocks of a transform."""
     if work.is_run("choose another --work") and "transform" not in work.attributes():
         raise ConfigError(f"{work.url}: is the store of a run; the finished blocks of a transform need another place")
-
-
-def _run_steps(
-    job: embed_new.Job, layout: Layout, work: Store, executor: Executor, progress: RunProgress
-) -> list[Report]:
-    """All steps; returns the reports of the last one's blocks."""
-    upstream, reports = "", list[Report]()
-
-    def run(step: Step) -> list[Report]:
-        nonlocal upstream, reports
-        reports = [block_report.report for block_report in run_step(step, upstream, work, executor, progress)]
-        upstream = checkpoint.fingerprint_of(upstream, step)
-        return reports
-
-    drive(embed_new.steps(job, layout), run)
-    return reports

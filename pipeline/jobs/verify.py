@@ -14,8 +14,8 @@ from ..storage.store import Store
 def find_damage(store: Store) -> list[CorruptChunk]:
     """Every chunk and bundle of finished blocks that is missing or does not match its checksum."""
     damage = list[CorruptChunk]()
-    for (stage, step), record in checkpoint.recorded_steps(store).items():
-        damage += damage_of_step(store, record, checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
+    for key, record in checkpoint.recorded_steps(store).items():
+        damage += damage_of_step(store, record, checkpoint.finished_blocks(store, key, record.fingerprint))
     return damage
 
 
@@ -31,9 +31,8 @@ def unmark_damaged_blocks(store: Store, damage: list[CorruptChunk]) -> list[str]
 def missing_blocks(store: Store) -> dict[str, int]:
     """Number of blocks without a marker, for each step that was begun."""
     counts = {
-        f"{stage}.{step}": record["n_blocks"]
-        - len(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
-        for (stage, step), record in checkpoint.recorded_steps(store).items()
+        key: record.n_blocks - len(checkpoint.finished_blocks(store, key, record.fingerprint))
+        for key, record in checkpoint.recorded_steps(store).items()
     }
     return {step: missing for step, missing in counts.items() if missing > 0}
 
@@ -46,19 +45,19 @@ def unmarked_blocks(store: Store) -> dict[str, int]:
     eigenpairs did not converge has no marker on purpose, so that the next run computes it again; it is not counted.
     """
     records, counts = checkpoint.recorded_steps(store), dict[str, int]()
-    report = records.get(("write_report", "write"))
+    report = records.get("write_report.write")
     if report is None or running(store):
         return counts
-    if not checkpoint.finished_blocks(store, "write_report", "write", report["fingerprint"]):
+    if not checkpoint.finished_blocks(store, "write_report.write", report.fingerprint):
         return counts
     solvers = (store.metrics() or {}).get("solvers") or []
     unmet = {block for block, solver in enumerate(solvers) if not solver["converged"]}
-    for (stage, step), record in records.items():
-        finished = set(checkpoint.finished_blocks(store, stage, step, record["fingerprint"]))
-        not_converged = unmet if (stage, step) == ("solve_embedding", "solve") else set[int]()
-        n_missing = record["n_blocks"] - len(finished | not_converged)  # of a damaged record any number
-        if n_missing > 0 and record["begun"] <= report["begun"]:
-            counts[f"{stage}.{step}"] = n_missing
+    for key, record in records.items():
+        finished = set(checkpoint.finished_blocks(store, key, record.fingerprint))
+        not_converged = unmet if key == "solve_embedding.solve" else set[int]()
+        n_missing = record.n_blocks - len(finished | not_converged)  # of a damaged record any number
+        if n_missing > 0 and record.begun <= report.begun:
+            counts[key] = n_missing
     return counts
 
 
@@ -73,9 +72,9 @@ def check(store: Store, other_stores: Callable[[], list[Store]]) -> dict[str, An
     earlier, damage, lines = unmarked_blocks(store), find_damage(store), []
     if earlier:
         with RunLock(store):
-            for (stage, step), record in checkpoint.recorded_steps(store).items():
-                if f"{stage}.{step}" in earlier:
-                    checkpoint.delete_damaged_markers(store, stage, step, record["fingerprint"])
+            for key, record in checkpoint.recorded_steps(store).items():
+                if key in earlier:
+                    checkpoint.delete_damaged_markers(store, key, record.fingerprint)
     if damage:
         for other_store in other_stores():
             unmark_damaged_blocks(other_store, find_damage(other_store))

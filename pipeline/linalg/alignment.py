@@ -14,6 +14,7 @@ from ..config.models import Config
 from ..core.errors import ConfigError, CorruptChunk
 from ..engine import checkpoint, current_config, disk_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Writes
+from ..engine.step import Step as AnyStep
 from ..kernels.procrustes import align
 from ..storage import array_specs
 from ..storage.store import Store, read_elsewhere
@@ -50,7 +51,7 @@ def previous_store(config: Config) -> str | None:
     return next((store.url for store in versions if _written(store)), None)  # a damaged version is skipped
 
 
-def align_step(config: Config, layout: Layout, n_graph: int, scale: str, selected: bool) -> Step:
+def align_step(config: Config, layout: Layout, n_graph: int, scale: str, selected: bool) -> AnyStep[Any]:
     """The step before `write`. Raises ConfigError if `embedding.align` names a store without a finished embedding.
 
     The state of another store is part of the step's identity. The earlier embedding of this store is not: it changes
@@ -84,18 +85,14 @@ def state_of_other(config: Config) -> Json:
     return {} if named in {None, "previous"} else _state_of(str(named))
 
 
-def _written(store: Store) -> Json | None:
+def _written(store: Store) -> checkpoint.StepRecord | None:
     """The record of a finished embedding; None if the store has none, or if it did not converge."""
-    step_records: list[Json] = []
-    for name in ("solve", "write"):
-        record = current_config.current_record(store, "solve_embedding", name) if store.is_run() else None
-        if record is None:
-            return None
-        finished = checkpoint.finished_blocks(store, "solve_embedding", name, record["fingerprint"])
-        if len(finished) < record["n_blocks"]:  # a component that did not converge has no marker
-            return None
-        step_records.append(record)
-    return step_records[-1]
+    record = None
+    for key in ("solve_embedding.solve", "solve_embedding.write"):
+        record = current_config.current_record(store, key) if store.is_run() else None
+        if record is None or len(checkpoint.finished_blocks(store, key, record.fingerprint)) < record.n_blocks:
+            return None  # a component that did not converge has no marker
+    return record
 
 
 def _state_of(url: str) -> Json:
@@ -109,7 +106,7 @@ def _state_of(url: str) -> Json:
             f"embedding.align: expected the store of a finished run, found none whose eigenpairs converged at {url}; "
             f"give its path or URL, or 'previous' for the last embedding of output.store"
         )
-    return {"previous": record["fingerprint"], "begun": record["begun"]}
+    return {"previous": record.fingerprint, "begun": record.begun}
 
 
 def align_components(

@@ -3,12 +3,15 @@
 Clumps are skipped first. Then coordinates that the others predict are replaced (``kernels.quality.independent``).
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Writes
+from ..engine.step import Step as AnyStep
 from ..kernels.quality.independent import MEASURED_POINTS, IndependentCoordinates, Replacement
 from ..kernels.quality.trustworthiness import CLUMP_SHARE, participation
 from ..storage import array_specs
@@ -27,7 +30,7 @@ GROUP_SHARE = 0.9
 Float64 = npt.NDArray[np.float64]
 
 
-def select_step(config: Config, layout: Layout, n_graph: int) -> Step:
+def select_step(config: Config, layout: Layout, n_graph: int) -> AnyStep[Any]:
     """The step after `solve`, for `embedding.coordinates: independent`."""
     n, m, d = layout.n_points, config.eigensolver.n_components, layout.n_features
     sample, n_pairs = min(n, SAMPLED_POINTS), max(config.n_eigenpairs, MOST_PAIRS)

@@ -1,6 +1,7 @@
 """The step that chooses weights.reg from sampled neighbourhoods of a run, and the value that a finished run used."""
 
 from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ from ..core.methods import METHODS
 from ..engine import current_config, task_costs
 from ..engine.checkpoint import finished_blocks
 from ..engine.plan import Decides, Json, Layout, Report, Runs, Step
+from ..engine.step import Step as AnyStep
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, WHOLE_REGS, reg_of_lists
 from ..kernels.neighbors.duplicates import row_hashes
@@ -37,7 +39,7 @@ def sample_points(n_neighbors: int, n_features: int) -> int:
     return int(np.clip(SAMPLE_BYTES // (8 * (n_neighbors + 1) * n_features), *SAMPLE_POINTS))
 
 
-def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Step, list[Report], float]:
+def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[AnyStep[Any], list[Report], float]:
     """The number in weights.reg, or for auto the number that a step chooses.
 
     Later steps depend on the chosen number, not on this step, so an unchanged number keeps their results.
@@ -121,8 +123,8 @@ def reg_of_run(store: Store, config: Json) -> float:
     if reg != "auto":
         return float(reg)
     for stage in STAGES:
-        record = current_config.current_record(store, stage, STEP)
-        if record is not None and (reports := finished_blocks(store, stage, STEP, record["fingerprint"])):
+        record = current_config.current_record(store, f"{stage}.{STEP}")
+        if record is not None and (reports := finished_blocks(store, f"{stage}.{STEP}", record.fingerprint)):
             return float(reports[0].report["reg"])
     return SURFACE_REG
 

@@ -6,27 +6,28 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from ..engine.plan import BlockReport
+from ..engine.damage import StepRecord
+from ..engine.step import BlockReport, Json
 from .metrics import Choice, EmbeddedClasses, FitSample, ListSizes, Metrics
 
-Reports = dict[tuple[str, str], list[BlockReport]]
-Records = dict[tuple[str, str], dict[str, Any]]
+Reports = dict[str, list[BlockReport[Json]]]
+Records = dict[str, StepRecord]
 
 NAMED_COLUMNS = 20
 COPIED = {
-    ("ingest", "merge_duplicates"): ("n_points",),
-    ("mend_graph", "analyse"): (
+    "ingest.merge_duplicates": ("n_points",),
+    "mend_graph.analyse": (
         "n_components_weak", "component_sizes", "closed_classes", "closed_classes_left", "reverse_added",
         "bridges_added", "points_repaired",
     ),
-    ("mend_graph", "connect"): ("components_joined", "links_added", "longest_link"),
-    ("solve_embedding", "write"): ("rows_placed",),
-    ("measure_quality", "sample"): ("intrinsic_dimension",),
-    ("measure_quality", "score"): (
+    "mend_graph.connect": ("components_joined", "links_added", "longest_link"),
+    "solve_embedding.write": ("rows_placed",),
+    "measure_quality.sample": ("intrinsic_dimension",),
+    "measure_quality.score": (
         "trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error",
     ),
-    ("measure_quality", "geodesics"): ("residual_variance",),
-    ("measure_quality", "compare"): (
+    "measure_quality.geodesics": ("residual_variance",),
+    "measure_quality.compare": (
         "residual_variance_truth", "residual_variance_affine", "neighborhood_hit", "neighborhood_hit_input",
     ),
 }  # fmt: skip
@@ -35,12 +36,12 @@ COPIED = {
 
 def collect(reports: Reports, records: Records, n_input: int, n_features: int | None) -> Metrics:
     """All metrics known so far; keys of stages that have not run are None."""
-    copied = {name: _first(reports, *step).get(name) for step, names in COPIED.items() for name in names}
+    copied = {name: _first(reports, step).get(name) for step, names in COPIED.items() for name in names}
     metrics = Metrics(n_input=n_input, n_features=n_features, **copied)
-    sample, invalid = _first(reports, "measure_quality", "sample"), _total(reports, "ingest", "read", "invalid")
-    n_points, small = metrics.n_points, _first(reports, "solve_embedding", "write").get("rows_in_small_components")
-    squared_error = _total(reports, "solve_weights", "solve", "squared_error")
-    n_valid = _first(reports, "ingest", "merge_duplicates").get("n_valid", 0)
+    sample, invalid = _first(reports, "measure_quality.sample"), _total(reports, "ingest.read", "invalid")
+    n_points, small = metrics.n_points, _first(reports, "solve_embedding.write").get("rows_in_small_components")
+    squared_error = _total(reports, "solve_weights.solve", "squared_error")
+    n_valid = _first(reports, "ingest.merge_duplicates").get("n_valid", 0)
     dropped = {"invalid": invalid, "small_component": small}
     return replace(
         metrics,
@@ -54,15 +55,15 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         reconstruction_error=None if squared_error is None or not n_points else squared_error / n_points,
         rows_measured=sample.get("n_rows"),
         components_differ_in=sample.get("differ_in"),
-        nnz_cost_matrix=_total(reports, "assemble_cost", "merge", "nnz"),
-        zero_trace_rows=_total(reports, "solve_weights", "solve", "zero_trace"),
-        unlisted_points=_first(reports, "local_factors", "list_unlisted").get("unlisted"),
-        skipped_neighborhoods=_total(reports, "local_factors", "solve", "skipped"),
-        alignment=_first(reports, "solve_embedding", "align") or None,
+        nnz_cost_matrix=_total(reports, "assemble_cost.merge", "nnz"),
+        zero_trace_rows=_total(reports, "solve_weights.solve", "zero_trace"),
+        unlisted_points=_first(reports, "local_factors.list_unlisted").get("unlisted"),
+        skipped_neighborhoods=_total(reports, "local_factors.solve", "skipped"),
+        alignment=_first(reports, "solve_embedding.align") or None,
         **_recall(reports),
         **_solutions(
-            [report.report for report in reports.get(("solve_embedding", "solve"), [])],
-            _first(reports, "solve_embedding", "select").get("components"),
+            [report.report for report in reports.get("solve_embedding.solve", [])],
+            _first(reports, "solve_embedding.select").get("components"),
         ),
         **_costs(reports, records),
     )
@@ -95,8 +96,8 @@ def with_placed_rows(fit: Metrics, placing: Metrics, n_input: int, reports: Repo
     fit_sample: FitSample = {
         "rows_fitted": fit.n_input, "rows_placed": None, "far": None, "max_ratio": None, "mixed": None,
     }  # fmt: skip
-    if blocks := reports.get(("transform", "embed")):
-        invalid, far, mixed = (_total(reports, "transform", "embed", key) for key in ("invalid", "far", "mixed"))
+    if blocks := reports.get("transform.embed"):
+        invalid, far, mixed = (_total(reports, "transform.embed", key) for key in ("invalid", "far", "mixed"))
         n_placed = n_input - fit.n_input - (invalid - (fit.invalid_dropped or 0))
         combined = replace(
             combined,
@@ -111,25 +112,25 @@ def with_placed_rows(fit: Metrics, placing: Metrics, n_input: int, reports: Repo
 
 def _invalid_by_column(reports: Reports) -> dict[str, int] | None:
     """Entries of each column that are NaN or infinite, most first; the columns are numbers (`name_columns`)."""
-    if ("ingest", "read") not in reports:
+    if "ingest.read" not in reports:
         return None
     counts: Counter[str] = Counter()
-    for block in reports["ingest", "read"]:
+    for block in reports["ingest.read"]:
         counts.update({str(column): count for column, count in block.report.get("invalid_columns", {}).items()})
     return dict(counts.most_common(NAMED_COLUMNS))
 
 
 def _ids(reports: Reports) -> Any:
-    checked = _first(reports, "ingest", "check_ids")
-    return {**checked, "missing": _total(reports, "ingest", "read_ids", "missing")} if checked else None
+    checked = _first(reports, "ingest.check_ids")
+    return {**checked, "missing": _total(reports, "ingest.read_ids", "missing")} if checked else None
 
 
-def _recall(reports: Reports) -> dict[str, Any]:
+def _recall(reports: Reports) -> Json:
     """The last measured recall, and the effect of each round of search with more overlap."""
-    measured = {0: _first(reports, "mend_graph", "measure_recall")}
-    for stage, step in reports:
-        if stage == "mend_graph" and step.startswith("measure_recall_") and (recall := _first(reports, stage, step)):
-            measured[int(step.rpartition("_")[2])] = recall
+    measured = {0: _first(reports, "mend_graph.measure_recall")}
+    for key in reports:
+        if key.startswith("mend_graph.measure_recall_") and (recall := _first(reports, key)):
+            measured[int(key.rpartition("_")[2])] = recall
     if not measured[0]:
         return {}
     rounds = [{"overlap": overlap, "before": before["value"], "after": after["value"]}
@@ -138,7 +139,7 @@ def _recall(reports: Reports) -> dict[str, Any]:
 
 
 def _list_sizes(reports: Reports, n_points: int | None) -> ListSizes | None:
-    truncated = [report.report for report in reports.get(("find_neighbors", "cut"), [])]
+    truncated = [report.report for report in reports.get("find_neighbors.cut", [])]
     if not truncated or not n_points:
         return None
     return {
@@ -151,15 +152,15 @@ def _list_sizes(reports: Reports, n_points: int | None) -> ListSizes | None:
 
 
 def _classes_of_embedded(reports: Reports) -> EmbeddedClasses | None:
-    graph = _first(reports, "mend_graph", "analyse")
+    graph = _first(reports, "mend_graph.analyse")
     classes_left = graph.get("closed_classes_by_component")
     if classes_left is None:
         return None
-    n_components = len(reports.get(("solve_embedding", "solve"), [])) or graph["n_components_large"]
+    n_components = len(reports.get("solve_embedding.solve", [])) or graph["n_components_large"]
     return {"components": min(n_components, len(classes_left)), "classes": sum(classes_left[:n_components])}
 
 
-def _solutions(solved: list[dict[str, Any]], choices: list[Choice] | None) -> dict[str, Any]:
+def _solutions(solved: list[Json], choices: list[Choice] | None) -> Json:
     """Measures of the eigenpairs that are coordinates, and how these were chosen (`embedding.coordinates`)."""
     if not solved:
         return {}
@@ -181,12 +182,13 @@ def _taken(rows: list[list[float] | None], choices: list[Choice] | None) -> list
     return [row and [row[j - 1] for j in choice["taken"]] for row, choice in zip(rows, choices, strict=True)]
 
 
-def _costs(reports: Reports, records: Records) -> dict[str, Any]:
+def _costs(reports: Reports, records: Records) -> Json:
     seconds: dict[str, float] = {}
     peak_bytes: dict[str, int] = {}
     blocks: dict[str, int] = {}
-    for (stage, step), block_reports in reports.items():
-        seconds[stage] = round(seconds.get(stage, 0.0) + records[stage, step].get("seconds", 0.0), 3)
+    for key, block_reports in reports.items():
+        stage = key.partition(".")[0]
+        seconds[stage] = round(seconds.get(stage, 0.0) + records[key].seconds, 3)
         if not block_reports:  # the report itself, not yet finished
             continue
         peak_bytes[stage] = max([peak_bytes.get(stage, 0), *(report.peak_bytes for report in block_reports)])
@@ -194,11 +196,11 @@ def _costs(reports: Reports, records: Records) -> dict[str, Any]:
     return {"seconds": seconds, "peak_bytes": peak_bytes, "blocks": blocks}
 
 
-def _first(reports: Reports, stage: str, step: str) -> Any:
-    block_reports = reports.get((stage, step))
+def _first(reports: Reports, step: str) -> Any:
+    block_reports = reports.get(step)
     return block_reports[0].report if block_reports else {}
 
 
-def _total(reports: Reports, stage: str, step: str, key: str) -> Any:
-    block_reports = reports.get((stage, step))
+def _total(reports: Reports, step: str, key: str) -> Any:
+    block_reports = reports.get(step)
     return sum(report.report[key] for report in block_reports) if block_reports else None

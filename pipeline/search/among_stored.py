@@ -3,6 +3,8 @@
 Rows of components that are too small to be embedded get coordinates from them too (`place_step`).
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,6 +12,7 @@ from ..config.models import Config
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Decides, Layout, Report, Runs, Step, Writes
 from ..engine.plan_sizes import max_boxes
+from ..engine.step import Step as AnyStep
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..kernels.neighbors.cells import Boxes
 from ..kernels.neighbors.knn import NO_POINT, NeighborLists, exact_neighbors, select_nearest
@@ -73,7 +76,7 @@ def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Ids:
     return counts
 
 
-def place_step(config: Config, layout: Layout, n_graph: int) -> Step:
+def place_step(config: Config, layout: Layout, n_graph: int) -> AnyStep[Any]:
     n, k, blocks = layout.n_points, config.neighbors.n_neighbors, Blocks(layout.n_points, layout.block_points)
     halo = halo_rows(layout.row_bytes)
     boxes = max_boxes(layout.n_cells, layout.point_blocks())

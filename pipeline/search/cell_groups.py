@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Writes
 from ..engine.plan_sizes import index_dtype, largest_total
+from ..engine.step import Step as AnyStep
 from ..kernels.neighbors.cells import first_distinct, group_cells, nearest_groups
 from ..kernels.neighbors.knn import NeighborLists, cell_neighbors, select_nearest
 from ..kernels.neighbors.list_lengths import as_stored
@@ -106,7 +107,7 @@ class Folder:
 
 def search_groups(
     stage: str, layout: Layout, k: int, searched: Round, output: Lists | None = None
-) -> Generator[Step, list[Report], None]:
+) -> Generator[AnyStep[Any], list[Report], None]:
     """group_cells -> send_members -> search_cells -> merge. Writes the arrays `output`; None: those of the round."""
     [groups] = yield _group_step(stage, layout, searched)
     n_groups = groups["n_groups"]
@@ -115,7 +116,7 @@ def search_groups(
     yield _merge_step(stage, layout, k, searched, output)
 
 
-def _group_step(stage: str, layout: Layout, searched: Round) -> Step:
+def _group_step(stage: str, layout: Layout, searched: Round) -> AnyStep[Any]:
     """Assign the cells to groups."""
     n_bytes = group_cells_bytes(n_blocks=layout.input_blocks(), n_cells=layout.n_cells)
     return Step(
@@ -132,7 +133,7 @@ def _group_step(stage: str, layout: Layout, searched: Round) -> Step:
     )
 
 
-def _send_step(stage: str, layout: Layout, searched: Round, n_groups: int) -> Step:
+def _send_step(stage: str, layout: Layout, searched: Round, n_groups: int) -> AnyStep[Any]:
     """Send the points of each block to their groups."""
     n, d, block_size, overlap = layout.n_points, layout.n_features, layout.block_points, searched.overlap
     row, members = layout.row_bytes, Folder(searched.place).members()
@@ -149,7 +150,7 @@ def _send_step(stage: str, layout: Layout, searched: Round, n_groups: int) -> St
     )
 
 
-def _search_step(stage: str, layout: Layout, k: int, searched: Round, n_groups: int, members: int) -> Step:
+def _search_step(stage: str, layout: Layout, k: int, searched: Round, n_groups: int, members: int) -> AnyStep[Any]:
     """Search each group, of at most `members` points."""
     blocks, folder = Blocks(layout.n_points, layout.block_points), Folder(searched.place)
     parameters = searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, blocks=blocks)
@@ -168,7 +169,7 @@ def _search_step(stage: str, layout: Layout, k: int, searched: Round, n_groups: 
     )
 
 
-def _merge_step(stage: str, layout: Layout, k: int, searched: Round, output: Lists | None) -> Step:
+def _merge_step(stage: str, layout: Layout, k: int, searched: Round, output: Lists | None) -> AnyStep[Any]:
     """Merge the lists of each block's points."""
     n, block_size, folder = layout.n_points, layout.block_points, Folder(searched.place)
     ids, distances = output or folder.lists

@@ -1,6 +1,7 @@
 """Links between the components of the neighbour graph (graph.components: connect), before the graph is analysed."""
 
 from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,7 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Writes
+from ..engine.step import Step as AnyStep
 from ..kernels.graph.connectivity import Edges, neighbor_graph, weak_components
 from ..kernels.graph.repair import apply_repair
 from ..kernels.graph.spanning_links import POINTS_AT_ONCE, spanning_links
@@ -22,7 +24,7 @@ LABELS, LINKS = "_work/component_labels", "_work/links"
 Ids = npt.NDArray[np.int64]
 
 
-def link_steps(config: Config, layout: Layout) -> Generator[Step, list[Report], bool]:
+def link_steps(config: Config, layout: Layout) -> Generator[AnyStep[Any], list[Report], bool]:
     """components -> connect, if there are several; returns whether links were written."""
     n, k, m = layout.n_points, layout.k_max, config.eigensolver.n_components
     blocks = Blocks(n, layout.block_points)

@@ -1,6 +1,7 @@
 """Recall of the neighbour lists on a sample against exact search; more overlap while it is too low."""
 
 from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ from ..core.errors import BoundsNotMet
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Decides, Json, Layout, Report, Runs, Step, Writes
 from ..engine.plan_sizes import KDTREE_FEATURES, neighbor_method
+from ..engine.step import Step as AnyStep
 from ..kernels.neighbors.knn import Hits, exact_distances, nearest_of_each, points_within, recall_per_point
 from ..kernels.neighbors.list_lengths import exact_reach, true_counts
 from ..kernels.quality.trustworthiness import mean_interval
@@ -22,7 +24,7 @@ from .variable_neighborhoods import value_of
 Ids = npt.NDArray[np.int64]
 
 
-def raise_recall(config: Config, layout: Layout) -> Generator[Step, list[Report], Round]:
+def raise_recall(config: Config, layout: Layout) -> Generator[AnyStep[Any], list[Report], Round]:
     """Measure the recall, and search with more overlap while it is too low; returns the round whose lists are used.
 
     Lists of varying length are not searched again. Raises BoundsNotMet if the recall stays too low.
@@ -47,7 +49,7 @@ def raise_recall(config: Config, layout: Layout) -> Generator[Step, list[Report]
         yield from search_groups("mend_graph", layout, k, searched)
 
 
-def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step, list[Report], Report]:
+def _measure(config: Config, layout: Layout, searched: Round) -> Generator[AnyStep[Any], list[Report], Report]:
     """The steps that measure the recall of the lists of a round; returns the report of the recall."""
     place = searched.place
     n, k, block_size = layout.n_points, layout.k_max, layout.block_points

@@ -4,62 +4,64 @@
 taken from a step with another fingerprint.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 from ..core.errors import CorruptChunk
 from ..engine import checkpoint
-from ..engine.plan import Report, Step
+from ..engine.legacy import OldReport
+from ..engine.step import Json, R, Step, Task
 from ..storage import array_specs
+from ..storage.blocks import Blocks
 from ..storage.store import Store
 
 EXACT_SEARCH = {"method", "n_neighbors", "n_blocks", "blocks", "into"}
 """The parameters of an exact Euclidean search; its lists for k neighbours are the beginnings of those for more."""
 
 
-def truncated_step(step: Step, upstream: str, source_stores: Sequence[Store]) -> Step:
+def truncated_step(step: Step[R], upstream: str, source_stores: Sequence[Store]) -> Step[R]:
     """The step with its search replaced by truncating the longer lists of a source store, if one has them."""
-    if (step.stage, step.name) != ("find_neighbors", "search") or set(step.decides.parameters) != EXACT_SEARCH:
+    if step.key != "find_neighbors.search" or set(step.task.parameters) != EXACT_SEARCH:
         return step
-    if {array.spec.name for array in step.writes.arrays} != {
-        array_specs.KNN_INDICES.name,
-        array_specs.KNN_DISTANCES.name,
-    }:
+    if step.written != {array_specs.KNN_INDICES.name, array_specs.KNN_DISTANCES.name}:
         return step
     for source_store in source_stores:
         k_stored = source_store.attributes()["config"]["neighbors"]["n_neighbors"]
-        parameters = {**step.decides.parameters, "n_neighbors": k_stored}
-        stored_step = replace(step, decides=replace(step.decides, parameters=parameters))
-        finished = checkpoint.finished_blocks(
-            source_store, step.stage, step.name, checkpoint.fingerprint_of(upstream, stored_step)
-        )
-        if k_stored > step.decides.parameters["n_neighbors"] and len(finished) == step.n_blocks:
-            return replace(step, function=partial(cut_lists, step.function, source_store.url))
+        stored_step = replace(step, task=step.task.with_parameters(n_neighbors=k_stored))
+        finished = checkpoint.finished_reports(source_store, step, stored_step.fingerprint(upstream))
+        if k_stored > cast(int, step.task.parameters["n_neighbors"]) and len(finished) == step.n_blocks:
+            return replace(step, task=CutLists(step.task.function, step.task.parameters, source_store.url))
     return step
 
 
-def is_truncated(step: Step) -> bool:
+def is_truncated(step: Step[R]) -> bool:
     """Whether the step truncates longer lists."""
-    return isinstance(step.function, partial) and step.function.func is cut_lists
+    return isinstance(step.task, CutLists)
 
 
-def cut_lists(
-    search: Callable[..., Report], source_url: str, store: Store, block_index: int, **parameters: Any
-) -> Report:
+@dataclass(frozen=True)
+class CutLists(Task[R]):
     """Write the first n_neighbors columns of a source store's exact lists; search the block if its lists are damaged.
 
-    Gives the same bytes as `search`: both sort by distance, then by id.
+    Gives the same bytes as the search: both sort by distance, then by id.
     """
-    k = parameters["n_neighbors"]
-    start, stop = parameters["blocks"].rows(block_index)
-    source_store = Store(source_url)
-    try:
-        ids = source_store.read(array_specs.KNN_INDICES.name, start, stop)
-        distances = source_store.read(array_specs.KNN_DISTANCES.name, start, stop)
-    except CorruptChunk:
-        return search(store, block_index, **parameters)
-    store.write(array_specs.KNN_INDICES.name, start, ids[:, :k])
-    store.write(array_specs.KNN_DISTANCES.name, start, distances[:, :k])
-    return {"rows_read": 0}
+
+    source_url: str = ""
+
+    @property
+    def report_type(self) -> type[R]:
+        return cast(type[R], OldReport)
+
+    def __call__(self, store: Store, block_index: int) -> R:
+        k, blocks = cast(int, self.parameters["n_neighbors"]), cast(Blocks, self.parameters["blocks"])
+        start, stop = blocks.rows(block_index)
+        source_store = Store(self.source_url)
+        try:
+            ids = source_store.read(array_specs.KNN_INDICES.name, start, stop)
+            distances = source_store.read(array_specs.KNN_DISTANCES.name, start, stop)
+        except CorruptChunk:
+            return cast(R, OldReport(cast(Json, self.function(store, block_index, **self.parameters))))
+        store.write(array_specs.KNN_INDICES.name, start, ids[:, :k])
+        store.write(array_specs.KNN_DISTANCES.name, start, distances[:, :k])
+        return cast(R, OldReport(rows_read=0))

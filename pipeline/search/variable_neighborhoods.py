@@ -18,6 +18,7 @@ from ..engine import task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import index_dtype
 from ..engine.row_exchange import exchange, folders, receive_rows, receive_rows_bytes
+from ..engine.step import Step as AnyStep
 from ..inputs import open_source
 from ..inputs.consistency import array_digest, require_same_rows
 from ..kernels.batches import BATCH_BYTES, batches
@@ -151,7 +152,7 @@ def _read_k(config: Config, layout: Layout) -> Steps:
     return layout
 
 
-def _read_graph(config: Config, layout: Layout) -> Generator[Step, list[Report], int]:
+def _read_graph(config: Config, layout: Layout) -> Generator[AnyStep[Any], list[Report], int]:
     """Read the lists of a precomputed graph; returns the maximum number of neighbours.
 
     Later steps depend on the digest of the content, as in `_read_k`.

@@ -6,6 +6,7 @@ a run's embedding.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from ..core.errors import NAMED_ROWS
 from ..engine import task_costs
 from ..engine.plan import Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.step import Step as AnyStep
 from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.neighbors.knn import NeighborLists
@@ -68,7 +70,7 @@ def steps(job: Job, layout: Layout) -> Steps:
     return layout
 
 
-def calibrate_step(job: Job, layout: Layout) -> Step:
+def calibrate_step(job: Job, layout: Layout) -> AnyStep[Any]:
     sample = min(CALIBRATION_POINTS, layout.n_points)
     drawn = {"n_neighbors": job.n_neighbors, "sample": sample, "seed": job.seed, "n_embedded": job.n_embedded}
     n_bytes = task_costs.TASK_BYTES + layout.k_max * (120 * sample + 48 * job.stored_block)
@@ -76,7 +78,7 @@ def calibrate_step(job: Job, layout: Layout) -> Step:
     return Step("transform", "calibrate", calibrate, 1, decides, runs, expected=lambda b: {"limit": 1.0})
 
 
-def embed_step(job: Job, layout: Layout, limit: float) -> Step:
+def embed_step(job: Job, layout: Layout, limit: float) -> AnyStep[Any]:
     n, m, block_size = layout.n_input, job.n_coordinates, layout.block_points
     same = ("kind", "source", "transform", "n_neighbors", "reg", "rule", "n_embedded", "far_as_nan", "unit")
     parameters = {name: getattr(job, name) for name in same}

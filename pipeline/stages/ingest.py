@@ -16,6 +16,7 @@ from ..core.setting import Setting
 from ..engine import disk_costs, task_costs
 from ..engine.plan import DRIVER, WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import MAX_BLOCKS, block_points, sample_size, sampled_per_block
+from ..engine.step import Step as AnyStep
 from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_unchanged_input
 from ..kernels.neighbors.duplicates import merge_duplicates, row_hashes
@@ -117,7 +118,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     return layout
 
 
-def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str) -> Step:
+def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str) -> AnyStep[Any]:
     n, block_size, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
     row, sample = d * np.dtype(layout.dtype).itemsize, sampled_per_block(layout)
     parameters = {"kind": kind, "source": source, "sample": sample_size(n), "blocks": Blocks(n, block_size)}
@@ -133,13 +134,15 @@ def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str
         read_block,
         n_blocks,
         Decides(parameters, opened.fingerprint(), digested=("kind", "source"), version=3),
-        Runs(n_bytes + layout.bytes_beside, remark=opened.remark(), cure=cure),
+        Runs(n_bytes + layout.bytes_beside, remark=opened.remark(), cure=cure, resources={"earlier": None}),
         Writes(arrays, ("_work/sample",), disk_costs.files(n_blocks, n_blocks * sample * (row + 8))),
         expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
     )
 
 
-def fit_step(scale: str, pca: int | None, counts: list[int], layout: Layout, names: Sequence[str] | None) -> Step:
+def fit_step(
+    scale: str, pca: int | None, counts: list[int], layout: Layout, names: Sequence[str] | None
+) -> AnyStep[Any]:
     n, block_size, d = layout.n_input, layout.block_points, layout.n_features_input
     parameters = {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, "blocks": Blocks(n, block_size)}
     n_bytes = fit_bytes(block_size=block_size, d=d, n=n)
@@ -148,7 +151,9 @@ def fit_step(scale: str, pca: int | None, counts: list[int], layout: Layout, nam
     return Step("ingest", "fit", fit_preprocess, 1, Decides(parameters, version=4), runs, writes)
 
 
-def labels_step(kind: str, source: Json, blocks: Blocks, width: int, bytes_beside: int, cure: str = Runs.cure) -> Step:
+def labels_step(
+    kind: str, source: Json, blocks: Blocks, width: int, bytes_beside: int, cure: str = Runs.cure
+) -> AnyStep[Any]:
     """Copy the labels of an input, `width` per row, into the store."""
     runs = Runs(task_costs.TASK_BYTES + blocks.size * (64 * width + 128) + bytes_beside, cure=cure)
     writes = Writes(arrays=(PlannedArray(array_specs.LABEL, (blocks.n, width), "float64", blocks.size),))

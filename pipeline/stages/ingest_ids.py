@@ -9,6 +9,7 @@ import numpy.typing as npt
 from ..core.errors import InputError
 from ..engine import checkpoint, current_config, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Report, Runs, Step, Writes
+from ..engine.step import Step as AnyStep
 from ..inputs import open_source
 from ..inputs.consistency import array_digest
 from ..kernels.neighbors.duplicates import merge_duplicates
@@ -26,7 +27,7 @@ HASH_KEYS = ("first key of ids", "other key of ids")
 def copy_step(
     name: str, function: Callable[..., Report], kind: str, source: Json, blocks: Blocks, runs: Runs, writes: Writes,
     version: int = 1,
-) -> Step:  # fmt: skip
+) -> AnyStep[Any]:  # fmt: skip
     """A step that copies ids or labels of an input into the store; the points do not depend on it."""
     decides = Decides(
         {"kind": kind, "source": source, "blocks": blocks},
@@ -37,14 +38,14 @@ def copy_step(
     return Step("ingest", name, function, blocks.count, decides, runs, writes, feeds=False)
 
 
-def read_ids_step(kind: str, source: Json, blocks: Blocks, bytes_beside: int) -> Step:
+def read_ids_step(kind: str, source: Json, blocks: Blocks, bytes_beside: int) -> AnyStep[Any]:
     """Copy the ids of an input, its column `source["id"]`, into the store."""
     runs = Runs(task_costs.TASK_BYTES + 4 * ID_BYTES * blocks.size + bytes_beside)
     writes = Writes(bundles=(ROW_IDS,), bundle_bytes=ID_BYTES * blocks.n)
     return copy_step("read_ids", read_block_of_ids, kind, source, blocks, runs, writes, version=2)
 
 
-def check_ids_step(blocks: Blocks) -> Step:
+def check_ids_step(blocks: Blocks) -> AnyStep[Any]:
     """Count the rows that have the id of an earlier row."""
     return Step(
         "ingest",
@@ -169,9 +170,9 @@ class StoredIds:
 
 def stored_ids(store: Store) -> StoredIds | None:
     """The ids of a run; None if its config names no id."""
-    record = current_config.current_record(store, "ingest", "read_ids")
+    record = current_config.current_record(store, "ingest.read_ids")
     if record is None:
         return None
-    reports = [block_report.report for block_report in checkpoint.reports_of_step(store, "ingest", "read_ids")]
+    reports = checkpoint.reports_of_step(store, "ingest.read_ids", dict)
     is_integer = all(report["whole"] for report in reports)
     return StoredIds(store, reports[0]["name"], is_integer, reports[0]["block_size"]) if reports else None

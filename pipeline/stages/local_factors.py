@@ -20,6 +20,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import factor_entries
 from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
+from ..engine.step import Step as AnyStep
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.dense_groups import always_added, columns_to_add, group_bytes, group_points, root_of_sum
 from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
@@ -83,7 +84,7 @@ def solve_bytes(block_size: int, k: int, entries: int, n: int) -> int:
     return dense + block_size * (8 * (k + 1) ** 2 + 48 * entries + 48 * k)
 
 
-def modified_parameters(config: Config, layout: Layout, received: int) -> Generator[Step, list[Report], Json]:
+def modified_parameters(config: Config, layout: Layout, received: int) -> Generator[AnyStep[Any], list[Report], Json]:
     """spread -> threshold (-> choose reg); the parameters of the solve; `received` bytes hold the rows of a block."""
     n, n_blocks, m = layout.n_points, layout.point_blocks(), config.eigensolver.n_components
     yield Step(

@@ -6,6 +6,8 @@ means over points are normal intervals (`mean_interval`); those of ratios and co
 the points.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +15,7 @@ from ..config.models import Config
 from ..core.errors import InputError
 from ..engine import checkpoint, disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.step import Step as AnyStep
 from ..inputs import open_source
 from ..kernels.quality.bootstrap import Estimate, correlation_interval, ratio_intervals
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
@@ -94,13 +97,13 @@ def steps(config: Config, layout: Layout) -> Steps:
     return layout
 
 
-def geodesics_step(layout: Layout, n_sources: int, m: int, drawn: Json) -> Step:
+def geodesics_step(layout: Layout, n_sources: int, m: int, drawn: Json) -> AnyStep[Any]:
     n_bytes = task_costs.TASK_BYTES + layout.n_points * (90 * layout.k_max + 32 * m + 100) + 5000 * drawn["sample"]
     decides, runs = Decides({"n_sources": n_sources, **drawn}), Runs(n_bytes, place=WHOLE_DATA)
     return Step("measure_quality", "geodesics", compare_geodesics, 1, decides, runs, feeds=False)
 
 
-def compare_step(config: Config, layout: Layout, sizes: dict[str, int], drawn: Json) -> Step:
+def compare_step(config: Config, layout: Layout, sizes: dict[str, int], drawn: Json) -> AnyStep[Any]:
     source: Json = config.input.model_dump(mode="json")
     is_truth = source["kind"] == "synthetic" and source["name"] != "digits"
     state = open_source(source.pop("kind"), **source).fingerprint()
@@ -277,7 +280,7 @@ def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, 
     chosen = store.read_bundle("_work/quality_sample")
     if is_truth:
         return compare_truth(chosen["embedding"], labels_of(store, chosen["rows"]), seed)
-    described = checkpoint.reports_of_step(store, "ingest", "read_labels")[0].report
+    described = checkpoint.reports_of_step(store, "ingest.read_labels", dict)[0]
     if described["kind"] != "categorical":
         return {}
     labels, scores = labels_of(store, chosen["rows"])[:, 0], {}

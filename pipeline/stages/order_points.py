@@ -19,6 +19,7 @@ from ..core.errors import NAMED_ROWS, InputError, first_rows
 from ..engine import disk_costs, task_costs
 from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
 from ..engine.plan_sizes import SAMPLE_PER_CELL, n_cells, neighbor_method, sampled_per_block
+from ..engine.step import Step as AnyStep
 from ..kernels.neighbors.cells import bounding_boxes, fit_cells, nearest_cells
 from ..linalg.preprocess import Preparation
 from ..search.recall import sample_rows
@@ -83,7 +84,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     return replace(layout, n_cells=n_cells_fitted, dtype=dtype)
 
 
-def find_cells_step(config: Config, layout: Layout, prepared: Json) -> Step:
+def find_cells_step(config: Config, layout: Layout, prepared: Json) -> AnyStep[Any]:
     n_wanted, widest = n_cells(layout.n_points), max(layout.n_features, layout.n_features_input)
     row = layout.n_features_input * np.dtype(layout.dtype).itemsize
     sampled_bytes = layout.input_blocks() * sampled_per_block(layout) * (3 * row + 48 * widest + 32)
@@ -109,7 +110,7 @@ def planned(
             PlannedArray(cells, (rows, n_nearest), "int32", size))  # fmt: skip
 
 
-def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step:
+def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> AnyStep[Any]:
     n, block_size, d = layout.n_points, layout.block_points, layout.n_features
     n_bytes = task_costs.TASK_BYTES + block_size * (6 * d * np.dtype(dtype).itemsize + 24 * n_nearest + 64)
     n_bytes += 24 * task_costs.COUNTED_BLOCKS * layout.n_cells + 16 * (-(-layout.n_input // shard) + layout.n_cells)

@@ -1,10 +1,13 @@
 """Method pca: the coordinates of all points on their principal components, in place of the eigensolve."""
 
+from typing import Any
+
 import numpy as np
 
 from ..config.models import Config
 from ..engine import disk_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Writes
+from ..engine.step import Step as AnyStep
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
 from ..kernels.quality.trustworthiness import participation
 from ..linalg import preprocess
@@ -14,7 +17,7 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store
 
 
-def project_step(config: Config, layout: Layout) -> Step:
+def project_step(config: Config, layout: Layout) -> AnyStep[Any]:
     n, d, m, block_size = layout.n_points, layout.n_features, config.eigensolver.n_components, layout.block_points
     parameters = {"n_components": m, "n_features": d, "tol": config.eigensolver.tol, "blocks": Blocks(n, block_size)}
     runs = Runs(_pca_bytes(n, d, m, block_size), place=WHOLE_DATA)

@@ -1,23 +1,27 @@
 """The stages of each method, in running order."""
 
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 from ..config.models import Config
 from ..engine.plan import Layout, Stage, Steps
 from ..storage import array_specs
 
+StageOfConfig = Callable[[Config, Layout], Steps]
 
-def _stage(module: str) -> Stage:
+
+def _stage(module: str) -> StageOfConfig:
     """The generator `steps` of a stage's module, which is imported when the stage starts, not when it is listed."""
 
-    def steps(config: object, layout: Layout) -> Steps:
-        stage: Stage = import_module(f".{module}", __package__).steps
+    def steps(config: Config, layout: Layout) -> Steps:
+        stage: StageOfConfig = import_module(f".{module}", __package__).steps
         return stage(config, layout)
 
     return steps
 
 
-STAGES: dict[str, Stage] = {
+STAGES: dict[str, StageOfConfig] = {
     name: _stage(name)
     for name in (
         "ingest", "order_points", "find_neighbors", "mend_graph", "solve_weights", "assemble_cost", "solve_embedding",
@@ -33,14 +37,15 @@ METHOD_ARRAYS = (
 
 def stages_of_run(config: Config) -> dict[str, Stage]:
     """The stages of a run in running order."""
-    return stages_of(config.method, config.output.cost_matrix)
+    stages = stages_of(config.method, config.output.cost_matrix)
+    return {name: partial(stage, config) for name, stage in stages.items()}
 
 
-def stages_of(method: str, cost_matrix: bool = True) -> dict[str, Stage]:
+def stages_of(method: str, cost_matrix: bool = True) -> dict[str, StageOfConfig]:
     """The stages of a method. The stage between graph and M depends on the method; pca has no M, and
     without `cost_matrix` (`output.cost_matrix`) no method computes it."""
     local = _stage("laplacian_factors" if method == "laplacian" else "local_factors")
-    stages: dict[str, Stage] = {}
+    stages: dict[str, StageOfConfig] = {}
     for name, stage in STAGES.items():
         if name == "solve_weights" and method != "lle":
             stages |= {} if method == "pca" else {"local_factors": local}

@@ -27,7 +27,7 @@ def color_source(store: Store, rows: npt.NDArray[np.int64]) -> "ColorSource | No
     """The first label of some input rows, ascending, and the names of the labels; None if the input has no labels."""
     from ..report.point_colors import ColorSource  # noqa: PLC0415
 
-    reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
+    reports = checkpoint.read_reports(store).get("ingest.read_labels")
     if not reports:
         return None
     described = reports[0].report
@@ -117,7 +117,7 @@ def _coordinates(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> npt
 def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
     from ..report.explore import Column  # noqa: PLC0415
 
-    reports = checkpoint.read_reports(store).get(("ingest", "read_labels"))
+    reports = checkpoint.read_reports(store).get("ingest.read_labels")
     if not reports:
         return []
     described = reports[0].report
@@ -140,7 +140,7 @@ def trustworthiness_column(store: Store, rows: npt.NDArray[np.int64], dtype: Flo
     """The trustworthiness of each sampled point, NaN elsewhere; None if it is not measured."""
     from ..report.explore import Column  # noqa: PLC0415
 
-    is_current = ("measure_quality", "score") in current_config.current_steps(store)
+    is_current = "measure_quality.score" in current_config.current_steps(store)
     if not is_current or not store.has_bundle(array_specs.POINT_QUALITY):
         return None
     measured = store.read_bundle(array_specs.POINT_QUALITY)

@@ -13,6 +13,8 @@ from ..core.errors import BoundsNotMet, NotEnoughMemory
 from ..core.machine import memory_limit
 from ..engine import disk_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.step import Report as StepReport
+from ..engine.step import Step as AnyStep
 from ..kernels.eigensolver.costs import least_bytes
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.quality.trustworthiness import CLUMP_SHARE
@@ -83,7 +85,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 def _write_steps(
     config: Config, layout: Layout, n_graph: int, scale: str, n_pairs: int, placed: bool = False
-) -> Iterator[Step]:
+) -> Iterator[AnyStep[StepReport]]:
     n, m, rows, block_size = layout.n_points, config.eigensolver.n_components, layout.n_input, layout.block_points
     aligned, selected = config.embedding.align is not None, n_pairs > m
     if aligned:

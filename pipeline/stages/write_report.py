@@ -69,8 +69,8 @@ def write_report(store: Store, block_index: int, pictures: bool = True, stopped:
     if pictures and current_config.embedding_record(store) is not None:
         page_pictures = draw(store, config, collected)
         store.objects.put("report/explore.html", explore(store, config, collected))
-    record = checkpoint.step_record(store, "write_report", "write") or {"begun": time.time()}
-    ended = datetime.fromtimestamp(record["begun"], UTC).isoformat(timespec="seconds")
+    record = checkpoint.step_record(store, "write_report.write")
+    ended = datetime.fromtimestamp(time.time() if record is None else record.begun, UTC).isoformat(timespec="seconds")
     collected = replace(
         collected,
         picture=None if page_pictures is None else "report/embedding.png",
@@ -89,18 +89,16 @@ def write_report(store: Store, block_index: int, pictures: bool = True, stopped:
     return {}
 
 
-def write_metrics(store: Store, seconds: float, finished_steps: Collection[tuple[str, str]], reason: str) -> None:
+def write_metrics(store: Store, seconds: float, finished_steps: Collection[str], reason: str) -> None:
     """Write metrics.json of a run that ended before its report, from the finished steps; delete an earlier report."""
-    checkpoint.delete_step_record(store, "write_report", "write")
+    checkpoint.delete_step_record(store, "write_report.write")
     store.objects.delete("report")
     collected = gather_metrics(store, finished_steps, {"stage": None, "running": False, "reason": reason})
     store.put_metrics({**collected.as_json(), "seconds_of_this_run": round(seconds, 3)})
     current_config.metrics_written(store)
 
 
-def gather_metrics(
-    store: Store, among: Collection[tuple[str, str]] | None = None, stopped: Stopped | None = None
-) -> Metrics:
+def gather_metrics(store: Store, among: Collection[str] | None = None, stopped: Stopped | None = None) -> Metrics:
     """All metrics of the finished steps of the store's config, or of those in `among`, with what was found."""
     attributes, collected = store.attributes(), _collect(store, among)
     if has_fit(store) and (fitted := fitted_store(store)).is_run():
@@ -111,14 +109,14 @@ def gather_metrics(
     return with_findings(collected, [*findings.find(collected, attributes["config"]), *of_columns])
 
 
-def _reports(store: Store, among: Collection[tuple[str, str]] | None) -> collect_metrics.Reports:
+def _reports(store: Store, among: Collection[str] | None) -> collect_metrics.Reports:
     """Reports of the steps that belong to the store's config; only those in `among`, if given."""
     current = current_config.current_steps(store)
     return {key: block_reports for key, block_reports in checkpoint.read_reports(store).items()
             if key in current and (among is None or key in among)}  # fmt: skip
 
 
-def _collect(store: Store, among: Collection[tuple[str, str]] | None = None) -> Metrics:
+def _collect(store: Store, among: Collection[str] | None = None) -> Metrics:
     """The metrics of one store, without findings."""
     attributes = store.attributes()
     n_input, n_features = 0, None
@@ -129,10 +127,10 @@ def _collect(store: Store, among: Collection[tuple[str, str]] | None = None) -> 
     if array_specs.POINTS.name in arrays:
         n_features = store.array(array_specs.POINTS.name).shape[1]
     reports, config = _reports(store, among), attributes["config"]
-    chosen = next((reports[stage, STEP][0].report for stage in STAGES if reports.get((stage, STEP))), None)
+    chosen = next((reports[f"{stage}.{STEP}"][0].report for stage in STAGES if reports.get(f"{stage}.{STEP}")), None)
     reg = describe_reg(config["method"], config["weights"]["reg"], chosen)
     columns = attributes.get("columns") or {}
-    labels = reports.get(("ingest", "read_labels"))
+    labels = reports.get("ingest.read_labels")
     label = label_name(config["input"], labels[0].report["kind"]) if labels else None
     collected = collect_metrics.collect(reports, current, n_input, n_features)
     return replace(

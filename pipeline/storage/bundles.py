@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..core.errors import CorruptChunk
 from .objects import open_objects
-from .records import has_shape, opened, sealed
+from .records import from_json, has_shape, opened, sealed, to_json
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -213,9 +213,17 @@ class Bundles:
         record = self.get_json(name)
         return record if has_shape(record, shape) else None
 
-    def get_records(self, names: Sequence[str], shape: Any) -> list[dict[str, Any] | None]:
-        """As `get_record` for several names, in their order; several are read at one time from an object store."""
-        return list(self.map_together(lambda name: self.get_record(name, shape), names))
+    def put_record(self, name: str, record: object) -> None:
+        """Store a dataclass as a JSON object."""
+        self.put_json(name, to_json(record))
+
+    def read_record(self, name: str, kind: type[T]) -> T | None:
+        """A dataclass that was stored as a JSON object (storage/records.py); None if it is missing or damaged."""
+        return from_json(kind, self.get_json(name))
+
+    def read_records(self, names: Sequence[str], kind: type[T]) -> list[T | None]:
+        """As `read_record` for several names, in their order; several are read at one time from an object store."""
+        return list(self.map_together(lambda name: self.read_record(name, kind), names))
 
 
 def _nothing() -> None:

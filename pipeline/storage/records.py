@@ -1,15 +1,18 @@
 """Shapes of the JSON records of a store. A record of another shape is damaged and is treated as missing."""
 
 import json
+import types
 import zlib
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
 
 NUMBER = (int, float)
 OPTIONAL = (int, float, type(None))
 
-STEP = {"fingerprint": str, "n_blocks": int, "arrays": [str], "bundles": [str], "begun": NUMBER, "seconds?": NUMBER,
-        "freed?": [str]}  # fmt: skip
-CURRENT = {"steps": [[str]], "arrays": [str], "metrics": bool}
 INPUT = {"reads": str, "size": int, "stamps": []}
 LOCK = {"token": str, "pid": int, "host": str, "started": NUMBER, "alive": NUMBER}
 FAILURE = {"when": str, "exit_code": int, "message": str}
@@ -26,6 +29,83 @@ CHECKED = "lle_crc32"
 METADATA = ("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs",
             "fill_value", "dimension_names")  # fmt: skip
 """Keys of zarr's metadata that decide what an array or group is, besides its attributes."""
+
+
+def to_json(record: object) -> dict[str, Any]:
+    """The fields of a dataclass as JSON values, without those that have their default."""
+    values = {}
+    for field in fields(cast(Any, record)):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        if (value := getattr(record, field.name)) != default:
+            values[field.name] = _as_json(value)
+    return values
+
+
+def _as_json(value: object) -> object:
+    if is_dataclass(value):
+        return to_json(value)
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(item) for key, item in value.items()}
+    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def from_json(kind: type[T], content: object) -> T | None:
+    """A dataclass from its JSON value; None if a field is missing, is unknown, or has another type.
+
+    A `dict` in place of a dataclass takes any JSON object.
+
+    >>> @dataclass(frozen=True)
+    ... class Point:
+    ...     x: float
+    ...     names: tuple[str, ...] = ()
+    >>> from_json(Point, {"x": 1}), from_json(Point, {"x": "1"}), to_json(Point(2.0, ("a",)))
+    (Point(x=1, names=()), None, {'x': 2.0, 'names': ['a']})
+    """
+    try:
+        return cast(T, _value(kind, content))
+    except (TypeError, ValueError, KeyError):
+        return None
+
+
+def _value(kind: Any, value: Any) -> object:
+    """A JSON value as the annotated type. Raises TypeError, ValueError or KeyError."""
+    origin, arguments = get_origin(kind) or kind, get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _first_valid(arguments, value)
+    if is_dataclass(origin) and isinstance(value, dict):
+        hints = _hints(cast(type, origin))
+        return cast(Any, origin)(**{name: _value(hints[name], item) for name, item in value.items()})
+    if origin in (list, tuple) and isinstance(value, list):
+        items = arguments[:1] * len(value) if origin is list or arguments[1:] == (...,) else arguments
+        return origin(_value(item_kind, item) for item_kind, item in zip(items, value, strict=True))
+    if isinstance(origin, type) and issubclass(origin, dict) and origin is not dict and isinstance(value, dict):
+        return origin(value)
+    if origin in (dict, Mapping) and isinstance(value, dict):
+        return {key: _value(arguments[1], item) for key, item in value.items()} if arguments else value
+    is_valid = value in arguments if origin is Literal else _is_plain(origin, value)
+    if not is_valid:
+        raise TypeError
+    return value
+
+
+def _first_valid(kinds: tuple[Any, ...], value: object) -> object:
+    for kind in kinds:
+        try:
+            return _value(kind, value)
+        except (TypeError, ValueError, KeyError):
+            continue
+    raise TypeError
+
+
+def _is_plain(kind: Any, value: object) -> bool:
+    if kind in (Any, object) or isinstance(kind, TypeVar):
+        return True
+    return isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
+
+
+@lru_cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def has_shape(value: Any, shape: Any) -> bool:

@@ -25,8 +25,8 @@ import numpy.typing as npt
 from lle.config.load import check_config
 from lle.core.machine import reproducible_environment
 from lle.engine import execute
-from lle.engine.plan import BlockReport, Step
 from lle.engine.progress import SilentProgress
+from lle.engine.step import BlockReport, Step
 from lle.jobs.plan_preview import plan_summary
 from lle.jobs.run import run
 from lle.kernels.neighbors.knn import cell_neighbors

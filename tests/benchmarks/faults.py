@@ -30,8 +30,8 @@ from lle.cli.commands import main as lle
 from lle.config.load import load_config
 from lle.core.errors import Interrupted, LleError
 from lle.engine import checkpoint, execute, plan_sizes
-from lle.engine.plan import WORKER, BlockReport, Step
 from lle.engine.progress import RunProgress
+from lle.engine.step import WORKER, BlockReport, Step
 from lle.jobs import run as runs
 from lle.jobs import status
 from lle.jobs.verify import find_damage, unmark_damaged_blocks
@@ -143,7 +143,7 @@ class Quiet(RunProgress):
     def advance(self, step: Step, report: BlockReport) -> None:
         super().advance(step, report)
         is_chosen = step.stage == self.stage and self.step in ("", step.name) and step.n_blocks > 1
-        if is_chosen and self.left and step.runs.place == WORKER:
+        if is_chosen and self.left and step.runs_on == WORKER:
             self.left = False
             self.act()
 
@@ -158,7 +158,7 @@ class KillInEach(Quiet):
     def advance(self, step: Step, report: BlockReport) -> None:
         RunProgress.advance(self, step, report)
         is_chosen = step.stage in self.stages and step.stage not in self.killed
-        if is_chosen and step.n_blocks > 1 and step.runs.place == WORKER:
+        if is_chosen and step.n_blocks > 1 and step.runs_on == WORKER:
             self.killed.append(step.stage)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.job.last_worker(step.stage), signal.SIGKILL)
@@ -265,7 +265,7 @@ def poisoned_block(folder: Path, client: Client) -> list[Row]:
     client.register_plugin(Poison())
     message = job.run()
     client.unregister_worker_plugin("poison")
-    solved = sorted(report.block for report in checkpoint.read_reports(job.store)["solve_weights", "solve"])
+    solved = sorted(report.block for report in checkpoint.read_reports(job.store)["solve_weights.solve"])
     assert solved == [0, 1, 3, 4, 5], solved
     second_message = job.run()
     assert second_message == "", second_message
@@ -434,14 +434,16 @@ def _damage_one(folder: Path, finished_job: Job, name: str, damage_kind: str) ->
     assert second_message == "", f"{name}: {second_message}"
     assert find_damage(job.store) == []
     writing_step = writer(job.store, name)
-    redone = sum(n for key, n in job.starts().items() if key.startswith(f"{'.'.join(writing_step)}-"))
-    return Row(f"{damage_kind}: {name}", writing_step[0], redone, job.digest() == finished_job.digest(), message)
+    redone = sum(n for key, n in job.starts().items() if key.startswith(f"{writing_step}-"))
+    return Row(
+        f"{damage_kind}: {name}", writing_step.partition(".")[0], redone, job.digest() == finished_job.digest(), message
+    )
 
 
-def writer(store: Store, name: str) -> tuple[str, str]:
+def writer(store: Store, name: str) -> str:
     """The step that wrote an object."""
     for key, record in checkpoint.recorded_steps(store).items():
-        if any(name == part or name.startswith(f"{part}/") for part in (*record["arrays"], *record["bundles"])):
+        if any(name == part or name.startswith(f"{part}/") for part in record.written):
             return key
     raise KeyError(name)
 
@@ -449,8 +451,8 @@ def writer(store: Store, name: str) -> tuple[str, str]:
 def forget_what_follows(store: Store, name: str) -> None:
     """Forget the markers of the steps after the one that wrote an object."""
     steps = list(checkpoint.recorded_steps(store))
-    for stage, step in steps[steps.index(writer(store, name)) + 1 :]:
-        checkpoint.delete_markers(store, stage, step)
+    for key in steps[steps.index(writer(store, name)) + 1 :]:
+        checkpoint.delete_markers(store, key)
 
 
 ALONE: dict[str, Callable[[Path], Iterable[Row]]] = {

@@ -91,14 +91,14 @@ def ours(folder: Path, sample: npt.NDArray[np.int64], k: int, n_workers: int, me
     listed = store.gather("_work/knn_indices", internal)[np.argsort(np.argsort(place[sample]))]
     ids = np.where(listed >= 0, row_of[listed], -1)
     reports, records = checkpoint.read_reports(store), checkpoint.recorded_steps(store)
-    took = {stage: sum(record.get("seconds", 0.0) for (name, _), record in records.items() if name == stage)
+    took = {stage: sum(record.seconds for key, record in records.items() if key.startswith(f"{stage}."))
             for stage in ("order_points", "find_neighbors")}  # fmt: skip
     seconds = [f"{stage} {value:.1f}" for stage, value in took.items()]
     peak = max(
         report.peak_bytes for (stage, _), block_reports in reports.items() for report in block_reports if stage in took
     )
-    [recall] = reports["mend_graph", "measure_recall"]
-    groups = len(reports["find_neighbors", "search_cells"])
+    [recall] = reports["mend_graph.measure_recall"]
+    groups = len(reports["find_neighbors.search_cells"])
     return Search(cost, ids, f"{', '.join(seconds)} s; {groups} groups; a worker {peak / 2**30:.2f} GiB; "
                             f"reported {recall.report['value']:.4f}")  # fmt: skip
 

@@ -34,8 +34,8 @@ import zarr
 
 from lle.config.load import load_config
 from lle.engine import checkpoint
-from lle.engine.plan import WORKER, BlockReport, Step
 from lle.engine.progress import RunProgress
+from lle.engine.step import WORKER, BlockReport, Step
 from lle.jobs import run as runs
 from lle.stages import registry
 from lle.storage.store import Store
@@ -98,11 +98,11 @@ class Meter(RunProgress):
 
     def advance(self, step: Step, report: BlockReport) -> None:
         self._tasks.append(report.seconds)
-        self._peaks[(step.runs.place != WORKER)] = max(self._peaks[(step.runs.place != WORKER)], report.peak_bytes)
+        self._peaks[(step.runs_on != WORKER)] = max(self._peaks[(step.runs_on != WORKER)], report.peak_bytes)
 
     def end(self, step: Step, seconds: float, computed: int) -> None:
         self._moved += self._is_local * (bytes_moved() - self._before)
-        self._modelled += [makespan(self._tasks, 1 if (step.runs.place != WORKER) else count) for count in self._counts]
+        self._modelled += [makespan(self._tasks, 1 if (step.runs_on != WORKER) else count) for count in self._counts]
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
         peaks = (self._peaks[False], self._peaks[True])

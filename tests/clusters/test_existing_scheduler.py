@@ -26,13 +26,14 @@ from lle.config.models import Cluster, Tls
 from lle.core.errors import ConfigError, LleError
 from lle.core.machine import source_digest
 from lle.engine.execute import Executor, run_step
-from lle.engine.plan import WHOLE_DATA, Decides, Runs, Step
+from lle.engine.step import WHOLE_DATA
 from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.dask_processes import dask_processes
 from tests.support.object_servers import free_ports
 from tests.support.paths import REPOSITORY
 from tests.support.stage_runs import Progress
+from tests.support.steps import make_step
 
 pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
 openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT CHECKED: openssl makes the certificates")
@@ -273,7 +274,7 @@ class TestVersions:
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
         environment = {"PYTHONPATH": with_other_numpy(tmp_path)}
-        step = Step("s", "t", lambda store, block: {}, 1, Decides({}), Runs(1, place=WHOLE_DATA))
+        step = make_step("s.t", runs_on=WHOLE_DATA)
         with one_worker(tmp_path) as address, connect(Cluster(kind="address", address=address)) as client:
             executor = Executor(client, "LATE")
             with late_worker(tmp_path, environment), pytest.raises(ConfigError) as caught:

@@ -19,13 +19,14 @@ from lle.clusters.limits import memory_resource
 from lle.config.models import KubernetesCluster
 from lle.core.errors import ConfigError, LleError, StageIncomplete
 from lle.engine.execute import Executor, run_step
-from lle.engine.plan import DRIVER, WHOLE_DATA, Decides, Runs, Step
+from lle.engine.step import DRIVER, WHOLE_DATA
 from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.dask_processes import dask_processes
 from tests.support.kubernetes_api_double import ApiDouble, load
 from tests.support.paths import REPOSITORY
 from tests.support.stage_runs import Progress
+from tests.support.steps import Facts, make_step
 from tests.support.stored import result_bytes
 
 NAP_SECONDS = 5
@@ -80,13 +81,13 @@ def section(**settings) -> KubernetesCluster:
     return KubernetesCluster(kind="kubernetes", **{"workers": 2, "start_timeout": 120, **settings})
 
 
-def where(store, block):
-    return {"pid": os.getpid()}
+def where(store, block) -> Facts:
+    return Facts({"pid": os.getpid()})
 
 
-def nap(store, block):
+def nap(store, block) -> Facts:
     time.sleep(NAP_SECONDS)
-    return {}
+    return Facts()
 
 
 class TestLife:
@@ -109,17 +110,13 @@ class TestLife:
         cluster = section()
         with connect(cluster) as client:
             executor = Executor(client, memory_resource(cluster))
-            [whole_data] = run_step(
-                Step("t", "whole", where, 1, Decides({}), Runs(1, place=WHOLE_DATA)), "", store, executor, Progress()
-            )
-            [fit] = run_step(
-                Step("t", "fit", where, 1, Decides({}), Runs(1, place=DRIVER)), "", store, executor, Progress()
-            )
+            [whole_data] = run_step(make_step("t.whole", where, runs_on=WHOLE_DATA), "", store, executor, Progress())
+            [fit] = run_step(make_step("t.fit", where, runs_on=DRIVER), "", store, executor, Progress())
             process_of = client.run(os.getpid)
             owners = {process_of[address]: worker["resources"]
                       for address, worker in client.scheduler_info()["workers"].items()}  # fmt: skip
-        assert owners[whole_data.report["pid"]] == {"MEMORY": 1.0}
-        assert fit.report["pid"] == os.getpid()
+        assert owners[whole_data.report.values["pid"]] == {"MEMORY": 1.0}
+        assert fit.report.values["pid"] == os.getpid()
 
     def test_no_thread_is_left_in_a_request_to_a_server_that_does_not_answer(self, api, monkeypatch):
         monkeypatch.setattr(kubernetes, "WATCH_SECONDS", 0.05)
@@ -377,7 +374,7 @@ class TestRefusals:
         def run() -> None:
             with connect(section()) as client:
                 timer.start()
-                run_step(Step("t", "nap", nap, 4, Decides({}), Runs(1)), "", store, Executor(client), Progress())
+                run_step(make_step("t.nap", nap, 4), "", store, Executor(client), Progress())
 
         with pytest.raises(LleError, match="lle-29041235 in namespace lle was deleted while the run used it") as caught:
             run()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lle.config.fields import parse_size
-from lle.engine.plan import WORKER
+from lle.engine.step import WORKER
 from lle.jobs import plan_preview
 from tests.support.manifest_parts import by_name, config_of, container, custom_resources, image_environment, pods
 from tests.support.manifest_schemas import OVERLAYS
@@ -83,8 +83,8 @@ class TestSizes:
             _, config = config_of(objects, synthetic, f"output.store={tmp_path}/run.zarr", "eigensolver.n_components=2")
         cluster = config.execution.cluster
         for step in plan_preview.forecast(config).steps:
-            bound = cluster.high_memory if (step.runs.place != WORKER) else 0.9 * cluster.memory
-            assert step.runs.bytes_per_task < 0.8 * bound, f"{step.stage}.{step.name}"
+            bound = cluster.high_memory if (step.runs_on != WORKER) else 0.9 * cluster.memory
+            assert step.task_bytes < 0.8 * bound, f"{step.stage}.{step.name}"
 
     def test_solver_threads_are_the_requested_processors(self, objects):
         [cores] = [

@@ -23,23 +23,25 @@ from lle.engine.checkpoint import (
     read_reports,
     recorded_steps,
 )
-from lle.engine.checkpoint import fingerprint_of as fingerprint
-from lle.engine.plan import WHOLE_DATA, BlockReport, Decides, Runs, Step, Writes
+from lle.engine.step import WHOLE_DATA, BlockReport, Resource, Step, Task
 from lle.storage.array_specs import ArraySpec, PlannedArray
 from lle.storage.local_objects import LocalObjects
 from lle.storage.store import Store
+from tests.support.steps import Facts, make_step, no_task
 
 ROWS, BLOCK = 12, 4
 SPEC = ArraySpec("x", ("point",), "float64", "")
-STEP = Step(
-    "make",
-    "fill",
-    dict,
-    3,
-    Decides({"a": 1, "b": [2, 3]}, {"files": ["f"]}),
-    Runs(1),
-    Writes(arrays=(PlannedArray(SPEC, (ROWS,), "float64", BLOCK),), bundles=("_work/parts",)),
-)
+
+
+def fill(store, block, a=0, b=(), c=None, max_memory: Resource[int] = 0) -> Facts:
+    return Facts()
+
+
+STEP = make_step(
+    "make.fill", fill, 3, {"a": 1, "b": [2, 3], "max_memory": 1}, input_state={"files": ["f"]},
+    arrays=(PlannedArray(SPEC, (ROWS,), "float64", BLOCK),), bundles=("_work/parts",),
+)  # fmt: skip
+EMPTY = {"arrays": (), "bundles": ()}
 
 
 def compute(store: Store, step: Step, fingerprint: str, blocks=range(3)) -> None:
@@ -47,67 +49,66 @@ def compute(store: Store, step: Step, fingerprint: str, blocks=range(3)) -> None
     for block in blocks:
         store.write("x", block * BLOCK, np.full(BLOCK, float(int(fingerprint, 16))))
         store.write_bundle(f"_work/parts/{block:05d}", mark=np.array([int(fingerprint, 16)]))
-        mark_done(store, step, fingerprint, BlockReport(block, 0.5, 7, {"block": block}))
+        mark_done(store, step, fingerprint, BlockReport(block, 0.5, 7, Facts({"block": block})))
 
 
 def finished(store: Store, step: Step, fingerprint: str) -> set[int]:
-    return set(finished_blocks(store, step.stage, step.name, fingerprint))
+    return set(finished_blocks(store, step.key, fingerprint))
 
 
 def changed(step: Step, changes: dict[str, Any]) -> Step:
-    """The step with other fields, also of its groups."""
-    for name, value in changes.items():
-        group = next((g for g in ("decides", "runs", "writes") if hasattr(getattr(step, g), name)), None)
-        new = {name: value} if group is None else {group: replace(getattr(step, group), **{name: value})}
-        step = replace(step, **new)
-    return step
+    """The step with other fields or parameters."""
+    changes = dict(changes)
+    if (parameters := changes.pop("parameters", None)) is not None:
+        changes["task"] = Task(fill, parameters)
+    return replace(step, **changes)
 
 
 class TestFingerprint:
     @pytest.mark.parametrize(
         "changes",
         [{"parameters": {"a": 2, "b": [2, 3]}}, {"parameters": {"a": 1}}, {"parameters": {"a": 1, "b": [3, 2]}},
-         {"parameters": {"a": 1, "b": [2, 3], "c": None}}, {"identity": {"files": ["g"]}}, {"identity": {}},
-         {"version": 2}, {"n_blocks": 4}, {"name": "other"}, {"stage": "other"}],
+         {"parameters": {"a": 1, "b": [2, 3], "c": None}}, {"input_state": {"files": ["g"]}}, {"input_state": {}},
+         {"version": 2}, {"n_blocks": 4}, {"key": "make.other"}, {"key": "other.fill"}],
     )  # fmt: skip
     def test_fingerprint_changes_with_everything_that_decides_the_result(self, changes):
-        assert fingerprint("up", changed(STEP, changes)) != fingerprint("up", STEP)
+        assert changed(STEP, changes).fingerprint("up") != STEP.fingerprint("up")
 
     def test_changes_with_upstream(self):
-        assert fingerprint("up", STEP) != fingerprint("other", STEP)
+        assert STEP.fingerprint("up") != STEP.fingerprint("other")
 
     @pytest.mark.parametrize(
         "changes",
-        [{"resources": {"max_memory": 7}}, {"bytes_per_task": 99}, {"place": WHOLE_DATA}, {"all_cores": True},
-         {"feeds": False}, {"expected": lambda block: {"x": 1}}, {"parameters": {"b": [2, 3], "a": 1}},
-         {"parameters": {"a": 1, "b": (2, 3)}}],
+        [{"parameters": {"a": 1, "b": [2, 3], "max_memory": 7}}, {"task_bytes": 99}, {"runs_on": WHOLE_DATA},
+         {"all_cores": True}, {"is_measurement": True}, {"expected": lambda block: {"x": 1}},
+         {"parameters": {"b": [2, 3], "a": 1}}, {"parameters": {"a": 1, "b": (2, 3)}}],
     )  # fmt: skip
     def test_fingerprint_does_not_depend_on_how_a_step_runs(self, changes):
-        assert fingerprint("up", changed(STEP, changes)) == fingerprint("up", STEP)
+        assert changed(STEP, changes).fingerprint("up") == STEP.fingerprint("up")
 
 
 class TestMarkers:
     def test_only_those_with_this_fingerprint_count(self, store):
         assert begin_step(store, STEP, "a1") == {}
         compute(store, STEP, "a1", [0, 2])
-        stale = {"fingerprint": "b2", **asdict(BlockReport(1, 0.5, 7, {}))}
-        store.put_json(checkpoint.marker_name("make", "fill", 1), stale)
+        stale = {"fingerprint": "b2", **asdict(BlockReport(1, 0.5, 7, Facts()))}
+        store.put_json(checkpoint.marker_name("make.fill", 1), stale)
         finished_blocks = begin_step(store, STEP, "a1")
-        assert finished_blocks == {block: BlockReport(block, 0.5, 7, {"block": block}) for block in (0, 2)}
+        assert finished_blocks == {block: BlockReport(block, 0.5, 7, Facts({"block": block})) for block in (0, 2)}
 
     def test_torn_markers_do_not_count(self, store):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
-        name = checkpoint.marker_name("make", "fill", 1)
+        name = checkpoint.marker_name("make.fill", 1)
         store.objects.put(name, store.objects.get(name)[:-5])
         assert set(begin_step(store, STEP, "a1")) == {0, 2}
 
     def test_markers_with_a_flipped_bit_do_not_count(self, store):
         """Flips each bit of a marker once: it is then invalid JSON, or has a wrong key or number."""
         begin_step(store, STEP, "a1")
-        report = BlockReport(1, 0.5, 7, {"members": {"4": 31}, "recall": 0.97})
+        report = BlockReport(1, 0.5, 7, Facts({"members": {"4": 31}, "recall": 0.97}))
         mark_done(store, STEP, "a1", report)
-        name = checkpoint.marker_name("make", "fill", 1)
+        name = checkpoint.marker_name("make.fill", 1)
         undamaged = store.objects.get(name)
         for bit in range(8 * len(undamaged)):
             damaged = bytearray(undamaged)
@@ -118,12 +119,12 @@ class TestMarkers:
         assert checkpoint.read_marker(store, STEP, "a1", 1) == report
 
     def test_markers_of_steps_with_similar_names_are_distinct(self, store):
-        similar = replace(STEP, name="fill_more", writes=Writes())
+        similar = replace(STEP, key="make.fill_more", **EMPTY)
         begin_step(store, similar, "a1")
-        mark_done(store, similar, "a1", BlockReport(0, 0.5, 7, {}))
+        mark_done(store, similar, "a1", BlockReport(0, 0.5, 7, Facts()))
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
-        delete_step_record(store, "make", "fill")
+        delete_step_record(store, "make.fill")
         assert finished(store, STEP, "a1") == set()
         assert set(begin_step(store, similar, "a1")) == {0}
 
@@ -187,13 +188,13 @@ class TestFreed:
             dying = Store(store.url)
             dying.objects = KilledAt(dying.objects, operation)
             try:
-                checkpoint.free(dying, *STEP.key, {"_work/parts"})
+                checkpoint.delete_data(dying, STEP.key, {"_work/parts"})
             except Killed:
                 pass
             else:
                 assert operation > 2
                 break
-            assert len(store.objects.names("_work/parts")) == 3 or checkpoint.freed_data(store, [STEP]) == [
+            assert len(store.objects.names("_work/parts")) == 3 or checkpoint.deleted_data(store, [STEP]) == [
                 {"_work/parts"}
             ]
         assert store.objects.names("_work/parts") == []
@@ -203,11 +204,11 @@ class TestFreed:
     def test_step_with_freed_data_and_a_missing_block_begins_again(self, store):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1")
-        checkpoint.free(store, *STEP.key, {"x", "_work/parts"})
-        store.objects.delete(checkpoint.marker_name("make", "fill", 1))
+        checkpoint.delete_data(store, STEP.key, {"x", "_work/parts"})
+        store.objects.delete(checkpoint.marker_name("make.fill", 1))
         assert begin_step(store, STEP, "a1") == {}
         compute(store, STEP, "a1")
-        assert (len(begin_step(store, STEP, "a1")), checkpoint.freed_data(store, [STEP])) == (3, [set()])
+        assert (len(begin_step(store, STEP, "a1")), checkpoint.deleted_data(store, [STEP])) == (3, [set()])
 
 
 class TestKilledInBeginStep:
@@ -238,11 +239,11 @@ class TestRecords:
     def test_reports_by_step_in_block_order(self, store):
         begin_step(store, STEP, "a1")
         compute(store, STEP, "a1", [2, 0, 1])
-        begin_step(store, replace(STEP, name="rest", writes=Writes()), "c3")
+        begin_step(store, replace(STEP, key="make.rest", **EMPTY), "c3")
         reports = read_reports(store)
-        assert [report.block for report in reports["make", "fill"]] == [0, 1, 2]
-        assert reports["make", "rest"] == []
-        assert recorded_steps(store)["make", "fill"]["n_blocks"] == 3
+        assert [report.block for report in reports["make.fill"]] == [0, 1, 2]
+        assert reports["make.rest"] == []
+        assert recorded_steps(store)["make.fill"].n_blocks == 3
 
     def test_other_files_beside_the_markers_do_not_count(self, store):
         begin_step(store, STEP, "a1")
@@ -251,7 +252,7 @@ class TestRecords:
         for name in ("fill.00000.json.bak", "fill.00002.txt", "fill.json", "deeper/fill.00002.json"):
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copy(folder / "fill.00000.json", folder / name)
-        assert [report.block for report in read_reports(store)["make", "fill"]] == [0, 1]
+        assert [report.block for report in read_reports(store)["make.fill"]] == [0, 1]
         assert not is_complete(store)
         compute(store, STEP, "a1", [2])
         assert is_complete(store)
@@ -262,13 +263,13 @@ class TestRecords:
         add_seconds(store, STEP, 0.0)
         begin_step(store, STEP, "a1")
         add_seconds(store, STEP, 2.5)
-        assert recorded_steps(store)["make", "fill"]["seconds"] == 3.75
+        assert recorded_steps(store)["make.fill"].seconds == 3.75
         begin_step(store, STEP, "b2")
-        assert "seconds" not in recorded_steps(store)["make", "fill"]
+        assert recorded_steps(store)["make.fill"].seconds == 0.0
 
 
 class TestArraysOfAnotherMethod:
-    OTHER = replace(STEP, name="copy", decides=Decides({"a": 2}), writes=replace(STEP.writes, bundles=()))
+    OTHER = replace(STEP, key="make.copy", task=Task(fill, {"a": 2}), bundles=())
 
     def test_array_belongs_to_the_step_that_wrote_it_last(self, store):
         """A config that changes its method and changes back must not reuse the arrays of the other method."""
@@ -282,23 +283,23 @@ class TestArraysOfAnotherMethod:
         assert finished(store, self.OTHER, "b2") == set()
 
     def test_records_and_data_of_removed_steps_are_deleted(self, store):
-        removed = replace(STEP, name="gone", writes=Writes(bundles=("_work/alone.npz",)))
-        of_other_stage = replace(STEP, stage="rest", name="fill", writes=Writes(bundles=("_work/rest",)))
+        removed = replace(STEP, key="make.gone", arrays=(), bundles=("_work/alone.npz",))
+        of_other_stage = replace(STEP, key="rest.fill", arrays=(), bundles=("_work/rest",))
         for step in (removed, of_other_stage, STEP):
             begin_step(store, step, "a1")
         compute(store, STEP, "a1")
         store.write_bundle("_work/alone", x=np.zeros(1))
         store.write_bundle("_work/rest/00000", x=np.zeros(1))
 
-        delete_unused_steps(store, "make", {"fill"})
-        assert set(recorded_steps(store)) == {("make", "fill"), ("rest", "fill")}
+        delete_unused_steps(store, "make", {"make.fill"})
+        assert set(recorded_steps(store)) == {"make.fill", "rest.fill"}
         assert not store.has_bundle("_work/alone")
         assert store.has_bundle("_work/parts/00001")
         assert store.has_bundle("_work/rest/00000")
         assert set(begin_step(store, STEP, "a1")) == {0, 1, 2}
 
         delete_unused_steps(store, "make", set())
-        assert set(recorded_steps(store)) == {("rest", "fill")}
+        assert set(recorded_steps(store)) == {"rest.fill"}
         assert not store.has_array("x")
         assert store.objects.names("_work/parts") == []
         assert store.has_bundle("_work/rest/00000")
@@ -333,14 +334,14 @@ class TestInvalidate:
         assert set(begin_step(store, STEP, "a1")) == {0, 2}
 
     def test_deletes_the_markers_of_the_step_of_a_single_bundle(self, store):
-        step = Step("make", "one", dict, 1, Decides({}), Runs(1), Writes(bundles=("_work/one.npz",)))
+        step = make_step("make.one", bundles=("_work/one.npz",))
         begin_step(store, step, "a1")
         store.write_bundle("_work/one", x=np.zeros(1))
-        mark_done(store, step, "a1", BlockReport(0, 0.5, 7, {}))
+        mark_done(store, step, "a1", BlockReport(0, 0.5, 7, Facts()))
         assert invalidate(store, "_work/one", "bundle") == "all of make.one"
 
     def test_deletes_the_marker_of_damaged_rows_of_the_cost_matrix(self, store):
-        step = Step("cost", "merge", dict, 2, Decides({}), Runs(1), Writes(bundles=("cost_matrix",)))
+        step = make_step("cost.merge", no_task, 2, bundles=("cost_matrix",))
         begin_step(store, step, "a1")
         assert invalidate(store, "cost_matrix/00001/data", "0") == "block 1 of cost.merge"
 
@@ -353,29 +354,29 @@ class TestInvalidate:
 
 class TestChanges:
     def test_changed_step_deletes_all_steps_computed_from_it(self, store):
-        next_step = replace(STEP, name="later", writes=Writes())
-        measure = replace(STEP, name="measure", writes=Writes(), feeds=False)
+        next_step = replace(STEP, key="make.later", **EMPTY)
+        measure = replace(STEP, key="make.measure", is_measurement=True, **EMPTY)
         for step in (STEP, next_step, measure):
             begin_step(store, step, "a1", finished_steps=None)
-            mark_done(store, step, "a1", BlockReport(0, 0.5, 7, {}))
-        begin_step(store, measure, "b2", finished_steps={("make", "fill")})
-        assert read_reports(store)["make", "later"]
+            mark_done(store, step, "a1", BlockReport(0, 0.5, 7, Facts()))
+        begin_step(store, measure, "b2", finished_steps={"make.fill"})
+        assert read_reports(store)["make.later"]
         begin_step(store, STEP, "b2", finished_steps=())
-        assert set(recorded_steps(store)) == {("make", "fill")}
+        assert set(recorded_steps(store)) == {"make.fill"}
 
     def test_late_task_of_an_older_run_gets_no_marker(self, store):
         begin_step(store, STEP, "b2")
         with pytest.raises(StageIncomplete, match="newer run"):
-            mark_done(store, STEP, "a1", BlockReport(0, 0.5, 7, {}))
+            mark_done(store, STEP, "a1", BlockReport(0, 0.5, 7, Facts()))
         assert begin_step(store, STEP, "b2") == {}
 
 
 @pytest.mark.parametrize(
-    "read", [lambda store: finished_blocks(store, "make", "fill", "a1"), recorded_steps, read_reports]
+    "read", [lambda store: finished_blocks(store, "make.fill", "a1"), recorded_steps, read_reports]
 )
 def test_records_and_markers_are_read_several_at_one_time_from_an_object_store(store, read):
     for name in ("first", "second"):
-        begin_step(store, replace(STEP, name=name, writes=Writes()), "a1")
+        begin_step(store, replace(STEP, key=f"make.{name}", **EMPTY), "a1")
     begin_step(store, STEP, "a1")
     compute(store, STEP, "a1")
     expected = read(store)

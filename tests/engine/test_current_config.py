@@ -10,13 +10,13 @@ import pytest
 from lle import open_run
 from lle.core.errors import Interrupted
 from lle.engine import checkpoint, current_config
-from lle.engine.plan import Decides, Runs, Step, Writes
 from lle.search import recall as recall_module
 from lle.stages import find_neighbors, registry
 from lle.storage.store import Store
 from tests.support.commands import UNMET, lle, refused, write_config
 from tests.support.plans import planned
 from tests.support.points import swiss_roll
+from tests.support.steps import make_step
 
 N, BLOCK = 300, 150
 APART = ("--set", "neighbors.n_neighbors=6", "--set", "eigensolver.n_components=3", "--set", "graph.components=error")
@@ -58,8 +58,8 @@ def nothing_of_before(store: Path, out: Path) -> None:
 def test_leftovers_of_other_configs_are_deleted_at_the_end_of_a_run(tmp_path):
     store, kept = Store(str(tmp_path / "run.zarr")), ("_work/own/00000.npz", "_done/make/fill.00000.json", "notes.txt")
     store.create_group({})
-    fill = Step("make", "fill", dict, 1, Decides({}), Runs(1), Writes(bundles=("_work/own",)))
-    for step in (fill, replace(fill, name="other", writes=Writes())):
+    fill = make_step("make.fill", bundles=("_work/own",))
+    for step in (fill, replace(fill, key="make.other", bundles=())):
         checkpoint.begin_step(store, step, "a1")
     left = ("_work/spread/00000.npz", "_work/unlisted.npz", "_done/make/fill.00001.json", "_done/make/other.00000.json",
             "_done/gone/step.00000.json", "weights/c/0")  # fmt: skip

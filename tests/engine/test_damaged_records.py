@@ -19,17 +19,17 @@ from lle.core.errors import StoreError
 from lle.engine import checkpoint, current_config
 from lle.engine.checkpoint import begin_step, mark_done
 from lle.engine.damage import damage_of_step
-from lle.engine.plan import BlockReport, Decides, Runs, Step, Writes
+from lle.engine.step import BlockReport
 from lle.jobs.verify import check, unmarked_blocks
 from lle.storage.array_specs import ArraySpec, PlannedArray
 from lle.storage.local_objects import LocalObjects
+from lle.storage.records import to_json
 from lle.storage.store import Store
 from tests.support.commands import lle
+from tests.support.steps import Facts, make_step, no_task
 
-STEP = Step(
-    "make", "fill", dict, 3, Decides({}), Runs(1),
-    Writes((PlannedArray(ArraySpec("x", ("point",), "float64", ""), (12,), "float64", 4),), ("_work/parts",)),
-)  # fmt: skip
+ARRAY = PlannedArray(ArraySpec("x", ("point",), "float64", ""), (12,), "float64", 4)
+STEP = make_step("make.fill", no_task, 3, arrays=(ARRAY,), bundles=("_work/parts",))
 WRONG = [b"{}", b"[]", b"7", b'"x"', b"null", b'{"fingerprint": 5, "n_blocks": "a", "arrays": 3}', b"{" * 5000]
 RECORDS = ["_run/lock.json", "_run/current.json", "_run/input.json", "_run/steps/ingest.read.json",
            "_done/ingest/read.00000.json", "report/metrics.json", "embedding/zarr.json", "zarr.json"]  # fmt: skip
@@ -69,8 +69,8 @@ class TestCopiedSteps:
 def test_verify_finds_a_deleted_bundle(tmp_path):
     store = finished(tmp_path / "run.zarr")
     record, finished_blocks = (
-        checkpoint.step_record(store, "make", "fill"),
-        checkpoint.finished_blocks(store, "make", "fill", "a1"),
+        checkpoint.step_record(store, "make.fill"),
+        checkpoint.finished_blocks(store, "make.fill", "a1"),
     )
     assert damage_of_step(store, record, finished_blocks) == []
     Path(store.url, "_work/parts/00001.npz").unlink()
@@ -80,11 +80,11 @@ def test_verify_finds_a_deleted_bundle(tmp_path):
 
 def test_record_with_a_field_of_another_type_is_damaged(tmp_path):
     store = finished(tmp_path / "run.zarr")
-    record = checkpoint.step_record(store, "make", "fill")
-    assert "seconds" not in record
+    record = checkpoint.step_record(store, "make.fill")
+    assert record.seconds == 0.0
     for seconds, is_valid in ((1.5, True), ("1.5", False), (None, False), ([], False)):
-        store.put_json("_run/steps/make.fill.json", {**record, "seconds": seconds})
-        assert (checkpoint.step_record(store, "make", "fill") is not None) == is_valid
+        store.put_json("_run/steps/make.fill.json", {**to_json(record), "seconds": seconds})
+        assert (checkpoint.step_record(store, "make.fill") is not None) == is_valid
 
 
 @pytest.mark.parametrize("n_blocks", [2, 4, 2**32, 2**63, -1])
@@ -92,16 +92,18 @@ def test_record_with_another_number_of_blocks_begins_the_step_again(tmp_path, n_
     """The number is part of the fingerprint, so it differs in a damaged record only."""
     store = finished(tmp_path / "run.zarr")
     assert len(begin_step(store, STEP, "a1")) == 3
-    store.put_json("_run/steps/make.fill.json", {**checkpoint.step_record(store, "make", "fill"), "n_blocks": n_blocks})
+    store.put_json(
+        "_run/steps/make.fill.json", {**to_json(checkpoint.step_record(store, "make.fill")), "n_blocks": n_blocks}
+    )
     assert begin_step(store, STEP, "a1") == {}
-    assert checkpoint.step_record(store, "make", "fill")["n_blocks"] == 3
+    assert checkpoint.step_record(store, "make.fill").n_blocks == 3
 
 
 def reported(folder: Path) -> Store:
     """A finished store with a report."""
-    store, report = finished(folder), replace(STEP, stage="write_report", name="write", n_blocks=1, writes=Writes())
+    store, report = finished(folder), replace(STEP, key="write_report.write", n_blocks=1, arrays=(), bundles=())
     begin_step(store, report, "b1")
-    mark_done(store, report, "b1", BlockReport(0, 0.5, 7, {}))
+    mark_done(store, report, "b1", BlockReport(0, 0.5, 7, Facts()))
     store.put_metrics({})
     return store
 
@@ -126,7 +128,9 @@ def test_store_with_a_damaged_record_of_a_step_is_not_complete(tmp_path):
 def test_verify_counts_the_blocks_of_a_damaged_record_without_listing_them(tmp_path):
     store = reported(tmp_path / "run.zarr")
     assert unmarked_blocks(store) == {}
-    store.put_json("_run/steps/make.fill.json", {**checkpoint.step_record(store, "make", "fill"), "n_blocks": 2**63})
+    store.put_json(
+        "_run/steps/make.fill.json", {**to_json(checkpoint.step_record(store, "make.fill")), "n_blocks": 2**63}
+    )
     assert unmarked_blocks(store) == {"make.fill": 2**63 - 3}
 
 

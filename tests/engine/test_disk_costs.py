@@ -12,8 +12,8 @@ from lle.cli.commands import app
 from lle.config.load import load_config
 from lle.core.errors import gib
 from lle.engine.disk_costs import REPORT_BYTES
-from lle.engine.plan import Step
 from lle.engine.progress import RunProgress
+from lle.engine.step import Step
 from lle.jobs import run as runs
 from tests.support.commands import lle, write_config
 
@@ -66,13 +66,13 @@ def on_disk(folder: Path) -> int:
 
 
 def left(store: Path, step: Step) -> int:
-    return sum(on_disk(store / name) for name in step.writes.bundles)
+    return sum(on_disk(store / name) for name in step.bundles)
 
 
 def check_steps(steps: list[Step], store: Path) -> None:
     """A later round may write under the same names; then the plan of the last round counts."""
-    last = {step.writes.bundles: step for step in steps if step.writes.bundles}
-    assert {step.name for step in last.values() if left(store, step) > step.writes.bundle_bytes} == set()
+    last = {step.bundles: step for step in steps if step.bundles}
+    assert {step.name for step in last.values() if left(store, step) > step.bundle_bytes} == set()
     assert any(left(store, step) for step in last.values())
 
 

@@ -32,7 +32,7 @@ from lle.core.errors import (
 from lle.core.signals import interruptible
 from lle.engine import checkpoint, execute, tasks, worker_tasks
 from lle.engine.execute import Executor, run_step
-from lle.engine.plan import WHOLE_DATA, WORKER, Decides, Runs, Step, Writes
+from lle.engine.step import WHOLE_DATA, WORKER
 from lle.engine.tasks import run_task
 from lle.engine.worker_tasks import RETRIES, WINDOW_PER_WORKER
 from lle.storage.array_specs import ArraySpec, PlannedArray
@@ -40,6 +40,7 @@ from lle.storage.store import Store
 from tests.support.dask_processes import two_workers
 from tests.support.points import swiss_roll
 from tests.support.stage_runs import Progress
+from tests.support.steps import Facts, make_step
 
 ROWS, BLOCK = 36, 6
 N_BLOCKS = ROWS // BLOCK
@@ -51,7 +52,7 @@ def spec(name):
     return PlannedArray(ArraySpec(name, ("point",), "float64", ""), (ROWS,), "float64", BLOCK)
 
 
-def produce(store, block, value, delay=0.0):
+def produce(store, block, value, delay=0.0) -> Facts:
     """Writes block + value. Fails as `faults.json` says: {block: [number of calls that fail, kind of error]}."""
     number = 1
     while not store.objects.create(f"calls/produce/{block}.{number}", str(os.getpid()).encode()):
@@ -63,32 +64,30 @@ def produce(store, block, value, delay=0.0):
             os._exit(3)
         raise ERRORS[kind](f"fault {number} of block {block}")
     store.write("x", block * BLOCK, np.full(BLOCK, block + value))
-    return {"block": block}
+    return Facts({"block": block})
 
 
-def consume(store, block, twice):
+def consume(store, block, twice) -> Facts:
     """Doubles what `produce` wrote."""
     store.objects.create(f"calls/consume/{block}.{time.monotonic_ns()}", b"")
     store.write("y", block * BLOCK, twice * store.read("x", block * BLOCK, (block + 1) * BLOCK))
-    return {}
+    return Facts()
 
 
-def look(store, block, **parameters):
+def look(store, block, **parameters) -> Facts:
     """Where and how a task runs."""
     threads = [pool["num_threads"] for pool in threadpool_info()]
-    return {"pid": os.getpid(), "threads": max(threads), "given": parameters}
+    return Facts({"pid": os.getpid(), "threads": max(threads), "given": parameters})
 
 
-def overtaken(store, block, value):
+def overtaken(store, block, value) -> Facts:
     """Another run computes the block before this task writes it, as after the kill of a driver."""
     if value == 0.5:
-        newer = Step(
-            "make", "produce", overtaken, N_BLOCKS, Decides({"value": 7.0}), Runs(0), Writes(arrays=(spec("x"),))
-        )
+        newer = make_step("make.produce", overtaken, N_BLOCKS, {"value": 7.0}, arrays=(spec("x"),))
         checkpoint.begin_step(store, newer, "newer")
         run_task(store.url, newer, "newer", block)
     store.write("x", block * BLOCK, np.full(BLOCK, value))
-    return {}
+    return Facts()
 
 
 LOADS_LATE = """
@@ -97,19 +96,19 @@ import sys
 from unittest.mock import Mock
 from threadpoolctl import threadpool_info
 from lle.engine.execute import Executor, run_step
-from lle.engine.plan import Decides, Runs, Step
 from lle.storage.store import Store
+from tests.support.steps import Facts, make_step
 
-def load(store, block):
+def load(store, block) -> Facts:
     import sklearn.utils._openmp_helpers
-    return {}
+    return Facts()
 
-def look(store, block):
-    return {"pools": sorted({(pool["internal_api"], pool["num_threads"]) for pool in threadpool_info()})}
+def look(store, block) -> Facts:
+    return Facts({"pools": sorted({(pool["internal_api"], pool["num_threads"]) for pool in threadpool_info()})})
 
 def run(name, function):
-    step = Step("t", name, function, 1, Decides({}), Runs(1))
-    return run_step(step, "", Store(sys.argv[1]), Executor(None), Mock())[0].report
+    step = make_step(f"t.{name}", function)
+    return run_step(step, "", Store(sys.argv[1]), Executor(None), Mock())[0].report.values
 
 # The order in which libraries are listed differs between machines.
 print(json.dumps(run("before", look)))
@@ -118,13 +117,13 @@ print(json.dumps(run("after", look)))
 """
 
 
-def allocate(store, block, sizes):
+def allocate(store, block, sizes) -> Facts:
     values = np.ones(sizes[block] // 8)
-    return {"sum": float(values.sum())}
+    return Facts({"sum": float(values.sum())})
 
 
-PRODUCE = Step("t", "produce", produce, N_BLOCKS, Decides({"value": 0.5}), Runs(1), Writes(arrays=(spec("x"),)))
-CONSUME = Step("t", "consume", consume, N_BLOCKS, Decides({"twice": 2.0}), Runs(1), Writes(arrays=(spec("y"),)))
+PRODUCE = make_step("t.produce", produce, N_BLOCKS, {"value": 0.5}, arrays=(spec("x"),))
+CONSUME = make_step("t.consume", consume, N_BLOCKS, {"twice": 2.0}, arrays=(spec("y"),))
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +167,7 @@ class TestBothExecutors:
     def test_every_block_once_with_reports_in_order(self, store, executor, progress):
         reports = run_step(PRODUCE, "", store, executor, progress)
         assert [report.block for report in reports] == list(range(N_BLOCKS))
-        assert [report.report for report in reports] == [{"block": block} for block in range(N_BLOCKS)]
+        assert [report.report.values for report in reports] == [{"block": block} for block in range(N_BLOCKS)]
         assert all(report.seconds >= 0 and report.peak_bytes > 0 for report in reports)
         assert calls(store) == dict.fromkeys(range(N_BLOCKS), 1)
         np.testing.assert_array_equal(store.read_all("x"), expected_x())
@@ -182,7 +181,7 @@ class TestBothExecutors:
 
     def test_other_parameters_compute_all_again(self, store, executor):
         run_step(PRODUCE, "", store, executor, Progress())
-        changed = Step("t", "produce", produce, N_BLOCKS, Decides({"value": 7.0}), Runs(1), Writes(arrays=(spec("x"),)))
+        changed = make_step("t.produce", produce, N_BLOCKS, {"value": 7.0}, arrays=(spec("x"),))
         run_step(changed, "", store, executor, Progress())
         assert calls(store) == dict.fromkeys(range(N_BLOCKS), 2)
         np.testing.assert_array_equal(store.read_all("x"), expected_x(7.0))
@@ -220,7 +219,7 @@ class TestBothExecutors:
     @pytest.mark.parametrize(("kind", "code"), [("input", 2), ("bounds", 3), ("store", 1)])
     def test_permanent_errors_end_the_run_at_once(self, store, executor, kind, code):
         store.put_json("faults.json", {"1": [99, kind]})
-        step = Step("t", "produce", produce, 40, Decides({"value": 0.5}), Runs(1), Writes(arrays=()))
+        step = make_step("t.produce", produce, 40, {"value": 0.5})
         store.create(spec("x"))
         with pytest.raises(ERRORS[kind], match="of block 1") as caught:
             run_step(step, "", store, executor, Progress())
@@ -266,16 +265,16 @@ class TestBothExecutors:
         np.testing.assert_array_equal(store.read_all("y"), 2 * expected_x())
 
     def test_one_thread_unless_the_step_uses_all_cores(self, store, executor):
-        [block] = run_step(Step("t", "look", look, 1, Decides({}), Runs(1)), "", store, executor, Progress())
-        assert block.report["threads"] == 1
+        [block] = run_step(make_step("t.look", look), "", store, executor, Progress())
+        assert block.report.values["threads"] == 1
 
     def test_parameters_and_resources_reach_the_function(self, store, executor):
-        step = Step("t", "look", look, 1, Decides({"a": 1, "b": None}), Runs(1, resources={"memory": 7}))
+        step = make_step("t.look", look, 1, {"a": 1, "b": None, "memory": 7})
         [report] = run_step(step, "", store, executor, Progress())
-        assert report.report["given"] == {"a": 1, "b": None, "memory": 7}
+        assert report.report.values["given"] == {"a": 1, "b": None, "memory": 7}
 
     def test_peak_bytes_are_those_of_the_block(self, store, executor):
-        step = Step("t", "allocate", allocate, 2, Decides({"sizes": [8, 2**28]}), Runs(1))
+        step = make_step("t.allocate", allocate, 2, {"sizes": [8, 2**28]})
         small, large = (report.peak_bytes for report in run_step(step, "", store, executor, Progress()))
         assert large > 2**28
         if executor.client is None:  # blocks of a cluster may have run in different processes
@@ -299,21 +298,17 @@ class TestSerial:
         assert calls(store) == {0: 1, 1: 1, 2: 1}
 
     def test_serial_tasks_run_in_this_process(self, store, serial):
-        [report] = run_step(Step("t", "look", look, 1, Decides({}), Runs(1)), "", store, serial, Progress())
-        assert report.report["pid"] == os.getpid()
+        [report] = run_step(make_step("t.look", look), "", store, serial, Progress())
+        assert report.report.values["pid"] == os.getpid()
 
     def test_step_for_all_cores_uses_all_threads(self, store, serial):
         threads = max(pool["num_threads"] for pool in threadpool_info())
-        [report] = run_step(
-            Step("t", "look", look, 1, Decides({}), Runs(1, all_cores=True)), "", store, serial, Progress()
-        )
-        assert report.report["threads"] == threads
+        [report] = run_step(make_step("t.look", look, all_cores=True), "", store, serial, Progress())
+        assert report.report.values["threads"] == threads
 
     def test_tasks_share_one_thread_beside_the_main_thread(self, store, serial):
-        step = Step(
-            "t", "thread", lambda store, block: {"in": threading.current_thread().name}, 3, Decides({}), Runs(1)
-        )
-        [name] = {report.report["in"] for report in run_step(step, "", store, serial, Progress())}
+        step = make_step("t.thread", lambda store, block: Facts({"in": threading.current_thread().name}), 3)
+        [name] = {report.report.values["in"] for report in run_step(step, "", store, serial, Progress())}
         assert name != threading.current_thread().name
 
     def test_library_loaded_by_a_task_uses_one_thread(self, tmp_path):
@@ -328,19 +323,17 @@ class TestSerial:
             raise SystemExit(5)
 
         with pytest.raises((StageIncomplete, SystemExit)):
-            run_step(Step("t", "leave", leave, 1, Decides({}), Runs(1)), "", store, serial, Progress())
+            run_step(make_step("t.leave", leave), "", store, serial, Progress())
 
     def test_task_writes_the_marker_of_its_block(self, store):
-        fingerprint = checkpoint.fingerprint_of("", PRODUCE)
+        fingerprint = PRODUCE.fingerprint("")
         checkpoint.begin_step(store, PRODUCE, fingerprint)
         report = run_task(store.url, PRODUCE, fingerprint, 4)
         assert checkpoint.begin_step(store, PRODUCE, fingerprint) == {4: report}
 
     def test_a_late_task_of_an_older_run_writes_nothing(self, store, monkeypatch):
         monkeypatch.setattr(tasks, "CURRENT_SECONDS", 0.0)
-        older = Step(
-            "make", "produce", overtaken, N_BLOCKS, Decides({"value": 0.5}), Runs(0), Writes(arrays=(spec("x"),))
-        )
+        older = make_step("make.produce", overtaken, N_BLOCKS, {"value": 0.5}, arrays=(spec("x"),))
         checkpoint.begin_step(store, older, "older")
         with pytest.raises(StageIncomplete, match="newer run"):
             run_task(store.url, older, "older", 2)
@@ -348,7 +341,7 @@ class TestSerial:
         np.testing.assert_array_equal(store.read("x", 2 * BLOCK, 3 * BLOCK), 7.0)
 
     def test_a_failed_block_has_no_marker(self, store):
-        fingerprint = checkpoint.fingerprint_of("", PRODUCE)
+        fingerprint = PRODUCE.fingerprint("")
         checkpoint.begin_step(store, PRODUCE, fingerprint)
         store.put_json("faults.json", {"4": [1, "value"]})
         with pytest.raises(ValueError, match="fault 1 of block 4"):
@@ -356,20 +349,18 @@ class TestSerial:
         assert checkpoint.begin_step(store, PRODUCE, fingerprint) == {}
 
     def test_seconds_are_recorded(self, store, serial):
-        step = Step("t", "sleep", lambda store, block: time.sleep(0.03) or {}, 2, Decides({}), Runs(1))
+        step = make_step("t.sleep", lambda store, block: time.sleep(0.03) or Facts(), 2)
         run_step(step, "", store, serial, Progress())
-        assert checkpoint.recorded_steps(store)["t", "sleep"]["seconds"] >= 0.06
+        assert checkpoint.recorded_steps(store)["t.sleep"].seconds >= 0.06
 
 
 @pytest.mark.timeout(120)
 class TestDistributed:
     def test_all_but_driver_steps_run_on_workers(self, store, client):
         for on_driver in (False, True):
-            step = Step(
-                "t", f"look{on_driver}", look, 4, Decides({}), Runs(1, place=WHOLE_DATA if on_driver else WORKER)
-            )
+            step = make_step(f"t.look{on_driver}", look, 4, runs_on=WHOLE_DATA if on_driver else WORKER)
             reports = run_step(step, "", store, Executor(client), Progress())
-            in_this_process = {report.report["pid"] == os.getpid() for report in reports}
+            in_this_process = {report.report.values["pid"] == os.getpid() for report in reports}
             assert in_this_process == {on_driver}
 
     def test_temporary_failure_is_retried(self, store, client):
@@ -386,7 +377,7 @@ class TestDistributed:
 
         gc.collect()  # futures of failed steps live in tracebacks
         n_before = len(client.futures)
-        run_step(Step("t", "look", look, 40, Decides({}), Runs(1)), "", store, Executor(client), Watch())
+        run_step(make_step("t.look", look, 40), "", store, Executor(client), Watch())
         assert len(outstanding) == 40
         assert max(outstanding) - n_before <= WINDOW_PER_WORKER * 2 + 1
 
@@ -400,15 +391,7 @@ class TestDistributed:
     def test_block_that_kills_its_worker_is_named_and_other_blocks_finish(self, store):
         """With one worker and no retry, Dask would report every block that waits on the dead worker as failed."""
         store.put_json("faults.json", {"0": [99, "exit"]})
-        slow = Step(
-            "t",
-            "produce",
-            produce,
-            N_BLOCKS,
-            Decides({"value": 0.5, "delay": 0.5}),
-            Runs(1),
-            Writes(arrays=(spec("x"),)),
-        )
+        slow = make_step("t.produce", produce, N_BLOCKS, {"value": 0.5, "delay": 0.5}, arrays=(spec("x"),))
         with (
             dask.config.set({"distributed.scheduler.allowed-failures": 0}),
             connect(Cluster(kind="local", workers=1, memory="2GiB")) as client,
@@ -417,7 +400,7 @@ class TestDistributed:
             run_step(slow, "", store, Executor(client), Progress())
         assert f"1 of {N_BLOCKS} blocks failed" in str(caught.value)
         assert "block 0: StageIncomplete: its worker was killed" in str(caught.value)
-        finished = checkpoint.begin_step(store, slow, checkpoint.fingerprint_of("", slow))
+        finished = checkpoint.begin_step(store, slow, slow.fingerprint(""))
         assert set(finished) == set(range(1, N_BLOCKS))
 
     @pytest.mark.slow

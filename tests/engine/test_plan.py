@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lle.engine.plan import Decides, Layout, Runs, Step, Writes, disk_totals, freed_inputs, walk
+from lle.engine.plan import Layout, deleted_inputs, disk_totals
+from lle.engine.plan import planned as plan_steps
 from lle.engine.plan_sizes import (
     CHUNK_BYTES,
     MAX_BLOCK_POINTS,
@@ -23,6 +24,7 @@ from lle.storage import array_specs
 from lle.storage.array_specs import ArraySpec, PlannedArray
 from lle.storage.blocks import Blocks
 from tests.support.plans import config_of, make_layout, walk_all
+from tests.support.steps import Facts, make_step, no_task
 
 SPEC = ArraySpec("x", ("point",), "float64", "")
 
@@ -93,10 +95,8 @@ class TestBytes:
 
     def test_step_sums_its_arrays(self):
         arrays = (PlannedArray(SPEC, (7, 3), "float64", 5), PlannedArray(SPEC, (11,), "int32", 5))
-        assert (
-            Step("s", "t", dict, 1, Decides({}), Runs(1), Writes(arrays=arrays)).writes.disk_bytes == 7 * 3 * 8 + 11 * 4
-        )
-        assert Step("s", "t", dict, 1, Decides({}), Runs(1)).writes.disk_bytes == 0
+        assert make_step("s.t", arrays=arrays).disk_bytes == 7 * 3 * 8 + 11 * 4
+        assert make_step("s.t").disk_bytes == 0
 
     def test_freed_data_count_until_the_step_that_frees_them_is_done(self):
         kept, freed = (PlannedArray(replace(SPEC, name=name), (n,), "uint8", 5) for name, n in (("x", 3), ("y", 10)))
@@ -119,11 +119,11 @@ class TestFreed:
     )  # fmt: skip
     def test_steps_whose_freed_data_the_next_one_may_read(self, n_before, freed, needed):
         steps = [writing(bundles=tuple(bundles), frees=tuple(frees)) for bundles, frees in self.STEPS[:n_before]]
-        assert freed_inputs(list(zip(steps, map(set, freed), strict=True))) == needed
+        assert deleted_inputs(list(zip(steps, map(set, freed), strict=True))) == needed
 
 
 def writing(arrays=(), bundles=(), bundle_bytes=0, frees=()):
-    return Step("s", "t", dict, 1, Decides({}), Runs(1), Writes(arrays, bundles, bundle_bytes), frees=frees)
+    return make_step("s.t", arrays=arrays, bundles=bundles, bundle_bytes=bundle_bytes, deletes=frees)
 
 
 CONFIGS = {
@@ -148,8 +148,8 @@ class TestWalk:
         config = config_of(**sections)
         layout = make_layout(config)
         steps, end = walk_all(config, layout)
-        arrays = {array.spec.name: array for step in steps for array in step.writes.arrays}
-        assert len(arrays) == sum(len(step.writes.arrays) for step in steps)
+        arrays = {array.spec.name: array for step in steps for array in step.arrays}
+        assert len(arrays) == sum(len(step.arrays) for step in steps)
         not_written = {array_specs.DEGREE.name, array_specs.DISTANCE_RATIO.name}  # of laplacian and of placed rows
         assert {spec.name for spec in array_specs.ARRAYS} - not_written <= set(arrays)
         n, m = layout.n_input, config.eigensolver.n_components
@@ -161,9 +161,9 @@ class TestWalk:
         config = config_of(**sections)
         steps, _ = walk_all(config, make_layout(config))
         for step in steps:
-            for array in step.writes.arrays:
+            for array in step.arrays:
                 assert step.n_blocks in (1, math.ceil(array.shape[0] / array.block)), (step.name, array.spec.name)
-                assert step.n_blocks == 1 or array.block in (1, step.decides.parameters["blocks"].size), (
+                assert step.n_blocks == 1 or array.block in (1, step.task.parameters["blocks"].size), (
                     step.name,
                     array.spec.name,
                 )
@@ -171,20 +171,18 @@ class TestWalk:
     def test_steps_free_what_an_earlier_step_of_their_stage_wrote(self, sections):
         config = config_of(**sections)
         steps = walk_all(config, make_layout(config))[0]
-        assert {step.name for step in steps if step.frees} >= {"gather", "solve", "merge"}
+        assert {step.name for step in steps if step.deletes} >= {"gather", "solve", "merge"}
         for number, step in enumerate(steps):
             earlier = [writer for writer in steps[:number] if writer.stage == step.stage]
-            assert {*step.frees} <= {name for writer in earlier for name in writer.written}
+            assert {*step.deletes} <= {name for writer in earlier for name in writer.written}
             # bytes are planned for all bundles of a step together
-            assert all(
-                len(writer.writes.bundles) == 1 for writer in earlier if {*step.frees} & {*writer.writes.bundles}
-            )
+            assert all(len(writer.bundles) == 1 for writer in earlier if {*step.deletes} & {*writer.bundles})
 
     def test_all_steps_have_tasks_with_bytes(self, sections):
         config = config_of(**sections)
         for step in walk_all(config, make_layout(config))[0]:
             assert step.n_blocks >= 1
-            assert step.runs.bytes_per_task > 0
+            assert step.task_bytes > 0
 
     def test_bytes_grow_with_points_features_and_neighbors(self, sections):
         config = config_of(**sections)
@@ -199,8 +197,8 @@ class TestWalk:
         for other_config, other_layout in larger:
             for step in walk_all(other_config, other_layout)[0]:
                 allowed = 1.05 if step.name in {"read", "find_cells"} else 1.0  # more blocks round less up
-                assert allowed * step.runs.bytes_per_task >= small[step.key].runs.bytes_per_task, step.name
-                assert step.writes.disk_bytes >= small[step.key].writes.disk_bytes, step.name
+                assert allowed * step.task_bytes >= small[step.key].task_bytes, step.name
+                assert step.disk_bytes >= small[step.key].disk_bytes, step.name
                 assert step.n_blocks >= small[step.key].n_blocks, step.name
 
 
@@ -208,26 +206,24 @@ class TestWalkReports:
     def test_walk_sends_expected_reports_and_passes_on_the_layout(self):
         received = []
 
-        def first(config, layout):
-            received.append(
-                (yield Step("a", "one", dict, 3, Decides({}), Runs(1), expected=lambda block: {"block": block}))
-            )
-            received.append((yield Step("a", "two", dict, 1, Decides({}), Runs(1))))
+        def first(layout):
+            received.append((yield make_step("a.one", no_task, 3, expected=lambda block: Facts({"block": block}))))
+            received.append((yield make_step("a.two")))
             return replace(layout, n_points=17)
 
-        def second(config, layout):
-            received.append((config, layout.n_points))
-            yield Step("b", "three", dict, layout.n_points, Decides({}), Runs(1))
+        def second(layout):
+            received.append(layout.n_points)
+            yield make_step("b.three", no_task, layout.n_points)
             return replace(layout, k_max=5)
 
-        steps, layout = walk({"a": first, "b": second}, "config", Layout(19, 2, "float32", 5))
+        steps, layout = plan_steps({"a": first, "b": second}, Layout(19, 2, "float32", 5))
         assert layout.k_max == 5
         assert [step.name for step in steps] == ["one", "two", "three"]
-        assert received == [[{"block": 0}, {"block": 1}, {"block": 2}], [{}], ("config", 17)]
+        assert received == [[Facts({"block": 0}), Facts({"block": 1}), Facts({"block": 2})], [], 17]
 
 
 def test_brute_force_counts_all_points_it_reads():
     config = config_of(neighbors={"method": "brute"})
     layout = make_layout(config, n=10**6, d=100, block=8192)
     [search] = [step for step in walk_all(config, layout)[0] if step.name == "search"]
-    assert search.runs.bytes_per_task >= 10**6 * 100 * 8
+    assert search.task_bytes >= 10**6 * 100 * 8

@@ -18,12 +18,13 @@ from lle.config.load import load_config
 from lle.core.errors import StoreError
 from lle.engine import progress
 from lle.engine.checkpoint import marker_name, recorded_steps
-from lle.engine.plan import BlockReport, Decides, Runs, Step
 from lle.engine.progress import JsonProgress, RunProgress, SilentProgress
+from lle.engine.step import BlockReport
 from lle.jobs import run as runs
 from lle.stages.registry import STAGES
 from lle.storage.store import Store
 from tests.support.commands import write_config
+from tests.support.steps import make_step, no_task
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_abort_of_the_client_at_the_end_keeps_the_exit_code(arguments, code, mes
 def test_step_without_finished_blocks_is_logged_as_active(monkeypatch, kind):
     monkeypatch.setattr(progress, "WAIT_SECONDS", 0.05)
     stream, n_lines = io.StringIO(), lambda: stream.getvalue().count("solve_embedding.solve: 0/1 blocks after ")
-    step = Step("solve_embedding", "solve", lambda store, block: {}, 1, Decides({}), Runs(0))
+    step = make_step("solve_embedding.solve", no_task, 1)
     run_progress = kind(stream)
     run_progress.begin(step, 1)  # all is there
     time.sleep(0.2)
@@ -112,7 +113,7 @@ def test_step_without_finished_blocks_is_logged_as_active(monkeypatch, kind):
 def test_state_is_logged_when_its_phase_changes(monkeypatch):
     monkeypatch.setattr(progress, "LOOK_SECONDS", 0.02)
     states = iter(["", "LU: 1 s left", "LU: 0 s left", "solves: 1 of 3", *["solves: 2 of 3"] * 1000])
-    stream, step = io.StringIO(), Step("solve_embedding", "solve", lambda store, block: {}, 1, Decides({}), Runs(0))
+    stream, step = io.StringIO(), make_step("solve_embedding.solve", no_task, 1)
     run_progress = RunProgress(stream)
     run_progress.begin(step, 0, lambda: next(states))
     time.sleep(1.0)
@@ -123,7 +124,7 @@ def test_state_is_logged_when_its_phase_changes(monkeypatch):
 
 def test_unreadable_state_does_not_end_the_log(monkeypatch):
     monkeypatch.setattr(progress, "WAIT_SECONDS", 0.05)
-    stream, step = io.StringIO(), Step("solve_embedding", "solve", lambda store, block: {}, 1, Decides({}), Runs(0))
+    stream, step = io.StringIO(), make_step("solve_embedding.solve", no_task, 1)
     run_progress = RunProgress(stream)
 
     def state():
@@ -136,7 +137,7 @@ def test_unreadable_state_does_not_end_the_log(monkeypatch):
 
 
 def test_terminal_has_a_line_for_each_computed_step():
-    step = Step("find_neighbors", "search", lambda store, block: {}, 3, Decides({}), Runs(0))
+    step = make_step("find_neighbors.search", no_task, 3)
     progress_on_terminal, in_file = RunProgress(io.StringIO()), RunProgress(io.StringIO())
     for message, is_terminal in ((progress_on_terminal, True), (in_file, False)):
         message.console = Console(file=io.StringIO(), force_terminal=is_terminal, width=100)
@@ -164,10 +165,10 @@ def test_log_has_a_line_for_every_stage(config):
 def test_redirected_log_has_lines_for_stages_only(config, tmp_path):
     first = invoke("run", config).stderr
     store = Store(str(tmp_path / "run.zarr"))
-    names = [f"{stage}.{step}" for stage, step in recorded_steps(store)]
+    names = list(recorded_steps(store))
     assert not any(line.startswith("  ") for line in first.splitlines())
     for block in (1, 2):
-        store.objects.delete(marker_name("find_neighbors", "search", block))
+        store.objects.delete(marker_name("find_neighbors.search", block))
     lines = invoke("run", config).stderr.splitlines()
     expected = [
         rf"reused from the earlier run: 2 stages, {names.index('find_neighbors.search')} steps, \d+ blocks",
@@ -193,7 +194,7 @@ def test_report_is_written_again_only_if_its_content_changes(config, tmp_path):
     assert {page: page.stat().st_mtime_ns for page in times} == times
     lines = invoke("run", config).stderr.splitlines()
     steps = recorded_steps(store)
-    blocks = sum(record["n_blocks"] for record in steps.values())
+    blocks = sum(record.n_blocks for record in steps.values())
     assert lines == [f"reused from the earlier run: 9 stages, {len(steps)} steps, {blocks} blocks"]
     assert computed("--set", "neighbors.min_recall=0.5") == {"write_report"}  # the page shows the config
     store.objects.delete("report")
@@ -260,7 +261,7 @@ def test_performance_report_is_saved(config, tmp_path):
 
 
 def test_silent_progress_counts_blocks_and_starts_no_thread(capsys):
-    step, threads = Step("ingest", "read", lambda store, block: {}, 3, Decides({}), Runs(0)), threading.active_count()
+    step, threads = make_step("ingest.read", no_task, 3), threading.active_count()
     message = SilentProgress()
     message.begin(step, 1, lambda: "state")
     assert threading.active_count() == threads

@@ -8,7 +8,7 @@ import pytest
 from lle.core.errors import CorruptChunk, StageIncomplete
 from lle.engine import checkpoint
 from lle.engine.execute import Executor, run_step
-from lle.engine.plan import Layout, drive
+from lle.engine.plan import Layout, Walker
 from lle.engine.row_exchange import REQUESTS, SENT, exchange, receive_rows
 from lle.jobs.verify import find_damage, unmark_damaged_blocks
 from lle.storage import bundles
@@ -56,10 +56,11 @@ def run_exchange(store: Store) -> tuple[int, Progress]:
     layout = Layout(N, D, "float64", SIZE, n_points=N, n_features=D, k_max=K)
     progress = Progress()
 
-    def run(step):
-        return [report.report for report in run_step(step, "", store, Executor(None), progress)]
+    class Run(Walker):
+        def reports_of(self, step):
+            return [report.report for report in run_step(step, "", store, Executor(None), progress)]
 
-    return drive(exchange("solve_weights", layout, "points", 8 * D), run), progress
+    return Run().drive(exchange("solve_weights", layout, "points", 8 * D)), progress
 
 
 def check_received(store: Store) -> list[int]:
@@ -81,11 +82,11 @@ def test_number_of_objects_is_linear_in_the_blocks(finished):
     assert (BLOCKS.count, progress.ended) == (40, [("request", 7), ("send", 40)])
     assert len(store.objects.names(REQUESTS)) == 7
     assert len(store.objects.names(SENT)) == 40
-    sent = checkpoint.reports_of_step(store, "solve_weights", "send")
-    assert sum(report.report["blocks"] for report in sent) > 1000
+    sent = checkpoint.reports_of_step(store, "solve_weights.send", dict)
+    assert sum(report["blocks"] for report in sent) > 1000
     counts = check_received(store)
     assert max(counts) == largest
-    assert sum(counts) == sum(report.report["rows"] for report in sent)
+    assert sum(counts) == sum(report["rows"] for report in sent)
     assert find_damage(store) == []
 
 
@@ -112,7 +113,7 @@ def test_damaged_or_deleted_object_is_found_and_only_its_task_is_repeated(store,
 
 
 def test_damaged_request_ends_the_step_that_reads_it(store):
-    checkpoint.delete_markers(store, "solve_weights", "send")
+    checkpoint.delete_markers(store, "solve_weights.send")
     store.objects.delete(f"{REQUESTS}/00006.parts")
     with pytest.raises(StageIncomplete, match=r"block 6 of solve_weights.request"):
         run_exchange(store)

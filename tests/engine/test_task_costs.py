@@ -21,8 +21,9 @@ from lle.config.models import Config
 from lle.core.errors import NotEnoughMemory
 from lle.engine import execute, task_costs
 from lle.engine.execute import Executor, run_step
-from lle.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Layout, Runs, Step, walk
+from lle.engine.plan import Layout, planned
 from lle.engine.plan_sizes import KDTREE_FEATURES, MIN_BLOCK_POINTS, largest_total
+from lle.engine.step import DRIVER, WHOLE_DATA, WORKER
 from lle.engine.task_costs import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, SCORE_BYTES, TASK_BYTES, fits
 from lle.jobs.layout import layout_of
 from lle.kernels.batches import BATCH_BYTES
@@ -31,11 +32,12 @@ from lle.linalg.reg_step import TRIAL_POINT_BYTES
 from lle.stages.embed_new import calibrate_step, embed_step
 from lle.stages.ingest import open_input
 from lle.stages.laplacian_factors import BATCH_LINKS
-from lle.stages.registry import STAGES, stages_of
+from lle.stages.registry import stages_of_run
 from lle.storage.store import Store
 from tests.support.commands import write_config
 from tests.support.plans import config_of, make_layout, walk_all
 from tests.support.stage_runs import Progress
+from tests.support.steps import make_step
 
 # Distinct primes, so that a term that is lost, doubled or of the wrong size shows.
 PRIMES = {
@@ -126,10 +128,10 @@ def test_planned_bytes_equal_values_by_hand(case, tmp_path, monkeypatch):
     sections["neighbors"] = {"method": "kdtree", "n_neighbors": 11, **sections.get("neighbors", {})}
     config = config_of(input={"kind": "npy", "path": "x.npy"}, **sections)
     layout = Layout(10007, 7, "float64", 1009, label_width=2, bytes_beside=60013)
-    steps, _ = walk(stages_of(config.method), config, layout)
-    planned = {(case, f"{step.stage}.{step.name}"): step.runs.bytes_per_task - TASK_BYTES for step in steps}
+    steps, _ = planned(stages_of_run(config), layout)
+    actual = {(case, step.key): step.task_bytes - TASK_BYTES for step in steps}
     expected = {key: value for key, value in PLANNED.items() if key[0] == case}
-    assert {key: planned[key] for key in expected} == expected
+    assert {key: actual[key] for key in expected} == expected
 
 
 def test_bytes_of_placing_new_rows_equal_values_by_hand():
@@ -139,9 +141,9 @@ def test_bytes_of_placing_new_rows_equal_values_by_hand():
         n_features_input=7, dtype_input="float32", n_boxes=19, source_state={}, kind="npy", source={}, transform=True,
         reg=1e-3, rule="trace", far_as_nan=False, unit=False,
     )  # fmt: skip
-    assert calibrate_step(job, layout).runs.bytes_per_task == TASK_BYTES + 10_000 * 41 * 120 + 3 * 1511 * 41 * 16
+    assert calibrate_step(job, layout).task_bytes == TASK_BYTES + 10_000 * 41 * 120 + 3 * 1511 * 41 * 16
     search = 65_536 * (72 + 64 + 24 + 32) + 1009 * (48 + 1650) + 10007 * (24 + 16 + 656 + 64) + 3 * 1511 * 328
-    assert embed_step(job, layout, 1.0).runs.bytes_per_task == (
+    assert embed_step(job, layout, 1.0).task_bytes == (
         TASK_BYTES + 2 * SCORE_BYTES + 6 * BATCH_BYTES + search + 1009 * (3 * 28 + 48 + 16) + 19 * (192 + 32)
     )
 
@@ -196,27 +198,28 @@ class TestBlocksFollowMemory:
     def test_block_size_is_the_largest_power_of_two_that_fits(self, limit, dtype):
         config = config_of(neighbors={"n_neighbors": 12, "method": "pynndescent"})
         layout = replace(make_layout(config, n=1_750_016, d=64, block=65_536), dtype=dtype)
-        fitted = task_costs.fit_blocks(STAGES, config, layout, limit)
-        worst = max(s.runs.bytes_per_task for s in walk_all(config, fitted)[0] if s.runs.place == WORKER)
+        fitted = task_costs.fit_blocks(stages_of_run(config), layout, limit)
+        worst = max(s.task_bytes for s in walk_all(config, fitted)[0] if s.runs_on == WORKER)
         assert worst <= task_costs.task_room(limit) or fitted.block_points == MIN_BLOCK_POINTS
         if fitted.block_points < 65_536:
             larger = walk_all(config, replace(fitted, block_points=2 * fitted.block_points))[0]
-            assert max(s.runs.bytes_per_task for s in larger if s.runs.place == WORKER) > task_costs.task_room(limit)
+            assert max(s.task_bytes for s in larger if s.runs_on == WORKER) > task_costs.task_room(limit)
 
     def test_smaller_workers_get_smaller_blocks(self):
         config = config_of(neighbors={"n_neighbors": 20})
         layout = make_layout(config, n=10**6, d=500, block=8192)
         sizes = [
-            task_costs.fit_blocks(STAGES, config, layout, limit).block_points for limit in (GIB, 2 * GIB, 64 * GIB)
+            task_costs.fit_blocks(stages_of_run(config), layout, limit).block_points
+            for limit in (GIB, 2 * GIB, 64 * GIB)
         ]
         assert MIN_BLOCK_POINTS <= sizes[0] < sizes[1] <= sizes[2] == 8192
-        assert task_costs.fit_blocks(STAGES, config, layout, None) == layout
+        assert task_costs.fit_blocks(stages_of_run(config), layout, None) == layout
 
     def test_blocks_are_not_so_small_that_the_plan_itself_fills_the_memory(self, monkeypatch):
         monkeypatch.setattr(task_costs, "MAX_BLOCKS", 1000)
         config = config_of(neighbors={"n_neighbors": 5000}, execution={"block_points": "auto"})
         layout = make_layout(config, n=1000 * 2000, d=3, block=2**16)
-        assert layout.n_input / task_costs.fit_blocks(STAGES, config, layout, GIB).block_points <= 1000
+        assert layout.n_input / task_costs.fit_blocks(stages_of_run(config), layout, GIB).block_points <= 1000
 
     def test_steps_before_the_eigensolve_do_not_grow_with_the_points(self):
         """Only steps on workers; a step of the driver may hold a few numbers for each point."""
@@ -226,8 +229,8 @@ class TestBlocksFollowMemory:
             for n in (10**7, 10**8)
         )
         for key, step in small.items():
-            if step.runs.place == WORKER and key[0] not in {"solve_embedding", "measure_quality", "write_report"}:
-                assert large[key].runs.bytes_per_task <= step.runs.bytes_per_task + 50 * MIB, key
+            if step.runs_on == WORKER and key[0] not in {"solve_embedding", "measure_quality", "write_report"}:
+                assert large[key].task_bytes <= step.task_bytes + 50 * MIB, key
 
     def test_auto_block_size_is_kept_by_the_store(self, tmp_path, run_stages, make_config):
         """A later run with more memory keeps what was computed; with less, it takes blocks that fit."""
@@ -303,7 +306,7 @@ class TestRefused:
         assert ("the same command may succeed later" in message["message"]) == (expected == 1)
 
     def test_suggested_change_makes_the_plan_fit(self):
-        step = Step("s", "t", dict, 1, Decides({}), Runs(5 * GIB))
+        step = make_step("s.t", task_bytes=5 * GIB)
         with pytest.raises(NotEnoughMemory) as caught:
             task_costs.check_worker(step, 2 * GIB)
         suggested = float(str(caught.value).split("Give each worker ")[1].split(" GiB")[0])
@@ -314,7 +317,7 @@ class TestRefused:
         """The step was not begun: it has no record and no array."""
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
-        step = Step("s", "t", lambda store, block: {}, 1, Decides({}), Runs(GIB))
+        step = make_step("s.t", task_bytes=GIB)
         with pytest.raises(NotEnoughMemory) as caught:
             run_step(step, "", store, Executor(None, memory=GIB), Progress())
         assert caught.value.exit_code == 2
@@ -331,24 +334,24 @@ class TestRefused:
                 return {"workers": {0: ordinary, 1: {"memory_limit": limit, "nthreads": 4, "resources": {"BIG": 1}}}}
 
         executor = Executor(Client(), "BIG", 64 * GIB, configured)
-        executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB, place=WHOLE_DATA)))
+        executor.require_memory(make_step("s.t", task_bytes=GIB, runs_on=WHOLE_DATA))
         with pytest.raises(NotEnoughMemory, match=r"the high-memory worker of 2\.00 GiB has room for 1\.42") as caught:
-            executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(3 * GIB, place=WHOLE_DATA)))
+            executor.require_memory(make_step("s.t", task_bytes=3 * GIB, runs_on=WHOLE_DATA))
         assert caught.value.exit_code == 2
         # the driver waits for what the workers do
         with pytest.raises(NotEnoughMemory, match="and a worker of"):
-            executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB, place=DRIVER)))
-        executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB // 64, place=DRIVER)))
+            executor.require_memory(make_step("s.t", task_bytes=GIB, runs_on=DRIVER))
+        executor.require_memory(make_step("s.t", task_bytes=GIB // 64, runs_on=DRIVER))
         monkeypatch.setattr(execute, "available_memory", lambda: GIB // 128)
         executor._available_read = -math.inf
         with pytest.raises(NotEnoughMemory, match="runs in the driver"):
-            executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(GIB // 64, place=DRIVER)))
-        executor.require_memory(Step("s", "t", dict, 1, Decides({}), Runs(2**60, place=WHOLE_DATA, all_cores=True)))
+            executor.require_memory(make_step("s.t", task_bytes=GIB // 64, runs_on=DRIVER))
+        executor.require_memory(make_step("s.t", task_bytes=2**60, runs_on=WHOLE_DATA, all_cores=True))
 
     def test_memory_of_the_driver_is_read_once_for_many_short_steps(self, monkeypatch):
         reads = []
         monkeypatch.setattr(execute, "available_memory", lambda: reads.append(1) or GIB)
-        executor, step = Executor(None), Step("s", "t", dict, 1, Decides({}), Runs(MIB, place=DRIVER))
+        executor, step = Executor(None), make_step("s.t", task_bytes=MIB, runs_on=DRIVER)
         for _ in range(5):
             executor.require_memory(step)
         assert len(reads) == 1
@@ -363,16 +366,13 @@ class TestRefused:
         config = config_of(execution={"cluster": cluster})
         sizes = [1274 * MIB, 1275 * MIB, 3302 * MIB, 3303 * MIB]
         for on_driver, expected in ((False, [True, False, False, False]), (True, [True, True, True, False])):
-            steps = [
-                Step("s", "t", dict, 1, Decides({}), Runs(size, place=WHOLE_DATA if on_driver else WORKER))
-                for size in sizes
-            ]
+            steps = [make_step("s.t", task_bytes=size, runs_on=WHOLE_DATA if on_driver else WORKER) for size in sizes]
             assert [fits(step, config) for step in steps] == expected
 
     def test_driver_steps_are_checked_against_the_memory_of_the_driver(self, tmp_path, serial):
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
-        step = Step("s", "t", lambda store, block: {}, 1, Decides({}), Runs(2**60, place=WHOLE_DATA))
+        step = make_step("s.t", task_bytes=2**60, runs_on=WHOLE_DATA)
         with pytest.raises(NotEnoughMemory, match=r"runs in the driver and needs 1073741824\.00 GiB") as caught:
             run_step(step, "", store, Executor(None), Progress())
         assert caught.value.exit_code == 1  # other processes may leave

@@ -140,7 +140,7 @@ def test_zarr_chunk_changed_during_the_read_is_detected(toy_stages, tmp_path, po
 
 def test_blocks_record_the_state_of_their_files(toy_stages, tmp_path, folder):
     store = Store(lle("run", config(tmp_path, None))["store"])
-    states = [report.report["state"] for report in checkpoint.read_reports(store)["ingest", "read"]]
+    states = [report.report["state"] for report in checkpoint.read_reports(store)["ingest.read"]]
     assert len(set(states)) == 3
 
 

@@ -35,8 +35,8 @@ def run(folder, address, name) -> dict[str, bytes]:
         patch.setattr(cell_groups, "EXACT_CELL", 150 if name == "nn_descent" else 1000)
         assert job.run() == ""
     reports = read_reports(job.store)
-    assert reports["order_points", "find_cells"][0].report["n_cells"] == 15
-    members = [report.report["members"] for report in reports.get(("find_neighbors", "search_cells"), [])]
+    assert reports["order_points.find_cells"][0].report["n_cells"] == 15
+    members = [report.report["members"] for report in reports.get("find_neighbors.search_cells", [])]
     assert len(members) == (0 if name == "kdtree" else 4)
     assert all(150 < number < 1000 for number in members)
     return contents(job)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from lle.cli import commands
 from lle.config.load import check_config
-from lle.engine.plan import Layout, walk
+from lle.engine.plan import Layout, planned
 from lle.jobs import expected_time, stage_seconds
 from lle.jobs.expected_time import announced_seconds, cluster_to_start, expected_seconds, machine_speed
 from lle.jobs.fit_and_place import config_of_fit
@@ -17,7 +17,7 @@ from lle.jobs.layout import layout_of
 from lle.jobs.placing_preview import announced_placing
 from lle.jobs.plan_preview import plan_summary
 from lle.stages import ingest
-from lle.stages.registry import stages_of
+from lle.stages.registry import stages_of, stages_of_run
 from tests.benchmarks.expected_time import JOBS, Job, compare, roll, total, warm_up, wide
 
 SMALL_JOBS = {
@@ -36,7 +36,7 @@ def config(workers=1, **sections):
 def expected(n=50_000, d=3, block=5_000, speed=1.0, finished=(), **changes):
     settings = config(**changes)
     layout = Layout(n, d, "float64", block, n_points=n, n_features=d)
-    steps, layout = walk(stages_of(settings.method), settings, layout)
+    steps, layout = planned(stages_of_run(settings), layout)
     n_steps = Counter(step.stage for step in steps if step.stage not in finished)
     return expected_seconds(settings, layout, n_steps, speed)
 

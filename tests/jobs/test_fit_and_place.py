@@ -96,7 +96,7 @@ def test_status_export_transform_and_open_run_work_on_the_store(placed, tmp_path
 
 def test_data_of_the_fit_that_no_later_step_reads_are_deleted(placed):
     fit = fitted_store(placed[1])
-    freed = {name for record in checkpoint.recorded_steps(fit).values() for name in record.get("freed", ())}
+    freed = {name for record in checkpoint.recorded_steps(fit).values() for name in record.freed}
     assert freed == {*(spec.name for spec in SORTED), REQUESTS, SENT, CONTRIBUTIONS}
     assert [fit.objects.names(name) for name in freed] == [[]] * len(freed)
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from lle.cli.commands import app
 from lle.config.load import load_config
 from lle.engine import checkpoint
-from lle.engine.plan import Decides, Runs, Step
+from lle.engine.step import Location
 from lle.jobs import reprocess
 from lle.linalg import component_solve, solver_checkpoint
 from lle.storage.store import Store
@@ -23,6 +23,7 @@ from lle.storage.versions import Versions
 from tests.support.commands import lle, refused
 from tests.support.nightly import N, put_input
 from tests.support.plans import config_of
+from tests.support.steps import Facts, make_step
 from tests.support.stored import damage
 
 MULTIGRID = ("--set", "eigensolver.method=multigrid", "--set")
@@ -92,8 +93,9 @@ def test_new_release_of_the_program_computes_again(job, monkeypatch):
 def test_input_without_stamps_is_read_in_every_version(detects_changes, identity):
     source = SimpleNamespace(detects_changes=detects_changes)
     history = reprocess.VersionHistory(config_of(), source, (), "", {"version": "v2"})
-    step = Step("ingest", "labels", dict, 1, Decides({"source": "x"}, digested=("source",)), Runs(0))
-    assert history.prepared(step).decides.identity == identity
+    step = make_step("ingest.labels", lambda store, block, source: Facts(), 1, {"source": "x"})
+    step.task.function.__annotations__["source"] = Location[str]
+    assert history.prepared(step).input_state == identity
 
 
 def same_lists(first: str, second: str) -> None:
@@ -279,7 +281,7 @@ class TestDamage:
         assert (actual["state"], actual["stopped_in"]["step"]) == ("stopped", "solve")
         assert "stopped in solve_embedding.solve" in CliRunner().invoke(app, ["status", root.url]).output
         assert lle("verify", store.url)["unfinished"] == {"solve_embedding.solve": 1}
-        checkpoint.delete_step_record(store, "write_report", "write")
+        checkpoint.delete_step_record(store, "write_report.write")
         store.objects.delete("_done/solve_weights/solve.00001.json")
         assert lle("verify", store.url)["unfinished"]["solve_weights.solve"] == 1
 
@@ -326,9 +328,9 @@ class TestDamage:
     @pytest.mark.slow
     def test_damaged_longer_lists_are_replaced_by_a_search(self, real_job, tmp_path):
         first = lle("run", real_job())
-        record = checkpoint.recorded_steps(Store(first["store"]))["find_neighbors", "search"]
-        damage(first["store"], record["arrays"][0])
+        record = checkpoint.recorded_steps(Store(first["store"]))["find_neighbors.search"]
+        damage(first["store"], record.arrays[0])
         second = lle("run", real_job(), "--set", "neighbors.n_neighbors=7")
         alone = lle("run", real_job(store=str(tmp_path / "alone.zarr")), "--set", "neighbors.n_neighbors=7")
-        for name in record["arrays"]:
+        for name in record.arrays:
             np.testing.assert_array_equal(Store(second["store"]).read_all(name), Store(alone["store"]).read_all(name))

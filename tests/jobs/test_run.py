@@ -9,8 +9,8 @@ import pytest
 
 from lle.config.models import Cluster, Config, KubernetesCluster
 from lle.core.errors import BoundsNotMet
-from lle.engine.plan import DRIVER, WHOLE_DATA, WORKER, Decides, Runs, Step
 from lle.engine.progress import RunProgress
+from lle.engine.step import DRIVER, WHOLE_DATA, WORKER
 from lle.engine.task_costs import where
 from lle.jobs import run_stages
 from lle.jobs.run import run
@@ -20,10 +20,11 @@ from lle.storage.lock import RunLock
 from lle.storage.store import Store
 from lle.storage.versions import Versions
 from tests.support.points import swiss_roll
+from tests.support.steps import make_step
 
 
 def test_whole_data_steps_run_on_the_driver_or_high_memory_worker():
-    steps = [Step("s", "n", print, 1, Decides({}), Runs(1, place=place)) for place in (WORKER, WHOLE_DATA, DRIVER)]
+    steps = [make_step("s.n", runs_on=place) for place in (WORKER, WHOLE_DATA, DRIVER)]
     results = []
     for cluster in (Cluster(), KubernetesCluster(kind="kubernetes"),
                     Cluster(kind="address", address="tcp://x:1", memory_resource="BIG")):  # fmt: skip

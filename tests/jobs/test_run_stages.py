@@ -130,7 +130,7 @@ def test_run_that_stops_while_freed_data_are_computed_again_is_resumed(config, t
 @pytest.mark.slow
 def test_data_of_a_run_before_they_were_freed_are_deleted_by_the_next(config, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "free", lambda *arguments: None)
+        patched.setattr(checkpoint, "delete_data", lambda *arguments: None)
         computed(config())
     store = Store(str(tmp_path / "run.zarr"))
     assert len(store.objects.names(PARTS)) == 3

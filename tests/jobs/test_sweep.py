@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import json
 import os
 from collections import Counter
@@ -25,7 +26,6 @@ from lle.jobs import run as runs
 from lle.jobs import sweep, sweep_plan
 from lle.jobs.sweep import StepCounts, run_sweep
 from lle.jobs.sweep_plan import count_steps, load_sweep, plan_sweep
-from lle.search import shorter_lists
 from lle.stages import find_neighbors
 from lle.storage import local_objects
 from lle.storage.blocks import Blocks
@@ -185,15 +185,16 @@ def test_truncated_lists_equal_searched_ones_even_with_ties(tmp_path, method):
 
 
 def test_longer_lists_are_truncated_without_a_search(tmp_path, monkeypatch):
-    searched = []
-    original = shorter_lists.cut_lists
+    searched, original = [], find_neighbors.search_block
 
-    def cut(search, *arguments, **parameters):
-        return original(lambda *a, **k: searched.append(a) or search(*a, **k), *arguments, **parameters)
+    @functools.wraps(original)
+    def search(store, block, **parameters):
+        searched.append(parameters["n_neighbors"])
+        return original(store, block, **parameters)
 
-    monkeypatch.setattr(shorter_lists, "cut_lists", cut)
+    monkeypatch.setattr(find_neighbors, "search_block", search)
     assert sweep_of(write(tmp_path / "k.yaml", {"grid": {"neighbors.n_neighbors": [5, 9]}})).counts["cut"] == 1
-    assert searched == []
+    assert set(searched) == {9}
 
 
 @pytest.mark.slow
@@ -290,9 +291,10 @@ def test_several_files_are_one_sweep(tmp_path):
     assert [experiment.name for experiment in experiments] == ["config=plain", "config=more,method=ltsa"]
     assert {experiment.config.weights.reg for experiment in experiments} == {0.01}
     result = run_sweep(url, experiments, False, Quiet())
-    shared = recorded_steps(Store(f"{url}/config=plain.zarr"))["mend_graph", "measure_recall"]["fingerprint"]
-    assert recorded_steps(Store(f"{url}/config=more,method=ltsa.zarr"))["mend_graph", "measure_recall"][
-        "fingerprint"] == shared  # fmt: skip
+    shared = recorded_steps(Store(f"{url}/config=plain.zarr"))["mend_graph.measure_recall"].fingerprint
+    assert (
+        recorded_steps(Store(f"{url}/config=more,method=ltsa.zarr"))["mend_graph.measure_recall"].fingerprint == shared
+    )
     assert result.rows[1]["steps_reused"] > 5
 
 
@@ -368,7 +370,7 @@ def test_reports_are_copied_with_shared_steps(swept):
     _, result, _ = swept
     names = [row["experiment"] for row in result.rows if row["n_neighbors"] == 10]
     first, second = (read_reports(Store(f"{result.url}/{name}.zarr")) for name in names)
-    assert first["mend_graph", "measure_recall"] == second["mend_graph", "measure_recall"]
+    assert first["mend_graph.measure_recall"] == second["mend_graph.measure_recall"]
 
 
 class TestWorkerOfAnotherVersion:

@@ -247,7 +247,7 @@ def test_simultaneous_transforms_to_one_file_are_complete(roll, tmp_path, monkey
     """The second transform starts while the first holds the lock, waits, and computes the rows again."""
     np.save(tmp_path / "new.npy", swiss_roll(50, np.random.default_rng(23)))
     monkeypatch.setattr("lle.storage.lock.POLL_SECONDS", 0.05)
-    run_steps, waiting = transforms._run_steps, threading.Event()
+    waiting = threading.Event()
     outcomes, quiet, new = [], RunProgress(io.StringIO()), str(tmp_path / "new.npy")
     monkeypatch.setattr(RunProgress, "print_line", lambda self, text: waiting.set())
 
@@ -255,15 +255,16 @@ def test_simultaneous_transforms_to_one_file_are_complete(roll, tmp_path, monkey
         out = tmp_path / "y.csv"
         outcomes.append(transforms.transform(roll.store.url, new, (), out, None, None, False, None, quiet))
 
-    def run_both(*arguments):
-        if not threads:
-            threads.append(threading.Thread(target=start))
-            threads[0].start()
-            assert waiting.wait(60)
-        return run_steps(*arguments)
+    class RunBoth(transforms.StageRun):
+        def drive(self, steps):
+            if not threads:
+                threads.append(threading.Thread(target=start))
+                threads[0].start()
+                assert waiting.wait(60)
+            return super().drive(steps)
 
     threads: list[threading.Thread] = []
-    monkeypatch.setattr(transforms, "_run_steps", run_both)
+    monkeypatch.setattr(transforms, "StageRun", RunBoth)
     start()
     first = (tmp_path / "y.csv").read_bytes()
     threads[0].join()

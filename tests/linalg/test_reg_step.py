@@ -49,7 +49,7 @@ def solve(tmp_path_factory, run_stages, make_config):
 
 
 def choice(run):
-    [report] = run.reports["solve_weights", "choose_reg"]
+    [report] = run.reports["solve_weights.choose_reg"]
     return report
 
 
@@ -76,7 +76,7 @@ class TestChoice:
 
     def test_weights_equal_those_of_the_same_number(self, solve, data, reg):
         auto, number = solve(data), solve(data, reg=reg)
-        assert ("solve_weights", "choose_reg") not in number.reports
+        assert "solve_weights.choose_reg" not in number.reports
         np.testing.assert_array_equal(auto.store.read_all("weights"), number.store.read_all("weights"))
 
     def test_reverse_neighbors_do_not_change_it(self, solve, data, reg):
@@ -121,7 +121,7 @@ def test_equal_choice_reuses_all_results(tmp_path, make_config, run_stages):
         config = make_config(tmp_path, POINTS["blobs"], weights={"reg": reg}, neighbors={"n_neighbors": K})
         same = config.input.model_copy(update={"path": str(tmp_path / "same.npy")})
         store = run_stages(config.model_copy(update={"input": same}), "solve_weights").store
-        marks.append(checkpoint.recorded_steps(store)["solve_weights", "solve"]["fingerprint"])
+        marks.append(checkpoint.recorded_steps(store)["solve_weights.solve"].fingerprint)
     assert marks[0] == marks[1] != marks[2]
 
 

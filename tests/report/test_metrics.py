@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from lle.engine.plan import BlockReport
+from lle.engine.damage import StepRecord
+from lle.engine.step import BlockReport
 from lle.report.collect_metrics import collect
 from lle.report.metrics import Metrics
 
@@ -24,17 +25,17 @@ SCORE = {"trustworthiness": {"value": 0.9}, "continuity": {"value": 0.8}, "redun
 
 # Counts are distinct primes, so that a sum that drops or doubles a term shows.
 STEPS = {
-    ("ingest", "read"): [{"rows": 41, "invalid": 2}, {"rows": 43, "invalid": 5}],
-    ("ingest", "merge_duplicates"): [{"n_valid": 77, "n_points": 71}],
-    ("mend_graph", "measure_recall"): [RECALL],
-    ("mend_graph", "analyse"): [GRAPH],
-    ("solve_weights", "solve"): [{"squared_error": 3.0, "zero_trace": 7}, {"squared_error": 11.0, "zero_trace": 13}],
-    ("assemble_cost", "merge"): [{"nnz": 17}, {"nnz": 19}, {"nnz": 23}],
-    ("solve_embedding", "solve"): SOLVED,
-    ("solve_embedding", "write"): [{"rows_in_small_components": 37}],
-    ("measure_quality", "score"): [SCORE],
-    ("measure_quality", "geodesics"): [{"residual_variance": {"value": 0.3}}],
-    ("measure_quality", "compare"): [{"neighborhood_hit": {"value": 0.7}, "neighborhood_hit_input": None}],
+    "ingest.read": [{"rows": 41, "invalid": 2}, {"rows": 43, "invalid": 5}],
+    "ingest.merge_duplicates": [{"n_valid": 77, "n_points": 71}],
+    "mend_graph.measure_recall": [RECALL],
+    "mend_graph.analyse": [GRAPH],
+    "solve_weights.solve": [{"squared_error": 3.0, "zero_trace": 7}, {"squared_error": 11.0, "zero_trace": 13}],
+    "assemble_cost.merge": [{"nnz": 17}, {"nnz": 19}, {"nnz": 23}],
+    "solve_embedding.solve": SOLVED,
+    "solve_embedding.write": [{"rows_in_small_components": 37}],
+    "measure_quality.score": [SCORE],
+    "measure_quality.geodesics": [{"residual_variance": {"value": 0.3}}],
+    "measure_quality.compare": [{"neighborhood_hit": {"value": 0.7}, "neighborhood_hit_input": None}],
 }
 
 
@@ -49,7 +50,7 @@ def reports_of(steps):
 
 
 def collected(steps=STEPS, seconds=1.25):
-    records = {key: {"seconds": seconds} for key in steps}
+    records = {key: StepRecord("", 1, 0.0, seconds=seconds) for key in steps}
     return collect(reports_of(steps), records, n_input=84, n_features=6).as_json()
 
 
@@ -74,13 +75,13 @@ class TestCollect:
         metrics = collected()
         assert metrics["solver"] == {**SOLVED[0]["stats"], "converged": False}
         assert [solver["converged"] for solver in metrics["solvers"]] == [True, False]
-        assert collected({**STEPS, ("solve_embedding", "solve"): SOLVED[:1]})["solver"]["converged"] is True
+        assert collected({**STEPS, "solve_embedding.solve": SOLVED[:1]})["solver"]["converged"] is True
 
     def test_closed_classes_of_components_that_are_embedded(self):
         graph = {**GRAPH, "closed_classes_left": 16, "closed_classes_by_component": [1, 1, 14]}
-        steps = {**STEPS, ("mend_graph", "analyse"): [graph]}
+        steps = {**STEPS, "mend_graph.analyse": [graph]}
         assert collected(steps)["closed_classes_embedded"] == {"components": 2, "classes": 2}
-        before_the_solve = {("mend_graph", "analyse"): [{**graph, "n_components_large": 3}]}
+        before_the_solve = {"mend_graph.analyse": [{**graph, "n_components_large": 3}]}
         assert collected(before_the_solve)["closed_classes_embedded"] == {"components": 3, "classes": 16}
 
     def test_costs_by_stage(self):
@@ -93,10 +94,10 @@ class TestCollect:
                                    "solve_embedding": 3, "measure_quality": 3}  # fmt: skip
 
     def test_cost_of_the_report_itself_is_not_included(self):
-        reports, key = reports_of(STEPS) | {("write_report", "write"): []}, ("write_report", "write")
-        metrics = collect(reports, {step: {} for step in reports}, 84, 6).as_json()
-        assert key[0] in metrics["seconds"]
-        assert key[0] not in metrics["peak_bytes"].keys() | metrics["blocks"].keys()
+        reports = reports_of(STEPS) | {"write_report.write": []}
+        metrics = collect(reports, {step: StepRecord("", 1, 0.0) for step in reports}, 84, 6).as_json()
+        assert "write_report" in metrics["seconds"]
+        assert "write_report" not in metrics["peak_bytes"].keys() | metrics["blocks"].keys()
 
     def test_the_documented_keys_are_there_from_the_start(self):
         promised = {

@@ -8,13 +8,16 @@ import pytest
 
 from lle.core.errors import BoundsNotMet, StageIncomplete
 from lle.engine import plan_sizes, task_costs
-from lle.engine.plan import BlockReport, Decides, Layout, Report, Runs, Step, drive
+from lle.engine.damage import StepRecord
+from lle.engine.plan import Layout, Walker
 from lle.engine.progress import JsonProgress, RunProgress
+from lle.engine.step import BlockReport, Step
 from lle.jobs.run import run
 from lle.report.collect_metrics import collect
 from lle.search import cell_groups
 from lle.search.cell_groups import Folder, Round, first_round, next_round, read_members
 from tests.support.oracle import exact_neighbors
+from tests.support.steps import make_step
 
 N, K = 1000, 5
 
@@ -45,7 +48,7 @@ def recall_of(run, place) -> float:
 def measured(run) -> dict:
     reports = {key: [BlockReport(b, 0, 0, report) for b, report in enumerate(blocks)]
                for key, blocks in run.reports.items()}  # fmt: skip
-    return collect(reports, {key: {} for key in reports}, N, 30).as_json()
+    return collect(reports, {key: StepRecord("", 1, 0.0) for key in reports}, N, 30).as_json()
 
 
 class TestRaisedRecall:
@@ -75,13 +78,13 @@ class TestRaisedRecall:
     def test_no_additional_round_if_the_bound_holds(self, search):
         run = search(0.5)
         assert measured(run)["recall_raised"] == []
-        assert not any(step.endswith(("_4", "_8")) for _, step in run.reports)
+        assert not any(step.endswith(("_4", "_8")) for step in run.reports)
 
     def test_groups_of_additional_rounds_are_not_larger(self, search):
         run = search(0.95)
         sizes = {}
-        for place, step in (("_work", ("find_neighbors", "group_cells")),
-                            ("_work/overlap_4", ("mend_graph", "group_cells_4"))):  # fmt: skip
+        for place, step in (("_work", "find_neighbors.group_cells"),
+                            ("_work/overlap_4", "mend_graph.group_cells_4")):  # fmt: skip
             members = [
                 read_members(run.store, g, run.layout.point_blocks(), place)[0]
                 for g in range(run.reports[step][0]["n_groups"])
@@ -177,23 +180,17 @@ class TestRounds:
         assert {r.overlap * r.target for r in rounds} <= {100_000, 99_996}
         assert len({r.seed for r in rounds}) == len({r.place for r in rounds}) == 4
         assert [r.previous for r in rounds] == ["", *(r.place for r in rounds[:-1])]
-        plans = [{s.name.rsplit("_", 1)[0]: s.runs.bytes_per_task for s in self.steps(r)} for r in rounds]
+        plans = [{s.name.rsplit("_", 1)[0]: s.task_bytes for s in self.steps(r)} for r in rounds]
         for figures in plans[1:]:
             assert figures["search_cells"] <= plans[0]["search"] + task_costs.TASK_BYTES
 
     def steps(self, searched: Round) -> list[Step]:
-        walk = cell_groups.search_groups("mend_graph", self.layout, 12, searched)
-        steps = []
-
-        def expect(step: Step) -> list[Report]:
-            steps.append(step)
-            return [step.expected(block) for block in range(step.n_blocks)]
-
-        drive(walk, expect)
-        return steps
+        walker = Walker()
+        walker.drive(cell_groups.search_groups("mend_graph", self.layout, 12, searched))
+        return walker.steps
 
     @pytest.mark.parametrize("kind", [RunProgress, JsonProgress])
     def test_each_remark_is_one_line_of_the_log(self, kind):
         stream = io.StringIO()
-        kind(stream).begin(Step("s", "t", dict, 1, Decides({}), Runs(0, remark="recall 0.7 is below")), 0)
+        kind(stream).begin(make_step("s.t", remark="recall 0.7 is below"), 0)
         assert sum("recall 0.7 is below" in line for line in stream.getvalue().splitlines()) == 1

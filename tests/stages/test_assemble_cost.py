@@ -57,7 +57,7 @@ class TestCostMatrix:
         run = assemble(block_points)
         row_sums = cost_matrix(run) @ np.ones(N)
         np.testing.assert_allclose(row_sums, 0, atol=1e-12)
-        reported = max(report["largest_row_sum"] for report in run.reports["assemble_cost", "merge"])
+        reported = max(report["largest_row_sum"] for report in run.reports["assemble_cost.merge"])
         assert reported == pytest.approx(np.abs(row_sums).max(), abs=1e-15)
 
     def test_positive_semidefinite(self, assemble, block_points):
@@ -74,7 +74,7 @@ class TestCostMatrix:
     def test_rows_are_canonical_and_counted(self, assemble, block_points):
         run = assemble(block_points)
         nnz = 0
-        for block, report in enumerate(run.reports["assemble_cost", "merge"]):
+        for block, report in enumerate(run.reports["assemble_cost.merge"]):
             rows = run.store.read_rows("cost_matrix", block)
             assert rows.shape == (min(block_points, N - block * block_points), N)
             assert rows.has_canonical_format
@@ -117,7 +117,7 @@ def test_splitting_a_block_into_parts_changes_no_bit(tmp_path, run_stages, make_
     assert names[1] == 3  # one for each block, with a part for each block that reads it
     assert cost_matrix(run).data.tobytes() == cost_matrix(undivided).data.tobytes()
     np.testing.assert_array_equal(cost_matrix(run).indices, cost_matrix(undivided).indices)
-    for a, b in zip(*(r.reports["assemble_cost", "contribute"] for r in (run, undivided)), strict=True):
+    for a, b in zip(*(r.reports["assemble_cost.contribute"] for r in (run, undivided)), strict=True):
         assert a == b
 
 
@@ -150,7 +150,7 @@ def test_several_points_in_all_lists_of_one_block(star):
     M = cost_matrix(run)
     np.testing.assert_allclose(M.toarray(), A.T @ A, atol=1e-12)
     np.testing.assert_array_equal(M.toarray(), M.toarray().T)
-    reports = run.reports["assemble_cost", "merge"]
+    reports = run.reports["assemble_cost.merge"]
     assert [report["nnz"] for report in reports] == [run.store.read_rows("cost_matrix", b).nnz for b in range(15)]
     assert max(report["largest_row_sum"] for report in reports) == pytest.approx(np.abs(M @ np.ones(N)).max())
     assert np.sort(np.diff(M.tocsr().indptr))[-3] > N - 20
@@ -158,12 +158,12 @@ def test_several_points_in_all_lists_of_one_block(star):
 
 def test_points_in_all_lists_need_no_more_memory_than_planned(star):
     config, run = star
-    reports = run.reports["assemble_cost", "contribute"]
+    reports = run.reports["assemble_cost.contribute"]
     before, now = assemble_cost.steps(config, run.layout), assemble_cost.steps(config, run.layout)
     contribute, _ = next(before), next(now)
     planned, needed = before.send([contribute.expected(b) for b in range(15)]), now.send(reports)
-    assert largest_total([report["entries"] for report in reports]) > 4 * needed.runs.resources["max_entries"]
-    assert needed.runs.bytes_per_task <= planned.runs.bytes_per_task
+    assert largest_total([report["entries"] for report in reports]) > 4 * needed.task.parameters["max_entries"]
+    assert needed.task_bytes <= planned.task_bytes
 
 
 @pytest.mark.parametrize(

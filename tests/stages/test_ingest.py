@@ -54,7 +54,7 @@ class TestRead:
         np.testing.assert_array_equal(raw, points)
         assert raw.dtype == run.layout.dtype == ("float64" if dtype == "float64" else "float32")
         assert run.layout.input_blocks() == -(-N // block_points)
-        assert [report["rows"] for report in run.reports["ingest", "read"]] == [
+        assert [report["rows"] for report in run.reports["ingest.read"]] == [
             min(block_points, N - start) for start in range(0, N, block_points)
         ]
 
@@ -88,7 +88,7 @@ class TestInvalidRows:
         run = take_in(points, block_points, preprocess={"invalid": "drop"})
         representative = run.store.read_all("_work/representative")
         np.testing.assert_array_equal(np.flatnonzero(representative < 0), [5, 40, 259])
-        assert sum(report["invalid"] for report in run.reports["ingest", "read"]) == 3
+        assert sum(report["invalid"] for report in run.reports["ingest.read"]) == 3
         assert run.layout.n_points == N - 3
 
 
@@ -124,7 +124,7 @@ class TestDuplicates:
         expected = first_with_same_values(points)
         assert representative.tolist() == expected
         n_points = len(set(expected) - {-1})
-        assert run.reports["ingest", "merge_duplicates"] == [{"n_valid": N - 1, "n_points": n_points}]
+        assert run.reports["ingest.merge_duplicates"] == [{"n_valid": N - 1, "n_points": n_points}]
         assert run.layout.n_points == n_points < N - 80
 
     def test_negative_zero_equals_zero(self, take_in, points, block_points):
@@ -280,4 +280,4 @@ def test_missing_chunks_are_reported(tmp_path, points, zarr_format):
     config = Config.model_validate({"input": {"kind": "zarr", "url": str(tmp_path / "x.zarr"), "array": "p"},
                                     "output": {"store": str(tmp_path / "run.zarr")}})  # fmt: skip
     step = next(ingest.steps(config, ingest.first_layout(config, ingest.open_input(config))))
-    assert step.runs.remark == source.remark()
+    assert step.remark == source.remark()

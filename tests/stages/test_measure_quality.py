@@ -85,7 +85,7 @@ def test_trustworthiness_and_continuity_equal_scikit_learns(measure):
 def test_residual_variance_equals_that_of_all_shortest_paths(measure):
     run = measure(sample=N, geodesic_sources=N)
     X, Y, truth = tables(run)
-    if run.reports["mend_graph", "analyse"][0]["reverse_added"] == 0:
+    if run.reports["mend_graph.analyse"][0]["reverse_added"] == 0:
         paths = Isomap(n_neighbors=K).fit(X).dist_matrix_[np.triu_indices(N, 1)]
         expected = 1 - np.corrcoef(paths, pdist(Y))[0, 1] ** 2
         assert measured(run)["residual_variance"]["value"] == pytest.approx(expected, abs=1e-6)  # stored as float32

@@ -64,7 +64,7 @@ class TestComponents:
     def test_two_blobs_are_two_components(self, mend, rng, block_points):
         points = two_blobs(rng)
         run = mend(points, exact_neighbors(points, K), block_points)
-        [report] = run.reports["mend_graph", "analyse"]
+        [report] = run.reports["mend_graph.analyse"]
         assert (report["n_components_weak"], report["component_sizes"]) == (2, [150, 100])
         assert run.layout.n_components == 2
         component = run.store.read_all("_work/component")
@@ -80,7 +80,7 @@ class TestComponents:
     def test_small_components_are_counted(self, mend, rng, block_points):
         points = np.concatenate([rng.normal(size=(200, 2)), rng.normal(size=(10, 2)) + 90])
         run = mend(points, exact_neighbors(points, K), block_points, graph={"min_component": 11})
-        assert run.reports["mend_graph", "analyse"][0]["rows_in_small_components"] == 10
+        assert run.reports["mend_graph.analyse"][0]["rows_in_small_components"] == 10
 
 
 @pytest.mark.parametrize("block_points", [208, 64])
@@ -91,7 +91,7 @@ class TestClosedClasses:
         searched = closed_classes(neighbor_graph(lists[0]))
         assert searched.sizes.tolist() == [8]  # the line is transient: plain LLE would describe the clump alone
         run = mend(points, lists, block_points)
-        [report] = run.reports["mend_graph", "analyse"]
+        [report] = run.reports["mend_graph.analyse"]
         assert (report["n_components_weak"], report["closed_classes"], report["closed_classes_left"]) == (1, 1, 1)
         assert 0 < report["reverse_added"] <= 4 * report["points_repaired"]
         assert report["closed_classes_by_component"] == [1]
@@ -105,7 +105,7 @@ class TestClosedClasses:
         points = line_and_clump()
         indices, distances = exact_neighbors(points, K)
         run = mend(points, (indices, distances), block_points)
-        [analysis] = run.reports["mend_graph", "analyse"]
+        [analysis] = run.reports["mend_graph.analyse"]
         mended, lengths = run.store.read_all("neighbor_indices"), run.store.read_all("neighbor_distances")
         assert mended.shape == (208, analysis["k_max"]) == (208, run.layout.k_max)
         added = 0
@@ -121,13 +121,13 @@ class TestClosedClasses:
             np.testing.assert_allclose(row_lengths[: len(listed)], expected, rtol=1e-6)
             added += len(listed) - K
         assert added == analysis["reverse_added"] + analysis["bridges_added"]
-        assert sum(report["added"] for report in run.reports["mend_graph", "apply"]) == added
+        assert sum(report["added"] for report in run.reports["mend_graph.apply"]) == added
 
     def test_reverse_zero_keeps_the_graph_of_roweis_and_saul(self, mend, block_points):
         points = line_and_clump()
         indices, distances = exact_neighbors(points, K)
         run = mend(points, (indices, distances), block_points, neighbors={"reverse": 0})
-        [report] = run.reports["mend_graph", "analyse"]
+        [report] = run.reports["mend_graph.analyse"]
         assert (report["reverse_added"], report["bridges_added"], report["k_max"]) == (0, 0, K)
         np.testing.assert_array_equal(run.store.read_all("neighbor_indices"), indices)
         np.testing.assert_array_equal(run.store.read_all("neighbor_distances"), distances.astype(np.float32))
@@ -142,7 +142,7 @@ class TestConnectedGraph:
         assert closed_classes(neighbor_graph(lists[0])).sizes.tolist() == [200]
         run = mend(points, lists)
         np.testing.assert_array_equal(run.store.read_all("neighbor_indices"), lists[0])
-        assert run.reports["mend_graph", "analyse"][0]["reverse_added"] == 0
+        assert run.reports["mend_graph.analyse"][0]["reverse_added"] == 0
 
     def test_reverse_neighbors_on_request(self, mend, rng):
         points = swiss_roll(250, rng)
@@ -163,7 +163,7 @@ class TestRecall:
             for rows in (indices, distances)
         )
         sections = {"neighbors": {"min_recall": 0}, "quality": {"sample": 1000}}
-        [recall] = mend(points, lists, block_points, **sections).reports["mend_graph", "measure_recall"]
+        [recall] = mend(points, lists, block_points, **sections).reports["mend_graph.measure_recall"]
         assert recall["value"] == pytest.approx(1 - n_wrong.mean() / K)
         assert recall["low"] < recall["value"] < recall["high"]
         assert recall["sample"] == 250
@@ -171,7 +171,7 @@ class TestRecall:
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     def test_recall_of_exact_lists_is_one(self, mend, rng, dtype):
         points = (swiss_roll(250, rng) + 1000).astype(dtype)
-        [recall] = mend(points, exact_neighbors(points.astype(np.float64), K)).reports["mend_graph", "measure_recall"]
+        [recall] = mend(points, exact_neighbors(points.astype(np.float64), K)).reports["mend_graph.measure_recall"]
         assert recall["value"] == 1
         assert recall["high"] == 1
 
@@ -180,7 +180,7 @@ class TestRecall:
         indices, distances = exact_neighbors(points, K)
         indices[::2, -1], distances[::2, -1] = -1, np.inf
         sections = {"neighbors": {"min_recall": 0}, "quality": {"sample": 1000}}
-        [recall] = mend(points, (indices, distances), **sections).reports["mend_graph", "measure_recall"]
+        [recall] = mend(points, (indices, distances), **sections).reports["mend_graph.measure_recall"]
         assert recall["value"] == pytest.approx(1 - 0.5 / K)
 
     def test_recall_below_the_bound_ends_the_run(self, mend, rng):
@@ -205,7 +205,7 @@ class TestConnect:
         points = self.three_blobs()
         lists = exact_neighbors(points, K)
         run = mend(points, lists, block_points, graph={"components": "connect"})
-        [connected], [analysis] = run.reports["mend_graph", "connect"], run.reports["mend_graph", "analyse"]
+        [connected], [analysis] = run.reports["mend_graph.connect"], run.reports["mend_graph.analyse"]
         distances = cdist(points, points)
         blobs = [np.arange(150), np.arange(150, 250), np.arange(250, 288)]
         shortest = np.array([[distances[np.ix_(a, b)].min() for b in blobs] for a in blobs])
@@ -223,7 +223,7 @@ class TestConnect:
         points = np.random.default_rng(29).random((288, 3))
         lists = exact_neighbors(points, 8)
         run = mend(points, lists, block_points, neighbors={"n_neighbors": 8}, graph={"components": "connect"})
-        assert ("mend_graph", "connect") not in run.reports
+        assert "mend_graph.connect" not in run.reports
         np.testing.assert_array_equal(run.store.read_all("neighbor_indices")[:, :8], lists[0])
 
 

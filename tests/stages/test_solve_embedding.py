@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from lle.cli.output import describe_status
 from lle.core.errors import LleError, NotEnoughMemory
-from lle.engine import checkpoint, plan, subprocess_call
+from lle.engine import checkpoint, subprocess_call
 from lle.jobs import plan_preview, status
 from lle.kernels.eigensolver import pardiso
 from lle.kernels.eigensolver.costs import least_bytes, multigrid_size
@@ -317,7 +317,7 @@ def test_plan_predicts_the_solver_if_the_weights_are_stored(solved, tmp_path):
     cholesky = lle("plan", config, "--store", solved.url, "--set", "eigensolver.method=shift_invert")["solver"]
     assert cholesky["method"] == "shift_invert"
     assert cholesky["factor_nnz"] > actual["factor_nnz"]
-    checkpoint.delete_markers(solved, "solve_embedding", "solve")
+    checkpoint.delete_markers(solved, "solve_embedding.solve")
     predicted = lle("plan", config, "--store", solved.url)["solver"]
     assert predicted["basis"] == "analysis"
     assert predicted["method"] == actual["method"] == "factored"
@@ -331,8 +331,8 @@ def test_plan_reuses_the_solver_of_an_earlier_run_of_the_same_input(tmp_path, mo
     np.save(tmp_path / "x.npy", points)
     config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")})
     lle("run", config)
-    walks = []
-    monkeypatch.setattr(plan_preview, "walk", lambda *arguments: walks.append(1) or plan.walk(*arguments))
+    walks, walk = [], plan_preview.Forecast.walk
+    monkeypatch.setattr(plan_preview.Forecast, "walk", lambda *arguments: walks.append(1) or walk(*arguments))
     changed_plan = lle("plan", config, "--set", "neighbors.min_recall=0.5", "--set", "quality.sample=20")
     assert changed_plan["solver"]["basis"] == "an earlier run"
     assert len(walks) == 1

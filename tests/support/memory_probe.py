@@ -12,8 +12,8 @@ import json
 import sys
 
 from lle.config.load import load_config
-from lle.engine.plan import WORKER, Step
 from lle.engine.progress import RunProgress
+from lle.engine.step import WORKER, Step
 from lle.jobs import run as runs
 from lle.stages import registry
 
@@ -24,8 +24,8 @@ class Keep(RunProgress):
     """Prints a line for each block that was computed."""
 
     def advance(self, step: Step, report) -> None:
-        line = {"stage": step.stage, "step": step.name, "planned": step.runs.bytes_per_task, "base": report.base_bytes,
-                "taken": report.peak_bytes - report.base_bytes, "on_driver": step.runs.place != WORKER}  # fmt: skip
+        line = {"stage": step.stage, "step": step.name, "planned": step.task_bytes, "base": report.base_bytes,
+                "taken": report.peak_bytes - report.base_bytes, "on_driver": step.runs_on != WORKER}  # fmt: skip
         print(json.dumps(line), flush=True)
         gc.collect()
         LIBC.malloc_trim(0)

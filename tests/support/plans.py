@@ -1,8 +1,10 @@
 """Layouts, plans and planned arrays without a run."""
 
 from lle.config.models import Config
-from lle.engine.plan import Layout, Step, walk
-from lle.stages.registry import STAGES
+from lle.engine import plan
+from lle.engine.plan import Layout
+from lle.engine.step import Report, Step
+from lle.stages.registry import stages_of_run
 from lle.storage.array_specs import ArraySpec, PlannedArray
 
 
@@ -17,9 +19,9 @@ def make_layout(config: Config, n: int = 100_000, d: int = 3, block: int = 8192)
     return Layout(n_input=n, n_features_input=d, dtype="float64", block_points=block, label_width=2)
 
 
-def walk_all(config: Config, layout: Layout) -> tuple[list[Step], Layout]:
+def walk_all(config: Config, layout: Layout) -> tuple[list[Step[Report]], Layout]:
     """All steps of a plan and its last layout."""
-    return walk(STAGES, config, layout)
+    return plan.planned(stages_of_run(config), layout)
 
 
 def planned(name: str, shape: tuple[int, ...], dtype: str, block: int, parts: int = 0) -> PlannedArray:

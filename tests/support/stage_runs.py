@@ -7,9 +7,9 @@ from typing import NamedTuple
 import dask
 
 from lle.config.models import Config
-from lle.engine import checkpoint
 from lle.engine.execute import Executor, run_step
-from lle.engine.plan import BlockReport, Layout, Report, Step, drive
+from lle.engine.plan import Layout, Walker
+from lle.engine.step import BlockReport, Report, Step
 from lle.stages import ingest
 from lle.storage.store import Store
 
@@ -27,13 +27,13 @@ class Progress:
         self.advanced: list[int] = []
         self.ended: list[tuple[str, int]] = []
 
-    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+    def begin(self, step: Step[Report], n_done: int, state: Callable[[], str] | None = None) -> None:
         self.begun.append((step.name, n_done))
 
-    def advance(self, step: Step, report: BlockReport) -> None:
+    def advance(self, step: Step[Report], report: BlockReport[Report]) -> None:
         self.advanced.append(report.block)
 
-    def end(self, step: Step, seconds: float, computed: int) -> None:
+    def end(self, step: Step[Report], seconds: float, computed: int) -> None:
         self.ended.append((step.name, computed))
 
 
@@ -42,28 +42,28 @@ class StagesRun(NamedTuple):
 
     store: Store
     layout: Layout
-    reports: dict[tuple[str, str], list[Report]]
+    reports: dict[str, list[Report]]
 
 
 def drive_stage(name: str, config: Config, layout: Layout, store: Store, executor: Executor, upstream: str,
-                finished_steps: set[tuple[str, str]] | None) -> tuple[StagesRun, str]:  # fmt: skip
+                finished_steps: set[str] | None) -> tuple[StagesRun, str]:  # fmt: skip
     """Run the steps of one stage on a store as a run does; also returns the fingerprint for the next stage."""
     steps = import_module(f"lle.stages.{name}").steps(config, layout)
-    reports: dict[tuple[str, str], list[Report]] = {}
+    reports: dict[str, list[Report]] = {}
 
-    def run(step: Step) -> list[Report]:
-        nonlocal upstream
-        with dask.config.set(scheduler="synchronous" if executor.client is None else "distributed"):
-            block_reports = run_step(step, upstream, store, executor, Progress(), finished_steps)
-        if finished_steps is not None:
-            finished_steps.add(step.key)
-        reports[step.key] = [report.report for report in block_reports]
-        if step.feeds:
-            upstream = checkpoint.fingerprint_of(upstream, step)
-        return reports[step.key]
+    class Run(Walker):
+        def reports_of(self, step: Step[Report]) -> list[Report]:
+            with dask.config.set(scheduler="synchronous" if executor.client is None else "distributed"):
+                blocks = run_step(step, self.upstream, store, executor, Progress(), finished_steps)
+            if finished_steps is not None:
+                finished_steps.add(step.key)
+            reports[step.key] = [block.report for block in blocks]
+            return reports[step.key]
 
-    layout = drive(steps, run)
-    return StagesRun(store, layout, reports), upstream
+    run = Run()
+    run.upstream = upstream
+    layout = run.drive(steps)
+    return StagesRun(store, layout, reports), run.upstream
 
 
 def drive_stages(config: Config, upto: str, executor: Executor | None = None) -> StagesRun:
@@ -71,8 +71,8 @@ def drive_stages(config: Config, upto: str, executor: Executor | None = None) ->
     store = Store(config.output.store)
     store.create_group({})
     layout = ingest.first_layout(config, ingest.open_input(config))
-    reports: dict[tuple[str, str], list[Report]] = {}
-    upstream, finished_steps = "", set[tuple[str, str]]()
+    reports: dict[str, list[Report]] = {}
+    upstream, finished_steps = "", set[str]()
     for name in STAGES[: STAGES.index(upto) + 1]:
         run, upstream = drive_stage(name, config, layout, store, executor or Executor(None), upstream, finished_steps)
         layout, reports = run.layout, reports | run.reports
