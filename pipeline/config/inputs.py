@@ -85,7 +85,7 @@ class IdxInput(AnyInput):
 
 
 class ParquetInput(AnyInput):
-    kind: Literal["parquet"] = Field(description="Parquet files")
+    kind: Literal["parquet"] = Field(description="Parquet files, or Arrow files (.arrow, .feather)")
     path: str = Field(description=PATHS)
     columns: tuple[Name, ...] | None = Field(None, description=COLUMN_NAMES)
     label: Name | None = Field(None, validation_alias=_LABEL, description="column that colours the picture")
@@ -93,7 +93,9 @@ class ParquetInput(AnyInput):
 
 
 class CsvInput(AnyInput):
-    kind: Literal["csv"] = Field(description="CSV files with a header")
+    kind: Literal["csv"] = Field(
+        description="text files with a header; commas, semicolons, tabs or | between columns; .gz is decompressed"
+    )
     path: str = Field(description=PATHS)
     columns: tuple[Name, ...] | None = Field(None, description=COLUMN_NAMES)
     label: Name | None = Field(None, validation_alias=_LABEL, description="column that colours the picture")

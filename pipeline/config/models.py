@@ -3,7 +3,7 @@
 Only the modules of pipeline.config use YAML and pydantic.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -26,6 +26,14 @@ class Preprocess(Model):
     invalid: Literal["error", "drop"] = Field(
         "error", description="rows with NaN or infinity: end the run, or drop them"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_duplicates(cls, data: Any) -> Any:
+        """Equal rows are always merged; earlier configs say so."""
+        if isinstance(data, dict) and data.get("duplicates") == "merge":
+            return {key: value for key, value in data.items() if key != "duplicates"}
+        return data
 
 
 class Weights(Model):

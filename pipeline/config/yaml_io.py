@@ -9,6 +9,7 @@ import yaml
 from ..core.credentials import HIDDEN, find_secret
 from ..core.errors import ConfigError
 
+DATA_SUFFIXES = {".parquet", ".csv", ".tsv", ".gz", ".arrow", ".feather", ".npy", ".npz", ".zarr", ".h5ad"}
 MERGE = "tag:yaml.org,2002:merge"
 MAX_BYTES = 2**22  # of a file: PyYAML takes 300 times the memory of a text of short values
 MAX_DEPTH = 50  # maximum levels of nesting; a config has five
@@ -123,6 +124,8 @@ def _check_size(node: yaml.Node, sizes: dict[int, tuple[int, int]], parents: set
 
 def read_mapping(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises ConfigError if the file cannot be read or holds anything else."""
+    if path.suffix.lower() in DATA_SUFFIXES and path.exists():
+        raise ConfigError(f"config {path}: expected YAML, found data; write a config for them first: lle init {path}")
     try:
         data = parse(_read_limited(path).decode("utf-8"))
     except FileNotFoundError:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from ..core.errors import InputError, listed
@@ -99,7 +100,11 @@ def _check_names(table: TableColumns, required: Sequence[str]) -> None:
     counts = Counter(table.names)
     missing = [name for name in required if name not in counts]
     if missing:
-        raise InputError(f"{table.where}: there is no column {_quoted(missing)}; its columns are {listed(table.names)}")
+        similar = get_close_matches(missing[0], table.names, n=1)
+        hint = f"; did you mean '{similar[0]}'?" if similar else ""
+        raise InputError(
+            f"{table.where}: there is no column {_quoted(missing)}{hint} (its columns are {listed(table.names)})"
+        )
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
         raise InputError(

@@ -16,13 +16,15 @@ from ..core.errors import InputError
 from . import csv_index
 from .base import AnyArray, Source
 from .column_names import TableColumns, choose_columns
-from .csv_index import index_rows, is_number
-from .files import FileRows, Stamp, find_files, open_file, reading
+from .csv_index import index_rows, is_number, open_text
+from .files import FileRows, Stamp, find_files, reading
 from .stacked_files import FileSource, Share
 
 PARSE_BYTES = 1 << 26
 TYPED_ROWS = 1 << 17  # rows in memory at a time while the types of columns are determined
-TYPES = ("numbers", "text", "no values")
+TRUTH = "truth values"
+TYPES = ("numbers", TRUTH, "text", "no values")
+TRUE, FALSE = (b"true", b"True", b"TRUE", b"1", b"1.0"), (b"false", b"False", b"FALSE", b"0", b"0.0")
 MAX_EXAMPLE = 20  # characters of an entry in a message
 
 
@@ -150,7 +152,7 @@ class CsvRows(FileRows):
             return np.asarray(table.column(0).fill_null("").to_numpy())
         numbers = np.empty((stop - start, len(self._columns)))
         for position, column in enumerate(table.columns):
-            numbers[:, position] = column.to_numpy()
+            numbers[:, position] = column.cast(pa.float64()).to_numpy()
         del table, column
         pa.default_memory_pool().release_unused()
         return numbers
@@ -160,7 +162,7 @@ class CsvRows(FileRows):
         first = start // csv_index.ROWS_PER_POSITION
         last = min(-(-stop // csv_index.ROWS_PER_POSITION), len(self._index.positions) - 1)
         low, high = self._index.positions[first], self._index.positions[last]
-        with reading(self.where), open_file(self._stamp) as handle:
+        with reading(self.where), open_text(self._stamp) as handle:
             handle.seek(low)
             text = handle.read(high - low)
         base = first * csv_index.ROWS_PER_POSITION
@@ -170,6 +172,9 @@ class CsvRows(FileRows):
     def _parse(self, text: bytes, base: int, expected: int, kind: Any) -> Any:
         # Columns are named by number here: their names need not be unique or acceptable to Arrow.
         column_ids = [str(column) for column in self._columns]
+        names = [self._index.names[column] for column in self._columns]
+        types = _types_of_first_rows(self._stamp) if kind == pa.float64() else {}
+        kinds = [pa.bool_() if types.get(name) == TRUTH else kind for name in names]
         try:
             table = pyarrow.csv.read_csv(
                 pa.py_buffer(text),
@@ -178,8 +183,13 @@ class CsvRows(FileRows):
                     block_size=PARSE_BYTES,
                     column_names=[str(i) for i in range(len(self._index.names))],
                 ),
+                pyarrow.csv.ParseOptions(delimiter=self._index.delimiter),
                 convert_options=pyarrow.csv.ConvertOptions(
-                    column_types=dict.fromkeys(column_ids, kind), include_columns=column_ids, strings_can_be_null=True
+                    column_types=dict(zip(column_ids, kinds, strict=True)),
+                    include_columns=column_ids,
+                    strings_can_be_null=True,
+                    true_values=TRUE,
+                    false_values=FALSE,
                 ),
             )
         except pa.ArrowInvalid as error:
@@ -227,6 +237,9 @@ def _types_of_first_rows(stamp: Stamp) -> dict[str, str]:
 def _type_of_entries(column: Any) -> str:
     if column.null_count == len(column):
         return "no values"
+    entries = set(pc.unique(column.drop_null()).to_pylist())
+    if entries <= {*TRUE, *FALSE} and not entries <= {b"0", b"1", b"0.0", b"1.0"}:
+        return TRUTH
     try:
         pc.utf8_trim_whitespace(column.cast(pa.string())).cast(pa.float64())
     except pa.ArrowInvalid:

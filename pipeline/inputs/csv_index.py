@@ -1,16 +1,19 @@
-"""Where the rows of a CSV file start: one scan of the file, once per process."""
+"""Where the rows of a CSV file start, and what separates its columns: one scan of the file, once per process."""
 
 import csv
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ..core.errors import InputError
+from .compressed import unpacked
 from .files import Stamp, open_file, reading
 
+DELIMITERS = ",;\t|"
 SCAN_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 28
 ROWS_PER_POSITION = 1024
@@ -20,35 +23,44 @@ _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 class RowIndex(NamedTuple):
     """Positions of the rows, counted after the header.
 
-    positions: the byte position of every ROWS_PER_POSITION-th row, then the end of the file.
+    positions: the byte position of every ROWS_PER_POSITION-th row, then the end of the (decompressed) file.
     """
 
     names: tuple[str, ...]
     n_rows: int
     positions: npt.NDArray[np.int64]
+    delimiter: str
 
 
 @lru_cache(maxsize=4096)
 def index_rows(stamp: Stamp) -> RowIndex:
     """Scan a file for its rows, once per process. Raises InputError if it is not a CSV file with a header."""
     positions: list[npt.NDArray[np.int64]] = []
-    names: tuple[str, ...] = ()
+    names, delimiter = tuple[str, ...](), ","
     n_rows = n_lines = 0
-    with reading(stamp.path), open_file(stamp) as handle:
+    with reading(stamp.path), open_text(stamp) as handle:
         for offset, block in _whole_lines(handle, stamp.path):
             if n_lines == 0:
-                names = _header(block[: block.index(b"\n")], stamp.path)
+                names, delimiter = _header(block[: block.index(b"\n")], stamp.path)
             starts, lines = _row_starts(block, n_lines, stamp.path)
             if n_lines == 0:
                 starts = starts[1:]
             positions.append(offset + starts[-n_rows % ROWS_PER_POSITION :: ROWS_PER_POSITION])
             n_rows += len(starts)
             n_lines += lines
+        n_bytes = handle.tell()
     if n_lines == 0:
         raise InputError(
             f"{stamp.path}: expected a header line and rows, found an empty file; check how it was written"
         )
-    return RowIndex(names, n_rows, np.concatenate([*positions, [stamp.size]]).astype(np.int64))
+    return RowIndex(names, n_rows, np.concatenate([*positions, [n_bytes]]).astype(np.int64), delimiter)
+
+
+def open_text(stamp: Stamp) -> IO[bytes]:
+    """The file, decompressed if its name ends in .gz."""
+    if not stamp.path.endswith(".gz"):
+        return open_file(stamp)
+    return cast(IO[bytes], pa.BufferReader(pa.py_buffer(unpacked(stamp, "", stamp.path))))
 
 
 def _whole_lines(handle: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
@@ -89,9 +101,10 @@ def _row_starts(block: bytes, lines_before: int, path: str) -> tuple[npt.NDArray
     return starts[is_row], len(ends)
 
 
-def _header(line: bytes, path: str) -> tuple[str, ...]:
+def _header(line: bytes, path: str) -> tuple[tuple[str, ...], str]:
+    """The names of the columns, and the delimiter that separates most of them."""
     if line[:2] == b"\x1f\x8b":
-        raise InputError(f"{path}: gzip-compressed CSV is not supported; decompress it, or convert it to Parquet")
+        raise InputError(f"{path}: expected text, found a gzip file; let its name end in .gz")
     try:
         text = line.decode("utf-8-sig").rstrip("\r")
     except UnicodeDecodeError as error:
@@ -99,7 +112,9 @@ def _header(line: bytes, path: str) -> tuple[str, ...]:
             f"{path}: expected a header line in UTF-8, found other bytes ({error}); convert the file"
         ) from error
     try:
-        names = tuple(name.strip() for name in next(csv.reader([text]), []))
+        rows = {delimiter: next(csv.reader([text], delimiter=delimiter), []) for delimiter in DELIMITERS}
+        delimiter = max(rows, key=lambda delimiter: len(rows[delimiter]))
+        names = tuple(name.strip() for name in rows[delimiter])
     except csv.Error as error:
         raise InputError(f"{path}: the header line cannot be read ({error}); write it again") from error
     if "\0" in text or not any(names):
@@ -107,16 +122,12 @@ def _header(line: bytes, path: str) -> tuple[str, ...]:
             f"{path}: expected a header line with column names, found {text[:40]!r}; write the names into "
             "the first line"
         )
-    if len(names) == 1 and (";" in text or "\t" in text):
-        raise InputError(
-            f"{path}: expected columns separated by commas, found the header {text[:60]!r}; write the file with commas"
-        )
     if all(is_number(name) for name in names):
         raise InputError(
             f"{path}: expected a header line with column names, found numbers ({text[:60]!r}); add a first "
             "line with names"
         )
-    return names
+    return names, delimiter
 
 
 def is_number(text: str | bytes) -> bool:

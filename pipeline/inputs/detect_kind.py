@@ -14,8 +14,8 @@ from .file_stamp import is_url
 from .files import find_paths, reading
 
 SUFFIXES = {
-    ".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".zarr": "zarr",
-    ".h5ad": "anndata",
+    ".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".arrow": "parquet", ".feather": "parquet",
+    ".csv": "csv", ".tsv": "csv", ".zarr": "zarr", ".h5ad": "anndata",
 }  # fmt: skip
 MAGIC = {
     b"\x93NUMPY": "npy", b"PK\3\4": "npz", b"PAR1": "parquet", b"\x89HDF": "anndata", b"\0\0": "idx",
@@ -23,12 +23,9 @@ MAGIC = {
 IDX_NAME = re.compile(r"idx\d")
 ZARR_HEADS = ("zarr.json", ".zgroup", ".zarray")
 CURES = {
-    ".tsv": "write commas: pandas.read_csv(path, sep='\\t').to_csv(out, index=False)",
-    ".arrow": "write Parquet: pandas.read_feather(path).to_parquet(out)",
-    ".feather": "write Parquet: pandas.read_feather(path).to_parquet(out)",
     ".xlsx": "write Parquet: pandas.read_excel(path).to_parquet(out)",
     ".json": "write Parquet: pandas.read_json(path).to_parquet(out)",
-    ".gz": "decompress it first; only IDX files may be gzipped",
+    ".gz": "decompress it first; only CSV and IDX files may be gzipped",
 }
 
 
@@ -45,15 +42,18 @@ def detect_kind(data: str) -> Detected:
     Raises InputError if there is none, or if the kind is not known.
     """
     if is_url(data):
-        return Detected(_kind_of_name(data) or _unknown([data], data), data)
+        return Detected(kind_of_name(data) or _unknown([data], data), data)
     first = find_paths(data, "path")[0]
     if os.path.isdir(first):
         return Detected(kind, data) if (kind := _kind_of_zarr(Path(first))) else _in_folder(Path(first))
-    return Detected(_kind_of_name(first) or _kind_of_content(first) or _unknown([first], data), data)
+    return Detected(kind_of_name(first) or _kind_of_content(first) or _unknown([first], data), data)
 
 
-def _kind_of_name(name: str) -> str | None:
+def kind_of_name(name: str) -> str | None:
+    """The kind of input that a name indicates; None if it indicates none."""
     suffix = Path(name.rstrip("/")).suffix.lower()
+    if suffix == ".gz" and Path(name).stem.lower().endswith((".csv", ".tsv")):
+        return "csv"
     return "idx" if suffix not in SUFFIXES and IDX_NAME.search(Path(name).name) else SUFFIXES.get(suffix)
 
 
@@ -83,7 +83,7 @@ def _kind_of_zarr(folder: Path) -> str | None:
 def _in_folder(folder: Path) -> Detected:
     """The files of a folder that holds files of one kind only."""
     names = sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith(("_", ".")))
-    kinds = {(_kind_of_name(name), Path(name).suffix) for name in names}
+    kinds = {(kind_of_name(name), Path(name).suffix) for name in names}
     kind, suffix = kinds.pop() if len(kinds) == 1 else (None, "")
     return Detected(kind or _unknown(names, str(folder)), str(folder / f"*{suffix}"))
 

@@ -2,10 +2,13 @@
 
 import glob
 import io
+import math
 import os
 import stat
-from typing import IO, cast
+from typing import IO, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
+
+import numpy as np
 
 from ..core.errors import InputError
 from ..core.patterns import matches
@@ -14,10 +17,24 @@ from .damage import reading
 from .file_stamp import Stamp, is_url
 from .remote_files import RangeFile, find_objects
 
-__all__ = ["FileRows", "Stamp", "find_files", "find_paths", "open_file", "path_or_file", "reading"]
+__all__ = ["FileRows", "Layout", "Stamp", "find_files", "find_paths", "open_file", "path_or_file", "reading"]
 
 KERNEL_FILES = ("/proc/", "/sys/")
 HEADER_BYTES = 1 << 14  # bytes per request of a remote header, which is parsed in small steps
+
+
+class Layout(NamedTuple):
+    """The content of an array header: shape, dtype, "C" or "F", and the first byte of the data."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    order: str
+    offset: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the data, without the header."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class FileRows(Rows):

@@ -1,37 +1,17 @@
 """Rows of uncompressed arrays in files, by memory mapping, or by byte ranges behind a URL."""
 
 import math
-import shutil
-import tempfile
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
 from ..core.errors import InputError
 from .base import AnyArray
-from .compressed import COMPRESSED, SKIP_BYTES, STREAM_BYTES
-from .damage import decoding
-from .files import FileRows, Stamp, path_or_file, reading
+from .files import FileRows, Layout, Stamp, reading
 from .remote_files import read_range
 
 COLUMNS_AT_ONCE = 16
-
-
-class Layout(NamedTuple):
-    """The content of an array header: shape, dtype, "C" or "F", and the first byte of the data."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    order: str
-    offset: int
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the data, without the header."""
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def stored_rows(stamp: Stamp, member: str, where: str, layout: Layout) -> "MappedRows":
@@ -88,29 +68,3 @@ class RangedRows(MappedRows):
 
 def _bytes_of(values: AnyArray) -> memoryview:
     return values.reshape(-1).view(np.uint8).data
-
-
-class UnpackedRows(FileRows):
-    """An array in Fortran order inside a compressed .npz: each row is scattered over the whole stream.
-
-    The first read of a process decompresses it into a temporary file without a name, which is mapped and disappears
-    when the process ends.
-    """
-
-    def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout) -> None:
-        self.where, self.shape, self.dtype = where, layout.shape, layout.dtype
-        self._stamp, self._member, self._layout = stamp, member, layout
-
-    def read(self, start: int, stop: int) -> AnyArray:
-        if self._layout.n_bytes == 0:
-            return np.empty((stop - start, *self.shape[1:]), self.dtype)
-        return _unpack(self._stamp, self._member, self.where, self._layout)[start:stop]
-
-
-@lru_cache(maxsize=8)
-def _unpack(stamp: Stamp, filename: str, where: str, layout: Layout) -> AnyArray:
-    with decoding(where, COMPRESSED), tempfile.TemporaryFile() as target:
-        with zipfile.ZipFile(path_or_file(stamp, STREAM_BYTES)) as archive, archive.open(filename) as member:
-            shutil.copyfileobj(member, target, SKIP_BYTES)
-        target.flush()
-        return np.memmap(target, layout.dtype, "r", layout.offset, layout.shape, cast(Any, layout.order))

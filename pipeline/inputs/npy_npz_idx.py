@@ -1,12 +1,11 @@
 """Readers of .npy, .npz and IDX files: arrays whose header gives the position of each row."""
 
 import gzip
-import io
 import math
 import os
 import zipfile
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import IO, NamedTuple, cast
 
 import numpy as np
@@ -14,10 +13,10 @@ import numpy as np
 from ..core.errors import InputError
 from .array_checks import only_matrix
 from .base import Rows, Source
-from .compressed import COMPRESSED, STREAM_BYTES, StreamedRows
+from .compressed import COMPRESSED, UnpackedRows
 from .damage import decoding
-from .files import HEADER_BYTES, Stamp, find_files, open_file, path_or_file, reading
-from .memory_mapped import Layout, UnpackedRows, stored_rows
+from .files import HEADER_BYTES, Layout, Stamp, find_files, open_file, path_or_file, reading
+from .memory_mapped import stored_rows
 from .stacked_files import FileSource
 
 PathText = str | os.PathLike[str]
@@ -164,11 +163,7 @@ def _npz_rows(stamp: Stamp, key: str) -> Rows:
     where, (filename, layout, is_stored) = f"{stamp.path}, array '{key}'", _npz_member(stamp, key)
     if is_stored:
         return stored_rows(stamp, key, where, layout)
-    if layout.order == "F" and len(layout.shape) > 1:
-        return UnpackedRows(stamp, filename, where, layout)
-    return StreamedRows(
-        stamp, key, where, layout.shape, layout.dtype, layout.offset, partial(_open_member, stamp, filename)
-    )
+    return UnpackedRows(stamp, filename, where, layout)
 
 
 def _member_start(stamp: Stamp, info: zipfile.ZipInfo) -> int:
@@ -178,12 +173,6 @@ def _member_start(stamp: Stamp, info: zipfile.ZipInfo) -> int:
         header = handle.read(_LOCAL_HEADER_BYTES)
     name_bytes, extra_bytes = int.from_bytes(header[26:28], "little"), int.from_bytes(header[28:30], "little")
     return info.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes
-
-
-def _open_member(stamp: Stamp, filename: str) -> io.BufferedIOBase:
-    # The member keeps the file open after the archive object is closed.
-    with zipfile.ZipFile(path_or_file(stamp, STREAM_BYTES)) as archive:
-        return cast(io.BufferedIOBase, archive.open(filename))
 
 
 @lru_cache(maxsize=CACHED_HEADERS)
@@ -198,14 +187,7 @@ def _idx_header(stamp: Stamp) -> tuple[Layout, tuple[int, ...], bool]:
 
 def _idx_rows(stamp: Stamp) -> Rows:
     layout, _, compressed = _idx_header(stamp)
-    if compressed:
-        open_stream = partial(_open_gzip, stamp)
-        return StreamedRows(stamp, "", stamp.path, layout.shape, layout.dtype, layout.offset, open_stream)
-    return stored_rows(stamp, "", stamp.path, layout)
-
-
-def _open_gzip(stamp: Stamp) -> io.BufferedIOBase:
-    return gzip.GzipFile(fileobj=open_file(stamp, STREAM_BYTES)) if stamp.is_remote else gzip.GzipFile(stamp.path)
+    return (UnpackedRows if compressed else stored_rows)(stamp, "", stamp.path, layout)
 
 
 def _image_shape(stamps: Sequence[Stamp]) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""Reader of Parquet tables by row group."""
+"""Reader of Parquet tables by row group, and of Arrow (Feather) files by record batch."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -15,10 +15,12 @@ from ..core.stage_caches import cleared_between_stages
 from .base import AnyArray, Source
 from .column_names import TableColumns, choose_columns
 from .damage import decoding
-from .files import FileRows, Stamp, find_files, path_or_file
+from .files import FileRows, Stamp, find_files, open_file, path_or_file
 from .stacked_files import FileSource, Share
 
 PARQUET = "a Parquet file"
+ARROW = (".arrow", ".feather")
+ARROW_BYTES = 1 << 20  # per request of an Arrow file behind a URL
 BUNCH_BYTES = 1 << 25  # decoded bytes of a row group's columns that are read together
 WIDEST_NUMBER = 32  # bytes of a decimal with 76 digits
 LABEL_BYTES = 160  # memory per text: Arrow's copy, a Python object, and the pointer to it
@@ -28,7 +30,7 @@ def open_parquet(
     path: str | os.PathLike[str], columns: Sequence[str] | None = None, label: str | None = None,
     id_column: str | None = None,
 ) -> Source:  # fmt: skip
-    """The named columns of Parquet files, or all numeric ones but the label and the id; labels from a column.
+    """The named columns of Parquet or Arrow files, or all numeric ones but the label and the id; labels from a column.
 
     Raises InputError.
     """
@@ -131,6 +133,10 @@ class Outline(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def _outline(stamp: Stamp) -> Outline:
+    if stamp.path.endswith(ARROW):
+        with decoding(stamp.path, "an Arrow file"), _open_arrow(stamp) as file:
+            batches = [file.get_batch(number).num_rows for number in range(file.num_record_batches)]
+            return Outline(file.schema, np.cumsum([0, *batches]).tolist())
     footer = _footer(stamp)
     sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
     with decoding(stamp.path, PARQUET):
@@ -179,8 +185,15 @@ def _columns_of_group(stamp: Stamp, group: int, names: tuple[str, ...]) -> Any:
 
 
 def _read_group(stamp: Stamp, group: int, columns: list[str]) -> Any:
+    if stamp.path.endswith(ARROW):
+        with decoding(stamp.path, "an Arrow file"), _open_arrow(stamp) as file:
+            return pa.Table.from_batches([file.get_batch(group)]).select(columns)
     with decoding(stamp.path, PARQUET), _open_table(stamp) as file:
         return file.read_row_group(group, columns=columns, use_threads=False)
+
+
+def _open_arrow(stamp: Stamp) -> Any:
+    return pa.ipc.open_file(open_file(stamp, ARROW_BYTES) if stamp.is_remote else pa.memory_map(stamp.path))
 
 
 def _open_table(stamp: Stamp) -> Any:

@@ -1,6 +1,5 @@
 """Open new rows for the embedding of a finished run, with the columns of the run."""
 
-from pathlib import Path
 from typing import Any
 
 from ..config.load import parse_input
@@ -8,7 +7,7 @@ from ..config.models import Input
 from ..core.errors import ConfigError, InputError, listed
 from ..engine.step import Json
 from ..inputs import Source, TableColumns, open_source, table_columns
-from ..inputs.detect_kind import SUFFIXES
+from ..inputs.detect_kind import SUFFIXES, kind_of_name
 
 TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}
 
@@ -23,7 +22,7 @@ def open_new(
     the run's config, else all but the label. Settings that name columns override both.
     """
     named = dict(text.partition("=")[::2] for text in settings)
-    kind = named.get("kind") or SUFFIXES.get(Path(new.rstrip("/")).suffix)
+    kind = named.get("kind") or kind_of_name(new)
     if kind is None:
         raise ConfigError(
             f"{new}: expected a name that ends in {', '.join(SUFFIXES)}; for other names give --input kind=..., as in "

@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 
-from lle.inputs import compressed
 from tests.support.input_files import D, N, write_frame, write_group, write_idx
-
-
-@pytest.fixture(autouse=True)
-def _close_streams():
-    yield
-    compressed.STREAMS.close()
 
 
 @pytest.fixture(scope="module")

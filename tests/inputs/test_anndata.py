@@ -182,7 +182,7 @@ def test_run_takes_points_labels_and_neighbours_from_the_file(path, tmp_path):
     graph = {"precomputed": {"kind": "anndata", "path": path}, "k_max": K}
     Y = embed({"kind": "anndata", "path": path, "label": "stage"}, neighbors=graph, store=store, method="ltsa", **QUICK)
     run = open_run(store)
-    assert set(run.to_frame()["label"].dropna()) == {"early", "late"}
+    assert set(run.to_frame()["stage"].dropna()) == {"early", "late"}
     np.testing.assert_allclose(Y, embed(POINTS, n_neighbors=K, method="ltsa", **QUICK), atol=1e-6)
     assert np.abs(Y - embed(POINTS, n_neighbors=K + 4, method="ltsa", **QUICK)).max() > 1e-3
 

@@ -1,12 +1,8 @@
 """Input readers: every kind gives the same rows by any blocks and reads no more than it needs."""
 
-import gzip
-import io
 import json
 import os
-import threading
 import zipfile
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -18,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lle.core.errors import InputError
-from lle.inputs import compressed, csv_index, memory_mapped, npy_npz_idx, open_source, parquet_files
+from lle.inputs import compressed, csv_index, open_source, parquet_files
 from lle.kernels.manifolds import MANIFOLDS, sample
 from tests.support.input_files import IDX_CODES, D, N, write_frame, write_group, write_idx
 
@@ -193,53 +189,17 @@ class TestReadsOnlyWhatItNeeds:
         assert source.n_rows == 10**9
         assert not source.read(10**9 - 10, 10**9).any()
 
-    @pytest.mark.parametrize("name", ["idx gzip", "npz deflated"])
-    def test_block_after_block_opens_a_stream_once(self, inputs, data, name, monkeypatch):
-        opened = []
-        for function in ("_open_gzip", "_open_member"):
-            original = getattr(npy_npz_idx, function)
-            monkeypatch.setattr(
-                npy_npz_idx, function, lambda *args, original=original: opened.append(args) or original(*args)
-            )
+    @pytest.mark.parametrize("name", ["idx gzip", "npz deflated", "npz by columns"])
+    def test_compressed_files_are_unpacked_once(self, inputs, data, name, monkeypatch):
+        unpacked = []
+        original = compressed.open_file
+        monkeypatch.setattr(compressed, "open_file", lambda *args: unpacked.append(args) or original(*args))
+        compressed.unpacked.cache_clear()
         kind, params = inputs[name]
         blocks = [open_source(kind, **params).read(start, min(start + 100, N)) for start in range(0, N, 100)]
         assert np.array_equal(np.concatenate(blocks), data[0])
-        assert len(opened) == 1
         open_source(kind, **params).read(50, 60)
-        assert len(opened) == 2
-
-    def test_each_thread_uses_its_own_stream(self, inputs, data):
-        kind, params = inputs["idx gzip"]
-        wrong_starts = []
-
-        def read(first):
-            for start in range(first, N - 50, 100):
-                if not np.array_equal(open_source(kind, **params).read(start, start + 50), data[0][start : start + 50]):
-                    wrong_starts.append(start)
-
-        threads = [threading.Thread(target=read, args=(first,)) for first in (0, 50, 25)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong_starts == []
-
-    def test_pool_closes_the_oldest_stream(self):
-        handles = {}
-
-        def opener(name):
-            handles[name] = gzip.GzipFile(fileobj=io.BytesIO(gzip.compress(name.encode() * 10)))
-            return handles[name]
-
-        pool = compressed.StreamPool(2)
-        for name in "abc":
-            with pool.at((name,), 3, partial(opener, name)) as stream:
-                target = bytearray(2)
-                assert stream.read_into(memoryview(target)) == 2
-                assert target == name.encode() * 2
-        assert [handles[name].closed for name in "abc"] == [True, False, False]
-        pool.close()
-        assert handles["c"].closed
+        assert len(unpacked) == 1
 
     def test_parquet_decodes_each_row_group_once(self, inputs, monkeypatch):
         decoded = []
@@ -269,13 +229,6 @@ class TestReadsOnlyWhatItNeeds:
         for start in range(0, 2000, 500):
             open_source(kind, **params).read(start, start + 500)
         assert len(scans) == 1
-
-    def test_npz_by_columns_is_unpacked_once(self, inputs, monkeypatch):
-        memory_mapped._unpack.cache_clear()
-        kind, params = inputs["npz by columns"]
-        for start in range(0, 2000, 500):
-            open_source(kind, **params).read(start, start + 500)
-        assert memory_mapped._unpack.cache_info().misses == 1
 
 
 class TestSynthetic:

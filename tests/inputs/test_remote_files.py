@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from lle.core.errors import InputChanged, InputError, LleError
-from lle.inputs import compressed, memory_mapped, open_source, remote_files
+from lle.inputs import memory_mapped, open_source, remote_files
 from lle.storage.objects import open_objects
 from tests.support.commands import FEW, lle, write_config
 from tests.support.input_files import changed
@@ -29,8 +29,7 @@ KINDS = [
 
 @pytest.fixture
 def bucket(moto_bucket):
-    yield moto_bucket
-    compressed.STREAMS.close()
+    return moto_bucket
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from lle.core.errors import InputError
 from lle.inputs import csv_index, open_source
 from lle.inputs.column_names import ColumnRoles
+from lle.inputs.detect_kind import detect_kind
 
 
 class TestCsv:
@@ -149,3 +150,29 @@ class TestParquet:
         pq.write_table(pa.table({"a": pa.array([], pa.float64())}), tmp_path / "b.parquet")
         source = open_source("parquet", path=f"{tmp_path}/*.parquet")
         assert source.read(0, 3).tolist() == [[1], [2], [3]]
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "semicolons.csv", "x.csv.gz", "x.feather", "x.parquet"])
+def test_truth_values_and_text_are_the_same_in_every_kind_of_table(tmp_path, name):
+    rng = np.random.default_rng(8)
+    table = pd.DataFrame(rng.normal(size=(3000, 2)), columns=["a", "b"])
+    table = table.assign(paid=rng.random(3000) < 0.5, site=rng.choice(["n", "s"], 3000)).astype({"paid": "boolean"})
+    table.loc[2000, "paid"] = pd.NA
+    path = tmp_path / name
+    if name.endswith("feather"):
+        table.to_feather(path)
+    elif name.endswith("parquet"):
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False, sep={"x.tsv": "\t", "semicolons.csv": ";"}.get(name, ","))
+    source = open_source(detect_kind(str(path)).kind, path=path, label="site")
+    expected = table[["a", "b", "paid"]].to_numpy(float, na_value=np.nan)
+    parts = [source.read(start, min(start + 700, 3000)) for start in range(0, 3000, 700)]
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+    assert (source.feature_names, source.label_names) == (("a", "b", "paid"), ("n", "s"))
+
+
+def test_mistyped_column_gets_the_nearest_name(tmp_path):
+    pd.DataFrame({"income": [1.0], "age": [2.0]}).to_csv(tmp_path / "x.csv", index=False)
+    with pytest.raises(InputError, match=r"there is no column 'incom'; did you mean 'income'\? \(its columns are"):
+        open_source("csv", path=tmp_path / "x.csv", columns=["incom"])

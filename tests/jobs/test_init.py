@@ -219,15 +219,7 @@ def test_existing_file_is_not_replaced(tmp_path):
     assert (tmp_path / "job.yaml").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("name", "cure"),
-    [
-        ("rows.tsv", "write commas"),
-        ("rows.arrow", "write Parquet"),
-        ("rows.xlsx", "write Parquet"),
-        ("rows.bin", "name the files"),
-    ],
-)
+@pytest.mark.parametrize(("name", "cure"), [("rows.xlsx", "write Parquet"), ("rows.bin", "name the files")])
 def test_unreadable_kinds_are_refused_with_a_cure(tmp_path, name, cure):
     (tmp_path / name).write_bytes(b"PK\3\4 something else")
     if name == "rows.bin":
@@ -246,7 +238,7 @@ def test_table_of_constant_or_text_columns_is_refused_with_the_reason(tmp_path):
     constant = write_table(tmp_path / "constant.csv", pd.DataFrame({"a": np.ones(N), "b": "x"}))
     message = refused(2, "init", constant, "-o", tmp_path / "job.yaml")
     assert "found a (the same value in all 600 rows), b (text)" in message
-    text = write_table(tmp_path / "text.csv", pd.DataFrame({"a": CLASSES > 1}))
+    text = write_table(tmp_path / "text.csv", pd.DataFrame({"a": np.where(CLASSES > 1, "yes", "no")}))
     assert "found the columns a (text)" in refused(2, "init", text, "-o", tmp_path / "job.yaml")
 
 
