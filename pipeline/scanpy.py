@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from .api.embed import finished_run, sections_of_keywords, warn_of_embedding
 from .api.parameters import as_keyword
+from .api.python_errors import short_traceback
 from .storage import array_specs
 
 __all__ = ["lle"]
 
 
+@short_traceback
 def lle(
     adata: Any,
     use_rep: str = "X_pca",
@@ -38,7 +40,7 @@ def lle(
         default) instead of searching them.
     key_added : str, default "lle"
         Results are ``adata.obsm["X_<key_added>"]``, ``adata.obs["<key_added>_component"]`` and
-        ``adata.uns["<key_added>"]``.
+        ``adata.uns["<key_added>"]``; a leading ``X_`` is not repeated.
     copy : bool, default False
         Return a copy with the results instead of writing them to `adata`.
     **parameters : object
@@ -64,7 +66,7 @@ def lle(
     >>> adata.obsm["X_lle"].shape
     (400, 1)
     """
-    adata = adata.copy() if copy else adata
+    adata, key_added = adata.copy() if copy else adata, key_added.removeprefix("X_")
     points = _representation(adata, use_rep)
     with tempfile.TemporaryDirectory(prefix="lle-") as folder:
         sections = sections_of_keywords(parameters)

@@ -84,11 +84,6 @@ def input_section(X: Any, folder: Path, labels: Any = None) -> dict[str, Any]:
     if is_zarr(X) and labels is None and type(X.store).__name__ == "LocalStore":
         return {"kind": "zarr", "url": str(Path(X.store.root).absolute() / X.path)}
     refuse_other_types(X)
-    if isinstance(X, str | Path):
-        raise InputError(
-            f"input: expected an array, or an input section for a file, such as {{'kind': 'csv', 'path': '{X}'}}; "
-            f"found the text '{X}'"
-        )
     array = as_array(X)
     refuse_shape(array.shape)
     section = {"kind": "npy", "path": str(_write(array, folder))}

@@ -8,17 +8,14 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-import numpy as np
-import numpy.typing as npt
-
 from ..config.load import check_config
 from ..config.models import Config
-from ..core.errors import ConfigError, StoreError
+from ..core.errors import ConfigError, InputError, StoreError
 from ..core.machine import reproducible_environment
 from ..core.setting import Setting
 from ..engine.plan import RunResult
@@ -39,7 +36,7 @@ from .array_checks import refuse_invalid
 from .array_input import FIT, as_array, digest_of, input_section, is_chunked, remove_unnamed
 from .notebook_progress import NotebookProgress, in_notebook
 from .parameters import PARAMETERS, as_argument, as_keyword, sections_of, unknown_parameter
-from .python_errors import python_errors
+from .python_errors import python_errors, short_traceback
 
 
 class EmbeddingWarning(UserWarning):
@@ -54,31 +51,71 @@ class EmbeddingWarning(UserWarning):
     """
 
 
+Section = Mapping[str, Any] | None
 SERIAL = {"kind": "serial"}
 OF_THIS_MACHINE = ("serial", "local")
 
 
-def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.float64]:
+@short_traceback
+def embed(
+    X: Any,
+    *,
+    labels: Any = None,
+    n_neighbors: int | None = None,
+    n_components: int | None = None,
+    reg: float | str | None = None,
+    method: str | None = None,
+    metric: str | None = None,
+    scale: str | None = None,
+    tol: float | None = None,
+    eigen_solver: str | None = None,
+    neighbors_algorithm: str | None = None,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+    max_iter: int | None = None,
+    hessian_tol: float | None = None,
+    modified_tol: float | None = None,
+    store: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+    preprocess: Section = None,
+    neighbors: Section = None,
+    weights: Section = None,
+    graph: Section = None,
+    eigensolver: Section = None,
+    embedding: Section = None,
+    quality: Section = None,
+    output: Section = None,
+    execution: Section = None,
+    **unknown: Any,
+) -> Any:
     """Embed X by the stages of `lle run` and return its coordinates.
 
     Parameters
     ----------
-    X : array of shape (n, d) or dict
+    X : array of shape (n, d), str, path or dict
         A NumPy array (or what converts to one, such as a table of pandas or Arrow; masked entries count as NaN), a
-        Dask array or a Zarr array of numbers; or the input section of a
-        config, such as ``{"kind": "parquet", "path": "rows/*.parquet"}``. Dask and Zarr arrays are read by blocks.
+        Dask array or a Zarr array of numbers; the path or URL of a file, whose columns get the roles that ``lle init``
+        proposes; or the input section of a config, such as ``{"kind": "parquet", "path": "rows/*.parquet"}``. Dask and
+        Zarr arrays are read by blocks.
     labels : array of shape (n,) or (n, c), default None
         Numbers or text that colour the report. The embedding does not depend on them.
-    **parameters : object
-        Parameters of `LocallyLinearEmbedding`, such as ``n_neighbors=10`` or ``metric="cosine"``, and sections of a
-        config, such as ``preprocess={"scale": "standard"}``. Defaults are those of a config, except: there is no
-        report, tasks run in this process, and the store is temporary (``store="runs/x.zarr"`` keeps it, and a second
-        call resumes it).
+    n_neighbors, n_components, reg, method, metric, scale, tol : int, float or str
+        As for `LocallyLinearEmbedding`. Defaults are those of a config, except: there is no report, tasks run in this
+        process, and the store is temporary (``store="runs/x.zarr"`` keeps it, and a second call resumes it).
+    eigen_solver, neighbors_algorithm, random_state, n_jobs, max_iter, hessian_tol, modified_tol : object
+        As for `LocallyLinearEmbedding`.
+    store, verbose : str, bool
+        As for `LocallyLinearEmbedding`.
+    preprocess, neighbors, weights, graph, eigensolver, embedding, quality, output, execution : dict, default None
+        Sections of a config, such as ``preprocess={"scale": "standard"}``.
+    **unknown : object
+        Any other keyword is an error with a proposal.
 
     Returns
     -------
-    ndarray of shape (n, n_components), float64
-        Coordinates in the row order of X; NaN for rows that were not embedded.
+    ndarray of shape (n, n_components), float64, or pandas.DataFrame
+        Coordinates in the row order of X; NaN for rows that were not embedded. Of a DataFrame, a DataFrame with its
+        index and the columns y1, y2, ...
 
     Raises
     ------
@@ -108,12 +145,30 @@ def embed(X: Any, *, labels: Any = None, **parameters: Any) -> npt.NDArray[np.fl
     >>> embed(X, n_neighbors=10, preprocess={"scale": "standard"}).shape
     (800, 2)
     """
-    verbose = bool(parameters.pop("verbose", False))
-    sections = sections_of_keywords(parameters)
-    with finished_run(X, sections, verbose, labels, column_names(X), as_keyword) as (store, result):
-        embedding, config = store.read_all(array_specs.EMBEDDING.name), store.attributes()["config"]
+    others = {"X", "labels", "verbose", "unknown"}
+    parameters = {name: value for name, value in locals().items() if name not in {*others, "others"}}
+    given = {name: value for name, value in parameters.items() if value is not None}
+    data = section_of_file(X) if isinstance(X, str | os.PathLike) else X
+    sections = sections_of_keywords({**given, **unknown})
+    with finished_run(data, sections, verbose, labels, column_names(X), as_keyword) as (run, result):
+        coordinates, config = run.read_all(array_specs.EMBEDDING.name), run.attributes()["config"]
     warn_of_embedding(result, config, as_keyword)
-    return embedding
+    if not hasattr(X, "iloc"):
+        return coordinates
+    import pandas as pd  # noqa: PLC0415 (imported by whoever made X)
+
+    return pd.DataFrame(coordinates, X.index, [f"y{number + 1}" for number in range(coordinates.shape[1])])
+
+
+def section_of_file(data: str | os.PathLike[str]) -> dict[str, Any]:
+    """The input section that `lle init` proposes for a file, folder, pattern or URL. Raises ValueError."""
+    from ..inputs.detect_kind import detect_kind  # noqa: PLC0415
+    from ..jobs.init_input import propose_input  # noqa: PLC0415 (reads files of all kinds)
+
+    try:
+        return {key: value for key, (value, _) in propose_input(detect_kind(os.fspath(data))).keys.items()}
+    except InputError as error:
+        raise ValueError(str(error).removeprefix("input.path: ")) from None
 
 
 def sections_of_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +182,7 @@ def sections_of_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
 
 
 def warn_of_embedding(result: RunResult, config: dict[str, Any], spelled: Callable[[Setting], str]) -> None:
-    """Issue each defect of a run as an EmbeddingWarning at the caller's caller, and one about any NaN row.
+    """Issue each defect and NaN row of a run as EmbeddingWarning at the call of a function with `short_traceback`.
 
     Remarks on the quality are logged: a program that stops at warnings must not stop for a judgement of its data.
     `config` is that of the store, `spelled` writes a setting as an argument.
@@ -142,7 +197,7 @@ def warn_of_embedding(result: RunResult, config: dict[str, Any], spelled: Callab
     if 0 < n_invalid < DROPPED_SHARE * metrics.n_input:  # too few for a warning of the report
         sentences.append(f"{n_invalid} of {metrics.n_input} rows hold NaN or infinity; their coordinates are NaN")
     for sentence in sentences:
-        warnings.warn(sentence, EmbeddingWarning, stacklevel=3)
+        warnings.warn(sentence, EmbeddingWarning, stacklevel=4)
 
 
 @contextlib.contextmanager

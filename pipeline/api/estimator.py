@@ -18,7 +18,7 @@ from .array_input import as_array, is_chunked, is_dask, row_blocks
 from .checked_rows import checked_rows
 from .parameters import CONFIG_KEYS, PARALLEL_ROWS, WITHOUT_EFFECT, as_argument, refuse_unknown, sections_of
 from .plot_method import PlotMixin
-from .python_errors import python_errors
+from .python_errors import python_errors, short_traceback
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from .place_in_memory import Training
 
 Array = npt.NDArray[np.float64]
+
+FEW_ROWS = 50
+"""Up to this number of rows too many neighbours are reduced, as for small folds of a cross-validation."""
 
 
 class LocallyLinearEmbedding(
@@ -162,6 +165,7 @@ class LocallyLinearEmbedding(
         self.config = config
         self.verbose = verbose
 
+    @short_traceback
     def fit(self, X: Any, y: Any = None) -> Self:
         """Run the stages on X.
 
@@ -229,6 +233,7 @@ class LocallyLinearEmbedding(
         """
         return self.fit(X, y).embedding_
 
+    @short_traceback
     def transform(self, X: Any) -> Any:
         """Place new rows among the fitted points, by the weights that reconstruct each row from its neighbours.
 
@@ -330,7 +335,9 @@ class LocallyLinearEmbedding(
         k = self.n_neighbors
         n = math.inf if type(X) is dict else X.shape[0]
         if isinstance(k, Integral) and k >= n:
-            warnings.warn(f"n_neighbors is {k}, but there are {n} rows; {n - 1} is used", stacklevel=3)
+            if n > FEW_ROWS:
+                raise ValueError(f"n_neighbors is {k}, but there are {n} rows; it must be below {n}")
+            warnings.warn(f"n_neighbors is {k}, but there are {n} rows; {n - 1} is used", stacklevel=4)
             k = n - 1
         values = {name: getattr(self, name) for name in (*CONFIG_KEYS, *WITHOUT_EFFECT)}
         sections = sections_of({**values, "n_neighbors": k, "method": self.method}, self.config)

@@ -1,5 +1,6 @@
 """scikit-learn's function for locally linear embedding, for programs that were written for it."""
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -7,11 +8,13 @@ import numpy.typing as npt
 
 from ..core.errors import UndeterminedEmbedding
 from .estimator import LocallyLinearEmbedding
+from .python_errors import short_traceback
 
 UNDETERMINED = "Error in determining null-space with ARPACK"
 """How scikit-learn begins this error, for programs that search for it; no ARPACK is used here."""
 
 
+@short_traceback
 def locally_linear_embedding(
     X: Any,
     *,
@@ -74,9 +77,9 @@ def locally_linear_embedding(
         config={"embedding": {"coordinates": "first"}},
     )  # fmt: skip
     try:
-        Y = model.fit_transform(getattr(X, "_fit_X", X))
+        inspect.unwrap(LocallyLinearEmbedding.fit)(model, getattr(X, "_fit_X", X))  # its errors keep their causes
     except ValueError as error:
         if isinstance(error.__cause__, UndeterminedEmbedding):
-            raise ValueError(f"{UNDETERMINED}: {error}") from error
+            raise ValueError(f"{UNDETERMINED}: {error}") from None
         raise
-    return Y, model.reconstruction_error_
+    return model.embedding_, model.reconstruction_error_

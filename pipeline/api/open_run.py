@@ -16,6 +16,7 @@ from ..storage import array_specs
 from ..storage.run_group import METRICS
 from ..storage.store import Store, block_of
 from ..storage.versions import read_whole
+from .python_errors import short_traceback
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,7 +134,7 @@ class OpenedRun:
         Returns
         -------
         pandas.DataFrame
-            The `columns`, a line for each input row.
+            The `columns`, a line for each input row; the index are the ids if the config names an id.
 
         Examples
         --------
@@ -147,7 +148,12 @@ class OpenedRun:
         """
         import pandas as pd  # noqa: PLC0415
 
-        return pd.DataFrame(self.columns())
+        from ..stages.ingest_ids import stored_ids  # noqa: PLC0415
+
+        frame = pd.DataFrame(self.columns())
+        if len(frame) and (ids := stored_ids(Store(self.store))) is not None:
+            frame.index = pd.Index(ids.read(0, len(frame)).to_pandas(), name=ids.name)
+        return frame
 
     def to_xarray(self) -> Any:
         """Return the arrays with their dimensions, units and meanings.
@@ -182,6 +188,7 @@ class OpenedRun:
     dataset = to_xarray
 
 
+@short_traceback
 def open_run(store: "str | os.PathLike[str]") -> OpenedRun:
     """Open a run's store for reading. Nothing is written, and arrays are read only on use.
 
@@ -221,7 +228,7 @@ def open_run(store: "str | os.PathLike[str]") -> OpenedRun:
         return _opened(Store(url))
     run, warning = read_whole(url, _opened_version)
     if warning:
-        warnings.warn(warning, stacklevel=2)
+        warnings.warn(warning, stacklevel=3)
     return run
 
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core.errors import ConfigError
 from ..stages.report_columns import label_column
 from .array_checks import is_missing
 from .array_input import as_vector
 from .open_run import OpenedRun, open_run
+from .python_errors import python_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,8 +34,8 @@ def plot(run_or_Y: Any, color: Any = None, ax: "Axes | None" = None) -> "Axes":
     run_or_Y : OpenedRun, str, path, LocallyLinearEmbedding or array of shape (n, m)
         A run, the path or URL of its store, a fitted estimator, or coordinates.
     color : array of shape (n,) or str, default None
-        Numbers, text or categories, one for each row; or the name of a column of the run, such as "label",
-        "component", "reconstruction_error" or "y3". None: the label of the run, if it has one.
+        Numbers, text or categories, one for each row; or the name of a column of the run, such as "component",
+        "reconstruction_error" or "y3", or of its input table. None: the label of the run, if it has one.
     ax : matplotlib Axes, default None
         Axes to draw on; None: those of a new figure.
 
@@ -94,10 +96,27 @@ def _color_source(run: Any, color: Any, n_rows: int) -> "ColorSource | None":
             color = columns[label].rename(label) if label in columns else None
         elif color in columns:
             color = columns[color].rename(color)
+        elif isinstance(run, OpenedRun):
+            color = _input_column(run, color, n_rows, list(columns))
         else:
-            available = f"there are {', '.join(columns)}" if columns else "only a run has columns; pass an array"
-            raise ValueError(f"color: no column {color!r}; {available}")
+            raise ValueError(f"color: no column {color!r}; only a run has columns; pass an array")
     return None if color is None else colors_of(color, n_rows)
+
+
+def _input_column(run: OpenedRun, name: str, n_rows: int, columns: list[str]) -> Any:
+    """A column of the run's input table. Raises ValueError if there is none of this name, or the input has changed."""
+    from ..jobs.export_columns import columns_of_input, input_of_run  # noqa: PLC0415
+    from ..storage.store import Store  # noqa: PLC0415
+
+    with python_errors():
+        try:
+            source = input_of_run(Store(run.store).attributes(), n_rows)
+            [read] = columns_of_input(source, (name,), "color.parquet")
+        except ConfigError as error:
+            found = str(error).removeprefix("--with: ")
+            raise ValueError(f"color: no column {name!r}; there are {', '.join(columns)}; {found}") from None
+        [column] = read(0, n_rows).values()
+    return column.to_pandas().rename(name)
 
 
 def colors_of(values: Any, n_rows: int) -> "ColorSource":

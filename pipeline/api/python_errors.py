@@ -1,13 +1,18 @@
 """Errors of the program as a Python session expects them."""
 
 import contextlib
+import functools
 import re
+import traceback
 from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
 
 from ..core.errors import InputError, Interrupted, LleError, StoreHeld
 from ..core.setting import Setting
 from .array_input import FIT
 from .parameters import as_argument, with_parameter_names
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 ARRAY_FILE = re.compile(r"\S*/(?:input|(labels))-[0-9a-f]{32}\.npy")
 """A file that ``array_input`` wrote. Messages name the argument X or labels instead."""
@@ -37,3 +42,24 @@ def python_errors(spelled: Callable[[Setting], str] = as_argument) -> Iterator[N
                 message = with_parameter_names(message)
             raise ValueError(message) from error
         raise
+
+
+def short_traceback(function: Function) -> Function:
+    """The function, whose errors about a mistake of the user have a traceback of a few lines instead of all calls."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return function(*arguments, **keywords)
+        except (ValueError, TypeError, LleError) as error:
+            if getattr(error, "exit_code", 2) != 2 or not _raised_here(error):
+                raise
+            raise error.with_traceback(None) from None
+
+    return cast(Function, call)
+
+
+def _raised_here(error: Exception) -> bool:
+    """Whether a raise statement of this package raised the error, and not a library that it calls."""
+    module = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+    return str(module).startswith(__package__.partition(".")[0])

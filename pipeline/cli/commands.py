@@ -142,9 +142,9 @@ def plan(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, a
 def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
     """Check the config and the header of the input. Computes nothing."""
 
-    from ..jobs.validate import validate as validate_config
+    from ..jobs.validate import validate_file
 
-    finish(lambda: validate_config(load(config, set_, store)), as_json, describe_validation)
+    finish(lambda: validate_file(config, tuple(set_ or ()), store), as_json, describe_validation)
 
 
 @app.command(epilog=f"Example: {EXAMPLES['suggest']}")
@@ -247,11 +247,13 @@ def export(
     into: Annotated[str | None, typer.Option(
         metavar="obsm/NAME", help="the matrix to write in OUT.h5ad, which is not changed otherwise; default: obsm/X_lle"
     )] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace an existing file without a question")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Write the embedding to one file, in input order; or add it to an .h5ad file."""
 
     from ..jobs.export import export_run
+    from ..jobs.output_file import will_replace
     from ..storage.store import Store
     from ..storage.versions import result_of_whole
 
@@ -259,6 +261,10 @@ def export(
         return {"rows": export_run(opened, out, tuple(with_ or ()), into), "path": out, "store": opened.url}
 
     def act() -> dict[str, Any]:
+        if not force and will_replace(out):
+            question = f"{out} exists already. Replace it?"
+            if as_json or not sys.stdin.isatty() or not typer.confirm(question, err=True):
+                raise ConfigError(f"{out}: this file exists already; add --force to replace it, or choose another name")
         return result_of_whole(store_of(store), write)
 
     finish(act, as_json, lambda result: f"{result['rows']:,} rows written to {result['path']}")

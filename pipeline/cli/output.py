@@ -18,6 +18,8 @@ def describe_validation(valid: dict[str, Any]) -> str:
     fitted = f"; {valid['fit_sample']} rows are fitted, the others are placed" if valid["fit_sample"] else ""
     size = f"{counted(valid['n_input'], 'row')} of {counted(valid['n_features'], 'feature')}"
     lines = [f"valid: {size}, {valid['dtype']}{fitted}"]
+    if "experiments" in valid:
+        lines.append(f"sweep: {counted(valid['experiments'], 'experiment')}")
     return "\n".join([*lines, *describe_columns(valid["columns"]), *(f"warning: {text}" for text in valid["warnings"])])
 
 

@@ -44,6 +44,11 @@ def check_out(out: str) -> None:
         raise ConfigError(f"{out}: its folder does not exist; create it first")
 
 
+def will_replace(out: str) -> bool:
+    """Whether a table or an array at `out` would replace a local file; an .h5ad file gets only one more matrix."""
+    return suffix_of(out) in SUFFIXES and not is_url(out) and local_path(out).is_file()
+
+
 def refuse_input(out: str, *sections: Mapping[str, Any]) -> None:
     """Raises ConfigError if `out` is a local file of these input sections, which the command would replace."""
     if is_url(out) or not local_path(out).is_file():

@@ -1,12 +1,27 @@
 """Checks of a config against the header of its input, without computing (`lle validate`)."""
 
+from pathlib import Path
 from typing import Any
 
+from ..config.load import load_config, read_settings
 from ..config.models import Config
+from ..core.errors import ConfigError
 from ..report import prometheus
 from ..report.findings import of_columns
 from ..stages import ingest
 from .layout import check_layout, described_columns, image_shape_of, layout_of
+from .sweep_plan import load_sweep
+
+
+def validate_file(path: Path, overrides: tuple[str, ...], store: str | None) -> dict[str, Any]:
+    """As `validate`, for a file; with a section `sweep` all experiments are checked and the first is described."""
+    if read_settings(path, overrides)[1] is None:
+        return validate(load_config(path, overrides, store))
+    _, experiments = load_sweep([path], overrides, store)
+    if wrong := [experiment.error for experiment in experiments if experiment.config is None]:
+        raise ConfigError("\n".join(wrong))
+    checked = [validate(experiment.config) for experiment in experiments if experiment.config is not None]
+    return {**checked[0], "experiments": len(checked)}
 
 
 def validate(config: Config) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import inspect
 import threading
 import warnings
 from pathlib import Path
@@ -9,15 +10,18 @@ from pathlib import Path
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray
 import zarr
 
 import lle
-from lle import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run
+from lle import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run, plot
 from lle.api.array_input import input_section, row_blocks
 from lle.api.embed import finished_run
+from lle.api.parameters import PARAMETERS
 from lle.config.load import check_config
+from lle.config.models import Config
 from lle.core.errors import ConfigError, CorruptChunk, InputError, Interrupted
 from lle.jobs.layout import fits_memory
 from lle.storage.store import Store
@@ -34,7 +38,6 @@ def roll() -> np.ndarray:
 
 
 def test_unknown_attribute_of_the_package_is_an_error():
-    assert set(lle.__all__) <= set(dir(lle))
     for name in lle.__all__:
         assert getattr(lle, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'umap'"):
@@ -149,8 +152,8 @@ class TestArraysAsInput:
         array[:] = roll
         np.testing.assert_array_equal(np.load(input_section(array, tmp_path)["path"]), roll)
 
-    def test_file_name_instead_of_an_array_is_refused(self):
-        with pytest.raises(ValueError, match="input section for a file"):
+    def test_missing_file_is_refused(self):
+        with pytest.raises(ValueError, match=r"^there is no file 'rows.csv'"):
             embed("rows.csv", **QUICK)
 
     def test_input_that_is_not_a_numeric_matrix_is_refused(self, roll, tmp_path):
@@ -306,3 +309,65 @@ class TestStoreInMemory:
         assert fits_memory(check_config(plain, "test"))
         changed = {name: {**section, **sections.get(name, {})} for name, section in plain.items()}
         assert not fits_memory(check_config(changed, "test"))
+
+
+@pytest.fixture(scope="module")
+def customers(tmp_path_factory):
+    """(path, table): measurements, text with three values, and an id."""
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame(rng.normal(size=(300, 3)), columns=["a", "b", "c"])
+    table = table.assign(
+        segment=rng.choice(["x", "y", "z"], 300), customer=[f"c{i}" for i in range(300)], paid=rng.random(300)
+    )
+    path = tmp_path_factory.mktemp("customers") / "customers.parquet"
+    table.assign(paid=table.paid < 0.5).to_parquet(path, index=False)
+    return path, table
+
+
+def test_a_table_gives_a_table_with_its_index(customers):
+    table = customers[1][["a", "b", "c"]].set_axis([f"r{i}" for i in range(300)])
+    coordinates = embed(table, n_neighbors=8)
+    assert list(coordinates.columns) == ["y1", "y2"]
+    assert list(coordinates.index) == list(table.index)
+    np.testing.assert_array_equal(coordinates, embed(table.to_numpy(), n_neighbors=8))
+
+
+def test_a_file_has_the_roles_that_init_proposes_and_any_column_colours_its_plot(customers, tmp_path):
+    path, table = customers
+    coordinates = embed(path, n_neighbors=8, store=tmp_path / "run.zarr")
+    np.testing.assert_array_equal(coordinates, embed(table[["a", "b", "c"]].to_numpy(), n_neighbors=8))
+    run = open_run(tmp_path / "run.zarr")
+    frame = run.to_frame()
+    assert (frame.index.name, list(frame.index)) == ("customer", list(table.customer))
+    assert list(frame["segment"]) == list(table.segment)
+    assert plot(run, "paid").get_legend().get_title().get_text() == "paid"
+    with pytest.raises(ValueError, match=r"no column 'nope'; there are component, .* its columns are a, b, c"):
+        plot(run, "nope")
+
+
+def test_keywords_are_those_of_the_estimator_and_the_sections_of_a_config():
+    keywords = set(inspect.signature(embed).parameters) - {"X", "labels", "unknown"}
+    assert keywords == {*PARAMETERS, *Config.model_fields} - {"input"}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda X: embed(X, n_neighbors=3000),
+        lambda X: embed(X, n_neighbor=3),
+        lambda X: embed(np.where(X > 2, np.nan, X)),
+        lambda X: embed(X, neighbors={"metrik": 1}),
+        lambda X: LocallyLinearEmbedding(n_neighbors=3000).fit(X),
+        lambda X: open_run("/no/such/run.zarr"),
+    ],
+)
+def test_mistakes_of_users_have_short_tracebacks(call):
+    with pytest.raises((ValueError, ConfigError)) as caught:
+        call(np.random.default_rng(0).normal(size=(300, 3)))
+    own_frames = [entry for entry in caught.traceback if "/pipeline/" in str(entry.path)]
+    assert len(own_frames) == 1
+    assert caught.value.__cause__ is None
+
+
+def test_only_public_names_are_listed():
+    assert set(dir(lle)) == {*lle.__all__, "__version__", "scanpy"}

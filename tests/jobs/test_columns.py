@@ -157,3 +157,34 @@ def test_run_that_loses_most_rows_names_the_column_and_ends_with_code_3(tmp_path
     metrics = lle("run", config, "--set", "output.min_rows=0.4")["metrics"]
     assert metrics["invalid_by_column"] == {"income": N // 2 + 6, "x": 5}
     assert "most in income" in metrics["verdict"]
+
+
+def test_existing_file_is_replaced_only_with_force(job, tmp_path):
+    out = tmp_path / "y.csv"
+    lle("export", store_of(job).url, out)
+    out.write_text("mine")
+    assert "add --force to replace it" in refused(2, "export", store_of(job).url, out)
+    assert out.read_text() == "mine"
+    assert lle("export", store_of(job).url, out, "--force")["rows"] == N
+
+
+def test_validate_checks_every_experiment_of_a_sweep(job, tmp_path):
+    text = job[0].read_text()
+    (tmp_path / "sweep.yaml").write_text(f"{text}sweep: {{grid: {{neighbors.n_neighbors: [6, 8, 10]}}}}\n")
+    assert lle("validate", tmp_path / "sweep.yaml")["experiments"] == 3
+    (tmp_path / "wrong.yaml").write_text(f"{text}sweep: {{grid: {{neighbors.n_neighbors: [6, -1]}}}}\n")
+    assert "n_neighbors" in refused(2, "validate", tmp_path / "wrong.yaml")
+
+
+def test_data_file_instead_of_a_config_gets_the_command_that_writes_one(job):
+    assert f"lle init {job[0].parent / 'x.csv'}" in refused(2, "run", job[0].parent / "x.csv")
+
+
+def test_truth_values_of_new_csv_rows_are_those_of_a_parquet_run(tmp_path):
+    table = pd.DataFrame(swiss_roll(N, np.random.default_rng(3)), columns=["x", "y", "z"])
+    table = table.assign(paid=np.arange(N) % 2 == 0)
+    lle("run", table_job(tmp_path, table, graph={"components": "connect"}))
+    table.to_csv(tmp_path / "new.csv", index=False)
+    assert lle("transform", tmp_path / "run.zarr", tmp_path / "new.csv", tmp_path / "y.npy")["rows"] == N
+    embedding = Store(str(tmp_path / "run.zarr")).read_all("embedding")
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], embedding, atol=1e-6)
