@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_own_pipeline_module_does_not_break_lle(folder):
-    code = "import pipeline, lle; from lle.engine.plan import Step; print(pipeline.own, Step.__module__)"
+    code = "import pipeline, lle; from lle.engine.plan import Layout; print(pipeline.own, Layout.__module__)"
     assert run_python(folder, "-c", code) == "of the user lle.engine.plan"
     assert run_python(folder, "-m", "lle", "--version").startswith("lle ")
 
