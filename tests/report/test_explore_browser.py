@@ -313,7 +313,7 @@ def test_text_has_contrast_and_nothing_is_cut_off(browser, address, scheme, widt
     assert axe_problems(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     box, bar = page.locator("#canvas").bounding_box(), page.locator("header").bounding_box()
-    assert (box["width"] > 0.85 * width) if width < 800 else (box["width"] > 0.68 * width)
+    assert (box["width"] > 0.8 * width) if width < 800 else (box["width"] > 0.68 * width)
     assert box["y"] + box["height"] > (0.58 if width < 800 else 0.9) * 800
     assert bar["height"] <= 48
     assert page.evaluate("document.documentElement.scrollHeight") <= 800
