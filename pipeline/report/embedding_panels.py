@@ -180,8 +180,11 @@ def draw_content(
         if classes is not None and content.n_coordinates == 1:
             ax.set_yticks(range(len(classes.names)), [plain_text(name) for name in classes.names])
         elif classes is not None and len(classes.names) > 1:
-            piece = content.component[panel.rows].clip(0) if len(content.groups) > 1 else None
-            write_names(figure, ax, (panel.x, panel.y), classes.codes[panel.rows], _known(classes.names), piece)
+            piece = np.zeros(len(classes.codes), np.int64)
+            for number, rows in enumerate(content.groups.values()):
+                piece[rows] = number
+            codes = classes.codes[panel.rows]
+            write_names(figure, ax, (panel.x, panel.y), codes, _known(classes.names), piece[panel.rows])
     return paint
 
 

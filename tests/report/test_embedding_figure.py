@@ -539,6 +539,7 @@ def test_each_component_has_the_names_of_its_classes(figures: list[Figure]) -> N
     codes = np.arange(240) % 2
     component = np.repeat([0, 1, 2], 80).astype(np.int32)
     y = np.random.default_rng(6).normal(size=(240, 2)) + 3.0 * codes[:, None]
+    y[:5], component[:5] = np.nan, -1  # dropped rows
     draw_embedding(y, component, ColorSource(codes.astype(float), "categorical", ("left", "right"), "kind"), "title")
     texts = [text.get_text() for text in figures[0].axes[0].texts]
     assert (texts.count("left"), texts.count("right")) == (3, 3)
