@@ -166,7 +166,7 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
         finally:
             line.end()
         if write is not None:
-            suggestions.write_config(loaded, suggestion["suggested"], write)
+            suggestions.write_config(config, tuple(set_ or ()), suggestion["suggested"], write)
         return {**suggestion, "written": None if write is None else str(write)}
 
     finish(act, as_json, lambda suggestion: describe_suggestion(suggestion, config))
