@@ -270,10 +270,10 @@ class LocallyLinearEmbedding(
         if is_dask(X):
             m = training.embedding.shape[1]
             rows = X.rechunk({1: -1})
-            return rows.map_blocks(_place, training=training, dtype=np.float64, chunks=(rows.chunks[0], (m,)))
+            return rows.map_blocks(training.place, dtype=np.float64, chunks=(rows.chunks[0], (m,)))
         if not is_chunked(X):
-            return _place(X, training)
-        return np.concatenate([_place(block, training) for _, block in row_blocks(X)])
+            return training.place(X)
+        return np.concatenate([training.place(block) for _, block in row_blocks(X)])
 
     def inverse_transform(self, Y: Any) -> Array:
         """Rows in the space of X for coordinates of the embedding.
@@ -348,8 +348,3 @@ class LocallyLinearEmbedding(
     @property
     def _n_features_out(self) -> int:
         return int(self.embedding_.shape[1])
-
-
-def _place(rows: npt.NDArray[Any], training: "Training") -> Array:
-    with python_errors():
-        return training.place(rows)

@@ -17,6 +17,7 @@ from ..search.among_stored import PLACED_COMPONENT
 from ..storage import array_specs
 from ..storage.fitted import fitted_store
 from ..storage.store import Store
+from .python_errors import python_errors
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -37,10 +38,11 @@ class Training:
     reg: float
     rule: str
 
+    @python_errors()
     def place(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """The coordinates (b, m) of rows (b, d) in input units; NaN if the nearest point has none.
 
-        Raises InputError for NaN, infinity, distances that overflow, and zero rows with neighbors.metric: cosine.
+        Raises ValueError for NaN, infinity, distances that overflow, and zero rows with neighbors.metric: cosine.
         """
         rows = np.asarray(rows, np.float64)
         _require_finite(rows)

@@ -44,7 +44,7 @@ def test_columns_without_numbers_are_named_with_cures_that_work(call, column, co
     for cure in re.findall(r"X\.drop\(.*?\)|pandas\.get_dummies\(.*?\)", message):
         cured = eval(cure, {"X": rows, "pandas": pd})
         if content != "datetime64":  # a column for each time is no useful encoding
-            assert np.isfinite(embed(cured, method="pca", quality={"sample": 50})).all()
+            assert np.isfinite(np.asarray(embed(cured, method="pca", quality={"sample": 50}))).all()
 
 
 @BOTH

@@ -194,7 +194,7 @@ class TestOpenRun:
         dataset = open_run(store).dataset()
         assert isinstance(dataset, xarray.Dataset)
         assert dataset["embedding"].dims == ("input row", "coordinate")
-        assert dataset["eigenvalues"].dims == ("component number", "coordinate")
+        assert dataset["eigenvalues"].dims == ("component number", "eigenpair")
         assert "internal ids" in dataset["neighbor_indices"].attrs["meaning"]
         np.testing.assert_array_equal(dataset["component"], Store(store).read_all("component"))
 

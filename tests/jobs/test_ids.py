@@ -71,7 +71,8 @@ def test_input_is_not_replaced_by_an_output(named, tmp_path, link):
     config, url = named
     source, new, out = config.parent / "x.csv", tmp_path / "new.csv", tmp_path / "link.csv"
     table()[:20].to_csv(new, index=False)
-    for command, path in ((["export", url], source), (["transform", url, new], source), (["transform", url, new], new)):
+    commands = ((["export", "--force", url], source), (["transform", url, new], source), (["transform", url, new], new))
+    for command, path in commands:
         before = path.read_bytes()
         if link:
             out.unlink(missing_ok=True)

@@ -41,7 +41,7 @@ def measured(run) -> dict:
     return {
         key: value
         for step in ("score", "geodesics", "compare")
-        for [report] in [run.reports.get(("measure_quality", step), [{}])]
+        for [report] in [run.reports.get(f"measure_quality.{step}", [{}])]
         for key, value in report.items()
     }
 
@@ -197,7 +197,7 @@ def test_points_count_as_often_as_the_input_holds_them(tmp_path, make_config, ru
     few, many = rng.normal(size=(150, 3)), rng.normal(size=(300, 3)) + 90.0
     config = make_config(tmp_path, np.concatenate([np.repeat(few, 6, axis=0), many]), quality={"sample": 450})
     run = run_stages(config, "measure_quality")
-    sample = run.reports["measure_quality", "sample"][0]
+    sample = run.reports["measure_quality.sample"][0]
     chosen = run.store.read_bundle("_work/quality_sample")
     assert (sample["n_rows"], sample["n_points"]) == (900, 150)
     assert len(chosen["rows"]) == 450

@@ -94,7 +94,7 @@ class TestEveryBlockSize:
         n_points = len(representatives(rolled("float64")))
         assert run.layout.n_points == n_points
         for step in ("sort", "gather"):
-            assert sum(report["points"] for report in run.reports["order_points", step]) == n_points
+            assert sum(report["points"] for report in run.reports[f"order_points.{step}"]) == n_points
 
 
 @pytest.mark.parametrize(("n_blocks", "row_bytes", "expected"), [
