@@ -97,7 +97,7 @@ def describe_suggestion(suggestion: dict[str, Any], config: Path) -> str:
             continue
         measures = (_interval(trial[name], ".3f") for name in ("trustworthiness", "continuity"))
         kept, hit = (f"{trial[name]['value']:.3f}" if name in trial else "" for name in ("kept", "hit"))
-        lines.append(f"{line}{trial['embedded']:>10.1%}  {trial['score']['value']:<9.4f}"
+        lines.append(f"{line}{trial['in_largest']:>10.1%}  {trial['score']['value']:<9.4f}"
                      f"{next(measures):<25}{next(measures):<25}{kept:<8}{hit}")  # fmt: skip
     lines += [f"- {reason}" for reason in suggestion["reasons"]]
     values = " ".join(

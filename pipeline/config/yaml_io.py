@@ -1,7 +1,6 @@
 """Safe reading and writing of YAML. Duplicate keys are refused, and errors name the line and the cure."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,48 +167,6 @@ def parse_value(text: str, where: str) -> Any:
 def to_yaml(data: dict[str, Any]) -> str:
     """Plain data as YAML text in the order given."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False)
-
-
-def rewritten(text: str, data: dict[str, Any]) -> str:
-    """The YAML text of a mapping with the values of `data`; comments stay if the values can be changed in place.
-
-    >>> print(rewritten("a: 1  # one\\nb: {c: 2}", {"a": 3, "b": {"c": 2, "d": 4}}))
-    a: 3  # one
-    b: {d: 4, c: 2}
-    """
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        edits = list(_edits(node, parse(text), data)) if isinstance(node, yaml.MappingNode) else []
-    finally:
-        loader.dispose()
-    for start, stop, new in sorted(edits, reverse=True):
-        text = text[:start] + new + text[stop:]
-    try:
-        return text if parse(text) == data else to_yaml(data)
-    except yaml.YAMLError:
-        return to_yaml(data)
-
-
-def _edits(node: yaml.MappingNode, old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[int, int, str]]:
-    """The changes (start, stop, text) that turn the values of a mapping into others; keys are never removed."""
-    for key, value in node.value:
-        before, after = old.get(key.value), new.get(key.value)
-        if isinstance(before, dict) and isinstance(after, dict) and isinstance(value, yaml.MappingNode):
-            yield from _edits(value, before, after)
-        elif before != after:
-            yield value.start_mark.index, value.end_mark.index, _in_line(after)
-    if node.value:
-        first = node.value[0][0].start_mark
-        after_each = ", " if node.flow_style else "\n" + " " * first.column
-        lines = [f"{name}: {_in_line(value)}{after_each}" for name, value in new.items() if name not in old]
-        yield first.index, first.index, "".join(lines)
-
-
-def _in_line(value: Any) -> str:
-    """A value as YAML in one line."""
-    dumped: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=float("inf"), sort_keys=False)
-    return dumped.removesuffix("\n...\n").rstrip("\n")
 
 
 def quoted(text: str) -> str:

@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from ..config.models import Config
 from ..core.compiler_cache import is_compiled
-from ..core.methods import METHODS
 from ..engine.plan import Layout
 from ..engine.plan_sizes import n_cells, neighbor_method
 from ..kernels.eigensolver.costs import multigrid_seconds
 from ..kernels.neighbors.cells import TREE_FEATURES
-from ..kernels.trials import NOISY_POINTS, trial_points
+from ..kernels.trial_embedding import trial_points
 from ..search.cell_groups import N_GROUPS_EACH, first_target
 from ..stages.measure_quality import geodesic_sources
 
@@ -102,23 +101,17 @@ def mend_graph(s: Sizes) -> Work:
 
 
 def solve_weights(s: Sizes) -> Work:
+    trial = 0.0
+    if s.config.weights.reg == "auto":
+        t = trial_points(s.n, s.d)
+        trial = 3e-7 * s.n + t * (3e-5 if s.d <= SURFACE_FEATURES else 2.8e-4 + 7e-7 * s.d)
     exchange = s.n * (3e-7 + 1.5e-8 * s.d) if s.n_blocks > 1 else 0.0
     measured = s.n * (1.5e-6 + 2.3e-9 * s.k * s.d)
-    return Work(_trial_of_reg(s), s.n * s.k**2 * (1.6e-8 + 2.6e-10 * s.d) + measured + exchange)
-
-
-def _trial_of_reg(s: Sizes) -> float:
-    """Seconds of two or three embeddings of a sample; fewer points are embedded if many dimensions are noise."""
-    if s.config.weights.reg != "auto" or not METHODS[s.config.method].has_reg:
-        return 0.0
-    t = trial_points(s.n, s.d)
-    if s.d > SURFACE_FEATURES:
-        t = min(t, max(NOISY_POINTS, t // 4))
-    return 3e-7 * s.n + t * (4e-5 if s.d <= SURFACE_FEATURES else 1.2e-4 + 6e-8 * t + 1e-7 * s.d)
+    return Work(trial, s.n * s.k**2 * (1.6e-8 + 2.6e-10 * s.d) + measured + exchange)
 
 
 def local_factors(s: Sizes) -> Work:
-    return Work(_trial_of_reg(s), s.n * s.k**2 * (8e-8 + 3e-10 * s.d))
+    return Work(0.0, s.n * s.k**2 * (8e-8 + 3e-10 * s.d))
 
 
 def assemble_cost(s: Sizes) -> Work:

@@ -5,22 +5,21 @@ neighbours among **all** rows, so they hold for the run. Trustworthiness, contin
 neighbourhood hit need an embedding. They come from trials on the sample alone, where neighbours are farther away.
 """
 
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..config.load import read_settings
 from ..config.models import Config
-from ..config.sweep import apply_value
-from ..config.yaml_io import rewritten
+from ..config.yaml_io import to_yaml
 from ..core.errors import ConfigError, InputError
 from ..core.signals import interruptible
 from ..core.threads import limited_threads
 from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
 from ..stages.ingest import first_layout, open_input
 from .suggest_sample import NeighborSample, sample_neighbors
-from .suggest_search import GAP, NEIGHBORS, TOLERANCE, WORTH_ANOTHER_METHOD, Search, Trial, Watch
+from .suggest_search import GAP, NEIGHBORS, TOLERANCE, WORTH_ANOTHER_METHOD, Search, Watch
+from .suggest_trials import Trial
 
 TIGHT_GROUPS = 0.7
 """Smaller estimates of the dimension are too low even for a curve, whose dimension is one."""
@@ -44,46 +43,33 @@ def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> di
     with limited_threads(1):
         search.run()
     n_distinct = source.n_rows * len(distinct.points) / min(sample, source.n_rows)  # without invalid and equal rows
-    n_tried = len(search.trials.points) / search.trials.share
-    stretch = max(1.0, n_distinct / n_tried) ** (1 / max(likely.value, 1.0))
+    stretch = max(1.0, n_distinct / len(search.trials.points)) ** (1 / max(likely.value, 1.0))
     return {
-        "method": config.method,
-        "n_rows": sampled.n_rows,
-        "n_features": sampled.points.shape[1],
-        "sample": round(n_tried),
-        "queries": len(sampled.lists.ids),
-        "stretch": stretch,
+        "method": config.method, "n_rows": sampled.n_rows, "n_features": sampled.points.shape[1],
+        "sample": len(search.trials.points), "queries": len(sampled.lists.ids), "stretch": stretch,
         "dimension": {
             "two_nearest": None if nearest is None else nearest._asdict(),
             "maximum_likelihood": {**likely._asdict(), "n_neighbors": own},
             "gap": search.gap._asdict(),
         },
-        "candidates": [trial.as_json(trial is search.chosen) for trial in search.in_order()],
-        "suggested": search.suggested(),
-        "reasons": _reasons(search, nearest, stretch),
-    }
+        "candidates": [trial.as_json(trial is search.chosen) for trial in search.trials.done()],
+        "suggested": search.suggested(), "reasons": _reasons(search, nearest, stretch),
+    }  # fmt: skip
 
 
-def write_config(source: Path, overrides: tuple[str, ...], values: dict[str, Any], path: Path) -> str:
-    """The config `source` with overrides and suggested values as a new YAML file: the store that it names.
-
-    Comments are kept. The store is a new one beside the old one, so a run of the new config replaces no result.
-    Raises ConfigError.
-    """
-    data, _ = read_settings(source, overrides)
-    url = str(data["output"]["store"]).rstrip("/")
-    old = PurePosixPath(url)
-    store = f"{url.removesuffix(old.name)}{old.stem}_{path.stem}{old.suffix}"
-    for key, value in {**values, "output.store": store}.items():
-        apply_value(data, key, value, f"--write {path}")
+def write_config(config: Config, values: dict[str, Any], path: Path) -> None:
+    """The config with the suggested values as a new YAML file; defaults stay unwritten. Raises ConfigError."""
+    data = config.model_dump(mode="json", exclude_unset=True)
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        (data.setdefault(section, {}) if section else data)[name] = value
     try:
         with path.open("x") as file:
-            file.write(rewritten(source.read_text(), data))
+            file.write(to_yaml(data))
     except FileExistsError:
         raise ConfigError(f"--write {path}: this file exists already; choose another name") from None
     except OSError as error:
         raise ConfigError(f"--write {path}: cannot be written: {error.strerror}") from None
-    return store
 
 
 def _two_nearest(sample: NeighborSample) -> Dimension | None:
@@ -129,13 +115,6 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
     reasons += [_why_method(search, search.chosen), *_why_neighbors(search, search.chosen)]
     if reason := search.reg_reasons.get((search.chosen.method, search.chosen.n_neighbors)):
         reasons.append(f"reg {search.chosen.reg:g}: {reason}")
-    if search.chosen.repeating:
-        reasons.append(
-            f"coordinate {search.chosen.repeating} repeats earlier ones in the trial, so the run may report it: the "
-            f"data are long in one direction"
-        )
-    if search.trials.share < 1:
-        reasons.append(f"the trials embed the largest component only: {search.trials.share:.0%} of the sample")
     if stretch > 1.05:
         reasons.append(
             f"the measures are those of the sample embedded alone, where neighbours are about {stretch:.1f} times "
@@ -149,13 +128,12 @@ def _why_method(search: Search, chosen: Trial) -> str:
         return f"method {chosen.method}: the best score; no trial of {search.config.method} succeeded"
     score = search.own.score
     if chosen is search.own:
-        condition = "" if chosen.is_flagged else " without clumps or redundant coordinates"
+        condition = "" if chosen.has_clump else " without clumps of few points"
         return (
             f"method {chosen.method}: no other method{condition} has a score {WORTH_ANOTHER_METHOD} higher than "
             f"{score:.3f}"
         )
-    cause = "" if chosen.score > score or not search.own.is_flagged else ", but with a clump or a redundant coordinate"
-    return f"method {chosen.method}: its score is {chosen.score:.3f}, that of {search.own.method} is {score:.3f}{cause}"
+    return f"method {chosen.method}: its score is {chosen.score:.3f}, that of {search.own.method} is {score:.3f}"
 
 
 def _why_neighbors(search: Search, chosen: Trial) -> list[str]:
@@ -164,7 +142,8 @@ def _why_neighbors(search: Search, chosen: Trial) -> list[str]:
     measures = "trustworthiness, continuity, kept neighbours" + " and hit" * (search.sample.labels is not None)
     reasons = [
         f"n_neighbors {chosen.n_neighbors}: the smallest number whose score is as good as the best of the method, up "
-        f"to {TOLERANCE} or the 95 % interval of the difference. The score is the mean of {measures}"
+        f"to {TOLERANCE} or the 95 % interval of the difference. The score is the mean of {measures}; points outside "
+        f"the largest component have the score 0"
     ]
     if search.config.varies:
         rule = search.config.neighbors.rule or "precomputed"

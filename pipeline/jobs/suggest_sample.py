@@ -37,13 +37,15 @@ class NeighborSample(NamedTuple):
     """(p,) ids of all neighbours, ascending."""
     pool: Array
     """(p, d) their coordinates."""
+    is_whole: bool
+    """All rows are sampled."""
     labels: npt.NDArray[np.float64] | None = None
     """(s,) category of each sampled point, NaN for none; None if the input has no labels that are categories."""
 
-    def positions(self) -> Ids:
-        """(q, k) positions of the neighbours among `pool`, -1 in empty slots."""
-        ids = self.lists.ids
-        return np.where(ids >= 0, np.searchsorted(self.pool_ids, ids), -1)
+    def neighbors(self, first: int, past: int, k: int) -> Array:
+        """Coordinates (past - first, k, d) of the k nearest neighbours of some of the first q points."""
+        ids = self.lists.ids[first:past, :k]
+        return np.asarray(self.pool[np.minimum(np.searchsorted(self.pool_ids, ids), len(self.pool) - 1)])
 
 
 def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: int) -> NeighborSample:
@@ -84,7 +86,7 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
     n_queries = min(len(points), max(MIN_POINTS, NEIGHBOR_BYTES // (points.itemsize * points.shape[1] * k)))
     sampled = _with_neighbors(source, prepare, points, ids, n_queries, k)
     labels = np.concatenate(label_parts)[first[order]] if has_categories else None
-    return sampled._replace(labels=labels)
+    return sampled._replace(is_whole=sample >= source.n_rows, labels=labels)
 
 
 def _prepared(prepare: Preparation, rows: Array) -> Array:
@@ -118,7 +120,7 @@ def _with_neighbors(
         coordinates[known] = pool[np.searchsorted(pool_ids, used[known])]
         coordinates[~known] = block[np.searchsorted(block_ids, used[~known])]
         pool_ids, pool = used, coordinates
-    return NeighborSample(source.n_rows, points, lists, pool_ids, pool)
+    return NeighborSample(source.n_rows, points, lists, pool_ids, pool, False)
 
 
 def _blocks(source: Source) -> Iterator[tuple[int, Array, npt.NDArray[np.bool_]]]:

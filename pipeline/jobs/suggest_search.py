@@ -1,29 +1,26 @@
 """The search of `lle suggest`: n_components from the sample, then trials of the config's method and of the others."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
-from ..config.neighbors import min_neighbors, reverse_neighbors
+from ..config.neighbors import min_neighbors
 from ..core.errors import LleError
 from ..core.methods import METHODS
-from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, Tried, choose_by_trial, reg_of_lists
+from ..kernels.batches import batches
+from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, choose_reg, joined, local_variance
 from ..kernels.neighbors.knn import exact_neighbors
 from ..kernels.quality.intrinsic_dimension import Dimension, SpectralGap, mean_spectrum, spectral_gap
-from ..kernels.quality.redundancy import redundancy
-from ..kernels.quality.sample_quality import Scores
-from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975, mean_interval, participation
-from ..kernels.trials import MEASURED_POINTS, Trials, largest_trial
+from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
+from ..kernels.trial_embedding import largest_trial
 from ..linalg.reg_step import sample_points
-from ..report.bounds import CLUMP_SHARE, REDUNDANT
 from .suggest_sample import NeighborSample
+from .suggest_trials import Trial, Trials
 
 Watch = Callable[[str], None]
-Float64 = npt.NDArray[np.float64]
 
 NEIGHBORS = (6, 8, 10, 12, 16, 20, 30, 40)
 
@@ -58,59 +55,6 @@ TRIAL_NUMBERS, MIN_TRIAL_POINTS = 2**18, 1000
 MIN_TRIAL_POINTS."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """Settings and measures of an embedding of the sample; `scores` is None and `error` a message if it failed."""
-
-    method: str
-    n_neighbors: int
-    reg: float | None
-    """None for methods without reg."""
-    scores: Scores | None
-    embedded: float = 0.0
-    """Share of the sample that was embedded."""
-    error: str = ""
-    participation: float = 1.0
-    """Least share of the embedded points on which a coordinate is concentrated."""
-    repeating: int = 0
-    """The first coordinate that is a function of earlier ones, counted from 1; 0 for none."""
-
-    @property
-    def is_flagged(self) -> bool:
-        """Whether a run with this embedding would get a warning of clumps or of redundant coordinates."""
-        return self.participation < CLUMP_SHARE or self.repeating > 0
-
-    @property
-    def score(self) -> float:
-        """Mean of all measures at the points with coordinates; 0 for a failed trial."""
-        return 0.0 if self.scores is None else float(np.nanmean(self.scores.mean()))
-
-    def as_json(self, chosen: bool) -> dict[str, Any]:
-        """Settings, and the mean of each measure with its 95 % interval."""
-        line: dict[str, Any] = {
-            "method": self.method,
-            "n_neighbors": self.n_neighbors,
-            "reg": self.reg,
-            "chosen": chosen,
-        }
-        if self.scores is None:
-            return {**line, "failed": self.error}
-        line["embedded"] = self.embedded
-        for name, values in {**self.scores._asdict(), "score": self.scores.mean()}.items():
-            if values is not None and np.isfinite(values).any():
-                interval = mean_interval(values[np.isfinite(values)])
-                line[name] = dict(zip(("value", "low", "high"), interval, strict=True))
-        return line
-
-
-def _surpassed_by(scores: Float64, others: Float64, tolerance: float) -> bool:
-    """Whether the others, at the same points (s,), are higher by more than the tolerance and the 95 % interval."""
-    difference = others - scores
-    difference = difference[np.isfinite(difference)]
-    half_width = NORMAL_QUANTILE_975 * float(difference.std(ddof=1)) / len(difference) ** 0.5
-    return bool(difference.mean() > max(tolerance, half_width))
-
-
 def choose(trials: list[Trial]) -> Trial | None:
     """The first trial whose score is below the best by at most TOLERANCE or the 95 % interval of the difference.
 
@@ -119,26 +63,28 @@ def choose(trials: list[Trial]) -> Trial | None:
     measured = [(trial, trial.scores.mean()) for trial in trials if trial.scores is not None]
     if not measured:
         return None
-    best, highest = max(measured, key=lambda pair: pair[0].score)
-    return next((trial for trial, scores in measured if not _surpassed_by(scores, highest, TOLERANCE)), best)
+    best, best_scores = max(measured, key=lambda pair: float(pair[1].mean()))
+    for trial, scores in measured:
+        difference = best_scores - scores
+        half_width = NORMAL_QUANTILE_975 * float(difference.std(ddof=1)) / len(difference) ** 0.5
+        if difference.mean() <= max(TOLERANCE, half_width):
+            return trial
+    return best
 
 
 def best_method(own: Trial | None, others: list[Trial]) -> Trial | None:
     """The trial of the config's method, or of another one whose score is higher by WORTH_ANOTHER_METHOD.
 
-    A method with a clump or a redundant coordinate is chosen only if each method has one, or if the others' scores are
-    lower by WORTH_ANOTHER_METHOD.
+    Another method is not chosen if one of its coordinates is a clump, even with a higher score.
     """
     if own is None or own.scores is None:
         return choose(others)
-    other = choose([trial for trial in others if own.is_flagged or not trial.is_flagged])
-    if own.is_flagged and (plain := choose([trial for trial in others if not trial.is_flagged])) is not None:
-        other = plain
-        if plain.scores is not None and not _surpassed_by(plain.scores.mean(), own.scores.mean(), WORTH_ANOTHER_METHOD):
-            return plain
+    other = choose([trial for trial in others if own.has_clump or not trial.has_clump])
     if other is None or other.scores is None:
         return own
-    return other if _surpassed_by(own.scores.mean(), other.scores.mean(), WORTH_ANOTHER_METHOD) else own
+    difference = other.scores.mean() - own.scores.mean()
+    half_width = NORMAL_QUANTILE_975 * float(difference.std(ddof=1)) / len(difference) ** 0.5
+    return other if difference.mean() > max(WORTH_ANOTHER_METHOD, half_width) else own
 
 
 def _trial_points(n_features: int) -> int:
@@ -162,16 +108,16 @@ class Search:
     """The trials for a config, and what follows from them."""
 
     def __init__(self, config: Config, sample: NeighborSample, likely: Dimension, n_others: int, watch: Watch) -> None:
-        self.config, self.sample, self.likely, self._watch = config, sample, likely, watch
+        self.config, self.sample, self.likely = config, sample, likely
         points = sample.points[: _trial_points(sample.points.shape[1])].astype(np.float64)
         labels = None if sample.labels is None else sample.labels[: len(points)]
-        own = config.neighbors.n_neighbors
-        self.trials = Trials(points, own, config.weights.rule, labels, max(NEIGHBORS))
-        self.max_neighbors = min(n_others, len(self.trials.points) // 4)
+        most_tried = max(*NEIGHBORS, config.neighbors.n_neighbors)
+        is_whole = sample.is_whole and len(points) == len(sample.points)
+        self.trials = Trials(points, labels, config, min(most_tried, len(points) - 1), is_whole, watch)
+        self.max_neighbors = min(n_others, len(points) // 4)
         self.reg_reasons: dict[tuple[str, int], str] = {}
         self.gap = _largest_gap(sample.points, min(round(likely.value) + 1, points.shape[1] - 1))
         self.n_components, self.why_components = 0, ""
-        self.done: dict[tuple[str, int, float | None, int], Trial] = {}
         self.own: Trial | None = None
         """The chosen trial of the config's method."""
         self.chosen: Trial | None = None
@@ -192,11 +138,9 @@ class Search:
         if m == 1:
             return m, f"the dimension is {by_likelihood}"
         try:
-            embedding = self._embedding("lle", own, m, self._local_reg(own, m).reg)
+            scores = self.trials.scores_by_components(own, m, self._local_reg(own, m).reg)
         except (LleError, np.linalg.LinAlgError):
             return m, f"{by_likelihood} at the scale of {own} neighbours, rounded"
-        measured = [self.trials.quality.measure(embedding[:, : last + 1]) for last in range(m)]
-        scores = np.array([np.nanmean(one.trustworthiness + one.continuity) / 2 for one in measured])
         chosen = max(smallest, int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1)
         values = ", ".join(f"{value:.3f}" for value in scores)
         return chosen, (
@@ -213,29 +157,19 @@ class Search:
             self.own = self._run(own, k, None)
         elif sizes:
             self.own = self._search_neighbors(own, sizes, k if k in sizes else sizes[0])
-        if METHODS[own].has_reg and self.own is not None:
+        if own == "lle" and self.own is not None:
             self.own = self._run(own, self.own.n_neighbors, self._reg(own, self.own.n_neighbors))
         self.chosen = best_method(self.own, self._other_methods())
-        self._drop_repeating()
-
-    def _drop_repeating(self) -> None:
-        """Lower n_components until the report would not name any coordinate as redundant; not below MIN_COMPONENTS."""
-        while (chosen := self.chosen) is not None and chosen.repeating > MIN_COMPONENTS:
-            self.n_components = chosen.repeating - 1
-            self.why_components += (
-                f"; coordinate {chosen.repeating} would repeat earlier ones, so {self.n_components} are suggested"
-            )
-            self.chosen = self._run(chosen.method, chosen.n_neighbors, chosen.reg)
 
     def _search_neighbors(self, method: str, sizes: list[int], start: int) -> Trial | None:
-        """The chosen trial of a method, from numbers of neighbours around `start`, all with the same reg."""
+        """The chosen trial of a method, from numbers of neighbours around `start`."""
         reg, position = self._reg(method, start), sizes.index(start)
         trials = {start: self._run(method, start, reg)}
         for direction in (sizes[position + 1 :], sizes[:position][::-1]):
             n_worse = 0
             for size in direction:
                 best = max(trial.score for trial in trials.values())
-                trials[size] = self._run(method, size, reg)
+                trials[size] = self._run(method, size, self._same_reg(method, size, reg))
                 n_worse = n_worse + 1 if trials[size].score <= best else 0
                 if n_worse == WORSE_TRIALS:
                     break
@@ -252,65 +186,30 @@ class Search:
                 best.append(self._run(method, self.config.neighbors.n_neighbors, None))
             elif sizes:
                 reg = self._reg(method, sizes[0])
-                best.append(choose([self._run(method, size, reg) for size in sizes]))
+                best.append(choose([self._run(method, size, self._same_reg(method, size, reg)) for size in sizes]))
         return [trial for trial in best if trial is not None]
+
+    def _same_reg(self, method: str, n_neighbors: int, reg: float | None) -> float | None:
+        """For lle `reg`, the value of its first trials, to save trials; else the value for this n_neighbors."""
+        return reg if method == "lle" else self._reg(method, n_neighbors)
 
     def _usable(self, method: str, n_neighbors: int) -> bool:
         smallest = max(min_neighbors(method, self.n_components), self.n_components + 1)
         return smallest <= n_neighbors <= self.max_neighbors
 
-    def _embedding(self, method: str, k: int, m: int, reg: float | None) -> Float64:
-        reverse = reverse_neighbors(self.config.neighbors.reverse, method, m, k)
-        return self.trials.embedding(method, k, m, reg or 1.0, reverse)
-
     def _run(self, method: str, n_neighbors: int, reg: float | None) -> Trial:
-        key = method, n_neighbors, reg, self.n_components
-        if key not in self.done:
-            about = "" if reg is None else f", reg {reg:g}"
-            self._watch(f"trial {len(self.done) + 1}: {method} with {n_neighbors} neighbours{about}")
-            self.done[key] = self._new_trial(method, n_neighbors, reg)
-        return self.done[key]
-
-    def _new_trial(self, method: str, n_neighbors: int, reg: float | None) -> Trial:
-        try:
-            embedding = self._embedding(method, n_neighbors, self.n_components, reg)
-        except (LleError, np.linalg.LinAlgError) as error:
-            return Trial(method, n_neighbors, reg, None, error=str(error).splitlines()[0])
-        inside = embedding[np.isfinite(embedding[:, 0])]
-        repeats = redundancy(inside[:: max(1, len(inside) // MEASURED_POINTS)]) > REDUNDANT
-        return Trial(
-            method,
-            n_neighbors,
-            reg,
-            self.trials.quality.measure(embedding),
-            self.trials.share * len(inside) / len(embedding),
-            participation=float(participation(inside).min()) / len(inside),
-            repeating=int(np.argmax(repeats)) + 1 if repeats.any() else 0,
-        )
-
-    def in_order(self) -> list[Trial]:
-        """All trials with n_components, by method, neighbours and reg; methods in the order of their first trial."""
-        methods = list(dict.fromkeys(method for method, *_ in self.done))
-        trials = [trial for (*_, m), trial in self.done.items() if m == self.n_components]
-        return sorted(trials, key=lambda one: (methods.index(one.method), one.n_neighbors, one.reg or 0))
+        return self.trials.run(method, n_neighbors, self.n_components, reg)
 
     def _reg(self, method: str, n_neighbors: int) -> float | None:
-        """The weights.reg that a run with auto would choose; it needs trials. None for methods without reg.
+        """The weights.reg that a run with auto would choose; for lle it needs trials. None for methods without reg.
 
         If weights.rule is absolute, the number in the config is used, because reg then has the unit of the points.
         """
         if not METHODS[method].has_reg:
             return None
         choice = self._local_reg(n_neighbors, self.n_components)
-
-        def measure(reg: float) -> Tried:
-            scores = self._run(method, n_neighbors, reg).scores
-            if scores is None:
-                return Tried(np.nan, np.nan)
-            return Tried(float(np.nanmean(scores.trustworthiness)), float(np.nanmean(scores.kept)))
-
-        if self.config.weights.rule != "absolute":
-            choice = choose_by_trial(choice, measure, self.sample.n_rows, len(self.trials.points))
+        if method == "lle" and self.config.weights.rule != "absolute":
+            choice = self.trials.choose_reg(choice, n_neighbors, self.n_components)
         self.reg_reasons[method, n_neighbors] = choice.reason
         return choice.reg
 
@@ -319,9 +218,12 @@ class Search:
         weights, sample = self.config.weights, self.sample
         if weights.rule == "absolute":
             return RegChoice(SURFACE_REG if weights.reg == "auto" else weights.reg, 0.0, 0.0, "set in the config")
-        positions = sample.positions()[: sample_points(k, sample.points.shape[1]), :k]
-        points = np.concatenate([sample.pool, sample.points[: len(positions)]])
-        return reg_of_lists(points, len(sample.pool) + np.arange(len(positions)), positions, m)
+        n_queries = min(len(sample.lists.ids), sample_points(k, sample.points.shape[1]))
+        variances = []
+        for part in batches(n_queries, 8 * k * (sample.points.shape[1] + k)):
+            valid = sample.lists.ids[part, :k] >= 0
+            variances.append(local_variance(sample.points[part], sample.neighbors(part.start, part.stop, k), valid, m))
+        return choose_reg(joined(variances), m)
 
     def suggested(self) -> dict[str, Any]:
         """Config keys and their values."""

@@ -7,16 +7,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
-from ..config.neighbors import reverse_neighbors
 from ..core.methods import METHODS
 from ..engine import current_config, task_costs
 from ..engine.checkpoint import finished_blocks
 from ..engine.plan import Decides, Json, Layout, Report, Runs, Step
 from ..engine.step import Step as AnyStep
 from ..kernels.batches import BATCH_BYTES
-from ..kernels.factors.choose_reg import REGS, SURFACE_REG, reg_of_lists
+from ..kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, WHOLE_REGS, reg_of_lists
 from ..kernels.neighbors.duplicates import row_hashes
-from ..kernels.trials import reg_by_trial, trial_points
+from ..kernels.trial_embedding import reg_by_trial, trial_points
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -51,7 +50,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Any
     k, d = config.k_bounds[1], layout.n_features
     sample = min(layout.n_points, sample_points(k, d))
     m, row, blocks = config.eigensolver.n_components, layout.row_bytes, Blocks(layout.n_points, layout.block_points)
-    trial = trial_points(layout.n_points, d)
+    trial = trial_points(layout.n_points, d) if config.method == "lle" else 0
     n_bytes = task_costs.TASK_BYTES + blocks.size * (3 * row + 16 * layout.k_max + 64) + 6 * BATCH_BYTES
     n_bytes += sample * (layout.k_max + 1) * (2 * row + 48)
     n_bytes += trial * (4 * row + 64 * layout.k_max + TRIAL_POINT_BYTES)
@@ -64,13 +63,12 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Any
             {
                 "sample": sample,
                 "trial": trial,
-                "method": config.method,
                 "n_neighbors": k,
                 "n_components": m,
                 "rule": config.weights.rule,
                 "blocks": blocks,
             },
-            version=6,
+            version=5,
         ),
         Runs(n_bytes),
         expected=lambda block_index: {"reg": NOT_CHOSEN_YET},
@@ -80,16 +78,9 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Any
 
 
 def choose_from_sample(
-    store: Store,
-    block_index: int,
-    sample: int,
-    trial: int,
-    method: str,
-    n_neighbors: int,
-    n_components: int,
-    rule: str,
+    store: Store, block_index: int, sample: int, trial: int, n_neighbors: int, n_components: int, rule: str,
     blocks: Blocks,
-) -> Report:
+) -> Report:  # fmt: skip
     """Choose reg from `sample` points and their nearest neighbours, and by a trial embedding of `trial` points.
 
     The samples depend on the numbers of the input rows only, not on the internal order or the blocks of points.
@@ -100,10 +91,10 @@ def choose_from_sample(
     points = store.gather(array_specs.POINTS.name, needed)
     positions = np.where(ids >= 0, np.searchsorted(needed, ids), -1)
     chosen = reg_of_lists(points, np.searchsorted(needed, rows[order]), positions, n_components)
-    rows, order = _rows_with_smallest_hashes(store, trial, blocks)
-    points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)
-    reverse = reverse_neighbors("auto", method, n_components, n_neighbors)
-    chosen = reg_by_trial(points, blocks.n, chosen, method, n_neighbors, n_components, rule, reverse)
+    if trial:
+        rows, order = _rows_with_smallest_hashes(store, trial, blocks)
+        points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)
+        chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule, is_whole=trial == blocks.n)
     return {**chosen._asdict(), "says": f"weights.reg: {chosen.reg:g}: {chosen.reason}"}
 
 
@@ -148,6 +139,6 @@ def describe_reg(method: str, reg: float | str, chosen: Report | None) -> Json |
     if reg != "auto":
         return {"value": reg, "reason": "set in the config"}
     if chosen is None:
-        candidates = ", ".join(f"{value:g}" for value in REGS)
+        candidates = ", ".join(f"{value:g}" for value in sorted({*SAMPLE_REGS, *WHOLE_REGS}))
         return {"value": None, "reason": f"auto: one of {candidates}, chosen by the noise and a trial after the search"}
     return {"value": chosen["reg"], "reason": chosen["reason"]}

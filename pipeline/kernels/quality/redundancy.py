@@ -59,18 +59,6 @@ def prediction_errors(others: Float64, values: Float64) -> Float64:
     return min(candidates, key=lambda error: float(error @ error))
 
 
-def redundancy(embedding: Float64) -> Float64:
-    """R^2 (m,) of each coordinate of a sample (s, m) predicted from the earlier ones; 0 for the first.
-
-    >>> x = np.linspace(-1, 1, 50)
-    >>> redundancy(np.column_stack([x, x**2])).round(2).tolist()
-    [0.0, 1.0]
-    """
-    spread = embedding.std(axis=0)
-    explained = 1 - np.square(regression_errors(embedding)).mean(axis=0)
-    return np.where((spread > 0) & (np.arange(len(spread)) > 0), np.clip(explained, 0.0, 1.0), 0.0)
-
-
 def local_linear(earlier: Float64, values: Float64, ids: npt.NDArray[np.integer]) -> Float64:
     """Value (s,) at each point (s, p) of a linear fit to the values (s,) at other points ``ids`` (s, q), nearest first.
 

@@ -1,12 +1,13 @@
 """Quality of many embeddings of the same sample, each against all points of the sample."""
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..neighbors.distances import square_rounding, typical_point
-from ..neighbors.knn import exact_neighbors
+from ..neighbors.knn import NeighborLists, exact_neighbors
 from .locality import neighborhood_hit
 from .trustworthiness import ROUNDING, trustworthiness
 
@@ -18,7 +19,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class Scores(NamedTuple):
-    """Measures of each measured point, (s,) in [0, 1]; NaN for points without coordinates."""
+    """Measures of each measured point, (s,) in [0, 1]."""
 
     trustworthiness: Float64
     continuity: Float64
@@ -29,11 +30,8 @@ class Scores(NamedTuple):
     """Share of the nearest neighbours in the embedding with the point's label; None without labels."""
 
     def mean(self) -> Float64:
-        """Mean of the measures at each point, (s,); the hit counts where it is defined, NaN without coordinates."""
-        others = self.trustworthiness + self.continuity + self.kept
-        if self.hit is None:
-            return others / 3
-        return np.where(np.isfinite(self.hit), (others + self.hit) / 4, others / 3)
+        """Mean of the measures at each point, (s,); the hit counts where it is defined."""
+        return np.asarray(np.nanmean([values for values in self if values is not None], axis=0))
 
 
 def unstretched(embedding: Float64, near: Ids, rows: Ids, distances: Float64) -> Float64:
@@ -71,30 +69,6 @@ def unstretched(embedding: Float64, near: Ids, rows: Ids, distances: Float64) ->
     return np.asarray(embedding @ (vectors * np.sqrt(np.maximum(values, SMALLEST_STRETCH**2 * values[-1]))))
 
 
-class _Distances:
-    """Squared distances from s measured points to all n points of a space, for ranks. Points with NaN have inf."""
-
-    def __init__(self, table: Float64, measured: Ids) -> None:
-        is_known = np.asarray(np.isfinite(table).all(axis=1))
-        shifted = np.where(is_known[:, None], table, 0.0) - typical_point(table[is_known])
-        squares = np.einsum("nd,nd->n", shifted, shifted)
-        self._squared: Float64 = squares[measured][:, None] - 2 * shifted[measured] @ shifted.T + squares
-        self._squared[np.arange(len(measured)), measured] = np.inf
-        self._squared[:, ~is_known] = np.inf
-        self._ascending = np.sort(self._squared, axis=1)
-        self._errors = 2 * square_rounding(table.shape[1]) * squares
-        self._measured = measured
-
-    def ranks(self, near: Ids) -> Ids:
-        """Ranks (s, k), from 1, of the points ``near`` (s, k) by distance; n for points with NaN.
-
-        Points at the same distance have the same rank.
-        """
-        rounding = self._errors[self._measured, None] + self._errors[near]
-        limits = np.take_along_axis(self._squared, near, axis=1) * (1 - ROUNDING) - rounding
-        return np.stack([np.searchsorted(row, limit) for row, limit in zip(self._ascending, limits, strict=True)]) + 1
-
-
 class SampleQuality:
     """Measures embeddings of n points (n, d) at n_measured or more evenly spaced ones, with k neighbours.
 
@@ -108,49 +82,76 @@ class SampleQuality:
         self.k = max(1, min(k, (self.n_points - 1) // 2))
         self.labels = labels
         # Squares of very small or large coordinates would not be in the range of float64.
-        scaled = np.ldexp(points, -np.frexp(np.abs(points).max(initial=0.0))[1])
-        self._input = _Distances(scaled, self.measured)
-        every = np.arange(self.n_points)
-        self._neighbors = exact_neighbors(scaled[self.measured], self.measured, scaled, every, self.k)
+        self._points = np.ldexp(points, -np.frexp(np.abs(points).max(initial=0.0))[1])
 
     def trustworthiness(self, embedding: Float64) -> Float64:
-        """Trustworthiness (s,) of an embedding (n, m) at the measured points; NaN for points with NaN."""
+        """Trustworthiness (s,) of an embedding (n, m) at the measured points; 0 for those with NaN.
+
+        Points at the same distance have the same rank.
+        """
         return self._trustworthiness(self._nearest(embedding))
 
-    def near_and_kept(self, embedding: Float64) -> tuple[Float64, Float64]:
-        """Trustworthiness and the share of kept neighbours (s,) of an embedding (n, m); NaN for points with NaN."""
-        near = self._nearest(embedding)
-        embedded = near[:, 0] >= 0
-        scaled = unstretched(
-            embedding, np.where(embedded[:, None], self._neighbors.ids, -1), self.measured, self._neighbors.distances
-        )
-        shares = [
-            (ids[:, :, None] == self._neighbors.ids[:, None, :]).any(axis=1).mean(axis=1)
-            for ids in (near, self._nearest(scaled))
-        ]
-        kept = max(shares, key=lambda share: float(share[embedded].sum()))
-        return self._trustworthiness(near), np.where(embedded, kept, np.nan)
-
     def measure(self, embedding: Float64) -> Scores:
-        """Scores of an embedding (n, m). Points with NaN have no scores, and are nobody's neighbours."""
-        values, kept = self.near_and_kept(embedding)
-        ranks = _Distances(embedding, self.measured).ranks(self._neighbors.ids)
-        continuity = np.clip(trustworthiness(ranks, self.n_points), 0.0, 1.0)
-        hit = None
+        """Scores of an embedding (n, m). Points with NaN are infinitely far, and their own scores are 0."""
+        near, embedded = self._nearest(embedding), _has_coordinates(embedding[self.measured])
+        ranks = self._ranks_in(embedding)
+        continuity = np.where(embedded, np.clip(trustworthiness(ranks, self.n_points), 0.0, 1.0), 0.0)
+        near_points, distances = self._neighbors
+        scaled = unstretched(embedding, np.where(embedded[:, None], near_points, -1), self.measured, distances)
+        kept = max(((table <= self.k).mean(axis=1) for table in (ranks, self._ranks_in(scaled))), key=np.sum)
+        kept, hit = np.where(embedded, kept, 0.0), None
         if self.labels is not None:
-            near = self._nearest(embedding)
-            labels = np.where(near >= 0, self.labels[near], np.nan)
-            hit = neighborhood_hit(self.labels[self.measured], labels)
-        return Scores(values, np.where(np.isnan(values), np.nan, continuity), kept, hit)
+            hit = neighborhood_hit(self.labels[self.measured], self.labels[near])
+            hit = np.where(embedded | np.isnan(hit), hit, 0.0)
+        return Scores(self._trustworthiness(near), continuity, kept, hit)
 
-    def _trustworthiness(self, near: Ids) -> Float64:
-        values = np.clip(trustworthiness(self._input.ranks(near), self.n_points), 0.0, 1.0)
-        return np.asarray(np.where(near[:, 0] >= 0, values, np.nan))
+    @cached_property
+    def _neighbors(self) -> NeighborLists:
+        """The neighbours (s, k) of the measured points among all points."""
+        every = np.arange(self.n_points)
+        return exact_neighbors(self._points[self.measured], self.measured, self._points, every, self.k)
+
+    @cached_property
+    def _squared(self) -> tuple[Float64, Float64, Float64]:
+        """Squared distances (s, n) of the measured points to all points, the same sorted, and a bound on their errors
+        divided by squared distances from a typical point (n,)."""
+        shifted = self._points - typical_point(self._points)
+        squared, squares = self._squared_distances(shifted)
+        return squared, np.sort(squared, axis=1), 2 * square_rounding(shifted.shape[1]) * squares
 
     def _nearest(self, embedding: Float64) -> Ids:
         """The nearest embedded points (s, k) of the measured points in an embedding; -1 for points with NaN."""
-        inside = np.flatnonzero(np.isfinite(embedding).all(axis=1))
+        inside = np.flatnonzero(_has_coordinates(embedding))
         rows = np.flatnonzero(np.isin(self.measured, inside))
         near, queries = np.full((len(self.measured), self.k), -1), self.measured[rows]
         near[rows] = exact_neighbors(embedding[queries], queries, embedding[inside], inside, self.k).ids
         return near
+
+    def _trustworthiness(self, near: Ids) -> Float64:
+        squared, ascending, errors = self._squared
+        rounding = errors[self.measured, None] + errors[near]
+        limits = np.take_along_axis(squared, near, axis=1) * (1 - ROUNDING) - rounding
+        closer = np.stack([np.searchsorted(row, limit) for row, limit in zip(ascending, limits, strict=True)])
+        values = np.clip(trustworthiness(np.where(near < 0, self.n_points, closer + 1), self.n_points), 0.0, 1.0)
+        return np.where(near[:, 0] < 0, 0.0, values)
+
+    def _ranks_in(self, embedding: Float64) -> Ids:
+        """Ranks (s, k), from 1, in an embedding of the neighbours of the measured points."""
+        inside = _has_coordinates(embedding)
+        table = np.where(inside[:, None], embedding, 0.0)
+        squared, _ = self._squared_distances(table - table.mean(axis=0))
+        squared[:, ~inside] = np.inf
+        limits = np.take_along_axis(squared, self._neighbors.ids, axis=1)
+        ranks = np.stack([(squared < limits[:, [j]]).sum(axis=1) for j in range(self.k)], axis=1) + 1
+        return np.where(np.isfinite(limits), ranks, self.n_points)
+
+    def _squared_distances(self, table: Float64) -> tuple[Float64, Float64]:
+        """Squared distances (s, n) of the measured rows to all rows, inf to themselves, and squared lengths (n,)."""
+        squares = np.einsum("nd,nd->n", table, table)
+        squared: Float64 = squares[self.measured][:, None] - 2 * table[self.measured] @ table.T + squares
+        squared[np.arange(len(self.measured)), self.measured] = np.inf
+        return squared, squares
+
+
+def _has_coordinates(embedding: Float64) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.isfinite(embedding).all(axis=1))

@@ -5,13 +5,12 @@ import pytest
 
 from lle.kernels.factors.choose_reg import (
     BLURRED_REG,
-    FEW_POINTS,
     NOISY_REG,
-    REGS,
+    SAMPLE_REGS,
     SURFACE_REG,
+    WHOLE_REGS,
     LocalVariance,
     RegChoice,
-    Tried,
     choose_by_trial,
     choose_reg,
     local_variance,
@@ -36,12 +35,17 @@ def chosen(noise, outside, m=M):
     return choose_reg(LocalVariance(np.full(9, float(noise)), np.full(9, float(outside))), m)
 
 
+def values(quality, regs=SAMPLE_REGS):
+    """A trial with these measures."""
+    return dict(zip(regs, quality, strict=True)).__getitem__
+
+
 class TestLocalVariance:
     @pytest.mark.parametrize(("noise", "d"), [(0.05, 40), (0.1, 10), (0.1, 3), (0.1, 200)])
     def test_noise_is_its_share_of_the_mean_squared_distance(self, rng, noise, d):
         """A disc of radius 1 has the variance 1/2; the offset of two noisy points has 2 d noise^2 more."""
         expected = 2 * d * noise**2 / (0.5 + 2 * d * noise**2)
-        found = measure(*disc(rng, 1000, 30, d, noise)).noise
+        found = measure(*disc(rng, 4000, 30, d, noise)).noise
         assert found.mean() == pytest.approx(expected, abs=0.02)
 
     def test_noise_is_zero_on_average_for_clean_data(self, rng):
@@ -116,63 +120,60 @@ class TestChoice:
         assert choose_reg(LocalVariance(nothing, nothing), M).reg == SURFACE_REG
 
 
-FIRST = {
-    "clean": RegChoice(1e-3, 0.1, 0.1, "few"),
-    "blurred": RegChoice(1e-2, 0.2, 0.1, "some"),
-    "noisy": RegChoice(1e-1, 0.6, 0.4, "much"),
-}
-
-
 class TestTrial:
-    """The values are 1e-3, 1e-2, 1e-1 and 1; the first one is that of the neighbourhoods."""
+    """A sample is tried with 1e-3, 1e-2, 3e-2 and 1e-1; all points are tried with 1e-3, 1e-2, 1e-1 and 1."""
 
-    def choose(self, data, quality, n_points=900):
-        """The choice, and the values that were tried, if all embeddings keep half of the neighbours."""
-        tried = []
-
-        def measure(reg):
-            tried.append(reg)
-            return Tried(quality[REGS.index(reg)], 0.5)
-
-        return choose_by_trial(FIRST[data], measure, n_points, 900), tried
+    CLEAN, NOISY = RegChoice(SURFACE_REG, 0.1, 0.1, "few"), RegChoice(NOISY_REG, 0.6, 0.4, "much")
 
     @pytest.mark.parametrize(
-        ("data", "quality", "reg", "tried"),
-        [
-            ("clean", (0.98, 0, 0, 0), 1e-3, [1e-3]),
-            ("clean", (0.9, 0.905, 0.99, 0), 1e-3, [1e-3, 1e-2]),
-            ("clean", (0.9, 0.95, 0.955, 0.99), 1e-2, [1e-3, 1e-2, 1e-1]),
-            ("blurred", (0, 0.9, 0.95, 0.94), 1e-1, [1e-2, 1e-1, 1.0]),
-            ("blurred", (0.95, 0.9, 0.9, 0), 1e-3, [1e-2, 1e-1, 1e-3]),
-            ("blurred", (0.9, 0.9, 0.9, 0), 1e-2, [1e-2, 1e-1, 1e-3]),
-            ("noisy", (0, 0, 0.9, 0.895), 1.0, [1e-1, 1.0]),
-            ("noisy", (0, 0.9, 0.9, 0.88), 1e-1, [1e-1, 1.0, 1e-2]),
-            ("noisy", (0.91, 0.95, 0.9, 0.8), 1e-2, [1e-1, 1.0, 1e-2, 1e-3]),
-            ("noisy", (0.7, 0.8, 0.99, 0.98), 1e-1, [1e-1, 1.0, 1e-2]),
-        ],
-    )
-    def test_values_are_tried_as_long_as_they_are_better(self, data, quality, reg, tried):
-        found, found_tried = self.choose(data, quality)
-        assert (found.reg, found_tried) == (reg, tried)
+        ("quality", "reg"),
+        [((0.9, 0.9, 0.9, 0.9), 1e-3), ((0.896, 0.9, 0.9, 0.9), 1e-3), ((0.85, 0.9, 0.904, 0.9), 1e-2),
+         ((0.85, 0.86, 0.87, 0.88), 1e-1), ((np.nan, 0.9, 0.8, np.nan), 1e-2)],
+    )  # fmt: skip
+    def test_surface_gets_the_smallest_value_near_the_best(self, quality, reg):
+        assert choose_by_trial(self.CLEAN, self.CLEAN, values(quality), 900).reg == reg
 
-    def test_largest_value_is_not_tried_for_many_points(self):
-        found, tried = self.choose("noisy", (0.5, 0.5, 0.9, 0.99), FEW_POINTS + 1)
-        assert (found.reg, tried) == (1e-1, [1e-1, 1e-2])
+    @pytest.mark.parametrize(
+        ("quality", "reg"),
+        [((0.7, 0.9, 0.9, 0.88), 1e-1), ((0.7, 0.9, 0.89, 0.87), 3e-2), ((0.9, 0.895, 0.885, 0.885), 1e-2),
+         ((0.95, 0.8, 0.8, 0.8), 1e-3), ((0.9, 0.885, 0.885, 0.885), 1e-1)],
+    )  # fmt: skip
+    def test_noise_gets_the_largest_value_near_the_best(self, quality, reg):
+        assert choose_by_trial(self.NOISY, self.NOISY, values(quality), 900).reg == reg
 
-    def test_kept_neighbours_decide_between_embeddings_of_equal_trustworthiness(self):
-        kept = {1e-3: 0.5, 1e-2: 0.6, 1e-1: 0.6}
-        assert choose_by_trial(FIRST["clean"], lambda reg: Tried(0.9, kept[reg]), 900, 900).reg == 1e-2
+    @pytest.mark.parametrize(
+        ("quality", "reg"),
+        [((0.7, 0.9, 0.9, 0.896), 1.0), ((0.7, 0.9, 0.9, 0.88), 1e-1), ((0.9, 0.893, 0.885, 0.885), 1e-3),
+         ((0.9, 0.897, 0.885, np.nan), 1e-2), ((np.nan, 0.8, 0.9, 0.89), 1e-1)],
+    )  # fmt: skip
+    def test_trial_of_all_points_with_noise_takes_the_largest_value_near_the_best(self, quality, reg):
+        """All points are few then, so the tiny eigenvalues of M do not matter."""
+        assert choose_by_trial(self.NOISY, self.NOISY, values(quality, WHOLE_REGS), 900, is_whole=True).reg == reg
 
-    def test_failed_values_are_not_chosen(self):
-        found, _ = self.choose("clean", (np.nan, 0.9, 0.8, np.nan))
-        assert found.reg == 1e-2
-        assert self.choose("noisy", (np.nan, 0.9, 0.95, np.nan))[0].reg == 1e-1
-        nothing, _ = self.choose("clean", [np.nan] * 4)
-        assert nothing.reg == 1e-3
-        assert "did not converge" in nothing.reason
+    def test_trial_of_all_points_of_a_surface_takes_the_smallest_value_near_the_best(self):
+        quality = [0.8, 0.9, 0.95, 0.953]
+        assert choose_by_trial(self.CLEAN, self.CLEAN, values(quality, WHOLE_REGS), 900, is_whole=True).reg == 1e-1
+
+    @pytest.mark.parametrize("changes", [{"noise": 0.21}, {"outside": 0.21}])
+    def test_sample_with_other_neighborhoods_changes_nothing(self, changes):
+        other = self.CLEAN._replace(**changes)
+        assert choose_by_trial(self.CLEAN, other, values([0.1, 0.9, 0.9, 0.9]), 900) == self.CLEAN
+
+    def test_failed_trial_changes_nothing(self):
+        for regs, is_whole in ((SAMPLE_REGS, False), (WHOLE_REGS, True)):
+            assert choose_by_trial(self.CLEAN, self.CLEAN, values([np.nan] * 4, regs), 900, is_whole) == self.CLEAN
 
     def test_reason_holds_all_values(self):
-        assert self.choose("clean", (0.5, 0.9, 0.8, 0.8))[0].reason == (
-            "few; 900 points embedded with 0.001, 0.01, 0.1 have trustworthiness 0.500, 0.900, 0.800 and keep "
-            "0.500, 0.500, 0.500 of their neighbours"
+        chosen = choose_by_trial(self.CLEAN, self.CLEAN, values([0.5, 0.9, 0.91, 0.8]), 1234)
+        assert chosen.reason == (
+            "few; 1,234 points embedded with 0.001, 0.01, 0.03, 0.1 have trustworthiness 0.500, 0.900, 0.910, 0.800"
         )
+
+    def test_values_after_a_sufficient_one_are_not_tried(self):
+        chosen = choose_by_trial(self.CLEAN, self.CLEAN, {1e-3: 0.995}.__getitem__, 900)
+        assert chosen.reg == 1e-3
+        assert chosen.reason == "few; 900 points embedded with 0.001 have trustworthiness 0.995"
+
+    def test_noise_needs_all_values(self):
+        chosen = choose_by_trial(self.NOISY, self.NOISY, values([0.996] * 4), 900)
+        assert "0.001, 0.01, 0.03, 0.1 have" in chosen.reason

@@ -1,0 +1,148 @@
+"""Trials of `lle suggest`: one sample in memory, embedded with many settings and measured in the same way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..config.models import Config
+from ..config.neighbors import reverse_neighbors
+from ..core.errors import LleError
+from ..kernels.embed_in_memory import embed_in_memory, repaired_lists
+from ..kernels.factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists
+from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
+from ..kernels.quality.sample_quality import SampleQuality, Scores
+from ..kernels.quality.trustworthiness import mean_interval, participation
+from ..kernels.trial_embedding import MEASURED_POINTS, largest_component
+from ..report.bounds import CLUMP_SHARE
+
+COMPARED_NEIGHBORS = 12
+"""Number of neighbours that the measures compare; the same for all trials, so that their values are comparable."""
+
+Float64 = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Settings and measures of an embedding of the sample; `scores` is None and `error` a message if it failed."""
+
+    method: str
+    n_neighbors: int
+    reg: float | None
+    """None for methods without reg."""
+    scores: Scores | None
+    in_largest: float = 0.0
+    """Share of the sample in the largest component of its graph, which is embedded."""
+    error: str = ""
+    participation: float = 1.0
+    """Least share of the embedded points on which a coordinate is concentrated."""
+
+    @property
+    def has_clump(self) -> bool:
+        """Whether a run with this embedding would get the warning of clumps."""
+        return self.participation < CLUMP_SHARE
+
+    @property
+    def score(self) -> float:
+        """Mean of all measures; 0 for a failed trial."""
+        return 0.0 if self.scores is None else float(self.scores.mean().mean())
+
+    def as_json(self, chosen: bool) -> dict[str, Any]:
+        """Settings, and the mean of each measure with its 95 % interval."""
+        line: dict[str, Any] = {
+            "method": self.method, "n_neighbors": self.n_neighbors, "reg": self.reg, "chosen": chosen,
+        }  # fmt: skip
+        if self.scores is None:
+            return {**line, "failed": self.error}
+        measures = {**self.scores._asdict(), "score": self.scores.mean()}
+        return {**line, "in_largest": self.in_largest} | {
+            name: dict(zip(("value", "low", "high"), mean_interval(values[np.isfinite(values)]), strict=True))
+            for name, values in measures.items() if values is not None and np.isfinite(values).any()
+        }  # fmt: skip
+
+
+class Trials:
+    """Embeds sampled points (s, d) and measures the result; calls `watch` with a text before each trial.
+
+    `is_whole`: the sample holds all points.
+    """
+
+    def __init__(
+        self, points: Float64, labels: Float64 | None, config: Config, max_neighbors: int, is_whole: bool,
+        watch: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.points, self._config, self._is_whole, self._watch = points, config, is_whole, watch
+        self._done: dict[tuple[str, int, float | None], Trial] = {}
+        every = np.arange(len(points))
+        self.lists = exact_neighbors(points, every, points, every, max_neighbors)
+        self._quality = SampleQuality(points, COMPARED_NEIGHBORS, MEASURED_POINTS, labels)
+        self._graphs: dict[tuple[int, int | None], tuple[Ids, Ids]] = {}
+
+    def run(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Trial:
+        """Embed the sample and measure the embedding. Every call needs the same n_components."""
+        key = method, n_neighbors, reg
+        if key not in self._done:
+            about = "" if reg is None else f", reg {reg:g}"
+            self._watch(f"trial {len(self._done) + 1}: {method} with {n_neighbors} neighbours{about}")
+            self._done[key] = self._new_trial(method, n_neighbors, n_components, reg)
+        return self._done[key]
+
+    def _new_trial(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Trial:
+        try:
+            embedding = self.embedding(method, n_neighbors, n_components, reg)
+        except (LleError, np.linalg.LinAlgError) as error:
+            return Trial(method, n_neighbors, reg, None, error=str(error).splitlines()[0])
+        inside = embedding[np.isfinite(embedding[:, 0])]
+        return Trial(
+            method, n_neighbors, reg, self._quality.measure(embedding), len(inside) / len(embedding),
+            participation=float(participation(inside).min()) / len(inside),
+        )  # fmt: skip
+
+    def done(self) -> list[Trial]:
+        """All trials, by method, number of neighbours and reg; methods in the order of their first trial."""
+        methods = list(dict.fromkeys(method for method, _, _ in self._done))
+        return sorted(self._done.values(), key=lambda one: (methods.index(one.method), one.n_neighbors, one.reg or 0))
+
+    def embedding(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Float64:
+        """Coordinates (s, m); NaN outside of the largest component, which pca does not need.
+
+        Raises LleError and LinAlgError.
+        """
+        rule, reverse = self._config.weights.rule, self._config.neighbors.reverse
+        if method == "pca":
+            return embed_in_memory(method, self.points, self.lists.ids, n_components, 1.0, rule)
+        inside, ids = self._graph(n_neighbors, reverse_neighbors(reverse, method, n_components, n_neighbors))
+        coordinates = np.full((len(self.points), n_components), np.nan)
+        coordinates[inside] = embed_in_memory(method, self.points[inside], ids, n_components, reg or 1.0, rule)
+        return coordinates
+
+    def scores_by_components(self, n_neighbors: int, n_components: int, reg: float) -> Float64:
+        """Mean of trustworthiness and continuity of LLE with the first 1, ..., m of m coordinates: (m,).
+
+        Raises LleError and LinAlgError.
+        """
+        embedding = self.embedding("lle", n_neighbors, n_components, reg)
+        scores = [self._quality.measure(embedding[:, : m + 1]) for m in range(n_components)]
+        return np.array([(one.trustworthiness.mean() + one.continuity.mean()) / 2 for one in scores])
+
+    def choose_reg(self, local: RegChoice, n_neighbors: int, n_components: int) -> RegChoice:
+        """The choice of `weights.reg: auto` for lle, as ``trial_embedding.reg_by_trial``."""
+
+        def trustworthiness(reg: float) -> float:
+            scores = self.run("lle", n_neighbors, n_components, reg).scores
+            return np.nan if scores is None else float(scores.trustworthiness.mean())
+
+        sample = reg_of_lists(self.points, np.arange(len(self.points)), self.lists.ids[:, :n_neighbors], n_components)
+        return choose_by_trial(local, sample, trustworthiness, len(self.points), self._is_whole)
+
+    def _graph(self, n_neighbors: int, reverse: int | None) -> tuple[Ids, Ids]:
+        """The largest component of the sample's graph: its points, and their lists after the repair of a run."""
+        key = n_neighbors, reverse
+        if key not in self._graphs:
+            nearest = NeighborLists(self.lists.ids[:, :n_neighbors], self.lists.distances[:, :n_neighbors])
+            inside, lists = largest_component(nearest)
+            self._graphs[key] = inside, repaired_lists(lists, len(inside), reverse)
+        return self._graphs[key]

@@ -1,0 +1,134 @@
+"""Trial embeddings: agreement with scikit-learn, the chosen value, and samples that are too small or disconnected."""
+
+import numpy as np
+import pytest
+from sklearn.manifold import LocallyLinearEmbedding, trustworthiness
+
+from lle.kernels import trial_embedding
+from lle.kernels.factors import choose_reg
+from lle.kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, RegChoice
+from lle.kernels.neighbors.knn import exact_neighbors
+from lle.kernels.quality.sample_quality import SampleQuality
+from lle.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
+from lle.kernels.quality.trustworthiness import trustworthiness as trustworthiness_of_ranks
+from lle.kernels.trial_embedding import TRIAL_POINTS, largest_component, largest_trial, reg_by_trial, trial_points
+from tests.support.points import swiss_roll
+from tests.support.seeds import seeds
+
+K, M = 12, 2
+LOCAL = RegChoice(SURFACE_REG, 0.0, 0.0, "local")
+
+
+def neighbor_lists(points):
+    every = np.arange(len(points))
+    return exact_neighbors(points, every, points, every, K)
+
+
+def embedded_quality(points, reg):
+    """Trustworthiness of the trial embedding."""
+    ids = trial_embedding.repaired_lists(neighbor_lists(points), len(points))
+    embedding = trial_embedding.embed_in_memory("lle", points, ids, M, reg, "trace")
+    return SampleQuality(points, K, len(points)).trustworthiness(embedding).mean()
+
+
+@pytest.mark.parametrize("reg", [1e-3, 1e-1])
+def test_trustworthiness_equals_that_of_scikit_learn(reg):
+    points = swiss_roll(450, np.random.default_rng(1))
+    embedding = LocallyLinearEmbedding(
+        n_neighbors=K, n_components=M, reg=reg, eigen_solver="dense", random_state=0
+    ).fit_transform(points)
+    value = embedded_quality(points, reg)
+    assert value == pytest.approx(trustworthiness(points, embedding, n_neighbors=K), abs=1e-4)
+
+
+@pytest.mark.parametrize("rng", [5], indirect=True)
+def test_surface_that_larger_values_fold_keeps_the_small_one(rng):
+    assert reg_by_trial(swiss_roll(900, rng), LOCAL, K, M, "trace").reg == SURFACE_REG
+
+
+@pytest.mark.parametrize("seed", seeds(2, 3, 4))
+def test_clusters_with_noise_get_a_larger_value(seed):
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(800, 8)) + 1.5 * rng.normal(size=(5, 8))[rng.integers(5, size=800)]
+    local = RegChoice(SURFACE_REG, 0.5, 0.4, "noisy")
+    assert reg_by_trial(points, local, K, M, "trace").reg > SURFACE_REG
+
+
+def test_largest_component_is_embedded():
+    rng = np.random.default_rng(6)
+    points = np.vstack([swiss_roll(150, rng) + 500, swiss_roll(600, rng)])
+    inside, lists = largest_component(neighbor_lists(points))
+    np.testing.assert_array_equal(inside, np.arange(150, 750))
+    assert lists.ids.min() >= 0
+    assert lists.ids.max() < 600
+    chosen = reg_by_trial(points, LOCAL, K, M, "trace")
+    assert "600 points embedded" in chosen.reason
+
+
+@pytest.mark.parametrize("n", [2, 99, 4 * 40 - 1])
+def test_small_samples_change_nothing(n):
+    assert reg_by_trial(swiss_roll(n, np.random.default_rng(7)), LOCAL, 40, M, "trace") is LOCAL
+
+
+@pytest.mark.parametrize(("n", "is_tried"), [(47, False), (48, True)])
+def test_trial_of_all_points_needs_no_more_than_the_neighbourhoods(n, is_tried):
+    points = swiss_roll(n, np.random.default_rng(7))
+    every = np.arange(n)
+    local = choose_reg.reg_of_lists(points, every, neighbor_lists(points).ids, M)
+    assert ("embedded" in reg_by_trial(points, local, K, M, "trace", is_whole=True).reason) == is_tried
+    assert reg_by_trial(points, local, K, M, "trace") is local
+
+
+def test_every_point_of_a_small_trial_is_measured():
+    """Half of them would leave differences of 0.01 to chance."""
+    points = swiss_roll(620, np.random.default_rng(1))
+    embedding = points[:, :2] ** 2
+    actual = SampleQuality(points, K, trial_embedding.MEASURED_POINTS).trustworthiness(embedding)
+    assert actual.mean() == pytest.approx(trustworthiness(points, embedding, n_neighbors=K), abs=1e-9)
+
+
+@pytest.mark.parametrize("d", [2, 7])
+def test_ranks_of_tied_points_equal_those_of_exact_distances(d):
+    rng = np.random.default_rng(10)
+    lattice = 201 * 2.0**-12 * rng.integers(-9, 10, size=(600, d))  # its squares far from the origin are rounded
+    points = lattice + 2.0**14 * rng.integers(3, size=(600, 1))
+    embedding, every = points[:, :2] + rng.normal(size=(600, 2)), np.arange(600)
+    near = exact_neighbors(embedding, every, embedding, every, K).ids
+    ranks = count_closer(points, every, points, 0, neighbor_thresholds(points, points[near])) + 1
+    exact = trustworthiness_of_ranks(ranks, 600).mean()
+    assert SampleQuality(points, K, 500).trustworthiness(embedding).mean() == pytest.approx(exact, abs=1e-12)
+
+
+def test_copies_of_one_point_do_not_fail():
+    points = np.repeat(swiss_roll(50, np.random.default_rng(8)), 8, axis=0)
+    assert reg_by_trial(points, LOCAL, 5, M, "trace").reg > 0
+
+
+def test_result_depends_on_the_points_only():
+    points = swiss_roll(700, np.random.default_rng(9))
+    assert reg_by_trial(points, LOCAL, K, M, "trace") == reg_by_trial(points.copy(), LOCAL, K, M, "trace")
+
+
+def test_number_of_points_bounds_the_work():
+    assert largest_trial(3) == TRIAL_POINTS
+    assert trial_points(10**6, 784) ** 2 * 784 <= 4e9
+    assert trial_points(2300, 784) < 2300
+
+
+@pytest.mark.parametrize(("noise", "tried"), [(0.0, 1), (0.6, 4)])
+def test_values_after_a_sufficient_one_are_not_tried_unless_there_is_much_noise(monkeypatch, noise, tried):
+    regs = []
+    embed = trial_embedding.embed_in_memory
+    monkeypatch.setattr(
+        trial_embedding, "embed_in_memory", lambda *arguments: regs.append(arguments[4]) or embed(*arguments)
+    )
+    monkeypatch.setattr(choose_reg, "SAME_NEIGHBORHOODS", 1.0)
+    local = RegChoice(SURFACE_REG, noise, 0.0, "local")
+    reg_by_trial(swiss_roll(1800, np.random.default_rng(5)), local, K, M, "trace")
+    assert regs == list(SAMPLE_REGS[:tried])
+
+
+def test_sample_with_other_neighborhoods_is_not_embedded(monkeypatch):
+    monkeypatch.setattr(trial_embedding, "embed_in_memory", None)
+    local = RegChoice(SURFACE_REG, 0.9, 0.0, "local")
+    assert reg_by_trial(swiss_roll(900, np.random.default_rng(5)), local, K, M, "trace") is local
