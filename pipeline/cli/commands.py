@@ -166,7 +166,7 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
         finally:
             line.end()
         if write is not None:
-            suggestions.write_config(config, tuple(set_ or ()), suggestion["suggested"], write)
+            suggestions.write_config(loaded, suggestion["suggested"], write)
         return {**suggestion, "written": None if write is None else str(write)}
 
     finish(act, as_json, lambda suggestion: describe_suggestion(suggestion, config))
@@ -261,9 +261,9 @@ def export(
         return {"rows": export_run(opened, out, tuple(with_ or ()), into), "path": out, "store": opened.url}
 
     def act() -> dict[str, Any]:
-        if not force and will_replace(out):
-            question = f"{out} exists already. Replace it?"
-            if as_json or not sys.stdin.isatty() or not typer.confirm(question, err=True):
+        if not force and not as_json and sys.stdin.isatty() and will_replace(out):
+            typer.echo(f"{out} exists already. Replace it? [y/N] ", nl=False, err=True)
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
                 raise ConfigError(f"{out}: this file exists already; add --force to replace it, or choose another name")
         return result_of_whole(store_of(store), write)
 

@@ -1,7 +1,11 @@
 """The columns of a table as features, label, id or left out, in the output of every command and in the report."""
 
 import json
+import os
+import pty
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -159,13 +163,28 @@ def test_run_that_loses_most_rows_names_the_column_and_ends_with_code_3(tmp_path
     assert "most in income" in metrics["verdict"]
 
 
-def test_existing_file_is_replaced_only_with_force(job, tmp_path):
-    out = tmp_path / "y.csv"
-    lle("export", store_of(job).url, out)
+def export_at_terminal(*arguments: object, answer: str = "") -> tuple[int, str]:
+    """Exit code and messages of `lle export` with an answer typed at a terminal."""
+    keyboard, terminal = pty.openpty()
+    os.write(keyboard, answer.encode() + b"\n")
+    command = [sys.executable, "-m", "lle", "export", *map(str, arguments)]
+    result = subprocess.run(command, stdin=terminal, capture_output=True, text=True, check=False)
+    os.close(keyboard)
+    os.close(terminal)
+    return result.returncode, result.stderr
+
+
+def test_export_asks_at_a_terminal_before_it_replaces_a_file(job, tmp_path):
+    out, url = tmp_path / "y.csv", store_of(job).url
+    lle("export", url, out)
     out.write_text("mine")
-    assert "add --force to replace it" in refused(2, "export", store_of(job).url, out)
-    assert out.read_text() == "mine"
-    assert lle("export", store_of(job).url, out, "--force")["rows"] == N
+    code, message = export_at_terminal(url, out, answer="n")
+    assert (code, out.read_text()) == (2, "mine")
+    assert "add --force to replace it" in message
+    assert export_at_terminal(url, out, answer="y")[0] == 0
+    assert len(out.read_text().splitlines()) == N + 1
+    out.write_text("mine")
+    assert lle("export", url, out)["rows"] == N  # a job has no terminal
 
 
 def test_validate_checks_every_experiment_of_a_sweep(job, tmp_path):
