@@ -1,7 +1,5 @@
 """The matrices of one component, read from a store's blocks: A = I - W, the local factors F, M, and its null vector."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
@@ -17,6 +15,10 @@ MAX_PRODUCTS = 2**28
 """Products of entries of F up to which M is computed instead of read, in about two seconds."""
 MAX_COMPONENTS = 10
 MIN_VARIANCE = 1e-10
+MIN_SAMPLED, MAX_SAMPLED, SAMPLE_NUMBERS = 200, 5000, 2**20
+"""Points from which principal directions are computed: as many as have SAMPLE_NUMBERS entries, within bounds."""
+RANGE_NUMBERS = 2**22
+"""Entries of the points that are read at a time."""
 """Components with a smaller share of the largest variance are left out."""
 
 
@@ -62,36 +64,28 @@ def load_local_factors(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
     return factor
 
 
-def leading_components(store: Store, rows: Ids, blocks: Blocks) -> npt.NDArray[np.float32]:
+def leading_components(store: Store, rows: Ids, n_points: int) -> npt.NDArray[np.float32]:
     """Leading principal components of the points `rows` (n,), ascending, each of variance 1: (n, MAX_COMPONENTS).
 
-    There are fewer if the points have fewer columns with variance. The sums are those of fixed blocks in a fixed order.
+    There are fewer if the points have fewer columns with variance. The directions are those of evenly spaced points,
+    and points are read in ranges of fixed size, so the bytes do not depend on the blocks.
     """
-    total, squares = np.zeros(0), np.zeros((0, 0))
-    for points in _points(store, rows, blocks):
-        total = total + points.sum(axis=0) if total.size else points.sum(axis=0)
-    mean = total / len(rows)
-    for points in _points(store, rows, blocks):
-        squares = squares + (points - mean).T @ (points - mean) if squares.size else (points - mean).T @ (points - mean)
-    variances, directions = np.linalg.eigh(squares / len(rows))
-    used = np.flatnonzero(variances > MIN_VARIANCE * variances[-1])[::-1][:MAX_COMPONENTS]
-    scaled = directions[:, used] / np.sqrt(variances[used])
-    components = np.empty((len(rows), len(used)), np.float32)
-    first = 0
-    for points in _points(store, rows, blocks):
-        components[first : first + len(points)] = (points - mean) @ scaled
-        first += len(points)
-    return components
-
-
-def _points(store: Store, rows: Ids, blocks: Blocks) -> Iterator[npt.NDArray[np.float64]]:
-    """The points `rows`, block by block, in float64."""
-    for start in range(0, blocks.n, blocks.size):
-        stop = min(start + blocks.size, blocks.n)
+    d = store.array(array_specs.POINTS.name).shape[1]
+    n_sampled = min(len(rows), max(MIN_SAMPLED, min(MAX_SAMPLED, SAMPLE_NUMBERS // d)))
+    sample = rows[np.linspace(0, len(rows) - 1, n_sampled).astype(np.int64)]
+    points = store.gather(array_specs.POINTS.name, sample).astype(np.float64)
+    mean = points.mean(axis=0)
+    _, spread, directions = np.linalg.svd((points - mean) / np.sqrt(n_sampled), full_matrices=False)
+    used = spread[:MAX_COMPONENTS] > np.sqrt(MIN_VARIANCE) * spread[0]
+    scaled = (directions[:MAX_COMPONENTS][used] / spread[:MAX_COMPONENTS][used, None]).T
+    components, size = np.empty((len(rows), scaled.shape[1]), np.float32), max(1, RANGE_NUMBERS // d)
+    for start in range(0, n_points, size):
+        stop = min(start + size, n_points)
         first, past = np.searchsorted(rows, [start, stop])
         if first < past:
             points = store.read(array_specs.POINTS.name, start, stop)[rows[first:past] - start]
-            yield points.astype(np.float64)
+            components[first:past] = (points.astype(np.float64) - mean) @ scaled
+    return components
 
 
 def null_vector(store: Store, rows: Ids) -> npt.NDArray[np.float64]:

@@ -125,7 +125,7 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Re
             cost_matrix=lambda: matrices.cost_matrix(store, rows, job.blocks, factor, job.stores_m), tol=job.tol,
             max_memory=job.max_bytes, n_threads=available_cores(), initial=None, max_steps=job.max_steps,
             skip=job.skip, hooks=hooks, null=null, flat=FAMILY[job.family].flat,
-            candidates=matrices.leading_components(store, rows, job.blocks),
+            candidates=lambda: matrices.leading_components(store, rows, job.blocks.n),
         )  # fmt: skip
     vectors = spectrum.vectors if null is None else fix_signs(spectrum.vectors / (null[:, None] * np.sqrt(len(rows))))
     store.write_bundle(

@@ -42,8 +42,9 @@ def write_state(store: Store, name: str, method: str, state: "SubspaceState") ->
         rows = state.vectors[block * ROWS : (block + 1) * ROWS]
         store.write_bundle(f"{name}/{state.n_steps}-{block}", rows=rows)
     store.write_bundle(
-        f"{name}/{state.n_steps}-values", values=state.values, errors=state.errors, before=state.previous_values
-    )
+        f"{name}/{state.n_steps}-values", values=state.values, errors=state.errors, before=state.previous_values,
+        residual_steps=np.array(state.n_residual_steps),
+    )  # fmt: skip
     head = {"method": method, "n_steps": state.n_steps, "n_blocks": n_blocks,
             "values": state.values[: len(state.errors)].tolist()}  # fmt: skip
     store.put_json(f"{name}/head.json", head)
@@ -67,7 +68,9 @@ def read_state(store: Store, name: str, method: str, n_points: int) -> "Subspace
         return None
     if len(vectors) != n_points:
         return None
-    return SubspaceState(small["values"], vectors, n_steps, small["errors"], small["before"])
+    return SubspaceState(
+        small["values"], vectors, n_steps, small["errors"], small["before"], int(small["residual_steps"])
+    )
 
 
 class StoredAnalyses:

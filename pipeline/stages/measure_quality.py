@@ -185,7 +185,7 @@ def differing(store: Store, component: npt.NDArray[np.int32]) -> list[int]:
         rows = np.sort(store.gather(array_specs.ORIGINAL_INDEX.name, points))
         found = store.gather(array_specs.RAW.name, rows)
         is_constant.append(found.min(axis=0) == found.max(axis=0))
-        values.append(found[0])
+        values.append(found[0].copy())
     separates = (np.mean(is_constant, axis=0) >= CONSTANT_SHARE) & (np.ptp(values, axis=0) > 0)
     return [int(column) for column in np.flatnonzero(separates)]
 
@@ -241,9 +241,9 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
         of_points[name] = values
     store.write_bundle(POINT_QUALITY, **of_points)
     scores["procrustes_error"] = _measured(mean_interval(chosen["procrustes"]), len(chosen["procrustes"]))
-    if len(chosen["embedding"]) < MIN_POINTS:
-        return {**scores, "redundancy": None, "regression_residual": None}
     embedding = chosen["embedding"][np.unique(chosen["ids"], return_index=True)[1]]  # an equal point predicts itself
+    if len(embedding) < MIN_POINTS:
+        return {**scores, "redundancy": None, "regression_residual": None}
     errors, spread = np.square(regression_errors(embedding)), embedding.std(axis=0)
     totals = np.square((embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
     squares = np.array(ratio_intervals(errors, totals, seed))

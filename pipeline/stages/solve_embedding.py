@@ -3,6 +3,7 @@
 Method pca has no M and no components: all points are projected onto their principal components.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from ..core.errors import BoundsNotMet, NotEnoughMemory
 from ..core.machine import memory_limit
 from ..engine import disk_costs
 from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan_sizes import factor_entries
 from ..engine.step import Report as StepReport
 from ..engine.step import Step as AnyStep
 from ..kernels.eigensolver.costs import least_bytes
@@ -52,7 +54,9 @@ def steps(config: Config, layout: Layout) -> Steps:
         Runs(12 * n, place=WHOLE_DATA),
         expected=lambda b: {"n_components": layout.n_large, "n_weak": layout.n_components},
     )
-    solver = config.eigensolver
+    solver, row_entries = config.eigensolver, factor_entries(config.method, layout.k_max, m)
+    if layout.factor_entries:
+        row_entries = min(row_entries, math.ceil(layout.factor_entries / min(n, block_size)))
     decides = {"family": config.method, "n_components": n_pairs, "n_wanted": m, "blocks": blocks}
     solved = yield Step(
         "solve_embedding",
@@ -61,8 +65,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         chosen["n_components"],
         Decides(decides | solver.model_dump(include={"method", "tol", "max_memory"}), version=8),
         Runs(
-            LIBRARY_BYTES
-            + least_bytes(n, (layout.k_max + 1) * (1 if square else layout.k_max), n_pairs, square=square),
+            LIBRARY_BYTES + least_bytes(n, row_entries, n_pairs, square=square),
             place=WHOLE_DATA,
             all_cores=True,
             resources={"max_steps": solver.max_steps, "stores_m": config.output.cost_matrix},
@@ -140,12 +143,17 @@ def solve_component(
     )
     try:
         report = component_solve.solve(job)
-        spread = sum(size >= CLUMP_SHARE * n_rows for size in report["participation"])
-        return component_solve.solve(replace(job, n_components=most)) if spread < n_wanted < n_pairs < most else report
     except NotEnoughMemory as error:
         if max_memory != "auto":
             error.exit_code = 2  # the limit is in the config, so a retry would fail again
         raise
+    spread = sum(size >= CLUMP_SHARE * n_rows for size in report["participation"])
+    if not spread < n_wanted < n_pairs < most:
+        return report
+    try:
+        return component_solve.solve(replace(job, n_components=most))
+    except NotEnoughMemory:
+        return report
 
 
 def predict_solver(config: Config, store: Store, layout: Layout) -> Report | None:

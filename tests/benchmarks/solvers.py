@@ -32,7 +32,6 @@ from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from lle.kernels.eigensolver.solvers import SOLVERS
 from lle.kernels.graph.connectivity import closed_classes
 from lle.linalg.component_matrices import leading_components
-from lle.storage.blocks import Blocks
 from lle.storage.store import Store
 from tests.benchmarks.factors import SEED, cube_points, neighbor_factor, roll_points, stored_factor
 
@@ -58,7 +57,7 @@ def solve_route(factor: csr_array, candidates: F64, route: str, n_components: in
     bytes_before, started = subprocess_call.peak_bytes(), time.perf_counter()
     spectrum = bottom_eigenpairs(
         factor, n_components, method=route, pin=pin, cost_matrix=lambda: cost_matrix, tol=1e-8, max_memory=allowed,
-        n_threads=threads, initial=None, max_steps=60, candidates=candidates,
+        n_threads=threads, initial=None, max_steps=60, candidates=lambda: candidates,
     )  # fmt: skip
     seconds = time.perf_counter() - started
     return {
@@ -132,7 +131,7 @@ def solve_one(source: str, method: str, n_components: int) -> dict[str, Any]:
     else:
         store, factor = Store(source), stored_factor(source)
         n = factor.shape[0]
-        candidates = leading_components(store, np.arange(n), Blocks(n, 100_000))
+        candidates = leading_components(store, np.arange(n), n)
     if method in PEERS:
         return solve_peer(factor, method, n_components)
     return solve_route(factor, candidates, method, n_components)

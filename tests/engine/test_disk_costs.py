@@ -26,7 +26,7 @@ CASES = {
     "groups": (60, {"neighbors": {"method": "pynndescent", "min_recall": 0.97}, "execution": {"block_points": 250}}),
     "reverse": (30, {"neighbors": {"method": "brute", "reverse": 3}}),
     "radius": (3, {"neighbors": {"radius": 0.5, "k_min": 5, "k_max": 30}}),
-    "polynomials": (5, {"eigensolver": {"method": "multigrid", "tol": 1e-2}}),
+    "multigrid": (5, {"eigensolver": {"method": "multigrid", "tol": 1e-2}, "weights": {"reg": 0.1}}),
     "modified": (12, {}), "ltsa": (12, {}), "hessian": (12, {}), "laplacian": (12, {}), "pca": (12, {}),
 }  # fmt: skip
 

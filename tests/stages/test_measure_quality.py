@@ -203,3 +203,11 @@ def test_points_count_as_often_as_the_input_holds_them(tmp_path, make_config, ru
     assert len(chosen["rows"]) == 450
     assert np.abs(chosen["points"]).max() < 50
     assert len(np.unique(chosen["rows"])) < 150  # drawn from rows: half of them miss few points
+
+
+def test_one_row_with_nearly_all_copies_is_measured(tmp_path, make_config, run_stages):
+    """The sample of rows may hold a single distinct point."""
+    points = np.random.default_rng(4).normal(size=(80, 3))
+    config = make_config(tmp_path, np.concatenate([points, np.repeat(points[:1], 20_000, axis=0)]))
+    run = run_stages(config, "measure_quality")
+    assert measured(run)["redundancy"] is None

@@ -249,7 +249,7 @@ def test_status_shows_the_progress_of_the_eigensolver(solved, monkeypatch):
 def state_of(n, n_steps, seed):
     vectors = np.random.default_rng(seed).standard_normal((n, 3))
     errors, previous_values = np.full(2, 0.1 * seed), np.arange(2.0)
-    return SubspaceState(np.arange(3.0), vectors, n_steps, errors, previous_values)
+    return SubspaceState(np.arange(3.0), vectors, n_steps, errors, previous_values, n_residual_steps=n_steps - 1)
 
 
 @pytest.mark.parametrize("rows", [7, 50, 100])
@@ -261,7 +261,7 @@ def test_new_state_replaces_the_old_and_is_read_back(tmp_path, monkeypatch, rows
         state = state_of(50, n_steps, n_steps)
         solver_checkpoint.write_state(store, "state", "multigrid", state)
         actual = solver_checkpoint.read_state(store, "state", "multigrid", 50)
-        assert actual.n_steps == n_steps
+        assert (actual.n_steps, actual.n_residual_steps) == (n_steps, n_steps - 1)
         assert actual.vectors.tobytes() == state.vectors.tobytes()
         assert actual.values.tobytes() == state.values.tobytes()
         assert actual.errors.tobytes() == state.errors.tobytes()

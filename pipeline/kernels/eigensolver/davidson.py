@@ -35,6 +35,8 @@ class SubspaceState(NamedTuple):
     """(m,) ``Davidson.errors`` after the last step; ones before the first step."""
     previous_values: F64
     """(m,) Ritz values one step earlier."""
+    n_residual_steps: int = 0
+    """Steps after the vector errors had met their bounds."""
 
 
 class Davidson(NamedTuple):
@@ -168,12 +170,12 @@ def lowest_pairs(
     width = min(block_width(n_wanted), len(state.values))
     basis = _Basis(factor, max_columns, state.values, state.vectors)
     previous_values, errors, n_steps = state.previous_values, state.errors, state.n_steps
-    restarted, n_residual_steps = True, 0
+    restarted, n_residual_steps = True, state.n_residual_steps
     while True:
         # A state must determine all later steps. So it is only made where the basis consists of Ritz vectors alone, at
         # the beginning and after a cut.
         if restarted:
-            state = SubspaceState(basis.values, basis.columns, n_steps, errors, previous_values)
+            state = SubspaceState(basis.values, basis.columns, n_steps, errors, previous_values, n_residual_steps)
             each_restart(state, n_steps + 1 + (max_columns - basis.used) // width > max_steps)
         pairs, residuals = basis.lowest(width)
         values = pairs.lowest(n_wanted).values

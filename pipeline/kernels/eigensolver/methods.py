@@ -65,7 +65,7 @@ def multigrid(problem: Problem) -> Outcome:
     watch.begin(f"hierarchy of {problem.n:,} points", seconds=costs.setup_seconds(problem.factor.nnz))
     from .multigrid_inverse import FactorMultigrid  # noqa: PLC0415 (numba, a quarter of a second)
 
-    with FactorMultigrid(problem.factor, problem.candidates, problem.n_threads, SEED) as inverse:
+    with FactorMultigrid(problem.factor, problem.candidates(), problem.n_threads, SEED) as inverse:
         return _by_multigrid(inverse, "A", problem, (width, columns, predicted), watch)
 
 
@@ -78,7 +78,7 @@ def multigrid_on_m(problem: Problem) -> Outcome:
     watch.begin(f"hierarchy of {problem.n:,} points")
     from .multigrid_inverse import NormalMultigrid  # noqa: PLC0415 (numba, a quarter of a second)
 
-    with NormalMultigrid(cost_matrix, problem.candidates, problem.null, problem.n_threads, SEED) as inverse:
+    with NormalMultigrid(cost_matrix, problem.candidates(), problem.null, problem.n_threads, SEED) as inverse:
         outcome = _by_multigrid(inverse, "M", problem, sizes, watch)
     return outcome._replace(exact_errors=False)
 
@@ -91,7 +91,8 @@ def _by_multigrid(
     watch.begin(f"solves for {width} vectors", problem.max_steps)
     apply = _finite(inverse.apply)
     state = problem.hooks.load_state(watch.method)
-    if state is None or len(state.values) + width > columns:  # none, or saved by a run with more memory
+    # none, of another number of pairs, or saved by a run with more memory
+    if state is None or len(state.errors) != m or len(state.values) + width > columns:
         n_given = 0 if problem.start is None else problem.start.shape[1]
         state = davidson.first_state(problem.factor, _start_block(problem, width), n_given, m, apply, problem.null)
     result = davidson.lowest_pairs(

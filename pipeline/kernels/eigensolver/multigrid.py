@@ -88,7 +88,10 @@ class Hierarchy:
         width, node_rows = _local_directions(matrix, known, threads) + 1, 1
         known, max_nodes = known if width > 1 else known[:, :1], NODES[width]
         while matrix.shape[0] > least_rows:
-            found = find_bases(*find_aggregates(matrix, node_rows, max_nodes, width), known, width, threads)
+            number, starts, rows = find_aggregates(matrix, node_rows, max_nodes, width)
+            if np.diff(starts).min() < width:
+                raise MultigridError(f"multigrid: a group of {np.diff(starts).min()} points has no neighbours outside")
+            found = find_bases(number, starts, rows, known, width, threads)
             if found.aggregates.n_columns > SLOWEST_COARSENING * matrix.shape[0]:
                 raise MultigridError(
                     f"multigrid: a level of {matrix.shape[0]:,} rows has {found.aggregates.n_columns:,} coarse rows, "

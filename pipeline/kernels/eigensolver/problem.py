@@ -65,7 +65,12 @@ class Hooks(NamedTuple):
 
 
 NO_HOOKS = Hooks()
-NO_CANDIDATES = np.empty((0, 0))
+Candidates = Callable[[], npt.NDArray[np.floating]]
+
+
+def no_candidates() -> npt.NDArray[np.floating]:
+    """No coordinates are known."""
+    return np.empty((0, 0))
 
 
 class Problem(NamedTuple):
@@ -88,8 +93,8 @@ class Problem(NamedTuple):
     """Largest number of steps of block Davidson, each with one block of vectors."""
     max_factor_seconds: float = float("inf")
     """Longest factorization, in predicted seconds."""
-    candidates: npt.NDArray[np.floating] = NO_CANDIDATES
-    """(n, c) coordinates of the points, which A nearly maps to zero; (0, 0) if they are unknown."""
+    candidates: Candidates = no_candidates
+    """Loads (n, c) coordinates of the points, which A nearly maps to zero; (0, 0) if they are unknown."""
     null: NullVector = None
     """Unit null vector (n,) of M; None for the constant."""
     flat: bool = False

@@ -38,7 +38,7 @@ from ..graph.connectivity import closed_point
 from . import costs, methods
 from .factorization import canonical
 from .pardiso import FactorizationError
-from .problem import NO_CANDIDATES, NO_HOOKS, Hooks, LongFactorization, Outcome, Problem, SolverStats
+from .problem import NO_HOOKS, Candidates, Hooks, LongFactorization, Outcome, Problem, SolverStats, no_candidates
 from .rayleigh_ritz import EPS, NullVector, Tolerances, fix_signs, largest_eigenvalue, residual_norms
 from .solvers import SOLVERS, auto_methods
 
@@ -81,7 +81,7 @@ def bottom_eigenpairs(
     n_threads: int,
     initial: F64 | None,
     max_steps: int,
-    candidates: npt.NDArray[np.floating] = NO_CANDIDATES,
+    candidates: Candidates = no_candidates,
     skip: Mapping[str, str] = MappingProxyType({}),
     hooks: Hooks = NO_HOOKS,
     null: NullVector = None,
@@ -95,7 +95,7 @@ def bottom_eigenpairs(
         method: auto, factored (square A only), multigrid or shift_invert. A few hundred points are always solved with
             the dense method. auto uses the first method that fits ``max_memory``, works for A, and converges. It starts
             a factorization longer than ``costs.patience_seconds`` only after multigrid has failed. A requested method
-            that fails is replaced by auto's choice from the other methods, multigrid on A by multigrid on M;
+            that fails is replaced by auto's choice from the other methods, multigrid on A first by multigrid on M;
             ``stats.requested_failed`` is the reason.
         pin: a point in the closed class of A's graph; None: the function finds one.
         cost_matrix: loads M (n, n); called by shift_invert and by multigrid on M.
@@ -104,7 +104,8 @@ def bottom_eigenpairs(
         n_threads: threads of all libraries used here; it overrides the environment.
         initial: (n, any) approximations to the vectors, or None.
         max_steps: largest number of steps of block Davidson with multigrid.
-        candidates: (n, c) coordinates of the points, or their leading components, for multigrid; (0, 0) if unknown.
+        candidates: loads (n, c) coordinates of the points, or their leading components, for multigrid; (0, 0) if
+            unknown.
         skip: methods that auto does not try, each with the reason.
         hooks: callbacks of the caller.
         null: unit null vector (n,) of M, without zeros; None for the constant.
@@ -132,17 +133,39 @@ def bottom_eigenpairs(
             return _solve("dense", methods.dense, problem)
         if method == "auto":
             return _first_that_converges(problem, skip)
-        name, failed = methods.ON_M if method == "multigrid" and not square else method, ""
-        while True:
-            try:
-                spectrum = _solve(name, SOLVERS[name].run, problem)
-            except FactorizationError as error:  # every method has the same result; only its cost differs
-                failed = failed or str(error)
-                if name == "multigrid":
-                    name = methods.ON_M  # needs no factor either
-                    continue
-                spectrum = _first_that_converges(problem, {**skip, name: f"{name}: {error}"})
-            return replace(spectrum, stats=replace(spectrum.stats, requested_failed=failed))
+        names = [method] if method != "multigrid" else ["multigrid", methods.ON_M] if square else [methods.ON_M]
+        return _requested(problem, names, skip)
+
+
+def _requested(problem: Problem, names: list[str], skip: Mapping[str, str]) -> Spectrum:
+    """Try the methods in turn; if none converges, auto's choice from the others."""
+    failures, best = dict[str, str](), None
+    for name in names:
+        try:
+            spectrum = _solve(name, SOLVERS[name].run, problem)
+        except FactorizationError as error:  # every method has the same result; only its cost differs
+            failures[name] = str(error)
+            continue
+        except NotEnoughMemory as error:
+            if not failures:
+                raise
+            failures[name] = error.args[0]
+            continue
+        if spectrum.converged or not failures:
+            return _instead_of_requested(spectrum, failures)
+        best, failures[name] = spectrum, f"{name} reached vector errors of {spectrum.vector_errors.max():.0e} only"
+    try:
+        start = problem.start if best is None else best.vectors
+        other = _first_that_converges(problem._replace(start=start), {**skip, **failures})
+    except NotEnoughMemory:
+        if best is None:
+            raise
+        return _instead_of_requested(best, failures)
+    return _instead_of_requested(other if best is None or other.converged else best, failures)
+
+
+def _instead_of_requested(spectrum: Spectrum, failures: Mapping[str, str]) -> Spectrum:
+    return replace(spectrum, stats=replace(spectrum.stats, requested_failed=next(iter(failures.values()), "")))
 
 
 def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum:

@@ -28,7 +28,7 @@ def test_prediction_equals_the_cost_of_the_solve(seed):
         prediction = predicted[method]
         spectrum = bottom_eigenpairs(
             A, 2, method=method, pin=0, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=PLENTY,
-            n_threads=1, initial=None, max_steps=60, candidates=roll_coordinates(3000, seed),
+            n_threads=1, initial=None, max_steps=60, candidates=lambda: roll_coordinates(3000, seed),
         )  # fmt: skip
         assert prediction.factor_nnz == pytest.approx(spectrum.stats.factor_nnz, rel=0.01)
         assert prediction.predicted_bytes == pytest.approx(spectrum.stats.predicted_bytes, rel=0.01)

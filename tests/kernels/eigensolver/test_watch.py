@@ -52,7 +52,7 @@ def test_methods_report_their_steps_down_to_the_bound(method):
     spectrum = bottom_eigenpairs(
         factor, 2, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=1e-8,
         max_memory=2**30, n_threads=1, initial=None, max_steps=60,
-        hooks=Hooks(progress=reports.append), candidates=roll_coordinates(900, 5),
+        hooks=Hooks(progress=reports.append), candidates=lambda: roll_coordinates(900, 5),
     )  # fmt: skip
     steps = [report for report in reports if report.n_solves]
     assert {report.method for report in reports} == {method}
