@@ -95,7 +95,10 @@ def ours(folder: Path, sample: npt.NDArray[np.int64], k: int, n_workers: int, me
             for stage in ("order_points", "find_neighbors")}  # fmt: skip
     seconds = [f"{stage} {value:.1f}" for stage, value in took.items()]
     peak = max(
-        report.peak_bytes for (stage, _), block_reports in reports.items() for report in block_reports if stage in took
+        report.peak_bytes
+        for key, block_reports in reports.items()
+        for report in block_reports
+        if key.partition(".")[0] in took
     )
     [recall] = reports["mend_graph.measure_recall"]
     groups = len(reports["find_neighbors.search_cells"])

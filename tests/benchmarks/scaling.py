@@ -188,8 +188,8 @@ def measure(job: Job, folder: Path, stores: str | None = None) -> tuple[dict[str
     reports = checkpoint.read_reports(Store(url))
     measured = [
         block_reports[0].report["value"]
-        for (_, step), block_reports in reports.items()
-        if step.startswith("measure_recall")
+        for key, block_reports in reports.items()
+        if key.startswith("mend_graph.measure_recall")
     ]
     return meter.stages, measured[-1]  # that of the last round
 

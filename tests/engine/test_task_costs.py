@@ -98,7 +98,7 @@ PLANNED = {
     ("lle", "solve_weights.choose_reg"): 1009 * (168 + 176 + 64)
     + 6 * BATCH_BYTES
     + 1000 * 12 * (112 + 48)
-    + 1250 * (224 + 704 + TRIAL_POINT_BYTES),
+    + 2501 * (224 + 704 + TRIAL_POINT_BYTES),
     ("lle", "solve_weights.solve"): RECEIVED + 1009 * 528,
     ("laplacian", "local_factors.measure_links"): 1009 * 528,
     ("laplacian", "local_factors.edges"): 5 * 1009 * (44 + 40)

@@ -179,7 +179,7 @@ class TestStorage:
         check_damage(rows)
 
     def test_damage_of_every_array_is_detected(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(checkpoint, "free", lambda *arguments: None)  # as in a run that has not got so far
+        monkeypatch.setattr(checkpoint, "delete_data", lambda *arguments: None)  # as in a run that has not got so far
         rows = list(faults.damaged(tmp_path))
         check_damage(rows)
         assert len(rows) > 30
