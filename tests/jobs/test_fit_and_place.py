@@ -168,7 +168,7 @@ def test_rows_with_nan_are_refused_or_have_no_coordinates(tmp_path, points):
 
 def test_a_bound_that_is_not_met_ends_with_exit_code_3_after_placing(tmp_path, points):
     config = job(tmp_path / "job", points)
-    unmet = ("--set", "eigensolver.method=multigrid", "--set", "eigensolver.max_steps=1")
+    unmet = ("--set", "method=ltsa", "--set", "eigensolver.method=multigrid", "--set", "eigensolver.max_steps=1")
     message = refused(3, "run", config, *unmet)
     assert "eigensolver.tol" in message
     assert "The run is complete, with the best vectors" in message

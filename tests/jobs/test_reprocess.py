@@ -26,7 +26,7 @@ from tests.support.plans import config_of
 from tests.support.steps import Facts, make_step
 from tests.support.stored import damage
 
-MULTIGRID = ("--set", "eigensolver.method=multigrid", "--set")
+MULTIGRID = ("--set", "method=ltsa", "--set", "eigensolver.method=multigrid", "--set")
 OTHER_QUALITY = ("--set", "quality.sample=60")
 
 
@@ -282,8 +282,8 @@ class TestDamage:
         assert "stopped in solve_embedding.solve" in CliRunner().invoke(app, ["status", root.url]).output
         assert lle("verify", store.url)["unfinished"] == {"solve_embedding.solve": 1}
         checkpoint.delete_step_record(store, "write_report.write")
-        store.objects.delete("_done/solve_weights/solve.00001.json")
-        assert lle("verify", store.url)["unfinished"]["solve_weights.solve"] == 1
+        store.objects.delete("_done/local_factors/solve.00001.json")
+        assert lle("verify", store.url)["unfinished"]["local_factors.solve"] == 1
 
     def test_step_begun_after_the_report_is_not_reported_as_damage(self, job):
         store = Store(lle("run", job())["store"])
