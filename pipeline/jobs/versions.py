@@ -31,7 +31,7 @@ def _described(root: Versions, version: str, published: str | None) -> Json:
     return {
         "version": version, "finished": (metrics or {}).get("finished"), "rows": (metrics or {}).get("n_input"),
         "verdict": (metrics or {}).get("verdict"), "bytes": n_bytes, "published": version == published,
-        "complete": metrics is not None and _is_complete(store),
+        "complete": _is_finished(store),
     }  # fmt: skip
 
 
@@ -43,15 +43,18 @@ def _metrics(store: Store) -> dict[str, Any] | None:
         return None
 
 
-def _is_complete(store: Store) -> bool:
+def _is_finished(store: Store) -> bool:
+    """Whether every block of a version is there, its metrics can be read, and no process is deleting it."""
     try:
-        return not store.objects.exists(RETIRED) and checkpoint.is_complete(store)
+        return not store.objects.exists(RETIRED) and checkpoint.is_complete(store) and store.metrics() is not None
     except LleError:
         return False
 
 
 def publish_version(url: str, version: str) -> Json:
     """Publish a finished version, older or newer than the published one. The versions stay as they are.
+
+    If the record of the published version is lost, the other finished versions become its history.
 
     Raises ConfigError if there is no such version or it is not finished, StoreError while a run is active.
     """
@@ -61,28 +64,38 @@ def publish_version(url: str, version: str) -> Json:
         raise ConfigError(f"{root.url}: has no version {version!r}; there are {listed}")
     store = root.open(version)
     metrics = _metrics(store)
-    if metrics is None or not _is_complete(store):
+    if metrics is None or not _is_finished(store):
         raise ConfigError(f"{store.url}: this version is not finished; choose another one that `lle versions` lists")
     with RunLock(root.store):
         before = None if (pointer := root.pointer()) is None else pointer["version"]
+        others = _finished(root)[::-1] if pointer is None else []
         content = store.get_record(INPUT, {"content": str}) or {"content": ""}
         fingerprint = str(store.attributes().get("fingerprint", ""))
-        root.publish(version, fingerprint=fingerprint, **content, rows=metrics.get("n_input"))
+        root.publish(version, others, fingerprint=fingerprint, **content, rows=metrics.get("n_input"))
     return {"store": root.url, "published": version, "before": before}
 
 
 def clean_store(url: str, keep: int | None) -> Json:
     """Delete unfinished versions, all but `keep` published ones (None: keep all), and files that no writer will finish.
 
-    Raises StoreError while a run is active.
+    Without a published version, every finished version is kept. Raises ConfigError if there is no store, StoreError
+    while a run is active.
     """
     root = Versions(url)
+    if not root.store.has_versions():
+        root.store.require_run()
     with RunLock(root.store):
-        deleted, errors = list[str](), list[str]()
-        if root.store.has_versions() and (pointer := root.pointer()) is not None:
+        if (pointer := root.pointer()) is None:
+            deleted, errors = root.delete_all_but(_finished(root))
+        else:
             deleted, errors = root.prune(len(pointer["history"]) if keep is None else keep)
         n_files = root.objects.delete_partial_files()
     return {"store": root.url, "deleted": deleted, "partial_files": n_files, "failures": errors}
+
+
+def _finished(root: Versions) -> list[str]:
+    """The finished versions, the oldest first."""
+    return [version for version in root.ids() if _is_finished(root.open(version))]
 
 
 def _root(url: str) -> Versions:

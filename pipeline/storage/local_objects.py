@@ -4,6 +4,7 @@ import contextlib
 import errno
 import math
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from ..core.errors import StoreError
 from .object_protocol import Objects
 from .storage_errors import persist, storage_errors
 
+PARTIAL_NAME = re.compile(r".+\.[0-9a-f]{32}\.partial", re.DOTALL)  # zarr's own writes have no leading dot
 NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 
 
@@ -130,7 +132,7 @@ class LocalObjects(Objects):
             self.delete(probe)
 
     def delete_partial_files(self) -> int:
-        partial_files = [path for path in _files(self.root) if path.suffix == ".partial"]
+        partial_files = [path for path in _files(self.root) if PARTIAL_NAME.fullmatch(path.name)]
         for path in partial_files:
             path.unlink(missing_ok=True)
         return len(partial_files)

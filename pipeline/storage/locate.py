@@ -69,7 +69,7 @@ def _group(document: bytes) -> dict[str, Any] | None:
 
 def has_versions(objects: Objects) -> bool:
     """Whether this URL is a root of versions, each with its own store."""
-    return objects.exists(POINTER) or bool(objects.folders(VERSIONS))
+    return objects.exists(POINTER) or any(map(is_id, objects.folders(VERSIONS)))
 
 
 def is_id(version: str) -> bool:

@@ -7,7 +7,7 @@ published ones. This pointer is replaced in one write, after everything it point
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -96,13 +96,10 @@ class Versions:
                 now = max(now, newest + timedelta(seconds=1))
         return f"{now.strftime(ID_TIME)}-{secrets.token_hex(2)}"
 
-    def publish(self, version: str, **facts: Any) -> Pointer:
-        """Publish a finished version."""
-        earlier = [
-            earlier_version
-            for earlier_version in (self.pointer() or {}).get("history", [])
-            if earlier_version != version
-        ]
+    def publish(self, version: str, others: Sequence[str] = (), **facts: Any) -> Pointer:
+        """Publish a finished version. `others` (newest first) become its history if there is no pointer yet."""
+        history = (self.pointer() or {}).get("history", others)
+        earlier = [earlier_version for earlier_version in history if earlier_version != version]
         when = datetime.now(UTC).isoformat(timespec="seconds")
         pointer = {"version": version, "when": when, **facts, "history": [version, *earlier]}
         self.store.put_json(POINTER, pointer)
@@ -116,17 +113,22 @@ class Versions:
     def prune(self, keep: int) -> tuple[list[str], list[str]]:
         """Delete all but the newest `keep` published versions, and the unfinished ones.
 
-        A version in use is not deleted. Each version is first marked as retired; a reader registers itself and then
-        checks for that mark, so one of the two always sees the other.
-
         Returns the ids of the deleted versions, and the errors of those that could not be deleted.
         """
-        pointer, deleted, errors = self.pointer(), list[str](), list[str]()
-        if pointer is None:
-            return deleted, errors
+        if (pointer := self.pointer()) is None:
+            return [], []
         kept_versions = pointer["history"][:keep]
         if kept_versions != pointer["history"]:
             self.amend(history=kept_versions)
+        return self.delete_all_but(kept_versions)
+
+    def delete_all_but(self, kept_versions: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Delete the other versions, except those in use; returns the same as `prune`.
+
+        Each version is first marked as retired; a reader registers itself and then checks for that mark, so one of the
+        two always sees the other.
+        """
+        deleted, errors = list[str](), list[str]()
         for version in self.ids():
             try:
                 if version not in kept_versions and self.drop(version):

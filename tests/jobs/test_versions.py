@@ -531,3 +531,30 @@ class TestStepBack:
         lle("publish", tmp_path / "run.zarr", first)
         assert lle("clean", tmp_path / "run.zarr", "--keep", 1)["deleted"] == [second]
         assert Versions(str(tmp_path / "run.zarr")).published().url.endswith(first)
+
+    def test_clean_refuses_what_is_no_store(self, tmp_path):
+        other = tmp_path / "versions" / "notes.txt.partial"
+        other.parent.mkdir()
+        other.write_text("dear")
+        (tmp_path / "versions" / "notes").mkdir()
+        for place in (tmp_path, tmp_path / "versions", tmp_path / "none"):
+            assert "no run has been started there" in refused(2, "clean", place)
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
+        assert not (tmp_path / "none").exists()
+
+    def test_clean_deletes_unfinished_versions_before_the_first_publication(self, job, tmp_path):
+        refused(3, "run", job(), *UNMET)
+        [stopped] = Versions(str(tmp_path / "run.zarr")).ids()
+        assert lle("clean", tmp_path / "run.zarr")["deleted"] == [stopped]
+        assert Versions(str(tmp_path / "run.zarr")).ids() == []
+
+    def test_finished_versions_outlive_a_lost_pointer(self, job, tmp_path):
+        samples = (50, 60, 70)
+        ids = [lle("run", job(), "--set", f"quality.sample={sample}")["published"] for sample in samples]
+        root = Versions(str(tmp_path / "run.zarr"))
+        (tmp_path / "run.zarr/published.json").unlink()
+        assert lle("clean", root.url)["deleted"] == []
+        lle("publish", root.url, ids[1])
+        assert root.pointer()["history"] == [ids[1], ids[2], ids[0]]
+        assert lle("clean", root.url)["deleted"] == []
+        assert root.ids() == ids

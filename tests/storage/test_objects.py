@@ -121,12 +121,19 @@ class TestLocalFiles:
     def test_partial_files_of_killed_writers_are_removed_and_never_listed(self, tmp_path):
         objects = local_objects(tmp_path)
         objects.put("points/c/0/0", b"data")
-        (tmp_path / "points/c/0/.0.4711.partial").write_bytes(b"da")
-        (tmp_path / "points/c/0/0.a1b2.partial").write_bytes(b"da")
+        for name in (f".0.{4711:032x}.partial", f"0.{0xA1B2:032x}.partial"):  # of this program, of zarr
+            (tmp_path / "points/c/0" / name).write_bytes(b"da")
         assert objects.names("") == ["points/c/0/0"]
         assert objects.delete_partial_files() == 2
         assert files_below(tmp_path) == {"points/c/0/0": b"data"}
         assert objects.delete_partial_files() == 0
+
+    def test_partial_files_of_other_programs_are_kept(self, tmp_path):
+        names = ("film.partial", ".film.4711.partial", f"film.{1:032x}.partial.txt")
+        for name in names:
+            (tmp_path / name).write_bytes(b"theirs")
+        assert local_objects(tmp_path).delete_partial_files() == 0
+        assert files_below(tmp_path) == dict.fromkeys(names, b"theirs")
 
 
 class TestRemoteUrls:
