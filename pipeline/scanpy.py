@@ -69,7 +69,7 @@ def lle(
     adata, key_added = adata.copy() if copy else adata, key_added.removeprefix("X_")
     points = _representation(adata, use_rep)
     with tempfile.TemporaryDirectory(prefix="lle-") as folder:
-        sections = sections_of_keywords(parameters)
+        sections = sections_of_keywords(parameters, points)
         if neighbors_key is not None:
             path = Path(folder) / "neighbors.npy"
             lists = _padded(_graph(adata, neighbors_key))

@@ -35,7 +35,7 @@ from ..storage.versions import Versions
 from .array_checks import refuse_invalid
 from .array_input import FIT, as_array, digest_of, input_section, is_chunked, remove_unnamed
 from .notebook_progress import NotebookProgress, in_notebook
-from .parameters import PARAMETERS, as_argument, as_keyword, sections_of, unknown_parameter
+from .parameters import PARAMETERS, as_argument, as_keyword, n_rows_of, sections_of, unknown_parameter
 from .python_errors import python_errors, short_traceback
 
 
@@ -145,11 +145,11 @@ def embed(
     >>> embed(X, n_neighbors=10, preprocess={"scale": "standard"}).shape
     (800, 2)
     """
+    arguments = dict(locals())
     others = {"X", "labels", "verbose", "unknown"}
-    parameters = {name: value for name, value in locals().items() if name not in {*others, "others"}}
-    given = {name: value for name, value in parameters.items() if value is not None}
+    given = {name: value for name, value in arguments.items() if name not in others and value is not None}
     data = section_of_file(X) if isinstance(X, str | os.PathLike) else X
-    sections = sections_of_keywords({**given, **unknown})
+    sections = sections_of_keywords({**given, **unknown}, data)
     with finished_run(data, sections, verbose, labels, column_names(X), as_keyword) as (run, result):
         coordinates, config = run.read_all(array_specs.EMBEDDING.name), run.attributes()["config"]
     warn_of_embedding(result, config, as_keyword)
@@ -171,14 +171,17 @@ def section_of_file(data: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(str(error).removeprefix("input.path: ")) from None
 
 
-def sections_of_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
-    """The sections of a config for parameters of the estimator and whole sections. Raises ValueError for others."""
+def sections_of_keywords(keywords: dict[str, Any], X: Any) -> dict[str, Any]:
+    """The sections of a config for parameters of the estimator and whole sections. Raises ValueError for others.
+
+    X is the array to embed, or its input section: few rows need no workers.
+    """
     values = {name: value for name, value in keywords.items() if name in PARAMETERS}
     config = {name: value for name, value in keywords.items() if name not in PARAMETERS}
     for name, value in config.items():
         if name not in Config.model_fields:
             raise ValueError(unknown_parameter("embed", name, value))
-    return sections_of(values, config)
+    return sections_of(values, config, n_rows_of(X))
 
 
 def warn_of_embedding(result: RunResult, config: dict[str, Any], spelled: Callable[[Setting], str]) -> None:

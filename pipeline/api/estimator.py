@@ -3,7 +3,6 @@
 Each method imports what only it needs: importing the class then costs little more than scikit-learn.
 """
 
-import math
 import warnings
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..storage import array_specs
 from .array_input import as_array, is_chunked, is_dask, row_blocks
 from .checked_rows import checked_rows
-from .parameters import CONFIG_KEYS, PARALLEL_ROWS, WITHOUT_EFFECT, as_argument, refuse_unknown, sections_of
+from .parameters import CONFIG_KEYS, WITHOUT_EFFECT, as_argument, n_rows_of, refuse_unknown, sections_of
 from .plot_method import PlotMixin
 from .python_errors import python_errors, short_traceback
 
@@ -333,17 +332,14 @@ class LocallyLinearEmbedding(
 
     def _sections(self, X: Any) -> dict[str, Any]:
         k = self.n_neighbors
-        n = math.inf if type(X) is dict else X.shape[0]
+        n = n_rows_of(X)
         if isinstance(k, Integral) and k >= n:
             if n > FEW_ROWS:
                 raise ValueError(f"n_neighbors is {k}, but there are {n} rows; it must be below {n}")
             warnings.warn(f"n_neighbors is {k}, but there are {n} rows; {n - 1} is used", stacklevel=4)
             k = n - 1
         values = {name: getattr(self, name) for name in (*CONFIG_KEYS, *WITHOUT_EFFECT)}
-        sections = sections_of({**values, "n_neighbors": k, "method": self.method}, self.config)
-        if self.n_jobs is not None and n < PARALLEL_ROWS:
-            del sections["execution"]["cluster"]
-        return sections
+        return sections_of({**values, "n_neighbors": k, "method": self.method}, self.config, n)
 
     @property
     def _n_features_out(self) -> int:

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 import os
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -92,8 +93,12 @@ def refuse_unknown(initialize: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-def sections_of(parameters: Mapping[str, Any], config: Mapping[str, Any] | None) -> dict[str, Any]:
+def sections_of(
+    parameters: Mapping[str, Any], config: Mapping[str, Any] | None, n_rows: float = math.inf
+) -> dict[str, Any]:
     """The sections of a config with the values of parameters; None leaves the config's own value.
+
+    Below PARALLEL_ROWS rows n_jobs is checked, but sets nothing.
 
     Raises ValueError for a value of a wrong kind, and for a key that is given twice.
     """
@@ -114,7 +119,16 @@ def sections_of(parameters: Mapping[str, Any], config: Mapping[str, Any] | None)
         if key in section_values:
             raise ValueError(f"config: {section}.{key} is the parameter {parameter}; give it there only")
         section_values[key] = value
+    if "n_jobs" in values and n_rows < PARALLEL_ROWS:
+        del sections["execution"]["cluster"]
     return sections
+
+
+def n_rows_of(X: Any) -> float:
+    """The number of rows of an array or a table; infinity for an input section and if X does not know it."""
+    shape = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", None) or (math.inf,)
+    n_rows: float = shape[0] if isinstance(shape[0], int | float) else math.inf
+    return n_rows
 
 
 def unknown_parameter(owner: str, name: str, value: Any) -> str:

@@ -79,7 +79,7 @@ def common_options(version: Version = False) -> None:
 @app.command(epilog=f"Example: {EXAMPLES['init']}")
 def init(
     data: Annotated[str, typer.Argument(metavar="DATA", help="the input: a file, a folder, a pattern or a URL")],
-    out: Annotated[Path, typer.Option("-o", "--output", metavar="CONFIG", help="the file to write")] = Path("job.yaml"),
+    out: Annotated[Path, typer.Option("-o", "--output", metavar="CONFIG", help="a new file, or -")] = Path("job.yaml"),
     as_json: AsJson = False,
 ) -> None:
     """Write a commented config for a data file: its kind, and which columns are features, label and id."""

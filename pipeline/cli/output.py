@@ -24,13 +24,17 @@ def describe_validation(valid: dict[str, Any]) -> str:
 
 
 def describe_init(written: dict[str, Any]) -> str:
+    if "text" in written:
+        return "\n".join([*(f"# warning: {text}" for text in written["warnings"]), written["text"].rstrip("\n")])
     size = f"{counted(written['n_input'], 'row')} of {counted(written['n_features'], 'feature')}"
     lines = [f"{written['kind']}: {size}, {written['dtype']}"]
     lines += describe_columns(written["columns"])
     if written["columns"] is None and written["label"] is not None:
         lines.append(f"label: {written['label']}")
     config = shlex.quote(written["config"])
-    lines += [*(f"warning: {text}" for text in written["warnings"]), f"written: {written['config']}"]
+    lines += [*(f"warning: {text}" for text in written["warnings"]), f"written: {', '.join(written['written'])}"]
+    lines += [f"kept: {name} differs from the schema of this version, which `lle schema` prints"
+              for name in written["kept"]]  # fmt: skip
     return "\n".join([*lines, f"Check the file, then: lle run {config}"])
 
 

@@ -41,7 +41,8 @@ def index_rows(stamp: Stamp) -> RowIndex:
     with reading(stamp.path), open_text(stamp) as handle:
         for offset, block in _whole_lines(handle, stamp.path):
             if n_lines == 0:
-                names, delimiter = _header(block[: block.index(b"\n")], stamp.path)
+                header, _, rest = block.partition(b"\n")
+                names, delimiter = _header(header, rest.lstrip(b"\r\n").partition(b"\n")[0], stamp.path)
             starts, lines = _row_starts(block, n_lines, stamp.path)
             if n_lines == 0:
                 starts = starts[1:]
@@ -58,7 +59,7 @@ def index_rows(stamp: Stamp) -> RowIndex:
 
 def open_text(stamp: Stamp) -> IO[bytes]:
     """The file, decompressed if its name ends in .gz."""
-    if not stamp.path.endswith(".gz"):
+    if not stamp.path.lower().endswith(".gz"):
         return open_file(stamp)
     return cast(IO[bytes], pa.BufferReader(pa.py_buffer(unpacked(stamp, "", stamp.path))))
 
@@ -101,8 +102,8 @@ def _row_starts(block: bytes, lines_before: int, path: str) -> tuple[npt.NDArray
     return starts[is_row], len(ends)
 
 
-def _header(line: bytes, path: str) -> tuple[tuple[str, ...], str]:
-    """The names of the columns, and the delimiter that separates most of them."""
+def _header(line: bytes, first_row: bytes, path: str) -> tuple[tuple[str, ...], str]:
+    """The names of the columns, and the delimiter. `first_row` is empty if the file has only a header."""
     if line[:2] == b"\x1f\x8b":
         raise InputError(f"{path}: expected text, found a gzip file; let its name end in .gz")
     try:
@@ -112,9 +113,8 @@ def _header(line: bytes, path: str) -> tuple[tuple[str, ...], str]:
             f"{path}: expected a header line in UTF-8, found other bytes ({error}); convert the file"
         ) from error
     try:
-        rows = {delimiter: next(csv.reader([text], delimiter=delimiter), []) for delimiter in DELIMITERS}
-        delimiter = max(rows, key=lambda delimiter: len(rows[delimiter]))
-        names = tuple(name.strip() for name in rows[delimiter])
+        delimiter = _delimiter(text, first_row.decode(errors="replace").rstrip("\r") or text)
+        names = tuple(name.strip() for name in _fields(text, delimiter))
     except csv.Error as error:
         raise InputError(f"{path}: the header line cannot be read ({error}); write it again") from error
     if "\0" in text or not any(names):
@@ -128,6 +128,31 @@ def _header(line: bytes, path: str) -> tuple[tuple[str, ...], str]:
             "line with names"
         )
     return names, delimiter
+
+
+def _delimiter(header: str, row: str) -> str:
+    """The comma if it gives two or more fields, as many in the row as in the header; else the one that gives most.
+
+    A name may contain other delimiters, so the header alone does not decide. The comma if no delimiter matches.
+
+    >>> _delimiter("P(x|y),P(y|x)", "0.1,0.2"), _delimiter("a;b", "1,5;2"), _delimiter("weight; dry", "1.5")
+    (',', ';', ',')
+    """
+    n_fields = {delimiter: _n_fields(header, delimiter) for delimiter in DELIMITERS}
+    matching = [delimiter for delimiter, n in n_fields.items() if n >= 2 and n == _n_fields(row, delimiter)]
+    return "," if not matching or "," in matching else max(matching, key=n_fields.__getitem__)
+
+
+def _n_fields(line: str, delimiter: str) -> int:
+    """0 if a field is too long for the csv module, as with a delimiter that a wide table does not use."""
+    try:
+        return len(_fields(line, delimiter))
+    except csv.Error:
+        return 0
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
+    return next(csv.reader([line], delimiter=delimiter), [])
 
 
 def is_number(text: str | bytes) -> bool:

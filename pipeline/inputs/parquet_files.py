@@ -133,7 +133,7 @@ class Outline(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def _outline(stamp: Stamp) -> Outline:
-    if stamp.path.endswith(ARROW):
+    if stamp.path.lower().endswith(ARROW):
         with decoding(stamp.path, "an Arrow file"), _open_arrow(stamp) as file:
             batches = [file.get_batch(number).num_rows for number in range(file.num_record_batches)]
             return Outline(file.schema, np.cumsum([0, *batches]).tolist())
@@ -185,7 +185,7 @@ def _columns_of_group(stamp: Stamp, group: int, names: tuple[str, ...]) -> Any:
 
 
 def _read_group(stamp: Stamp, group: int, columns: list[str]) -> Any:
-    if stamp.path.endswith(ARROW):
+    if stamp.path.lower().endswith(ARROW):
         with decoding(stamp.path, "an Arrow file"), _open_arrow(stamp) as file:
             return pa.Table.from_batches([file.get_batch(group)]).select(columns)
     with decoding(stamp.path, PARQUET), _open_table(stamp) as file:

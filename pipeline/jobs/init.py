@@ -16,6 +16,7 @@ from .new_rows import open_section
 from .validate import validate
 
 NEIGHBORS, COMPONENTS = 12, 2
+STDOUT = "-"
 SCHEMA = "lle-schema.json"
 """The file beside the config that editors read for completion and descriptions of the keys."""
 LISTED = 20  # columns without a role
@@ -25,31 +26,45 @@ WIDTH = 40  # column of the comments
 def init(data: str, out: Path) -> dict[str, Any]:
     """Write a commented config for an input to the new file `out`; returns the result of `validate`, and its path.
 
-    Nothing is written if the config would not pass. Raises ConfigError, InputError and NotEnoughMemory.
+    For `out` "-" no file is written, and the result holds the text. The schema for editors is written beside the
+    config, unless another file has its name. Nothing is written if the config would not pass. Raises ConfigError,
+    InputError and NotEnoughMemory.
     """
-    refuse_existing(out)
+    if is_file := str(out) != STDOUT:
+        refuse_existing(out)
     detected = detect_kind(data)
     proposal = propose_input(detected)
     source = open_section(parse_input({key: value for key, (value, _) in proposal.keys.items()}, ()))
     least = min(COMPONENTS, source.n_features) + 2
     if source.n_rows < least:
         raise InputError(f"{data}: expected at least {least} rows for {least - 2} coordinates, found {source.n_rows}")
-    text = config_text(proposal, source, data, out)
+    text = config_text(proposal, source, data, out if is_file else None)
     config = check_config(parse(text), f"config {out}")
     checked = validate(config)
+    files = _write(out, text) if is_file else {"text": text}
+    label = next((proposal.keys[key][0] for key in ("label", "labels") if key in proposal.keys), None)
+    if checked["columns"] is not None:
+        checked["columns"]["left_out"] = dict(proposal.left_out)
+    return {**checked, "kind": detected.kind, "label": label, "config": str(out), **files}
+
+
+def _write(out: Path, text: str) -> dict[str, list[str]]:
+    """Write the config, and the schema unless another file has its name; the files written, and those kept."""
+    schema, schema_text = out.parent / SCHEMA, json.dumps(json_schema(), indent=1)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
-        (out.parent / SCHEMA).write_text(json.dumps(json_schema(), indent=1), encoding="utf-8")
+        if not (schema.exists() or schema.is_symlink()):
+            schema.write_text(schema_text, encoding="utf-8")
+            return {"written": [str(out), str(schema)], "kept": []}
+        is_same = schema.is_file() and schema.read_bytes() == schema_text.encode()
+        return {"written": [str(out)], "kept": [] if is_same else [str(schema)]}
     except FileExistsError:
         refuse_existing(out)
+        raise
     except OSError as error:
         raise ConfigError(f"{out}: cannot be written: {error.strerror}; choose another name with -o") from None
-    label = next((proposal.keys[key][0] for key in ("label", "labels") if key in proposal.keys), None)
-    if checked["columns"] is not None:
-        checked["columns"]["left_out"] = dict(proposal.left_out)
-    return {**checked, "kind": detected.kind, "label": label, "config": str(out)}
 
 
 def refuse_existing(out: Path) -> None:
@@ -58,12 +73,12 @@ def refuse_existing(out: Path) -> None:
         raise ConfigError(f"{out}: this file already exists, and init does not replace it; choose another name with -o")
 
 
-def config_text(proposal: Proposal, source: Source, data: str, out: Path) -> str:
-    """The YAML text, with a comment beside each key."""
-    config = shlex.quote(str(out)).replace("\n", " ")
+def config_text(proposal: Proposal, source: Source, data: str, out: Path | None) -> str:
+    """The YAML text, with a comment beside each key. It names the schema beside `out`; None if it goes to no file."""
+    config = "CONFIG" if out is None else shlex.quote(str(out)).replace("\n", " ")
     n, m = source.n_rows, min(COMPONENTS, source.n_features)
     lines = [
-        f"# yaml-language-server: $schema={SCHEMA}",
+        *[f"# yaml-language-server: $schema={SCHEMA}"] * (out is not None),
         f"# Written by lle init: {counted(n, 'row')} of {counted(source.n_features, 'feature')}.",
         f"# lle validate {config} checks it, lle run {config} runs it; lle schema prints every key.",
         _line("method", "lle", "or modified, hessian, ltsa, laplacian, pca", indent=0),

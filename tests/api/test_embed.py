@@ -3,6 +3,7 @@
 import functools
 import http.server
 import inspect
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -18,7 +19,7 @@ import zarr
 import lle
 from lle import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run, plot
 from lle.api.array_input import input_section, row_blocks
-from lle.api.embed import finished_run
+from lle.api.embed import finished_run, sections_of_keywords
 from lle.api.parameters import PARAMETERS
 from lle.config.load import check_config
 from lle.config.models import Config
@@ -309,6 +310,33 @@ class TestStoreInMemory:
         assert fits_memory(check_config(plain, "test"))
         changed = {name: {**section, **sections.get(name, {})} for name, section in plain.items()}
         assert not fits_memory(check_config(changed, "test"))
+
+
+def test_workers_are_started_for_many_rows_only():
+    few, many = np.zeros((19_999, 2)), np.zeros((20_000, 2))
+    cluster = {"kind": "local", "workers": 3}
+    for X in (many, da.zeros((20_000, 2)), many.tolist(), {"kind": "npy", "path": "x.npy"}):
+        assert sections_of_keywords({"n_jobs": 3}, X)["execution"] == {"cluster": cluster}
+    for X in (few, da.zeros((19_999, 2)), few.tolist(), pd.DataFrame(few)):
+        assert sections_of_keywords({"n_jobs": 3, "execution": {"seed": 1}}, X)["execution"] == {"seed": 1}
+    with pytest.raises(ValueError, match=r"execution\.cluster is the parameter n_jobs"):
+        sections_of_keywords({"n_jobs": 3, "execution": {"cluster": cluster}}, few)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="comprehensions have no frame of their own since 3.12")
+def test_a_tracer_that_reads_locals_does_not_stop_embed(roll):
+    """A debugger or a coverage tool reads `f_locals`, which updates the dictionary that `locals()` gave before 3.13."""
+
+    def trace(frame, event, argument):
+        return frame.f_locals and trace
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        with pytest.raises(ValueError, match="there is no parameter 'typo'"):
+            embed(roll, typo=1)
+    finally:
+        sys.settrace(before)
 
 
 @pytest.fixture(scope="module")

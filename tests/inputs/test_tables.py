@@ -10,6 +10,7 @@ from lle.core.errors import InputError
 from lle.inputs import csv_index, open_source
 from lle.inputs.column_names import ColumnRoles
 from lle.inputs.detect_kind import detect_kind
+from lle.inputs.files import find_files
 
 
 class TestCsv:
@@ -152,19 +153,46 @@ class TestParquet:
         assert source.read(0, 3).tolist() == [[1], [2], [3]]
 
 
-@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "semicolons.csv", "x.csv.gz", "x.feather", "x.parquet"])
+@pytest.mark.parametrize("header", ["P(x|y),P(y|x)", "a,b,c (x;y;z;w)", '"a;x","b;y","c;z;w"', "weight; dry", "a"])
+def test_names_of_comma_files_may_hold_other_delimiters(tmp_path, header):
+    n = header.count(",") + 1
+    (tmp_path / "x.csv").write_text("\n".join([header, "", ",".join(["1.5"] * n), ",".join(["2.5"] * n)]))
+    source = open_source("csv", path=tmp_path / "x.csv")
+    assert source.feature_names == tuple(name.strip('"') for name in header.split(","))
+    assert source.read(0, 2).tolist() == [[1.5] * n, [2.5] * n]
+
+
+@pytest.mark.parametrize("delimiter", list(",;\t|"))
+@pytest.mark.parametrize("rows", [["1,2", "3,4"], []])
+def test_delimiter_of_header_and_first_row(tmp_path, delimiter, rows):
+    (tmp_path / "x.csv").write_text("".join(f"{line}\r\n" for line in ["a (x y),b", *rows]).replace(",", delimiter))
+    index = csv_index.index_rows(find_files(tmp_path / "x.csv", "path")[0])
+    assert (index.names, index.delimiter, index.n_rows) == (("a (x y)", "b"), delimiter, len(rows))
+
+
+def test_header_longer_than_a_field_of_the_csv_module(tmp_path):
+    names = [f"gene{i:06}" for i in range(20_000)]
+    (tmp_path / "x.csv").write_text(",".join(names) + "\n" + ",".join(["1234567"] * 20_000) + "\n")
+    assert csv_index.index_rows(find_files(tmp_path / "x.csv", "path")[0]).names == tuple(names)
+
+
+TABLES = ["x.csv", "x.tsv", "semicolons.csv", "x.csv.gz", "x.feather", "x.parquet", "x.CSV.GZ", "x.FEATHER", "x.ARROW"]
+
+
+@pytest.mark.parametrize("name", TABLES)
 def test_truth_values_and_text_are_the_same_in_every_kind_of_table(tmp_path, name):
     rng = np.random.default_rng(8)
     table = pd.DataFrame(rng.normal(size=(3000, 2)), columns=["a", "b"])
     table = table.assign(paid=rng.random(3000) < 0.5, site=rng.choice(["n", "s"], 3000)).astype({"paid": "boolean"})
     table.loc[2000, "paid"] = pd.NA
     path = tmp_path / name
-    if name.endswith("feather"):
+    if name.lower().endswith(("feather", "arrow")):
         table.to_feather(path)
     elif name.endswith("parquet"):
         table.to_parquet(path)
     else:
-        table.to_csv(path, index=False, sep={"x.tsv": "\t", "semicolons.csv": ";"}.get(name, ","))
+        delimiter, compression = {"x.tsv": "\t", "semicolons.csv": ";"}.get(name, ","), {"gz": "gzip"}
+        table.to_csv(path, index=False, sep=delimiter, compression=compression.get(name.lower()[-2:]))
     source = open_source(detect_kind(str(path)).kind, path=path, label="site")
     expected = table[["a", "b", "paid"]].to_numpy(float, na_value=np.nan)
     parts = [source.read(start, min(start + 700, 3000)) for start in range(0, 3000, 700)]

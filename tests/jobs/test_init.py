@@ -219,6 +219,30 @@ def test_existing_file_is_not_replaced(tmp_path):
     assert (tmp_path / "job.yaml").read_text() == "mine"
 
 
+def test_the_schema_is_named_as_written_and_a_different_file_is_kept(tmp_path):
+    data, schema = write_table(tmp_path / "rows.csv", frame()), tmp_path / "lle-schema.json"
+    first = lle("init", data, "-o", tmp_path / "1.yaml")
+    assert (first["written"], first["kept"]) == ([str(tmp_path / "1.yaml"), str(schema)], [])
+    again = lle("init", data, "-o", tmp_path / "2.yaml")
+    assert (again["written"], again["kept"]) == ([str(tmp_path / "2.yaml")], [])
+    schema.write_text("mine")
+    result = CliRunner().invoke(app, ["init", data, "-o", str(tmp_path / "3.yaml")])
+    assert f"written: {tmp_path / '3.yaml'}\nkept: {schema} differs" in result.stdout
+    assert schema.read_text() == "mine"
+
+
+def test_a_config_on_standard_output_writes_no_file(tmp_path, monkeypatch):
+    data = write_table(tmp_path / "rows.csv", frame())
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    result = CliRunner().invoke(app, ["init", data, "-o", "-"])
+    assert result.exit_code == 0, result.output
+    assert not list((tmp_path / "empty").iterdir())
+    (tmp_path / "job.yaml").write_text(result.stdout)
+    assert lle("validate", tmp_path / "job.yaml")["n_input"] == N
+    assert "lle-schema" not in result.stdout
+
+
 @pytest.mark.parametrize(("name", "cure"), [("rows.xlsx", "write Parquet"), ("rows.bin", "name the files")])
 def test_unreadable_kinds_are_refused_with_a_cure(tmp_path, name, cure):
     (tmp_path / name).write_bytes(b"PK\3\4 something else")
