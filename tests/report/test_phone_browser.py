@@ -5,11 +5,13 @@ import base64
 import numpy as np
 import pytest
 
+from lle.config.load import check_config, resolved
 from lle.report.explore import Column, render_explorer
+from lle.report.metrics import Metrics
 from lle.report.page import render_page
 from lle.report.page_pictures import DPI, draw_page_pictures
 from lle.report.point_colors import ColorSource
-from tests.support.browser import CONTRASTS, axe_problems, needs_browser, opened
+from tests.support.browser import CONTRASTS, axe_problems, names_at_rest, needs_browser, opened
 from tests.support.explorer_page import page_of
 
 N = 400
@@ -23,8 +25,13 @@ def test_report_is_readable_on_a_phone(browser, tmp_path, scheme):
     color = ColorSource(classes * 1.0, "categorical", ("a", "b", "c", "d"), "label")
     drawn = draw_page_pictures(y, np.zeros(N, np.int32), color)
     measured = {"n_components_weak": 1, "residual_variance": {"value": 0.4}, "warnings": ["a warning"]}
+    sections = {"input": {"kind": "npy", "path": "x.npy"}, "output": {"store": "/data/roll.zarr"}}
     html = render_page(
-        {"n_points": N, **measured}, {"method": "lle"}, "method: lle\n", drawn._replace(spectrum=None), []
+        Metrics.read({"n_points": N, **measured}),
+        resolved(check_config(sections, "test")),
+        "method: lle\n",
+        drawn._replace(spectrum=None),
+        [],
     )
     (tmp_path / "index.html").write_text(html)
     page = browser.new_page(viewport={"width": 420, "height": 800}, color_scheme=scheme)
@@ -55,12 +62,14 @@ def test_long_names_are_whole_on_a_phone(browser, tmp_path):
     page_file.write_bytes(render_explorer(page_of(*columns, Column("label", "label", classes, names))))
     page, heard = opened(browser, page_file.as_uri(), viewport={"width": 420, "height": 800})
     page.check("#show-names")
-    box = page.locator("#names").evaluate("(names) => names.parentElement.getBoundingClientRect().toJSON()")
-    for name in page.locator("#names span").all():
-        shown = name.bounding_box()
-        assert shown["x"] >= box["left"] - 1
-        assert shown["x"] + shown["width"] <= box["right"] + 1
-    assert page.locator("#names span").count() == 2
+    shown = names_at_rest(page)
+    assert set(shown) == set(names)
+    picture = page.locator("#canvas").evaluate("(canvas) => canvas.getBoundingClientRect().toJSON()")
+    for box in shown.values():
+        assert picture["left"] <= box["left"] < box["right"] <= picture["right"]
+        assert picture["top"] <= box["top"] < box["bottom"] <= picture["bottom"]
+    legend = page.locator("#legend").inner_text()
+    assert all(name in legend for name in names)
     assert page.locator("#legend").evaluate("(legend) => legend.scrollWidth <= legend.clientWidth")
     page.close()
     assert heard == []

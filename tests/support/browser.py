@@ -73,6 +73,20 @@ def select_quarter(page: Any, mode: str, inset: float) -> None:
     page.wait_for_selector("#save:not([disabled])")
 
 
+def names_at_rest(page: Any, earlier: Any = None) -> dict[str, dict[str, float]]:
+    """Boxes of the names in the picture by their text, all read at one time, because a move draws the names anew.
+
+    Waits until the names are arranged, and anew if `earlier` is a handle of `explorer.placedNames`.
+    """
+    boxes = page.wait_for_function(
+        "(earlier) => explorer.arranging === null && explorer.placedNames !== earlier"
+        " && Object.fromEntries([...document.querySelectorAll('#names text')].map((name) =>"
+        " [[...name.children].map((line) => line.textContent).join(' '), name.getBoundingClientRect().toJSON()]))",
+        arg=earlier,
+    )
+    return boxes.json_value()
+
+
 def saved(page: Any, tmp_path: Path) -> list[dict[str, str]]:
     with page.expect_download() as download:
         page.click("#save")

@@ -126,7 +126,7 @@ function drawNames(element, placed, scales) {
   }));
 }
 
-/** Arrange the names of an explorer anew, at once or when its view has come to rest. */
+/** Arrange the names of an explorer anew, at once or when its view has come to rest; until then, `arranging` is set. */
 function showNames(explorer, later = false) {
   clearTimeout(explorer.arranging);
   const show = () => {
@@ -134,6 +134,7 @@ function showNames(explorer, later = false) {
     const names = explorer.names.filter((name) => explorer.chosen.size === 0 || explorer.chosen.has(name.entry));
     explorer.placedNames = isShown ? arrangeNames(names, explorer.plot.scalesNow(), explorer.drawnMap()) : [];
     drawNames(byId("names"), explorer.placedNames, explorer.plot.scalesNow());
+    explorer.arranging = null;
   };
   if (!later) { show(); return; }
   drawNames(byId("names"), explorer.placedNames ?? [], explorer.plot.scalesNow());
