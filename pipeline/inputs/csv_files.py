@@ -23,6 +23,7 @@ from .stacked_files import FileSource, Share
 PARSE_BYTES = 1 << 26
 TYPED_ROWS = 1 << 17  # rows in memory at a time while the types of columns are determined
 TRUTH = "truth values"
+NUMBER_WITH_COMMA = re.compile(rb"[+-]?\d+,\d+")
 TYPES = ("numbers", TRUTH, "text", "no values")
 TRUE, FALSE = (b"true", b"True", b"TRUE", b"1", b"1.0"), (b"false", b"False", b"FALSE", b"0", b"0.0")
 MAX_EXAMPLE = 20  # characters of an entry in a message
@@ -245,6 +246,10 @@ def _type_of_entries(column: Any) -> str:
     except pa.ArrowInvalid:
         entries = pc.drop_null(column).to_pylist()
         text = [entry for entry in entries if not is_number(entry)]
+        with_comma = [entry for entry in text if NUMBER_WITH_COMMA.fullmatch(entry.strip())]
+        if 2 * len(with_comma) > len(entries):
+            example = with_comma[0].decode()
+            return f"numbers with a comma, such as {example!r}; write a decimal point, and no separators of thousands"
         if 2 * len(text) > len(entries):
             return "text"
         example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only

@@ -11,6 +11,7 @@ from lle.inputs import csv_index, open_source
 from lle.inputs.column_names import ColumnRoles
 from lle.inputs.detect_kind import detect_kind
 from lle.inputs.files import find_files
+from tests.support.commands import lle
 
 
 class TestCsv:
@@ -151,6 +152,13 @@ class TestParquet:
         pq.write_table(pa.table({"a": pa.array([], pa.float64())}), tmp_path / "b.parquet")
         source = open_source("parquet", path=f"{tmp_path}/*.parquet")
         assert source.read(0, 3).tolist() == [[1], [2], [3]]
+
+
+def test_numbers_with_decimal_commas_are_left_out_with_the_cure(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("n;a\n" + "".join(f"{i};{i},5\n" for i in range(9)))
+    left_out = lle("init", path, "-o", tmp_path / "job.yaml")["columns"]["left_out"]
+    assert "numbers with a comma, such as '0,5'; write a decimal point" in left_out["a"]
 
 
 @pytest.mark.parametrize("header", ["P(x|y),P(y|x)", "a,b,c (x;y;z;w)", '"a;x","b;y","c;z;w"', "weight; dry", "a"])
