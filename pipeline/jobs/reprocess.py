@@ -32,7 +32,7 @@ from ..storage import records
 from ..storage.blocks import Blocks
 from ..storage.lock import RunLock
 from ..storage.store import Store
-from ..storage.versions import Versions
+from ..storage.versions import RETIRED, Versions
 
 INPUT = "_run/input.json"
 ELSEWHERE = {"output": {"store", "keep", "prometheus"}, "execution": {"cluster", "lock_wait"}}
@@ -166,7 +166,8 @@ def reprocess(
             return _unchanged(root, result.computed, result.reused, started)
         content = store.get_record(INPUT, {"content": str}) or {"content": ""}
         facts = {"fingerprint": fingerprint, **content, "rows": result.metrics.get("n_input")}
-        root.publish(version_id(store), **facts)
+        others = finished_versions(root)[::-1] if root.pointer() is None else []
+        root.publish(version_id(store), others, **facts)
         log(f"published: {version_id(store)}")
         _prune(root, config, log)
     return replace(result, version=version_id(store), seconds=time.perf_counter() - started)
@@ -254,3 +255,16 @@ def _prune(root: Versions, config: Config, log: Callable[[str], None]) -> None:
 def version_id(store: Store) -> str:
     """The name of the version in this store."""
     return store.url.rsplit("/", 1)[1]
+
+
+def is_finished(store: Store) -> bool:
+    """Whether every block of a version is there, its metrics can be read, and no process is deleting it."""
+    try:
+        return not store.objects.exists(RETIRED) and checkpoint.is_complete(store) and store.metrics() is not None
+    except LleError:
+        return False
+
+
+def finished_versions(root: Versions) -> list[str]:
+    """The finished versions, the oldest first."""
+    return [version for version in root.ids() if is_finished(root.open(version))]

@@ -3,12 +3,11 @@
 from typing import Any
 
 from ..core.errors import ConfigError, LleError
-from ..engine import checkpoint
 from ..engine.plan import Json
 from ..storage.lock import RunLock
 from ..storage.store import Store
-from ..storage.versions import RETIRED, Versions
-from .reprocess import INPUT
+from ..storage.versions import Versions
+from .reprocess import INPUT, finished_versions, is_finished
 
 
 def list_versions(url: str) -> Json:
@@ -31,7 +30,7 @@ def _described(root: Versions, version: str, published: str | None) -> Json:
     return {
         "version": version, "finished": (metrics or {}).get("finished"), "rows": (metrics or {}).get("n_input"),
         "verdict": (metrics or {}).get("verdict"), "bytes": n_bytes, "published": version == published,
-        "complete": _is_finished(store),
+        "complete": is_finished(store),
     }  # fmt: skip
 
 
@@ -41,14 +40,6 @@ def _metrics(store: Store) -> dict[str, Any] | None:
         return store.metrics()
     except LleError:
         return None
-
-
-def _is_finished(store: Store) -> bool:
-    """Whether every block of a version is there, its metrics can be read, and no process is deleting it."""
-    try:
-        return not store.objects.exists(RETIRED) and checkpoint.is_complete(store) and store.metrics() is not None
-    except LleError:
-        return False
 
 
 def publish_version(url: str, version: str) -> Json:
@@ -64,11 +55,11 @@ def publish_version(url: str, version: str) -> Json:
         raise ConfigError(f"{root.url}: has no version {version!r}; there are {listed}")
     store = root.open(version)
     metrics = _metrics(store)
-    if metrics is None or not _is_finished(store):
+    if metrics is None or not is_finished(store):
         raise ConfigError(f"{store.url}: this version is not finished; choose another one that `lle versions` lists")
     with RunLock(root.store):
         before = None if (pointer := root.pointer()) is None else pointer["version"]
-        others = _finished(root)[::-1] if pointer is None else []
+        others = finished_versions(root)[::-1] if pointer is None else []
         content = store.get_record(INPUT, {"content": str}) or {"content": ""}
         fingerprint = str(store.attributes().get("fingerprint", ""))
         root.publish(version, others, fingerprint=fingerprint, **content, rows=metrics.get("n_input"))
@@ -86,16 +77,11 @@ def clean_store(url: str, keep: int | None) -> Json:
         root.store.require_run()
     with RunLock(root.store):
         if (pointer := root.pointer()) is None:
-            deleted, errors = root.delete_all_but(_finished(root))
+            deleted, errors = root.delete_all_but(finished_versions(root))
         else:
             deleted, errors = root.prune(len(pointer["history"]) if keep is None else keep)
         n_files = root.objects.delete_partial_files()
     return {"store": root.url, "deleted": deleted, "partial_files": n_files, "failures": errors}
-
-
-def _finished(root: Versions) -> list[str]:
-    """The finished versions, the oldest first."""
-    return [version for version in root.ids() if _is_finished(root.open(version))]
 
 
 def _root(url: str) -> Versions:

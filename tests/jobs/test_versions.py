@@ -525,6 +525,12 @@ class TestStepBack:
         assert lle("clean", tmp_path / "run.zarr")["deleted"] == [stopped]
         assert "has no versions" in refused(2, "versions", tmp_path)
 
+    def test_run_after_a_lost_pointer_keeps_the_earlier_versions(self, job, tmp_path):
+        versions = [lle("run", job(), "--set", f"quality.sample={n}")["published"] for n in (60, 70)]
+        (tmp_path / "run.zarr" / "published.json").unlink()
+        versions.append(lle("run", job(), "--set", "quality.sample=80")["published"])
+        assert Versions(str(tmp_path / "run.zarr")).pointer()["history"] == versions[::-1]
+
     def test_clean_keeps_the_published_version(self, job, tmp_path):
         first = lle("run", job())["published"]
         second = lle("run", job(), "--set", "quality.sample=60")["published"]
