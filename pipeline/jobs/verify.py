@@ -8,6 +8,7 @@ from ..engine import checkpoint
 from ..engine.damage import damage_of_step
 from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import RunLock, running
+from ..storage.run_group import METRICS
 from ..storage.store import Store
 
 
@@ -17,6 +18,11 @@ def find_damage(store: Store) -> list[CorruptChunk]:
     for key, record in checkpoint.recorded_steps(store).items():
         damage += damage_of_step(store, record, checkpoint.finished_blocks(store, key, record.fingerprint))
     return damage
+
+
+def metrics_are_damaged(store: Store) -> bool:
+    """Whether metrics.json is there and does not match its checksum."""
+    return store.objects.exists(METRICS) and store.metrics() is None
 
 
 def unmark_damaged_blocks(store: Store, damage: list[CorruptChunk]) -> list[str]:
@@ -84,6 +90,8 @@ def check(store: Store, other_stores: Callable[[], list[Store]]) -> dict[str, An
     lines += [f"{count} block{'s' * (count > 1)} of {step} {'were' if count > 1 else 'was'} damaged and "
               f"marked as not done by an earlier check; run the job again to compute {'them' if count > 1 else 'it'}"
               for step, count in earlier.items()]  # fmt: skip
+    if metrics_are_damaged(store):
+        lines.append(f"{METRICS} is not as it was written; run the job again to write the report again")
     if lines:
         raise StoreError("\n".join([*([] if damage else [f"{store.url}:"]), *lines]))
     return {"store": store.url, "damaged": 0, "unfinished": missing_blocks(store)}

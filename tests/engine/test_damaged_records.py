@@ -25,7 +25,7 @@ from lle.storage.array_specs import ArraySpec, PlannedArray
 from lle.storage.local_objects import LocalObjects
 from lle.storage.records import to_json
 from lle.storage.store import Store
-from tests.support.commands import lle
+from tests.support.commands import lle, refused
 from tests.support.steps import Facts, make_step, no_task
 
 ARRAY = PlannedArray(ArraySpec("x", ("point",), "float64", ""), (12,), "float64", 4)
@@ -255,6 +255,7 @@ def test_changed_metrics_are_refused_and_written_again_by_run(run_copy):
     path.write_text(path.read_text().replace('"n_points": 90', '"n_points": 91'))
     with pytest.raises(StoreError, match=r"metrics\.json: is damaged"):
         open_run(str(store))
+    assert "metrics.json is not as it was written" in refused(1, "verify", store)
     assert lle(*again)["metrics"]["n_points"] == 90
     assert open_run(str(store)).metrics["n_points"] == 90
 
