@@ -11,8 +11,13 @@ from .status import stages_of_store
 
 
 def rebuild_report(store: Store) -> None:
-    """Write the report of a store from its steps that belong to its config."""
-    write_report(store, 0, stopped=unfinished_stage(store))
+    """Write the report of a store from the steps of its config. A run that a bound stopped keeps its reason."""
+    stopped = unfinished_stage(store)
+    metrics = store.metrics() if current_config.has_metrics(store) else None
+    before = (metrics or {}).get("stopped")
+    if stopped and not stopped["running"] and before and before["reason"]:
+        stopped = before
+    write_report(store, 0, stopped=stopped)
 
 
 def unfinished_stage(store: Store) -> Stopped | None:

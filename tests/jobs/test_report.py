@@ -69,7 +69,10 @@ def test_missed_bound_is_the_verdict(tmp_path, metrics_of):
     message = refused(3, "run", write_config(tmp_path, input=source, graph={"components": "error"}))
     message, _, end = message.rpartition(". ")
     assert end == "The run stopped here, before the embedding"
-    assert metrics_of()["verdict"] == f"The run stopped before its end. {message}"
+    verdict = f"The run stopped before its end. {message}"
+    assert metrics_of()["verdict"] == verdict
+    lle("report", tmp_path / "run.zarr")
+    assert metrics_of()["verdict"] == verdict
 
 
 def test_verdict_is_printed_first_and_stored(tmp_path, metrics_of):
