@@ -1,6 +1,7 @@
 """Format numbers for readers; a missing value becomes "not measured"."""
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from numbers import Real
@@ -118,3 +119,14 @@ def known_sum(values: Mapping[str, Any] | None) -> float | None:
 def is_known(value: Any) -> TypeGuard[float]:
     """Whether the value is a finite number; missing numbers are None, or NaN from JSON."""
     return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+
+
+def data_name(section: Mapping[str, Any]) -> str:
+    """The name of an input section for titles; empty for an array of a Python program.
+
+    >>> data_name({"kind": "csv", "path": "data/customers.csv"})
+    'customers.csv'
+    """
+    place = str(section.get("path") or section.get("url") or section.get("name", "").replace("_", " "))
+    name = place.rstrip("/").rsplit("/", 1)[-1]
+    return "" if re.fullmatch(r"input-[0-9a-f]+\.npy", name) else name

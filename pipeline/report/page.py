@@ -24,6 +24,7 @@ from .coordinates import choice_of_coordinates
 from .figure_style import DARK_MAP, DPI, Pair
 from .metrics import Metrics
 from .number_format import (
+    data_name,
     duration,
     estimate,
     is_known,
@@ -102,6 +103,7 @@ def render_page(
     store: str = config["output"]["store"]
     return environment.from_string(source).render(
         name=store.rstrip("/").rsplit("/", 1)[-1],
+        data=data_name(config["input"]),
         metrics=metrics,
         n_findings=sum(finding["level"] != "note" for finding in metrics.findings or []),
         tiles=headline(metrics, config),

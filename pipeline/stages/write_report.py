@@ -3,7 +3,6 @@
 Matplotlib is imported only by the functions that draw, because its import would slow down every command and process.
 """
 
-import re
 import time
 from collections.abc import Collection
 from dataclasses import replace
@@ -23,6 +22,7 @@ from ..inputs.row_filter import sample_of
 from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report import collect_metrics, findings
 from ..report.metrics import Metrics, Reg, Stopped
+from ..report.number_format import data_name
 from ..report.verdict import with_findings
 from ..storage import array_specs
 from ..storage.fitted import FIT, fitted_store, has_fit
@@ -183,19 +183,8 @@ def figure_title(config: dict[str, Any], collected: Metrics) -> str:
     placed = f", {collected.fit_sample['rows_placed']:,} rows placed" if collected.fit_sample else ""
     # without points, the record of its step is damaged
     points = "" if collected.n_points is None else f" of {collected.n_points:,} points"
-    return f"{data_name(config)}{METHODS[collected.method].title}{points}, k = {k}{placed}"
-
-
-def data_name(config: dict[str, Any]) -> str:
-    """The name of the input for titles, with a colon; empty for an array of a Python program.
-
-    >>> data_name({"input": {"kind": "csv", "path": "data/customers.csv"}})
-    'customers.csv: '
-    """
-    section = config["input"]
-    place = str(section.get("path") or section.get("url") or section.get("name", "").replace("_", " "))
-    name = place.rstrip("/").rsplit("/", 1)[-1]
-    return "" if not name or re.fullmatch(r"input-[0-9a-f]+\.npy", name) else f"{name}: "
+    data = f"{name}: " if (name := data_name(config["input"])) else ""
+    return f"{data}{METHODS[collected.method].title}{points}, k = {k}{placed}"
 
 
 def draw(store: Store, config: dict[str, Any], collected: Metrics) -> "PagePictures":
