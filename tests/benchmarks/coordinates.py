@@ -4,13 +4,13 @@
 
 Prints a line for each data set: the eigenvectors taken, then trustworthiness and neighbourhood hit (12 neighbours) of
 the first two eigenvectors, of the independent ones and of the pair with the highest trustworthiness, and the processor
-seconds of a run with each setting. Generated shapes have cells of their true coordinates as classes. Real data need the
-folder shared/data beside the repository.
+seconds of a run with each setting, and a summary. Generated shapes have cells of their true coordinates as classes.
+Real data need the folder shared/data beside the repository.
 """
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -200,13 +200,40 @@ def run(data: Data, setting: str) -> tuple[list[Measured], float]:
     return [measure(taken), max(pairs, key=lambda pair: pair.trustworthiness)], seconds
 
 
-def compare(name: str, data: Data) -> str:
+class Compared(NamedTuple):
     """One line of the table."""
+
+    name: str
+    first: Measured
+    independent: Measured
+    best: Measured
+    seconds: tuple[float, float]
+    """Processor seconds of a run with first and with independent."""
+
+    def __str__(self) -> str:
+        names = (", ".join(map(str, one.taken)) for one in (self.independent, self.best))
+        cells_of_line = [self.name, *names, *map(str, (self.first, self.independent, self.best))]
+        return f"| {' | '.join(cells_of_line)} | {self.seconds[0]:.2f}, {self.seconds[1]:.2f} |"
+
+
+def compare(name: str, data: Data) -> Compared:
     [first], first_seconds = run(data, "first")
     (independent, best), seconds = run(data, "independent")
-    names = (", ".join(map(str, one.taken)) for one in (independent, best))
+    return Compared(name, first, independent, best, (first_seconds, seconds))
+
+
+def summary(lines: Sequence[Compared]) -> str:
+    """Differences between independent and first over all data sets, and where the best pair is better by 0.01."""
+    trust = np.array([line.independent.trustworthiness - line.first.trustworthiness for line in lines])
+    hits = np.array([line.independent.hit - line.first.hit for line in lines])
+    lower = [line.name for line, hit in zip(lines, hits, strict=True) if hit < -0.01]
+    missed = [line.name for line in lines if line.best.trustworthiness > line.independent.trustworthiness + 0.01]
+    seconds = np.sum([line.seconds for line in lines], axis=0)
     return (
-        f"| {' | '.join([name, *names, *map(str, (first, independent, best))])} | {first_seconds:.2f}, {seconds:.2f} |"
+        f"{len(lines)} data sets; independent minus first: "
+        f"trustworthiness {trust.mean():.4f} (least {trust.min():.4f}), hit {np.nanmean(hits):.4f} "
+        f"(lower by more than 0.01: {lower}); more than 0.01 below the best pair: {missed}; "
+        f"processor seconds {seconds[0]:.1f}, {seconds[1]:.1f}"
     )
 
 
@@ -218,9 +245,12 @@ def main() -> None:
     print(
         "| data | taken | best pair | first | independent | best | seconds: first, independent |\n" + "|---" * 7 + "|"
     )
+    lines = list[Compared]()
     for name, load in data_sets(arguments.points).items():
         if arguments.only is None or name.startswith(tuple(arguments.only)):
-            print(compare(name, load()), flush=True)
+            lines.append(compare(name, load()))
+            print(lines[-1], flush=True)
+    print(f"\n{summary(lines)}")
 
 
 if __name__ == "__main__":
