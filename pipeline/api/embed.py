@@ -40,7 +40,7 @@ from .python_errors import python_errors, short_traceback
 
 
 class EmbeddingWarning(UserWarning):
-    """Coordinates are missing, or are not those of the method; with the parameter that cures it.
+    """Coordinates are missing or not accurate; the message names the parameter that cures it.
 
     Examples
     --------
@@ -114,8 +114,8 @@ def embed(
     Returns
     -------
     ndarray of shape (n, n_components), float64, or pandas.DataFrame
-        Coordinates in the row order of X; NaN for rows that were not embedded. Of a DataFrame, a DataFrame with its
-        index and the columns y1, y2, ...
+        Coordinates in the row order of X; NaN for rows that were not embedded. For a DataFrame: a DataFrame with the
+        index of X and the columns y1, y2, ...
 
     Raises
     ------
@@ -155,7 +155,7 @@ def embed(
     warn_of_embedding(result, config, as_keyword)
     if not hasattr(X, "iloc"):
         return coordinates
-    import pandas as pd  # noqa: PLC0415 (imported by whoever made X)
+    import pandas as pd  # noqa: PLC0415 (the caller has imported it)
 
     return pd.DataFrame(coordinates, X.index, [f"y{number + 1}" for number in range(coordinates.shape[1])])
 
@@ -185,10 +185,11 @@ def sections_of_keywords(keywords: dict[str, Any], X: Any) -> dict[str, Any]:
 
 
 def warn_of_embedding(result: RunResult, config: dict[str, Any], spelled: Callable[[Setting], str]) -> None:
-    """Issue each defect and NaN row of a run as EmbeddingWarning at the call of a function with `short_traceback`.
+    """Issue an EmbeddingWarning for each defect of a run, and one for rows with NaN, at the line that called the API.
 
-    Remarks on the quality are logged: a program that stops at warnings must not stop for a judgement of its data.
-    `config` is that of the store, `spelled` writes a setting as an argument.
+    Warnings about the quality are only logged: a program that turns warnings into errors must not fail because of its
+    data. The caller must be a function with `short_traceback`. `config` is that of the store, `spelled` formats a
+    setting as an argument.
     """
     metrics = Metrics.read(result.metrics)
     findings = [finding for finding in find(metrics, config) if finding.level != "note"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 FEW_ROWS = 50
-"""Up to this number of rows too many neighbours are reduced, as for small folds of a cross-validation."""
+"""Up to this number of rows an n_neighbors that is too large is reduced, as in small folds of a cross-validation."""
 
 
 class LocallyLinearEmbedding(
@@ -50,7 +50,8 @@ class LocallyLinearEmbedding(
         Regularisation of the local Gram matrices, ``weights.reg`` of a config. "auto" chooses it from the noise in
         neighbourhoods; scikit-learn's default is 1e-3. Only lle and modified use it.
     tol : float, default 1e-8
-        Relative residual at which an eigenpair counts as converged, ``eigensolver.tol``; 0: rounding errors.
+        Relative residual at which an eigenpair counts as converged, ``eigensolver.tol``; 0: as small as
+        rounding errors allow.
     method : {"lle", "standard", "modified", "hessian", "ltsa", "laplacian", "pca"}, default "lle"
         "standard" is scikit-learn's name of "lle".
     metric : {"euclidean", "cosine"} or None, default None

@@ -11,7 +11,7 @@ from .estimator import LocallyLinearEmbedding
 from .python_errors import short_traceback
 
 UNDETERMINED = "Error in determining null-space with ARPACK"
-"""How scikit-learn begins this error, for programs that search for it; no ARPACK is used here."""
+"""Start of scikit-learn's message for this error: programs may search for it. ARPACK is not used here."""
 
 
 @short_traceback
@@ -52,7 +52,7 @@ def locally_linear_embedding(
     ------
     ValueError
         A parameter or the data have an error; or the rows do not determine an embedding. The message of the latter
-        begins as scikit-learn's.
+        begins like scikit-learn's.
 
     See Also
     --------

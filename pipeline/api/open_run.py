@@ -134,7 +134,7 @@ class OpenedRun:
         Returns
         -------
         pandas.DataFrame
-            The `columns`, a line for each input row; the index are the ids if the config names an id.
+            The `columns`, one row for each input row. The ids are the index if the config has ``input.id``.
 
         Examples
         --------
@@ -253,5 +253,5 @@ def _opened(run_store: Store) -> OpenedRun:
     unreadable += [METRICS] * (metrics is None and current_config.has_metrics(run_store))
     for name in unreadable:
         if run_store.objects.exists(name):
-            raise DamagedStore(f"{run_store.url}/{name}: is damaged; run the job again to write it again")
+            raise DamagedStore(f"{run_store.url}/{name}: is damaged; run the job again to restore it")
     return OpenedRun(run_store.url, attributes["config"], attributes["versions"], metrics, arrays)

@@ -24,7 +24,7 @@ CONFIG_KEYS = {
 """The section and the key of each parameter; `method` is a key without a section."""
 
 WITHOUT_EFFECT = ("max_iter", "hessian_tol", "modified_tol")
-"""Parameters of scikit-learn's estimator that change no result: the computations they bound end by accuracy here."""
+"""Parameters of scikit-learn's estimator without effect: the computations that they limit end at `tol` here."""
 
 PARAMETERS = (*CONFIG_KEYS, "method", *WITHOUT_EFFECT, "verbose")
 
@@ -35,10 +35,10 @@ SCIKIT_LEARN_NAMES = {
 """Values of scikit-learn's parameters that give the same result here under another name."""
 
 SMALLEST = 1e-12
-"""Stands for 0, which scikit-learn accepts as reg and as tol: the smallest share that float64 resolves in sums."""
+"""Replaces 0, which scikit-learn accepts as reg and as tol; smaller values are lost in rounding errors of sums."""
 
 PARALLEL_ROWS = 20_000
-"""Arrays with fewer rows are embedded in the calling process: it ends before worker processes would have started."""
+"""Arrays with fewer rows are embedded in the calling process, which takes less time than starting workers."""
 
 
 def as_keyword(setting: Setting) -> str:
@@ -60,7 +60,7 @@ def as_argument(setting: Setting) -> str:
 
 
 def _spelled(setting: Setting, with_value: str, without_value: str) -> str:
-    """A parameter by its name; `with_value` and `without_value` are the forms of keys that are no parameters."""
+    """A parameter as its name; a key that is no parameter in the form `with_value` or `without_value`."""
     names = {keys: name for name, keys in CONFIG_KEYS.items()} | {("", "method"): "method"}
     if name := names.get((setting.section, setting.key)):
         return name if setting.value is None else f"{name}={setting.value!r}"
@@ -125,7 +125,7 @@ def sections_of(
 
 
 def n_rows_of(X: Any) -> float:
-    """The number of rows of an array or a table; infinity for an input section and if X does not know it."""
+    """The number of rows of an array or a table; infinity for an input section, and if it is unknown."""
     shape = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", None) or (math.inf,)
     n_rows: float = shape[0] if isinstance(shape[0], int | float) else math.inf
     return n_rows

@@ -45,7 +45,7 @@ def python_errors(spelled: Callable[[Setting], str] = as_argument) -> Iterator[N
 
 
 def short_traceback(function: Function) -> Function:
-    """The function, whose errors about a mistake of the user have a traceback of a few lines instead of all calls."""
+    """Decorator: errors that the user can correct get a traceback of a few lines, without the internal calls."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:

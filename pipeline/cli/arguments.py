@@ -50,7 +50,7 @@ EXAMPLES = {
     "clean": "lle clean runs/nightly.zarr --keep 2",
     "schema": "lle schema > schema.json",
 }
-"""One command line for each command, for its --help."""
+"""An example of each command, for its --help."""
 
 
 def store_of(text: str) -> str:

@@ -247,7 +247,7 @@ def export(
     into: Annotated[str | None, typer.Option(
         metavar="obsm/NAME", help="the matrix to write in OUT.h5ad, which is not changed otherwise; default: obsm/X_lle"
     )] = None,
-    force: Annotated[bool, typer.Option("--force", help="replace an existing file without a question")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace an existing file without asking")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Write the embedding to one file, in input order; or add it to an .h5ad file."""

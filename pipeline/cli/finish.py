@@ -60,8 +60,9 @@ def _fail(
 def leave(code: int) -> NoReturn:
     """Run the exit functions, and end the process without the shutdown of its interpreter.
 
-    Threads that are inside a request then, those of obstore's client (github.com/PyO3/pyo3-async-runtimes/issues/40) or
-    one that waits for a server, can abort the process during that shutdown, and a successful run would end with 134.
+    A thread that is in a request at that time can abort the process during the shutdown, and a successful run would
+    end with 134. Examples: obstore's client (github.com/PyO3/pyo3-async-runtimes/issues/40), a thread that waits for a
+    server.
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

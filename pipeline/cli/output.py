@@ -194,8 +194,8 @@ def describe_versions(listed: dict[str, Any]) -> str:
 
 
 def describe_clean(cleaned: dict[str, Any]) -> str:
-    versions, files = ", ".join(cleaned["deleted"]) or "no version", counted(cleaned["partial_files"], "file")
-    lines = [f"deleted: {versions}; {files} of stopped writers"]
+    versions = ", ".join(cleaned["deleted"]) or "no version"
+    lines = [f"deleted: {versions}; {counted(cleaned['partial_files'], 'unfinished temporary file')}"]
     return "\n".join(lines + [f"not deleted: {failure}" for failure in cleaned["failures"]])
 
 

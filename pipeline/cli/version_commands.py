@@ -1,4 +1,4 @@
-"""The commands for versions: list them, publish another one, delete what is left of stopped runs."""
+"""The commands for versions: list them, publish another one, delete what stopped runs left."""
 
 from typing import Annotated, Any
 
@@ -9,9 +9,7 @@ from .finish import finish
 from .output import describe_clean, describe_versions
 
 VersionId = Annotated[str, typer.Argument(metavar="VERSION", help="the version to publish, as lle versions lists it")]
-Keep = Annotated[
-    int | None, typer.Option(min=1, help="also delete all published versions but this number of newest ones")
-]
+Keep = Annotated[int | None, typer.Option(min=1, metavar="N", help="keep only the N most recently published versions")]
 
 
 def versions(store: StoreUrl, as_json: AsJson = False) -> None:
@@ -34,7 +32,7 @@ def publish(store: StoreUrl, version: VersionId, as_json: AsJson = False) -> Non
 
 
 def clean(store: StoreUrl, keep: Keep = None, as_json: AsJson = False) -> None:
-    """Delete unfinished versions and files of stopped writers. Refused while a run is active."""
+    """Delete unfinished versions and unfinished temporary files. Refused while a run is active."""
 
     from ..jobs.versions import clean_store
 

@@ -93,7 +93,8 @@ def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
         if time.monotonic() > deadline:
             if is_silent:
                 raise LleError(
-                    f"{where}: the peer accepts connections but sends nothing", advice="is it a running Dask scheduler?"
+                    f"{where}: the peer accepts connections but sends nothing",
+                    advice="check that a Dask scheduler runs at this address",
                 )
             return
         time.sleep(RETRY_SECONDS)
@@ -125,7 +126,7 @@ def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleE
         )
     if not isinstance(error, CommClosedError | ValueError):  # ValueError: a plain scheduler answered the TLS handshake
         fact = f"{where}: no scheduler answers within {seconds:.0f} s ({_described(cause)})"
-        return LleError(fact, advice="is it running?")
+        return LleError(fact, advice="check that it is running")
     if encrypted and _uses_tls(address):
         return ConfigError(
             f"{where}: the scheduler does not accept the certificate of execution.cluster.tls.cert and tls.key "
@@ -141,7 +142,9 @@ def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleE
             f"{where}: the scheduler uses TLS; write tls://{address.partition('://')[2]} and give "
             f"execution.cluster.tls {{ca, cert, key}}"
         )
-    return LleError(f"{where}: the connection was closed ({_described(cause)})", advice="is a Dask scheduler there?")
+    return LleError(
+        f"{where}: the connection was closed ({_described(cause)})", advice="check that a Dask scheduler runs there"
+    )
 
 
 def _uses_tls(address: str) -> bool:

@@ -191,7 +191,7 @@ def _delete(api: KubernetesApi, desired: Json) -> None:
     A failure is a warning: the results are stored, and the operator deletes an idle cluster.
     """
     name = desired["metadata"]["name"]
-    with stop_signals_handled(signal.SIG_IGN):  # the grace period of the pod is for this request
+    with stop_signals_handled(signal.SIG_IGN):  # the pod's grace period is long enough for this request
         try:
             existing = api.get(CLUSTERS, name)
             if existing is not None and not _is_being_deleted(existing) and not conflict(existing, desired):

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 Json = dict[str, Any]
 
 SHOWN = 3
-"""Different problems in a message."""
+"""Most problems that a message names."""
 MESSAGE_LENGTH = 200
 STARTING = {"ContainerCreating", "PodInitializing"}
 NO_PULL = {"InvalidImageName", "ErrImageNeverPull"}
-"""Reasons why an image is not pulled that no retry cures."""
+"""Reasons of Kubernetes for an image that cannot be pulled, which a retry does not cure."""
 PULL = {"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable", *NO_PULL}
 
 

@@ -21,8 +21,8 @@ EXPANDED_LATER = "execution.cluster.local_directory"  # with variables of a node
 def check_places(section: BaseModel, key: str = "") -> None:
     """Raises ConfigError for a path or URL outside the places in LLE_ALLOWED_PLACES. If it is not set, all are allowed.
 
-    Every text is checked, unless its field is marked as a `Name` (config/fields.py): so a new key is restricted, also
-    if nobody thinks of it. `key` is that of the section. The variable holds paths and URLs, separated by spaces.
+    Every string is checked unless its field is marked as a `Name` (config/fields.py), so a new key is checked by
+    default. `key` is that of the section. The variable holds paths and URLs, separated by spaces.
     """
     allowed = os.environ.get(VARIABLE)
     if allowed is None:
@@ -35,7 +35,7 @@ def check_places(section: BaseModel, key: str = "") -> None:
                 f"{name}: not allowed in a config while {VARIABLE} is set: {command.danger}. Remove the key"
             )
         if name == EXPANDED_LATER and "$" in value:
-            raise ConfigError(f"{name}: {value}: no variables allowed while {VARIABLE} is set: write the folder itself")
+            raise ConfigError(f"{name}: {value}: no variable allowed while {VARIABLE} is set; write the folder itself")
         is_column = name == "neighbors.k_per_point" and getattr(source, "kind", None) not in FILES
         if NAME in marks or is_column or (name, value) == PREVIOUS:
             continue

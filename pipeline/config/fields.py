@@ -49,12 +49,12 @@ Float = Annotated[float, Strict()]
 
 NAME = "a name"
 Name = Annotated[str, NAME]
-"""A text that names no path: a column, an array, an account. `allowed_places` checks every other text as a path."""
+"""A string that is no path, such as a column or an account. `allowed_places` checks all other strings as paths."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """Mark of a text that runs as code, or that lets another process run code."""
+    """Mark of a string that runs as code, or that lets another process run code."""
 
     danger: str
 

@@ -30,7 +30,7 @@ class Preprocess(Model):
     @model_validator(mode="before")
     @classmethod
     def _without_duplicates(cls, data: Any) -> Any:
-        """Equal rows are always merged; earlier configs say so."""
+        """Equal rows are always merged. Earlier configs have this key."""
         if isinstance(data, dict) and data.get("duplicates") == "merge":
             return {key: value for key, value in data.items() if key != "duplicates"}
         return data
@@ -76,8 +76,8 @@ class Graph(Model):
 class Eigensolver(Model):
     n_components: Int = Field(2, ge=1, description="coordinates of the embedding")
     method: Literal["auto", "shift_invert", "factored", "multigrid"] = Field(
-        "auto", description="factored and shift_invert factor a sparse matrix, multigrid needs none (polynomial: its "
-        "former name); auto: by predicted work and memory",
+        "auto", description="factored and shift_invert factor a sparse matrix; multigrid (formerly polynomial) does "
+        "not; auto: chosen by predicted work and memory",
     )  # fmt: skip
     tol: Float = Field(1.0e-8, gt=0, description="relative residual at which an eigenpair counts as converged")
     max_memory: Size = Field("auto", description="memory that the eigensolve may use; auto: 80 % of what is free")
@@ -93,8 +93,8 @@ class Eigensolver(Model):
 
 class Embedding(Model):
     coordinates: Literal["first", "independent"] = Field(
-        "first", description="first: the lowest eigenvectors, as in scikit-learn; independent: of ten or more of the "
-        "lowest, those that are not confined to a few points and that the others do not predict",
+        "first", description="first: the lowest eigenvectors, as in scikit-learn; independent: chosen from ten or "
+        "more of the lowest; those confined to a few points, or predicted by the others, are left out",
     )  # fmt: skip
     scale: Literal["unit_covariance", "unit_norm"] = Field(
         "unit_covariance", description="each coordinate has variance 1 (Saul & Roweis), or is a vector of length 1 "

@@ -20,7 +20,8 @@ from .setting import Setting
 class LleError(Exception):
     """Base of all named errors. The message states what was expected, what was found, where, and what to do.
 
-    `advice` is what to do, at the end of the message. A caller that does it, or knows better, shows `args[0]` only.
+    `advice` is what to do, at the end of the message. A caller that follows it, or has better advice, shows
+    `args[0]` only.
     """
 
     exit_code = 1
@@ -66,7 +67,8 @@ class InputChanged(LleError):
 class BoundsNotMet(LleError):
     """A bound of the config was not met; the results so far are kept.
 
-    Recall, components and closed classes stop a run before its embedding. Eigenvectors that did not converge do not.
+    Low recall, several components or several closed classes stop a run before its embedding. Eigenvectors that did not
+    converge, and many rows without coordinates, do not.
     `result` is the RunResult, if the error was raised at the end of a run.
     """
 

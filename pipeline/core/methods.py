@@ -1,4 +1,4 @@
-"""What each method of the family is and needs, in one record."""
+"""One record for each method of the family: its title, and what it needs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Method:
     has_reg: bool = False
     """Whether it uses `weights.reg`."""
     flat: bool = False
-    """Whether not only the constant, but also the coordinates of exactly flat data have the eigenvalue zero."""
+    """Whether coordinates of exactly flat data have the eigenvalue zero, as the constant has."""
 
 
 METHODS = {

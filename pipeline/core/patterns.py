@@ -27,7 +27,7 @@ def matches(pattern: str) -> list[str]:
 
 
 def _folders(top: str, pattern: str) -> Iterator[str]:
-    """A folder, and those below it that are not hidden, each with a separator at its end; "" is the working one."""
+    """A folder, and those below it that are not hidden, each with a separator at its end; "" is the current folder."""
     visited, n_entries = set[tuple[int, int]](), 0
     _is_new(top or os.curdir, visited)
     for path, folders, files in os.walk(top or os.curdir, followlinks=True):
@@ -35,7 +35,7 @@ def _folders(top: str, pattern: str) -> Iterator[str]:
         if n_entries > MAX_ENTRIES:
             raise InputError(
                 f"the pattern '{pattern}' searches more than {MAX_ENTRIES:,} files and folders below "
-                f"'{top or os.getcwd()}'; name a folder nearer to the files"
+                f"'{top or os.getcwd()}'; name a folder closer to the files"
             )
         name = path if top else os.path.relpath(path)
         yield "" if name == os.curdir else os.path.join(name, "")
@@ -43,7 +43,7 @@ def _folders(top: str, pattern: str) -> Iterator[str]:
 
 
 def _is_new(folder: str, visited: set[tuple[int, int]]) -> bool:
-    """Whether a folder was not visited yet; it is then."""
+    """Whether a folder was not visited before; adds it to `visited`."""
     try:
         status = os.stat(folder)
     except OSError:

@@ -60,7 +60,7 @@ def guard_streams() -> None:
     Progress and warnings go to stderr, and a computation does not end because its log has no room.
     """
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
-        if stream is None:  # the process began without it: no other file may get its number
+        if stream is None:  # the process started without it: no other file may get its number
             os.dup2(os.open(os.devnull, os.O_RDONLY), descriptor)
     sys.stdout = _text_stream(_ResultFile(1, "w", closefd=False), sys.stdout)
     sys.stderr = _text_stream(_LogFile(2, "w", closefd=False), sys.stderr)
@@ -88,7 +88,7 @@ class _ResultFile(io.FileIO):
 
 
 def _text_stream(file: io.FileIO, replaced: TextIO | None) -> TextIO:
-    """A text stream with the settings of the replaced one, which is None if the process began without it."""
+    """A text stream with the settings of the replaced one, which is None if the process started without it."""
     encoding, errors = (replaced.encoding, replaced.errors) if replaced else ("utf-8", "backslashreplace")
     line_buffering = file.fileno() == 2 or (replaced is not None and replaced.isatty())
     return io.TextIOWrapper(io.BufferedWriter(file), encoding, errors, line_buffering=line_buffering)

@@ -48,7 +48,7 @@ class UnpackedRows(FileRows):
         content = unpacked(self._stamp, self._member, self.where)
         extra = len(content) - self._layout.offset - self._layout.n_bytes
         if extra:
-            problem = "more data" if extra > 0 else f"the end inside rows {start} to {stop - 1}"
+            problem = "more data" if extra > 0 else f"the end of the data in rows {start} to {stop - 1}"
             raise InputError(
                 f"{self.where}: its header gives shape {self.shape} of {self.dtype}, found {problem}; the file is cut "
                 f"off or damaged, create it again"

@@ -105,7 +105,7 @@ def _row_starts(block: bytes, lines_before: int, path: str) -> tuple[npt.NDArray
 def _header(line: bytes, first_row: bytes, path: str) -> tuple[tuple[str, ...], str]:
     """The names of the columns, and the delimiter. `first_row` is empty if the file has only a header."""
     if line[:2] == b"\x1f\x8b":
-        raise InputError(f"{path}: expected text, found a gzip file; let its name end in .gz")
+        raise InputError(f"{path}: expected text, found a gzip file; rename it so that it ends in .gz")
     try:
         text = line.decode("utf-8-sig").rstrip("\r")
     except UnicodeDecodeError as error:
@@ -131,7 +131,7 @@ def _header(line: bytes, first_row: bytes, path: str) -> tuple[tuple[str, ...], 
 
 
 def _delimiter(header: str, row: str) -> str:
-    """The comma if it gives two or more fields, as many in the row as in the header; else the one that gives most.
+    """The comma if it gives two or more fields, as many in the row as in the header; else the one with most fields.
 
     A name may contain other delimiters, so the header alone does not decide. The comma if no delimiter matches.
 

@@ -61,7 +61,9 @@ def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
     if text.startswith("file:"):
         text = unquote(urlsplit(text).path)
     if os.path.realpath(text).startswith(KERNEL_FILES):
-        raise InputError(f"input.{key}: expected a file with data, found '{text}', which the kernel makes; name a file")
+        raise InputError(
+            f"input.{key}: expected a file on a disk, found '{text}', which the kernel generates; name another file"
+        )
     if os.path.exists(text):
         return [text]
     paths = matches(text)

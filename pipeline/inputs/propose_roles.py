@@ -23,8 +23,8 @@ MIN_REPEATS = 5
 MAX_MISSING = 0.05
 """Share of rows without a value above which a column is left out: each such row would get no coordinates."""
 LARGEST_SPREAD = 20.0
-"""Largest standard deviation of a column, divided by the lower quartile of all, up to which columns have one unit. It
-is 8 for the pixels of MNIST, 4 for iris, 63 for forest cover, 550 for wine and 31,000 for breast cancer."""
+"""If the largest standard deviation is at most this many times their lower quartile, columns keep their scale. It
+is 8 times for the pixels of MNIST, 4 for iris, 63 for forest cover, 550 for wine and 31,000 for breast cancer."""
 LONGEST_ID = 64
 LABEL_NAME = re.compile(r"labels?|class(es)?|targets?|y|category|categories|species|cluster|group|(cell_?)?type", re.I)
 
@@ -105,7 +105,7 @@ def rows_to_look_at(source: Source) -> list[tuple[int, int]]:
 
 
 def propose_scale(rows: AnyArray) -> tuple[str, str]:
-    """preprocess.scale for sampled rows (n, d), and the reason. Columns of one unit keep their scale.
+    """preprocess.scale for sampled rows (n, d), and the reason. Columns of similar spread keep their scale.
 
     >>> propose_scale(np.array([[1.0, 2000.0], [2.0, 4000.0]]))
     ('standard', 'standard deviations from 0.5 to 1e+03: columns of different units')
@@ -116,7 +116,7 @@ def propose_scale(rows: AnyArray) -> tuple[str, str]:
         return "none", "standard: centre each column and divide it by its standard deviation"
     says = f"standard deviations from {varying[0]:.2g} to {varying[-1]:.2g}"
     if varying[-1] <= LARGEST_SPREAD * varying[(len(varying) - 1) // 4]:
-        return "none", f"{says}: as columns of one unit; standard: divide each by its own"
+        return "none", f"{says}: similar, so columns keep their scale; standard: divide each by its own"
     if len(varying) < len(spreads):
         return "none", f"{says}: standard would divide each by its own, but {len(spreads) - len(varying)} are 0"
     return "standard", f"{says}: columns of different units"
@@ -141,7 +141,7 @@ def _without_measurements(column: Column, n_rows: int, where: str) -> str:
 def _codes(columns: Sequence[Column]) -> dict[str, str]:
     """Columns of codes to leave out, with the reason; none if fewer than two measurements would be left.
 
-    Of columns that differ only in a number, such as pixels, all are kept if one holds measurements.
+    If names differ only in a number, as those of pixels, and one of the columns holds measurements, all are kept.
     """
     families = {_family(column.name) for column in columns if not column.is_code}
     codes = [column for column in columns if column.is_code and _family(column.name) not in families]

@@ -133,7 +133,7 @@ def announced_rest(config: Config, layout: Layout) -> str:
     n_steps = Counter(step.stage for step in steps)
     expected = expected_seconds(config, last, n_steps)
     rest = _described(expected["seconds"] - expected["start"], expected["stages"], expected["workers"])
-    return f"expected now: {rest}, because {layout.n_points:,} of {layout.n_input:,} rows are computed"
+    return f"expected now: {rest}, because only {layout.n_points:,} of {layout.n_input:,} rows are distinct and valid"
 
 
 def announcement(config: Config, layout: Layout, n_steps: Mapping[str, int], placing: Layout | None = None) -> str:

@@ -48,7 +48,7 @@ def explore(store: Store, port: int, open_browser: bool, announce: Callable[[str
     with Server(run, port) as server:
         announce(server.url)
         if open_browser and (sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)):
-            webbrowser.open(server.url)  # elsewhere it could start a browser in this terminal
+            webbrowser.open(server.url)  # without a display it could start a text browser in this terminal
         with contextlib.suppress(Interrupted):
             server.serve_forever()
     return {"store": store.url, "url": server.url}

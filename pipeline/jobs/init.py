@@ -74,7 +74,10 @@ def refuse_existing(out: Path) -> None:
 
 
 def config_text(proposal: Proposal, source: Source, data: str, out: Path | None) -> str:
-    """The YAML text, with a comment beside each key. It names the schema beside `out`; None if it goes to no file."""
+    """The YAML text, with a comment beside each key. It refers to the schema beside `out`.
+
+    out: None if the text is not written to a file.
+    """
     config = "CONFIG" if out is None else shlex.quote(str(out)).replace("\n", " ")
     n, m = source.n_rows, min(COMPONENTS, source.n_features)
     lines = [

@@ -53,7 +53,7 @@ class VersionHistory(History):
         self._input: Json = {}
 
     def prepared(self, step: Step[Report]) -> Step[Report]:
-        if step.task.locations and not self._source.detects_changes:  # only reading shows a change
+        if step.task.locations and not self._source.detects_changes:  # a change is only seen by reading
             step = replace(step, input_state={**step.input_state, "version": self.attributes["version"]})
         if step.key != "ingest.read":
             return step

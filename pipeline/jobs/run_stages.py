@@ -119,7 +119,7 @@ def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:
 def missed_bounds_recorded(
     store: Store, progress: RunProgress, started: float, finished_steps: set[str]
 ) -> Iterator[None]:
-    """Around the stages of a run begun at `started`: a bound that stops it leaves a metrics.json of finished steps."""
+    """Context of the stages of a run: if a missed bound stops it, metrics.json is written from the finished steps."""
     try:
         yield
     except BoundsNotMet as error:
@@ -244,8 +244,8 @@ class StageRun(Walker):
 def _run_stages(config: Config, layout: Layout, run: StageRun, announced: bool) -> str | None:
     """Run every stage; returns a text about bounds that were not met, empty if all were.
 
-    Returns None, without running the later stages, if the input equals that of the published version. If seconds were
-    announced, and far fewer rows are left after ingest, the seconds of these are logged too.
+    Returns None, without running the later stages, if the input equals that of the published version. If expected
+    seconds were announced, and far fewer rows are left after ingest, a new estimate is logged.
     """
     for name, stage in stages_of_run(config).items():
         layout = run.walk_stage(name, stage(layout))
@@ -262,7 +262,7 @@ def _run_stages(config: Config, layout: Layout, run: StageRun, announced: bool) 
 
 
 def lost_rows(metrics: Metrics, min_rows: float) -> str:
-    """A message if a smaller share of the input's rows has coordinates; empty otherwise."""
+    """A message if less than the share `min_rows` of the input's rows has coordinates; empty otherwise."""
     n_rows, dropped = metrics.n_input, metrics.dropped or {}
     n_lost = sum(dropped.values())
     if n_rows - n_lost >= min_rows * n_rows:

@@ -297,7 +297,7 @@ def load_run(store: Store) -> ServedRun:
     """Read all rows with coordinates into memory, about 4 bytes for each number. Raises ConfigError, StoreError."""
     current_config.require_embedding(store)
     if damaged := [key for key, record in recorded_steps(store).items() if not record.fingerprint]:
-        raise DamagedStore(f"{store.url}: the record of {damaged[0]} is damaged; run the job again to write it again")
+        raise DamagedStore(f"{store.url}: the record of {damaged[0]} is damaged; run the job again to restore it")
     n_input = store.array(array_specs.EMBEDDING.name).shape[0]
     rows = rows_with_place(store, np.arange(n_input))
     n_of_input = int(COLUMN_MEMORY * available_memory() / (16 * max(1, len(rows))))

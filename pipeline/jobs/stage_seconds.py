@@ -121,7 +121,7 @@ def assemble_cost(s: Sizes) -> Work:
 
 
 def solve_embedding(s: Sizes) -> Work:
-    """The time of factorizing I - W, or of multigrid if that is less or set; more if not lle.
+    """The time of the factorization of I - W, or of multigrid if it is faster or requested; other methods take longer.
 
     The fill-in was measured on Swiss rolls of 1,000 to 1,000,000 points and on ten-dimensional data.
     """

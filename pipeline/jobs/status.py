@@ -93,7 +93,7 @@ def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> di
 
 @contextlib.contextmanager
 def failure_recorded(url: str) -> Iterator[None]:
-    """Around a run: an error that ends it is recorded in its store, if there is one; success deletes the record."""
+    """Context of a run: an error that ends it is recorded in its store, if there is one; success deletes the record."""
     try:
         yield
     except (Exception, Interrupted) as error:

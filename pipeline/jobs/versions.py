@@ -67,10 +67,11 @@ def publish_version(url: str, version: str) -> Json:
 
 
 def clean_store(url: str, keep: int | None) -> Json:
-    """Delete unfinished versions, all but `keep` published ones (None: keep all), and files that no writer will finish.
+    """Delete unfinished versions, unfinished temporary files, and all but the `keep` most recently published versions.
 
-    Without a published version, every finished version is kept. Raises ConfigError if there is no store, StoreError
-    while a run is active.
+    keep None: all published versions are kept. Without a published version, every finished version is kept.
+
+    Raises ConfigError if there is no store, StoreError while a run is active.
     """
     root = Versions(url)
     if not root.store.has_versions():

@@ -17,7 +17,7 @@ from .figure_style import INK, PAPER, fonts_for, plain_text
 Array = npt.NDArray[Any]
 
 SAMPLE = 20_000
-"""Points of a class whose middle is looked for."""
+"""The middle of a class is computed from about this number of its points."""
 NAMED_SHARE = 0.01
 """A class has its name in each piece of which it is at least this share, and in the piece with most of its points."""
 MOST_NAMES = 60
@@ -63,10 +63,10 @@ def name_places(x: Array, y: Array, codes: Array, n_named: int, piece: Array | N
 
 
 def middle(x: Array, y: Array) -> tuple[float, float]:
-    """A point where many are, the nearest one to the medians of their coordinates: medians may lie beside all points.
+    """A point in a dense part of a class: the one nearest to the medians, which themselves may lie beside all points.
 
-    These are the points in the part of their range, of 8 x 8, with most of them, unless half as many are about the
-    medians of all.
+    The range of the points is divided into 8 x 8 cells. If the cell of the medians holds less than half as many points
+    as the fullest cell, only the points of the fullest cell are used.
     """
     low, half, high = np.percentile([x, y], (2, 50, 98), axis=1)
     span = np.maximum(high - low, 1e-300)
@@ -123,7 +123,7 @@ class _Placed(NamedTuple):
 
 
 def _drawn_cells(pixels: Array, frame: Bbox, cell: float) -> Array:
-    """Sums over the cells of a frame, with a first row and column of zeros, of whether a point is in each."""
+    """Summed-area table of the cells of a frame that hold points, with a first row and column of zeros."""
     counts, _, _ = np.histogram2d(
         pixels[:, 1], pixels[:, 0], bins=(math.ceil(frame.height / cell), math.ceil(frame.width / cell)),
         range=((0.0, frame.height), (0.0, frame.width)),
@@ -134,7 +134,7 @@ def _drawn_cells(pixels: Array, frame: Bbox, cell: float) -> Array:
 def _best(
     at: Array, width: float, height: float, frame: Bbox, drawn: Array, placed: Sequence[_Placed], unit: float
 ) -> _Placed | None:
-    """The place with the lowest cost: far from the points, on other points, or with crossing lines costs more."""
+    """The place with the lowest cost: distance from the points, covered points and crossed lines add to it."""
     best, lowest = None, np.inf
     for radius in np.multiply(RADII, unit):
         for angle in ANGLES:

@@ -1,8 +1,8 @@
 """What cures a finding: a setting that the next run can take as it is, or no advice.
 
-Every value named here was followed by the program on data of several kinds (tests/jobs/test_cures.py): the measure gets
-better, and the findings of the second run do not change the same key again. So values are never steps on a way: a
-number of coordinates is the dimension of the data, and n_neighbors is raised once, to MORE_NEIGHBORS.
+A test applies every value named here to data of several kinds (tests/jobs/test_cures.py): the measure improves, and the
+findings of the second run do not change the same key again. So no value is one of several steps: the number of
+coordinates is the dimension of the data, and n_neighbors is raised once, to MORE_NEIGHBORS.
 """
 
 from collections.abc import Mapping

@@ -189,7 +189,7 @@ def draw_content(
 
 
 def _known(names: Sequence[str]) -> Sequence[str]:
-    """The names of the classes without the last one for unknown classes."""
+    """The names of the classes, without the name for unknown classes at the end."""
     return names[:-1] if names[-1] == UNKNOWN_CLASS else names
 
 

@@ -12,7 +12,7 @@ Level = Literal["grave", "minor", "note"]
 
 @dataclass(frozen=True)
 class Cure:
-    """A sentence that tells what to do: `{}` in the text stands for the next setting."""
+    """A sentence with the cure; `{}` in the text stands for the next setting."""
 
     text: str = ""
     settings: tuple[Setting, ...] = ()
@@ -20,13 +20,13 @@ class Cure:
     """Whether it names a command, which a Python session does not have."""
 
     def is_like(self, other: "Cure") -> bool:
-        """Whether both tell to do the same, perhaps for other reasons."""
+        """Whether both have the same first setting, or the same text if they have no settings."""
         return self.settings[:1] == other.settings[:1] if self.settings else self.text == other.text
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A measure of metrics.json that is outside its bound: what was found, and what cures it."""
+    """A measure of metrics.json that is outside its bound: the sentence about it, and the cure."""
 
     measure: str
     value: float | str | None

@@ -252,7 +252,7 @@ def _unpacked(data: bytes) -> dict[str, Array]:
 
 
 def _crc(data: bytes | memoryview, name: str) -> bytes:
-    """CRC-32 of a bundle's name and of data in it: two exchanged objects are noticed."""
+    """CRC-32 of a bundle's name and of data in it: swapped objects are detected."""
     return zlib.crc32(data, zlib.crc32(name.encode())).to_bytes(CRC_BYTES, "little")
 
 

@@ -25,7 +25,7 @@ class Place(NamedTuple):
 def identify(objects: Objects) -> Place:
     """Identify the content of a URL; foreign content is described by its first few names. Raises StoreError.
 
-    A zarr.json that is not as written is read a second time, because bytes can be damaged in transfer.
+    A zarr.json that does not match its checksums is read a second time, because bytes can be damaged in transfer.
     """
     place = _identify(objects)
     return place if place.kind in {"run", "empty", "versions"} else _identify(objects)

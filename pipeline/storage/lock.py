@@ -64,13 +64,13 @@ class RunLock:
     def _remove_dead(self, holder: dict[str, Any]) -> None:
         """Remove a dead holder's lock. Of several runs that try, only the one that creates the claim file may."""
         claim = f"_run/claim-{holder['token']}.json"
-        # An object store has no "delete if unchanged". Without the claim, a slower run would delete the lock that a
-        # faster one has created since both of them found the dead holder.
+        # An object store has no "delete if unchanged". Two runs may find the same dead holder. Without the claim, the
+        # slower one could delete the new lock of the faster one.
         if not self.store.objects.create(claim, self._content()):
             other_holder = self.store.get_record(claim, records.LOCK)
             if other_holder is not None and holder_alive(self.store, claim, other_holder):
                 raise self._refused(other_holder)
-            self.store.objects.delete(claim)  # its run died between these lines; the caller tries again
+            self.store.objects.delete(claim)  # the run that created it died; the caller tries again
             return
         # The run that held the claim before may have removed the dead lock, and a third one may hold the store now.
         current = self.store.get_record(self.name, records.LOCK)

@@ -127,7 +127,7 @@ def has_shape(value: Any, shape: Any) -> bool:
 
 
 def sealed(name: str, content: dict[str, Any]) -> dict[str, Any]:
-    """A record with a checksum of its content and its name, so that two exchanged files are noticed."""
+    """A record with a checksum of its content and its name, so that swapped files are detected."""
     content = json.loads(json.dumps(content))
     return {**content, CRC: checksum_of([name, content])}
 

@@ -47,7 +47,7 @@ class RunGroup(Bundles):
         return True
 
     def can_resume(self, cure: str = "choose another output.store") -> bool:
-        """As `is_run`, but also true for a run whose damaged zarr.json `mend` writes again."""
+        """As `is_run`, but also true for a run whose zarr.json is damaged, because `mend` restores it."""
         kind = self._kind(cure)
         if kind == "other version":
             raise ConfigError(

@@ -219,10 +219,10 @@ def reading(url: str) -> Iterator[Store]:
 
 
 def read_whole(url: str, read: Callable[[Store], T]) -> tuple[T, str]:
-    """What `read` returns for the store at a URL, and a warning; if the published version is damaged, for an older one.
+    """The result of `read` for the store at a URL, and a warning, empty if the published version is not damaged.
 
-    The newest version that can be read is taken. Raises the error of the published version if there is none. The
-    warning is empty if no version is damaged.
+    Otherwise the newest older version that can be read is used. Raises the error of the published version if there is
+    none.
     """
     try:
         with reading(url) as store:
@@ -234,7 +234,7 @@ def read_whole(url: str, read: Callable[[Store], T]) -> tuple[T, str]:
         with contextlib.suppress(LleError), reading(root.open(version).url) as store:
             return read(store), (
                 f"{url}: the published version is damaged ({damage}). The older version {version} was read instead. "
-                f"Run the job again to publish a whole version"
+                f"Run the job again to publish an undamaged version"
             )
     raise damage
 

@@ -1,4 +1,4 @@
-"""Arrays of zarr in stores with three changes: failed requests are repeated, missing and exchanged shards are errors.
+"""Arrays of zarr in stores with three changes: failed requests are repeated, missing and swapped shards are errors.
 
 Zarr would return the fill value for a missing shard. The checks need no extra request.
 """
@@ -23,8 +23,8 @@ from zarr.storage import LocalStore, ObjectStore, StorePath, WrapperStore
 from ..core.errors import CorruptChunk
 from .retries import retried_async
 
-# By default blosc's lock is a named semaphore, of which a killed process leaves its name behind, and Python prints that
-# it leaked. Blosc's state belongs to one process, so a lock between threads does the same.
+# By default blosc's lock is a named semaphore. A killed process does not remove its name, and Python then warns of a
+# leak. Blosc's state belongs to one process, so a lock between threads is enough.
 blosc._MUTEX, blosc._MUTEX_IS_INIT = threading.Lock(), True
 
 CRC_BYTES = 4
@@ -103,10 +103,10 @@ def _of_store(array: "zarr.Array[Any]", store: ZarrStore) -> "zarr.Array[Any]":
 
 
 class PlacedShards(WrapperStore[ZarrStore]):
-    """Shards, each with a checksum of its name, so that two exchanged ones are noticed.
+    """Shards, each with a checksum of its name, so that swapped ones are detected.
 
-    A shard is its chunks, then its index, from whose offsets zarr reads the chunks. Bytes between both belong to no
-    chunk: there is the checksum, where other readers of zarr pass over it.
+    A shard holds its chunks, then the checksum, then the index with their offsets. The bytes of the checksum belong
+    to no chunk, so other readers of zarr ignore them.
     """
 
     def __init__(self, store: ZarrStore, index_bytes: int) -> None:
@@ -140,7 +140,7 @@ class PlacedShards(WrapperStore[ZarrStore]):
 
 
 class NewShards(PlacedShards):
-    """Shards that are written whole: zarr does not get the old ones, which may be damaged."""
+    """Shards that are written as a whole: zarr does not read the old ones, which may be damaged."""
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         return None

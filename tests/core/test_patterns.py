@@ -44,7 +44,7 @@ def test_a_file_is_found_once_though_links_lead_to_its_folder_again(tree):
 
 def test_a_pattern_that_searches_too_much_is_refused(tree, monkeypatch, tmp_path):
     monkeypatch.setattr(patterns, "MAX_ENTRIES", 5)
-    with pytest.raises(InputError, match=r"searches more than 5 files and folders below '.*/'; name a folder nearer"):
+    with pytest.raises(InputError, match=r"searches more than 5 files and folders below '.*/'; name a folder closer"):
         matches(f"{tree}/**/none.npy")
     config = write_config(tmp_path, input={"kind": "npy", "path": f"{tree}/**/*.npy"})
     assert "searches more than 5" in refused(2, "validate", config)
@@ -54,4 +54,4 @@ def test_a_pattern_that_searches_too_much_is_refused(tree, monkeypatch, tmp_path
 @pytest.mark.parametrize("kind", ["npy", "idx", "csv", "parquet"])
 def test_files_that_the_kernel_makes_are_no_data(tmp_path, kind):
     config = write_config(tmp_path, input={"kind": kind, "path": "/proc/self/mem"})
-    assert "which the kernel makes; name a file" in refused(2, "validate", config)
+    assert "which the kernel generates; name another file" in refused(2, "validate", config)

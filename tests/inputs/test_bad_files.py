@@ -140,7 +140,7 @@ BAD_INPUTS = {
         "gzip cut off": (steps(idx(RANDOM, True), cut("x.idx", 9000)), {}, r"x\.idx.*cut-off"),
         "gzip without its end": (steps(idx(RANDOM, True), cut("x.idx", -4)), {}, r"x\.idx.*cut-off"),
         "gzip damaged": (steps(idx(RANDOM, True), damage("x.idx", 9000, 9001)), {}, r"x\.idx.*damaged"),
-        "gzip shorter": (text(gzip.compress(IDX_9_ROWS + b"12" * 8), "x.idx"), {}, "the end inside"),
+        "gzip shorter": (text(gzip.compress(IDX_9_ROWS + b"12" * 8), "x.idx"), {}, "the end of the data"),
         "gzip longer": (text(gzip.compress(IDX_9_ROWS + b"12" * 10), "x.idx"), {}, "more data"),
     }),
     "csv": ({"path": "x.csv"}, {
@@ -148,7 +148,7 @@ BAD_INPUTS = {
         "header alone": (text("a,b\n"), {}, "at least one row"),
         "no header": (text("1,2\n3,4\n"), {}, "header line.*numbers"),
         "blank header": (text("\n1,2\n3,4\n"), {}, "header line with column names"),
-        "gzip": (text(gzip.compress(b"a,b\n1,2\n", mtime=0) + b"\n"), {}, "found a gzip file; let its name end in .gz"),
+        "gzip": (text(gzip.compress(b"a,b\n1,2\n", mtime=0) + b"\n"), {}, "found a gzip file; rename it"),
         "UTF-16": (text("a,b\n1,2\n".encode("utf-16")), {}, "UTF-8"),
         "break in quotes": (text('a,b\n1,2\n3,"4\n5"\n'), {}, r"line 3: .*line break inside quotes.*Parquet"),
         "unknown column": (text("a,b\n1,2\n"), {"columns": ["a", "z"]}, r"no column 'z'.*a, b"),

@@ -180,7 +180,7 @@ def test_seconds_are_stated_again_if_few_rows_are_distinct(tmp_path, toy_stages,
     for again in (True, False):
         stderr = CliRunner().invoke(commands.app, ["run", str(path)]).stderr
         assert ("expected now: about " in stderr) == (is_stated and again)
-        assert (f"because {n_distinct} of 600 rows are computed" in stderr) == (is_stated and again)
+        assert (f"because only {n_distinct} of 600 rows are distinct and valid" in stderr) == (is_stated and again)
 
 
 def test_plan_shows_expected_seconds_until_the_run_is_finished(tmp_path, toy_stages, monkeypatch):

@@ -302,7 +302,7 @@ def test_alignment_is_shown_with_its_residual() -> None:
 def test_warnings_are_shown_first() -> None:
     two = {"findings": [{"level": "minor"}, {"level": "minor"}], "warnings": ["first odd thing", "second & last"]}
     text = Reader(render_page({**METRICS, **two}, CONFIG, YAML, None, [])).text
-    assert "2 warnings first odd thing second & last Verdicts Rows read" in text
+    assert "2 warnings first odd thing second & last Measures Rows read" in text
     assert "no warnings" not in text
 
 

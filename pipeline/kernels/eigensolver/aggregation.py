@@ -65,7 +65,7 @@ class Aggregates(NamedTuple):
 
 
 class LocalBases(NamedTuple):
-    """Aggregates, and what their bases say about the near-null vectors."""
+    """Aggregates with their bases, and the near-null vectors in these bases."""
 
     aggregates: Aggregates
     candidates: F64

@@ -190,7 +190,7 @@ def lowest_pairs(
         errors = np.linalg.norm(corrections[:, :n_wanted], axis=0)
         n_steps += 1
         each_step(n_steps, values, relative, errors)
-        # The pairs of this step are returned, not those of a larger basis: the errors are theirs.
+        # The pairs of this step are returned, not those of a larger basis, because the errors are those of this step.
         good = settled and tolerances.met_by_vectors(errors, values)
         if good and (tolerances.met_by_residuals(relative, values) or n_residual_steps >= max_residual_steps):
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, at_limit=False)

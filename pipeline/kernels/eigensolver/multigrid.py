@@ -25,7 +25,7 @@ from .threads import F64, Floats, Threads
 COARSEST_ROWS = 1500
 """Rows of the coarsest level, which is solved densely."""
 SLOWEST_COARSENING = 0.7
-"""A next level with more than this share of the rows is no hierarchy: the rows have too few neighbours."""
+"""The setup fails if the next level has more than this share of the rows: they have too few neighbours."""
 SMOOTHED_BASIS = 4 / 3
 """omega times the largest absolute eigenvalue of B (Vanek et al. 1996)."""
 ARNOLDI_STEPS = 10
@@ -202,7 +202,8 @@ def _coarse_matrix(level: Level, threads: Threads) -> csr_array:
 def normalised(matrix: csr_array) -> tuple[csr_array, F64]:
     """(S matrix S, S) with a diagonal S > 0 for which the result has about ones on its diagonal.
 
-    A row whose diagonal entry is small against the others gets less, or the scaled row would be very large.
+    If the diagonal entry of a row is small against the others, it stays below one: else the scaled row would be very
+    large.
     """
     diagonal = np.abs(matrix.diagonal().astype(np.float64))
     squares = csr_array((matrix.data.astype(np.float64) ** 2, matrix.indices, matrix.indptr), shape=matrix.shape)

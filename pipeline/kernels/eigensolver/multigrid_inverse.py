@@ -16,9 +16,9 @@ from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
 from .threads import F64, Floats, Threads
 
 CYCLES = 4
-"""Cycles of a solve. Fewer cost more steps of block Davidson, more do not save any."""
+"""Cycles of a solve. With fewer, block Davidson needs more steps; more cycles do not save steps."""
 LEFT_ERROR, LEFT_SOLVES, DIVERGED = 1e-3, 12, 1e2
-"""Error of the left null vector, the solves that must be enough for it, and the error at which they are given up."""
+"""Error that the left null vector must reach, largest number of solves for it, and error at which they stop."""
 
 
 class MultigridInverse(Protocol):

@@ -154,7 +154,7 @@ class Watch:
         self._steps: deque[tuple[float, int, float]] = deque(maxlen=WINDOW)
 
     def begin(self, phase: str, limit: int = 0, seconds: float | None = None) -> None:
-        """A phase begins, of at most ``limit`` solves (0: without solves), and of about ``seconds``."""
+        """Begin a phase of at most ``limit`` solves (0: without solves) and about ``seconds``."""
         self._phase, self._limit = phase, limit
         self._steps.clear()
         self._report(SolverProgress(self.method, phase, 0, None, None, seconds))

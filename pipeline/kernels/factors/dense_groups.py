@@ -20,7 +20,7 @@ Ids = npt.NDArray[np.integer]
 F64 = npt.NDArray[np.float64]
 
 LARGE = 48
-"""Neighbours from which on local matrices are added; with fewer, rows of F are more exact and as fast."""
+"""From this number of neighbours on local matrices are added; with fewer, rows of F are as fast and more accurate."""
 GROUP_POINTS = 2048
 MAX_COLUMNS = 4096
 """Largest T, which bounds the memory of a group: MATRIX_BYTES for each entry of a (T, T) matrix."""
@@ -38,7 +38,7 @@ def group_bytes(n_neighbors: int, n_points: int) -> int:
 
 
 def always_added(n_neighbors: int, n_points: int, n_block: int) -> bool:
-    """Whether matrices are added for any lists of so many neighbours, in blocks of n_block points."""
+    """Whether matrices are added for any lists of n_neighbors neighbours, in blocks of n_block points."""
     fewest = n_block % GROUP_POINTS or GROUP_POINTS
     return n_neighbors >= LARGE and n_points <= MAX_COLUMNS and n_points**2 <= 2 * fewest * n_neighbors**2
 

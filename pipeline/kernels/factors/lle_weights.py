@@ -14,7 +14,7 @@ from ...core.errors import InputError, UndeterminedEmbedding
 GENERAL_POSITION = 1e-12
 """Neighbours are in general position if the smallest eigenvalue of their Gram matrix exceeds this times its trace."""
 UNDERFLOW = 1e-290
-"""Neighbours whose squared distances sum to less coincide with their point: smaller squares have lost digits."""
+"""Neighbours count as equal to their point if their squared distances sum to less: such squares have lost digits."""
 
 
 class BarycenterWeights(NamedTuple):

@@ -86,7 +86,7 @@ function placeIn(numbers, wanted) {
   return -1;
 }
 
-/** The UTC date of seconds since 1970, with the time where a column has more steps than days. */
+/** The UTC date of seconds since 1970, and the time if `withTime`. */
 function dateText(seconds, withTime) {
   const text = new Date(1000 * seconds).toISOString();
   return withTime ? text.slice(0, 19).replace("T", " ") : text.slice(0, 10);

@@ -88,7 +88,7 @@ function randomOrder(n) {
 const NAMED_SHARE = 0.01;  // a class has its name in each piece of which it is at least this share
 const MOST_NAMES = 60;
 
-/** The members in the part of their range, of 8 x 8, with most of them; all if half as many are about the medians. */
+/** Of 8 x 8 cells of their range, the members in the fullest one; all if the cell of the medians has half as many. */
 function densest(members, {x, y}) {
   const cells = [x, y].map((values) => {
     const [low, median, high] = percentiles(values, [0.02, 0.5, 0.98], members);
@@ -103,7 +103,7 @@ function densest(members, {x, y}) {
   return members.filter((point) => cellOfPoint(point) === best);
 }
 
-/** A point where many of `members` are, the nearest one to medians of positions: medians may lie beside all points. */
+/** A point in a dense part of `all`: the one nearest to the medians, which themselves may lie beside all points. */
 function middleOf(all, positions) {
   const [{x, y}, members] = [positions, densest(all, positions)];
   const [u, v] = [x, y].map((values) => percentiles(values, [0.5], members)[0]);

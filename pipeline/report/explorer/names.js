@@ -6,7 +6,7 @@ const NAME_FONT = "600 13px system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Ari
 const RADII = [14, 26, 40, 58, 80, 106, 138, 176, 222, 280, 350];
 const ANGLES = Array.from({length: 24}, (_, i) => (i * Math.PI) / 12);
 
-/** Whether something is drawn in parts of a picture: sums over cells, so that each question takes the same time. */
+/** Whether something is drawn in parts of a picture: sums over cells, so that each lookup takes constant time. */
 class DrawnMap {
   constructor(width, height) {
     [this.width, this.height] = [width, height];
@@ -74,7 +74,7 @@ function placeAt([x, y], radius, angle, {width, height}) {
   return {dx, dy, box, line: [[x, y], [Math.max(box.left, Math.min(x, box.right)), Math.max(box.top, Math.min(y, box.bottom))]]};
 }
 
-/** Places for the names within the picture; a name without a free place is left out. Earlier names choose first. */
+/** Places for the names within the picture; a name without a free place is left out. Earlier names take their places first. */
 function arrangeNames(names, scales, drawn) {
   const context = document.createElement("canvas").getContext("2d");
   context.font = NAME_FONT;
