@@ -285,6 +285,18 @@ def test_picture_with_a_remark_has_a_caption() -> None:
     assert "<figcaption>Look here.</figcaption>" in html
 
 
+@pytest.mark.parametrize(
+    ("metrics", "are_open"),
+    [({"dropped": {}}, set()), ({"dropped": {}, "solvers": UNCONVERGED}, {"eigensolver"}),
+     ({"dropped": {"invalid": 7}}, {"dropped-and-merged-rows"})],
+)  # fmt: skip
+def test_details_are_folded_except_problems(metrics: dict[str, Any], are_open: set[str]) -> None:
+    html = render_page({**METRICS, **metrics}, CONFIG, YAML, None, ARRAYS)
+    folded = re.findall(r'<details class="folded"( open)?>.*?<div id="([^"]+)">', html, re.DOTALL)
+    assert {"eigensolver", "dropped-and-merged-rows", "config", "versions"} <= {anchor for _, anchor in folded}
+    assert {anchor for state, anchor in folded if state} == are_open
+
+
 def test_alignment_is_shown_with_its_residual() -> None:
     component = {"component": 0, "rows_shared": 41_234, "residual_before": 1.431, "residual_after": 0.0123,
                  "size_ratio": 1.0}  # fmt: skip
