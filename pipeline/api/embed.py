@@ -26,7 +26,6 @@ from ..jobs.run import run
 from ..report.bounds import DROPPED_SHARE
 from ..report.findings import find
 from ..report.metrics import Metrics
-from ..stages.registry import stages_of_run
 from ..storage import array_specs
 from ..storage.lock import RunLock
 from ..storage.store import Store
@@ -226,8 +225,7 @@ def finished_run(
         config = _complete_config(X, sections, Path(folder), labels, names)
         if config.output.store == _temporary_store(Path(folder)) and fits_memory(config):
             config = config.model_copy(update={"output": config.output.model_copy(update={"store": url})})
-        progress = _progress(verbose, config)
-        result = run(config, fresh=False, progress=progress)
+        result = run(config, fresh=False, progress=_progress(verbose))
         _remove_old_inputs(config)
         store = Store(result.store)
         if names is not None:
@@ -242,9 +240,9 @@ def column_names(X: Any) -> list[str] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
-def _progress(verbose: bool, config: Config) -> RunProgress:
+def _progress(verbose: bool) -> RunProgress:
     if verbose and in_notebook():
-        return NotebookProgress(list(stages_of_run(config)))
+        return NotebookProgress()
     return RunProgress(sys.stderr) if verbose else SilentProgress()
 
 

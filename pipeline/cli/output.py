@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from ..core.errors import MAX_NAMES, counted, gib, listed
+from ..core.errors import MAX_NAMES, counted, describe_share, gib, listed
 
 LISTED = 20  # names of columns in a line
 
@@ -145,7 +145,8 @@ def describe_status(status: dict[str, Any]) -> str:
     if published := status.get("published"):
         lines[0] += f", published {published['version']} of {published['when']}, {published['rows']} rows"
     if current := status["now"]:
-        lines[0] += f", {current['stage']}.{current['step']}: {current['done']} of {current['blocks']} blocks"
+        blocks = f"{current['done']} of {current['blocks']} blocks"
+        lines[0] += f", {current['stage']}.{current['step']}: {blocks}{describe_progress(status)}"
     if failure := status.get("last_failure"):
         lines.append(f"  last run failed at {failure['when']} (exit code {failure['exit_code']}): {failure['message']}")
     for name, entry in status["stages"].items():
@@ -162,6 +163,11 @@ def describe_status(status: dict[str, Any]) -> str:
             f"not published, {work['state']}{_stopped_in(work)}, {counted(done, 'block')} done: {work['store']}"
         )
     return "\n".join(lines)
+
+
+def describe_progress(status: dict[str, Any]) -> str:
+    """The share of a run that is done and the time left; empty if they are unknown."""
+    return f"; run: {describe_share(**progress)}" if (progress := status.get("progress")) else ""
 
 
 def _total(stages: dict[str, dict[str, Any]]) -> str:

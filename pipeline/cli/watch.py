@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from .output import describe_status
+from .output import describe_progress, describe_status
 
 LINE_SECONDS = 10.0
 
@@ -32,44 +32,22 @@ def _print_json(read: Callable[[], Status], seconds: float) -> Status:
 
 
 def _rewrite_table(read: Callable[[], Status], seconds: float) -> Status:
-    pace = Pace()
     with Live(console=Console(highlight=False), auto_refresh=False, transient=True) as live:
         while (status := read())["state"] == "running":
-            live.update(Text("\n".join([describe_status(status), *pace.describe(status)])), refresh=True)
+            live.update(Text(describe_status(status)), refresh=True)
             time.sleep(seconds)
     return status
 
 
 def _print_lines(read: Callable[[], Status], seconds: float) -> Status:
     """One line when a stage begins, and one every LINE_SECONDS while it runs."""
-    pace, stage, printed = Pace(), "", 0.0
+    stage, printed = "", 0.0
     while (status := read())["state"] == "running":
         now = status["now"]
         elapsed = time.monotonic() - printed
         if now is not None and (now["stage"] != stage or elapsed >= LINE_SECONDS):
             counts = f"{now['stage']}.{now['step']}: {now['done']} of {now['blocks']} blocks"
-            typer.echo(", ".join([f"{time.strftime('%H:%M:%S')} {counts}", *pace.describe(status)]))
+            typer.echo(f"{time.strftime('%H:%M:%S')} {counts}{describe_progress(status)}")
             stage, printed = now["stage"], time.monotonic()
         time.sleep(seconds)
     return status
-
-
-class Pace:
-    """How fast the blocks of the running step finish, measured from the first look at this step."""
-
-    def __init__(self) -> None:
-        self._step: tuple[str, str] | None = None
-        self._begun = self._done = 0.0
-
-    def describe(self, status: Status, clock: Callable[[], float] = time.monotonic) -> list[str]:
-        """A text with the seconds left in this step; empty before a block has finished, or for a single block."""
-        now = status["now"]
-        if now is None:
-            return []
-        if (now["stage"], now["step"]) != self._step or now["done"] < self._done:
-            self._step, self._begun, self._done = (now["stage"], now["step"]), clock(), now["done"]
-        fresh = now["done"] - self._done
-        if not fresh:
-            return []
-        left = (now["blocks"] - now["done"]) * (clock() - self._begun) / fresh
-        return [f"about {left:.0f} s left in this step"]

@@ -197,6 +197,28 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def describe_share(fraction: float, seconds_left: float | None) -> str:
+    """The share in per cent and the time left.
+
+    >>> describe_share(0.427, 200.0), describe_share(0.0, None)
+    ('42 %, about 3 min left', '0 %')
+    """
+    left = "" if seconds_left is None else f", about {duration(seconds_left)} left"
+    return f"{int(100 * fraction)} %{left}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the largest fitting units.
+
+    >>> duration(0.2), duration(59.4), duration(200), duration(7500)
+    ('1 s', '59 s', '3 min', '2 h 5 min')
+    """
+    if seconds < 59.5:
+        return f"{max(seconds, 1.0):.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def gib(n_bytes: int) -> str:
     """A size in memory or on disk for a message.
 

@@ -19,7 +19,7 @@ from ..core.machine import available_memory
 from ..core.signals import raise_if_stopped
 from ..storage.store import Store
 from . import checkpoint, subprocess_call, task_costs
-from .step import DRIVER, WHOLE_DATA, WORKER, BlockReport, Json, Report, Step
+from .step import DRIVER, WHOLE_DATA, WORKER, BlockReport, Json, Report, Step, TaskState
 from .tasks import Outcome, is_final, run_task
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ MEMORY_SECONDS = 1.0
 class Progress(Protocol):
     """Receives the progress of a step."""
 
-    def begin(self, step: Step[Report], n_done: int, state: Callable[[], str] | None = None) -> None: ...
+    def begin(self, step: Step[Report], n_done: int, state: Callable[[], TaskState | None] | None = None) -> None: ...
 
     def advance(self, step: Step[Report], report: BlockReport[Report]) -> None: ...
 

@@ -65,7 +65,7 @@ class Runs:
     all_cores: bool = False
     resources: Json = field(default_factory=dict)
     remark: str = ""
-    state: Callable[[Any], str] | None = None
+    state: Callable[[Any], Any] | None = None
     cure: str = ADVICE
 
 

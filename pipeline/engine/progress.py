@@ -1,99 +1,93 @@
-"""Progress of a run on stderr: bars on a terminal, lines in a log, or JSON."""
+"""Progress of a run on stderr: one bar on a terminal, lines in a log, or JSON; and a record of it in the store."""
 
+import contextlib
 import io
 import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from ..core.errors import LleError, counted, gib
-from .step import BlockReport, Report, Step
+from ..core.errors import LleError, counted, describe_share, gib
+from ..storage.store import Store
+from .step import BlockReport, Report, Step, TaskState
+from .time_left import RECORD, Look, TimeLeft
 
-WAIT_SECONDS, LOOK_SECONDS = 30.0, 3.0
+WAIT_SECONDS, LOOK_SECONDS, RECORD_SECONDS, TICK_SECONDS = 30.0, 3.0, 2.0, 0.5
+
+State = Callable[[], TaskState | None]
 
 
 class RunProgress:
-    """One line for each stage; on a terminal also a bar for each running step and a line when it ends.
+    """One line for each stage; on a terminal also a bar for the whole run, with the running step below it.
 
-    Without a terminal a step has a line every WAIT_SECONDS, and when it enters another phase (of an eigensolve). Steps
-    without blocks to compute are counted, and printed in one line before the next step that computes.
+    Without a terminal a step has a line every WAIT_SECONDS, and when its tasks enter another phase (of an eigensolve).
+    Steps without blocks to compute are counted, and printed in one line before the next step that computes.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.console = Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
         self.computed: dict[str, int] = {}
         self.reused: dict[str, int] = {}
-        self._bars = Progress(
-            TextColumn("{task.description:<32}"), BarColumn(30), MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn(),
-            console=self.console, transient=True, disable=not self.console.is_terminal,
-        )  # fmt: skip
-        self._task: TaskID | None = None
-        self._done = self._fresh = 0
-        self._started = self._last_line = 0.0
+        self.time_left = TimeLeft()
+        self._store: Store | None = None
+        self._bar: Live | None = None
+        self._step: Step[Report] | None = None
+        self._state: State | None = None
+        self._told: TaskState | None = None
+        self._done, self._phase, self._is_recorded = 0, "", False
+        self._begun = self._last_line = self._last_look = self._last_record = 0.0
         self._reused_steps: list[Step[Report]] = []
-        self._ended = threading.Event()
+        self._ended: threading.Event | None = None
+        self._ticking = threading.Lock()
 
     def print_line(self, text: str) -> None:
         """Print one line of text."""
         self.console.print(text, markup=False)
 
-    def begin(self, step: Step[Report], n_done: int, state: Callable[[], str] | None = None) -> None:
-        """A step begins, with some blocks done; `state` returns a line on what its tasks do now."""
-        self._done, self._fresh = n_done, 0
-        self._started = self._last_line = time.perf_counter()
+    def start(self, store: Store, expected: Mapping[str, float]) -> None:
+        """A run begins in a store, which gets its progress; `expected` are the seconds of its steps."""
+        self.time_left, self._store, self._is_recorded = TimeLeft(), store, True  # perhaps by a killed run
+        self._delete_record()
+        self.time_left.expect(expected)
+
+    def begin(self, step: Step[Report], n_done: int, state: State | None = None) -> None:
+        """A step begins, with some blocks done; `state` returns what its tasks do now."""
+        self.time_left.begin(step.key, step.n_blocks, n_done)
         self.reused[step.stage] = self.reused.get(step.stage, 0) + n_done
+        self._done = n_done
         if n_done == step.n_blocks:
             return
-        self._end_waiting()  # of a step that failed
         self._print_reused()
         if step.remark:
             self.print_line(step.remark)
-        if self.console.is_terminal:
-            self._bars.start()
-            self._task = self._bars.add_task(step.key, total=step.n_blocks, completed=n_done, rate="")
-        if state is not None or not self.console.is_terminal:
+        now = time.perf_counter()
+        self._begun, self._last_line, self._last_look, self._phase, self._told = now, now, now, "", None
+        self._step, self._state = step, state
+        if self._ended is None:
             self._ended = threading.Event()
-            threading.Thread(target=self._print_waiting, args=(step, state, self._ended), daemon=True).start()
+            threading.Thread(target=self._watch, args=(self._ended,), daemon=True).start()
 
     def advance(self, step: Step[Report], report: BlockReport[Report]) -> None:
+        """A block has ended."""
+        self.time_left.advance()
         self._done += 1
-        self._fresh += 1
         self.computed[step.stage] = self.computed.get(step.stage, 0) + 1
-        now = time.perf_counter()
-        rate = self._fresh / max(now - self._started, 1e-9)
-        if self._task is not None:
-            self._bars.update(self._task, advance=1, rate=f"{rate:.2g} blocks/s")
-        elif now - self._last_line > WAIT_SECONDS and self._done < step.n_blocks:
-            self._last_line = now
-            remaining = (step.n_blocks - self._done) / rate
-            counts = f"{self._done}/{step.n_blocks} blocks, {rate:.2g}/s"
-            self.print_line(f"  {step.key}: {counts}, {remaining:.0f} s left")
 
     def end(self, step: Step[Report], seconds: float, computed: int) -> None:
+        """A step has ended, with so many blocks computed now."""
+        self._step = None
+        self.time_left.end()
         if not computed:
             self._reused_steps.append(step)
-            return
-        self._end_waiting()
-        if not self.console.is_terminal:
-            return
-        reused = f", {step.n_blocks - computed} reused" if computed < step.n_blocks else ""
-        took = f"{computed:>4} of {step.n_blocks} blocks in {seconds:.1f} s"
-        self.print_line(f"  {step.key:<34} {took}{reused}")
 
     def computed_again(self, step: Step[Report]) -> None:
         """A reused step is computed after all, because its results were deleted and are needed."""
@@ -112,9 +106,20 @@ class RunProgress:
         blocks = counted(computed, "block")
         self.print_line(f"{now} {stage}: {blocks} in {seconds:.1f} s, largest process {gib(peak_bytes)}{suffix}")
 
-    def stop(self) -> None:
-        """Remove the bar from the screen (also after an error), and print the steps that were not printed yet."""
-        self._end_waiting()
+    def stop(self, done: bool = False) -> None:
+        """Remove the bar from the screen, and print the steps that were not printed yet.
+
+        Called at the end of each run: `done` is false after an error.
+        """
+        with self._ticking:
+            self._step = None
+            if self._ended is not None:
+                self._ended.set()
+                self._ended = None
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
+            self._delete_record()
         self._print_reused()
 
     def _print_reused(self) -> None:
@@ -129,34 +134,62 @@ class RunProgress:
             self.print_line(f"reused from the earlier run: {totals}")
             self._reused_steps = []
 
-    def _print_waiting(self, step: Step[Report], state: Callable[[], str] | None, ended: threading.Event) -> None:
-        phase = ""
-        while not ended.wait(min(LOOK_SECONDS, WAIT_SECONDS)):
-            text = _read(state)
-            if self._task is not None:
-                self._bars.update(self._task, rate=text)
-                continue
-            now, last_phase = time.perf_counter(), phase
-            phase = text.partition(":")[0]
-            if phase != last_phase or now - self._last_line >= WAIT_SECONDS:
-                self._last_line = now
-                counts = f"{self._done}/{step.n_blocks} blocks after {now - self._started:.0f} s"
-                self.print_line(f"  {step.key}: {counts}{text and f', {text}'}")
+    def _watch(self, ended: threading.Event) -> None:
+        while not ended.wait(min(TICK_SECONDS, LOOK_SECONDS, WAIT_SECONDS)):
+            with self._ticking, contextlib.suppress(LleError, OSError):
+                if not ended.is_set() and (step := self._step) is not None:
+                    self._tick(step, time.perf_counter())
 
-    def _end_waiting(self) -> None:
-        self._ended.set()
-        if self._task is not None:
-            self._bars.remove_task(self._task)
-            self._bars.stop()
-            self._task = None
+    def _tick(self, step: Step[Report], now: float) -> None:
+        """Show what the running step does now, and how far the run is."""
+        if self._state is not None and now - self._last_look >= LOOK_SECONDS:
+            self._last_look, self._told = now, _told(self._state)
+        look = self.time_left.look(self._told, now - self._last_look)
+        counts = f"{self._done}/{step.n_blocks} blocks after {now - self._begun:.0f} s"
+        text = f"{step.key}: {counts}" + ("" if self._told is None else f", {self._told.text}")
+        self._show(look, text, now)
+        if self._store is not None and now - self._last_record >= RECORD_SECONDS:
+            self._last_record, self._is_recorded = now, True
+            self._store.put_record(RECORD, look)
+
+    def _show(self, look: Look, text: str, now: float) -> None:
+        """Draw the bar, or print a line if one is due."""
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
+            if self._bar is None:
+                self._bar = Live(console=self.console, auto_refresh=False, transient=True)
+                self._bar.start()
+            self._bar.update(Group(bar(look), Text(text, no_wrap=True, overflow="ellipsis")), refresh=True)
+            return
+        phase, self._phase = self._phase, "" if self._told is None else self._told.phase
+        if self._phase != phase or now - self._last_line >= WAIT_SECONDS:
+            self._last_line = now
+            self._print_look(look, f"  {text}")
+
+    def _print_look(self, look: Look, text: str) -> None:
+        self.print_line(f"{text}; run: {describe_share(look.fraction, look.seconds_left)}")
+
+    def _delete_record(self) -> None:
+        if self._store is not None and self._is_recorded:
+            self._is_recorded = False
+            with contextlib.suppress(LleError, OSError):
+                self._store.objects.delete_objects([RECORD])
 
 
-def _read(state: Callable[[], str] | None) -> str:
-    """The state of a step; empty if its store cannot be read now, because only the log needs it."""
+def bar(look: Look) -> Table:
+    """The share of a run as a line with a bar, as wide as the terminal."""
+    row = Table.grid(padding=(0, 1), expand=True)
+    row.add_column(ratio=1)
+    row.add_column(justify="right")
+    row.add_row(ProgressBar(total=1.0, completed=look.fraction), describe_share(look.fraction, look.seconds_left))
+    return row
+
+
+def _told(state: State) -> TaskState | None:
+    """The state of a step; None if its store cannot be read now, because only the log needs it."""
     try:
-        return "" if state is None else state()
+        return state()
     except (LleError, OSError):
-        return ""
+        return None
 
 
 class SilentProgress(RunProgress):
@@ -168,7 +201,10 @@ class SilentProgress(RunProgress):
     def print_line(self, text: str) -> None:
         """Nothing is printed."""
 
-    def begin(self, step: Step[Report], n_done: int, state: Callable[[], str] | None = None) -> None:
+    def start(self, store: Store, expected: Mapping[str, float]) -> None:
+        """Nothing is shown."""
+
+    def begin(self, step: Step[Report], n_done: int, state: State | None = None) -> None:
         self.reused[step.stage] = self.reused.get(step.stage, 0) + n_done
 
     def end(self, step: Step[Report], seconds: float, computed: int) -> None:
@@ -181,27 +217,26 @@ class JsonProgress(RunProgress):
     def __init__(self, stream: TextIO | None = None) -> None:
         super().__init__(stream)
         self._stream = stream or sys.stderr
-        self._bars.disable = True
+        self.console = Console(file=io.StringIO())  # no terminal
 
     def print_line(self, text: str) -> None:
         self._print_event("message", text=text)
 
-    def begin(self, step: Step[Report], n_done: int, state: Callable[[], str] | None = None) -> None:
+    def begin(self, step: Step[Report], n_done: int, state: State | None = None) -> None:
         super().begin(step, n_done, state)
         if step.remark and n_done == step.n_blocks:
             self.print_line(step.remark)
         self._print_event("step_begun", stage=step.stage, step=step.name, blocks=step.n_blocks, done=n_done)
 
     def advance(self, step: Step[Report], report: BlockReport[Report]) -> None:
-        self._done += 1
-        self.computed[step.stage] = self.computed.get(step.stage, 0) + 1
+        super().advance(step, report)
         self._print_event(
             "block_done", stage=step.stage, step=step.name, block=report.block, seconds=report.seconds,
             peak_bytes=report.peak_bytes, done=self._done, blocks=step.n_blocks,
         )  # fmt: skip
 
     def end(self, step: Step[Report], seconds: float, computed: int) -> None:
-        self._end_waiting()
+        super().end(step, seconds, 1)
         self._print_event(
             "step_done", stage=step.stage, step=step.name, seconds=round(seconds, 3), blocks=step.n_blocks,
             computed=computed,
@@ -212,6 +247,9 @@ class JsonProgress(RunProgress):
             "stage_done", stage=stage, seconds=round(seconds, 3), peak_bytes=peak_bytes,
             computed=self.computed.get(stage, 0), reused=self.reused.get(stage, 0),
         )  # fmt: skip
+
+    def _print_look(self, look: Look, text: str) -> None:
+        self._print_event("message", text=text, fraction=round(look.fraction, 4), seconds_left=look.seconds_left)
 
     def _print_event(self, event: str, **facts: Any) -> None:
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}

@@ -88,6 +88,18 @@ def task(
     return Task(function, parameters)
 
 
+@dataclass(frozen=True)
+class TaskState:
+    """What the tasks of a running step do.
+
+    A `phase`, a line of text on it, and the seconds left in the step (None: unknown).
+    """
+
+    phase: str
+    text: str
+    seconds_left: float | None
+
+
 RunsOn = Literal["worker", "high-memory worker", "driver"]
 WORKER: RunsOn = "worker"
 """Any worker: the step processes one block at a time."""
@@ -116,8 +128,8 @@ class Step(Generic[R]):
         all_cores: removes the limit of one thread.
         remark: logged when the step begins.
         advice: what to change if a task does not fit its worker.
-        progress: returns a line on what the tasks do now, empty if that is unknown. It is logged when its part before
-            the first colon changes, and from time to time.
+        progress: returns what the tasks do now, None if that is unknown. It is logged when its phase changes, and from
+            time to time.
     """
 
     key: str
@@ -137,7 +149,7 @@ class Step(Generic[R]):
     all_cores: bool = False
     remark: str = ""
     advice: str = "set execution.block_points: auto, which uses the largest blocks that fit"
-    progress: Callable[[Store], str] | None = None
+    progress: Callable[[Store], TaskState | None] | None = None
 
     def __iter__(self) -> "Generator[Step[Report], list[Report], list[R]]":
         """For `reports = yield from step` in a stage: the reports of all blocks, in block order."""

@@ -7,7 +7,7 @@ that take longer than a second it must be between 0.5 and 2.
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,10 +16,11 @@ import numpy as np
 from ..clusters.limits import Section, expected_workers
 from ..config.models import Cluster, Config
 from ..core.threads import limited_threads
-from ..engine.plan import Layout, planned
+from ..engine.plan import Layout, Stage, planned
+from ..engine.step import Report, Step
 from ..kernels.neighbors.knn import kdtree_neighbors
 from ..stages.registry import stages_of_run
-from .stage_seconds import COMPILE_SECONDS, FORMULAS, Sizes, compiles_search
+from .stage_seconds import COMPILE_SECONDS, FORMULAS, MAIN_STEPS, Sizes, compiles_search
 
 REFERENCE_SECONDS = 0.024
 """Processor seconds of `_probe` on the reference core."""
@@ -126,12 +127,15 @@ def announced_seconds(config: Config, first_layout: Layout) -> str:
     return announcement(config, layout, n_steps)
 
 
+def after_ingest(stages: Mapping[str, Stage]) -> dict[str, Stage]:
+    """The stages after ingest, which read distinct rows."""
+    return {name: stage for name, stage in stages.items() if name != "ingest"}
+
+
 def announced_rest(config: Config, layout: Layout) -> str:
     """A line for the log on the stages after ingest, when the number of distinct rows is known."""
-    stages = {name: stage for name, stage in stages_of_run(config).items() if name != "ingest"}
-    steps, last = planned(stages, layout)
-    n_steps = Counter(step.stage for step in steps)
-    expected = expected_seconds(config, last, n_steps)
+    steps, last = planned(after_ingest(stages_of_run(config)), layout)
+    expected = expected_seconds(config, last, Counter(step.stage for step in steps))
     rest = _described(expected["seconds"] - expected["start"], expected["stages"], expected["workers"])
     return f"expected now: {rest}, because only {layout.n_points:,} of {layout.n_input:,} rows are distinct and valid"
 
@@ -141,6 +145,32 @@ def announcement(config: Config, layout: Layout, n_steps: Mapping[str, int], pla
     if expected_seconds(config, layout, n_steps, 1.0, placing)["seconds"] < LONG_SECONDS:
         return ""
     return f"expected: {expected_seconds(config, layout, n_steps, placing=placing)['says']}"
+
+
+def expected_steps(config: Config, stages: Mapping[str, Stage], first_layout: Layout) -> dict[str, float]:
+    """Expected seconds of each step of these stages."""
+    steps, layout = planned(stages, first_layout)
+    return seconds_of_steps(config, steps, layout)
+
+
+def seconds_of_steps(
+    config: Config, steps: Sequence[Step[Report]], layout: Layout, placing: Layout | None = None
+) -> dict[str, float]:
+    """As `expected_steps`, with the steps of a plan and the arguments of `expected_seconds`.
+
+    The seconds of a stage are divided among those of its steps that take most of them, or else among all.
+    """
+    n_steps = Counter(step.stage for step in steps)
+    expected = expected_seconds(config, layout, n_steps, 1.0, placing)
+    if expected["seconds"] >= LONG_SECONDS:
+        expected = expected_seconds(config, layout, n_steps, placing=placing)
+    stages = expected["stages"]
+    keys, seconds = [step.key for step in steps], dict[str, float]()
+    for stage in stages:
+        of_stage = [key for key in keys if key.startswith(f"{stage}.")]
+        main = [key for key in of_stage if key in MAIN_STEPS] or of_stage
+        seconds |= dict.fromkeys(main, stages[stage] / len(main))
+    return seconds
 
 
 @cache

@@ -41,13 +41,14 @@ from .run_stages import (
 )
 from .transform import new_rows_job, new_rows_layout
 
+Foreseen = Callable[[Config, Layout], tuple[str, dict[str, float]]]
 
-def fit_and_place(
-    config: Config, fresh: bool, progress: RunProgress, profile: bool, announced: Callable[[Config, Layout], str]
-) -> RunResult:
+
+def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: bool, foreseen: Foreseen) -> RunResult:
     """Run the config; finished blocks are reused. Raises LleError; BoundsNotMet after placing, if the fit allows it.
 
-    announced: a line for the log of a new run, from the config and the layout of its fit; "" for none.
+    foreseen: from the config and the layout of the fit, a line for the log of a new run ("" for none), and the expected
+    seconds of each step.
     """
     started = time.perf_counter()
     store, source = Store(config.output.store), open_all_rows(config)
@@ -64,8 +65,9 @@ def fit_and_place(
                 executing(cluster, progress) as executor,
                 performance(executor.client if profile else None) as profiled,
             ):
-                missed = _fit(config, fitted, executor, progress, announced)
+                missed, seconds = _fit(config, store, executor, progress, foreseen)
                 placing = _Placing(store, executor, progress, History(), finished_steps)
+                progress.time_left.expect(seconds)
                 placing.place_and_report(config, fitted, source)
             if profile:
                 save_profile(store, profiled, progress)
@@ -91,24 +93,30 @@ def config_of_fit(config: Config) -> Config:
 
 
 def _fit(
-    config: Config, fitted: Store, executor: Executor, progress: RunProgress, announced: Callable[[Config, Layout], str]
-) -> BoundsNotMet | None:
-    """Run the stages on the sample. A missed bound is returned if there is an embedding, else it is raised."""
-    config_of_all, config = config, config_of_fit(config)
+    config_of_all: Config, store: Store, executor: Executor, progress: RunProgress, foreseen: Foreseen
+) -> tuple[BoundsNotMet | None, dict[str, float]]:
+    """Run the stages on the sample; returns a missed bound, and the expected seconds of the steps after them.
+
+    A missed bound without an embedding is raised.
+    """
+    config, fitted = config_of_fit(config_of_all), fitted_store(store)
     earlier = fitted if fitted.can_resume() else None
     layout = layout_of(config, ingest.open_input(config), earlier)
+    text, seconds = foreseen(config_of_all, layout)
+    progress.start(store, seconds)
     if earlier is None:
         check_layout(config, layout)
-        if text := announced(config_of_all, layout):
+        if text:
             progress.print_line(text)
+    after = {key: value for key, value in seconds.items() if key.startswith(("transform.", "write_report."))}
     try:
         with contextlib.ExitStack() as closing:
             run_store(config, fitted, False, progress, False, History(), closing, Shared(executor, layout))
     except BoundsNotMet as missed:
         if current_config.embedding_record(fitted) is None:
             raise
-        return missed
-    return None
+        return missed, after
+    return None, after
 
 
 class _Placing(StageRun):

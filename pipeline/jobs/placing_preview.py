@@ -15,7 +15,7 @@ from ..stages import embed_new, ingest, write_report
 from ..stages.registry import stages_of_run
 from ..storage.fitted import fitted_store, has_fit
 from ..storage.store import Store
-from .expected_time import announcement
+from .expected_time import announcement, seconds_of_steps
 from .fit_and_place import config_of_fit, job_of_placing, open_all_rows, steps
 from .layout import run_attributes
 
@@ -47,13 +47,13 @@ def forecast_placing(config: Config, layout: Layout, fit_is_done: bool) -> Placi
     return PlacingForecast([(step, preview.n_done[step.key]) for step in preview.steps], sizes, counts)
 
 
-def announced_placing(config: Config, first_layout: Layout) -> str:
-    """A line for the log of a new run: the expected seconds of a fit with this layout, and of the placing."""
+def foreseen_placing(config: Config, first_layout: Layout) -> tuple[str, dict[str, float]]:
+    """A line for the log of a run that takes long, and the expected seconds of each step of its fit and its placing."""
     fitting, layout = planned(stages_of_run(config_of_fit(config)), first_layout)
     placing = forecast_placing(config, layout, fit_is_done=False)
-    n_steps = Counter(step.stage for step in fitting if step.stage != "write_report")
-    n_steps.update(step.stage for step, _ in placing.steps)
-    return announcement(config, layout, n_steps, placing.layout)
+    all_steps = [step for step in fitting if step.stage != "write_report"] + [step for step, _ in placing.steps]
+    line = announcement(config, layout, Counter(step.stage for step in all_steps), placing.layout)
+    return line, seconds_of_steps(config, all_steps, layout, placing.layout)
 
 
 class FinishedBlocks(Walker):

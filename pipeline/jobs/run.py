@@ -35,9 +35,9 @@ def run(
     def once() -> RunResult:
         if config.input.fit_sample is not None:
             from .fit_and_place import fit_and_place  # noqa: PLC0415 (loads Arrow)
-            from .placing_preview import announced_placing  # noqa: PLC0415
+            from .placing_preview import foreseen_placing  # noqa: PLC0415
 
-            return fit_and_place(config, fresh, progress, profile, announced_placing)
+            return fit_and_place(config, fresh, progress, profile, foreseen_placing)
         if versioned:
             return _run_version(config, fresh, progress, profile, closing)
         history = History()
@@ -50,7 +50,12 @@ def run(
         contextlib.ExitStack() as closing,  # after a successful run the cluster closes once the version is published
         _retry_where_memory_is_in_use(config),
     ):
-        result = wait_for_lock(once, config.execution.lock_wait, progress.print_line)
+        done = False
+        try:
+            result = wait_for_lock(once, config.execution.lock_wait, progress.print_line)
+            done = True
+        finally:
+            progress.stop(done)
         report(result)
     return result
 

@@ -27,7 +27,7 @@ from ..stages.registry import METHOD_ARRAYS, stages_of_run
 from ..storage.fitted import FIT, has_fit
 from ..storage.lock import RunLock
 from ..storage.store import Store
-from .expected_time import announced_rest, announced_seconds, cluster_to_start
+from .expected_time import after_ingest, announced_rest, announced_seconds, cluster_to_start, expected_steps
 from .layout import check_layout, layout_of, run_attributes
 
 FEWER_POINTS = 0.8
@@ -65,13 +65,15 @@ def run_store(
         begin_store(store, config, source, fresh, history, progress.print_line)
         finished_steps = set[str]()
         with missed_bounds_recorded(store, progress, started, finished_steps):
+            if shared is None:
+                progress.start(store, expected_steps(config, stages_of_run(config), layout))
             cluster = cluster_to_start(config, layout)
             with contextlib.ExitStack() as opened:
                 executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
                 with performance(executor.client if profile else None) as profiled:
                     keeps_all = shared is not None and shared.keeps_all
                     run = StageRun(store, executor, progress, history, finished_steps, keeps_all)
-                    unmet = _run_stages(config, layout, run, announced)
+                    unmet = _run_stages(config, layout, run, announced, shared is None)
                 closing.push(opened.pop_all())
             if profile:
                 save_profile(store, profiled, progress)
@@ -128,8 +130,6 @@ def missed_bounds_recorded(
         error.result = result_of(store, progress, started)
         error.args = (f"{error}. The run stopped here, before the embedding",)
         raise
-    finally:
-        progress.stop()
 
 
 @contextlib.contextmanager
@@ -241,18 +241,23 @@ class StageRun(Walker):
             self.upstream = f"{self.upstream}-{time.time_ns()}"  # later steps are computed again as well
 
 
-def _run_stages(config: Config, layout: Layout, run: StageRun, announced: bool) -> str | None:
+def _run_stages(config: Config, layout: Layout, run: StageRun, announced: bool, is_whole: bool) -> str | None:
     """Run every stage; returns a text about bounds that were not met, empty if all were.
 
-    Returns None, without running the later stages, if the input equals that of the published version. If expected
-    seconds were announced, and far fewer rows are left after ingest, a new estimate is logged.
+    Returns None, without running the later stages, if the input equals that of the published version. If far fewer rows
+    are left after ingest, a new estimate is made, and logged if the first one was `announced`. `is_whole`: no other
+    stages follow these.
     """
-    for name, stage in stages_of_run(config).items():
+    stages = stages_of_run(config)
+    for name, stage in stages.items():
         layout = run.walk_stage(name, stage(layout))
         if run.history.is_known(run.store, name, run.digests):
             return None
-        if announced and name == "ingest" and layout.n_points < FEWER_POINTS * layout.n_input:
-            run.progress.print_line(announced_rest(config, layout))
+        if name == "ingest" and layout.n_points < FEWER_POINTS * layout.n_input:
+            if announced:
+                run.progress.print_line(announced_rest(config, layout))
+            if is_whole:
+                run.progress.time_left.expect(expected_steps(config, after_ingest(stages), layout))
     run.store.objects.delete_objects(run.retry)  # only after the report, which shows the residuals of these blocks
     if lost := lost_rows(Metrics.read(run.store.metrics() or {}), config.output.min_rows):
         run.unmet = "\n".join(filter(None, [run.unmet, lost]))

@@ -1,6 +1,7 @@
 """Progress of a run from the records in its store (`lle status`), and the error that ended the last one."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -9,12 +10,16 @@ from ..core.address_space import explained, is_out_of_memory
 from ..core.credentials import redact
 from ..core.errors import ConfigError, Interrupted, LleError, StoreError
 from ..engine import checkpoint
+from ..engine.time_left import RECORD, Look
 from ..stages.registry import stages_of
 from ..storage import records
 from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import running
 from ..storage.store import Store
 from ..storage.versions import Versions, unreadable
+
+MAX_AGE = 120.0
+"""Seconds after which a record of progress is of a process that was killed."""
 
 FAILURE = "_run/failure.json"
 """The error that ended the last run in a store; a run that succeeds deletes it."""
@@ -45,10 +50,20 @@ def status(store: Store) -> dict[str, Any]:
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
     state = "running" if running(store) else "done" if finished else "stopped"
     return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered,
+            "progress": progress_of(store) if state == "running" else None,
             "stopped_in": (now or last) if state == "stopped" else None,
             "solving": recorded_progress(fitted_store(store)) if state == "running" else [],
             "filters": saved_heads(fitted_store(store), "_work/eigen"),
             "last_failure": last_failure(store)}  # fmt: skip
+
+
+def progress_of(store: Store) -> dict[str, Any] | None:
+    """The share of the active run that is done, and the seconds left (None: unknown); None without a recent record."""
+    look, now = store.read_record(RECORD, Look), time.time()
+    if look is None or now - look.time > MAX_AGE:
+        return None
+    look = look.at(now)
+    return {"fraction": look.fraction, "seconds_left": look.seconds_left}
 
 
 def stages_of_store(store: Store) -> list[str]:
@@ -86,8 +101,8 @@ def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> di
         raise unreadable(root.published())
     described = work or {} if pointer is None or is_deleted else status(root.published())
     state = "running" if busy else described["state"]
-    now = work["now"] if work and state == "running" else None
-    return {**described, "store": root.url, "state": state, "now": now, "published": pointer, "unpublished": work,
+    active = {key: work[key] if work and state == "running" else None for key in ("now", "progress")}
+    return {**described, "store": root.url, "state": state, **active, "published": pointer, "unpublished": work,
             "versions": root.ids(), "last_failure": last_failure(root.store)}  # fmt: skip
 
 

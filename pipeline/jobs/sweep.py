@@ -6,7 +6,6 @@ Small runs are sent to the workers as a whole, one task for each run. Larger run
 with all workers.
 """
 
-import io
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from ..config.models import Cluster
 from ..core.errors import ConfigError, ExperimentsFailed, LleError
 from ..core.signals import interruptible
 from ..engine.execute import Executor
-from ..engine.progress import RunProgress
+from ..engine.progress import RunProgress, SilentProgress
 from ..engine.step import Report, Step
 from ..report.sweep_page import flat_metrics, render_sweep, table_bytes
 from ..search.shorter_lists import is_truncated
@@ -53,24 +52,20 @@ class SweepResult:
     seconds: float
 
 
-class StepCounts(RunProgress):
-    """Prints nothing; counts the steps of a run: computed, cut from longer neighbour lists, or reused."""
+class StepCounts(SilentProgress):
+    """Prints nothing, because many runs are active; counts steps: computed, cut from longer neighbour lists, reused."""
 
     KINDS = ("computed", "cut", "reused")
 
     def __init__(self) -> None:
-        super().__init__(io.StringIO())
+        super().__init__()
         self.steps = dict.fromkeys(self.KINDS, 0)
-
-    def print_line(self, text: str) -> None:
-        """Print nothing, because many runs are active at the same time."""
 
     def computed_again(self, step: Step[Report]) -> None:
         super().computed_again(step)
         self.steps["reused"] -= 1
 
     def end(self, step: Step[Report], seconds: float, computed: int) -> None:
-        self._end_waiting()
         self.steps["reused" if not computed else "cut" if is_truncated(step) else "computed"] += 1
 
 

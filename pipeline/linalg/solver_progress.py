@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ..engine.step import TaskState
 from ..storage.records import SOLVER_PROGRESS
 from ..storage.store import Store
 
 if TYPE_CHECKING:
     from ..kernels.eigensolver.problem import SolverProgress
 
-RECORD_SECONDS = 5.0
+RECORD_SECONDS = 2.0
 OVERDUE_SECONDS = 10.0
 FOLDER = "_work/eigen/progress"
 LONG_SECONDS = 2.0
@@ -43,9 +44,22 @@ def recorded_progress(store: Store) -> list[dict[str, Any]]:
     return [{**record, "text": describe(record)} for record in records if record]
 
 
-def describe_progress(store: Store) -> str:
-    """One line on all components that are being solved; empty if there is no record."""
-    return "; ".join(record["text"] for record in recorded_progress(store))
+def solver_state(store: Store) -> TaskState | None:
+    """The state of all components that are being solved; None if there is no record."""
+    records = recorded_progress(store)
+    if not records:
+        return None
+    phase, text = ("; ".join(record[key] for record in records) for key in ("phase", "text"))
+    left = [_seconds_left(record) for record in records]
+    known = [max(seconds, 1.0) for seconds in left if seconds is not None and seconds > -OVERDUE_SECONDS]
+    return TaskState(phase, text, max(known) if len(known) == len(left) else None)
+
+
+def _seconds_left(record: dict[str, Any]) -> float | None:
+    """Predicted seconds until the solver ends; negative if it takes longer; None if they are unknown."""
+    if record["seconds_left"] is None:
+        return None
+    return float(record["seconds_left"] - max(time.time() - record["time"], 0.0))
 
 
 def describe(record: dict[str, Any]) -> str:
@@ -59,11 +73,7 @@ def describe(record: dict[str, Any]) -> str:
     text = f"{record['method']}: {count}{record['phase']}"
     if record["residual"] is not None:
         text += f", residual {record['residual']:.1e} (to reach: {record['bound']:.1e})"
-    if record["seconds_left"] is not None:
-        seconds_left = record["seconds_left"] - max(time.time() - record["time"], 0.0)
-        text += (
-            f", about {max(seconds_left, 1.0):,.0f} s left"
-            if seconds_left > -OVERDUE_SECONDS
-            else ", longer than predicted"
-        )
-    return text
+    left = _seconds_left(record)
+    if left is None:
+        return text
+    return text + (f", about {max(left, 1.0):,.0f} s left" if left > -OVERDUE_SECONDS else ", longer than predicted")

@@ -24,7 +24,7 @@ from ..linalg import component_solve
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from ..linalg.component_solve import SolveJob
 from ..linalg.coordinates import MOST_PAIRS, select_step, taken_vectors
-from ..linalg.solver_progress import describe_progress
+from ..linalg.solver_progress import solver_state
 from ..search.among_stored import PLACED_COMPONENT, place_rows, place_step
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -69,7 +69,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             place=WHOLE_DATA,
             all_cores=True,
             resources={"max_steps": solver.max_steps, "stores_m": config.output.cost_matrix},
-            state=describe_progress,
+            state=solver_state,
         ),
         Writes(
             bundles=("_work/eigen",),

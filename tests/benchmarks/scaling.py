@@ -91,7 +91,7 @@ class Meter(RunProgress):
 
     def print_line(self, text: str) -> None: ...
 
-    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+    def begin(self, step: Step, n_done: int, state: Callable[[], object] | None = None) -> None:
         super().begin(step, n_done, state)
         self._tasks: list[float] = []
         self._before = bytes_moved()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lle.cli import watch
 from lle.cli.commands import app
 from lle.cli.output import describe_status
-from lle.cli.watch import Pace, watch_status
+from lle.cli.watch import watch_status
 from lle.core.errors import Interrupted, StoreError
 from lle.jobs.status import failure_recorded
 from lle.storage import records
@@ -40,29 +40,19 @@ def at(stage: str, step: str, done: int, blocks: int = 40) -> dict:
     return {"state": "running", "now": {"stage": stage, "step": step, "done": done, "blocks": blocks}}
 
 
-def test_time_left_follows_from_the_blocks_finished_while_watching():
-    clock = Clock(at("search", "a", 10), at("search", "a", 20), at("search", "a", 30), at("search", "b", 30))
-    pace = Pace()
-    texts = [pace.describe(clock.read(), clock) for _ in range(4)]
-    assert texts == [[], ["about 10 s left in this step"], ["about 5 s left in this step"], []]
-
-
-def test_repeated_blocks_begin_the_measurement_again():
-    clock = Clock(at("search", "a", 30), at("search", "a", 10), at("search", "a", 20))
-    pace = Pace()
-    assert [pace.describe(clock.read(), clock) for _ in range(3)] == [[], [], ["about 10 s left in this step"]]
-
-
 def test_watch_prints_a_line_for_each_stage_into_a_file(monkeypatch, capsys):
     monkeypatch.setattr(
         watch, "time", Mock(strftime=time.strftime, monotonic=time.monotonic, sleep=lambda seconds: None)
     )
     clock = Clock(
-        at("ingest", "read", 1), at("ingest", "read", 2), at("search", "a", 3), {"state": "done", "now": None}
-    )
+        at("ingest", "read", 1), at("ingest", "read", 2),
+        at("search", "a", 3) | {"progress": {"fraction": 0.424, "seconds_left": 200.0}}, {"state": "done", "now": None},
+    )  # fmt: skip
     assert watch_status(clock.read, False, 2.0)["state"] == "done"
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(" ", 1)[1] for line in lines] == ["ingest.read: 1 of 40 blocks", "search.a: 3 of 40 blocks"]
+    assert [line.split(" ", 1)[1] for line in lines] == [
+        "ingest.read: 1 of 40 blocks", "search.a: 3 of 40 blocks; run: 42 %, about 3 min left",
+    ]  # fmt: skip
     assert "\x1b" not in "".join(lines)
 
 

@@ -54,7 +54,7 @@ class Keep(RunProgress):
         super().__init__(io.StringIO())
         self.steps: list[Step] = []
 
-    def begin(self, step: Step, n_done: int, state: Callable[[], str] | None = None) -> None:
+    def begin(self, step: Step, n_done: int, state: Callable[[], object] | None = None) -> None:
         super().begin(step, n_done, state)
         self.steps.append(step)
 

@@ -19,8 +19,10 @@ from lle.core.errors import StoreError
 from lle.engine import progress
 from lle.engine.checkpoint import marker_name, recorded_steps
 from lle.engine.progress import JsonProgress, RunProgress, SilentProgress
-from lle.engine.step import BlockReport
+from lle.engine.step import BlockReport, TaskState
+from lle.engine.time_left import RECORD, Look
 from lle.jobs import run as runs
+from lle.jobs.status import progress_of
 from lle.stages.registry import STAGES
 from lle.storage.store import Store
 from tests.support.commands import write_config
@@ -112,14 +114,19 @@ def test_step_without_finished_blocks_is_logged_as_active(monkeypatch, kind):
 
 def test_state_is_logged_when_its_phase_changes(monkeypatch):
     monkeypatch.setattr(progress, "LOOK_SECONDS", 0.02)
-    states = iter(["", "LU: 1 s left", "LU: 0 s left", "solves: 1 of 3", *["solves: 2 of 3"] * 1000])
+    states = [
+        TaskState("LU", "LU: 1 s left", 1.0),
+        TaskState("LU", "LU: 0 s left", None),
+        TaskState("solves", "1", None),
+    ]
+    coming = iter([None, *states, *[TaskState("solves", "2 of 3", None)] * 1000])
     stream, step = io.StringIO(), make_step("solve_embedding.solve", no_task, 1)
     run_progress = RunProgress(stream)
-    run_progress.begin(step, 0, lambda: next(states))
+    run_progress.begin(step, 0, lambda: next(coming))
     time.sleep(1.0)
     run_progress.end(step, 0.4, 1)
     lines = [line for line in stream.getvalue().splitlines() if "0/1 blocks after" in line]
-    assert [line.split(", ", 1)[1] for line in lines] == ["LU: 1 s left", "solves: 1 of 3"]
+    assert [line.split(", ", 1)[1].partition(";")[0] for line in lines] == ["LU: 1 s left", "1"]
 
 
 def test_unreadable_state_does_not_end_the_log(monkeypatch):
@@ -136,15 +143,61 @@ def test_unreadable_state_does_not_end_the_log(monkeypatch):
     assert stream.getvalue().count("0/1 blocks after") >= 2
 
 
-def test_terminal_has_a_line_for_each_computed_step():
-    step = make_step("find_neighbors.search", no_task, 3)
-    progress_on_terminal, in_file = RunProgress(io.StringIO()), RunProgress(io.StringIO())
-    for message, is_terminal in ((progress_on_terminal, True), (in_file, False)):
-        message.console = Console(file=io.StringIO(), force_terminal=is_terminal, width=100)
-        message.end(step, 1.5, 2)
-    text = progress_on_terminal.console.file.getvalue()
-    assert re.search(r"find_neighbors\.search +.*2.* of .*3.* blocks", text)
-    assert in_file.console.file.getvalue() == ""
+@pytest.mark.parametrize("width", [80, 120])
+def test_terminal_has_one_bar_for_the_run_that_is_removed_at_its_end(monkeypatch, width):
+    monkeypatch.setattr(progress, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.02)
+    run_progress, stream = RunProgress(io.StringIO()), io.StringIO()
+    run_progress.console = Console(file=stream, force_terminal=True, width=width)
+    run_progress.time_left.expect({"solve_embedding.solve": 10.0, "write_report.write": 10.0})
+    step = make_step("solve_embedding.solve", no_task, 1)
+    run_progress.begin(step, 0, lambda: TaskState("solves", f"residual 1e-4, {'long ' * 50}", 30.0))
+    time.sleep(0.3)
+    run_progress.end(step, 10.0, 1)
+    run_progress.stop(done=True)
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", stream.getvalue())
+    bars = [line for line in text.replace("\r", "\n").split("\n") if " %, about " in line]
+    assert len(bars) > 3
+    assert {len(line) for line in bars} == {width}
+    assert {line[0] for line in bars} <= set("━╸╺")
+    below = [line for line in text.replace("\r", "\n").split("\n") if "residual" in line]
+    assert below[-1].startswith("solve_embedding.solve: 0/1 blocks after 0 s, residual 1e-4")
+    assert {len(line) for line in below} == {width}
+    assert stream.getvalue().rstrip("\r").endswith("\x1b[2K")  # the last line is erased
+
+
+def test_other_processes_read_the_progress_from_the_store(monkeypatch, tmp_path):
+    """As typed numbers, while the run is active; the log has the same share."""
+    for name in ("TICK_SECONDS", "RECORD_SECONDS", "WAIT_SECONDS"):
+        monkeypatch.setattr(progress, name, 0.02)
+    store, stream, step = Store(str(tmp_path / "run.zarr")), io.StringIO(), make_step("ingest.read", no_task, 4)
+    run_progress, found = JsonProgress(stream), []
+    run_progress.start(store, {"ingest.read": 2.0, "write_report.write": 2.0})
+    run_progress.begin(step, 0)
+    for _ in range(3):
+        time.sleep(0.1)
+        found.append(progress_of(store))
+        run_progress.advance(step, BlockReport(0, 0.1, 1, {}))
+    run_progress.stop()
+    assert progress_of(store) is None
+    assert not store.objects.exists(RECORD)
+    fractions = [entry["fraction"] for entry in found]
+    assert 0 < fractions[0] < fractions[1] < fractions[2] < 1
+    assert all(0 < entry["seconds_left"] < 5 for entry in found)
+    events = [json.loads(line) for line in stream.getvalue().splitlines()]
+    logged = [event["fraction"] for event in events if event["event"] == "message"]
+    assert logged == sorted(logged)
+    assert min(abs(fraction - fractions[-1]) for fraction in logged) < 0.02
+
+
+def test_old_and_damaged_records_of_progress_are_not_shown(tmp_path):
+    store = Store(str(tmp_path / "run.zarr"))
+    store.put_record(RECORD, Look(time.time() - 10, "a", 0.5, 60.0))
+    assert progress_of(store) == {"fraction": 0.5, "seconds_left": pytest.approx(50, abs=2)}
+    store.put_record(RECORD, Look(time.time() - 1000, "a", 0.5, 60.0))
+    assert progress_of(store) is None
+    store.put_json(RECORD, {"time": time.time(), "step": "a", "fraction": "half", "seconds_left": 60.0})
+    assert progress_of(store) is None
 
 
 def test_log_names_the_route_of_a_new_eigensolve_only(config):
@@ -263,7 +316,7 @@ def test_performance_report_is_saved(config, tmp_path):
 def test_silent_progress_counts_blocks_and_starts_no_thread(capsys):
     step, threads = make_step("ingest.read", no_task, 3), threading.active_count()
     message = SilentProgress()
-    message.begin(step, 1, lambda: "state")
+    message.begin(step, 1, lambda: TaskState("", "state", None))
     assert threading.active_count() == threads
     message.advance(step, BlockReport(1, 0.1, 1, {}))
     message.end(step, 0.1, 1)

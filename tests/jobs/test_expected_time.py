@@ -11,11 +11,12 @@ from lle.cli import commands
 from lle.config.load import check_config
 from lle.engine.plan import Layout, planned
 from lle.jobs import expected_time, stage_seconds
-from lle.jobs.expected_time import announced_seconds, cluster_to_start, expected_seconds, machine_speed
+from lle.jobs.expected_time import announced_seconds, cluster_to_start, expected_seconds, expected_steps, machine_speed
 from lle.jobs.fit_and_place import config_of_fit
 from lle.jobs.layout import layout_of
-from lle.jobs.placing_preview import announced_placing
+from lle.jobs.placing_preview import foreseen_placing
 from lle.jobs.plan_preview import plan_summary
+from lle.jobs.stage_seconds import MAIN_STEPS
 from lle.stages import ingest
 from lle.stages.registry import stages_of, stages_of_run
 from tests.benchmarks.expected_time import JOBS, Job, compare, roll, total, warm_up, wide
@@ -70,13 +71,34 @@ def test_plan_and_log_of_a_run_count_the_placing(tmp_path):
     source = {"kind": "synthetic", "name": "swiss_roll", "n_points": 4_000_000, "fit_sample": 200_000}
     settings = config(input=source, output={"store": str(tmp_path / "x.zarr")})
     assert [*plan_summary(settings)["expected"]["stages"]] == [*[*stages_of("lle")][:-1], "transform", "write_report"]
-    line = announced_placing(settings, layout_of(config_of_fit(settings), ingest.open_input(config_of_fit(settings))))
+    line, seconds = foreseen_placing(
+        settings, layout_of(config_of_fit(settings), ingest.open_input(config_of_fit(settings)))
+    )
     assert "expected: about " in line
     assert "transform" in line
+    assert [*dict.fromkeys(key.partition(".")[0] for key in seconds)] == [
+        *[*stages_of("lle")][:-1],
+        "transform",
+        "write_report",
+    ]
     few = settings.model_copy(
         update={"input": settings.input.model_copy(update={"n_points": 5_000, "fit_sample": 500})}
     )
-    assert announced_placing(few, Layout(500, 3, "float64", 500)) == ""
+    assert foreseen_placing(few, Layout(500, 3, "float64", 500))[0] == ""
+
+
+@pytest.mark.parametrize("method", ["lle", "ltsa", "hessian", "modified", "laplacian", "pca"])
+def test_the_seconds_of_steps_add_up_to_those_of_their_stages(method):
+    settings = config(method=method)
+    layout = Layout(50_000, 3, "float64", 5_000, n_points=50_000, n_features=3)
+    stages = stages_of_run(settings)
+    seconds, steps = expected_steps(settings, stages, layout), planned(stages, layout)[0]
+    of_stages = expected_seconds(settings, planned(stages, layout)[1], Counter(step.stage for step in steps))["stages"]
+    for stage, total_of_stage in of_stages.items():
+        of_steps = {key: value for key, value in seconds.items() if key.startswith(f"{stage}.")}
+        assert sum(of_steps.values()) == pytest.approx(total_of_stage, rel=0.5)  # the speed is measured
+        assert of_steps.keys() <= {step.key for step in steps}
+        assert of_steps.keys() <= MAIN_STEPS, "a step was renamed"
 
 
 @pytest.mark.parametrize("d", [100, 784, 5000])

@@ -27,7 +27,7 @@ class Progress:
         self.advanced: list[int] = []
         self.ended: list[tuple[str, int]] = []
 
-    def begin(self, step: Step[Report], n_done: int, state: Callable[[], str] | None = None) -> None:
+    def begin(self, step: Step[Report], n_done: int, state: Callable[[], object] | None = None) -> None:
         self.begun.append((step.name, n_done))
 
     def advance(self, step: Step[Report], report: BlockReport[Report]) -> None:

@@ -62,7 +62,8 @@ def multigrid(problem: Problem) -> Outcome:
     width, columns, predicted = multigrid_size(problem.factor, problem.n_vectors, problem.max_memory)
     require_memory("multigrid", predicted, problem.max_memory)
     watch = Watch("multigrid", problem.hooks.progress)
-    watch.begin(f"hierarchy of {problem.n:,} points", seconds=costs.setup_seconds(problem.factor.nnz))
+    seconds = costs.multigrid_seconds(problem.factor.nnz, problem.n_threads, on_m=False)
+    watch.begin(f"hierarchy of {problem.n:,} points", seconds=seconds)
     from .multigrid_inverse import FactorMultigrid  # noqa: PLC0415 (numba, a quarter of a second)
 
     with FactorMultigrid(problem.factor, problem.candidates(), problem.n_threads, SEED) as inverse:
@@ -75,7 +76,8 @@ def multigrid_on_m(problem: Problem) -> Outcome:
     sizes = multigrid_size(problem.factor, problem.n_vectors, problem.max_memory, cost_matrix.nnz)
     require_memory(ON_M, sizes[2], problem.max_memory)
     watch = Watch(ON_M, problem.hooks.progress)
-    watch.begin(f"hierarchy of {problem.n:,} points")
+    seconds = costs.multigrid_seconds(problem.factor.nnz, problem.n_threads, on_m=True)
+    watch.begin(f"hierarchy of {problem.n:,} points", seconds=seconds)
     from .multigrid_inverse import NormalMultigrid  # noqa: PLC0415 (numba, a quarter of a second)
 
     with NormalMultigrid(cost_matrix, problem.candidates(), problem.null, problem.n_threads, SEED) as inverse:

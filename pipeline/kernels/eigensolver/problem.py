@@ -42,7 +42,7 @@ class SolverProgress(NamedTuple):
     bound: float | None
     """That bound: tol, or the limit of float64 if that is larger."""
     seconds_left: float | None
-    """Predicted seconds of this phase; None if they are unknown."""
+    """Predicted seconds until the method ends; None if they are unknown."""
 
 
 def _ignore(*_: object) -> None:
@@ -145,19 +145,24 @@ class Watch:
     """Reports the phases and steps of one method, and predicts the seconds left.
 
     Close to the end an iteration with a constant preconditioner divides its errors by a constant in each step. The
-    rate over the last WINDOW steps therefore gives the time until the errors meet their bounds.
+    rate over the last WINDOW steps therefore gives the time until the errors meet their bounds. Before there is a rate,
+    the seconds that a phase began with count.
     """
 
     def __init__(self, method: str, report: Callable[[SolverProgress], None]) -> None:
         self.method, self._report = method, report
-        self._phase, self._limit = "", 0
+        self._phase, self._limit, self._end = "", 0, -math.inf
         self._steps: deque[tuple[float, int, float]] = deque(maxlen=WINDOW)
 
     def begin(self, phase: str, limit: int = 0, seconds: float | None = None) -> None:
-        """Begin a phase of at most ``limit`` solves (0: without solves) and about ``seconds``."""
+        """Begin a phase of at most ``limit`` solves (0: without solves).
+
+        ``seconds`` are predicted until the method ends; None: as predicted before.
+        """
         self._phase, self._limit = phase, limit
+        self._end = self._end if seconds is None else time.monotonic() + seconds
         self._steps.clear()
-        self._report(SolverProgress(self.method, phase, 0, None, None, seconds))
+        self._report(SolverProgress(self.method, phase, 0, None, None, self._predicted()))
 
     def step(self, n_solves: int, residuals: F64, bounds: F64, other_ratio: float = 0.0) -> None:
         """Report a step: residuals and bounds (m,); ``other_ratio`` is the largest ratio of other errors to bounds."""
@@ -171,11 +176,16 @@ class Watch:
         )
 
     def _left(self) -> float | None:
-        """Seconds until the bounds or the limit of solves are reached; None if the errors do not decrease."""
+        """Seconds until the bounds or the limit of solves are reached; as predicted until the errors decrease."""
         (began, solves_before, first), (now, solves, last) = self._steps[0], self._steps[-1]
         if len(self._steps) < 2 or not 0.0 < last < math.inf:
-            return None
+            return self._predicted()
         seconds = (now - began) / max(solves - solves_before, 1) * max(self._limit - solves, 0)
         if last < first:
             return min(seconds, max(math.log(last), 0.0) * (now - began) / math.log(first / last))
-        return seconds if len(self._steps) == WINDOW else None
+        return seconds if len(self._steps) == WINDOW else self._predicted()
+
+    def _predicted(self) -> float | None:
+        """The rest of the seconds that a phase began with; None if there are none left."""
+        left = self._end - time.monotonic()
+        return left if left > 0 else None
