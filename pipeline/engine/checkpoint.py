@@ -88,10 +88,11 @@ def begin_step(
 
 def _create_outputs(store: Store, step: Step[R], fingerprint: str) -> None:
     """Create the arrays of a step without data, delete its bundles, and record the step last."""
-    list(store.map_together(store.objects.delete, step.bundles))
+    list(store.map_together(store.objects.delete, list(step.bundles)))
     list(store.map_together(store.create, step.arrays))
     arrays = tuple(array.spec.name for array in step.arrays)
-    store.put_record(record_name(step.key), StepRecord(fingerprint, step.n_blocks, time.time(), arrays, step.bundles))
+    record = StepRecord(fingerprint, step.n_blocks, time.time(), arrays, tuple(step.bundles))
+    store.put_record(record_name(step.key), record)
 
 
 def _take_over(

@@ -9,21 +9,11 @@ always agree.
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from ..storage.array_specs import dtype_bytes
 from ..storage.store import Store
-from .legacy import Decides as Decides
-from .legacy import Runs as Runs
-from .legacy import Step as Step
-from .legacy import Writes as Writes
-from .step import DRIVER as DRIVER
-from .step import WHOLE_DATA as WHOLE_DATA
-from .step import WORKER as WORKER
-from .step import BlockReport as BlockReport
-from .step import Json as Json
-from .step import Report as StepReport
-from .step import Step as AnyStep
+from .step import Json, Report, Step
 
 
 @dataclass(frozen=True)
@@ -57,8 +47,7 @@ class Layout:
         return self.n_features * dtype_bytes(self.dtype)
 
 
-Report = dict[str, Any]
-Steps = Generator[AnyStep[StepReport], list[Any], Layout]
+Steps = Generator[Step[Report], list[Report], Layout]
 Stage = Callable[[Layout], Steps]
 """The steps of a stage of one run, from the sizes before it."""
 
@@ -79,19 +68,18 @@ class RunResult:
     unchanged: bool = False
 
 
-def disk_totals(steps: Iterable[AnyStep[StepReport]]) -> tuple[int, int]:
+def disk_totals(steps: Iterable[Step[Report]]) -> tuple[int, int]:
     """Upper bounds on the bytes that these steps hold in the store: the largest during the run, and at its end."""
     held, largest, sizes = 0, 0, dict[str, int]()
     for step in steps:
         held += step.disk_bytes
         largest = max(largest, held)
-        sizes |= {array.spec.name: array.nbytes for array in step.arrays}
-        sizes |= dict.fromkeys(step.bundles[:1], step.bundle_bytes)
+        sizes |= {array.spec.name: array.nbytes for array in step.arrays} | dict(step.bundles)
         held -= sum(sizes.pop(name, 0) for name in step.deletes)
     return largest, held
 
 
-def deleted_inputs(before: Sequence[tuple[AnyStep[StepReport], set[str]]]) -> list[int]:
+def deleted_inputs(before: Sequence[tuple[Step[Report], set[str]]]) -> list[int]:
     """Positions of the steps whose deleted data the next step of the stage may read.
 
     `before` are the earlier steps of the stage, each with those of its arrays and bundles that were deleted. A step
@@ -112,11 +100,11 @@ class History:
     source_stores: tuple[Store, ...] = ()
     attributes: Json = {}  # noqa: RUF012 (never modified)
 
-    def prepared(self, step: AnyStep[StepReport]) -> AnyStep[StepReport]:
+    def prepared(self, step: Step[Report]) -> Step[Report]:
         """The step with information about earlier runs."""
         return step
 
-    def chained(self, upstream: str, step: AnyStep[StepReport], reports: Sequence[StepReport]) -> str:
+    def chained(self, upstream: str, step: Step[Report], reports: Sequence[Report]) -> str:
         """The fingerprint that later steps depend on."""
         return step.fingerprint(upstream)
 
@@ -141,7 +129,7 @@ class Walker:
 
     def __init__(self, history: History | None = None) -> None:
         self.history, self.upstream = history or History(), ""
-        self.steps: list[AnyStep[StepReport]] = []
+        self.steps: list[Step[Report]] = []
 
     def walk(self, stages: Mapping[str, Stage], layout: Layout) -> Layout:
         """Go through all stages; returns the layout at the end."""
@@ -162,7 +150,7 @@ class Walker:
         except StopIteration as stop:
             return cast(Layout, stop.value)
 
-    def visit(self, step: AnyStep[StepReport]) -> list[Any]:
+    def visit(self, step: Step[Report]) -> list[Report]:
         """The reports of a step's blocks in block order, found or else expected."""
         step = self.history.prepared(step)
         self.steps.append(step)
@@ -174,12 +162,12 @@ class Walker:
             return [] if expected is None else [expected(block) for block in range(step.n_blocks)]
         return reports
 
-    def reports_of(self, step: AnyStep[StepReport]) -> list[Any] | None:
+    def reports_of(self, step: Step[Report]) -> list[Report] | None:
         """The reports of all blocks of a step that depends on `upstream`; None if they are not known."""
         return None
 
 
-def planned(stages: Mapping[str, Stage], layout: Layout) -> tuple[list[AnyStep[StepReport]], Layout]:
+def planned(stages: Mapping[str, Stage], layout: Layout) -> tuple[list[Step[Report]], Layout]:
     """All steps of a run with their expected reports, and the layout at its end."""
     walker = Walker()
     layout = walker.walk(stages, layout)

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ..core.methods import METHODS
 from .plan import Layout
+from .step import Report
 
 CHUNK_BYTES = 32 * 2**20
 MAX_BLOCK_POINTS = 65_536
@@ -116,6 +118,14 @@ def factor_entries(method: str, k: int, n_components: int) -> int:
     """
     rows = METHODS[method].factor_rows(k, n_components)
     return 2 * rows if method == "laplacian" else rows * (k + 1)
+
+
+@dataclass(frozen=True)
+class FactorRows(Report):
+    """Entries of a block of rows of F, and neighbourhoods that have too few points to give a row."""
+
+    entries: int
+    skipped: int
 
 
 def index_dtype(n: int) -> str:

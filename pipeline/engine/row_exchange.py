@@ -11,6 +11,7 @@ as pairs of blocks.
 """
 
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from math import isqrt
 from typing import Any
 
@@ -22,8 +23,8 @@ from ..storage.blocks import Blocks
 from ..storage.bundles import BATCH_BYTES
 from ..storage.store import Store
 from . import disk_costs, task_costs
-from .plan import Decides, Layout, Report, Runs, Step, Writes
-from .step import Step as AnyStep
+from .plan import Layout
+from .step import Report, Step, task
 
 Ids = npt.NDArray[np.integer]
 
@@ -45,7 +46,7 @@ def folders(lists: str) -> tuple[str, str]:
 
 def exchange(
     stage: str, layout: Layout, array: str, row: int, lists: str = LISTS
-) -> Generator[AnyStep[Any], list[Report], int]:
+) -> Generator[Step[Report], list[Report], int]:
     """request -> send, for the rows (`row` bytes each) of `array` whose ids are in the neighbour lists `lists`.
 
     Returns the largest number of rows that are sent to one block.
@@ -54,43 +55,30 @@ def exchange(
     block_size, n_ids = layout.block_points, layout.block_points * layout.k_max
     group = max(1, min(isqrt(n_blocks), GROUP_BYTES // (8 * n_ids)))
     n_groups = -(-n_blocks // group)
-    parameters = {"blocks": Blocks(n, block_size), "group": group, **({} if lists == LISTS else {"lists": lists})}
     requests_folder, sent = folders(lists)
-    most_rows = min(n - min(n, block_size), n_ids)
-    requests = yield Step(
-        stage,
-        "request",
-        request_rows,
-        n_groups,
-        Decides(parameters, version=2),
-        Runs(task_costs.TASK_BYTES + 40 * n_ids + 16 * group * n_ids + task_costs.written_at_once(8 * group * n_ids)),
-        Writes(
-            bundles=(requests_folder,),
-            bundle_bytes=disk_costs.parts(
-                writers=n_groups, readers=n_blocks, arrays=3, n_bytes=16 * n_blocks**2 + 8 * n_blocks * most_rows
-            ),
-        ),
-        expected=lambda b: {"rows": group * most_rows, "largest": min(n, 4 * block_size) if n_blocks > 1 else 0},
+    most_rows, blocks = min(n - min(n, block_size), n_ids), Blocks(n, block_size)
+    n_bytes = task_costs.TASK_BYTES + 40 * n_ids + 16 * group * n_ids + task_costs.written_at_once(8 * group * n_ids)
+    id_bytes = 16 * n_blocks**2 + 8 * n_blocks * most_rows
+    bundles = {requests_folder: disk_costs.parts(writers=n_groups, readers=n_blocks, arrays=3, n_bytes=id_bytes)}
+    request = task(request_rows, blocks=blocks, group=group, lists=lists)
+    expected = Requested(group * most_rows, min(n, 4 * block_size) if n_blocks > 1 else 0)
+    requests = yield from Step(
+        f"{stage}.request", request, n_groups, n_bytes, bundles=bundles, version=2, expected=lambda b: expected
     )
-    yield Step(
-        stage,
-        "send",
-        send_rows,
-        n_blocks,
-        Decides({"array": array, **parameters}, version=2),
-        Runs(
-            task_costs.TASK_BYTES
-            + block_size * (7 * row + 32 + 24 * group)
-            + task_costs.written_at_once((n_blocks - 1) * block_size * row)
-        ),
-        Writes(
-            bundles=(sent,),
-            bundle_bytes=disk_costs.parts(
-                writers=n_blocks, readers=n_blocks, arrays=1, n_bytes=row * sum(report["rows"] for report in requests)
-            ),
-        ),
-    )
-    return max((report["largest"] for report in requests), default=0)
+    n_bytes = block_size * (7 * row + 32 + 24 * group) + task_costs.written_at_once((n_blocks - 1) * block_size * row)
+    sent_bytes = row * sum(report.rows for report in requests)
+    bundles = {sent: disk_costs.parts(writers=n_blocks, readers=n_blocks, arrays=1, n_bytes=sent_bytes)}
+    send = task(send_rows, array=array, blocks=blocks, group=group, lists=lists)
+    yield from Step(f"{stage}.send", send, n_blocks, task_costs.TASK_BYTES + n_bytes, bundles=bundles, version=2)
+    return max((report.largest for report in requests), default=0)
+
+
+@dataclass(frozen=True)
+class Requested(Report):
+    """Rows that the blocks of a group request together, and the largest number of one block."""
+
+    rows: int
+    largest: int
 
 
 def foreign_rows(indices: Ids, start: int, stop: int) -> Ids:
@@ -98,7 +86,7 @@ def foreign_rows(indices: Ids, start: int, stop: int) -> Ids:
     return np.unique(indices[(indices >= 0) & ((indices < start) | (indices >= stop))])
 
 
-def request_rows(store: Store, block_index: int, blocks: Blocks, group: int, lists: str = LISTS) -> Report:
+def request_rows(store: Store, block_index: int, blocks: Blocks, group: int, lists: str) -> Requested:
     """Write the ids of the neighbours of a group of blocks, in one part for each block that holds them."""
     bounds = np.arange(blocks.count + 1) * blocks.size
     targets = range(block_index * group, min((block_index + 1) * group, blocks.count))
@@ -114,15 +102,14 @@ def request_rows(store: Store, block_index: int, blocks: Blocks, group: int, lis
             yield source, {"rows": rows, "targets": np.array(targets), "counts": counts[:, source]}
 
     store.write_parts(f"{folders(lists)[0]}/{block_index:05d}", blocks.count, parts())
-    return {"rows": int(counts.sum()), "largest": int(counts.sum(axis=1).max())}
+    return Requested(int(counts.sum()), int(counts.sum(axis=1).max()))
 
 
-def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, group: int, lists: str = LISTS) -> Report:
+def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, group: int, lists: str) -> Report:
     """Write the requested rows of this block of an array, in one part for each requesting block."""
     start, stop = blocks.rows(block_index)
     requests_folder, sent = folders(lists)
     names = [f"{requests_folder}/{number:05d}" for number in range(-(-blocks.count // group))]
-    n_sent = list[int]()
 
     def parts() -> Iterator[tuple[int, dict[str, npt.NDArray[Any]]]]:
         values = None
@@ -132,11 +119,10 @@ def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, group:
             # The ids of all targets stand one after the other; `counts` divides them.
             for target, count, end in zip(request["targets"].tolist(), request["counts"], ends, strict=True):
                 if count:
-                    n_sent.append(int(count))
                     yield target, {"values": values[request["rows"][end - count : end] - start]}
 
     store.write_parts(f"{sent}/{block_index:05d}", blocks.count, parts())
-    return {"rows": sum(n_sent), "blocks": len(n_sent)}
+    return Report()
 
 
 def receive_rows(

@@ -39,6 +39,20 @@ class Report:
     subprocess_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class Count(Report):
+    """The report of a task that counts one thing."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Counts(Report):
+    """How many of one thing go to each block or group, by its number."""
+
+    counts: dict[str, int]
+
+
 R = TypeVar("R", bound=Report, covariant=True)
 
 
@@ -117,7 +131,7 @@ class Step(Generic[R]):
         key: "stage.step", which identifies the step in a store.
         task_bytes: peak memory of a task, without that of its process.
         arrays: arrays that it writes.
-        bundles: bundles that it writes, of at most `bundle_bytes`, all blocks together.
+        bundles: bundles that it writes, and the most bytes of each, all blocks together.
         deletes: arrays and bundles of earlier steps of the stage that no step after this one reads; they are deleted
             when all blocks of this step are done.
         version: raised whenever the result changes for the same parameters.
@@ -137,8 +151,7 @@ class Step(Generic[R]):
     n_blocks: int
     task_bytes: int
     arrays: tuple[PlannedArray, ...] = ()
-    bundles: tuple[str, ...] = ()
-    bundle_bytes: int = 0
+    bundles: Mapping[str, int] = field(default_factory=dict)
     deletes: tuple[str, ...] = ()
     version: int = 1
     input_state: Json = field(default_factory=dict)
@@ -173,7 +186,7 @@ class Step(Generic[R]):
     @property
     def disk_bytes(self) -> int:
         """Upper bound on the bytes that the step writes to the store, all blocks together."""
-        return sum(array.nbytes for array in self.arrays) + self.bundle_bytes
+        return sum(array.nbytes for array in self.arrays) + sum(self.bundles.values())
 
     def fingerprint(self, upstream: str) -> str:
         """SHA-256 over canonical JSON of what decides the result, with `upstream`, the fingerprint before it."""

@@ -13,12 +13,13 @@ import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..core.errors import LleError, NotEnoughMemory
 from ..core.machine import peak_bytes, status_bytes
 
 SendProgress = Callable[[str], None]
+T = TypeVar("T")
 
 SLACK_BYTES = 512 * 2**20
 """Allowance for stacks of threads and for libraries that are loaded during the call."""
@@ -43,7 +44,7 @@ class ProcessDied(LleError):
         self.last_message, self.ending, self.cause = last_message, ending, cause
 
 
-def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: int | None) -> tuple[Any, int]:
+def call(function: Callable[..., T], arguments: tuple[Any, ...], max_bytes: int | None) -> tuple[T, int]:
     """Call ``function(send_progress, *arguments)`` in a new process: (its result, peak memory of the process in bytes).
 
     A daemonic process makes the call itself, without a limit.
@@ -86,7 +87,7 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: in
         raise ProcessDied(last_message, _ending(process.exitcode), cause)
     if answer[0] == "error":
         raise answer[1]
-    result: tuple[Any, int] = answer[1]
+    result: tuple[T, int] = answer[1]
     return result
 
 

@@ -22,15 +22,17 @@ def array_digest(values: npt.NDArray[Any], *more: Any) -> str:
     return digest.hexdigest()
 
 
-def require_unchanged_input(before: Source, after: Source, blocks: Blocks, reports: list[dict[str, Any]]) -> None:
+def require_unchanged_input(before: Source, after: Source, blocks: Blocks, states: list[Any]) -> None:
     """Raises InputChanged unless all blocks were read from the state `before`, and its first n rows are unchanged.
+
+    `states` are those of the blocks when they were read; None for a block that was not read.
 
     A new file between others shifts all later rows: some would be read twice and others never.
     """
     n, size = blocks.n, blocks.size
-    expected_states = [before.state(*blocks.rows(block_index)) for block_index in range(len(reports))]
+    expected_states = [before.state(*blocks.rows(block_index)) for block_index in range(len(states))]
     is_unchanged = before.n_rows == n and all(
-        report.get("state", state) == state for report, state in zip(reports, expected_states, strict=True)
+        state in (None, expected) for state, expected in zip(states, expected_states, strict=True)
     )
     if is_unchanged and after.fingerprint() != before.fingerprint():
         is_unchanged = after.n_rows >= n and after.stamps(size, n) == before.stamps(size, n)

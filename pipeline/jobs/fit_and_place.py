@@ -7,7 +7,7 @@ rows. Fitted rows keep their coordinates.
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 from ..clusters.connect import performance
 from ..config.models import Config
@@ -133,17 +133,18 @@ class _Placing(StageRun):
         self.walk_stage("write_report", write_report.steps(config, layout))
         current_config.end_run(self.store)
 
-    def visit(self, step: Step[Report]) -> list[Any]:
+    def visit(self, step: Step[Report]) -> list[Report]:
         reports = super().visit(step)
-        if step.key == "transform.embed":
-            self._check(reports, cast(Blocks, step.task.parameters["blocks"]))
+        if placed := [report for report in reports if isinstance(report, embed_new.PlacedRows)]:
+            self._check(placed, cast(Blocks, step.task.parameters["blocks"]))
         return reports
 
-    def _check(self, reports: list[Any], blocks: Blocks) -> None:
-        require_unchanged_input(self._source, open_all_rows(self._config), blocks, reports)
-        count = sum(report["invalid"] for report in reports)
+    def _check(self, reports: list[embed_new.PlacedRows], blocks: Blocks) -> None:
+        states = [report.state for report in reports]
+        require_unchanged_input(self._source, open_all_rows(self._config), blocks, states)
+        count = sum(report.invalid for report in reports)
         if count and self._config.preprocess.invalid == "error":
-            rows = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
+            rows = [row for report in reports for row in report.first_invalid][:NAMED_ROWS]
             raise InputError(
                 f"input: {counted(count, 'row')} with NaN or infinity (rows {first_rows(rows, count)}; the first is "
                 f"{self._source.locate(rows[0])}). Correct them, or set preprocess.invalid: drop to leave them out "

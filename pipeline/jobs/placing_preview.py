@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..clusters.limits import memory_of_workers
 from ..config.models import Config
@@ -71,7 +71,7 @@ class FinishedBlocks(Walker):
         self.stores, self.attributes = list(stores), attributes
         self.n_done, self.all_done = dict[str, int](), True
 
-    def reports_of(self, step: Step[Report]) -> list[Any] | None:
+    def reports_of(self, step: Step[Report]) -> list[Report] | None:
         if self.all_done and self.attributes:
             step = checkpoint.with_records(self.stores[0], step, self.attributes, self.n_done)
         holder, finished = self.best_of(step)
@@ -93,14 +93,16 @@ class FinishedBlocks(Walker):
 def _planned_job(config: Config, layout: Layout, source: Source) -> embed_new.Job:
     """The job of placing before the fit: sizes that `lle plan` can know."""
     kind, parameters = ingest.all_rows(config)
+    placement = embed_new.Placement(
+        kind, ingest.without_labels(parameters), layout.dtype,
+        transform=config.preprocess.scale != "none" or config.preprocess.pca is not None,
+        unit=config.neighbors.metric == "cosine", n_neighbors=config.neighbors.n_neighbors, reg=0.0,
+        rule=config.weights.rule, n_embedded=0, far_as_nan=False,
+    )  # fmt: skip
+    boxes = plan_sizes.max_boxes(plan_sizes.n_cells(layout.n_points), layout.point_blocks())
     return embed_new.Job(
-        run="", run_state={}, kind=kind, source=ingest.without_labels(parameters), source_state=source.fingerprint(),
-        n_neighbors=config.neighbors.n_neighbors, reg=0.0, rule=config.weights.rule, seed=config.quality.seed,
-        n_embedded=0, n_coordinates=config.eigensolver.n_components, n_features_input=source.n_features,
-        dtype_input=layout.dtype, transform=config.preprocess.scale != "none" or config.preprocess.pca is not None,
-        unit=config.neighbors.metric == "cosine",
-        n_boxes=plan_sizes.max_boxes(plan_sizes.n_cells(layout.n_points), layout.point_blocks()),
-        stored_block=layout.block_points, max_ratio=None, far_as_nan=False,
+        "", {}, placement, source.fingerprint(), config.quality.seed, config.eigensolver.n_components,
+        source.n_features, boxes, stored_block=layout.block_points, max_ratio=None,
     )  # fmt: skip
 
 

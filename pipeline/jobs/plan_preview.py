@@ -1,7 +1,7 @@
 """Preview of a run: the steps already done in the store or in earlier versions. Nothing is computed or changed."""
 
 from collections import Counter
-from typing import Any, cast
+from typing import cast
 
 from ..clusters.limits import memory_of_workers
 from ..config.models import Config
@@ -11,10 +11,12 @@ from ..engine.plan import History, Layout, deleted_inputs, disk_totals
 from ..engine.step import BlockReport, Json, R, Report, Step
 from ..engine.task_costs import fits, where
 from ..inputs import Source
-from ..linalg.reg_step import STAGES, STEP, describe_reg
+from ..linalg.component_solve import Solution
+from ..linalg.reg_step import ChosenReg, describe_reg
 from ..report.findings import of_columns
 from ..stages import ingest, solve_embedding
 from ..stages.registry import stages_of_run
+from ..storage.records import to_json
 from ..storage.store import Store
 from ..storage.versions import Versions
 from .expected_time import expected_seconds
@@ -53,7 +55,7 @@ class Forecast(FinishedBlocks):
             self._built_on = version_id(stores[0])
         super().__init__(stores, {**own.attributes(), **now} if own else {}, history)
         self.columns: Json | None = now["columns"]
-        self.reports: dict[str, list[Any]] = {}
+        self.reports: dict[str, list[Report]] = {}
         self.matrices: Store | None = None
         self.solver: Json | None = None
         self.reg: Json | None = None
@@ -63,7 +65,7 @@ class Forecast(FinishedBlocks):
         without_m = {"solve_weights.solve", "local_factors.solve"}
         self._matrix_steps = {"assemble_cost.merge"} if config.output.cost_matrix else without_m
 
-    def reports_of(self, step: Step[Report]) -> list[Any] | None:
+    def reports_of(self, step: Step[Report]) -> list[Report] | None:
         reports = super().reports_of(step)
         if reports is not None:
             self.reports[step.key] = reports
@@ -97,13 +99,13 @@ class Forecast(FinishedBlocks):
 
     def _unread_blocks(self, step: Step[R]) -> dict[int, BlockReport[R]]:
         """Blocks of the input in an earlier version whose files or chunks have not changed since."""
-        earlier = cast(Json, step.task.parameters.get("earlier") or {"blocks": []})
-        if not earlier["blocks"]:
+        url, blocks = cast(ingest.EarlierRows, step.task.parameters.get("earlier", ("", [])))
+        if not blocks:
             return {}
-        source_store = Store(earlier["url"])
+        source_store = Store(url)
         record = checkpoint.step_record(source_store, step.key)
         reports = {} if record is None else checkpoint.finished_reports(source_store, step, record.fingerprint)
-        return {block: reports[block] for block in earlier["blocks"] if block < step.n_blocks}
+        return {block: reports[block] for block in blocks if block < step.n_blocks}
 
     def expected(self, config: Config, planned: list[tuple[Step[Report], int]], placing: Layout | None) -> Json | None:
         """Expected seconds of the stages that are not finished; None if all are.
@@ -141,12 +143,11 @@ def forecast(config: Config) -> Forecast:
     preview = Forecast(config, source)
     layout = layout_of(config, source, preview.stores[0] if preview.stores else None)
     preview.layout = preview.walk(stages_of_run(config), layout)
-    chosen = next(
-        (preview.reports[f"{stage}.{STEP}"][0] for stage in STAGES if f"{stage}.{STEP}" in preview.reports), None
-    )  # fmt: skip
-    preview.reg = describe_reg(config.method, config.weights.reg, chosen)
-    if (solved := preview.reports.get("solve_embedding.solve")) is not None:
-        preview.solver = {**solved[0]["stats"], "basis": "an earlier run"}
+    chosen = [report for reports in preview.reports.values() for report in reports if isinstance(report, ChosenReg)]
+    preview.reg = describe_reg(config.method, config.weights.reg, to_json(chosen[0]) if chosen else None)
+    [solved, *_] = preview.reports.get("solve_embedding.solve", [None])
+    if isinstance(solved, Solution):
+        preview.solver = {**solved.stats, "basis": "an earlier run"}
     elif preview.matrices is not None and config.method != "pca":
         preview.solver = solve_embedding.predict_solver(config, preview.matrices, layout)
     return preview
@@ -167,7 +168,7 @@ def plan_summary(config: Config) -> Json:
     planned = [(step, preview.n_done.get(step.key, 0)) for step in preview.steps]
     if placing is not None:
         planned = [(step, reused) for step, reused in planned if step.stage != "write_report"] + placing.steps
-    [graph] = preview.reports.get("mend_graph.analyse", [{}])
+    [graph] = preview.reports.get("mend_graph.analyse", [None])
     deleted = {name for step, _ in planned for name in step.deletes}
     largest_bytes, bytes_at_end = disk_totals(step for step, _ in planned)
     plan = {
@@ -177,7 +178,7 @@ def plan_summary(config: Config) -> Json:
         "array_bytes": sum(
             array.nbytes for step, _ in planned for array in step.arrays if array.spec.name not in deleted
         ),
-        "graph": graph.get("says"),
+        "graph": graph.message or None if graph else None,
         "solver": preview.solver,
         "reg": preview.reg,
         "worker_memory": limit,

@@ -61,7 +61,7 @@ class VersionHistory(History):
         self._input = describe_input(self._config, self._source, size)  # before the input is read
         if not self.source_stores or not self._source.detects_changes:
             return step
-        earlier = {"url": self.source_stores[0].url, "blocks": earlier_blocks(self.source_stores[0], self._input)}
+        earlier = self.source_stores[0].url, earlier_blocks(self.source_stores[0], self._input)
         return replace(step, task=step.task.with_parameters(earlier=earlier))
 
     def chained(self, upstream: str, step: Step[Report], reports: Sequence[Report]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.plan import Json
+from ..engine.step import Json
 from ..report.explore import Column
 
 Array = npt.NDArray[Any]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
-from typing import Any
 
 from ..clusters.connect import connect, performance
 from ..clusters.limits import Section, memory_of_high_memory, memory_of_workers, memory_resource
@@ -19,6 +18,7 @@ from ..engine.plan import History, Layout, RunResult, Steps, Walker, deleted_inp
 from ..engine.progress import RunProgress
 from ..engine.step import BlockReport, Report, Step
 from ..inputs import Source
+from ..linalg.component_solve import Solution
 from ..report.findings import most_invalid
 from ..report.metrics import Metrics
 from ..search.shorter_lists import truncated_step
@@ -171,7 +171,7 @@ class StageRun(Walker):
         self.store, self.executor, self.progress, self.keeps_all = store, executor, progress, keeps_all
         self.finished_steps, self.unmet, self.peak_bytes = finished_steps, "", 0
         self.digests, self.retry, self.of_stage = list[str](), list[str](), list[tuple[Step[Report], str]]()
-        self.last_reports: list[Any] = []
+        self.last_reports: list[Report] = []
 
     def walk_stage(self, name: str, steps: Steps) -> Layout:
         """Run the steps of a stage, and delete its other steps from the store."""
@@ -187,12 +187,12 @@ class StageRun(Walker):
         self.progress.end_stage(name, time.perf_counter() - started, self.peak_bytes)
         return layout
 
-    def visit(self, step: Step[Report]) -> list[Any]:
+    def visit(self, step: Step[Report]) -> list[Report]:
         reports = super().visit(step)
         self._note_convergence(self.steps[-1], reports)
         return reports
 
-    def reports_of(self, step: Step[Report]) -> list[Any]:
+    def reports_of(self, step: Step[Report]) -> list[Report]:
         """Run one step, or take its blocks from the store."""
         step = checkpoint.with_records(self.store, step)
         step = truncated_step(step, self.upstream, self.history.source_stores)
@@ -230,13 +230,13 @@ class StageRun(Walker):
             checkpoint.delete_markers(self.store, step.key)
             self._run_step(step, upstream)
 
-    def _note_convergence(self, step: Step[Report], reports: list[Any]) -> None:
+    def _note_convergence(self, step: Step[Report], reports: list[Report]) -> None:
         if text := _unmet(step, reports):
             self.unmet = text
             self.retry = [
                 checkpoint.marker_name(step.key, block)
                 for block, report in enumerate(reports)
-                if not report["converged"]
+                if isinstance(report, Solution) and not report.converged
             ]
             self.upstream = f"{self.upstream}-{time.time_ns()}"  # later steps are computed again as well
 
@@ -281,16 +281,14 @@ def lost_rows(metrics: Metrics, min_rows: float) -> str:
     )
 
 
-def _unmet(step: Step[Report], reports: list[Any]) -> str:
+def _unmet(step: Step[Report], reports: list[Report]) -> str:
     """A message for each component whose eigenpairs did not converge: its residuals, and what to change."""
-    if step.key != "solve_embedding.solve":
-        return ""
     lines, parameters = [], step.task.parameters
     for number, report in enumerate(reports):
-        if not report["converged"]:
-            residuals = ", ".join(f"{residual:.2e}" for residual in report["residuals"])
+        if isinstance(report, Solution) and not report.converged:
+            residuals = ", ".join(f"{residual:.2e}" for residual in report.residuals)
             advice = "Raise eigensolver.tol or max_memory, or choose another eigensolver.method"
-            if report["stats"]["method"].startswith("multigrid"):
+            if report.stats["method"].startswith("multigrid"):
                 advice = (
                     f"Set weights.reg to auto or raise it (lle, modified), or raise eigensolver.max_steps (now "
                     f"{parameters['max_steps']:,}): the next run continues where this one stopped; or raise "
@@ -298,7 +296,7 @@ def _unmet(step: Step[Report], reports: list[Any]) -> str:
                 )
             lines.append(
                 f"eigensolver: component {number} did not reach eigensolver.tol {parameters['tol']:g}: "
-                f"residuals {residuals} ({report['stats']['reason']}). The run is complete, with the best vectors. "
+                f"residuals {residuals} ({report.stats['reason']}). The run is complete, with the best vectors. "
                 f"{advice}"
             )
     return "\n".join(lines)

@@ -18,6 +18,7 @@ from ..inputs import Source
 from ..inputs.consistency import require_unchanged_input
 from ..linalg.reg_step import reg_of_run
 from ..stages import embed_new
+from ..stages.solve_embedding import ChosenComponents
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.fitted import fitted_store
@@ -92,8 +93,7 @@ def _transform(
     run: Store, new: str, settings: tuple[str, ...], out: str, execution: Execution | None, max_ratio: float | None,
     far_as_nan: bool, work_url: str | None, progress: RunProgress, names: tuple[str, ...] = (),
 ) -> Transformed:  # fmt: skip
-    started, work = time.perf_counter(), Store(work_url or f"{out}.work")
-    state = _state_of(run)
+    started, work, state = time.perf_counter(), Store(work_url or f"{out}.work"), _state_of(run)
     run_config = run.attributes()["config"]
     n_features = int(run.array(array_specs.RAW.name).shape[1])
     section, source = open_new(new, settings, run_config["input"], n_features, run.attributes().get("columns"))
@@ -114,8 +114,9 @@ def _transform(
         finally:
             progress.stop()
         try:
-            blocks, reports = Blocks(source.n_rows, layout.block_points), run_of_blocks.last_reports
-            require_unchanged_input(source, open_section(section), blocks, reports)
+            reports = [report for report in run_of_blocks.last_reports if isinstance(report, embed_new.PlacedRows)]
+            blocks = Blocks(source.n_rows, layout.block_points)
+            require_unchanged_input(source, open_section(section), blocks, [report.state for report in reports])
         except InputChanged:
             checkpoint.delete_step_record(work, "transform.embed")
             raise
@@ -124,12 +125,13 @@ def _transform(
         export_embedding(work, out, further)
         work.erase()
     work.objects.delete_empty_folders()
-    first = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
-    total = {key: sum(report[key] for report in reports) for key in ("invalid", "far", "mixed", "coincident")}
+    first = [row for report in reports for row in report.first_invalid][:NAMED_ROWS]
+    invalid, far, mixed, coincident = (
+        sum(getattr(report, name) for report in reports) for name in ("invalid", "far", "mixed", "coincident")
+    )
     return Transformed(
-        out, source.n_rows, total["invalid"], first, total["far"], reports[0]["limit"], total["mixed"],
-        total["coincident"], time.perf_counter() - started,
-    )  # fmt: skip
+        out, source.n_rows, invalid, first, far, reports[0].limit, mixed, coincident, time.perf_counter() - started
+    )
 
 
 def _state_of(run: Store) -> Json:
@@ -145,16 +147,17 @@ def new_rows_job(
     """What decides the coordinates of new rows; `kind` and `parameters` open them as `source`."""
     points = run.array(array_specs.POINTS.name)
     blocks = -(-points.shape[0] // block_of(points))
-    return embed_new.Job(
-        run=run.url, run_state=state, kind=kind, source=parameters, source_state=source.fingerprint(),
-        n_neighbors=config["neighbors"]["n_neighbors"], reg=reg_of_run(run, config), rule=config["weights"]["rule"],
-        seed=config["quality"]["seed"], n_embedded=_n_embedded(run),
-        n_coordinates=run.array(array_specs.EMBEDDING.name).shape[1], n_features_input=source.n_features,
-        dtype_input=run.array(array_specs.RAW.name).dtype.name,
+    placement = embed_new.Placement(
+        kind, parameters, run.array(array_specs.RAW.name).dtype.name,
         transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
-        unit=config["neighbors"]["metric"] == "cosine",
+        unit=config["neighbors"]["metric"] == "cosine", n_neighbors=config["neighbors"]["n_neighbors"],
+        reg=reg_of_run(run, config), rule=config["weights"]["rule"], n_embedded=_n_embedded(run), far_as_nan=far_as_nan,
+    )  # fmt: skip
+    return embed_new.Job(
+        run.url, state, placement, source.fingerprint(), seed=config["quality"]["seed"],
+        n_coordinates=run.array(array_specs.EMBEDDING.name).shape[1], n_features_input=source.n_features,
         n_boxes=plan_sizes.max_boxes(plan_sizes.n_cells(points.shape[0]), blocks), stored_block=block_of(points),
-        max_ratio=max_ratio, far_as_nan=far_as_nan,
+        max_ratio=max_ratio,
     )  # fmt: skip
 
 
@@ -162,11 +165,11 @@ def _n_embedded(run: Store) -> int:
     """Number of weak components with coordinates; 0 if all points have coordinates."""
     if "solve_embedding.choose" not in checkpoint.begun_steps(run):  # pca
         return 0
-    reports = checkpoint.reports_of_step(run, "solve_embedding.choose", dict)
+    reports = checkpoint.reports_of_step(run, "solve_embedding.choose", ChosenComponents)
     if not reports:
         raise DamagedStore(f"{run.url}: the record of solve_embedding.choose is damaged; run its job again")
     chosen = reports[0]
-    return 0 if chosen["n_components"] == chosen["n_weak"] else int(chosen["n_components"])
+    return 0 if chosen.n_components == chosen.n_weak else chosen.n_components
 
 
 def new_rows_layout(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..core.errors import ConfigError, LleError
-from ..engine.plan import Json
+from ..engine.step import Json
 from ..storage.lock import RunLock
 from ..storage.store import Store
 from ..storage.versions import Versions

@@ -5,7 +5,8 @@ is the array `embedding`, until the step `write` replaces it. A run killed durin
 so the step `align` saves a copy first. The copy is also used after an eigensolve that did not converge.
 """
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,8 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..core.errors import ConfigError, CorruptChunk
 from ..engine import checkpoint, current_config, disk_costs
-from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Writes
-from ..engine.step import Step as AnyStep
+from ..engine.plan import Layout
+from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
 from ..kernels.procrustes import align
 from ..storage import array_specs
 from ..storage.store import Store, read_elsewhere
@@ -51,32 +52,35 @@ def previous_store(config: Config) -> str | None:
     return next((store.url for store in versions if _written(store)), None)  # a damaged version is skipped
 
 
-def align_step(config: Config, layout: Layout, n_graph: int, scale: str, selected: bool) -> AnyStep[Any]:
+def align_step(config: Config, layout: Layout, n_graph: int, scale: str, selected: bool) -> "Step[Alignment]":
     """The step before `write`. Raises ConfigError if `embedding.align` names a store without a finished embedding.
 
     The state of another store is part of the step's identity. The earlier embedding of this store is not: it changes
     with every run, and the rotation is computed once for each new solution.
     """
-    url = previous_store(config)
-    elsewhere = url is not None and Store(url).url != Store(config.output.store).url
-    m = config.eigensolver.n_components
-    return Step(
-        "solve_embedding",
-        "align",
-        align_components,
-        1,
-        Decides(
-            {"n_components": m, "n_graph": n_graph, "scale": scale, "selected": selected},
-            _state_of(url) if url and elsewhere else {},
-        ),
-        Runs(
-            8 * layout.n_points * (4 * m + selected * max(config.n_eigenpairs, MOST_PAIRS) + 4)
-            + 40 * layout.n_input * m,
-            place=WHOLE_DATA,
-            resources={"previous": url if elsewhere else None},
-        ),
-        Writes(bundles=(f"{ROTATION}.npz",), bundle_bytes=disk_costs.files(1, 8 * n_graph * m * m)),
-    )
+    url, m = previous_store(config), config.eigensolver.n_components
+    previous = None if url is None or Store(url).url == Store(config.output.store).url else url
+    aligned = task(align_components, n_components=m, n_graph=n_graph, scale=scale, previous=previous, selected=selected)
+    n_pairs = selected * max(config.n_eigenpairs, MOST_PAIRS)
+    n_bytes = 8 * layout.n_points * (4 * m + n_pairs + 4) + 40 * layout.n_input * m
+    bundles = {f"{ROTATION}.npz": disk_costs.files(1, 8 * n_graph * m * m)}
+    key, state = "solve_embedding.align", _state_of(previous) if previous else {}
+    return Step(key, aligned, 1, n_bytes, bundles=bundles, input_state=state, runs_on=WHOLE_DATA)
+
+
+@dataclass(frozen=True)
+class Alignment(Report):
+    """The earlier embedding, its rows, whether their points were compared, and the result for each component.
+
+    `reason` is set if nothing could be aligned.
+    """
+
+    previous: str
+    scale: str
+    rows: int
+    points_compared: bool
+    components: list[Json]
+    reason: str
 
 
 def state_of_other(config: Config) -> Json:
@@ -110,31 +114,29 @@ def _state_of(url: str) -> Json:
 
 
 def align_components(
-    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, previous: str | None,
-    selected: bool = False,
-) -> Report:  # fmt: skip
+    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, previous: Resource[str | None],
+    selected: bool,
+) -> Alignment:  # fmt: skip
     """Rotate each component onto the earlier embedding; without an earlier embedding the rotation is the identity."""
     earlier = _saved_embedding(store) if previous is None else _embedding_of(Store(previous))
     rotations = np.tile(np.eye(n_components), (n_graph, 1, 1))
-    report: Report = {"previous": previous or "this store", "scale": scale, "rows": 0, "points_compared": False,
-                     "components": []}  # fmt: skip
-    reason = ""
+    rows, compared, components, reason = 0, False, list[Json](), ""
     if earlier is None:
         reason = "no earlier embedding"
     elif earlier.embedding.shape[1] != n_components:
         reason = f"the earlier embedding has {earlier.embedding.shape[1]} coordinates, this one {n_components}"
     else:
-        report |= {"rows": len(earlier.embedding), "points_compared": bool(len(earlier.hashes))}
+        rows, compared = len(earlier.embedding), bool(len(earlier.hashes))
         for number in range(n_graph):
             component_report, rotations[number] = _align_component(store, number, earlier, scale, selected)
-            report["components"].append(component_report)
+            components.append(component_report)
     store.write_bundle(ROTATION, rotations=rotations)
-    return {**report, "reason": reason}
+    return Alignment(previous or "this store", scale, rows, compared, components, reason)
 
 
 def _align_component(
     store: Store, number: int, earlier: EarlierEmbedding, scale: str, selected: bool
-) -> tuple[Report, npt.NDArray[np.float64]]:
+) -> tuple[Json, npt.NDArray[np.float64]]:
     """One component against the earlier component that shares most of its points.
 
     `size_ratio` is the norm of the new coordinates of the shared points over the norm of the earlier ones. With scale
@@ -148,7 +150,7 @@ def _align_component(
         hashes = store.read_all(array_specs.ROW_HASH.name)
         shared_rows = shared_rows[(hashes[original[shared_rows]] == earlier.hashes[original[shared_rows]]).all(axis=1)]
     shared = earlier.component[original[shared_rows]]
-    report: dict[str, Any] = {"component": number, "previous_component": None, "rows_shared": 0,
+    report: Json = {"component": number, "previous_component": None, "rows_shared": 0,
                               "size_ratio": None, "residual_before": None, "residual_after": None,
                               "rotation": None}  # fmt: skip
     vectors = taken_vectors(store, number, part, selected)

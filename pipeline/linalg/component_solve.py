@@ -12,7 +12,7 @@ from ..core.errors import LleError, NotEnoughMemory, gib
 from ..core.machine import available_cores
 from ..core.methods import METHODS as FAMILY
 from ..engine import subprocess_call
-from ..engine.plan import Report
+from ..engine.step import Json, Report
 from ..kernels.eigensolver import methods
 from ..kernels.eigensolver.costs import patience_seconds
 from ..kernels.eigensolver.problem import Hooks, Problem
@@ -58,7 +58,20 @@ class SolveJob:
     """Methods that auto does not try, each with the reason."""
 
 
-def solve(job: SolveJob) -> Report:
+@dataclass(frozen=True)
+class Solution(Report):
+    """The eigenpairs of a component. `vector_errors` are estimates, None for pca; `stats` describe the solver."""
+
+    n_points: int
+    eigenvalues: list[float]
+    residuals: list[float]
+    participation: list[float]
+    converged: bool
+    stats: Json
+    vector_errors: list[float] | None = None
+
+
+def solve(job: SolveJob) -> Solution:
     """Compute the eigenpairs of a component; for large components in a separate process."""
     n_rows = int((Store(job.url).read_all(array_specs.POINT_COMPONENT.name) == job.component).sum())
     if n_rows < ISOLATED_POINTS:
@@ -66,7 +79,7 @@ def solve(job: SolveJob) -> Report:
     return _solve_isolated(job)
 
 
-def _solve_isolated(job: SolveJob) -> Report:
+def _solve_isolated(job: SolveJob) -> Solution:
     """Solve in a separate process.
 
     If another program ends the process, the same method is started again. If the process dies for another reason, or
@@ -90,9 +103,8 @@ def _solve_isolated(job: SolveJob) -> Report:
             job = replace(job, skip={**job.skip, name: failure})
             continue
         if job.skip:
-            report["stats"]["killed"] = "; ".join(job.skip.values())
-        with_peak: Report = {**report, "peak_bytes": peak}
-        return with_peak
+            report.stats["killed"] = "; ".join(job.skip.values())
+        return replace(report, subprocess_bytes=peak)
 
 
 def _given_up(death: subprocess_call.ProcessDied, n_deaths: int) -> LleError:
@@ -107,7 +119,7 @@ def _given_up(death: subprocess_call.ProcessDied, n_deaths: int) -> LleError:
     return NotEnoughMemory(f"{death}, most likely because memory ran out", advice=advice)
 
 
-def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Report:
+def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Solution:
     """Solve in this process, and write the vectors to the store."""
     store, state = Store(job.url), f"_work/eigen/state-{job.component:05d}"
     rows, factor = _load(store, job.component, job.family, job.blocks)
@@ -134,22 +146,16 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Re
     )  # fmt: skip
     if spectrum.converged:
         delete_state(store, state)
-    return {
-        "n_points": len(rows),
-        "eigenvalues": spectrum.eigenvalues.tolist(),
-        "residuals": spectrum.residuals.tolist(),
-        "vector_errors": spectrum.vector_errors.tolist(),
-        "participation": participation(vectors).tolist(),
-        "converged": bool(spectrum.converged),
-        "stats": asdict(spectrum.stats),
-        "says": f"eigensolver: {spectrum.stats.reason}" if job.component == 0 else "",
-    }
+    values, residuals, errors = spectrum.eigenvalues, spectrum.residuals, spectrum.vector_errors.tolist()
+    message = f"eigensolver: {spectrum.stats.reason}" if job.component == 0 else ""
+    shares, stats, converged = participation(vectors).tolist(), asdict(spectrum.stats), bool(spectrum.converged)
+    return Solution(len(rows), values.tolist(), residuals.tolist(), shares, converged, stats, errors, message=message)
 
 
-def predict(job: SolveJob) -> Report | None:
+def predict(job: SolveJob) -> Json | None:
     """Predict the method for a component, from the matrices in the store; None if another program ended the process."""
     try:
-        prediction: Report = subprocess_call.call(predict_here, (job,), int(LIMIT_OVER_PLAN * job.max_bytes))[0]
+        prediction: Json = subprocess_call.call(predict_here, (job,), int(LIMIT_OVER_PLAN * job.max_bytes))[0]
     except (subprocess_call.ProcessDied, NotEnoughMemory) as error:
         if isinstance(error, subprocess_call.ProcessDied) and error.cause != "crashed":
             return None
@@ -158,7 +164,7 @@ def predict(job: SolveJob) -> Report | None:
     return prediction
 
 
-def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Report:
+def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Json:
     """Predict in this process."""
     store = Store(job.url)
     factor = _load(store, job.component, job.family, job.blocks)[1]

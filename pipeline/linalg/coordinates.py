@@ -3,15 +3,15 @@
 Clumps are skipped first. Then coordinates that the others predict are replaced (``kernels.quality.independent``).
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
 from ..engine import disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Writes
-from ..engine.step import Step as AnyStep
+from ..engine.plan import Layout
+from ..engine.step import WHOLE_DATA, Json, Report, Step, task
 from ..kernels.quality.independent import MEASURED_POINTS, IndependentCoordinates, Replacement
 from ..kernels.quality.trustworthiness import CLUMP_SHARE, participation
 from ..storage import array_specs
@@ -30,33 +30,27 @@ GROUP_SHARE = 0.9
 Float64 = npt.NDArray[np.float64]
 
 
-def select_step(config: Config, layout: Layout, n_graph: int) -> AnyStep[Any]:
+def select_step(config: Config, layout: Layout, n_graph: int) -> "Step[Choices]":
     """The step after `solve`, for `embedding.coordinates: independent`."""
-    n, m, d = layout.n_points, config.eigensolver.n_components, layout.n_features
-    sample, n_pairs = min(n, SAMPLED_POINTS), max(config.n_eigenpairs, MOST_PAIRS)
-    decides = {
-        "n_components": m,
-        "n_graph": n_graph,
-        "n_neighbors": config.neighbors.n_neighbors,
-        "sample": sample,
-        "seed": config.quality.seed,
-    }
+    n, m, d, k = layout.n_points, config.eigensolver.n_components, layout.n_features, config.neighbors.n_neighbors
+    sample, n_pairs, seed = min(n, SAMPLED_POINTS), max(config.n_eigenpairs, MOST_PAIRS), config.quality.seed
+    select = task(select_coordinates, n_components=m, n_graph=n_graph, n_neighbors=k, sample=sample, seed=seed)
     n_bytes = task_costs.TASK_BYTES + 8 * n * (n_pairs + 6) + sample * (24 * min(sample, MEASURED_POINTS) + 40 * d)
     n_bytes += sample * 8 * (n_pairs + 40 * (m + 1) ** 2)
-    return Step(
-        "solve_embedding",
-        "select",
-        select_coordinates,
-        1,
-        Decides(decides),
-        Runs(n_bytes, place=WHOLE_DATA),
-        Writes(bundles=(f"{TAKEN}.npz",), bundle_bytes=disk_costs.files(1, 8 * n_graph * m)),
-    )
+    bundles = {f"{TAKEN}.npz": disk_costs.files(1, 8 * n_graph * m)}
+    return Step("solve_embedding.select", select, 1, n_bytes, bundles=bundles, runs_on=WHOLE_DATA)
+
+
+@dataclass(frozen=True)
+class Choices(Report):
+    """The choice of each component, numbered from 1."""
+
+    components: list[Json]
 
 
 def select_coordinates(
     store: Store, block_index: int, n_components: int, n_graph: int, n_neighbors: int, sample: int, seed: int
-) -> Report:
+) -> Choices:
     """Choose n_components eigenvectors of each component; the report describes each choice, numbered from 1."""
     taken, records = np.empty((n_graph, n_components), np.int64), list[Json]()
     for number in range(n_graph):
@@ -80,7 +74,7 @@ def select_coordinates(
             "replaced": [_described(replacement) for replacement in replacements],
         })  # fmt: skip
     store.write_bundle(TAKEN, taken=taken)
-    return {"components": records}
+    return Choices(records)
 
 
 def _group(store: Store, rows: npt.NDArray[np.int64], vector: Float64, j: int, size: float) -> Json:

@@ -1,7 +1,7 @@
 """The step that chooses weights.reg from sampled neighbourhoods of a run, and the value that a finished run used."""
 
 from collections.abc import Generator
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +10,8 @@ from ..config.models import Config
 from ..core.methods import METHODS
 from ..engine import current_config, task_costs
 from ..engine.checkpoint import finished_blocks
-from ..engine.plan import Decides, Json, Layout, Report, Runs, Step
-from ..engine.step import Step as AnyStep
+from ..engine.plan import Layout
+from ..engine.step import Json, Report, Step, task
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, WHOLE_REGS, reg_of_lists
 from ..kernels.neighbors.duplicates import row_hashes
@@ -39,7 +39,7 @@ def sample_points(n_neighbors: int, n_features: int) -> int:
     return int(np.clip(SAMPLE_BYTES // (8 * (n_neighbors + 1) * n_features), *SAMPLE_POINTS))
 
 
-def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[AnyStep[Any], list[Report], float]:
+def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Step[Report], list[Report], float]:
     """The number in weights.reg, or for auto the number that a step chooses.
 
     Later steps depend on the chosen number, not on this step, so an unchanged number keeps their results.
@@ -54,33 +54,30 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Any
     n_bytes = task_costs.TASK_BYTES + blocks.size * (3 * row + 16 * layout.k_max + 64) + 6 * BATCH_BYTES
     n_bytes += sample * (layout.k_max + 1) * (2 * row + 48)
     n_bytes += trial * (4 * row + 64 * layout.k_max + TRIAL_POINT_BYTES)
-    [chosen] = yield Step(
-        stage,
-        STEP,
-        choose_from_sample,
-        1,
-        Decides(
-            {
-                "sample": sample,
-                "trial": trial,
-                "n_neighbors": k,
-                "n_components": m,
-                "rule": config.weights.rule,
-                "blocks": blocks,
-            },
-            version=5,
-        ),
-        Runs(n_bytes),
-        expected=lambda block_index: {"reg": NOT_CHOSEN_YET},
-        feeds=False,
+    rule, expected = config.weights.rule, ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, "")
+    choose = task(
+        choose_from_sample, sample=sample, trial=trial, n_neighbors=k, n_components=m, rule=rule, blocks=blocks
     )
-    return float(chosen["reg"])
+    [chosen] = yield from Step(
+        f"{stage}.{STEP}", choose, 1, n_bytes, version=5, expected=lambda b: expected, is_measurement=True
+    )
+    return chosen.reg
+
+
+@dataclass(frozen=True)
+class ChosenReg(Report):
+    """`kernels.factors.choose_reg.RegChoice`."""
+
+    reg: float
+    noise: float
+    outside: float
+    reason: str
 
 
 def choose_from_sample(
     store: Store, block_index: int, sample: int, trial: int, n_neighbors: int, n_components: int, rule: str,
     blocks: Blocks,
-) -> Report:  # fmt: skip
+) -> ChosenReg:  # fmt: skip
     """Choose reg from `sample` points and their nearest neighbours, and by a trial embedding of `trial` points.
 
     The samples depend on the numbers of the input rows only, not on the internal order or the blocks of points.
@@ -95,7 +92,7 @@ def choose_from_sample(
         rows, order = _rows_with_smallest_hashes(store, trial, blocks)
         points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)
         chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule, is_whole=trial == blocks.n)
-    return {**chosen._asdict(), "says": f"weights.reg: {chosen.reg:g}: {chosen.reason}"}
+    return ChosenReg(*chosen, message=f"weights.reg: {chosen.reg:g}: {chosen.reason}")
 
 
 def _rows_with_smallest_hashes(
@@ -129,7 +126,7 @@ def reg_of_run(store: Store, config: Json) -> float:
     return SURFACE_REG
 
 
-def describe_reg(method: str, reg: float | str, chosen: Report | None) -> Json | None:
+def describe_reg(method: str, reg: float | str, chosen: Json | None) -> Json | None:
     """The value of weights.reg and its reason, for reports; `chosen` is the report of the step, None before it ran.
 
     The value is None while it is unknown. The result is None for methods that do not use reg.

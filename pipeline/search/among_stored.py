@@ -3,16 +3,14 @@
 Rows of components that are too small to be embedded get coordinates from them too (`place_step`).
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
 from ..engine import disk_costs, task_costs
-from ..engine.plan import Decides, Layout, Report, Runs, Step, Writes
+from ..engine.plan import Layout
 from ..engine.plan_sizes import max_boxes
-from ..engine.step import Step as AnyStep
+from ..engine.step import Count, Step, task
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..kernels.neighbors.cells import Boxes
 from ..kernels.neighbors.knn import NO_POINT, NeighborLists, exact_neighbors, select_nearest
@@ -76,24 +74,18 @@ def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Ids:
     return counts
 
 
-def place_step(config: Config, layout: Layout, n_graph: int) -> AnyStep[Any]:
-    n, k, blocks = layout.n_points, config.neighbors.n_neighbors, Blocks(layout.n_points, layout.block_points)
+def place_step(config: Config, layout: Layout, n_graph: int) -> Step[Count]:
+    k, blocks = config.neighbors.n_neighbors, Blocks(layout.n_points, layout.block_points)
     halo = halo_rows(layout.row_bytes)
-    boxes = max_boxes(layout.n_cells, layout.point_blocks())
-    search_bytes = nearest_points_bytes(rows=blocks.size, row=layout.row_bytes, d=layout.n_features, k=k, halo=halo)
-    return Step(
-        "solve_embedding",
-        "place",
-        place_block,
-        layout.point_blocks(),
-        Decides({"n_graph": n_graph, "n_neighbors": k, "blocks": blocks}),
-        Runs(search_bytes + boxes * (64 * layout.n_features + 32)),
-        Writes(bundles=(PLACED,), bundle_bytes=disk_costs.per_point(n=n, blocks=layout.point_blocks(), numbers=2 * k)),
-        expected=lambda b: {"placed": 0},
-    )
+    boxes = max_boxes(layout.n_cells, blocks.count)
+    n_bytes = nearest_points_bytes(rows=blocks.size, row=layout.row_bytes, d=layout.n_features, k=k, halo=halo)
+    n_bytes += boxes * (64 * layout.n_features + 32)
+    place = task(place_block, n_graph=n_graph, n_neighbors=k, blocks=blocks)
+    bundles = {PLACED: disk_costs.per_point(n=blocks.n, blocks=blocks.count, numbers=2 * k)}
+    return Step("solve_embedding.place", place, blocks.count, n_bytes, bundles=bundles, expected=lambda b: Count(0))
 
 
-def place_block(store: Store, block_index: int, n_graph: int, n_neighbors: int, blocks: Blocks) -> Report:
+def place_block(store: Store, block_index: int, n_graph: int, n_neighbors: int, blocks: Blocks) -> Count:
     """Nearest embedded points, and their weights, of the points of a block whose component is not embedded."""
     start, stop = blocks.rows(block_index)
     rows = start + np.flatnonzero(store.read(array_specs.POINT_COMPONENT.name, start, stop) >= n_graph)
@@ -107,7 +99,7 @@ def place_block(store: Store, block_index: int, n_graph: int, n_neighbors: int, 
         neighbors = store.gather(array_specs.POINTS.name, needed)[positions]
         weights = barycenter_weights(points, neighbors, valid, PLACE_REG, "trace").weights
         store.write_bundle(f"{PLACED}/{block_index:05d}", rows=rows, neighbors=lists.ids, weights=weights)
-    return {"placed": len(rows)}
+    return Count(len(rows))
 
 
 def place_rows(store: Store, embedding: npt.NDArray[np.float64], component: npt.NDArray[np.int32]) -> None:

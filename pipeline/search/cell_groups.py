@@ -8,15 +8,15 @@ uses smaller groups, so that each has as many members as before: time grows with
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..engine import disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Writes
+from ..engine.plan import Layout
 from ..engine.plan_sizes import index_dtype, largest_total
-from ..engine.step import Step as AnyStep
+from ..engine.step import WHOLE_DATA, Count, Counts, Report, Step, task
 from ..kernels.neighbors.cells import first_distinct, group_cells, nearest_groups
 from ..kernels.neighbors.knn import NeighborLists, cell_neighbors, select_nearest
 from ..kernels.neighbors.list_lengths import as_stored
@@ -50,13 +50,9 @@ class Round(NamedTuple):
     previous: str = ""
     remark: str = ""
 
-    def name(self, step: str) -> str:
-        """The name of one of its steps, unique to the round."""
+    def key(self, step: str) -> str:
+        """The key of one of its steps, unique to the round."""
         return f"{step}_{self.overlap}" if self.previous else step
-
-    def parameters(self, **parameters: Any) -> dict[str, Any]:
-        """A step's parameters with the round's folder."""
-        return {**parameters, "place": self.place}
 
 
 def first_round(layout: Layout, k: int, seed: int) -> Round:
@@ -107,90 +103,75 @@ class Folder:
 
 def search_groups(
     stage: str, layout: Layout, k: int, searched: Round, output: Lists | None = None
-) -> Generator[AnyStep[Any], list[Report], None]:
+) -> Generator[Step[Report], list[Report], None]:
     """group_cells -> send_members -> search_cells -> merge. Writes the arrays `output`; None: those of the round."""
-    [groups] = yield _group_step(stage, layout, searched)
-    n_groups = groups["n_groups"]
-    sent = yield _send_step(stage, layout, searched, n_groups)
-    yield _search_step(stage, layout, k, searched, n_groups, largest_total([report["members"] for report in sent]))
-    yield _merge_step(stage, layout, k, searched, output)
+    [groups] = yield from _group_step(stage, layout, searched)
+    sent = yield from _send_step(stage, layout, searched, groups.count)
+    members = largest_total([report.counts for report in sent])
+    yield from _search_step(stage, layout, k, searched, groups.count, members)
+    yield from _merge_step(stage, layout, k, searched, output)
 
 
-def _group_step(stage: str, layout: Layout, searched: Round) -> AnyStep[Any]:
+def _group_step(stage: str, layout: Layout, searched: Round) -> Step[Count]:
     """Assign the cells to groups."""
+    group = task(group_all_cells, target=searched.target, place=searched.place)
     n_bytes = group_cells_bytes(n_blocks=layout.input_blocks(), n_cells=layout.n_cells)
     return Step(
-        stage,
-        searched.name("group_cells"),
-        group_all_cells,
+        searched.key(f"{stage}.group_cells"),
+        group,
         1,
-        Decides(searched.parameters(target=searched.target)),
-        Runs(n_bytes, place=WHOLE_DATA, remark=searched.remark),
-        Writes(
-            bundles=(f"{Folder(searched.place).groups}.npz",), bundle_bytes=disk_costs.groups(n_cells=layout.n_cells)
-        ),
-        expected=lambda b: {"n_groups": max(1, round(layout.n_points / searched.target))},
+        n_bytes,
+        bundles={f"{Folder(searched.place).groups}.npz": disk_costs.groups(n_cells=layout.n_cells)},
+        expected=lambda b: Count(max(1, round(layout.n_points / searched.target))),
+        runs_on=WHOLE_DATA,
+        remark=searched.remark,
     )
 
 
-def _send_step(stage: str, layout: Layout, searched: Round, n_groups: int) -> AnyStep[Any]:
+def _send_step(stage: str, layout: Layout, searched: Round, n_groups: int) -> Step[Counts]:
     """Send the points of each block to their groups."""
-    n, d, block_size, overlap = layout.n_points, layout.n_features, layout.block_points, searched.overlap
-    row, members = layout.row_bytes, Folder(searched.place).members()
-    scores = task_costs.SCORE_BYTES + 40 * layout.n_cells * d if searched.previous else 0
+    row, overlap, blocks = layout.row_bytes, searched.overlap, Blocks(layout.n_points, layout.block_points)
+    n_bytes = send_members_bytes(block_size=blocks.size, row=row, overlap=overlap)
+    if searched.previous:
+        n_bytes += task_costs.SCORE_BYTES + 40 * layout.n_cells * layout.n_features
+    send = task(send_members, n_groups_each=overlap, blocks=blocks, place=searched.place)
+    key, expected = searched.key(f"{stage}.send_members"), min(blocks.n, overlap * searched.target)
+    bundles = {Folder(searched.place).members(): disk_costs.members(row=row, **_visits(layout, searched, n_groups))}
     return Step(
-        stage,
-        searched.name("send_members"),
-        send_members,
-        layout.point_blocks(),
-        Decides(searched.parameters(n_groups_each=overlap, blocks=Blocks(n, block_size)), version=2),
-        Runs(send_members_bytes(block_size=block_size, row=row, overlap=overlap) + scores),
-        Writes(bundles=(members,), bundle_bytes=disk_costs.members(row=row, **_visits(layout, searched, n_groups))),
-        expected=lambda b: {"members": {"0": min(n, overlap * searched.target) if b == 0 else 0}},
+        key,
+        send,
+        blocks.count,
+        n_bytes,
+        bundles=bundles,
+        version=2,
+        expected=lambda b: Counts({"0": 0 if b else expected}),
     )
 
 
-def _search_step(stage: str, layout: Layout, k: int, searched: Round, n_groups: int, members: int) -> AnyStep[Any]:
+def _search_step(stage: str, layout: Layout, k: int, searched: Round, n_groups: int, members: int) -> Step[Report]:
     """Search each group, of at most `members` points."""
-    blocks, folder = Blocks(layout.n_points, layout.block_points), Folder(searched.place)
-    parameters = searched.parameters(n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, blocks=blocks)
+    place, seed, blocks = searched.place, searched.seed, Blocks(layout.n_points, layout.block_points)
+    search = task(search_group, n_neighbors=k, exact_below=EXACT_CELL, seed=seed, blocks=blocks, place=place)
     n_bytes = search_group_bytes(members=members, row=layout.row_bytes, d=layout.n_features, k=k)
-    return Step(
-        stage,
-        searched.name("search_cells"),
-        search_group,
-        n_groups,
-        Decides(parameters, version=4),
-        Runs(n_bytes),
-        Writes(
-            bundles=(folder.neighbors(),), bundle_bytes=disk_costs.lists(k=k, **_visits(layout, searched, n_groups))
-        ),
-        frees=(folder.members(),),
-    )
+    bundles = {Folder(place).neighbors(): disk_costs.lists(k=k, **_visits(layout, searched, n_groups))}
+    key, deletes = searched.key(f"{stage}.search_cells"), (Folder(place).members(),)
+    return Step(key, search, n_groups, n_bytes, bundles=bundles, deletes=deletes, version=4)
 
 
-def _merge_step(stage: str, layout: Layout, k: int, searched: Round, output: Lists | None) -> AnyStep[Any]:
+def _merge_step(stage: str, layout: Layout, k: int, searched: Round, output: Lists | None) -> Step[Report]:
     """Merge the lists of each block's points."""
-    n, block_size, folder = layout.n_points, layout.block_points, Folder(searched.place)
-    ids, distances = output or folder.lists
-    into = {"into": [ids.name, distances.name]} if output else {}
-    merged = searched.parameters(n_neighbors=k, n_groups_each=searched.overlap, **into, blocks=Blocks(n, block_size))
-    n_lists = searched.overlap + bool(searched.previous)
-    return Step(
-        stage,
-        searched.name("merge"),
-        merge_block,
-        layout.point_blocks(),
-        Decides({**merged, "previous": searched.previous}),
-        Runs(merge_lists_bytes(block_size=block_size, k=k, lists=n_lists)),
-        Writes(
-            arrays=(
-                PlannedArray(ids, (n, k), index_dtype(n), block_size),
-                PlannedArray(distances, (n, k), "float32", block_size),
-            )
-        ),
-        frees=(folder.neighbors(),),
+    blocks, place, previous = Blocks(layout.n_points, layout.block_points), searched.place, searched.previous
+    n, n_groups, folder = blocks.n, searched.overlap, Folder(place)
+    specs = output or folder.lists
+    ids = PlannedArray(specs[0], (n, k), index_dtype(n), blocks.size)
+    distances = PlannedArray(specs[1], (n, k), "float32", blocks.size)
+    into = specs[0].name, specs[1].name
+    merge = task(
+        merge_block, n_neighbors=k, n_groups_each=n_groups, blocks=blocks, place=place, previous=previous, into=into
     )
+    n_bytes = merge_lists_bytes(block_size=blocks.size, k=k, lists=n_groups + bool(previous))
+    key, deletes = searched.key(f"{stage}.merge"), (folder.neighbors(),)
+    return Step(key, merge, blocks.count, n_bytes, arrays=(ids, distances), deletes=deletes)
 
 
 def _visits(layout: Layout, searched: Round, n_groups: int) -> dict[str, int]:
@@ -198,15 +179,15 @@ def _visits(layout: Layout, searched: Round, n_groups: int) -> dict[str, int]:
     return {"blocks": layout.point_blocks(), "groups": n_groups, "visits": searched.overlap * layout.n_points}
 
 
-def group_all_cells(store: Store, block_index: int, target: int, place: str = FIRST) -> Report:
+def group_all_cells(store: Store, block_index: int, target: int, place: str) -> Count:
     """Assign every cell to a group."""
     counts = store.read_all(array_specs.CELL_COUNTS.name).sum(axis=0)
     groups = group_cells(counts, target)
     store.write_bundle(Folder(place).groups, groups=groups)
-    return {"n_groups": int(groups.max()) + 1}
+    return Count(int(groups.max()) + 1)
 
 
-def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blocks, place: str = FIRST) -> Report:
+def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blocks, place: str) -> Counts:
     """Send every point of a block to its nearest groups of cells, one part per group."""
     start, stop = blocks.rows(block_index)
     groups = store.read_bundle(Folder(place).groups)["groups"]
@@ -219,23 +200,23 @@ def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blo
                for group in np.unique(nearest[nearest >= 0]).tolist()}  # fmt: skip
     parts = ((group, {"members": rows + start, "points": points[rows]}) for group, rows in rows_of.items())
     store.write_parts(Folder(place).members(block_index), int(groups.max()) + 1, parts)
-    return {"members": {str(group): len(rows) for group, rows in rows_of.items()}}
+    return Counts({str(group): len(rows) for group, rows in rows_of.items()})
 
 
 def search_group(
-    store: Store, block_index: int, n_neighbors: int, exact_below: int, seed: int, blocks: Blocks, place: str = FIRST
+    store: Store, block_index: int, n_neighbors: int, exact_below: int, seed: int, blocks: Blocks, place: str
 ) -> Report:
     """Search a group of cells: neighbours of all its members within the group, one part per block of points."""
     members, points = read_members(store, block_index, blocks.count, place)
-    if not len(members):
+    if len(members):
+        lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block_index) % 2**32)
+        write_by_block(store, Folder(place).neighbors(block_index), members, lists, blocks)
+    else:
         store.write_parts(Folder(place).neighbors(block_index), blocks.count, ())
-        return {"members": 0}
-    lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block_index) % 2**32)
-    write_by_block(store, Folder(place).neighbors(block_index), members, lists, blocks)
-    return {"members": len(members)}
+    return Report()
 
 
-def read_members(store: Store, group: int, n_blocks: int, place: str = FIRST) -> tuple[Ids, npt.NDArray[np.floating]]:
+def read_members(store: Store, group: int, n_blocks: int, place: str) -> tuple[Ids, npt.NDArray[np.floating]]:
     """(ids of a group's members, ascending; their coordinates), both empty if it has none."""
     received = store.read_parts(store.parts_below(Folder(place).members(), n_blocks), group)
     parts = [part for part in received if part]
@@ -255,20 +236,20 @@ def write_by_block(store: Store, name: str, members: Ids, lists: NeighborLists, 
 
 
 def merge_block(
-    store: Store, block_index: int, n_neighbors: int, n_groups_each: int, blocks: Blocks, place: str = FIRST,
-    previous: str = "", into: Sequence[str] = (),
+    store: Store, block_index: int, n_neighbors: int, n_groups_each: int, blocks: Blocks, place: str, previous: str,
+    into: tuple[str, str],
 ) -> Report:  # fmt: skip
     """Merge the lists that a block's points got in their groups with those of the previous round."""
     start, stop = blocks.rows(block_index)
-    ids, distances, n_lists = received_lists(
+    ids, distances, _ = received_lists(
         store, Folder(place), block_index, blocks, n_groups_each + bool(previous), n_neighbors
     )  # fmt: skip
     if previous:
         ids[:, -1], distances[:, -1] = (store.read(spec.name, start, stop) for spec in Folder(previous).lists)
     flat = (stop - start, ids.shape[1] * n_neighbors)
     lists = select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors)
-    write_lists(store, start, lists, into or [spec.name for spec in Folder(place).lists])
-    return {"lists": n_lists}
+    write_lists(store, start, lists, into)
+    return Report()
 
 
 def received_lists(

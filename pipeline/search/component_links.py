@@ -1,15 +1,15 @@
 """Links between the components of the neighbour graph (graph.components: connect), before the graph is analysed."""
 
 from collections.abc import Generator
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
 from ..engine import disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Writes
-from ..engine.step import Step as AnyStep
+from ..engine.plan import Layout
+from ..engine.step import WHOLE_DATA, Report, Step, task
 from ..kernels.graph.connectivity import Edges, neighbor_graph, weak_components
 from ..kernels.graph.repair import apply_repair
 from ..kernels.graph.spanning_links import POINTS_AT_ONCE, spanning_links
@@ -17,56 +17,57 @@ from ..kernels.neighbors.knn import exact_neighbors
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-from .cell_groups import FIRST, Folder
+from .cell_groups import Folder
 
 LABELS, LINKS = "_work/component_labels", "_work/links"
 
 Ids = npt.NDArray[np.int64]
 
 
-def link_steps(config: Config, layout: Layout) -> Generator[AnyStep[Any], list[Report], bool]:
+def link_steps(config: Config, layout: Layout) -> Generator[Step[Report], list[Report], bool]:
     """components -> connect, if there are several; returns whether links were written."""
     n, k, m = layout.n_points, layout.k_max, config.eigensolver.n_components
     blocks = Blocks(n, layout.block_points)
-    [components] = yield Step(
-        "mend_graph",
-        "components",
-        label_components,
-        1,
-        Decides({"blocks": blocks, "place": layout.lists}),
-        Runs(task_costs.TASK_BYTES + n * (8 * k + 124), place=WHOLE_DATA),
-        Writes(bundles=(f"{LABELS}.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1, numbers=1)),
-        expected=lambda b: {"components": 1, "outside": 0},
+    label = task(label_components, blocks=blocks, place=layout.lists)
+    n_bytes = task_costs.TASK_BYTES + n * (8 * k + 124)
+    bundles, expected = {f"{LABELS}.npz": disk_costs.per_point(n=n, blocks=1, numbers=1)}, Components(1, 0)
+    [components] = yield from Step(
+        "mend_graph.components", label, 1, n_bytes, bundles=bundles, expected=lambda b: expected, runs_on=WHOLE_DATA
     )
-    if components["components"] == 1:
+    if components.components == 1:
         return False
-    outside = components["outside"]
-    yield Step(
-        "mend_graph",
-        "connect",
-        connect_components,
-        1,
-        Decides({"blocks": blocks}),
-        Runs(
-            connect_components_bytes(
-                n=n, outside=outside, block_size=blocks.size, row=layout.row_bytes, d=layout.n_features
-            ),
-            place=WHOLE_DATA,
-            cure=f"set graph.components: separate, which embeds each component by its {m} own coordinates",
-        ),
-        Writes(bundles=(f"{LINKS}.npz",), bundle_bytes=disk_costs.per_point(n=2 * outside, blocks=1, numbers=3)),
-    )
+    outside, row, d = components.outside, layout.row_bytes, layout.n_features
+    connect = task(connect_components, blocks=blocks)
+    n_bytes = connect_components_bytes(n=n, outside=outside, block_size=blocks.size, row=row, d=d)
+    bundles = {f"{LINKS}.npz": disk_costs.per_point(n=2 * outside, blocks=1, numbers=3)}
+    advice = f"set graph.components: separate, which embeds each component by its {m} own coordinates"
+    yield from Step("mend_graph.connect", connect, 1, n_bytes, bundles=bundles, runs_on=WHOLE_DATA, advice=advice)
     return True
 
 
-def label_components(store: Store, block_index: int, blocks: Blocks, place: str = FIRST) -> Report:
+@dataclass(frozen=True)
+class Components(Report):
+    """Number of components, and points outside the largest one."""
+
+    components: int
+    outside: int
+
+
+@dataclass(frozen=True)
+class Connected(Report):
+    components_joined: int
+    links_added: int
+    longest_link: float
+
+
+def label_components(store: Store, block_index: int, blocks: Blocks, place: str) -> Components:
     """Component of each point, largest first; a report without links where there is only one."""
     n_components, component = weak_components(neighbor_graph(store.read_all(Folder(place).lists[0].name)))
     store.write_bundle(LABELS, component=component)
-    return {"components": n_components, "outside": int((component > 0).sum())}
+    return Components(n_components, int((component > 0).sum()))
 
 
-def connect_components(store: Store, block_index: int, blocks: Blocks) -> Report:
+def connect_components(store: Store, block_index: int, blocks: Blocks) -> Connected:
     """The shortest links that join all components."""
     component = store.read_bundle(LABELS)["component"]
     outside = np.flatnonzero(component)
@@ -85,12 +86,8 @@ def connect_components(store: Store, block_index: int, blocks: Blocks) -> Report
     links = spanning_links(points.astype(np.float64), outside, component[outside].astype(np.int64), nearest, distances)
     store.write_bundle(LINKS, **links._asdict())
     n_joined, longest = int(component.max()) + 1, float(links.distances.max())
-    return {
-        "components_joined": n_joined,
-        "links_added": n_joined - 1,
-        "longest_link": longest,
-        "says": f"graph: {n_joined} components joined by {n_joined - 1} links, the longest of length {longest:.3g}",
-    }
+    message = f"graph: {n_joined} components joined by {n_joined - 1} links, the longest of length {longest:.3g}"
+    return Connected(n_joined, n_joined - 1, longest, message=message)
 
 
 def linked_lists(

@@ -21,7 +21,7 @@ HALO_ROWS, ROWS_AT_ONCE = 65_536, 1024
 
 def search_by_tree(
     store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int, n_points: int
-) -> tuple[NeighborLists, int]:
+) -> NeighborLists:
     """Search the block's own points first, then the cells within the reach that these neighbours give."""
     block_points, ids = store.read(array_specs.POINTS.name, start, stop), np.arange(start, stop)
     boxes, near_ids, points = read_boxes(store, n_blocks), ids, block_points
@@ -30,14 +30,15 @@ def search_by_tree(
         points = store.gather(array_specs.POINTS.name, near_ids)
     lists = kdtree_neighbors(block_points, ids, points, near_ids, n_neighbors)
     chosen = boxes_within_reach(boxes, start, stop, block_points, (1 + TIE) * lists.distances[:, -1])
-    return lists, len(near_ids) + merge_from_boxes(store, boxes, chosen, block_points, ids, lists)
+    merge_from_boxes(store, boxes, chosen, block_points, ids, lists)
+    return lists
 
 
 def merge_from_boxes(
     store: Store, boxes: Boxes, chosen: Ids, block_points: Floats, ids: Ids, lists: NeighborLists
-) -> int:
-    """Merge points of the chosen boxes into the lists (b, k) of a block's points (b, d), in place: rows read."""
-    n_read, k = 0, lists.ids.shape[1]
+) -> None:
+    """Merge points of the chosen boxes into the lists (b, k) of a block's points (b, d), in place."""
+    k = lists.ids.shape[1]
     for batch in batches_of(boxes, chosen, HALO_ROWS):
         halo = rows_of(boxes, batch)
         reach = (1 + TIE) * lists.distances[:, -1]
@@ -49,8 +50,6 @@ def merge_from_boxes(
         merged = (np.hstack([lists.ids[rows], new_lists.ids]), np.hstack([lists.distances[rows], new_lists.distances]))
         for column, new_column in zip(lists, select_nearest(*merged, ids[rows], k), strict=True):
             column[rows] = new_column
-        n_read += len(halo)
-    return n_read
 
 
 def read_boxes(store: Store, n_blocks: int) -> Boxes:

@@ -1,7 +1,7 @@
 """Recall of the neighbour lists on a sample against exact search; more overlap while it is too low."""
 
 from collections.abc import Generator
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -9,22 +9,22 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..core.errors import BoundsNotMet
 from ..engine import disk_costs, task_costs
-from ..engine.plan import Decides, Json, Layout, Report, Runs, Step, Writes
+from ..engine.plan import Layout
 from ..engine.plan_sizes import KDTREE_FEATURES, neighbor_method
-from ..engine.step import Step as AnyStep
+from ..engine.step import Count, Report, Step, task
 from ..kernels.neighbors.knn import Hits, exact_distances, nearest_of_each, points_within, recall_per_point
 from ..kernels.neighbors.list_lengths import exact_reach, true_counts
 from ..kernels.quality.trustworthiness import mean_interval
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-from .cell_groups import FIRST, Folder, Round, first_round, next_round, search_groups
+from .cell_groups import Folder, Round, first_round, next_round, search_groups
 from .variable_neighborhoods import value_of
 
 Ids = npt.NDArray[np.int64]
 
 
-def raise_recall(config: Config, layout: Layout) -> Generator[AnyStep[Any], list[Report], Round]:
+def raise_recall(config: Config, layout: Layout) -> Generator[Step[Report], list[Report], Round]:
     """Measure the recall, and search with more overlap while it is too low; returns the round whose lists are used.
 
     Lists of varying length are not searched again. Raises BoundsNotMet if the recall stays too low.
@@ -35,13 +35,13 @@ def raise_recall(config: Config, layout: Layout) -> Generator[AnyStep[Any], list
     searched, values = first_round(layout, k, neighbors.seed), []
     while True:
         recall = yield from _measure(config, layout, searched)
-        values.append(recall["value"])
-        if recall["value"] >= neighbors.min_recall:
+        values.append(recall.value)
+        if recall.value >= neighbors.min_recall:
             return searched
         if searched.overlap >= max_overlap:
             raise BoundsNotMet(below_bound(recall, values, config))
         remark = (
-            f"recall {recall['value']:.4f} is below neighbors.min_recall {neighbors.min_recall}: searching each point "
+            f"recall {recall.value:.4f} is below neighbors.min_recall {neighbors.min_recall}: searching each point "
             f"in {min(2 * searched.overlap, max_overlap)} groups of cells after {searched.overlap} "
             f"(neighbors.max_overlap {max_overlap})"
         )
@@ -49,54 +49,55 @@ def raise_recall(config: Config, layout: Layout) -> Generator[AnyStep[Any], list
         yield from search_groups("mend_graph", layout, k, searched)
 
 
-def _measure(config: Config, layout: Layout, searched: Round) -> Generator[AnyStep[Any], list[Report], Report]:
+def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step[Report], list[Report], "Recall"]:
     """The steps that measure the recall of the lists of a round; returns the report of the recall."""
     place = searched.place
     n, k, block_size = layout.n_points, layout.k_max, layout.block_points
     blocks = Blocks(n, block_size)
-    sample = {"sample": min(config.quality.sample, n), "seed": config.quality.seed}
-    d, row = layout.n_features, layout.row_bytes
-    drawn = {"sample": sample["sample"], "k": k}
-    lists = {"lists": rule_of(config)} if config.varies else {}
-    yield Step(
-        "mend_graph",
-        searched.name("choose_sample"),
-        choose_sample,
-        1,
-        Decides(searched.parameters(**sample, n_points=n, **lists)),
-        Runs(choose_recall_sample_bytes(block_size=block_size, n=n, row=row, **drawn)),
-        Writes(
-            bundles=(f"{place}/recall_sample.npz",),
-            bundle_bytes=disk_costs.files(1, sample["sample"] * (row + 24 + 8 * k)),
-        ),
-        feeds=False,
+    sample, seed = min(config.quality.sample, n), config.quality.seed
+    d, row, n_blocks = layout.n_features, layout.row_bytes, layout.point_blocks()
+    drawn, rule = {"sample": sample, "k": k}, rule_of(config) if config.varies else None
+    choose = task(choose_sample, sample=sample, seed=seed, n_points=n, rule=rule, place=place)
+    n_bytes = choose_recall_sample_bytes(block_size=block_size, n=n, row=row, **drawn)
+    bundles = {f"{place}/recall_sample.npz": disk_costs.files(1, sample * (row + 24 + 8 * k))}
+    yield from Step(searched.key("mend_graph.choose_sample"), choose, 1, n_bytes, bundles=bundles, is_measurement=True)
+    exact = task(sample_exact, sample=sample, seed=seed, blocks=blocks, place=place)
+    near = yield from Step(
+        searched.key("mend_graph.sample_exact"),
+        exact,
+        n_blocks,
+        sample_exact_bytes(block_size=block_size, row=row, d=d, **drawn),
+        bundles={f"{place}/exact": disk_costs.exact(blocks=n_blocks, **drawn)},
+        expected=lambda b: Count(0),
+        is_measurement=True,
     )
-    near = yield Step(
-        "mend_graph",
-        searched.name("sample_exact"),
-        sample_exact,
-        layout.point_blocks(),
-        Decides(searched.parameters(**sample, blocks=blocks)),
-        Runs(sample_exact_bytes(block_size=block_size, row=row, d=d, **drawn)),
-        Writes(bundles=(f"{place}/exact",), bundle_bytes=disk_costs.exact(blocks=layout.point_blocks(), **drawn)),
-        expected=lambda b: {"hits": 0},
-        feeds=False,
-    )
-    hits = sum(report["hits"] for report in near)
-    [recall] = yield Step(
-        "mend_graph",
-        searched.name("measure_recall"),
-        measure_recall,
-        1,
-        Decides(searched.parameters(n_blocks=layout.point_blocks(), **sample, blocks=blocks, **lists)),
-        Runs(task_costs.TASK_BYTES + drawn["sample"] * k * 300 + 100 * hits),
-        expected=lambda b: {"value": 1.0, "low": 1.0, "high": 1.0, "sample": sample["sample"]},
-        feeds=False,
-    )
+    n_bytes = task_costs.TASK_BYTES + sample * k * 300 + 100 * sum(hits.count for hits in near)
+    measure = task(measure_recall, sample=sample, seed=seed, blocks=blocks, rule=rule, place=place)
+    key, expected = searched.key("mend_graph.measure_recall"), Recall(1.0, 1.0, 1.0, sample)
+    [recall] = yield from Step(key, measure, 1, n_bytes, expected=lambda b: expected, is_measurement=True)
     return recall
 
 
-def below_bound(recall: Report, values: list[float], config: Config) -> str:
+@dataclass(frozen=True)
+class Recall(Report):
+    """The recall with its 95 % interval, on so many points."""
+
+    value: float
+    low: float
+    high: float
+    sample: int
+
+
+@dataclass(frozen=True)
+class ListRule:
+    """How the number of neighbours of a list is determined: by the input (`given`), or a radius and a least number."""
+
+    given: bool
+    radius: float | None
+    k_min: int
+
+
+def below_bound(recall: Recall, values: list[float], config: Config) -> str:
     """The message for a recall below neighbors.min_recall; `values` are the recalls of all rounds."""
     overlap = config.neighbors.max_overlap
     earlier = ", ".join(f"{value:.4f}" for value in values[:-1])
@@ -105,8 +106,8 @@ def below_bound(recall: Report, values: list[float], config: Config) -> str:
     )
     advice = "Raise neighbors.max_overlap, use" if earlier else "Use"
     return (
-        f"recall: neighbors.min_recall is {config.neighbors.min_recall}, measured {recall['value']:.4f} "
-        f"(95 % interval {recall['low']:.4f} to {recall['high']:.4f}, {recall['sample']} points against exact "
+        f"recall: neighbors.min_recall is {config.neighbors.min_recall}, measured {recall.value:.4f} "
+        f"(95 % interval {recall.low:.4f} to {recall.high:.4f}, {recall.sample} points against exact "
         f"search){raised}. {advice} neighbors.method: kdtree or brute (exact), raise n_neighbors, reduce the features "
         f"with preprocess.pca, or lower min_recall"
     )
@@ -117,22 +118,22 @@ def sample_rows(sample: int, seed: int, n_points: int, stream: int = 5) -> npt.N
     return np.sort(np.random.default_rng([seed, stream]).permutation(n_points)[:sample])
 
 
-def rule_of(config: Config) -> Json:
-    """How the number of neighbours of a list is determined: by the input, or by a radius with a minimum k_min."""
+def rule_of(config: Config) -> ListRule:
+    """How the number of neighbours of a list is determined."""
     radius = value_of(config) if config.neighbors.rule == "radius" else None
-    return {"given": config.neighbors.rule == "k_per_point", "radius": radius, "k_min": config.k_bounds[0]}
+    return ListRule(config.neighbors.rule == "k_per_point", radius, config.k_bounds[0])
 
 
 def choose_sample(
-    store: Store, block_index: int, sample: int, seed: int, n_points: int, lists: Json | None = None, place: str = FIRST
+    store: Store, block_index: int, sample: int, seed: int, n_points: int, rule: ListRule | None, place: str
 ) -> Report:
     """Write the sampled points, the distances of their listed neighbours, and the radius of the exact search."""
     rows = sample_rows(sample, seed, n_points)
     points = store.gather(array_specs.POINTS.name, rows)
     listed, lengths = Folder(place).lists
     stored = store.gather(lengths.name, rows).astype(np.float64)
-    n_required = wanted_counts(store, rows, stored, lists)
-    radii = exact_reach(stored, lists["radius"] if lists else None)
+    n_required = wanted_counts(store, rows, stored, rule)
+    radii = exact_reach(stored, rule.radius if rule else None)
     short = np.isfinite(stored).sum(axis=1) < n_required  # a list with empty slots gives no radius
     radii[short] = radii[~short].max(initial=0.0)
     with np.errstate(over="ignore"):  # a radius beyond float32 becomes infinite
@@ -142,24 +143,24 @@ def choose_sample(
     neighbors = store.gather(array_specs.POINTS.name, unique[unique >= 0])
     positions = positions.reshape(listed_ids.shape) - int((unique < 0).sum())
     distances = exact_distances(points, neighbors, positions)
-    counts = {"wanted": n_required} if lists else {}
+    counts = {"wanted": n_required} if rule else {}
     name = f"{place}/recall_sample"
     store.write_bundle(name, rows=rows, points=points, radii=radii, distances=distances, **counts)
-    return {"sample": len(rows)}
+    return Report()
 
 
-def wanted_counts(store: Store, rows: Ids, distances: npt.NDArray[np.float64], lists: Json | None) -> Ids:
+def wanted_counts(store: Store, rows: Ids, distances: npt.NDArray[np.float64], rule: ListRule | None) -> Ids:
     """The required number of neighbours of each sampled point (s,), as far as it is known before exact search."""
-    if lists is None:
+    if rule is None:
         return np.full(len(rows), distances.shape[1])
-    if lists["given"]:
+    if rule.given:
         return np.asarray(store.gather(array_specs.K_PER_POINT.name, rows).astype(np.int64))
-    if lists["radius"] is not None:
-        return np.full(len(rows), lists["k_min"])
+    if rule.radius is not None:
+        return np.full(len(rows), rule.k_min)
     return np.asarray(np.maximum(np.isfinite(distances).sum(axis=1), 1))
 
 
-def sample_exact(store: Store, block_index: int, sample: int, seed: int, blocks: Blocks, place: str = FIRST) -> Report:
+def sample_exact(store: Store, block_index: int, sample: int, seed: int, blocks: Blocks, place: str) -> Count:
     """Write the k nearest of the points of this block that are as near as the farthest listed neighbour.
 
     If the data have few distinct distances, many more points can be as near; only the k nearest are kept.
@@ -170,13 +171,12 @@ def sample_exact(store: Store, block_index: int, sample: int, seed: int, blocks:
     hits = points_within(chosen["points"], chosen["rows"], chosen["radii"], points, start)
     hits = nearest_of_each(hits, chosen["distances"].shape[1])
     store.write_bundle(f"{place}/exact/{block_index:05d}", **hits._asdict())
-    return {"hits": len(hits.ids)}
+    return Count(len(hits.ids))
 
 
 def measure_recall(
-    store: Store, block_index: int, n_blocks: int, sample: int, seed: int, blocks: Blocks,
-    lists: Json | None = None, place: str = FIRST,
-) -> Report:  # fmt: skip
+    store: Store, block_index: int, sample: int, seed: int, blocks: Blocks, rule: ListRule | None, place: str
+) -> Recall:
     """Recall of the neighbour lists on the sample, with its 95 % interval.
 
     For lists of varying length it is the share of the neighbours that exact search would list by the same rule.
@@ -184,12 +184,12 @@ def measure_recall(
     chosen = store.read_bundle(f"{place}/recall_sample")
     distances = chosen["distances"]
     n_required = chosen.get("wanted", np.array(distances.shape[1]))
-    parts = list(store.read_bundles([f"{place}/exact/{b:05d}" for b in range(n_blocks)]))
+    parts = list(store.read_bundles([f"{place}/exact/{b:05d}" for b in range(blocks.count)]))
     hits = Hits(*(np.concatenate([part[key] for part in parts]) for key in Hits._fields))
-    if lists and lists["radius"] is not None:
-        n_required = true_counts(hits, lists["radius"], lists["k_min"], distances.shape[1], len(distances))
+    if rule and rule.radius is not None:
+        n_required = true_counts(hits, rule.radius, rule.k_min, distances.shape[1], len(distances))
     value, low, high = mean_interval(recall_per_point(hits, distances, len(distances), n_required))
-    return {"value": float(value), "low": float(low), "high": float(high), "sample": len(distances)}
+    return Recall(float(value), float(low), float(high), len(distances))
 
 
 def choose_recall_sample_bytes(*, sample: int, block_size: int, n: int, row: int, k: int) -> int:

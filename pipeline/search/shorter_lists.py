@@ -10,13 +10,12 @@ from typing import cast
 
 from ..core.errors import CorruptChunk
 from ..engine import checkpoint
-from ..engine.legacy import OldReport
-from ..engine.step import Json, R, Step, Task
+from ..engine.step import R, Report, Step, Task
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
-EXACT_SEARCH = {"method", "n_neighbors", "n_blocks", "blocks", "into"}
+EXACT_SEARCH = {"method", "n_neighbors", "blocks", "into"}
 """The parameters of an exact Euclidean search; its lists for k neighbours are the beginnings of those for more."""
 
 
@@ -49,10 +48,6 @@ class CutLists(Task[R]):
 
     source_url: str = ""
 
-    @property
-    def report_type(self) -> type[R]:
-        return cast(type[R], OldReport)
-
     def __call__(self, store: Store, block_index: int) -> R:
         k, blocks = cast(int, self.parameters["n_neighbors"]), cast(Blocks, self.parameters["blocks"])
         start, stop = blocks.rows(block_index)
@@ -61,7 +56,7 @@ class CutLists(Task[R]):
             ids = source_store.read(array_specs.KNN_INDICES.name, start, stop)
             distances = source_store.read(array_specs.KNN_DISTANCES.name, start, stop)
         except CorruptChunk:
-            return cast(R, OldReport(cast(Json, self.function(store, block_index, **self.parameters))))
+            return super().__call__(store, block_index)
         store.write(array_specs.KNN_INDICES.name, start, ids[:, :k])
         store.write(array_specs.KNN_DISTANCES.name, start, distances[:, :k])
-        return cast(R, OldReport(rows_read=0))
+        return cast(R, Report())

@@ -5,8 +5,8 @@ neighbourhood. A precomputed graph replaces the search. So every rule works with
 see lists with empty slots at their ends.
 """
 
-from collections.abc import Generator
-from dataclasses import replace
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,10 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..core.errors import NAMED_ROWS, InputError, first_rows
 from ..engine import task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import index_dtype
 from ..engine.row_exchange import exchange, folders, receive_rows, receive_rows_bytes
-from ..engine.step import Step as AnyStep
+from ..engine.step import WHOLE_DATA, Json, Location, Report, Step, task
 from ..inputs import open_source
 from ..inputs.consistency import array_digest, require_same_rows
 from ..kernels.batches import BATCH_BYTES, batches
@@ -54,35 +54,38 @@ def steps(config: Config, layout: Layout) -> Steps:
             "find_neighbors", replace(layout, k_max=width), array_specs.POINTS.name, row, LONG
         )
     received = receive_rows_bytes(block_size=block_size, foreign=n_foreign, row=row)
-    reports = yield Step(
-        "find_neighbors",
-        "cut",
-        cut_block,
-        layout.point_blocks(),
-        Decides(
-            {
-                "rule": rule,
-                "value": value_of(config),
-                "k_min": k_min,
-                "m": config.eigensolver.n_components,
-                "k_max": k_max,
-                "measured": is_precomputed,
-                "blocks": blocks,
-            }
-        ),
-        Runs(received + 6 * BATCH_BYTES + 64 * block_size * width),
-        Writes(
-            arrays=(
-                PlannedArray(array_specs.KNN_INDICES, (n, k_max), index_dtype(n), block_size),
-                PlannedArray(array_specs.KNN_DISTANCES, (n, k_max), "float32", block_size),
-            )
-        ),
-        expected=lambda b: {"neighbors": 0, "least": k_max, "most": k_max, "raised": 0, "full": 0},
-        frees=folders(LONG) if rule == "eta" or is_precomputed else (),
+    value, m = value_of(config), config.eigensolver.n_components
+    cut = task(cut_block, rule=rule, value=value, k_min=k_min, m=m, k_max=k_max, measured=is_precomputed, blocks=blocks)
+    ids = PlannedArray(array_specs.KNN_INDICES, (n, k_max), index_dtype(n), block_size)
+    distances = PlannedArray(array_specs.KNN_DISTANCES, (n, k_max), "float32", block_size)
+    reports = yield from Step(
+        "find_neighbors.cut",
+        cut,
+        blocks.count,
+        received + 6 * BATCH_BYTES + 64 * block_size * width,
+        arrays=(ids, distances),
+        deletes=folders(LONG) if rule == "eta" or is_precomputed else (),
+        expected=lambda b: ListLengths(0, k_max, k_max, 0, 0),
     )
     if is_precomputed:
         _require_neighbors(reports, config)
     return layout
+
+
+@dataclass(frozen=True)
+class ListLengths(Report):
+    """Neighbours of a block together, least and most of a point, and points with k_min or k_max of them by the rule.
+
+    `short` counts points with fewer than k_min neighbours; `first_short` are the first of their input rows.
+    """
+
+    neighbors: int
+    least: int
+    most: int
+    raised: int
+    full: int
+    short: int = 0
+    first_short: list[int] = field(default_factory=list)
 
 
 def value_of(config: Config) -> float | None:
@@ -128,31 +131,20 @@ def _read_k(config: Config, layout: Layout) -> Steps:
     kind, source = _column(config)
     k_min, k_max = config.k_bounds
     n_bytes = task_costs.TASK_BYTES + 40 * layout.n_input + 128 * layout.block_points + layout.bytes_beside
-    yield Step(
-        "find_neighbors",
-        "read_k",
-        read_k,
-        1,
-        Decides(
-            {
-                "kind": kind,
-                "source": source,
-                "k_min": k_min,
-                "k_max": k_max,
-                "blocks": Blocks(layout.n_input, layout.block_points),
-                "needed": f"{config.method} needs at least {config.min_neighbors}",
-            },
-            open_source(kind, **source).fingerprint(),
-            version=2,
-            digested=("kind", "source"),
-        ),
-        Runs(n_bytes, place=WHOLE_DATA),
-        Writes(arrays=(PlannedArray(array_specs.K_PER_POINT, (layout.n_points,), "int32", layout.block_points),)),
+    blocks, needed = (
+        Blocks(layout.n_input, layout.block_points),
+        f"{config.method} needs at least {config.min_neighbors}",
+    )
+    read = task(read_k, kind=kind, source=source, k_min=k_min, k_max=k_max, blocks=blocks, needed=needed)
+    requested = PlannedArray(array_specs.K_PER_POINT, (layout.n_points,), "int32", layout.block_points)
+    state = open_source(kind, **source).fingerprint()
+    yield from Step(
+        "find_neighbors.read_k", read, 1, n_bytes, (requested,), version=2, input_state=state, runs_on=WHOLE_DATA
     )
     return layout
 
 
-def _read_graph(config: Config, layout: Layout) -> Generator[AnyStep[Any], list[Report], int]:
+def _read_graph(config: Config, layout: Layout) -> Generator[Step[Report], list[Report], int]:
     """Read the lists of a precomputed graph; returns the maximum number of neighbours.
 
     Later steps depend on the digest of the content, as in `_read_k`.
@@ -166,28 +158,20 @@ def _read_graph(config: Config, layout: Layout) -> Generator[AnyStep[Any], list[
         )
     width, n, block_size = graph.n_features, layout.n_points, layout.block_points
     n_bytes = task_costs.TASK_BYTES + layout.n_input * (60 + 12 * width) + 32 * block_size * width
-    yield Step(
-        "find_neighbors",
-        "read_graph",
-        read_graph,
-        1,
-        Decides(
-            {"kind": kind, "source": source, "blocks": Blocks(layout.n_input, block_size)},
-            graph.fingerprint(),
-            version=2,
-            digested=("kind", "source"),
-        ),
-        Runs(n_bytes, place=WHOLE_DATA),
-        Writes(arrays=(PlannedArray(array_specs.SEARCHED_INDICES, (n, width), index_dtype(n), block_size),)),
+    read = task(read_graph, kind=kind, source=source, blocks=Blocks(layout.n_input, block_size))
+    lists = PlannedArray(array_specs.SEARCHED_INDICES, (n, width), index_dtype(n), block_size)
+    state = graph.fingerprint()
+    yield from Step(
+        "find_neighbors.read_graph", read, 1, n_bytes, (lists,), version=2, input_state=state, runs_on=WHOLE_DATA
     )
     return width
 
 
-def _require_neighbors(reports: list[Report], config: Config) -> None:
+def _require_neighbors(reports: Sequence[ListLengths], config: Config) -> None:
     """Raises InputError if a precomputed graph has points with fewer neighbours than the method needs."""
-    k_min, count = config.k_bounds[0], sum(report.get("short", 0) for report in reports)
+    k_min, count = config.k_bounds[0], sum(report.short for report in reports)
     if count:
-        rows = sorted(row for report in reports for row in report.get("first_short", ()))[:NAMED_ROWS]
+        rows = sorted(row for report in reports for row in report.first_short)[:NAMED_ROWS]
         raise InputError(
             f"neighbors.precomputed: {count} points have fewer than {k_min} neighbours (neighbors.k_min; "
             f"{config.method} needs at least {config.min_neighbors}), not counting themselves, repetitions and rows "
@@ -196,7 +180,7 @@ def _require_neighbors(reports: list[Report], config: Config) -> None:
         )
 
 
-def read_graph(store: Store, block_index: int, kind: str, source: Json, blocks: Blocks) -> Report:
+def read_graph(store: Store, block_index: int, kind: Location[str], source: Location[Json], blocks: Blocks) -> Report:
     """The lists of a graph with internal ids, in internal order; equal rows use the list of the first one.
 
     Ids of dropped rows become empty slots; ids of merged rows become the id of the point that represents them. The
@@ -228,12 +212,13 @@ def read_graph(store: Store, block_index: int, kind: str, source: Json, blocks: 
             f"others in {len(bad_rows)} rows ({first_rows(bad_rows)}); ids count the rows of this input from 0"
         )
     store.write(LONG, 0, lists)
-    return {"rows": blocks.n, "digest": digest}
+    return Report(digest=digest)
 
 
 def read_k(
-    store: Store, block_index: int, kind: str, source: Json, k_min: int, k_max: int, blocks: Blocks, needed: str
-) -> Report:
+    store: Store, block_index: int, kind: Location[str], source: Location[Json], k_min: int, k_max: int,
+    blocks: Blocks, needed: str,
+) -> Report:  # fmt: skip
     """The requested number of neighbours of each point, in internal order; equal rows use that of the first one.
 
     The digest covers the numbers of all points in input order. Raises InputError unless all are whole numbers from
@@ -254,8 +239,7 @@ def read_k(
         )
     requested = values[original].astype(np.int32)
     store.write(array_specs.K_PER_POINT.name, 0, requested)
-    digest = array_digest(requested[np.argsort(original)])
-    return {"least": int(requested.min()), "most": int(requested.max()), "digest": digest}
+    return Report(digest=array_digest(requested[np.argsort(original)]))
 
 
 def _numbers(source: Any, start: int, stop: int) -> npt.NDArray[np.float64]:
@@ -279,7 +263,7 @@ def _numbers(source: Any, start: int, stop: int) -> npt.NDArray[np.float64]:
 def cut_block(
     store: Store, block_index: int, rule: str | None, value: float | None, k_min: int, m: int, k_max: int,
     measured: bool, blocks: Blocks,
-) -> Report:  # fmt: skip
+) -> ListLengths:  # fmt: skip
     """Truncate the lists of a block by the rule.
 
     Lists of a precomputed graph are first measured and sorted, and the points themselves and repetitions are removed.
@@ -308,13 +292,11 @@ def cut_block(
     lists = cut_lists(lists, counts)
     store.write(array_specs.KNN_INDICES.name, start, lists.ids.astype(store.array(array_specs.KNN_INDICES.name).dtype))
     store.write(array_specs.KNN_DISTANCES.name, start, as_stored(lists.distances))
-    report = {"neighbors": int(counts.sum()), "least": int(counts.min()), "most": int(counts.max()), "raised": n_raised,
-              "full": int((counts == k_max).sum()) if rule == "radius" else 0}  # fmt: skip
-    short = np.flatnonzero(counts < k_min)
-    if measured and len(short):
-        rows = np.sort(store.read(array_specs.ORIGINAL_INDEX.name, start, stop)[short])
-        report |= {"short": len(rows), "first_short": rows[:NAMED_ROWS].tolist()}
-    return report
+    short = np.flatnonzero(counts < k_min) if measured else np.zeros(0, np.int64)
+    first = np.sort(store.read(array_specs.ORIGINAL_INDEX.name, start, stop)[short])[:NAMED_ROWS].tolist()
+    n_full = int((counts == k_max).sum()) if rule == "radius" else 0
+    total, least, most = int(counts.sum()), int(counts.min()), int(counts.max())
+    return ListLengths(total, least, most, n_raised, n_full, len(short), first)
 
 
 def _flat_counts(

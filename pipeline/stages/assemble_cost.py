@@ -14,8 +14,9 @@ from scipy.sparse import csr_array
 
 from ..config.models import Config
 from ..engine import disk_costs, task_costs
-from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import factor_entries, largest_total
+from ..engine.step import Count, Counts, Resource, Step, task
 from ..kernels.factors.cost_matrix import (
     RowContribution,
     cut_rows,
@@ -47,45 +48,28 @@ def steps(config: Config, layout: Layout) -> Steps:
     products = min(max(PART_ENTRIES, block_size * (k + 1)), block_size * (k + 1) ** 2, width * factor)
     total_entries = n * min((k + 1) ** 2, width * factor_entries(config.method, k, config.eigensolver.n_components))
     n_parts = -(-products // PART_ENTRIES)
-    contributions = yield Step(
-        "assemble_cost",
-        "contribute",
-        contribute_block,
+    stored_bytes = 12 * total_entries + 8 * min(total_entries, n * n_blocks * n_parts)
+    n_written, at_once = n_blocks * n_parts, block_size * (k + 1) ** 2
+    contributions = yield from Step(
+        "assemble_cost.contribute",
+        task(contribute_block, method=config.method, blocks=blocks),
         n_blocks,
-        Decides({"method": config.method, "blocks": blocks}, version=2),
-        Runs(task_costs.TASK_BYTES + 60 * factor + 40 * products),
-        Writes(
-            bundles=(CONTRIBUTIONS,),
-            bundle_bytes=disk_costs.parts(
-                writers=n_blocks * n_parts,
-                readers=n_blocks,
-                arrays=4,
-                n_bytes=12 * total_entries + 8 * min(total_entries, n * n_blocks * n_parts),
-            ),
-        ),
-        expected=lambda b: {"entries": {str(b): block_size * (k + 1) ** 2}},
+        task_costs.TASK_BYTES + 60 * factor + 40 * products,
+        bundles={CONTRIBUTIONS: disk_costs.parts(writers=n_written, readers=n_blocks, arrays=4, n_bytes=stored_bytes)},
+        version=2,
+        expected=lambda b: Counts({str(b): at_once}),
     )
-    entries, at_once = largest_total([report["entries"] for report in contributions]), block_size * (k + 1) ** 2
-    total_entries = min(total_entries, sum(sum(report["entries"].values()) for report in contributions))
-    yield Step(
-        "assemble_cost",
-        "merge",
-        merge_block,
-        n_blocks,
-        Decides({"n_blocks": n_blocks, "blocks": blocks}),
-        Runs(merge_bytes(entries=entries, at_once=at_once, n=n), resources={"max_entries": at_once}),
-        Writes(
-            bundles=(array_specs.COST_MATRIX,),
-            bundle_bytes=disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=total_entries),
-        ),
-        expected=lambda b: {"nnz": block_size * 4 * k},
-        frees=(CONTRIBUTIONS,),
-    )
+    entries = largest_total([report.counts for report in contributions])
+    total_entries = min(total_entries, sum(sum(report.counts.values()) for report in contributions))
+    merge = task(merge_block, blocks=blocks, max_entries=at_once)
+    n_bytes = merge_bytes(entries=entries, at_once=at_once, n=n)
+    bundles = {array_specs.COST_MATRIX: disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=total_entries)}
+    yield from Step("assemble_cost.merge", merge, n_blocks, n_bytes, bundles=bundles, deletes=(CONTRIBUTIONS,))
     return layout
 
 
-def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks) -> Report:
-    """The contribution of a block of points to M, in one part for each destination block with entries."""
+def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks) -> Counts:
+    """The contribution of a block to M, in one part for each destination block; returns the entries of each."""
     start, stop = blocks.rows(block_index)
     if method == "lle":
         indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
@@ -105,25 +89,24 @@ def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks
         store.write_parts(name, blocks.count, ((target, parts.pop(target)._asdict()) for target in list(parts)))
     if number < 0:  # no entries
         store.write_parts(f"{CONTRIBUTIONS}/000/{block_index:05d}", blocks.count, ())
-    return {"parts": len(entries), "entries": entries}
+    return Counts(entries)
 
 
-def merge_block(store: Store, block_index: int, n_blocks: int, blocks: Blocks, max_entries: int) -> Report:
-    """Write a block of rows of M, the sum of its parts.
+def merge_block(store: Store, block_index: int, blocks: Blocks, max_entries: Resource[int]) -> Count:
+    """Write a block of rows of M, the sum of its parts; returns the number of its entries.
 
     If the parts have more than `max_entries` entries, they are read again for each range of rows with so many.
     """
     start, stop = blocks.rows(block_index)
-    nnz, largest = 0, 0.0
+    n_entries = 0
     for number, rows in enumerate(_merged_ranges(store, block_index, blocks, max_entries)):
         if number == 0:
             chunk = 0 if rows.shape[0] == stop - start else max(1, min(RANGE_CHUNK, max_entries // 8))
             store.write_rows(array_specs.COST_MATRIX, block_index, start, rows, chunk)
         else:
             store.append_rows(array_specs.COST_MATRIX, block_index, rows)
-        sums = np.bincount(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.data, rows.shape[0])
-        nnz, largest = nnz + int(rows.nnz), max(largest, float(np.abs(sums).max(initial=0.0)))
-    return {"nnz": nnz, "largest_row_sum": largest}
+        n_entries += int(rows.nnz)
+    return Count(n_entries)
 
 
 def _merged_ranges(store: Store, block_index: int, blocks: Blocks, max_entries: int) -> Iterator[csr_array]:

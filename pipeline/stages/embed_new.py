@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from ..core.errors import NAMED_ROWS
 from ..engine import task_costs
-from ..engine.plan import Decides, Json, Layout, Report, Runs, Step, Steps, Writes
-from ..engine.step import Step as AnyStep
+from ..engine.plan import Layout, Steps
+from ..engine.step import Json, Report, Resource, Step, task
 from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.neighbors.knn import NeighborLists
@@ -35,86 +35,105 @@ USUAL_SHARE = 0.999
 
 
 @dataclass(frozen=True)
-class Job:
-    """Everything that determines the coordinates of new points."""
+class Placement:
+    """How new points are read, prepared and placed. `n_embedded` weak components have coordinates; 0: all."""
 
-    run: str
-    run_state: Json
     kind: str
     source: Json
-    source_state: Json
+    dtype: str
+    transform: bool
+    unit: bool
     n_neighbors: int
     reg: float
     rule: str
-    seed: int
     n_embedded: int
-    """Weak components with coordinates; 0 for all of them."""
+    far_as_nan: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that determines the coordinates of new points, and the sizes of the run."""
+
+    run: str
+    run_state: Json
+    placement: Placement
+    source_state: Json
+    seed: int
     n_coordinates: int
     n_features_input: int
-    dtype_input: str
-    transform: bool
-    unit: bool
     n_boxes: int
     stored_block: int
     max_ratio: float | None
-    far_as_nan: bool
 
 
 def steps(job: Job, layout: Layout) -> Steps:
     """(calibrate ->) embed. `layout` has the new rows as n_input, the training points as n_points."""
     limit = job.max_ratio
     if limit is None:
-        [calibrated] = yield calibrate_step(job, layout)
-        limit = calibrated["limit"]
-    yield embed_step(job, layout, limit)
+        [calibrated] = yield from calibrate_step(job, layout)
+        limit = calibrated.limit
+    yield from embed_step(job, layout, limit)
     return layout
 
 
-def calibrate_step(job: Job, layout: Layout) -> AnyStep[Any]:
-    sample = min(CALIBRATION_POINTS, layout.n_points)
-    drawn = {"n_neighbors": job.n_neighbors, "sample": sample, "seed": job.seed, "n_embedded": job.n_embedded}
-    n_bytes = task_costs.TASK_BYTES + layout.k_max * (120 * sample + 48 * job.stored_block)
-    decides, runs = Decides(drawn, job.run_state), Runs(n_bytes, resources={"run": job.run})
-    return Step("transform", "calibrate", calibrate, 1, decides, runs, expected=lambda b: {"limit": 1.0})
+@dataclass(frozen=True)
+class Calibration(Report):
+    limit: float
 
 
-def embed_step(job: Job, layout: Layout, limit: float) -> AnyStep[Any]:
-    n, m, block_size = layout.n_input, job.n_coordinates, layout.block_points
-    same = ("kind", "source", "transform", "n_neighbors", "reg", "rule", "n_embedded", "far_as_nan", "unit")
-    parameters = {name: getattr(job, name) for name in same}
-    parameters |= {"dtype": job.dtype_input, "max_ratio": limit, "blocks": Blocks(n, block_size)}
-    arrays = (
-        PlannedArray(array_specs.EMBEDDING, (n, m), "float64", block_size),
-        PlannedArray(array_specs.COMPONENT, (n,), "int32", block_size),
-        PlannedArray(array_specs.DISTANCE_RATIO, (n,), "float64", block_size),
-    )
-    row, row_in = layout.row_bytes, job.n_features_input * np.dtype(job.dtype_input).itemsize
-    d, k, k_max, halo = layout.n_features, job.n_neighbors, layout.k_max, halo_rows(layout.row_bytes)
+@dataclass(frozen=True)
+class PlacedRows(Report):
+    """Counts of a block of new rows, the limit of their distance ratio, and the state of their files."""
+
+    far: int
+    invalid: int
+    coincident: int
+    mixed: int
+    limit: float
+    first_invalid: list[int]
+    state: Any = None
+
+
+def calibrate_step(job: Job, layout: Layout) -> Step[Calibration]:
+    sample, k, embedded = min(CALIBRATION_POINTS, layout.n_points), job.placement.n_neighbors, job.placement.n_embedded
+    drawn = task(calibrate, n_neighbors=k, sample=sample, seed=job.seed, n_embedded=embedded, run=job.run)
+    n_bytes, state = task_costs.TASK_BYTES + layout.k_max * (120 * sample + 48 * job.stored_block), job.run_state
+    return Step("transform.calibrate", drawn, 1, n_bytes, input_state=state, expected=lambda b: Calibration(1.0))
+
+
+def embed_step(job: Job, layout: Layout, limit: float) -> Step[PlacedRows]:
+    n, m, block_size, placement = layout.n_input, job.n_coordinates, layout.block_points, job.placement
+    embed = task(embed_block, placement=placement, max_ratio=limit, blocks=Blocks(n, block_size), run=job.run)
+    row, row_in = layout.row_bytes, job.n_features_input * np.dtype(placement.dtype).itemsize
+    d, k, k_max, halo = layout.n_features, placement.n_neighbors, layout.k_max, halo_rows(layout.row_bytes)
     search = halo * (3 * row + 64) + task_costs.tree_bytes(halo, d) + block_size * (16 * d + 150 * k)
     read = min(layout.n_points, block_size * k) * (row + 8 * m + 16 * k_max + 64)
     read += 3 * job.stored_block * max(row, 8 * m, 8 * k_max)
     n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + 6 * BATCH_BYTES + search + read
     n_bytes += block_size * (3 * row_in + 16 * d + 8 * m) + job.n_boxes * (64 * d + 32)
+    embedding = PlannedArray(array_specs.EMBEDDING, (n, m), "float64", block_size)
+    component = PlannedArray(array_specs.COMPONENT, (n,), "int32", block_size)
+    ratio = PlannedArray(array_specs.DISTANCE_RATIO, (n,), "float64", block_size)
     return Step(
-        "transform",
-        "embed",
-        embed_block,
+        "transform.embed",
+        embed,
         layout.input_blocks(),
-        Decides(parameters, {**job.run_state, "source": job.source_state}, version=3),
-        Runs(n_bytes, resources={"run": job.run}),
-        Writes(arrays=arrays),
-        expected=lambda b: {"invalid": 0, "first_invalid": [], "far": 0, "mixed": 0, "coincident": 0, "limit": limit},
+        n_bytes,
+        arrays=(embedding, component, ratio),
+        version=3,
+        input_state={**job.run_state, "source": job.source_state},
+        expected=lambda b: PlacedRows(0, 0, 0, 0, limit, []),
     )
 
 
 def calibrate(
-    store: Store, block_index: int, n_neighbors: int, sample: int, seed: int, n_embedded: int, run: str
-) -> Report:
+    store: Store, block_index: int, n_neighbors: int, sample: int, seed: int, n_embedded: int, run: Resource[str]
+) -> Calibration:
     """Limit of the distance ratio: its quantile USUAL_SHARE over sampled training points, treated as new points."""
     trained = Store(run)
     with read_elsewhere(trained):
         ratios = _ratios_of_training(trained, n_neighbors, sample, seed, n_embedded)
-    return {"limit": float(np.quantile(ratios, USUAL_SHARE)), "median": float(np.median(ratios)), "sample": len(ratios)}
+    return Calibration(float(np.quantile(ratios, USUAL_SHARE)))
 
 
 def _ratios_of_training(trained: Store, k: int, sample: int, seed: int, n_embedded: int) -> npt.NDArray[np.float64]:
@@ -132,27 +151,25 @@ def _ratios_of_training(trained: Store, k: int, sample: int, seed: int, n_embedd
 
 
 def embed_block(
-    store: Store, block_index: int, kind: str, source: Json, dtype: str, transform: bool, n_neighbors: int, reg: float,
-    rule: str, n_embedded: int, max_ratio: float, far_as_nan: bool, unit: bool, blocks: Blocks, run: str,
-) -> Report:  # fmt: skip
+    store: Store, block_index: int, placement: Placement, max_ratio: float, blocks: Blocks, run: Resource[str]
+) -> PlacedRows:
     """Write coordinates, component and distance ratio of a block of new rows; NaN and -1 for invalid rows."""
     start, stop = blocks.rows(block_index)
-    trained = Store(run)
+    trained, how, k = Store(run), placement, placement.n_neighbors
     with read_elsewhere(trained):
-        opened = open_source(kind, **source)
-        points, valid = read_new(trained, opened.read(start, stop), dtype, transform, unit)
-        lists = nearest_points(trained, points, n_neighbors, n_embedded)
-        coordinates, component, ratio, coincident, mixed = _embed(trained, points, lists, n_neighbors, reg, rule)
+        opened = open_source(how.kind, **how.source)
+        points, valid = read_new(trained, opened.read(start, stop), how.dtype, how.transform, how.unit)
+        lists = nearest_points(trained, points, k, how.n_embedded)
+        coordinates, component, ratio, coincident, mixed = _embed(trained, points, lists, k, how.reg, how.rule)
     far = (ratio > max_ratio) & ~coincident  # a training point has its own coordinates, so it is never far
-    if far_as_nan:
+    if how.far_as_nan:
         coordinates[far] = np.nan
     _write(store, array_specs.EMBEDDING, start, valid, coordinates, np.nan)
     _write(store, array_specs.COMPONENT, start, valid, component, -1)
     _write(store, array_specs.DISTANCE_RATIO, start, valid, ratio, np.nan)
-    invalid = np.flatnonzero(~valid) + start
-    counts = {"far": int(far.sum()), "invalid": len(invalid), "coincident": int(coincident.sum()), "mixed": mixed}
-    return {**counts, "limit": max_ratio, "state": opened.state(start, stop),
-            "first_invalid": invalid[:NAMED_ROWS].tolist()}  # fmt: skip
+    invalid, state = np.flatnonzero(~valid) + start, opened.state(start, stop)
+    n_far, n_coincident, first = int(far.sum()), int(coincident.sum()), invalid[:NAMED_ROWS].tolist()
+    return PlacedRows(n_far, len(invalid), n_coincident, mixed, max_ratio, first, state)
 
 
 def _write(

@@ -5,15 +5,15 @@
 - pynndescent: approximate search in overlapping groups of cells (search/cell_groups.py).
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..config.models import Config
 from ..engine import task_costs
-from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import index_dtype, neighbor_method
+from ..engine.step import Report, Step, task
 from ..kernels.neighbors.knn import NeighborLists, brute_neighbors
 from ..search import kdtree_blocks, variable_neighborhoods
 from ..search.cell_groups import first_round, search_groups, write_lists
@@ -25,7 +25,6 @@ from ..storage.store import Store
 
 FOUND = (array_specs.KNN_INDICES, array_specs.KNN_DISTANCES)
 FOUND_LONG = (array_specs.SEARCHED_INDICES, array_specs.SEARCHED_DISTANCES)
-KNN = tuple(spec.name for spec in FOUND)
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -43,34 +42,17 @@ def _search(config: Config, layout: Layout, targets: tuple[array_specs.ArraySpec
     d, row = layout.n_features, layout.row_bytes
     blocks = Blocks(n, block_size)
     if method != "pynndescent":
-        arrays = (
-            PlannedArray(targets[0], (n, k), index_dtype(n), block_size),
-            PlannedArray(targets[1], (n, k), "float32", block_size),
-        )
+        ids = PlannedArray(targets[0], (n, k), index_dtype(n), block_size)
+        distances = PlannedArray(targets[1], (n, k), "float32", block_size)
         n_bytes = kdtree_blocks.search_tree_bytes(
             block_size=block_size, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=layout.n_cells + layout.point_blocks()
         )
         if method == "brute":
             n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + n * (row + 16) + block_size * 80 * k
             n_bytes += 2 * min(n, task_costs.IN_FLIGHT * block_size) * row + 4096 * 16 * d
-        yield Step(
-            "find_neighbors",
-            "search",
-            search_block,
-            layout.point_blocks(),
-            Decides(
-                {
-                    "method": method,
-                    "n_neighbors": k,
-                    "n_blocks": layout.point_blocks(),
-                    "into": [spec.name for spec in targets],
-                    "blocks": blocks,
-                },
-                version=2,
-            ),
-            Runs(n_bytes),
-            Writes(arrays=arrays),
-        )
+        into = targets[0].name, targets[1].name
+        search = task(search_block, method=method, n_neighbors=k, blocks=blocks, into=into)
+        yield from Step("find_neighbors.search", search, blocks.count, n_bytes, arrays=(ids, distances), version=2)
         return replace(layout, k_max=k)
     first = first_round(layout, k, config.neighbors.seed)
     yield from search_groups("find_neighbors", layout, k, first, None if targets == FOUND else targets)
@@ -78,20 +60,18 @@ def _search(config: Config, layout: Layout, targets: tuple[array_specs.ArraySpec
 
 
 def search_block(
-    store: Store, block_index: int, method: str, n_neighbors: int, n_blocks: int, blocks: Blocks,
-    into: Sequence[str] = KNN,
-) -> Report:  # fmt: skip
+    store: Store, block_index: int, method: str, n_neighbors: int, blocks: Blocks, into: tuple[str, str]
+) -> Report:
     """Write the exact neighbours of a block of points into the arrays `into`."""
     start, stop = blocks.rows(block_index)
     search = search_by_tree if method == "kdtree" else search_by_brute_force
-    lists, n_read = search(store, start, stop, n_neighbors, n_blocks, blocks.n)
-    write_lists(store, start, lists, into)
-    return {"rows_read": n_read}
+    write_lists(store, start, search(store, start, stop, n_neighbors, blocks.count, blocks.n), into)
+    return Report()
 
 
 def search_by_brute_force(
     store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int, n_points: int
-) -> tuple[NeighborLists, int]:
-    """Search against all points: (neighbours of the points [start, stop), rows read)."""
+) -> NeighborLists:
+    """Search against all points for the neighbours of the points [start, stop)."""
     all_points, all_ids = store.read_all(array_specs.POINTS.name), np.arange(n_points)
-    return brute_neighbors(all_points[start:stop], all_ids[start:stop], all_points, all_ids, n_neighbors), n_points
+    return brute_neighbors(all_points[start:stop], all_ids[start:stop], all_points, all_ids, n_neighbors)

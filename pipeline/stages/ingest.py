@@ -4,7 +4,7 @@ No task holds more than one block of the input. Merging duplicates holds a hash 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ from ..config.models import Config
 from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, UndeterminedEmbedding, counted, first_rows
 from ..core.setting import Setting
 from ..engine import disk_costs, task_costs
-from ..engine.plan import DRIVER, WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import MAX_BLOCKS, block_points, sample_size, sampled_per_block
-from ..engine.step import Step as AnyStep
+from ..engine.step import DRIVER, WHOLE_DATA, Json, Location, Report, Resource, Step, task
 from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_unchanged_input
 from ..kernels.neighbors.duplicates import merge_duplicates, row_hashes
@@ -25,8 +25,10 @@ from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store, block_of
-from .ingest_ids import check_ids_step, copy_step, read_ids_step
+from .ingest_ids import check_ids_step, read_ids_step
 
+EarlierRows = tuple[str, list[int]]
+"""URL of an earlier store, and the blocks whose rows are unchanged there."""
 NAMED_COLUMNS = 100
 """Columns of which each block reports the invalid entries, those with the most."""
 
@@ -83,45 +85,41 @@ def steps(config: Config, layout: Layout) -> Steps:
     plain = without_labels(source)
     row = d * np.dtype(layout.dtype).itemsize
     blocks = Blocks(n, block_size)
-    cure = "write the input in smaller chunks or row groups" if layout.bytes_beside > block_size * row else Runs.cure
+    advice = (
+        "write the input in smaller chunks or row groups" if layout.bytes_beside > block_size * row else Step.advice
+    )
 
     opened = open_source(kind, **plain)
-    reports = yield read_step(kind, plain, opened, layout, cure)
-    if any(report.get("read") for report in reports):
-        require_unchanged_input(opened, open_source(kind, **plain), blocks, reports)
+    reports = yield from read_step(kind, plain, opened, layout, advice)
+    if any(report.is_read for report in reports):
+        require_unchanged_input(opened, open_source(kind, **plain), blocks, [report.state for report in reports])
     _check_invalid(reports, config, opened)
     if layout.label_width:
-        labelled = yield labels_step(kind, source, blocks, layout.label_width, layout.bytes_beside, cure)
-        if any("digest" in report for report in labelled):  # a new file would shift the labels against their rows
+        labelled = yield from labels_step(kind, source, blocks, layout.label_width, layout.bytes_beside, advice)
+        if any(report.digest for report in labelled):  # a new file would shift the labels against their rows
             require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
     if source.get("id") is not None:
-        read = yield read_ids_step(kind, source, blocks, layout.bytes_beside)
-        if any("digest" in report for report in read):
+        ids = yield from read_ids_step(kind, source, blocks, layout.bytes_beside)
+        if any(report.digest for report in ids):
             require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
-        yield check_ids_step(blocks)
-    [merged] = yield Step(
-        "ingest",
-        "merge_duplicates",
-        merge_rows,
-        1,
-        Decides({"invalid": config.preprocess.invalid}),
-        Runs(task_costs.TASK_BYTES + 130 * n, place=WHOLE_DATA),
-        Writes(arrays=(PlannedArray(array_specs.REPRESENTATIVE, (n,), "int64", block_size),)),
-        expected=lambda b: {"n_valid": n, "n_points": n},
+        yield from check_ids_step(blocks)
+    merge, n_bytes = task(merge_rows, invalid=config.preprocess.invalid), task_costs.TASK_BYTES + 130 * n
+    arrays, expected = (PlannedArray(array_specs.REPRESENTATIVE, (n,), "int64", block_size),), DistinctRows(n, n)
+    [merged] = yield from Step(
+        "ingest.merge_duplicates", merge, 1, n_bytes, arrays, expected=lambda b: expected, runs_on=WHOLE_DATA
     )
     _check_size(merged, config)
     scale, pca = config.preprocess.scale, config.preprocess.pca
-    layout = replace(layout, n_points=merged["n_points"], n_features=pca or d)
+    layout = replace(layout, n_points=merged.n_points, n_features=pca or d)
     if scale != "none" or pca is not None:
-        counts = [report["rows"] - report["invalid"] for report in reports]
-        yield fit_step(scale, pca, counts, layout, opened.feature_names)
+        counts = [report.rows - report.invalid for report in reports]
+        yield from fit_step(scale, pca, counts, layout, opened.feature_names)
     return layout
 
 
-def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str) -> AnyStep[Any]:
+def read_step(kind: str, source: Json, opened: Source, layout: Layout, advice: str) -> "Step[RowsRead]":
     n, block_size, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
     row, sample = d * np.dtype(layout.dtype).itemsize, sampled_per_block(layout)
-    parameters = {"kind": kind, "source": source, "sample": sample_size(n), "blocks": Blocks(n, block_size)}
     n_bytes = task_costs.TASK_BYTES + block_size * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row
     arrays = (
         PlannedArray(array_specs.RAW, (n, d), layout.dtype, block_size),
@@ -129,51 +127,89 @@ def read_step(kind: str, source: Json, opened: Source, layout: Layout, cure: str
         PlannedArray(array_specs.VALID, (n,), "uint8", block_size),
     )
     return Step(
-        "ingest",
-        "read",
-        read_block,
+        "ingest.read",
+        task(read_block, kind=kind, source=source, blocks=Blocks(n, block_size), sample=sample_size(n)),
         n_blocks,
-        Decides(parameters, opened.fingerprint(), digested=("kind", "source"), version=3),
-        Runs(n_bytes + layout.bytes_beside, remark=opened.remark(), cure=cure, resources={"earlier": None}),
-        Writes(arrays, ("_work/sample",), disk_costs.files(n_blocks, n_blocks * sample * (row + 8))),
-        expected=lambda b: {"rows": 0, "invalid": 0, "first_invalid": []},
+        n_bytes + layout.bytes_beside,
+        arrays,
+        bundles={"_work/sample": disk_costs.files(n_blocks, n_blocks * sample * (row + 8))},
+        version=3,
+        input_state=opened.fingerprint(),
+        expected=lambda b: RowsRead(0, 0, [], False),
+        remark=opened.remark(),
+        advice=advice,
     )
 
 
 def fit_step(
     scale: str, pca: int | None, counts: list[int], layout: Layout, names: Sequence[str] | None
-) -> AnyStep[Any]:
+) -> Step[Report]:
     n, block_size, d = layout.n_input, layout.block_points, layout.n_features_input
-    parameters = {"scale": scale, "pca": pca, "n_valid": counts, "n_features": d, "blocks": Blocks(n, block_size)}
+    blocks, bundles = Blocks(n, block_size), {"_work/transform.npz": disk_costs.transform(d=d)}
+    fit = task(fit_preprocess, scale=scale, pca=pca, n_valid=counts, n_features=d, blocks=blocks, names=names)
     n_bytes = fit_bytes(block_size=block_size, d=d, n=n)
-    runs = Runs(n_bytes, place=DRIVER, resources={"names": names})
-    writes = Writes(bundles=("_work/transform.npz",), bundle_bytes=disk_costs.transform(d=d))
-    return Step("ingest", "fit", fit_preprocess, 1, Decides(parameters, version=4), runs, writes)
+    return Step("ingest.fit", fit, 1, n_bytes, bundles=bundles, version=4, runs_on=DRIVER)
 
 
 def labels_step(
-    kind: str, source: Json, blocks: Blocks, width: int, bytes_beside: int, cure: str = Runs.cure
-) -> AnyStep[Any]:
+    kind: str, source: Json, blocks: Blocks, width: int, bytes_beside: int, advice: str = Step.advice
+) -> Step[Report]:
     """Copy the labels of an input, `width` per row, into the store."""
-    runs = Runs(task_costs.TASK_BYTES + blocks.size * (64 * width + 128) + bytes_beside, cure=cure)
-    writes = Writes(arrays=(PlannedArray(array_specs.LABEL, (blocks.n, width), "float64", blocks.size),))
-    return copy_step("read_labels", read_labels, kind, source, blocks, runs, writes)
+    return Step(
+        "ingest.read_labels",
+        task(read_labels, kind=kind, source=source, blocks=blocks),
+        blocks.count,
+        task_costs.TASK_BYTES + blocks.size * (64 * width + 128) + bytes_beside,
+        arrays=(PlannedArray(array_specs.LABEL, (blocks.n, width), "float64", blocks.size),),
+        input_state=open_source(kind, **source).fingerprint(),
+        is_measurement=True,
+        advice=advice,
+    )
+
+
+@dataclass(frozen=True)
+class LabelsReport(Report):
+    """Kind of the labels of an input (categorical or continuous), and the names of its classes."""
+
+    kind: str
+    names: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class RowsRead(Report):
+    """Rows of a block, those with invalid numbers, whether they were read now, and the state of their files then.
+
+    `invalid_columns` counts the invalid entries of columns, which are numbers as text.
+    """
+
+    rows: int
+    invalid: int
+    first_invalid: list[int]
+    is_read: bool
+    invalid_columns: dict[str, int] = field(default_factory=dict)
+    state: Any = None
+
+
+@dataclass(frozen=True)
+class DistinctRows(Report):
+    n_valid: int
+    n_points: int
 
 
 def read_block(
-    store: Store, block_index: int, kind: str, source: Json, blocks: Blocks, sample: int,
-    earlier: Json | None = None,
-) -> Report:  # fmt: skip
+    store: Store, block_index: int, kind: Location[str], source: Location[Json], blocks: Blocks, sample: int,
+    earlier: Resource[EarlierRows] = ("", []),
+) -> RowsRead:  # fmt: skip
     """Copy a block of the input into the store with a hash and a validity flag for each row, and write a sample.
 
-    `earlier` is an earlier store (`url`) and the `blocks` whose rows are unchanged there; these are copied from it.
+    Blocks whose rows are unchanged in an earlier store are copied from it.
     """
     start, stop = blocks.rows(block_index)
-    provenance: Report = {"read": False}
+    state, is_read = None, False
     rows = _earlier_rows(earlier, block_index, start, stop)
     if rows is None:
         opened = open_source(kind, **source)
-        rows, provenance = opened.read(start, stop), {"read": True, "state": opened.state(start, stop)}
+        rows, state, is_read = opened.read(start, stop), opened.state(start, stop), True
     with np.errstate(over="ignore", invalid="ignore"):  # if a square overflows, distances would be infinite
         valid = np.asarray(np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1)))
     invalid_entries = (~np.isfinite(rows[~valid])).sum(axis=0)
@@ -186,14 +222,9 @@ def read_block(
     chosen = chosen[valid[chosen]]
     store.write_bundle(f"_work/sample/{block_index:05d}", rows=chosen + start, points=rows[chosen])
     invalid = np.flatnonzero(~valid) + start
-    return {
-        "rows": len(rows),
-        "invalid": len(invalid),
-        "first_invalid": invalid[:NAMED_ROWS].tolist(),
-        "invalid_columns": {int(column): int(invalid_entries[column]) for column in worst if invalid_entries[column]},
-        "digest": array_digest(rows),
-        **provenance,
-    }
+    counts = {str(column): int(invalid_entries[column]) for column in worst if invalid_entries[column]}
+    first = invalid[:NAMED_ROWS].tolist()
+    return RowsRead(len(rows), len(invalid), first, is_read, counts, state, digest=array_digest(rows))
 
 
 def rows_of_sample(sample: int, n_rows: int) -> npt.NDArray[np.int64]:
@@ -202,17 +233,20 @@ def rows_of_sample(sample: int, n_rows: int) -> npt.NDArray[np.int64]:
     return np.unique(np.minimum(positions.astype(np.int64), n_rows - 1))
 
 
-def _earlier_rows(earlier: Json | None, block_size: int, start: int, stop: int) -> npt.NDArray[Any] | None:
+def _earlier_rows(earlier: EarlierRows, block_index: int, start: int, stop: int) -> npt.NDArray[Any] | None:
     """The rows of a block from an earlier store; None if that store does not have them or they are damaged."""
-    if earlier is None or block_size not in earlier["blocks"]:
+    url, blocks = earlier
+    if block_index not in blocks:
         return None
     try:
-        return Store(earlier["url"]).read(array_specs.RAW.name, start, stop)
+        return Store(url).read(array_specs.RAW.name, start, stop)
     except CorruptChunk:
         return None
 
 
-def read_labels(store: Store, block_index: int, kind: str, source: Json, blocks: Blocks) -> Report:
+def read_labels(
+    store: Store, block_index: int, kind: Location[str], source: Location[Json], blocks: Blocks
+) -> LabelsReport:
     """Copy a block of labels (or true coordinates) into the store."""
     start, stop = blocks.rows(block_index)
     opened = open_source(kind, **source)
@@ -222,22 +256,22 @@ def read_labels(store: Store, block_index: int, kind: str, source: Json, blocks:
             "input: expected labels, as the input's header lists them, found none; check whether the input has changed"
         )
     store.write(array_specs.LABEL.name, start, labels.reshape(len(labels), -1))
-    described = {"kind": opened.label_kind, "names": opened.label_names}
-    return {**described, "digest": array_digest(labels, *described.values())}
+    kind_of_labels, names = opened.label_kind, opened.label_names
+    return LabelsReport(kind_of_labels, names, digest=array_digest(labels, kind_of_labels, names))
 
 
-def merge_rows(store: Store, block_index: int, invalid: str) -> Report:
+def merge_rows(store: Store, block_index: int, invalid: str) -> DistinctRows:
     """Write the representative of every valid row: the first row with the same values."""
     valid = store.read_all(array_specs.VALID.name) > 0
     representative = merge_duplicates(store.read_all(array_specs.ROW_HASH.name), valid)
     store.write(array_specs.REPRESENTATIVE.name, 0, representative)
     is_representative = representative == np.arange(len(representative))
-    return {"n_valid": int(valid.sum()), "n_points": int(is_representative.sum())}
+    return DistinctRows(int(valid.sum()), int(is_representative.sum()))
 
 
 def fit_preprocess(
     store: Store, block_index: int, scale: str, pca: int | None, n_valid: list[int], n_features: int, blocks: Blocks,
-    names: Sequence[str] | None,
+    names: Resource[Sequence[str] | None],
 ) -> Report:  # fmt: skip
     """Fit the scaler and the principal components on the running cluster."""
     X = valid_array(store, n_valid, blocks, n_features)
@@ -246,7 +280,7 @@ def fit_preprocess(
     if transform.components is not None and transform.center is not None:
         arrays |= {"center": transform.center, "components": transform.components}
     store.write_bundle("_work/transform", **arrays)
-    return {}
+    return Report()
 
 
 def without_labels(source: Json) -> Json:
@@ -261,10 +295,10 @@ def without_labels(source: Json) -> Json:
     return {key: value for key, value in source.items() if key not in names}
 
 
-def _check_invalid(reports: list[Report], config: Config, opened: Source) -> None:
-    count = sum(report["invalid"] for report in reports)
+def _check_invalid(reports: Sequence[RowsRead], config: Config, opened: Source) -> None:
+    count = sum(report.invalid for report in reports)
     if count and config.preprocess.invalid == "error":
-        rows = [row for report in reports for row in report["first_invalid"]][:NAMED_ROWS]
+        rows = [row for report in reports for row in report.first_invalid][:NAMED_ROWS]
         drop = Setting("preprocess", "invalid", "drop")
         raise InputError(
             f"input: {counted(count, 'row')} with NaN or infinity, or with numbers whose squares overflow (rows "
@@ -282,11 +316,11 @@ def _location_of_invalid(opened: Source, row: int) -> str:
     return opened.locate(row) + (f", column {listed}" if listed else "")
 
 
-def _check_size(merged: Report, config: Config) -> None:
-    n, k = merged["n_points"], config.k_bounds[1] if config.neighbors.precomputed is None else 1
+def _check_size(merged: DistinctRows, config: Config) -> None:
+    n, k = merged.n_points, config.k_bounds[1] if config.neighbors.precomputed is None else 1
     if n <= k:
         raise UndeterminedEmbedding(
-            f"input: {merged['n_valid']} valid rows hold {n} distinct points, but neighbors.{_width_key(config)} is "
+            f"input: {merged.n_valid} valid rows hold {n} distinct points, but neighbors.{_width_key(config)} is "
             f"{k}; there must be more distinct points than neighbours"
         )
 

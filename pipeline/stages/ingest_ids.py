@@ -1,6 +1,6 @@
 """The ids of the input rows: copied into the store and checked for duplicates. They enter no computation."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,8 +8,7 @@ import numpy.typing as npt
 
 from ..core.errors import InputError
 from ..engine import checkpoint, current_config, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Json, Report, Runs, Step, Writes
-from ..engine.step import Step as AnyStep
+from ..engine.step import WHOLE_DATA, Json, Location, Report, Step, task
 from ..inputs import open_source
 from ..inputs.consistency import array_digest
 from ..kernels.neighbors.duplicates import merge_duplicates
@@ -24,41 +23,46 @@ ROW_IDS = "ids"
 HASH_KEYS = ("first key of ids", "other key of ids")
 
 
-def copy_step(
-    name: str, function: Callable[..., Report], kind: str, source: Json, blocks: Blocks, runs: Runs, writes: Writes,
-    version: int = 1,
-) -> AnyStep[Any]:  # fmt: skip
-    """A step that copies ids or labels of an input into the store; the points do not depend on it."""
-    decides = Decides(
-        {"kind": kind, "source": source, "blocks": blocks},
-        open_source(kind, **source).fingerprint(),
-        version=version,
-        digested=("kind", "source"),
-    )
-    return Step("ingest", name, function, blocks.count, decides, runs, writes, feeds=False)
-
-
-def read_ids_step(kind: str, source: Json, blocks: Blocks, bytes_beside: int) -> AnyStep[Any]:
+def read_ids_step(kind: str, source: Json, blocks: Blocks, bytes_beside: int) -> "Step[IdsReport]":
     """Copy the ids of an input, its column `source["id"]`, into the store."""
-    runs = Runs(task_costs.TASK_BYTES + 4 * ID_BYTES * blocks.size + bytes_beside)
-    writes = Writes(bundles=(ROW_IDS,), bundle_bytes=ID_BYTES * blocks.n)
-    return copy_step("read_ids", read_block_of_ids, kind, source, blocks, runs, writes, version=2)
-
-
-def check_ids_step(blocks: Blocks) -> AnyStep[Any]:
-    """Count the rows that have the id of an earlier row."""
     return Step(
-        "ingest",
-        "check_ids",
-        check_ids,
-        1,
-        Decides({"blocks": blocks}),
-        Runs(task_costs.TASK_BYTES + 130 * blocks.n + 8 * ID_BYTES * blocks.size, place=WHOLE_DATA),
-        feeds=False,
+        "ingest.read_ids",
+        task(read_block_of_ids, kind=kind, source=source, blocks=blocks),
+        blocks.count,
+        task_costs.TASK_BYTES + 4 * ID_BYTES * blocks.size + bytes_beside,
+        bundles={ROW_IDS: ID_BYTES * blocks.n},
+        version=2,
+        input_state=open_source(kind, **source).fingerprint(),
+        is_measurement=True,
     )
 
 
-def read_block_of_ids(store: Store, block_index: int, kind: str, source: Json, blocks: Blocks) -> Report:
+def check_ids_step(blocks: Blocks) -> "Step[RepeatedIds]":
+    """Count the rows that have the id of an earlier row."""
+    n_bytes = task_costs.TASK_BYTES + 130 * blocks.n + 8 * ID_BYTES * blocks.size
+    checked = task(check_ids, blocks=blocks)
+    return Step("ingest.check_ids", checked, 1, n_bytes, runs_on=WHOLE_DATA, is_measurement=True)
+
+
+@dataclass(frozen=True)
+class IdsReport(Report):
+    """Name of the column, whether all ids of a block are whole numbers, and how many are missing."""
+
+    name: str
+    whole: bool
+    missing: int
+    block_size: int
+
+
+@dataclass(frozen=True)
+class RepeatedIds(Report):
+    duplicates: int
+    first: list[str]
+
+
+def read_block_of_ids(
+    store: Store, block_index: int, kind: Location[str], source: Location[Json], blocks: Blocks
+) -> IdsReport:
     """Write the ids of a block; reports whether all are whole numbers, and how many are missing."""
     name = source["id"]
     column = open_source(kind, **source).read_columns([name], *blocks.rows(block_index)).column(name)
@@ -66,8 +70,7 @@ def read_block_of_ids(store: Store, block_index: int, kind: str, source: Json, b
     write_ids(store, block_index, encoded)
     missing = int((np.diff(encoded["offsets"]) == 0).sum())
     digest = array_digest(encoded["content"], array_digest(encoded["offsets"]))
-    return {"name": name, "whole": _are_integers(column, kind), "missing": missing, "digest": digest,
-            "block_size": blocks.size}  # fmt: skip
+    return IdsReport(name, _are_integers(column, kind), missing, blocks.size, digest=digest)
 
 
 def _are_integers(column: Any, kind: str) -> bool:
@@ -87,7 +90,7 @@ def _are_integers(column: Any, kind: str) -> bool:
     return pc.all(pc.match_substring_regex(column, r"^(0|-?[1-9][0-9]{0,17})$")).as_py() is not False
 
 
-def check_ids(store: Store, block_index: int, blocks: Blocks) -> Report:
+def check_ids(store: Store, block_index: int, blocks: Blocks) -> RepeatedIds:
     """Count the rows that have the id of an earlier row, by 128-bit hashes; missing ids are no duplicates."""
     import pandas as pd  # noqa: PLC0415 (`lle validate` loads this module)
 
@@ -102,7 +105,7 @@ def check_ids(store: Store, block_index: int, blocks: Blocks) -> Report:
             hashes[start:stop, half] = pd.util.hash_array(texts, hash_key=key, categorize=False)
     first_rows = merge_duplicates(hashes, is_valid)
     repeated = np.flatnonzero(is_valid & (first_rows != np.arange(blocks.n)))
-    return {"duplicates": len(repeated), "first": gather_ids(store, repeated[:NAMED_IDS], blocks.size)}
+    return RepeatedIds(len(repeated), gather_ids(store, repeated[:NAMED_IDS], blocks.size))
 
 
 def encode_ids(ids: Any) -> dict[str, npt.NDArray[Any]]:
@@ -173,6 +176,6 @@ def stored_ids(store: Store) -> StoredIds | None:
     record = current_config.current_record(store, "ingest.read_ids")
     if record is None:
         return None
-    reports = checkpoint.reports_of_step(store, "ingest.read_ids", dict)
-    is_integer = all(report["whole"] for report in reports)
-    return StoredIds(store, reports[0]["name"], is_integer, reports[0]["block_size"]) if reports else None
+    reports = checkpoint.reports_of_step(store, "ingest.read_ids", IdsReport)
+    is_integer = all(report.whole for report in reports)
+    return StoredIds(store, reports[0].name, is_integer, reports[0].block_size) if reports else None

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..core.errors import LleError
 from ..engine import current_config
-from ..engine.plan import Json
+from ..engine.step import Json
 from ..inputs import Source, open_source
 from ..storage import array_specs
 from ..storage.store import Store

@@ -5,16 +5,17 @@ local_factors, as for the other methods.
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..config.models import Config
 from ..core.errors import InputError, counted
 from ..engine import disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
-from ..engine.plan_sizes import index_dtype
+from ..engine.plan import Layout, Steps
+from ..engine.plan_sizes import FactorRows, index_dtype
 from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
+from ..engine.step import WHOLE_DATA, Report, Step, task
 from ..kernels.factors.laplacian import LaplacianEdges, degrees, edge_factor, own_edges, partial_degrees
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -30,16 +31,11 @@ def steps(config: Config, layout: Layout) -> Steps:
     blocks = Blocks(n, block_size)
     t = None if config.weights.edges == "binary" else config.weights.t
     if t == "auto":
-        reports = yield Step(
-            "local_factors",
-            "measure_links",
-            measure_links,
-            n_blocks,
-            Decides({"blocks": blocks}),
-            Runs(task_costs.TASK_BYTES + 48 * block_size * k),
-            expected=lambda b: {"links": 1, "squared": 1.0},
+        measure, n_bytes = task(measure_links, blocks=blocks), task_costs.TASK_BYTES + 48 * block_size * k
+        reports = yield from Step(
+            "local_factors.measure_links", measure, n_blocks, n_bytes, expected=lambda b: Links(1, 1.0)
         )
-        mean = sum(report["squared"] for report in reports) / sum(report["links"] for report in reports)
+        mean = sum(report.squared for report in reports) / sum(report.links for report in reports)
         digits, exponent = math.frexp(mean)  # the last digits depend on the size of the blocks
         t = math.ldexp(round(digits * 2**30), exponent - 30)
         if not 0 < t < 0.1 * float(np.finfo(np.float32).max) ** 2:
@@ -51,48 +47,37 @@ def steps(config: Config, layout: Layout) -> Steps:
     row = k * np.dtype(index_dtype(n)).itemsize
     foreign = yield from exchange("local_factors", layout, array_specs.NEIGHBOR_INDICES.name, row)
     received = receive_rows_bytes(block_size=block_size, foreign=foreign, row=row)
-    yield Step(
-        "local_factors",
-        "edges",
-        weigh_block,
+    weigh, n_bytes = task(weigh_block, t=t, blocks=blocks), received + 16 * BATCH_LINKS + 200 * block_size * k
+    edges = {"_work/edges": disk_costs.files(n_blocks, 48 * n * k)}
+    yield from Step("local_factors.edges", weigh, n_blocks, n_bytes, bundles=edges, deletes=folders(LISTS), version=2)
+    degrees = PlannedArray(array_specs.DEGREE, (n,), "float64", block_size)
+    add = task(add_degrees, t=t, blocks=blocks)
+    n_bytes = task_costs.TASK_BYTES + 56 * n + 150 * block_size * k
+    yield from Step("local_factors.degrees", add, 1, n_bytes, arrays=(degrees,), runs_on=WHOLE_DATA)
+    solved = yield from Step(
+        "local_factors.solve",
+        task(solve_block, blocks=blocks),
         n_blocks,
-        Decides({"t": t, "blocks": blocks}, version=2),
-        Runs(received + 16 * BATCH_LINKS + 200 * block_size * k),
-        Writes(bundles=("_work/edges",), bundle_bytes=disk_costs.files(n_blocks, 48 * n * k)),
-        frees=folders(LISTS),
+        task_costs.TASK_BYTES + 240 * block_size * k,
+        bundles={array_specs.LOCAL_FACTORS: disk_costs.sparse_rows(n=n * k, blocks=n_blocks, entries=2 * n * k)},
+        deletes=("_work/edges",),
+        expected=lambda b: FactorRows(2 * block_size * k, 0),
     )
-    yield Step(
-        "local_factors",
-        "degrees",
-        add_degrees,
-        1,
-        Decides({"t": t, "n_blocks": n_blocks, "blocks": blocks}),
-        Runs(task_costs.TASK_BYTES + 56 * n + 150 * block_size * k, place=WHOLE_DATA),
-        Writes(arrays=(PlannedArray(array_specs.DEGREE, (n,), "float64", block_size),)),
-    )
-    solved = yield Step(
-        "local_factors",
-        "solve",
-        solve_block,
-        n_blocks,
-        Decides({"blocks": blocks}),
-        Runs(task_costs.TASK_BYTES + 240 * block_size * k),
-        Writes(
-            bundles=(array_specs.LOCAL_FACTORS,),
-            bundle_bytes=disk_costs.sparse_rows(n=n * k, blocks=n_blocks, entries=2 * n * k),
-        ),
-        expected=lambda b: {"rows": block_size * k},
-        frees=("_work/edges",),
-    )
-    return replace(layout, factor_entries=2 * max(report["rows"] for report in solved))
+    return replace(layout, factor_entries=max(report.entries for report in solved))
 
 
-def measure_links(store: Store, block_index: int, blocks: Blocks) -> Report:
+@dataclass(frozen=True)
+class Links(Report):
+    links: int
+    squared: float
+
+
+def measure_links(store: Store, block_index: int, blocks: Blocks) -> Links:
     """Number of links of a block's points to neighbours, and the sum of their squared distances."""
     start, stop = blocks.rows(block_index)
     linked = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop) >= 0
     squared = np.square(store.read(array_specs.NEIGHBOR_DISTANCES.name, start, stop)[linked].astype(np.float64))
-    return {"links": int(linked.sum()), "squared": float(squared.sum())}
+    return Links(int(linked.sum()), float(squared.sum()))
 
 
 def weigh_block(store: Store, block_index: int, t: float | None, blocks: Blocks) -> Report:
@@ -110,13 +95,13 @@ def weigh_block(store: Store, block_index: int, t: float | None, blocks: Blocks)
     edges = LaplacianEdges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     ids, sums = partial_degrees(edges)
     store.write_bundle(f"_work/edges/{block_index:05d}", **edges._asdict(), ids=ids, sums=sums)
-    return {"edges": len(edges.rows)}
+    return Report()
 
 
-def add_degrees(store: Store, block_index: int, t: float | None, n_blocks: int, blocks: Blocks) -> Report:
+def add_degrees(store: Store, block_index: int, t: float | None, blocks: Blocks) -> Report:
     """Write the degrees of all points. Raises InputError if the heat kernel makes the degree of a point zero."""
     sums = np.zeros((4, blocks.n))
-    for number in range(n_blocks):
+    for number in range(blocks.count):
         part = store.read_bundle(f"_work/edges/{number:05d}")
         sums[:, part["ids"]] += part["sums"]
     degree = degrees(sums)
@@ -128,10 +113,10 @@ def add_degrees(store: Store, block_index: int, t: float | None, n_blocks: int, 
             f"d^2 of neighbours)"
         )
     store.write(array_specs.DEGREE.name, 0, degree)
-    return {"t": t, "smallest": float(degree.min()), "largest": float(degree.max())}
+    return Report()
 
 
-def solve_block(store: Store, block_index: int, blocks: Blocks) -> Report:
+def solve_block(store: Store, block_index: int, blocks: Blocks) -> FactorRows:
     """Compute the rows of F of a block's edges."""
     start, _ = blocks.rows(block_index)
     part = store.read_bundle(f"_work/edges/{block_index:05d}")
@@ -142,4 +127,4 @@ def solve_block(store: Store, block_index: int, blocks: Blocks) -> Report:
     )
     rows = edge_factor(edges, row_degrees, neighbor_degrees, blocks.n)
     store.write_rows(array_specs.LOCAL_FACTORS, block_index, start, rows)
-    return {"rows": len(edges.rows), "skipped": 0}
+    return FactorRows(2 * len(edges.rows), 0)

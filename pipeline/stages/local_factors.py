@@ -6,7 +6,7 @@ method.
 """
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +17,10 @@ from ..config.models import Config
 from ..config.neighbors import min_neighbors
 from ..core.errors import UndeterminedEmbedding
 from ..engine import disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
-from ..engine.plan_sizes import factor_entries
+from ..engine.plan import Layout, Steps
+from ..engine.plan_sizes import FactorRows, factor_entries
 from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
-from ..engine.step import Step as AnyStep
+from ..engine.step import WHOLE_DATA, Count, Report, Step, Task, task
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.dense_groups import always_added, columns_to_add, group_bytes, group_points, root_of_sum
 from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
@@ -45,34 +45,26 @@ def steps(config: Config, layout: Layout) -> Steps:
     foreign = yield from exchange("local_factors", layout, array_specs.POINTS.name, row)
     received = receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 6 * BATCH_BYTES
     entries_per_point = factor_entries(method, k, m)
-    entries_bound = block_size * entries_per_point
     rows_per_point = max(1, entries_per_point // (k + 1))
     factor_bytes = disk_costs.sparse_rows(n=n * rows_per_point, blocks=n_blocks, entries=n * entries_per_point)
-    function: Callable[..., Report] = tangent_block
-    parameters: Json = {"method": method, "n_components": m}
     if method == "modified":
-        function, parameters = modified_block, (yield from modified_parameters(config, layout, received))
+        rows = yield from modified_rows_task(config, layout, received)
     else:
-        yield Step(
-            "local_factors",
-            "list_unlisted",
-            list_unlisted,
-            1,
-            Decides({"n_points": n}),
-            Runs(task_costs.TASK_BYTES + n * (60 * k + 16), place=WHOLE_DATA),
-            Writes(bundles=("_work/unlisted.npz",), bundle_bytes=disk_costs.per_point(n=n, blocks=1)),
-        )
-    solved = yield Step(
-        "local_factors",
-        "solve",
-        function,
+        rows = task(tangent_block, method=method, n_components=m, blocks=blocks)
+        unlisted, n_bytes = task(list_unlisted, n_points=n), task_costs.TASK_BYTES + n * (60 * k + 16)
+        bundles = {"_work/unlisted.npz": disk_costs.per_point(n=n, blocks=1)}
+        yield from Step("local_factors.list_unlisted", unlisted, 1, n_bytes, bundles=bundles, runs_on=WHOLE_DATA)
+    solved = yield from Step(
+        "local_factors.solve",
+        rows,
         n_blocks,
-        Decides({**parameters, "blocks": blocks}, version=2 if method == "hessian" else 1),
-        Runs(received + solve_bytes(block_size=block_size, k=k, entries=entries_per_point, n=n)),
-        Writes(bundles=(array_specs.LOCAL_FACTORS,), bundle_bytes=factor_bytes),
-        frees=folders(LISTS),
+        received + solve_bytes(block_size=block_size, k=k, entries=entries_per_point, n=n),
+        bundles={array_specs.LOCAL_FACTORS: factor_bytes},
+        deletes=folders(LISTS),
+        version=2 if method == "hessian" else 1,
+        expected=lambda b: FactorRows(block_size * entries_per_point, 0),
     )
-    return replace(layout, factor_entries=max(report.get("entries", entries_bound) for report in solved))
+    return replace(layout, factor_entries=max(report.entries for report in solved))
 
 
 def solve_bytes(block_size: int, k: int, entries: int, n: int) -> int:
@@ -84,32 +76,30 @@ def solve_bytes(block_size: int, k: int, entries: int, n: int) -> int:
     return dense + block_size * (8 * (k + 1) ** 2 + 48 * entries + 48 * k)
 
 
-def modified_parameters(config: Config, layout: Layout, received: int) -> Generator[AnyStep[Any], list[Report], Json]:
-    """spread -> threshold (-> choose reg); the parameters of the solve; `received` bytes hold the rows of a block."""
+def modified_rows_task(
+    config: Config, layout: Layout, received: int
+) -> Generator[Step[Report], list[Report], Task[FactorRows]]:
+    """spread -> threshold (-> choose reg); the task of the solve; `received` bytes hold the rows of a block."""
     n, n_blocks, m = layout.n_points, layout.point_blocks(), config.eigensolver.n_components
-    yield Step(
-        "local_factors",
-        "spread",
-        spread_block,
-        n_blocks,
-        Decides({"n_components": m, "blocks": Blocks(n, layout.block_points)}),
-        Runs(received + layout.block_points * (48 * layout.k_max + 32)),
-        Writes(bundles=("_work/spread",), bundle_bytes=disk_costs.per_point(n=n, blocks=n_blocks)),
-    )
-    [median] = yield Step(
-        "local_factors",
-        "threshold",
-        find_threshold,
-        1,
-        Decides({"n_blocks": n_blocks}),
-        Runs(task_costs.TASK_BYTES + 40 * n, place=WHOLE_DATA),
-        expected=lambda b: {"threshold": 0.0},
+    blocks = Blocks(n, layout.block_points)
+    measure = task(spread_block, n_components=m, blocks=blocks)
+    n_bytes = received + blocks.size * (48 * layout.k_max + 32)
+    bundles = {"_work/spread": disk_costs.per_point(n=n, blocks=n_blocks)}
+    yield from Step("local_factors.spread", measure, n_blocks, n_bytes, bundles=bundles)
+    median, n_bytes = task(find_threshold, n_blocks=n_blocks), task_costs.TASK_BYTES + 40 * n
+    [found] = yield from Step(
+        "local_factors.threshold", median, 1, n_bytes, expected=lambda b: Threshold(0.0), runs_on=WHOLE_DATA
     )
     reg = yield from reg_for_weights("local_factors", config, layout)
-    return {"threshold": median["threshold"], "reg": reg, "rule": config.weights.rule}
+    return task(modified_block, threshold=found.threshold, reg=reg, rule=config.weights.rule, blocks=blocks)
 
 
-def list_unlisted(store: Store, block_index: int, n_points: int) -> Report:
+@dataclass(frozen=True)
+class Threshold(Report):
+    threshold: float
+
+
+def list_unlisted(store: Store, block_index: int, n_points: int) -> Count:
     """Find the points that no neighbour list connects with their own list, so that M would not determine them.
 
     The step solve adds them to their own neighbourhoods. Most of them are in no list; the report counts these.
@@ -118,10 +108,10 @@ def list_unlisted(store: Store, block_index: int, n_points: int) -> Report:
     unlisted = np.ones(n_points, bool)
     unlisted[indices[indices >= 0]] = False
     store.write_bundle("_work/unlisted", ids=disconnected_from_own_list(indices))
-    return {"unlisted": int(unlisted.sum())}
+    return Count(int(unlisted.sum()))
 
 
-def tangent_block(store: Store, block_index: int, method: str, n_components: int, blocks: Blocks) -> Report:
+def tangent_block(store: Store, block_index: int, method: str, n_components: int, blocks: Blocks) -> FactorRows:
     """Compute the rows of F of a block from tangent spaces (ltsa, hessian)."""
     rows_of, matrices_of = {
         "ltsa": (alignment_rows, alignment_matrices), "hessian": (hessian_rows, hessian_matrices)
@@ -146,10 +136,10 @@ def spread_block(store: Store, block_index: int, n_components: int, blocks: Bloc
     for batch in read_lists(store, block_index, blocks).batches():
         values[batch.at] = spread(variances(batch.points - batch.centers[:, None]), n_components)
     store.write_bundle(f"_work/spread/{block_index:05d}", values=values)
-    return {}
+    return Report()
 
 
-def find_threshold(store: Store, block_index: int, n_blocks: int) -> Report:
+def find_threshold(store: Store, block_index: int, n_blocks: int) -> Threshold:
     """eta, the median of rho over all points. Raises UndeterminedEmbedding if no point has a value."""
     parts = store.read_bundles([f"_work/spread/{b:05d}" for b in range(n_blocks)])
     values = np.concatenate([part["values"] for part in parts])
@@ -159,10 +149,12 @@ def find_threshold(store: Store, block_index: int, n_blocks: int) -> Report:
             "modified: all neighbours of every point coincide with it in float64, so there are no principal "
             "directions; scale the data (preprocess.scale: standard)"
         )
-    return {"threshold": float(np.median(finite))}
+    return Threshold(float(np.median(finite)))
 
 
-def modified_block(store: Store, block_index: int, threshold: float, reg: float, rule: str, blocks: Blocks) -> Report:
+def modified_block(
+    store: Store, block_index: int, threshold: float, reg: float, rule: str, blocks: Blocks
+) -> FactorRows:
     """Compute the rows of F of a block from multiple weights: the weights of the neighbours, and -1 at the point."""
     lists = read_lists(store, block_index, blocks)
 
@@ -241,7 +233,7 @@ class Local(NamedTuple):
     """(n, any) ids of the columns of each point, -1 in empty slots."""
 
 
-def _write(store: Store, block_index: int, blocks: Blocks, lists: BlockLists, local: Local) -> Report:
+def _write(store: Store, block_index: int, blocks: Blocks, lists: BlockLists, local: Local) -> FactorRows:
     """Write the rows of F of a block, or a factor of their summed products where neighbourhoods are large."""
     n, skipped, pieces = len(lists.ids), 0, []
     step = group_points(lists.ids.shape[1], n)
@@ -258,4 +250,4 @@ def _write(store: Store, block_index: int, blocks: Blocks, lists: BlockLists, lo
             pieces.append(root_of_sum(map(local.matrices, batched), columns, blocks.n))
     rows = pieces[0] if len(pieces) == 1 else csr_array(vstack(pieces, format="csr"))
     store.write_rows(array_specs.LOCAL_FACTORS, block_index, lists.start, rows)
-    return {"rows": int(rows.shape[0]), "entries": int(rows.nnz), "skipped": skipped}
+    return FactorRows(int(rows.nnz), skipped)

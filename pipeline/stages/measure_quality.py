@@ -6,7 +6,7 @@ means over points are normal intervals (`mean_interval`); those of ratios and co
 the points.
 """
 
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,8 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..core.errors import InputError
 from ..engine import checkpoint, disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
-from ..engine.step import Step as AnyStep
+from ..engine.plan import Layout, Steps
+from ..engine.step import WHOLE_DATA, Json, Report, Step, task
 from ..inputs import open_source
 from ..kernels.quality.bootstrap import Estimate, correlation_interval, ratio_intervals
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
@@ -23,7 +23,7 @@ from ..kernels.quality.locality import graph_distances, neighborhood_hit, procru
 from ..kernels.quality.redundancy import MIN_POINTS, regression_errors
 from ..kernels.quality.trustworthiness import count_closer, mean_interval, neighbor_thresholds, trustworthiness
 from ..linalg.component_matrices import input_rows
-from ..search.cell_groups import FIRST, Folder
+from ..search.cell_groups import Folder
 from ..search.recall import sample_rows
 from ..storage import array_specs
 from ..storage.array_specs import POINT_QUALITY
@@ -50,68 +50,79 @@ def steps(config: Config, layout: Layout) -> Steps:
     n, block_size, d, row = layout.n_points, layout.block_points, layout.n_features, layout.row_bytes
     n_blocks = layout.point_blocks()
     m, k, sample = config.eigensolver.n_components, config.neighbors.n_neighbors, min(config.quality.sample, n)
-    sizes = {"m": m, "sample": sample, "d": d, "k": k}
-    drawn = {"sample": sample, "seed": config.quality.seed}
-    yield Step(
-        "measure_quality",
-        "sample",
-        choose_sample,
-        1,
-        Decides({**drawn, "n_neighbors": k, "blocks": Blocks(n, block_size), "place": layout.lists}, version=4),
-        Runs(
-            choose_quality_sample_bytes(n=n, block_size=block_size, row=row, **sizes)
-            + 32 * layout.n_input
-            + ROWS_OF_COMPONENT * layout.n_features_input * 16,
-            place=WHOLE_DATA,
-        ),
-        Writes(
-            bundles=("_work/quality_sample.npz", "_work/embedded"),
-            bundle_bytes=disk_costs.quality_sample(n=n, blocks=n_blocks, sample=sample, row=row, m=m, k=k),
-        ),
-        feeds=False,
-    )
-    yield Step(
-        "measure_quality",
-        "count",
-        count_block,
-        n_blocks,
-        Decides({"blocks": Blocks(n, block_size), **drawn}),
-        Runs(count_closer_bytes(block_size=block_size, row=row, **sizes)),
-        Writes(bundles=("_work/closer",), bundle_bytes=disk_costs.files(n_blocks, 16 * n_blocks * sample * k)),
-        feeds=False,
-    )
-    yield Step(
-        "measure_quality",
-        "score",
-        score_sample,
-        1,
-        Decides({"n_blocks": n_blocks, **drawn}, version=4),
-        Runs(score_bytes(n=n, n_blocks=n_blocks, **sizes), place=WHOLE_DATA),
-        Writes(bundles=(f"{POINT_QUALITY}.npz",), bundle_bytes=disk_costs.files(1, 24 * sample)),
-        feeds=False,
-    )
+    sizes, seed, blocks = {"m": m, "sample": sample, "d": d, "k": k}, config.quality.seed, Blocks(n, block_size)
+    n_bytes = choose_quality_sample_bytes(n=n, block_size=block_size, row=row, **sizes) + 32 * layout.n_input
+    n_written = disk_costs.quality_sample(n=n, blocks=n_blocks, sample=sample, row=row, m=m, k=k)  # both bundles
+    n_bytes += ROWS_OF_COMPONENT * layout.n_features_input * 16
+    choose = task(choose_sample, sample=sample, seed=seed, n_neighbors=k, blocks=blocks, place=layout.lists)
+    bundles = {"_work/quality_sample.npz": n_written, "_work/embedded": 0}
+    yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=4))
+    n_bytes = count_closer_bytes(block_size=block_size, row=row, **sizes)
+    bundles = {"_work/closer": disk_costs.files(n_blocks, 16 * n_blocks * sample * k)}
+    count = task(count_block, blocks=blocks, sample=sample, seed=seed)
+    yield from Step("measure_quality.count", count, n_blocks, n_bytes, bundles=bundles, is_measurement=True)
+    score = task(score_sample, n_blocks=n_blocks, sample=sample, seed=seed)
+    n_bytes = score_bytes(n=n, n_blocks=n_blocks, **sizes)
+    bundles = {f"{POINT_QUALITY}.npz": disk_costs.files(1, 24 * sample)}
+    yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=4))
     if n_sources := geodesic_sources(config, n):
-        yield geodesics_step(layout, n_sources, m, drawn)
+        yield from geodesics_step(layout, n_sources, m, sample, seed)
     if layout.label_width:
-        yield compare_step(config, layout, sizes, drawn)
+        yield from compare_step(config, layout, sample)
     return layout
 
 
-def geodesics_step(layout: Layout, n_sources: int, m: int, drawn: Json) -> AnyStep[Any]:
-    n_bytes = task_costs.TASK_BYTES + layout.n_points * (90 * layout.k_max + 32 * m + 100) + 5000 * drawn["sample"]
-    decides, runs = Decides({"n_sources": n_sources, **drawn}), Runs(n_bytes, place=WHOLE_DATA)
-    return Step("measure_quality", "geodesics", compare_geodesics, 1, decides, runs, feeds=False)
+@dataclass(frozen=True)
+class Measured:
+    """A value with its 95 % interval, from a sample. `high` is None if it is infinite."""
+
+    value: float
+    low: float
+    high: float | None
+    sample: int
+    n_neighbors: int | None = None
+    sources: int | None = None
 
 
-def compare_step(config: Config, layout: Layout, sizes: dict[str, int], drawn: Json) -> AnyStep[Any]:
+@dataclass(frozen=True)
+class Quality(Report):
+    """What the steps measure, each its own; `redundancy` and `regression_residual` have a value for each coordinate."""
+
+    n_rows: int | None = None
+    differ_in: list[int] | None = None
+    intrinsic_dimension: Measured | None = None
+    trustworthiness: Measured | None = None
+    continuity: Measured | None = None
+    procrustes_error: Measured | None = None
+    redundancy: list[float] | None = None
+    regression_residual: list[Measured] | None = None
+    residual_variance: Measured | None = None
+    residual_variance_truth: Measured | None = None
+    residual_variance_affine: Measured | None = None
+    neighborhood_hit: Measured | None = None
+    neighborhood_hit_input: Measured | None = None
+
+
+def _of_all_data(step: Step[Quality]) -> Step[Quality]:
+    """A measurement that processes all points at once."""
+    return replace(step, runs_on=WHOLE_DATA, is_measurement=True)
+
+
+def geodesics_step(layout: Layout, n_sources: int, m: int, sample: int, seed: int) -> Step[Quality]:
+    n_bytes = task_costs.TASK_BYTES + layout.n_points * (90 * layout.k_max + 32 * m + 100) + 5000 * sample
+    compare = task(compare_geodesics, n_sources=n_sources, sample=sample, seed=seed)
+    return _of_all_data(Step("measure_quality.geodesics", compare, 1, n_bytes))
+
+
+def compare_step(config: Config, layout: Layout, sample: int) -> Step[Quality]:
     source: Json = config.input.model_dump(mode="json")
     is_truth = source["kind"] == "synthetic" and source["name"] != "digits"
     state = open_source(source.pop("kind"), **source).fingerprint()
-    m, sample, d, k, width = (*sizes.values(), layout.label_width)
+    m, k, width = config.eigensolver.n_components, config.neighbors.n_neighbors, layout.label_width
     n_bytes = task_costs.TASK_BYTES + 3 * layout.block_points * (8 * width + 8) + 8 * 8 * PAIRED_POINTS**2
-    n_bytes += sample * ((k + 1) * (32 + 32 * width) + 8 * d + 24 * m + 64 * width)
-    decides, runs = Decides({"is_truth": is_truth, **drawn}, state), Runs(n_bytes, place=WHOLE_DATA)
-    return Step("measure_quality", "compare", compare_labels, 1, decides, runs, feeds=False)
+    n_bytes += sample * ((k + 1) * (32 + 32 * width) + 8 * layout.n_features + 24 * m + 64 * width)
+    compare = task(compare_labels, is_truth=is_truth, sample=sample, seed=config.quality.seed)
+    return _of_all_data(Step("measure_quality.compare", compare, 1, n_bytes, input_state=state))
 
 
 def geodesic_sources(config: Config, n_points: int) -> int:
@@ -124,8 +135,8 @@ def geodesic_sources(config: Config, n_points: int) -> int:
 
 
 def choose_sample(
-    store: Store, block_index: int, sample: int, seed: int, n_neighbors: int, blocks: Blocks, place: str = FIRST
-) -> Report:
+    store: Store, block_index: int, sample: int, seed: int, n_neighbors: int, blocks: Blocks, place: str
+) -> Quality:
     """Write sampled points of the component with the most rows, their embedding, and distances to their neighbours."""
     from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
 
@@ -164,10 +175,7 @@ def choose_sample(
         )  # fmt: skip
     distinct = members[np.unique(chosen)]
     distances = store.gather(Folder(place).lists[1].name, distinct)[:, :n_neighbors].astype(np.float64)
-    return {
-        "k": k, "sample": len(chosen), "n_points": len(members), "n_rows": int(ends[-1]),
-        "intrinsic_dimension": intrinsic_dimension(distances), "differ_in": differing(store, embedded["component"]),
-    }  # fmt: skip
+    return Quality(int(ends[-1]), differing(store, embedded["component"]), intrinsic_dimension(distances))
 
 
 def differing(store: Store, component: npt.NDArray[np.int32]) -> list[int]:
@@ -190,7 +198,7 @@ def differing(store: Store, component: npt.NDArray[np.int32]) -> list[int]:
     return [int(column) for column in np.flatnonzero(separates)]
 
 
-def intrinsic_dimension(distances: npt.NDArray[np.float64]) -> Report | None:
+def intrinsic_dimension(distances: npt.NDArray[np.float64]) -> Measured | None:
     """The dimension of the data around sampled points, from (s, k) distances to neighbours; None if they have none."""
     complete = distances[(np.isfinite(distances) & (distances > 0)).all(axis=1)]
     if distances.shape[1] < 2 or len(complete) < MIN_POINTS:
@@ -200,7 +208,7 @@ def intrinsic_dimension(distances: npt.NDArray[np.float64]) -> Report | None:
     except InputError:  # the neighbours of every point are equally far
         return None
     top = high if np.isfinite(high) else None
-    return {"value": value, "low": low, "high": top, "sample": len(complete), "n_neighbors": distances.shape[1]}
+    return Measured(value, low, top, len(complete), distances.shape[1])
 
 
 def _without_self(ids: npt.NDArray[np.integer], own_ids: npt.NDArray[np.integer]) -> Ids:
@@ -221,45 +229,45 @@ def count_block(store: Store, block_index: int, blocks: Blocks, sample: int, see
         input=count_closer(chosen["points"], chosen["ids"], points, first, chosen["input_limits"]),
         embedding=count_closer(chosen["embedding"], chosen["ids"], embedding, first, chosen["embedding_limits"]),
     )
-    return {"points": len(rows)}
+    return Report()
 
 
-def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, seed: int) -> Report:
+def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, seed: int) -> Quality:
     """Compute trustworthiness, continuity, local Procrustes error, and the redundancy of each coordinate.
 
     Trustworthiness and continuity of each sampled point are stored for the explorer.
     """
     chosen = store.read_bundle("_work/quality_sample")
     parts = list(store.read_bundles([f"_work/closer/{b:05d}" for b in range(n_blocks)]))
-    scores: Report = {}
+    means = [mean_interval(chosen["procrustes"])]
     of_points = {"rows": chosen["rows"]}
     for name, space in (("trustworthiness", "input"), ("continuity", "embedding")):
         ranks = np.sum([part[space] for part in parts], axis=0) + 1
         counts = chosen.get("counts") if name == "continuity" else None
         values = np.clip(trustworthiness(ranks, int(chosen["n_members"]), counts), 0.0, 1.0)
-        scores[name] = _measured(mean_interval(values), len(ranks))
+        means.append(mean_interval(values))
         of_points[name] = values
     store.write_bundle(POINT_QUALITY, **of_points)
-    scores["procrustes_error"] = _measured(mean_interval(chosen["procrustes"]), len(chosen["procrustes"]))
+    procrustes, trusted, continuous = (_measured(mean, len(chosen["rows"])) for mean in means)
+    quality = Quality(trustworthiness=trusted, continuity=continuous, procrustes_error=procrustes)
     embedding = chosen["embedding"][np.unique(chosen["ids"], return_index=True)[1]]  # an equal point predicts itself
     if len(embedding) < MIN_POINTS:
-        return {**scores, "redundancy": None, "regression_residual": None}
+        return quality
     errors, spread = np.square(regression_errors(embedding)), embedding.std(axis=0)
     totals = np.square((embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
     squares = np.array(ratio_intervals(errors, totals, seed))
     residuals = np.sqrt(np.clip(squares, 0.0, 1.0))
-    scores["regression_residual"] = [_measured(tuple(row), len(errors)) for row in residuals.tolist()]
-    scores["redundancy"] = np.clip(1 - squares[:, 0], 0.0, 1.0).tolist()
-    scores["redundancy"][0] = 0.0
-    return scores
+    residual_of_each = [_measured(tuple(row), len(errors)) for row in residuals.tolist()]
+    redundancy = [0.0, *np.clip(1 - squares[1:, 0], 0.0, 1.0).tolist()]
+    return replace(quality, redundancy=redundancy, regression_residual=residual_of_each)
 
 
-def _measured(estimate: Estimate, sample: int) -> Report:
+def _measured(estimate: Estimate, sample: int) -> Measured:
     value, low, high = estimate
-    return {"value": value, "low": low, "high": high, "sample": sample}
+    return Measured(value, low, high, sample)
 
 
-def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: int, seed: int) -> Report:
+def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: int, seed: int) -> Quality:
     """Residual variance: 1 - r^2 between distances in the embedding and shortest paths in the neighbour graph."""
     from scipy.spatial.distance import cdist  # noqa: PLC0415 (a fifth of a second)
 
@@ -271,27 +279,27 @@ def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: in
     graph = undirected_graph(indices, distances)
     paths = np.array([graph_distances(graph, int(row), chosen["rows"]) for row in chosen["rows"][sources]])
     straight = cdist(chosen["embedding"][sources], chosen["embedding"])
-    estimate = correlation_interval(paths, straight, sources, seed)
-    return {"residual_variance": {**_measured(estimate, len(chosen["rows"])), "sources": len(sources)}}
+    value, low, high = correlation_interval(paths, straight, sources, seed)
+    return Quality(residual_variance=Measured(value, low, high, len(chosen["rows"]), sources=len(sources)))
 
 
-def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, seed: int) -> Report:
+def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, seed: int) -> Quality:
     """Compare the embedding with the labels of the points, or with their true coordinates (`is_truth`)."""
     chosen = store.read_bundle("_work/quality_sample")
     if is_truth:
         return compare_truth(chosen["embedding"], labels_of(store, chosen["rows"]), seed)
     described = checkpoint.reports_of_step(store, "ingest.read_labels", dict)[0]
     if described["kind"] != "categorical":
-        return {}
-    labels, scores = labels_of(store, chosen["rows"])[:, 0], {}
-    for name, key in (("neighborhood_hit", "near"), ("neighborhood_hit_input", "listed")):
+        return Quality()
+    labels, measured = labels_of(store, chosen["rows"])[:, 0], list[Measured | None]()
+    for key in ("near", "listed"):
         hits = neighborhood_hit(labels, labels_of(store, chosen[key].reshape(-1))[:, 0].reshape(chosen[key].shape))
         hits = hits[np.isfinite(hits)]
-        scores[name] = _measured(mean_interval(hits), len(hits)) if len(hits) else None
-    return scores
+        measured.append(_measured(mean_interval(hits), len(hits)) if len(hits) else None)
+    return Quality(neighborhood_hit=measured[0], neighborhood_hit_input=measured[1])
 
 
-def compare_truth(embedding: npt.NDArray[np.float64], truth: npt.NDArray[np.float64], seed: int) -> Report:
+def compare_truth(embedding: npt.NDArray[np.float64], truth: npt.NDArray[np.float64], seed: int) -> Quality:
     """Residual variance against the truth: of distances (1 - r^2), and of the coordinates after an affine map."""
     from scipy.spatial.distance import cdist  # noqa: PLC0415 (a fifth of a second)
 
@@ -304,10 +312,8 @@ def compare_truth(embedding: npt.NDArray[np.float64], truth: npt.NDArray[np.floa
     residuals = scaled - design @ np.linalg.lstsq(design, scaled)[0]
     unexplained, total = (np.square(table).mean(axis=1, keepdims=True) for table in (residuals, scaled))
     [affine] = ratio_intervals(unexplained, total, seed)
-    return {
-        "residual_variance_truth": _measured(of_distances, len(paired)),
-        "residual_variance_affine": _measured(affine, len(truth)),
-    }
+    distances, coordinates = _measured(of_distances, len(paired)), _measured(affine, len(truth))
+    return Quality(residual_variance_truth=distances, residual_variance_affine=coordinates)
 
 
 def labels_of(store: Store, rows: Ids) -> npt.NDArray[np.float64]:

@@ -5,7 +5,7 @@ groups of cells are searched. Then weak components and closed classes are comput
 reverse neighbours.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,13 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..config.neighbors import reverse_neighbors
 from ..engine import disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import index_dtype
+from ..engine.step import WHOLE_DATA, Report, Step, task
 from ..kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, strong_components, weak_components
 from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, Repair, apply_repair, plan_repair
 from ..linalg.component_matrices import input_rows
-from ..search.cell_groups import FIRST, Folder
+from ..search.cell_groups import Folder
 from ..search.component_links import link_steps, linked_lists
 from ..search.recall import raise_recall
 from ..storage import array_specs
@@ -46,56 +47,51 @@ def steps(config: Config, layout: Layout) -> Steps:
     )
     connects = config.graph.components == "connect" and config.method != "pca"
     links = connects and (yield from link_steps(config, layout))
-    [graph] = yield Step(
-        "mend_graph",
-        "analyse",
-        analyse_graph,
+    n_reverse = AUTO_REVERSE if reverse is None else reverse
+    least, lists = min_component(config), layout.lists
+    analysis = task(analyse_graph, reverse=reverse, min_component=least, blocks=blocks, place=lists, links=links)
+    [graph] = yield from Step(
+        "mend_graph.analyse",
+        analysis,
         1,
-        Decides(
-            {
-                "reverse": reverse,
-                "min_component": min_component(config),
-                "blocks": blocks,
-                "place": layout.lists,
-                "links": links,
-            },
-            version=2,
-        ),
-        Runs(
-            analyse_graph_bytes(
-                n=n, n_input=layout.n_input, k=k, added=AUTO_REVERSE if reverse is None else reverse, links=links
-            ),
-            place=WHOLE_DATA,
-        ),
-        Writes(
-            arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block_size),),
-            bundles=("_work/additions",),
-            bundle_bytes=disk_costs.files(layout.point_blocks(), 24 * n * max(1, reverse or 0)),
-        ),
-        expected=lambda b: {"k_max": k + (reverse or 0), "n_components_weak": 1, "n_components_large": 1},
+        analyse_graph_bytes(n=n, n_input=layout.n_input, k=k, added=n_reverse, links=links),
+        arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block_size),),
+        bundles={"_work/additions": disk_costs.files(blocks.count, 24 * n * max(1, reverse or 0))},
+        version=2,
+        expected=lambda b: GraphReport(k + (reverse or 0), 1, 1, [], 0, 1, 1, [], 0, 0, 0),
+        runs_on=WHOLE_DATA,
     )
-    k_max = graph["k_max"]
-    yield Step(
-        "mend_graph",
-        "apply",
-        apply_block,
-        layout.point_blocks(),
-        Decides({"k_max": k_max, "blocks": blocks, "place": layout.lists}),
-        Runs(task_costs.TASK_BYTES + 80 * block_size * k_max),
-        Writes(
-            arrays=(
-                PlannedArray(array_specs.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block_size),
-                PlannedArray(array_specs.NEIGHBOR_DISTANCES, (n, k_max), "float32", block_size),
-            )
-        ),
-    )
-    return replace(layout, k_max=k_max, n_components=graph["n_components_weak"], n_large=graph["n_components_large"])
+    k_max = graph.k_max
+    ids = PlannedArray(array_specs.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block_size)
+    distances = PlannedArray(array_specs.NEIGHBOR_DISTANCES, (n, k_max), "float32", block_size)
+    apply, n_bytes = task(apply_block, k_max=k_max, blocks=blocks, place=lists), 80 * block_size * k_max
+    yield from Step("mend_graph.apply", apply, blocks.count, task_costs.TASK_BYTES + n_bytes, (ids, distances))
+    return replace(layout, k_max=k_max, n_components=graph.n_components_weak, n_large=graph.n_components_large)
+
+
+@dataclass(frozen=True)
+class GraphReport(Report):
+    """Components and closed classes of the graph, and what their repair added.
+
+    `component_sizes` are input rows; `closed_classes` are counted before the repair, `closed_classes_left` after it.
+    """
+
+    k_max: int
+    n_components_weak: int
+    n_components_large: int
+    component_sizes: list[int]
+    rows_in_small_components: int
+    closed_classes: int
+    closed_classes_left: int
+    closed_classes_by_component: list[int]
+    reverse_added: int
+    bridges_added: int
+    points_repaired: int
 
 
 def analyse_graph(
-    store: Store, block_index: int, reverse: int | None, min_component: int, blocks: Blocks, place: str = FIRST,
-    links: bool = False,
-) -> Report:  # fmt: skip
+    store: Store, block_index: int, reverse: int | None, min_component: int, blocks: Blocks, place: str, links: bool
+) -> GraphReport:
     """Weak components, closed classes, and the reverse neighbours that repair them.
 
     Components with at least `min_component` input rows come first (always including the largest), then the others; both
@@ -127,20 +123,20 @@ def analyse_graph(
             f"_work/additions/{target:05d}", rows=additions.rows[of_block], neighbors=additions.neighbors[of_block],
             distances=additions.distances[of_block],
         )  # fmt: skip
-    return {
-        "k_max": max(repair.max_neighbors, indices.shape[1]),
-        "n_components_weak": int(n_components),
-        "n_components_large": int(is_large.sum()),
-        "component_sizes": n_rows[:NAMED_COMPONENTS].tolist(),
-        "rows_in_small_components": int(n_rows[~is_large].sum()),
-        "closed_classes": int(repair.closed_classes_before),
-        "closed_classes_left": int(repair.closed_classes_left),
-        "closed_classes_by_component": repair.classes_by_component[:NAMED_COMPONENTS].tolist(),
-        "reverse_added": int(repair.n_reverse_added),
-        "bridges_added": int(repair.n_bridges_added),
-        "points_repaired": int(repair.n_points_repaired),
-        **({"says": describe_repair(repair, len(indices))} if repair.n_points_repaired else {}),
-    }
+    return GraphReport(
+        k_max=max(repair.max_neighbors, indices.shape[1]),
+        n_components_weak=int(n_components),
+        n_components_large=int(is_large.sum()),
+        component_sizes=n_rows[:NAMED_COMPONENTS].tolist(),
+        rows_in_small_components=int(n_rows[~is_large].sum()),
+        closed_classes=int(repair.closed_classes_before),
+        closed_classes_left=int(repair.closed_classes_left),
+        closed_classes_by_component=repair.classes_by_component[:NAMED_COMPONENTS].tolist(),
+        reverse_added=int(repair.n_reverse_added),
+        bridges_added=int(repair.n_bridges_added),
+        points_repaired=int(repair.n_points_repaired),
+        message=describe_repair(repair, len(indices)) if repair.n_points_repaired else "",
+    )
 
 
 def describe_repair(repair: Repair, n_points: int) -> str:
@@ -157,7 +153,7 @@ def min_component(config: Config) -> int:
     return 1 if config.graph.min_component == "auto" else config.graph.min_component
 
 
-def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, place: str = FIRST) -> Report:
+def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, place: str) -> Report:
     """Write the final neighbour lists of a block: searched and added neighbours, sorted by distance."""
     start, stop = blocks.rows(block_index)
     indices, distances = (store.read(spec.name, start, stop) for spec in Folder(place).lists)
@@ -165,7 +161,7 @@ def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, plac
     indices, distances = apply_repair(indices, distances, start, added, k_max)
     store.write(array_specs.NEIGHBOR_INDICES.name, start, indices)
     store.write(array_specs.NEIGHBOR_DISTANCES.name, start, distances)
-    return {"added": len(added.rows)}
+    return Report()
 
 
 # --- bytes of a task (engine/task_costs.py explains the terms)

@@ -6,8 +6,8 @@ so the time grows with the number of points and not with its square.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,9 +17,9 @@ import numpy.typing as npt
 from ..config.models import Config
 from ..core.errors import NAMED_ROWS, InputError, first_rows
 from ..engine import disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Json, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import SAMPLE_PER_CELL, n_cells, neighbor_method, sampled_per_block
-from ..engine.step import Step as AnyStep
+from ..engine.step import WHOLE_DATA, Count, Report, Step, task
 from ..kernels.neighbors.cells import bounding_boxes, fit_cells, nearest_cells
 from ..linalg.preprocess import Preparation
 from ..search.recall import sample_rows
@@ -51,10 +51,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     transform = config.preprocess.scale != "none" or config.preprocess.pca is not None
     unit = config.neighbors.metric == "cosine"
     dtype = "float64" if transform or unit else layout.dtype
-    prepared = {"transform": transform, "unit": unit}
     row_in = layout.n_features_input * np.dtype(layout.dtype).itemsize
-    [cells] = yield find_cells_step(config, layout, prepared)
-    n_cells_fitted = cells["n_cells"]
+    [cells] = yield from find_cells_step(config, layout, transform, unit)
+    n_cells_fitted = cells.count
     n_nearest = min(N_NEAREST, n_wanted_cells, n_cells_fitted) if approximate else 1
     shard_bytes = partial(
         sort_bytes,
@@ -69,36 +68,34 @@ def steps(config: Config, layout: Layout) -> Steps:
     shard = blocks_per_shard * block_size
     n_shards = -(-n // shard)
     counts = PlannedArray(array_specs.CELL_COUNTS, (n_shards, n_cells_fitted), "int64", 1)
-    sorted_blocks = yield Step(
-        "order_points",
-        "sort",
-        sort_block,
-        n_shards,
-        Decides({"n_nearest": n_nearest, "blocks": Blocks(n, shard), **prepared}),
-        Runs(shard_bytes(block_size=shard)),
-        Writes(arrays=(*planned(SORTED, n, shard, layout, dtype, n_nearest), counts)),
-    )
+    sorting = task(sort_block, n_nearest=n_nearest, transform=transform, blocks=Blocks(n, shard), unit=unit)
+    arrays, n_bytes = (*planned(SORTED, n, shard, layout, dtype, n_nearest), counts), shard_bytes(block_size=shard)
+    sorted_blocks = yield from Step("order_points.sort", sorting, n_shards, n_bytes, arrays)
     _require_directions(sorted_blocks, layout.n_points)
     _require_extent(sorted_blocks)
-    yield gather_step(replace(layout, n_cells=n_cells_fitted), dtype, n_nearest, shard)
+    yield from gather_step(replace(layout, n_cells=n_cells_fitted), dtype, n_nearest, shard)
     return replace(layout, n_cells=n_cells_fitted, dtype=dtype)
 
 
-def find_cells_step(config: Config, layout: Layout, prepared: Json) -> AnyStep[Any]:
-    n_wanted, widest = n_cells(layout.n_points), max(layout.n_features, layout.n_features_input)
-    row = layout.n_features_input * np.dtype(layout.dtype).itemsize
-    sampled_bytes = layout.input_blocks() * sampled_per_block(layout) * (3 * row + 48 * widest + 32)
-    seed = config.neighbors.seed
-    return Step(
-        "order_points",
-        "find_cells",
-        find_cells,
-        1,
-        Decides({"n_cells": n_wanted, "n_blocks": layout.input_blocks(), "seed": seed, **prepared}, version=2),
-        Runs(task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + sampled_bytes, place=WHOLE_DATA),
-        Writes((), ("_work/cells.npz",), disk_costs.cells(n_cells=n_wanted, d=layout.n_features)),
-        expected=lambda b: {"n_cells": n_wanted},
-    )
+@dataclass(frozen=True)
+class SortedRows(Report):
+    """The largest difference of a coordinate from a cell (1 with the cosine distance), and the rows that are zero."""
+
+    extent: float = 1.0
+    zero: int = 0
+    first_zero: list[int] = field(default_factory=list)
+
+
+def find_cells_step(config: Config, layout: Layout, transform: bool, unit: bool) -> Step[Count]:
+    n, n_blocks, seed = n_cells(layout.n_points), layout.input_blocks(), config.neighbors.seed
+    d, widest = layout.n_features_input, max(layout.n_features, layout.n_features_input)
+    row = d * np.dtype(layout.dtype).itemsize
+    n_bytes = task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES
+    n_bytes += n_blocks * sampled_per_block(layout) * (3 * row + 48 * widest + 32)
+    find = task(find_cells, n_cells=n, n_blocks=n_blocks, seed=seed, transform=transform, unit=unit)
+    bundles = {"_work/cells.npz": disk_costs.cells(n_cells=n, d=layout.n_features)}
+    key, expected = "order_points.find_cells", Count(n)
+    return Step(key, find, 1, n_bytes, bundles=bundles, version=2, expected=lambda b: expected, runs_on=WHOLE_DATA)
 
 
 def planned(
@@ -110,24 +107,14 @@ def planned(
             PlannedArray(cells, (rows, n_nearest), "int32", size))  # fmt: skip
 
 
-def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> AnyStep[Any]:
+def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step[Report]:
     n, block_size, d = layout.n_points, layout.block_points, layout.n_features
     n_bytes = task_costs.TASK_BYTES + block_size * (6 * d * np.dtype(dtype).itemsize + 24 * n_nearest + 64)
     n_bytes += 24 * task_costs.COUNTED_BLOCKS * layout.n_cells + 16 * (-(-layout.n_input // shard) + layout.n_cells)
-    return Step(
-        "order_points",
-        "gather",
-        gather_block,
-        layout.point_blocks(),
-        Decides({"blocks": Blocks(n, block_size)}),
-        Runs(n_bytes),
-        Writes(
-            planned(GATHERED, n, block_size, layout, dtype, n_nearest),
-            ("_work/boxes",),
-            disk_costs.files(layout.point_blocks(), 16 * (layout.n_cells + 2 * layout.point_blocks()) * (d + 1)),
-        ),
-        frees=tuple(spec.name for spec in SORTED),
-    )
+    gather, n_blocks = task(gather_block, blocks=Blocks(n, block_size)), layout.point_blocks()
+    arrays, deletes = planned(GATHERED, n, block_size, layout, dtype, n_nearest), tuple(spec.name for spec in SORTED)
+    bundles = {"_work/boxes": disk_costs.files(n_blocks, 16 * (layout.n_cells + 2 * n_blocks) * (d + 1))}
+    return Step("order_points.gather", gather, n_blocks, n_bytes, arrays, bundles, deletes)
 
 
 def blocks_together(layout: Layout, sort_bytes: Callable[..., int]) -> int:
@@ -137,11 +124,11 @@ def blocks_together(layout: Layout, sort_bytes: Callable[..., int]) -> int:
     return max(1, min(fit, -(-layout.input_blocks() // MAX_SHARDS)))
 
 
-def _require_directions(reports: list[Report], n_points: int) -> None:
+def _require_directions(reports: Sequence[SortedRows], n_points: int) -> None:
     """Raises InputError if some rows are zero: they have no direction, so no cosine distance."""
-    count = sum(report.get("zero", 0) for report in reports)
+    count = sum(report.zero for report in reports)
     if count:
-        rows = [row for report in reports for row in report["first_zero"]][:NAMED_ROWS]
+        rows = [row for report in reports for row in report.first_zero][:NAMED_ROWS]
         raise InputError(
             f"neighbors.metric: cosine compares directions, but {count} of {n_points} distinct rows are zero after "
             f"preprocessing (input rows {first_rows(rows, count)}). "
@@ -149,9 +136,9 @@ def _require_directions(reports: list[Report], n_points: int) -> None:
         )
 
 
-def _require_extent(reports: list[Report]) -> None:
+def _require_extent(reports: Sequence[SortedRows]) -> None:
     """Raises InputError if squares of differences between points are not normal numbers of float64."""
-    extent = max(report.get("extent", 1.0) for report in reports)
+    extent = max((report.extent for report in reports), default=1.0)
     if extent < LEAST_EXTENT:
         raise InputError(
             f"input: no difference between points is above {2 * extent:.1e} after preprocessing, so squares of "
@@ -161,8 +148,8 @@ def _require_extent(reports: list[Report]) -> None:
 
 
 def find_cells(
-    store: Store, block_index: int, n_cells: int, n_blocks: int, seed: int, transform: bool, unit: bool = False
-) -> Report:
+    store: Store, block_index: int, n_cells: int, n_blocks: int, seed: int, transform: bool, unit: bool
+) -> Count:
     """Cluster a sample of the distinct points into cells."""
     parts = list(store.read_bundles([f"_work/sample/{b:05d}" for b in range(n_blocks)]))
     rows = np.concatenate([part["rows"] for part in parts])
@@ -174,12 +161,12 @@ def find_cells(
         points = points[sample_rows(n_wanted, seed, len(points), stream=1)]
     centers = fit_cells(points, n_cells, seed) if len(points) else np.zeros((1, points.shape[1]))
     store.write_bundle("_work/cells", centers=centers)
-    return {"n_cells": len(centers)}
+    return Count(len(centers))
 
 
 def sort_block(
-    store: Store, block_index: int, n_nearest: int, transform: bool, blocks: Blocks, unit: bool = False
-) -> Report:
+    store: Store, block_index: int, n_nearest: int, transform: bool, blocks: Blocks, unit: bool
+) -> SortedRows:
     """Preprocess the distinct points of a shard and write them sorted by cell, and the number of points in each."""
     start, stop = blocks.rows(block_index)
     rows = np.arange(start, stop)
@@ -195,8 +182,8 @@ def sort_block(
     store.write(array_specs.CELL_COUNTS.name, block_index, np.bincount(cells[:, 0], minlength=len(centers))[None, :])
     if not unit:
         extent = np.abs(points - centers[0]).max(initial=0.0)  # cells do not depend on blocks
-        return {"points": len(distinct), "extent": float(extent)}
-    return {"points": len(distinct), "zero": int(zero.sum()), "first_zero": distinct[zero][:NAMED_ROWS].tolist()}
+        return SortedRows(float(extent))
+    return SortedRows(zero=int(zero.sum()), first_zero=distinct[zero][:NAMED_ROWS].tolist())
 
 
 def gather_block(store: Store, block_index: int, blocks: Blocks) -> Report:
@@ -221,7 +208,7 @@ def gather_block(store: Store, block_index: int, blocks: Blocks) -> Report:
             bounds = np.unique(np.clip(np.concatenate([[start], ends, [stop]]), start, stop)) - start
             boxes = bounding_boxes(rows, bounds, start)
             store.write_bundle(f"_work/boxes/{block_index:05d}", **boxes._asdict())
-    return {"points": stop - start}
+    return Report()
 
 
 class Cells(NamedTuple):

@@ -1,28 +1,28 @@
 """Method pca: the coordinates of all points on their principal components, in place of the eigensolve."""
 
-from typing import Any
-
 import numpy as np
 
 from ..config.models import Config
 from ..engine import disk_costs
-from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Writes
-from ..engine.step import Step as AnyStep
+from ..engine.plan import Layout
+from ..engine.step import WHOLE_DATA, Step, task
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
 from ..kernels.quality.trustworthiness import participation
 from ..linalg import preprocess
+from ..linalg.component_solve import Solution
 from ..linalg.preprocess import chunk_rows, principal_components
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
 
-def project_step(config: Config, layout: Layout) -> AnyStep[Any]:
+def project_step(config: Config, layout: Layout) -> Step[Solution]:
     n, d, m, block_size = layout.n_points, layout.n_features, config.eigensolver.n_components, layout.block_points
-    parameters = {"n_components": m, "n_features": d, "tol": config.eigensolver.tol, "blocks": Blocks(n, block_size)}
-    runs = Runs(_pca_bytes(n, d, m, block_size), place=WHOLE_DATA)
-    writes = Writes(bundles=("_work/eigen",), bundle_bytes=disk_costs.eigenvectors(n=n, width=m, components=1))
-    return Step("solve_embedding", "solve", project_points, 1, Decides(parameters, version=3), runs, writes)
+    tol, blocks = config.eigensolver.tol, Blocks(n, block_size)
+    project = task(project_points, n_components=m, n_features=d, tol=tol, blocks=blocks)
+    n_bytes, written = _pca_bytes(n, d, m, block_size), disk_costs.eigenvectors(n=n, width=m, components=1)
+    bundles = {"_work/eigen": written}
+    return Step("solve_embedding.solve", project, 1, n_bytes, bundles=bundles, version=3, runs_on=WHOLE_DATA)
 
 
 def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:
@@ -32,7 +32,7 @@ def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:
 
 def project_points(
     store: Store, block_index: int, n_components: int, n_features: int, tol: float, blocks: Blocks
-) -> Report:
+) -> Solution:
     """Project all points onto their principal components: scores in input units; eigenvalues are the variances."""
     mean, components = principal_components(store, blocks.n, n_features, n_components)
     scores, covered = np.empty((blocks.n, n_components)), np.zeros((n_features, n_components))
@@ -53,8 +53,6 @@ def project_points(
         "predicted_bytes": _pca_bytes(blocks.n, n_features, n_components, blocks.size), "n_solves": 0, "n_steps": 0,
         "n_refinements": 0, "rounding_floor": floor,
     }  # fmt: skip
-    return {
-        "n_points": blocks.n, "eigenvalues": variances.tolist(), "residuals": residuals.tolist(),
-        "participation": participation(vectors).tolist(),
-        "converged": bool((residuals <= np.maximum(tol, 100 * n_features * floor / positive)).all()), "stats": stats,
-    }  # fmt: skip
+    converged = bool((residuals <= np.maximum(tol, 100 * n_features * floor / positive)).all())
+    values, shares = variances.tolist(), participation(vectors).tolist()
+    return Solution(blocks.n, values, residuals.tolist(), shares, converged, stats)

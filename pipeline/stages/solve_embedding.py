@@ -4,8 +4,8 @@ Method pca has no M and no components: all points are projected onto their princ
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,16 +13,15 @@ from ..config.models import Config
 from ..core.errors import BoundsNotMet, NotEnoughMemory
 from ..core.machine import memory_limit
 from ..engine import disk_costs
-from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import factor_entries
-from ..engine.step import Report as StepReport
-from ..engine.step import Step as AnyStep
+from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
 from ..kernels.eigensolver.costs import least_bytes
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.quality.trustworthiness import CLUMP_SHARE
 from ..linalg import component_solve
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
-from ..linalg.component_solve import SolveJob
+from ..linalg.component_solve import Solution, SolveJob
 from ..linalg.coordinates import MOST_PAIRS, select_step, taken_vectors
 from ..linalg.solver_progress import solver_state
 from ..search.among_stored import PLACED_COMPONENT, place_rows, place_step
@@ -42,79 +41,93 @@ def steps(config: Config, layout: Layout) -> Steps:
     n_pairs = config.n_eigenpairs
     blocks, square = Blocks(n, block_size), config.method == "lle"
     if config.method == "pca":
-        yield project_step(config, layout)
+        yield from project_step(config, layout)
         yield from _write_steps(config, layout, 1, "scores", n_pairs)
         return layout
-    [chosen] = yield Step(
-        "solve_embedding",
-        "choose",
-        choose_components,
-        1,
-        Decides({"components": config.graph.components, "n_large": layout.n_large, "least": m + 2}),
-        Runs(12 * n, place=WHOLE_DATA),
-        expected=lambda b: {"n_components": layout.n_large, "n_weak": layout.n_components},
+    choose = task(choose_components, components=config.graph.components, n_large=layout.n_large, least=m + 2)
+    expected = ChosenComponents(layout.n_large, layout.n_components)
+    [chosen] = yield from Step(
+        "solve_embedding.choose", choose, 1, 12 * n, expected=lambda b: expected, runs_on=WHOLE_DATA
     )
     solver, row_entries = config.eigensolver, factor_entries(config.method, layout.k_max, m)
     if layout.factor_entries:
         row_entries = min(row_entries, math.ceil(layout.factor_entries / min(n, block_size)))
-    decides = {"family": config.method, "n_components": n_pairs, "n_wanted": m, "blocks": blocks}
-    solved = yield Step(
-        "solve_embedding",
-        "solve",
+    n_graph, places = chosen.n_components, 0
+    solve = task(
         solve_component,
-        chosen["n_components"],
-        Decides(decides | solver.model_dump(include={"method", "tol", "max_memory"}), version=8),
-        Runs(
-            LIBRARY_BYTES + least_bytes(n, row_entries, n_pairs, square=square),
-            place=WHOLE_DATA,
-            all_cores=True,
-            resources={"max_steps": solver.max_steps, "stores_m": config.output.cost_matrix},
-            state=solver_state,
-        ),
-        Writes(
-            bundles=("_work/eigen",),
-            bundle_bytes=disk_costs.eigenvectors(n=n, width=block_width(n_pairs), components=chosen["n_components"]),
-        ),
+        family=config.method,
+        n_components=n_pairs,
+        method=solver.method,
+        tol=solver.tol,
+        max_memory=solver.max_memory,
+        blocks=blocks,
+        max_steps=solver.max_steps,
+        stores_m=config.output.cost_matrix,
+        n_wanted=m,
     )
-    n_graph, places = chosen["n_components"], 0
-    n_pairs = max(len(report.get("eigenvalues", [])) or n_pairs for report in solved)
+    solved = yield from Step(
+        "solve_embedding.solve",
+        solve,
+        n_graph,
+        LIBRARY_BYTES + least_bytes(n, row_entries, n_pairs, square=square),
+        bundles={"_work/eigen": disk_costs.eigenvectors(n=n, width=block_width(n_pairs), components=n_graph)},
+        version=8,
+        runs_on=WHOLE_DATA,
+        all_cores=True,
+        progress=solver_state,
+    )
+    n_pairs = max((len(report.eigenvalues) for report in solved), default=n_pairs)
     if n_pairs > m:
-        yield select_step(config, layout, n_graph)
-    if config.graph.components == "separate" and n_graph < chosen["n_weak"]:
-        places = sum(report["placed"] for report in (yield place_step(config, layout, n_graph)))
+        yield from select_step(config, layout, n_graph)
+    if config.graph.components == "separate" and n_graph < chosen.n_weak:
+        places = sum(placed.count for placed in (yield from place_step(config, layout, n_graph)))
     yield from _write_steps(config, layout, n_graph, config.embedding.scale, n_pairs, placed=places > 0)
     return layout
 
 
 def _write_steps(
     config: Config, layout: Layout, n_graph: int, scale: str, n_pairs: int, placed: bool = False
-) -> Iterator[AnyStep[StepReport]]:
+) -> Generator[Step[Report], list[Report], None]:
     n, m, rows, block_size = layout.n_points, config.eigensolver.n_components, layout.n_input, layout.block_points
     aligned, selected = config.embedding.align is not None, n_pairs > m
     if aligned:
-        yield align_step(config, layout, n_graph, scale, selected)
-    sizes = {"n_components": m, "n_pairs": n_pairs, "n_graph": n_graph, "blocks": Blocks(rows, block_size)}
-    yield Step(
-        "solve_embedding",
-        "write",
+        yield from align_step(config, layout, n_graph, scale, selected)
+    write = task(
         write_embedding,
-        1,
-        Decides({**sizes, "scale": scale, "aligned": aligned, "placed": placed, "selected": selected}),
-        Runs(8 * n * (n_pairs + selected * m + 2) + 8 * rows * (m + 2), place=WHOLE_DATA),
-        Writes(
-            arrays=(
-                PlannedArray(array_specs.EMBEDDING, (rows, m), "float64", block_size),
-                PlannedArray(array_specs.COMPONENT, (rows,), "int32", block_size),
-                PlannedArray(array_specs.EIGENVALUES, (n_graph, n_pairs), "float64", n_graph),
-                *([PlannedArray(array_specs.EMBEDDED_HASH, (rows, 2), "uint64", block_size)] if aligned else []),
-            ),
-            bundles=(f"{EMBEDDED}.npz",),
-            bundle_bytes=disk_costs.per_point(n=n, blocks=1, numbers=m),
-        ),
+        n_components=m,
+        n_pairs=n_pairs,
+        n_graph=n_graph,
+        scale=scale,
+        blocks=Blocks(rows, block_size),
+        aligned=aligned,
+        placed=placed,
     )
+    arrays = [
+        PlannedArray(array_specs.EMBEDDING, (rows, m), "float64", block_size),
+        PlannedArray(array_specs.COMPONENT, (rows,), "int32", block_size),
+        PlannedArray(array_specs.EIGENVALUES, (n_graph, n_pairs), "float64", n_graph),
+        PlannedArray(array_specs.EMBEDDED_HASH, (rows, 2), "uint64", block_size),
+    ][: 4 if aligned else 3]
+    n_bytes = 8 * n * (n_pairs + selected * m + 2) + 8 * rows * (m + 2)
+    bundles = {f"{EMBEDDED}.npz": disk_costs.per_point(n=n, blocks=1, numbers=m)}
+    yield from Step("solve_embedding.write", write, 1, n_bytes, tuple(arrays), bundles, runs_on=WHOLE_DATA)
 
 
-def choose_components(store: Store, block_index: int, components: str, n_large: int, least: int) -> Report:
+@dataclass(frozen=True)
+class ChosenComponents(Report):
+    """Weak components that are embedded, and all of them."""
+
+    n_components: int
+    n_weak: int
+
+
+@dataclass(frozen=True)
+class WrittenRows(Report):
+    rows_in_small_components: int
+    rows_placed: int
+
+
+def choose_components(store: Store, block_index: int, components: str, n_large: int, least: int) -> ChosenComponents:
     """Count the weak components that get an embedding: those among the first `n_large` with at least `least` points.
 
     Raises BoundsNotMet if graph.components is error and there are several components.
@@ -127,13 +140,13 @@ def choose_components(store: Store, block_index: int, components: str, n_large: 
             f"or largest"
         )
     n_embedded = max(1, int((sizes[:n_large] >= least).sum()))
-    return {"n_components": 1 if components == "largest" else n_embedded, "n_weak": len(sizes)}
+    return ChosenComponents(1 if components == "largest" else n_embedded, len(sizes))
 
 
 def solve_component(
     store: Store, block_index: int, family: str, n_components: int, method: str, tol: float,
-    blocks: Blocks, max_memory: int | str, max_steps: int, stores_m: bool, n_wanted: int = 1,
-) -> Report:  # fmt: skip
+    blocks: Blocks, max_memory: int | str, max_steps: Resource[int], stores_m: Resource[bool], n_wanted: int = 1,
+) -> Solution:  # fmt: skip
     """Compute n_components eigenpairs of component `block_index`, fewer if it is small; MOST_PAIRS if fewer than
     n_wanted of them are no clumps."""
     n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
@@ -147,7 +160,7 @@ def solve_component(
         if max_memory != "auto":
             error.exit_code = 2  # the limit is in the config, so a retry would fail again
         raise
-    spread = sum(size >= CLUMP_SHARE * n_rows for size in report["participation"])
+    spread = sum(size >= CLUMP_SHARE * n_rows for size in report.participation)
     if not spread < n_wanted < n_pairs < most:
         return report
     try:
@@ -156,7 +169,7 @@ def solve_component(
         return report
 
 
-def predict_solver(config: Config, store: Store, layout: Layout) -> Report | None:
+def predict_solver(config: Config, store: Store, layout: Layout) -> Json | None:
     """Predict the method of the eigensolver for the largest component, from the matrices in the store."""
     blocks = Blocks(store.array(array_specs.POINT_COMPONENT.name).shape[0], layout.block_points)
     solver = config.eigensolver
@@ -168,8 +181,8 @@ def predict_solver(config: Config, store: Store, layout: Layout) -> Report | Non
 
 def write_embedding(
     store: Store, block_index: int, n_components: int, n_pairs: int, n_graph: int, scale: str, blocks: Blocks,
-    aligned: bool = False, placed: bool = False, selected: bool = False,
-) -> Report:  # fmt: skip
+    aligned: bool, placed: bool,
+) -> WrittenRows:  # fmt: skip
     """Write embedding and component of every input row; a duplicate row gets those of its representative."""
     if not aligned:
         store.objects.delete(array_specs.EMBEDDED_HASH.name)  # it belongs to an earlier embedding
@@ -179,7 +192,7 @@ def write_embedding(
     eigenvalues, converged = np.full((n_graph, n_pairs), np.nan), True
     for number in range(n_graph):
         part = store.read_bundle(f"_work/eigen/{number:05d}")
-        vectors = taken_vectors(store, number, part, selected)
+        vectors = taken_vectors(store, number, part, n_pairs > n_components)
         if aligned:
             vectors = vectors @ rotations(store)[number]
         embedding[part["rows"]] = coordinate_scale(scale, len(part["rows"])) * vectors
@@ -204,4 +217,4 @@ def write_embedding(
         n_dropped += int((labels == -1).sum())
     store.write(array_specs.EIGENVALUES.name, 0, eigenvalues)
     store.write_bundle(EMBEDDED, embedding=embedding, component=component, converged=np.array(converged))
-    return {"rows_in_small_components": n_dropped, "rows_placed": n_placed}
+    return WrittenRows(n_dropped, n_placed)

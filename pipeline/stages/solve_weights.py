@@ -1,10 +1,13 @@
 """The barycentric weights of every point over its neighbours, computed independently for each block of points."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..config.models import Config
-from ..engine.plan import Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan import Layout, Steps
 from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
+from ..engine.step import Report, Step, task
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..linalg.reg_step import reg_for_weights
@@ -16,32 +19,30 @@ from ..storage.store import Store
 
 def steps(config: Config, layout: Layout) -> Steps:
     """(choose_reg ->) request -> send -> solve."""
-    n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
+    n, k, block_size = layout.n_points, layout.k_max, layout.block_points
     row = layout.row_bytes
     blocks = Blocks(n, block_size)
     reg = yield from reg_for_weights("solve_weights", config, layout)  # it needs no exchanged rows
     foreign = yield from exchange("solve_weights", layout, array_specs.POINTS.name, row)
     received = receive_rows_bytes(block_size=block_size, foreign=foreign, row=row)
     n_bytes = received + 6 * BATCH_BYTES + 48 * block_size * k
-    yield Step(
-        "solve_weights",
-        "solve",
-        solve_block,
-        n_blocks,
-        Decides({"reg": reg, "rule": config.weights.rule, "blocks": blocks}),
-        Runs(n_bytes),
-        Writes(
-            arrays=(
-                PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block_size),
-                PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block_size),
-            )
-        ),
-        frees=folders(LISTS),
-    )
+    solve = task(solve_block, reg=reg, rule=config.weights.rule, blocks=blocks)
+    weights = PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block_size)
+    errors = PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block_size)
+    arrays, deletes = (weights, errors), folders(LISTS)
+    yield from Step("solve_weights.solve", solve, blocks.count, n_bytes, arrays=arrays, deletes=deletes)
     return layout
 
 
-def solve_block(store: Store, block_index: int, reg: float, rule: str, blocks: Blocks) -> Report:
+@dataclass(frozen=True)
+class WeightReport(Report):
+    """Sum of the squared reconstruction errors of a block, and points whose neighbours coincide."""
+
+    squared_error: float
+    zero_trace: int
+
+
+def solve_block(store: Store, block_index: int, reg: float, rule: str, blocks: Blocks) -> WeightReport:
     """Compute the weights of a block and the reconstruction error of each of its points."""
     start, stop = blocks.rows(block_index)
     indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
@@ -57,4 +58,4 @@ def solve_block(store: Store, block_index: int, reg: float, rule: str, blocks: B
         zero_trace += int(solved.zero_trace.sum())
     store.write(array_specs.WEIGHTS.name, start, weights)
     store.write(array_specs.RECONSTRUCTION_ERROR.name, start, errors)
-    return {"squared_error": float(errors.sum()), "zero_trace": zero_trace, "rows_read": len(points)}
+    return WeightReport(float(errors.sum()), zero_trace)

@@ -17,7 +17,8 @@ from ..config.yaml_io import to_yaml
 from ..core.machine import peak_bytes
 from ..core.methods import METHODS
 from ..engine import checkpoint, current_config, disk_costs, task_costs
-from ..engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from ..engine.plan import Layout, Steps
+from ..engine.step import WHOLE_DATA, Report, Resource, Step, task
 from ..inputs.row_filter import sample_of
 from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report import collect_metrics, findings
@@ -45,20 +46,24 @@ def steps(config: Config, layout: Layout) -> Steps:
     n_bytes = task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + drawn * (48 * m + 160)
     n_bytes += 2 * layout.block_points * row  # a block of input rows, for images
     n_bytes += min(640 * drawn, 2**28)  # columns of the input, on the page of the explorer
-    yield Step(
-        "write_report",
-        "write",
-        write_report,
+    yield from Step(
+        "write_report.write",
+        task(write_report, pictures=config.output.report),
         1,
-        Decides({}, {"store": config.output.store}, version=5, shows_records=True),
-        Runs(n_bytes, place=WHOLE_DATA, resources={"pictures": config.output.report}),
-        Writes(bundles=("report",), bundle_bytes=disk_costs.report(n=layout.n_input, m=m, d=layout.n_features_input)),
-        feeds=False,
+        n_bytes,
+        bundles={"report": disk_costs.report(n=layout.n_input, m=m, d=layout.n_features_input)},
+        version=5,
+        input_state={"store": config.output.store},
+        runs_on=WHOLE_DATA,
+        is_measurement=True,
+        depends_on_records=True,
     )
     return layout
 
 
-def write_report(store: Store, block_index: int, pictures: bool = True, stopped: Stopped | None = None) -> Report:
+def write_report(
+    store: Store, block_index: int, pictures: Resource[bool] = True, stopped: Stopped | None = None
+) -> Report:
     """Write report/metrics.json and, with `pictures`, the pictures, index.html and explore.html.
 
     `stopped` is the stage of an unfinished run (`jobs.report`); None for the report of a finished run.
@@ -86,7 +91,7 @@ def write_report(store: Store, block_index: int, pictures: bool = True, stopped:
         store.objects.put("report/index.html", page.encode())
     store.put_metrics(collected.as_json())
     current_config.metrics_written(store)
-    return {}
+    return Report()
 
 
 def write_metrics(store: Store, seconds: float, finished_steps: Collection[str], reason: str) -> None:

@@ -78,8 +78,6 @@ def _value(kind: Any, value: Any) -> object:
     if origin in (list, tuple) and isinstance(value, list):
         items = arguments[:1] * len(value) if origin is list or arguments[1:] == (...,) else arguments
         return origin(_value(item_kind, item) for item_kind, item in zip(items, value, strict=True))
-    if isinstance(origin, type) and issubclass(origin, dict) and origin is not dict and isinstance(value, dict):
-        return origin(value)
     if origin in (dict, Mapping) and isinstance(value, dict):
         return {key: _value(arguments[1], item) for key, item in value.items()} if arguments else value
     is_valid = value in arguments if origin is Literal else _is_plain(origin, value)

@@ -39,7 +39,7 @@ def fill(store, block, a=0, b=(), c=None, max_memory: Resource[int] = 0) -> Fact
 
 STEP = make_step(
     "make.fill", fill, 3, {"a": 1, "b": [2, 3], "max_memory": 1}, input_state={"files": ["f"]},
-    arrays=(PlannedArray(SPEC, (ROWS,), "float64", BLOCK),), bundles=("_work/parts",),
+    arrays=(PlannedArray(SPEC, (ROWS,), "float64", BLOCK),), bundles={"_work/parts": 0},
 )  # fmt: skip
 EMPTY = {"arrays": (), "bundles": ()}
 
@@ -269,7 +269,7 @@ class TestRecords:
 
 
 class TestArraysOfAnotherMethod:
-    OTHER = replace(STEP, key="make.copy", task=Task(fill, {"a": 2}), bundles=())
+    OTHER = replace(STEP, key="make.copy", task=Task(fill, {"a": 2}), bundles={})
 
     def test_array_belongs_to_the_step_that_wrote_it_last(self, store):
         """A config that changes its method and changes back must not reuse the arrays of the other method."""
@@ -283,8 +283,8 @@ class TestArraysOfAnotherMethod:
         assert finished(store, self.OTHER, "b2") == set()
 
     def test_records_and_data_of_removed_steps_are_deleted(self, store):
-        removed = replace(STEP, key="make.gone", arrays=(), bundles=("_work/alone.npz",))
-        of_other_stage = replace(STEP, key="rest.fill", arrays=(), bundles=("_work/rest",))
+        removed = replace(STEP, key="make.gone", arrays=(), bundles={"_work/alone.npz": 0})
+        of_other_stage = replace(STEP, key="rest.fill", arrays=(), bundles={"_work/rest": 0})
         for step in (removed, of_other_stage, STEP):
             begin_step(store, step, "a1")
         compute(store, STEP, "a1")
@@ -334,14 +334,14 @@ class TestInvalidate:
         assert set(begin_step(store, STEP, "a1")) == {0, 2}
 
     def test_deletes_the_markers_of_the_step_of_a_single_bundle(self, store):
-        step = make_step("make.one", bundles=("_work/one.npz",))
+        step = make_step("make.one", bundles={"_work/one.npz": 0})
         begin_step(store, step, "a1")
         store.write_bundle("_work/one", x=np.zeros(1))
         mark_done(store, step, "a1", BlockReport(0, 0.5, 7, Facts()))
         assert invalidate(store, "_work/one", "bundle") == "all of make.one"
 
     def test_deletes_the_marker_of_damaged_rows_of_the_cost_matrix(self, store):
-        step = make_step("cost.merge", no_task, 2, bundles=("cost_matrix",))
+        step = make_step("cost.merge", no_task, 2, bundles={"cost_matrix": 0})
         begin_step(store, step, "a1")
         assert invalidate(store, "cost_matrix/00001/data", "0") == "block 1 of cost.merge"
 

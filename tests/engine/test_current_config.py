@@ -58,8 +58,8 @@ def nothing_of_before(store: Path, out: Path) -> None:
 def test_leftovers_of_other_configs_are_deleted_at_the_end_of_a_run(tmp_path):
     store, kept = Store(str(tmp_path / "run.zarr")), ("_work/own/00000.npz", "_done/make/fill.00000.json", "notes.txt")
     store.create_group({})
-    fill = make_step("make.fill", bundles=("_work/own",))
-    for step in (fill, replace(fill, key="make.other", bundles=())):
+    fill = make_step("make.fill", bundles={"_work/own": 0})
+    for step in (fill, replace(fill, key="make.other", bundles={})):
         checkpoint.begin_step(store, step, "a1")
     left = ("_work/spread/00000.npz", "_work/unlisted.npz", "_done/make/fill.00001.json", "_done/make/other.00000.json",
             "_done/gone/step.00000.json", "weights/c/0")  # fmt: skip
@@ -94,8 +94,11 @@ def test_run_that_stops_in_reused_steps_hides_the_earlier_embedding(job, tmp_pat
     """All steps up to the recall are reused, so the run ends before it begins any step."""
     store, settings = tmp_path / "run.zarr", ("--set", "eigensolver.n_components=3", "--set", "quality.seed=9")
     with monkeypatch.context() as patch:
-        recall = {"value": 0.5, "low": 0.4, "high": 0.6, "sample": 50}
-        patch.setattr(recall_module, "measure_recall", lambda *_, **__: recall)
+
+        def measure(*_, **__) -> recall_module.Recall:
+            return recall_module.Recall(0.5, 0.4, 0.6, 50)
+
+        patch.setattr(recall_module, "measure_recall", measure)
         for _ in range(2):
             assert "min_recall" in refused(3, "run", job, *settings)
             assert Store(str(store)).has_array("embedding")

@@ -29,7 +29,7 @@ from tests.support.commands import lle, refused
 from tests.support.steps import Facts, make_step, no_task
 
 ARRAY = PlannedArray(ArraySpec("x", ("point",), "float64", ""), (12,), "float64", 4)
-STEP = make_step("make.fill", no_task, 3, arrays=(ARRAY,), bundles=("_work/parts",))
+STEP = make_step("make.fill", no_task, 3, arrays=(ARRAY,), bundles={"_work/parts": 0})
 WRONG = [b"{}", b"[]", b"7", b'"x"', b"null", b'{"fingerprint": 5, "n_blocks": "a", "arrays": 3}', b"{" * 5000]
 RECORDS = ["_run/lock.json", "_run/current.json", "_run/input.json", "_run/steps/ingest.read.json",
            "_done/ingest/read.00000.json", "report/metrics.json", "embedding/zarr.json", "zarr.json"]  # fmt: skip
@@ -101,7 +101,7 @@ def test_record_with_another_number_of_blocks_begins_the_step_again(tmp_path, n_
 
 def reported(folder: Path) -> Store:
     """A finished store with a report."""
-    store, report = finished(folder), replace(STEP, key="write_report.write", n_blocks=1, arrays=(), bundles=())
+    store, report = finished(folder), replace(STEP, key="write_report.write", n_blocks=1, arrays=(), bundles={})
     begin_step(store, report, "b1")
     mark_done(store, report, "b1", BlockReport(0, 0.5, 7, Facts()))
     store.put_metrics({})

@@ -71,8 +71,8 @@ def left(store: Path, step: Step) -> int:
 
 def check_steps(steps: list[Step], store: Path) -> None:
     """A later round may write under the same names; then the plan of the last round counts."""
-    last = {step.bundles: step for step in steps if step.bundles}
-    assert {step.name for step in last.values() if left(store, step) > step.bundle_bytes} == set()
+    last = {tuple(step.bundles): step for step in steps if step.bundles}
+    assert {step.name for step in last.values() if left(store, step) > sum(step.bundles.values())} == set()
     assert any(left(store, step) for step in last.values())
 
 

@@ -100,8 +100,8 @@ class TestBytes:
 
     def test_freed_data_count_until_the_step_that_frees_them_is_done(self):
         kept, freed = (PlannedArray(replace(SPEC, name=name), (n,), "uint8", 5) for name, n in (("x", 3), ("y", 10)))
-        steps = [writing((kept, freed)), writing(bundles=("z",), bundle_bytes=100, frees=("y",)),
-                 writing(bundles=("w",), bundle_bytes=40, frees=("z",))]  # fmt: skip
+        steps = [writing((kept, freed)), writing(bundles={"z": 100}, frees=("y",)),
+                 writing(bundles={"w": 40}, frees=("z",))]  # fmt: skip
         assert disk_totals(steps) == (3 + 100 + 40, 3 + 40)
 
 
@@ -118,12 +118,13 @@ class TestFreed:
         ],
     )  # fmt: skip
     def test_steps_whose_freed_data_the_next_one_may_read(self, n_before, freed, needed):
-        steps = [writing(bundles=tuple(bundles), frees=tuple(frees)) for bundles, frees in self.STEPS[:n_before]]
+        before = self.STEPS[:n_before]
+        steps = [writing(bundles=dict.fromkeys(bundles, 0), frees=tuple(frees)) for bundles, frees in before]
         assert deleted_inputs(list(zip(steps, map(set, freed), strict=True))) == needed
 
 
-def writing(arrays=(), bundles=(), bundle_bytes=0, frees=()):
-    return make_step("s.t", arrays=arrays, bundles=bundles, bundle_bytes=bundle_bytes, deletes=frees)
+def writing(arrays=(), bundles=None, frees=()):
+    return make_step("s.t", arrays=arrays, bundles=bundles or {}, deletes=frees)
 
 
 CONFIGS = {

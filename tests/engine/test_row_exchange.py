@@ -9,7 +9,7 @@ from lle.core.errors import CorruptChunk, StageIncomplete
 from lle.engine import checkpoint
 from lle.engine.execute import Executor, run_step
 from lle.engine.plan import Layout, Walker
-from lle.engine.row_exchange import REQUESTS, SENT, exchange, receive_rows
+from lle.engine.row_exchange import REQUESTS, SENT, Requested, exchange, receive_rows
 from lle.jobs.verify import find_damage, unmark_damaged_blocks
 from lle.storage import bundles
 from lle.storage.blocks import Blocks
@@ -76,17 +76,23 @@ def check_received(store: Store) -> list[int]:
     return counts
 
 
+def count_pairs() -> int:
+    """Pairs of blocks of which one needs rows of the other."""
+    needed = [np.unique(LISTS[start : start + SIZE]) // SIZE for start in range(0, N, SIZE)]
+    return sum(len(set(blocks[blocks >= 0]) - {block}) for block, blocks in enumerate(needed))
+
+
 def test_number_of_objects_is_linear_in_the_blocks(finished):
     """Each of 40 blocks needs rows of nearly all others: 1,500 pairs, but one object for each task."""
     store, (largest, progress) = finished
     assert (BLOCKS.count, progress.ended) == (40, [("request", 7), ("send", 40)])
     assert len(store.objects.names(REQUESTS)) == 7
     assert len(store.objects.names(SENT)) == 40
-    sent = checkpoint.reports_of_step(store, "solve_weights.send", dict)
-    assert sum(report["blocks"] for report in sent) > 1000
+    assert count_pairs() > 1000
     counts = check_received(store)
     assert max(counts) == largest
-    assert sum(counts) == sum(report["rows"] for report in sent)
+    requests = checkpoint.reports_of_step(store, "solve_weights.request", Requested)
+    assert sum(counts) == sum(report.rows for report in requests)
     assert find_damage(store) == []
 
 

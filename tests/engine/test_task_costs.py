@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ from lle.jobs.layout import layout_of
 from lle.kernels.batches import BATCH_BYTES
 from lle.kernels.neighbors.cells import TREE_FEATURES
 from lle.linalg.reg_step import TRIAL_POINT_BYTES
-from lle.stages.embed_new import calibrate_step, embed_step
+from lle.stages.embed_new import Job, Placement, calibrate_step, embed_step
 from lle.stages.ingest import open_input
 from lle.stages.laplacian_factors import BATCH_LINKS
 from lle.stages.registry import stages_of_run
@@ -136,11 +135,8 @@ def test_planned_bytes_equal_values_by_hand(case, tmp_path, monkeypatch):
 
 def test_bytes_of_placing_new_rows_equal_values_by_hand():
     layout = Layout(10007, 7, "float64", 1009, n_points=10007, n_features=3, k_max=41)
-    job = SimpleNamespace(
-        n_neighbors=11, seed=0, n_embedded=0, stored_block=1511, run_state={}, run="x.zarr", n_coordinates=2,
-        n_features_input=7, dtype_input="float32", n_boxes=19, source_state={}, kind="npy", source={}, transform=True,
-        reg=1e-3, rule="trace", far_as_nan=False, unit=False,
-    )  # fmt: skip
+    placement = Placement("npy", {}, "float32", True, False, 11, 1e-3, "trace", 0, False)
+    job = Job("x.zarr", {}, placement, {}, 0, 2, n_features_input=7, n_boxes=19, stored_block=1511, max_ratio=None)
     assert calibrate_step(job, layout).task_bytes == TASK_BYTES + 10_000 * 41 * 120 + 3 * 1511 * 41 * 16
     search = 65_536 * (72 + 64 + 24 + 32) + 1009 * (48 + 1650) + 10007 * (24 + 16 + 656 + 64) + 3 * 1511 * 328
     assert embed_step(job, layout, 1.0).task_bytes == (

@@ -1,6 +1,7 @@
 """The same bytes for 1, 2 and 4 workers, threads or processes, serial or distributed."""
 
 import functools
+from collections import Counter
 
 import dask
 import numpy as np
@@ -35,10 +36,11 @@ def run(folder, address, name) -> dict[str, bytes]:
         patch.setattr(cell_groups, "EXACT_CELL", 150 if name == "nn_descent" else 1000)
         assert job.run() == ""
     reports = read_reports(job.store)
-    assert reports["order_points.find_cells"][0].report["n_cells"] == 15
-    members = [report.report["members"] for report in reports.get("find_neighbors.search_cells", [])]
+    assert reports["order_points.find_cells"][0].report["count"] == 15
+    sent = [Counter(report.report["counts"]) for report in reports.get("find_neighbors.send_members", [])]
+    members = sum(sent, Counter())
     assert len(members) == (0 if name == "kdtree" else 4)
-    assert all(150 < number < 1000 for number in members)
+    assert all(150 < number < 1000 for number in members.values())
     return contents(job)
 
 

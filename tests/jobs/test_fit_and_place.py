@@ -1,5 +1,6 @@
 """input.fit_sample: a sample is fitted, all other rows are placed; one run, one store, one report."""
 
+import functools
 import json
 
 import numpy as np
@@ -131,6 +132,7 @@ def test_plan_before_the_run_has_all_steps_and_counts(tmp_path, points, placed):
 def test_resumes_between_blocks_of_placing(tmp_path, points, by_hand, monkeypatch):
     config, embed_block = job(tmp_path / "job", points), fit_and_place.embed_new.embed_block
 
+    @functools.wraps(embed_block)
     def failing(store, block_index, **parameters):
         if block_index == 2:
             raise StoreError("disk full")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lle.engine import checkpoint
-from lle.engine.plan import Decides, Runs, Step, Writes
+from lle.engine.step import Report, Step, task
 from lle.stages import registry
 from lle.storage import array_specs
 from lle.storage.array_specs import PlannedArray
@@ -22,33 +22,33 @@ SORTED, COUNTS, PARTS = array_specs.SORTED_INDEX.name, "_work/counts", "_work/pa
 
 def order(config, layout):
     """sort -> split, which frees the sorted rows -> gather, which frees the parts."""
-    blocks, array = {"blocks": Blocks(N, BLOCK)}, PlannedArray(array_specs.SORTED_INDEX, (N,), "int64", BLOCK)
-    yield Step("order_points", "sort", sort, 3, Decides(blocks), Runs(1), Writes((array,), (COUNTS,), 6200))
-    yield Step("order_points", "split", split, 3, Decides(blocks), Runs(1), Writes((), (PARTS,), 9000), frees=(SORTED,))
-    yield Step(
-        "order_points", "gather", gather, 3, Decides({"seed": config.neighbors.seed, **blocks}), Runs(1),
-        Writes((PlannedArray(array_specs.ORIGINAL_INDEX, (N,), "int64", BLOCK),)), frees=(PARTS,),
-    )  # fmt: skip
+    blocks, array = Blocks(N, BLOCK), PlannedArray(array_specs.SORTED_INDEX, (N,), "int64", BLOCK)
+    index = PlannedArray(array_specs.ORIGINAL_INDEX, (N,), "int64", BLOCK)
+    sorting, splitting = task(sort, blocks=blocks), task(split, blocks=blocks)
+    yield from Step("order_points.sort", sorting, 3, 1, arrays=(array,), bundles={COUNTS: 6200})
+    yield from Step("order_points.split", splitting, 3, 1, bundles={PARTS: 9000}, deletes=(SORTED,))
+    gathering = task(gather, seed=config.neighbors.seed, blocks=blocks)
+    yield from Step("order_points.gather", gathering, 3, 1, arrays=(index,), deletes=(PARTS,))
     return layout
 
 
-def sort(store, block_index, blocks):
+def sort(store, block_index, blocks) -> Report:
     store.write(SORTED, block_index * BLOCK, np.arange(*blocks.rows(block_index)))
     store.write_bundle(f"{COUNTS}/{block_index:05d}", count=np.array([BLOCK]))
-    return {}
+    return Report()
 
 
-def split(store, block_index, blocks):
+def split(store, block_index, blocks) -> Report:
     store.write_bundle(f"{PARTS}/{block_index:05d}", rows=store.read(SORTED, *blocks.rows(block_index)))
-    return {}
+    return Report()
 
 
-def gather(store, block_index, seed, blocks):
+def gather(store, block_index, seed, blocks) -> Report:
     """A missing part is no error here, as in steps that list the names of their bundles."""
     parts = [store.read_bundle(name.removesuffix(".npz"))["rows"] for name in store.objects.names(PARTS)]
     store.write(array_specs.ORIGINAL_INDEX.name, block_index * BLOCK, np.concatenate([np.zeros(0, int), *parts])[
         slice(*blocks.rows(block_index))] + seed)  # fmt: skip
-    return {}
+    return Report()
 
 
 @pytest.fixture

@@ -178,9 +178,9 @@ def test_truncated_lists_equal_searched_ones_even_with_ties(tmp_path, method):
     result = sweep_of(write(tmp_path / "k.yaml", {"grid": {"neighbors.n_neighbors": [14, 9]}}, input=source, **search))
     assert result.counts["cut"] == 1
     store = Store(f"{result.url}/n_neighbors=9.zarr")
-    cut = store.read_all("_work/knn_indices")
+    cut, into = store.read_all("_work/knn_indices"), ("_work/knn_indices", "_work/knn_distances")
     n = len(cut)
-    find_neighbors.search_block(store, 0, method=method, n_neighbors=9, n_blocks=1, blocks=Blocks(n, n))
+    find_neighbors.search_block(store, 0, method=method, n_neighbors=9, blocks=Blocks(n, n), into=into)
     np.testing.assert_array_equal(cut, store.read_all("_work/knn_indices"))
 
 

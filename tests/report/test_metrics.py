@@ -30,7 +30,7 @@ STEPS = {
     "mend_graph.measure_recall": [RECALL],
     "mend_graph.analyse": [GRAPH],
     "solve_weights.solve": [{"squared_error": 3.0, "zero_trace": 7}, {"squared_error": 11.0, "zero_trace": 13}],
-    "assemble_cost.merge": [{"nnz": 17}, {"nnz": 19}, {"nnz": 23}],
+    "assemble_cost.merge": [{"count": 17}, {"count": 19}, {"count": 23}],
     "solve_embedding.solve": SOLVED,
     "solve_embedding.write": [{"rows_in_small_components": 37}],
     "measure_quality.score": [SCORE],

@@ -2,6 +2,7 @@
 
 import io
 import json
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from lle.jobs.run import run
 from lle.report.collect_metrics import collect
 from lle.search import cell_groups
 from lle.search.cell_groups import Folder, Round, first_round, next_round, read_members
+from lle.storage.records import to_json
 from tests.support.oracle import exact_neighbors
 from tests.support.steps import make_step
 
@@ -46,7 +48,7 @@ def recall_of(run, place) -> float:
 
 
 def measured(run) -> dict:
-    reports = {key: [BlockReport(b, 0, 0, report) for b, report in enumerate(blocks)]
+    reports = {key: [BlockReport(b, 0, 0, to_json(report)) for b, report in enumerate(blocks)]
                for key, blocks in run.reports.items()}  # fmt: skip
     return collect(reports, {key: StepRecord("", 1, 0.0) for key in reports}, N, 30).as_json()
 
@@ -87,7 +89,7 @@ class TestRaisedRecall:
                             ("_work/overlap_4", "mend_graph.group_cells_4")):  # fmt: skip
             members = [
                 read_members(run.store, g, run.layout.point_blocks(), place)[0]
-                for g in range(run.reports[step][0]["n_groups"])
+                for g in range(run.reports[step][0].count)
             ]
             sizes[place] = list(map(len, members))
         assert len(sizes["_work/overlap_4"]) > 1.5 * len(sizes["_work"])
@@ -103,6 +105,7 @@ class TestRaisedRecall:
         uninterrupted = search(0.95, name="whole")
         search_group, finished = cell_groups.search_group, []
 
+        @wraps(search_group)
         def fail(store, block, *arguments, place="_work", **more):
             if place != "_work" and block == 5:
                 raise OSError("gone")
@@ -115,8 +118,9 @@ class TestRaisedRecall:
                 search(0.95, name="resumed")
         searched_blocks = []
         with monkeypatch.context() as patch:
-            patch.setattr(cell_groups, "search_group", lambda s, block, **more: searched_blocks.append(block) or
-                          search_group(s, block, **more))  # fmt: skip
+            patch.setattr(cell_groups, "search_group", wraps(search_group)(
+                lambda s, block, **more: searched_blocks.append(block) or search_group(s, block, **more)
+            ))  # fmt: skip
             resumed = search(0.95, name="resumed")
         assert len([block for block, place in finished if place == "_work/overlap_4"]) > 5
         assert searched_blocks[0] == 5

@@ -11,6 +11,7 @@ from lle.config.models import Config
 from lle.core.errors import InputError
 from lle.inputs import open_source
 from lle.stages import ingest
+from lle.stages.ingest import DistinctRows
 from lle.storage import array_specs
 from tests.support.points import swiss_roll
 
@@ -54,7 +55,7 @@ class TestRead:
         np.testing.assert_array_equal(raw, points)
         assert raw.dtype == run.layout.dtype == ("float64" if dtype == "float64" else "float32")
         assert run.layout.input_blocks() == -(-N // block_points)
-        assert [report["rows"] for report in run.reports["ingest.read"]] == [
+        assert [report.rows for report in run.reports["ingest.read"]] == [
             min(block_points, N - start) for start in range(0, N, block_points)
         ]
 
@@ -88,7 +89,7 @@ class TestInvalidRows:
         run = take_in(points, block_points, preprocess={"invalid": "drop"})
         representative = run.store.read_all("_work/representative")
         np.testing.assert_array_equal(np.flatnonzero(representative < 0), [5, 40, 259])
-        assert sum(report["invalid"] for report in run.reports["ingest.read"]) == 3
+        assert sum(report.invalid for report in run.reports["ingest.read"]) == 3
         assert run.layout.n_points == N - 3
 
 
@@ -124,7 +125,7 @@ class TestDuplicates:
         expected = first_with_same_values(points)
         assert representative.tolist() == expected
         n_points = len(set(expected) - {-1})
-        assert run.reports["ingest.merge_duplicates"] == [{"n_valid": N - 1, "n_points": n_points}]
+        assert run.reports["ingest.merge_duplicates"] == [DistinctRows(N - 1, n_points)]
         assert run.layout.n_points == n_points < N - 80
 
     def test_negative_zero_equals_zero(self, take_in, points, block_points):

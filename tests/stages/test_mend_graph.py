@@ -65,11 +65,11 @@ class TestComponents:
         points = two_blobs(rng)
         run = mend(points, exact_neighbors(points, K), block_points)
         [report] = run.reports["mend_graph.analyse"]
-        assert (report["n_components_weak"], report["component_sizes"]) == (2, [150, 100])
+        assert (report.n_components_weak, report.component_sizes) == (2, [150, 100])
         assert run.layout.n_components == 2
         component = run.store.read_all("_work/component")
         np.testing.assert_array_equal(component, np.repeat([0, 1], [150, 100]))
-        assert report["closed_classes_left"] == 2
+        assert report.closed_classes_left == 2
 
     def test_components_do_not_depend_on_the_order_of_rows(self, mend, rng, block_points):
         order = rng.permutation(250)
@@ -80,7 +80,7 @@ class TestComponents:
     def test_small_components_are_counted(self, mend, rng, block_points):
         points = np.concatenate([rng.normal(size=(200, 2)), rng.normal(size=(10, 2)) + 90])
         run = mend(points, exact_neighbors(points, K), block_points, graph={"min_component": 11})
-        assert run.reports["mend_graph.analyse"][0]["rows_in_small_components"] == 10
+        assert run.reports["mend_graph.analyse"][0].rows_in_small_components == 10
 
 
 @pytest.mark.parametrize("block_points", [208, 64])
@@ -92,13 +92,13 @@ class TestClosedClasses:
         assert searched.sizes.tolist() == [8]  # the line is transient: plain LLE would describe the clump alone
         run = mend(points, lists, block_points)
         [report] = run.reports["mend_graph.analyse"]
-        assert (report["n_components_weak"], report["closed_classes"], report["closed_classes_left"]) == (1, 1, 1)
-        assert 0 < report["reverse_added"] <= 4 * report["points_repaired"]
-        assert report["closed_classes_by_component"] == [1]
+        assert (report.n_components_weak, report.closed_classes, report.closed_classes_left) == (1, 1, 1)
+        assert 0 < report.reverse_added <= 4 * report.points_repaired
+        assert report.closed_classes_by_component == [1]
         final = closed_classes(final_graph(run))
         assert len(final.sizes) == 1
         assert 2 * final.sizes[0] > 208
-        assert f"1 closed classes; {report['points_repaired']} of 208 points got" in report["says"]
+        assert f"1 closed classes; {report.points_repaired} of 208 points got" in report.message
         assert weak_components(final_graph(run))[0] == 1
 
     def test_searched_neighbors_are_kept_and_additions_are_counted(self, mend, block_points):
@@ -107,7 +107,7 @@ class TestClosedClasses:
         run = mend(points, (indices, distances), block_points)
         [analysis] = run.reports["mend_graph.analyse"]
         mended, lengths = run.store.read_all("neighbor_indices"), run.store.read_all("neighbor_distances")
-        assert mended.shape == (208, analysis["k_max"]) == (208, run.layout.k_max)
+        assert mended.shape == (208, analysis.k_max) == (208, run.layout.k_max)
         added = 0
         for point, (row, row_lengths) in enumerate(zip(mended, lengths, strict=True)):
             listed = row[row >= 0].tolist()
@@ -120,15 +120,14 @@ class TestClosedClasses:
             expected = np.linalg.norm(points[listed] - points[point], axis=1)
             np.testing.assert_allclose(row_lengths[: len(listed)], expected, rtol=1e-6)
             added += len(listed) - K
-        assert added == analysis["reverse_added"] + analysis["bridges_added"]
-        assert sum(report["added"] for report in run.reports["mend_graph.apply"]) == added
+        assert added == analysis.reverse_added + analysis.bridges_added
 
     def test_reverse_zero_keeps_the_graph_of_roweis_and_saul(self, mend, block_points):
         points = line_and_clump()
         indices, distances = exact_neighbors(points, K)
         run = mend(points, (indices, distances), block_points, neighbors={"reverse": 0})
         [report] = run.reports["mend_graph.analyse"]
-        assert (report["reverse_added"], report["bridges_added"], report["k_max"]) == (0, 0, K)
+        assert (report.reverse_added, report.bridges_added, report.k_max) == (0, 0, K)
         np.testing.assert_array_equal(run.store.read_all("neighbor_indices"), indices)
         np.testing.assert_array_equal(run.store.read_all("neighbor_distances"), distances.astype(np.float32))
 
@@ -142,7 +141,7 @@ class TestConnectedGraph:
         assert closed_classes(neighbor_graph(lists[0])).sizes.tolist() == [200]
         run = mend(points, lists)
         np.testing.assert_array_equal(run.store.read_all("neighbor_indices"), lists[0])
-        assert run.reports["mend_graph.analyse"][0]["reverse_added"] == 0
+        assert run.reports["mend_graph.analyse"][0].reverse_added == 0
 
     def test_reverse_neighbors_on_request(self, mend, rng):
         points = swiss_roll(250, rng)
@@ -164,16 +163,16 @@ class TestRecall:
         )
         sections = {"neighbors": {"min_recall": 0}, "quality": {"sample": 1000}}
         [recall] = mend(points, lists, block_points, **sections).reports["mend_graph.measure_recall"]
-        assert recall["value"] == pytest.approx(1 - n_wrong.mean() / K)
-        assert recall["low"] < recall["value"] < recall["high"]
-        assert recall["sample"] == 250
+        assert recall.value == pytest.approx(1 - n_wrong.mean() / K)
+        assert recall.low < recall.value < recall.high
+        assert recall.sample == 250
 
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     def test_recall_of_exact_lists_is_one(self, mend, rng, dtype):
         points = (swiss_roll(250, rng) + 1000).astype(dtype)
         [recall] = mend(points, exact_neighbors(points.astype(np.float64), K)).reports["mend_graph.measure_recall"]
-        assert recall["value"] == 1
-        assert recall["high"] == 1
+        assert recall.value == 1
+        assert recall.high == 1
 
     def test_missing_neighbors_lower_the_recall(self, mend, rng):
         points = swiss_roll(250, rng)
@@ -181,7 +180,7 @@ class TestRecall:
         indices[::2, -1], distances[::2, -1] = -1, np.inf
         sections = {"neighbors": {"min_recall": 0}, "quality": {"sample": 1000}}
         [recall] = mend(points, (indices, distances), **sections).reports["mend_graph.measure_recall"]
-        assert recall["value"] == pytest.approx(1 - 0.5 / K)
+        assert recall.value == pytest.approx(1 - 0.5 / K)
 
     def test_recall_below_the_bound_ends_the_run(self, mend, rng):
         points = swiss_roll(250, rng)
@@ -210,9 +209,9 @@ class TestConnect:
         blobs = [np.arange(150), np.arange(150, 250), np.arange(250, 288)]
         shortest = np.array([[distances[np.ix_(a, b)].min() for b in blobs] for a in blobs])
         tree = minimum_spanning_tree(shortest).data
-        assert (connected["components_joined"], connected["links_added"]) == (3, 2)
-        assert connected["longest_link"] == pytest.approx(tree.max(), rel=1e-6)
-        assert (analysis["n_components_weak"], analysis["closed_classes_left"]) == (1, 1)
+        assert (connected.components_joined, connected.links_added) == (3, 2)
+        assert connected.longest_link == pytest.approx(tree.max(), rel=1e-6)
+        assert (analysis.n_components_weak, analysis.closed_classes_left) == (1, 1)
         graph = final_graph(run)
         assert weak_components(graph)[0] == len(closed_classes(graph).sizes) == 1
         stored = run.store.read_all("neighbor_distances")

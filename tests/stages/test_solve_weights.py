@@ -68,8 +68,8 @@ class TestPlainGraph:
         errors = np.square(points - np.einsum("nk,nkd->nd", weights, points[neighbors])).sum(axis=1)
         reports = run.reports["solve_weights.solve"]
         sums = [errors[start : start + block_points].sum() for start in range(0, N, block_points)]
-        np.testing.assert_allclose([report["squared_error"] for report in reports], sums, rtol=1e-6)
-        assert [report["zero_trace"] for report in reports] == [0] * len(reports)
+        np.testing.assert_allclose([report.squared_error for report in reports], sums, rtol=1e-6)
+        assert [report.zero_trace for report in reports] == [0] * len(reports)
 
 
 @pytest.mark.parametrize("reverse", [0, 3])
@@ -81,7 +81,7 @@ def test_error_of_every_point(solve, block_points, reverse):
     expected = [np.square(x - w[row >= 0] @ points[row[row >= 0]]).sum()
                 for x, row, w in zip(points, neighbors, weights, strict=True)]  # fmt: skip
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-15)
-    total = sum(report["squared_error"] for report in run.reports["solve_weights.solve"])
+    total = sum(report.squared_error for report in run.reports["solve_weights.solve"])
     assert actual.sum() == pytest.approx(total, rel=1e-8)
 
 
@@ -110,9 +110,12 @@ def test_unchanged_reg_of_other_coordinates_needs_no_rows_again(store, tmp_path,
         store.create(planned(name, values.shape, str(values.dtype), 128))
         store.write(name, 0, values)
     chosen = []
-    monkeypatch.setattr(
-        reg_step, "choose_from_sample", lambda *_, n_components, **more: chosen.append(n_components) or {"reg": REG}
-    )
+
+    def choose(*_, n_components, **more) -> reg_step.ChosenReg:
+        chosen.append(n_components)
+        return reg_step.ChosenReg(REG, 0.0, 0.0, "")
+
+    monkeypatch.setattr(reg_step, "choose_from_sample", choose)
     layout = Layout(N, 3, "float64", 128, n_points=N, n_features=3, k_max=K)
     computed = []
     for m in (2, 3):
@@ -156,7 +159,7 @@ def test_points_that_coincide_after_preprocessing_are_counted(tmp_path, run_stag
     config = make_config(tmp_path, points, 200, preprocess={"pca": 1}, eigensolver={"n_components": 1},
                          neighbors={"n_neighbors": 6, "min_recall": 0})  # fmt: skip
     run = run_stages(config, "solve_weights")
-    counted = sum(report["zero_trace"] for report in run.reports["solve_weights.solve"])
+    counted = sum(report.zero_trace for report in run.reports["solve_weights.solve"])
     points, neighbors, weights = arrays_of(run)
     differences = points[np.where(neighbors < 0, 0, neighbors)] - points[:, None]
     is_coincident = ((np.square(differences).sum(axis=2) == 0) | (neighbors < 0)).all(axis=1)

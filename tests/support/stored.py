@@ -34,7 +34,7 @@ def sum_rows(store: Store, n: int):
 
 def read_blocks(store: str) -> list[bool]:
     """Whether each block of the input was read from the source."""
-    return [report.report["read"] for report in checkpoint.read_reports(Store(store))["ingest.read"]]
+    return [report.report["is_read"] for report in checkpoint.read_reports(Store(store))["ingest.read"]]
 
 
 def flip(path: Path) -> None:

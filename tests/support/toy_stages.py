@@ -9,8 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from lle.engine.plan import WHOLE_DATA, Decides, Layout, Report, Runs, Step, Steps, Writes
+from lle.engine.plan import Layout, Steps
+from lle.engine.step import WHOLE_DATA, Report, Resource, Step, task
+from lle.linalg.component_solve import Solution
 from lle.stages import ingest, write_report
+from lle.stages.solve_embedding import WrittenRows
+from lle.stages.solve_weights import WeightReport
 from lle.storage import array_specs
 from lle.storage.array_specs import ArraySpec, PlannedArray
 from lle.storage.blocks import Blocks
@@ -23,70 +27,64 @@ def weigh(config: Any, layout: Layout) -> Steps:
     """One step with one task for each block."""
     layout = replace(layout, k_max=layout.n_features)
     reg = 1.0 if config.weights.reg == "auto" else config.weights.reg
-    yield Step(
-        "solve_weights", "solve", weigh_block, layout.input_blocks(),
-        Decides({"reg": reg, "n_neighbors": config.neighbors.n_neighbors, **_rows(layout)}),
-        Runs(TASK_BYTES), Writes((_planned(array_specs.WEIGHTS, layout, layout.n_features),)),
-        expected=lambda block: {"squared_error": 0.0, "zero_trace": 0},
-    )  # fmt: skip
+    weights = _planned(array_specs.WEIGHTS, layout, layout.n_features)
+    solve = task(weigh_block, reg=reg, n_neighbors=config.neighbors.n_neighbors, blocks=_rows(layout))
+    yield from Step("solve_weights.solve", solve, layout.input_blocks(), TASK_BYTES, arrays=(weights,))
     return layout
 
 
-def weigh_block(store: Store, block_index: int, reg: float, n_neighbors: int, blocks: Blocks) -> Report:
+def weigh_block(store: Store, block_index: int, reg: float, n_neighbors: int, blocks: Blocks) -> WeightReport:
     start, stop = blocks.rows(block_index)
     rows = store.read(array_specs.RAW.name, start, stop)
     store.write(array_specs.WEIGHTS.name, start, rows * reg + n_neighbors)
-    return {"squared_error": 0.0, "zero_trace": 0}
+    return WeightReport(0.0, 0)
 
 
 def embed(config: Any, layout: Layout) -> Steps:
     """A task sums all blocks, then one task runs for each block. `eigensolver.method: multigrid` does not converge."""
-    n_components = config.eigensolver.n_components
-    yield Step(
-        "solve_embedding", "solve", sum_blocks, 1,
-        Decides({"n_components": n_components, "method": config.eigensolver.method, "tol": config.eigensolver.tol}),
-        Runs(TASK_BYTES, WHOLE_DATA, resources={"max_steps": config.eigensolver.max_steps}),
-        Writes(bundles=("_work/eigen/00000.npz",)),
-        expected=lambda block: {"converged": True},
-    )  # fmt: skip
-    yield Step(
-        "solve_embedding", "write", write_block, layout.input_blocks(),
-        Decides({"scale": config.embedding.scale, **_rows(layout)}), Runs(TASK_BYTES),
-        Writes((_planned(array_specs.EMBEDDING, layout, n_components), _planned(array_specs.COMPONENT, layout))),
-    )  # fmt: skip
+    solver, n_components = config.eigensolver, config.eigensolver.n_components
+    total = task(
+        sum_blocks, n_components=n_components, method=solver.method, tol=solver.tol, max_steps=solver.max_steps
+    )
+    bundles = {"_work/eigen/00000.npz": 0}
+    yield from Step("solve_embedding.solve", total, 1, TASK_BYTES, runs_on=WHOLE_DATA, bundles=bundles)
+    write = task(write_block, scale=config.embedding.scale, blocks=_rows(layout))
+    arrays = (_planned(array_specs.EMBEDDING, layout, n_components), _planned(array_specs.COMPONENT, layout))
+    yield from Step("solve_embedding.write", write, layout.input_blocks(), TASK_BYTES, arrays=arrays)
     return layout
 
 
 def score(config: Any, layout: Layout) -> Steps:
     """One step on which no other depends."""
-    decides = Decides({"sample": config.quality.sample})
-    yield Step("measure_quality", "score", score_sample, 1, decides, Runs(TASK_BYTES), feeds=False)
+    score = task(score_sample, sample=config.quality.sample)
+    yield from Step("measure_quality.score", score, 1, TASK_BYTES, is_measurement=True)
     return layout
 
 
-def sum_blocks(store: Store, block_index: int, n_components: int, method: str, tol: float, max_steps: int) -> Report:
+def sum_blocks(
+    store: Store, block_index: int, n_components: int, method: str, tol: float, max_steps: Resource[int]
+) -> Solution:
     total = store.read_all(array_specs.WEIGHTS.name).sum(axis=0)
     store.write_bundle("_work/eigen/00000", total=np.resize(total, n_components))
     values = [0.0] * n_components
-    return {"eigenvalues": values, "residuals": values, "participation": values, "n_points": 1,
-            "converged": method != "multigrid", "stats": {"method": method, "reason": "a toy"}}  # fmt: skip
+    return Solution(1, values, values, values, method != "multigrid", {"method": method, "reason": "a toy"})
 
 
-def write_block(store: Store, block_index: int, scale: str, blocks: Blocks) -> Report:
+def write_block(store: Store, block_index: int, scale: str, blocks: Blocks) -> WrittenRows:
     start, stop = blocks.rows(block_index)
     total = store.read_bundle("_work/eigen/00000")["total"]
     factor = 1.0 if scale == "unit_covariance" else 0.5
     store.write(array_specs.EMBEDDING.name, start, factor * np.add.outer(np.arange(start, stop), total))
     store.write(array_specs.COMPONENT.name, start, np.zeros(stop - start, np.int32))
-    return {"rows_in_small_components": 0}
+    return WrittenRows(0, 0)
 
 
 def score_sample(store: Store, block_index: int, sample: int) -> Report:
-    return {}
+    return Report()
 
 
-def _rows(layout: Layout) -> dict[str, Blocks]:
-    return {"blocks": Blocks(layout.n_input, layout.block_points)}
+def _rows(layout: Layout) -> Blocks:
+    return Blocks(layout.n_input, layout.block_points)
 
 
 def _planned(spec: ArraySpec, layout: Layout, *tail: int) -> PlannedArray:
