@@ -8,7 +8,8 @@ from ..engine import checkpoint
 from ..engine.damage import damage_of_step
 from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import RunLock, running
-from ..storage.run_group import METRICS
+from ..storage.records import has_shape
+from ..storage.run_group import METRICS, METRICS_CRC
 from ..storage.store import Store
 
 
@@ -21,8 +22,15 @@ def find_damage(store: Store) -> list[CorruptChunk]:
 
 
 def metrics_are_damaged(store: Store) -> bool:
-    """Whether metrics.json is there and does not match its checksum."""
-    return store.objects.exists(METRICS) and store.metrics() is None
+    """Whether metrics.json is there and does not match its checksum, or has another shape."""
+    return store.objects.exists(METRICS) and _solvers(store) is None
+
+
+def _solvers(store: Store) -> list[dict[str, Any]] | None:
+    """How the eigenpairs of each component were computed, from metrics.json; None if it is missing or damaged."""
+    metrics = store.metrics()
+    solvers = None if metrics is None else metrics.get("solvers") or []
+    return solvers if has_shape(solvers, [{"converged": bool}]) else None
 
 
 def unmark_damaged_blocks(store: Store, damage: list[CorruptChunk]) -> list[str]:
@@ -56,8 +64,7 @@ def unmarked_blocks(store: Store) -> dict[str, int]:
         return counts
     if not checkpoint.finished_blocks(store, "write_report.write", report.fingerprint):
         return counts
-    solvers = (store.metrics() or {}).get("solvers") or []
-    unmet = {block for block, solver in enumerate(solvers) if not solver["converged"]}
+    unmet = {block for block, solver in enumerate(_solvers(store) or []) if not solver["converged"]}
     for key, record in records.items():
         finished = set(checkpoint.finished_blocks(store, key, record.fingerprint))
         not_converged = unmet if key == "solve_embedding.solve" else set[int]()
@@ -90,7 +97,9 @@ def check(store: Store, other_stores: Callable[[], list[Store]]) -> dict[str, An
     lines += [f"{count} block{'s' * (count > 1)} of {step} {'were' if count > 1 else 'was'} damaged and "
               f"marked as not done by an earlier check; run the job again to compute {'them' if count > 1 else 'it'}"
               for step, count in earlier.items()]  # fmt: skip
-    if metrics_are_damaged(store):
+    if not running(store) and metrics_are_damaged(store):
+        with RunLock(store):
+            store.objects.delete_objects([METRICS_CRC])  # so that the next run writes metrics of another shape again
         lines.append(f"{METRICS} is not as it was written; run the job again to write the report again")
     if lines:
         raise StoreError("\n".join([*([] if damage else [f"{store.url}:"]), *lines]))

@@ -24,6 +24,8 @@ SOLVER_HEAD = {"method": str, "n_steps": int, "n_blocks": int, "values": [NUMBER
 FORMAT = "lle_format"
 CRC = "crc32"
 """Key of a record's own checksum."""
+MARKERS = "_done/"
+"""Folder of the markers of finished blocks."""
 CHECKED = "lle_crc32"
 """Attribute of a group or array: CRC-32 of each attribute that the program wrote, and of the other metadata ("")."""
 METADATA = ("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs",
@@ -131,11 +133,16 @@ def sealed(name: str, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def opened(name: str, record: Any) -> dict[str, Any] | None:
-    """The content of a record; None if it has a checksum and is not the one that was written under this name."""
+    """The content of a record; None if its checksum is not that of this content and name.
+
+    A record without a checksum is accepted, except markers: the reports in them are read without a shape.
+    """
     if not isinstance(record, dict):
         return None
     content = {key: value for key, value in record.items() if key != CRC}
-    return content if CRC not in record or record[CRC] == checksum_of([name, content]) else None
+    if CRC not in record:
+        return None if name.startswith(MARKERS) else content
+    return content if record[CRC] == checksum_of([name, content]) else None
 
 
 def sealed_node(name: str, node: dict[str, Any]) -> dict[str, Any]:

@@ -112,9 +112,9 @@ class RunGroup(Bundles):
         return attributes
 
     def metrics(self) -> dict[str, Any] | None:
-        """The content of metrics.json; None if it is missing or damaged."""
+        """The content of metrics.json; None if it is missing, damaged or without its checksum."""
         metrics, crc = self.get_json(METRICS), self.get_record(METRICS_CRC, {"content": int})
-        return metrics if crc is None or crc["content"] == records.checksum_of(metrics) else None
+        return metrics if crc is not None and crc["content"] == records.checksum_of(metrics) else None
 
     def put_metrics(self, metrics: dict[str, Any]) -> None:
         """Write metrics.json. Its checksum is an object of its own, because others read and compare all its keys."""

@@ -17,13 +17,14 @@ from lle.api.open_run import open_run
 from lle.cli.commands import app
 from lle.core.errors import StoreError
 from lle.engine import checkpoint, current_config
-from lle.engine.checkpoint import begin_step, mark_done
+from lle.engine.checkpoint import begin_step, mark_done, marker_name
 from lle.engine.damage import damage_of_step
 from lle.engine.step import BlockReport
 from lle.jobs.verify import check, unmarked_blocks
 from lle.storage.array_specs import ArraySpec, PlannedArray
 from lle.storage.local_objects import LocalObjects
 from lle.storage.records import to_json
+from lle.storage.run_group import METRICS_CRC
 from lle.storage.store import Store
 from tests.support.commands import lle, refused
 from tests.support.steps import Facts, make_step, no_task
@@ -258,6 +259,30 @@ def test_changed_metrics_are_refused_and_written_again_by_run(run_copy):
     assert "metrics.json is not as it was written" in refused(1, "verify", store)
     assert lle(*again)["metrics"]["n_points"] == 90
     assert open_run(str(store)).metrics["n_points"] == 90
+
+
+@pytest.mark.parametrize("solvers", [3, [3], [None], ["x"], [[]], [{}], [{"converged": "yes"}], {"0": True}])
+def test_metrics_of_another_shape_are_damage_with_or_without_their_checksum(run_copy, solvers):
+    store, again, _ = Store(str(run_copy[0])), *run_copy[1:]
+    metrics = {**store.metrics(), "solvers": solvers}
+    for has_checksum in (False, True):
+        store.put_metrics(metrics)
+        if not has_checksum:
+            store.objects.delete(METRICS_CRC)
+        assert "metrics.json is not as it was written" in refused(1, "verify", store.url)
+    assert lle(*again)["metrics"]["solvers"][0]["converged"]
+    assert lle("verify", store.url)["damaged"] == 0
+
+
+def test_marker_of_another_shape_without_its_checksum_is_not_done(run_copy):
+    store, again, _ = run_copy
+    path = store / marker_name("ingest.merge_duplicates", 0)
+    marker = json.loads(path.read_text())
+    del marker["crc32"]
+    path.write_text(json.dumps({**marker, "report": {"n_valid": None, "n_points": 90}}))
+    assert "merge_duplicates was damaged" in refused(1, "verify", store)
+    lle("report", store)
+    assert lle(*again)["metrics"]["duplicates_merged"] == 0
 
 
 @pytest.mark.parametrize("change", [{"shape": [60, 2]}, {"chunk_grid": {"name": "regular", "configuration":
