@@ -162,8 +162,8 @@ def choose_sample(
     store.write_bundle(
         "_work/quality_sample", n_members=np.array(len(members)), ids=chosen, points=points,
         embedding=embedding[chosen],
-        input_limits=neighbor_thresholds(points, gathered[positions[:, width:]]),
-        embedding_limits=neighbor_thresholds(embedding[chosen], embedding[listed]), counts=counts,
+        input_limits=neighbor_thresholds(points, gathered, positions[:, width:]),
+        embedding_limits=neighbor_thresholds(embedding[chosen], embedding, listed), counts=counts,
         procrustes=procrustes_errors(gathered, embedding, positions[:, :width], around, valid),
         rows=members[chosen], near=members[near], listed=np.where(valid[:, 1:], members[listed], -1),
     )  # fmt: skip

@@ -30,7 +30,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     weights = PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block_size)
     errors = PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block_size)
     arrays, deletes = (weights, errors), folders(LISTS)
-    yield from Step("solve_weights.solve", solve, blocks.count, n_bytes, arrays=arrays, deletes=deletes)
+    yield from Step("solve_weights.solve", solve, blocks.count, n_bytes, arrays=arrays, deletes=deletes, version=2)
     return layout
 
 

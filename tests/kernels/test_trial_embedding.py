@@ -94,7 +94,7 @@ def test_ranks_of_tied_points_equal_those_of_exact_distances(d):
     points = lattice + 2.0**14 * rng.integers(3, size=(600, 1))
     embedding, every = points[:, :2] + rng.normal(size=(600, 2)), np.arange(600)
     near = exact_neighbors(embedding, every, embedding, every, K).ids
-    ranks = count_closer(points, every, points, 0, neighbor_thresholds(points, points[near])) + 1
+    ranks = count_closer(points, every, points, 0, neighbor_thresholds(points, points, near)) + 1
     exact = trustworthiness_of_ranks(ranks, 600).mean()
     assert SampleQuality(points, K, 500).trustworthiness(embedding).mean() == pytest.approx(exact, abs=1e-12)
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import InputError
+from ..batches import batches
 from ..neighbors.distances import near_pairs, pair_squares
 
 if TYPE_CHECKING:
@@ -72,10 +73,15 @@ def participation(vectors: Float64) -> Float64:
     return ratio
 
 
-def neighbor_thresholds(sample: npt.NDArray[np.floating], neighbors: npt.NDArray[np.floating]) -> Float64:
-    """Squared distances (s, q) of points (s, d) to their neighbours (s, q, d), ascending, for ``count_closer``."""
-    differences = np.subtract(neighbors, sample[:, None, :], dtype=np.float64)
-    return np.sort(np.square(differences).sum(axis=2), axis=1)
+def neighbor_thresholds(
+    sample: npt.NDArray[np.floating], points: npt.NDArray[np.floating], neighbors: npt.NDArray[np.integer]
+) -> Float64:
+    """Squared distances (s, q) of a sample (s, d) to its neighbours among points (n, d), ascending in each row."""
+    squares = np.empty(neighbors.shape)
+    for part in batches(len(sample), 16 * neighbors.shape[1] * sample.shape[1]):
+        differences = np.subtract(points[neighbors[part]], sample[part, None, :], dtype=np.float64)
+        np.einsum("sqd,sqd->sq", differences, differences, out=squares[part])
+    return np.sort(squares, axis=1)
 
 
 def count_closer(

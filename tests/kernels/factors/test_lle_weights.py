@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy.stats import ortho_group
@@ -30,6 +32,33 @@ def test_weights__same_as_scikit_learn(seed: int, n_features: int, k: int, reg: 
     weights = weights_of(X, neighbors, reg)
     np.testing.assert_allclose(weights, expected, rtol=1e-9, atol=1e-9)
     assert not np.allclose(weights, weights_of(X, neighbors, 1.01 * reg), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("n_features", "rank"), [(2, 2), (4, 4), (4, 2), (5, 5), (7, 5)])
+@pytest.mark.parametrize("power", [-10, -30])
+def test_weights__exact_for_any_reg(seed: int, n_features: int, rank: int, power: int) -> None:
+    """Six neighbours with integer offsets; the Gram matrix is singular. A small reg costs no digits."""
+    rng = np.random.default_rng(seed)
+    offsets = rng.integers(-9, 10, (6, rank)) @ rng.integers(-3, 4, (rank, n_features))
+    weights = barycenter_weights(
+        np.zeros((1, n_features)), offsets[None].astype(float), np.ones((1, 6), bool), 2.0**power, "absolute"
+    ).weights
+    tolerance = 1e-13 if n_features < 6 else 1e-13 * 2.0**-power  # as many features as neighbours
+    np.testing.assert_allclose(weights[0], exact_weights(offsets.tolist(), Fraction(2) ** power), atol=tolerance)
+
+
+def exact_weights(offsets: list[list[int]], ridge: Fraction) -> list[float]:
+    """(c c' + R I)^-1 1, normalised, by Gauss elimination in fractions."""
+    size = len(offsets)
+    rows = [[Fraction(sum(a * b for a, b in zip(x, y, strict=True))) for y in offsets] + [Fraction(1)] for x in offsets]
+    for i in range(size):
+        rows[i][i] += ridge
+    for i in range(size):
+        rows[i] = [value / rows[i][i] for value in rows[i]]
+        for j in set(range(size)) - {i}:
+            rows[j] = [a - rows[j][i] * b for a, b in zip(rows[j], rows[i], strict=True)]
+    return [float(row[-1] / sum(row[-1] for row in rows)) for row in rows]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

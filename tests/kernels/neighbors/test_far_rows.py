@@ -183,7 +183,7 @@ class TestOtherSearches:
         points, rows = with_far_rows(seed, far, dtype), np.arange(0, 600, 30)
         truth = all_distances(points[rows], points)
         order = np.argsort(truth, axis=1, kind="stable")[:, 3:300:60]
-        thresholds = neighbor_thresholds(points[rows], points[order])
+        thresholds = neighbor_thresholds(points[rows], points, order)
         counts = count_closer(points[rows], rows, points, 0, thresholds)
         truth[np.arange(20), rows] = np.inf
         squares = np.square(truth)

@@ -59,7 +59,7 @@ def test_count_closer__equals_ranks_for_any_blocks(seed: int, n_features: int, s
     X = (rng.normal(size=(300, n_features)) + shift).astype(dtype)
     ids = rng.choice(300, 40, replace=False)
     order = np.argsort(np.square(X[ids][:, None].astype("f8") - X).sum(axis=2), axis=1)[:, 1:]
-    thresholds = neighbor_thresholds(X[ids], X[order])
+    thresholds = neighbor_thresholds(X[ids], X, order)
     expected = np.tile(np.arange(299), (40, 1))  # the neighbour itself is never closer than itself
     for block_points in (300, 77, 13):  # the last block of 13 has one row
         counts = sum(
@@ -95,7 +95,7 @@ def test_count_closer__ties_and_near_duplicates_far_from_the_origin(seed: int) -
     X[:20] = 1e-9 * rng.normal(size=(20, 3))  # at the origin, so that centring would round these
     ids = np.append(np.arange(20), 20 + rng.choice(380, 30, replace=False))
     inside = ids[:, None] // 20 * 20 + rng.integers(0, 20, size=(50, 6))
-    thresholds = neighbor_thresholds(X[ids], X[inside])
+    thresholds = neighbor_thresholds(X[ids], X, inside)
     counts = count_closer(X[ids], ids, X, 0, thresholds)
     np.testing.assert_array_equal(counts, counts_by_hand(X, ids, thresholds))
     assert (counts != counts_by_hand(X, ids, thresholds * (1 + 1e-6))).any()
@@ -113,7 +113,7 @@ def test_count_closer__same_for_any_tile(seed: int, monkeypatch: pytest.MonkeyPa
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(200, 3))
     ids = rng.choice(200, 30, replace=False)
-    thresholds = neighbor_thresholds(X[ids], X[rng.integers(0, 200, size=(30, 5))])
+    thresholds = neighbor_thresholds(X[ids], X, rng.integers(0, 200, size=(30, 5)))
     expected = count_closer(X[ids], ids, X, 0, thresholds)
     monkeypatch.setattr(distances, "TILE_POINTS", 13)
     monkeypatch.setattr(distances, "TILE_PAIRS", 60)
@@ -130,7 +130,7 @@ def test_count_closer__nan_in_the_block() -> None:
 def sampled(X: np.ndarray, Y: np.ndarray, ids: np.ndarray, k: int) -> np.ndarray:
     """Trustworthiness of the embedding Y of X at the sample, as the stage makes it."""
     neighbors = exact_neighbors(Y, k)[0][ids]
-    return trustworthiness(count_closer(X[ids], ids, X, 0, neighbor_thresholds(X[ids], X[neighbors])) + 1, len(X))
+    return trustworthiness(count_closer(X[ids], ids, X, 0, neighbor_thresholds(X[ids], X, neighbors)) + 1, len(X))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
