@@ -165,9 +165,13 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
             suggestion = suggestions.suggest(loaded, sample, line.show)
         finally:
             line.end()
+        replaced = loaded.output.store
         if write is not None:
-            suggestions.write_config(loaded, suggestion["suggested"], write)
-        return {**suggestion, "written": None if write is None else str(write)}
+            store = suggestions.write_config(config, tuple(set_ or ()), suggestion["suggested"], write)
+        else:
+            store = suggestions.other_store(replaced, "suggested") if suggestions.is_used(replaced) else replaced
+        return {**suggestion, "written": None if write is None else str(write), "store": store,
+                "kept": None if store == replaced else replaced}  # fmt: skip
 
     finish(act, as_json, lambda suggestion: describe_suggestion(suggestion, config))
 

@@ -108,7 +108,13 @@ def describe_suggestion(suggestion: dict[str, Any], config: Path) -> str:
         f"--set {key}={value if isinstance(value, str) else f'{value:g}'}"
         for key, value in suggestion["suggested"].items()
     )
-    lines.append(f"written: {suggestion['written']}" if suggestion["written"] else f"lle run {config} {values}")
+    if suggestion["written"]:
+        lines.append(f"written: {suggestion['written']}")
+        if suggestion.get("kept"):
+            lines[-1] += f"; its store is {suggestion['store']}, so that {suggestion['kept']} is kept"
+    else:
+        store = f" --store {shlex.quote(suggestion['store'])}" if suggestion.get("kept") else ""
+        lines.append(f"lle run {shlex.quote(str(config))} {values}{store}")
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -108,9 +108,14 @@ def _refuse_secrets(data: dict[str, Any], where: str) -> None:
 
 
 def _apply_override(data: dict[str, Any], override: str, option: str = "--set") -> None:
+    key, value = parse_override(override, option)
+    apply_value(data, key, value, f"{option} {override}" if find_secret(override) is None else f"{option} {HIDDEN}")
+
+
+def parse_override(override: str, option: str = "--set") -> tuple[str, Any]:
+    """The dotted key and the value of `a.b=value`. Raises ConfigError."""
     key, equals, text = override.partition("=")
     override = override if find_secret(override) is None else HIDDEN
     if not equals or not all(key.split(".")):
         raise ConfigError(f"{option} {override}: expected a.b=value, for instance neighbors.n_neighbors=10")
-    where = f"{option} {override}"
-    apply_value(data, key, parse_value(text, where), where)
+    return key, parse_value(text, f"{option} {override}")

@@ -169,6 +169,16 @@ def to_yaml(data: dict[str, Any]) -> str:
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False)
 
 
+def in_flow_style(value: Any) -> str:
+    """Plain data as one line of YAML that may stand within braces.
+
+    >>> in_flow_style("a, b"), in_flow_style({"k": [1, "yes"]}), in_flow_style(0.01)
+    ("'a, b'", "{k: [1, 'yes']}", '0.01')
+    """
+    dumped = yaml.dump([value], Dumper=_Dumper, default_flow_style=True, width=float("inf"), sort_keys=False)
+    return str(dumped).strip()[1:-1]
+
+
 def quoted(text: str) -> str:
     """A text as one line of YAML, quoted if YAML would read it as something else.
 

@@ -5,13 +5,17 @@ neighbours among **all** rows, so they hold for the run. Trustworthiness, contin
 neighbourhood hit need an embedding. They come from trials on the sample alone, where neighbours are farther away.
 """
 
+from collections.abc import Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..config.load import parse_override
 from ..config.models import Config
-from ..config.yaml_io import to_yaml
+from ..config.yaml_edit import NotEdited, changed, edited
+from ..config.yaml_io import read_mapping, to_yaml
 from ..core.errors import ConfigError, InputError
 from ..core.signals import interruptible
 from ..core.threads import limited_threads
@@ -57,19 +61,48 @@ def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> di
     }  # fmt: skip
 
 
-def write_config(config: Config, values: dict[str, Any], path: Path) -> None:
-    """The config with the suggested values as a new YAML file; defaults stay unwritten. Raises ConfigError."""
-    data = config.model_dump(mode="json", exclude_unset=True)
-    for key, value in values.items():
-        section, _, name = key.rpartition(".")
-        (data.setdefault(section, {}) if section else data)[name] = value
+def write_config(config: Path, overrides: tuple[str, ...], values: Mapping[str, Any], out: Path) -> str:
+    """Write the file of a config with the overrides and the suggested values as a new file; returns its output.store.
+
+    Comments are kept, unless aliases make that impossible. The store gets another name than that of the file, so that
+    a run of the proposal does not replace a result. Raises ConfigError.
+    """
+    changes, data = dict(map(parse_override, overrides)), read_mapping(config)
+    current = changed(data, changes)["output"]["store"]
+    if current == data.get("output", {}).get("store"):
+        changes["output.store"] = other_store(current, out.stem)
+    changes |= values
     try:
-        with path.open("x") as file:
-            file.write(to_yaml(data))
+        text = edited(config.read_bytes().decode(), changes)
+    except NotEdited:
+        text = f"# Without the comments of {config.name}, whose values refer to each other.\n"
+        text += to_yaml(changed(data, changes))
+    try:
+        with out.open("x", encoding="utf-8", newline="") as file:
+            file.write(text)
     except FileExistsError:
-        raise ConfigError(f"--write {path}: this file exists already; choose another name") from None
+        raise ConfigError(f"--write {out}: this file exists already; choose another name") from None
     except OSError as error:
-        raise ConfigError(f"--write {path}: cannot be written: {error.strerror}") from None
+        raise ConfigError(f"--write {out}: cannot be written: {error.strerror}") from None
+    return str(changes.get("output.store", current))
+
+
+def is_used(store: str) -> bool:
+    """Whether there is something at the place of a store; of a URL that is assumed."""
+    return "://" in store or Path(store).exists()
+
+
+def other_store(store: str, name: str) -> str:
+    """Another store beside this one, with `name` in its own; a local one that does not exist.
+
+    >>> other_store("s3://bucket/rows.zarr", "better"), other_store("no/such/rows", "better")
+    ('s3://bucket/rows-better.zarr', 'no/such/rows-better')
+    """
+    stem = store.rstrip("/")
+    stem, suffix = (stem.removesuffix(".zarr"), ".zarr") if stem.endswith(".zarr") else (stem, "")
+    numbers = chain([""], (f"-{number}" for number in count(2)))
+    names = (f"{stem}-{name}{number}{suffix}" for number in numbers)
+    return next(new for new in names if "://" in new or not Path(new).exists())
 
 
 def _two_nearest(sample: NeighborSample) -> Dimension | None:

@@ -15,6 +15,7 @@ from lle.cli.commands import app
 from lle.cli.output import describe_suggestion
 from lle.config.load import load_config
 from lle.config.models import Config
+from lle.config.yaml_edit import changed
 from lle.core.errors import InputError
 from lle.core.methods import METHODS
 from lle.jobs import suggest_search
@@ -319,7 +320,42 @@ def test_signal_between_trials_ends_the_command_with_its_code(path, number, code
     assert "resume" not in done.stderr
 
 
-def test_written_config_keeps_unrelated_keys(tmp_path, path):
+def test_written_config_is_the_file_with_the_proposal_and_a_store_of_its_own(tmp_path, path):
+    """Comments and other keys stay; both configs run, and neither replaces the result of the other."""
+    path.write_text(f"# a curve\n{path.read_text()}neighbors:\n  # of each row\n  n_neighbors: 11  # odd\n")
+    (tmp_path / "run.zarr").mkdir()
     out = tmp_path / "out.yaml"
-    invoke(path, "--sample", 300, "--write", out, "--set", "quality.sample=77")
-    assert yaml.safe_load(out.read_text())["quality"] == {"sample": 77}
+    code, text, _ = invoke(path, "--sample", 300, "--write", out, "--set", "quality.sample=77", "--json")
+    found = json.loads(text)
+    new, stores = str(tmp_path / "run-out.zarr"), (found["store"], found["kept"])
+    assert (code, stores) == (0, (new, str(tmp_path / "run.zarr")))
+    expected = changed(
+        yaml.safe_load(path.read_text()), {"quality.sample": 77, "output.store": new, **found["suggested"]}
+    )
+    assert yaml.safe_load(out.read_text()) == expected
+    for comment in ("# a curve\n", "  # of each row\n", "  # odd\n"):
+        assert comment in out.read_text()
+    message = describe_suggestion(found, path).splitlines()[-1]
+    assert message == f"written: {out}; its store is {new}, so that {tmp_path}/run.zarr is kept"
+    (tmp_path / "run-out.zarr").mkdir()
+    out.unlink()
+    assert json.loads(invoke(path, "--sample", 300, "--write", out, "--json")[1])["store"].endswith("run-out-2.zarr")
+    other = ["--set", "output.store=elsewhere.zarr"]
+    assert (
+        json.loads(invoke(path, "--sample", 300, "--write", tmp_path / "o.yaml", *other, "--json")[1])["store"]
+        == "elsewhere.zarr"
+    )
+
+
+def test_the_command_that_is_shown_replaces_no_result(tmp_path, path):
+    assert "--store" not in invoke(path, "--sample", 300)[1]
+    (tmp_path / "run.zarr").mkdir()
+    assert invoke(path, "--sample", 300)[1].splitlines()[-1].endswith(f" --store {tmp_path}/run-suggested.zarr")
+
+
+def test_values_that_refer_to_each_other_lose_their_comments_only(tmp_path, path):
+    path.write_text(f"{path.read_text()}# three\nneighbors: {{n_neighbors: &k 9}}\nquality: {{seed: *k}}\n")
+    out = tmp_path / "out.yaml"
+    found = json.loads(invoke(path, "--sample", 300, "--write", out, "--json")[1])
+    data = yaml.safe_load(out.read_text())
+    assert (data["quality"]["seed"], data["method"]) == (9, found["suggested"]["method"])
