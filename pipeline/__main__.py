@@ -8,7 +8,7 @@ def main() -> None:
     exit_on_signals()
     guard_streams()
     exit_without_resources()
-    from .cli.commands import main as run_command  # noqa: PLC0415
+    from .cli.commands import main as run_command
 
     run_command()
 

@@ -126,7 +126,7 @@ def test_pictures_are_small() -> None:
 def test_every_config_key_has_a_description() -> None:
     sys.path.insert(0, str(DOCS))
     try:
-        from generated_pages import config_reference  # noqa: PLC0415 (a script of the site, not a package)
+        from generated_pages import config_reference  # a script of the site, not a package
     finally:
         sys.path.remove(str(DOCS))
     rows = [line for line in config_reference().splitlines() if line.startswith("| `")]

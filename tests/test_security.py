@@ -172,7 +172,7 @@ class TestPickles:
             Store(store.url).read_all("points")
 
     def test_python_tags_of_yaml_are_refused(self, tmp_path, trap):
-        from lle.config.load import load_config  # noqa: PLC0415
+        from lle.config.load import load_config
 
         path = tmp_path / "job.yaml"
         path.write_text(f"output: !!python/object/apply:os.mknod ['{trap.path}']")

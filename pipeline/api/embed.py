@@ -154,15 +154,15 @@ def embed(
     warn_of_embedding(result, config, as_keyword)
     if not hasattr(X, "iloc"):
         return coordinates
-    import pandas as pd  # noqa: PLC0415 (the caller has imported it)
+    import pandas as pd  # the caller has imported it
 
     return pd.DataFrame(coordinates, X.index, [f"y{number + 1}" for number in range(coordinates.shape[1])])
 
 
 def section_of_file(data: str | os.PathLike[str]) -> dict[str, Any]:
     """The input section that `lle init` proposes for a file, folder, pattern or URL. Raises ValueError."""
-    from ..inputs.detect_kind import detect_kind  # noqa: PLC0415
-    from ..jobs.init_input import propose_input  # noqa: PLC0415 (reads files of all kinds)
+    from ..inputs.detect_kind import detect_kind
+    from ..jobs.init_input import propose_input  # reads files of all kinds
 
     try:
         return {key: value for key, (value, _) in propose_input(detect_kind(os.fspath(data))).keys.items()}

@@ -196,8 +196,8 @@ class LocallyLinearEmbedding(
             Coordinates are missing or not accurate. Remarks on the quality, ``metrics_["warnings"]``, are logged by
             the logger "lle".
         """
-        from .embed import finished_run, warn_of_embedding  # noqa: PLC0415
-        from .place_in_memory import FitResults, read_graph, read_training, state_of  # noqa: PLC0415
+        from .embed import finished_run, warn_of_embedding
+        from .place_in_memory import FitResults, read_graph, read_training, state_of
 
         X = checked_rows(self, X, reset=True)
         labels = None if self.store is None or type(X) is dict else y
@@ -319,14 +319,14 @@ class LocallyLinearEmbedding(
         check_is_fitted(self)
         if self._graph is not None:
             return self._graph
-        from ..storage.store import Store  # noqa: PLC0415
-        from .place_in_memory import read_graph  # noqa: PLC0415
+        from ..storage.store import Store
+        from .place_in_memory import read_graph
 
         return read_graph(Store(str(self.store_)), self._state)
 
     def _points(self) -> "Training":
-        from ..storage.store import Store  # noqa: PLC0415
-        from .place_in_memory import read_training  # noqa: PLC0415
+        from ..storage.store import Store
+        from .place_in_memory import read_training
 
         with python_errors():
             return self._training or read_training(Store(str(self.store_)), self._state)

@@ -41,7 +41,7 @@ class NotebookProgress(RunProgress):
         self._show(replace(look, fraction=1.0) if done else look, "done" if done else "", time.perf_counter())
 
     def _show(self, look: Look, text: str, now: float) -> None:
-        from IPython.display import display  # noqa: PLC0415 (only in a notebook)
+        from IPython.display import display  # only in a notebook
 
         text = "  ".join(filter(None, [f"{describe_share(look.fraction, look.seconds_left):>4}", text, self._message]))
         bar = f'<progress max="1" value="{look.fraction:.3f}" style="width: 20em"></progress>'

@@ -83,12 +83,12 @@ class OpenedRun:
         return self.arrays[name]
 
     def __repr__(self) -> str:
-        from .run_display import as_text  # noqa: PLC0415 (the report's tiles)
+        from .run_display import as_text  # the report's tiles
 
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        from .run_display import as_html  # noqa: PLC0415
+        from .run_display import as_html
 
         return as_html(self)
 
@@ -112,9 +112,9 @@ class OpenedRun:
         >>> list(open_run(store).columns())
         ['component', 'y1', 'y2', 'label']
         """
-        import pandas as pd  # noqa: PLC0415
+        import pandas as pd
 
-        from ..stages.report_columns import TRUSTWORTHINESS, page_columns  # noqa: PLC0415
+        from ..stages.report_columns import TRUSTWORTHINESS, page_columns
 
         if "embedding" not in self.arrays:
             return {}
@@ -146,9 +146,9 @@ class OpenedRun:
         >>> open_run(store).to_frame().shape
         (1797, 3)
         """
-        import pandas as pd  # noqa: PLC0415
+        import pandas as pd
 
-        from ..stages.ingest_ids import stored_ids  # noqa: PLC0415
+        from ..stages.ingest_ids import stored_ids
 
         frame = pd.DataFrame(self.columns())
         if len(frame) and (ids := stored_ids(Store(self.store))) is not None:
@@ -174,7 +174,7 @@ class OpenedRun:
         ('input row', 'coordinate')
         """
         try:
-            import xarray  # noqa: PLC0415 (the import takes half a second)
+            import xarray  # the import takes half a second
         except ModuleNotFoundError as error:
             raise ImportError("to_xarray needs the package xarray: pip install xarray") from error
 

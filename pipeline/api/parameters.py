@@ -133,7 +133,7 @@ def n_rows_of(X: Any) -> float:
 
 def unknown_parameter(owner: str, name: str, value: Any) -> str:
     """The error message for a keyword that is neither a parameter nor a section of the config."""
-    from ..config.load import sections_with_key  # noqa: PLC0415 (pydantic's models)
+    from ..config.load import sections_with_key  # pydantic's models
 
     message = f"{owner}: there is no parameter {name!r}"
     if sections := sections_with_key(name):
@@ -166,7 +166,7 @@ def _seed(random_state: Any) -> int:
     """A number unchanged, else a number drawn from the generator."""
     if isinstance(random_state, Integral):
         return int(random_state)
-    from sklearn.utils import check_random_state  # noqa: PLC0415
+    from sklearn.utils import check_random_state
 
     return int(check_random_state(random_state).randint(2**31))
 

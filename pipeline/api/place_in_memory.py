@@ -157,7 +157,7 @@ def read_graph(store: Store, state: str) -> "csr_array[np.float32]":
     """
     require_state(store, state)
     store = fitted_store(store)
-    from scipy.sparse import csr_array  # noqa: PLC0415
+    from scipy.sparse import csr_array
 
     original = store.read_all(array_specs.ORIGINAL_INDEX.name)
     representative = store.read_all(array_specs.REPRESENTATIVE.name)

@@ -58,7 +58,7 @@ def plot(run_or_Y: Any, color: Any = None, ax: "Axes | None" = None) -> "Axes":
     >>> ax.get_xlabel(), len(ax.get_legend().get_texts())
     ('coordinate 1', 10)
     """
-    from ..report.embedding_panels import content_of  # noqa: PLC0415 (matplotlib)
+    from ..report.embedding_panels import content_of  # matplotlib
 
     run = open_run(run_or_Y) if isinstance(run_or_Y, str | os.PathLike) else run_or_Y
     embedding, component = _coordinates(run)
@@ -67,7 +67,7 @@ def plot(run_or_Y: Any, color: Any = None, ax: "Axes | None" = None) -> "Axes":
     if not content.groups:
         raise ValueError(f"expected coordinates to draw, found none that are finite in {len(embedding)} rows")
     if ax is None:
-        import matplotlib.pyplot as plt  # noqa: PLC0415
+        import matplotlib.pyplot as plt
 
         _, ax = plt.subplots(layout="constrained")
     _draw(ax, content)
@@ -105,8 +105,8 @@ def _color_source(run: Any, color: Any, n_rows: int) -> "ColorSource | None":
 
 def _input_column(run: OpenedRun, name: str, n_rows: int, columns: list[str]) -> Any:
     """A column of the run's input table. Raises ValueError if there is none of this name, or the input has changed."""
-    from ..jobs.export_columns import columns_of_input, input_of_run  # noqa: PLC0415
-    from ..storage.store import Store  # noqa: PLC0415
+    from ..jobs.export_columns import columns_of_input, input_of_run
+    from ..storage.store import Store
 
     with python_errors():
         try:
@@ -124,7 +124,7 @@ def colors_of(values: Any, n_rows: int) -> "ColorSource":
 
     Raises ValueError if there is not one value for each row.
     """
-    from ..report.point_colors import ColorSource  # noqa: PLC0415 (matplotlib)
+    from ..report.point_colors import ColorSource  # matplotlib
 
     label = str(getattr(values, "name", None) or "color")
     array = as_vector(values)
@@ -149,7 +149,7 @@ def colors_of(values: Any, n_rows: int) -> "ColorSource":
 
 def _draw(ax: "Axes", content: "Content") -> None:
     """The points of the first pair of coordinates, with their key."""
-    from ..report.embedding_panels import draw_content, panel_of  # noqa: PLC0415
+    from ..report.embedding_panels import draw_content, panel_of
 
     figure = ax.get_figure(root=True)
     assert figure is not None
@@ -162,11 +162,11 @@ def _draw(ax: "Axes", content: "Content") -> None:
 
 def _add_key(ax: "Axes", paint: "Paint") -> None:
     """A legend of the classes or a colour bar, beside the axes."""
-    from matplotlib.cm import ScalarMappable  # noqa: PLC0415
+    from matplotlib.cm import ScalarMappable
 
-    from ..report.figure_style import add_legend, plain_text  # noqa: PLC0415
-    from ..report.palette import COLOR_MAP  # noqa: PLC0415
-    from ..report.point_colors import PLAIN  # noqa: PLC0415
+    from ..report.figure_style import add_legend, plain_text
+    from ..report.palette import COLOR_MAP
+    from ..report.point_colors import PLAIN
 
     if paint.classes is not None:
         classes = paint.classes

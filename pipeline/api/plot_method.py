@@ -35,6 +35,6 @@ class PlotMixin:
         'coordinate 1'
         """
         check_is_fitted(self)
-        from .plot import plot  # noqa: PLC0415 (matplotlib)
+        from .plot import plot  # matplotlib
 
         return plot(self, color, ax)

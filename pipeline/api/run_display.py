@@ -76,8 +76,8 @@ def picture_of(run: Results) -> bytes | None:
     stored = Store(run.store).objects
     if (run.metrics or {}).get("picture") and stored.exists("report/embedding.png"):
         return stored.get("report/embedding.png")
-    from ..report.embedding_figure import draw_embedding  # noqa: PLC0415 (matplotlib)
-    from ..stages.report_columns import color_source  # noqa: PLC0415
+    from ..report.embedding_figure import draw_embedding  # matplotlib
+    from ..stages.report_columns import color_source
 
     title = f"{run.config['method']}, {run.arrays['embedding'].shape[0]:,} rows"
     embedding, component = run.arrays["embedding"].compute(), run.arrays["component"].compute()

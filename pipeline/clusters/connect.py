@@ -27,18 +27,18 @@ def connect(cluster: Section) -> "Iterator[Client | None]":
 
 def _cluster(cluster: Section) -> "contextlib.AbstractContextManager[Client]":
     if isinstance(cluster, KubernetesCluster):
-        from .kubernetes import kubernetes_cluster  # noqa: PLC0415
+        from .kubernetes import kubernetes_cluster
 
         return kubernetes_cluster(cluster)
     if isinstance(cluster, SlurmCluster):
-        from .slurm import slurm_cluster  # noqa: PLC0415
+        from .slurm import slurm_cluster
 
         return slurm_cluster(cluster)
     if cluster.kind == "address":
-        from .existing_scheduler import address_cluster  # noqa: PLC0415
+        from .existing_scheduler import address_cluster
 
         return address_cluster(cluster)
-    from .local import local_cluster  # noqa: PLC0415
+    from .local import local_cluster
 
     return local_cluster(cluster)
 
@@ -50,7 +50,7 @@ def performance(client: "Client | None") -> Iterator[list[bytes]]:
     if client is None:
         yield pages
         return
-    from distributed import performance_report  # noqa: PLC0415
+    from distributed import performance_report
 
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "performance.html"

@@ -27,7 +27,7 @@ class KubernetesApi:
 
     def __init__(self, namespace: str) -> None:
         try:
-            import kubernetes  # noqa: PLC0415 (an optional extra)
+            import kubernetes  # an optional extra
         except ImportError:
             raise ConfigError(
                 "execution.cluster.kind: kubernetes needs the extra k8s: run pip install '.[k8s]' in the source folder"
@@ -149,7 +149,7 @@ class KubernetesApi:
     @staticmethod
     def _transport() -> Any:
         """The client's exception for a request without an answer."""
-        import urllib3  # noqa: PLC0415 (a dependency of the client)
+        import urllib3  # a dependency of the client
 
         return urllib3.exceptions.HTTPError
 

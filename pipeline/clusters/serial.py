@@ -30,7 +30,7 @@ class _SerialRuns:
     def set_scheduler(self) -> None:
         with self._lock:
             if self._n_runs and self._setting is None:
-                import dask  # noqa: PLC0415 (0.08 s)
+                import dask  # 0.08 s
 
                 self._setting = dask.config.set(scheduler="synchronous")
 

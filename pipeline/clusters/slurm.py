@@ -44,7 +44,7 @@ def slurm_cluster(cluster: SlurmCluster) -> Iterator[Client]:
             f"login or compute node, or use kind: local"
         )
     try:
-        import dask_jobqueue  # noqa: PLC0415 (an optional extra)
+        import dask_jobqueue  # an optional extra
     except ImportError:
         raise ConfigError(
             "execution.cluster.kind: slurm needs the extra slurm: run pip install '.[slurm]' in the source folder"

@@ -103,13 +103,13 @@ class Executor:
         """(block, report or error) of each block, in the order in which they end."""
         if self.client is None or self.runs_here(step):
             if self.client is not None and step.runs_on == DRIVER and self._programs is not None:
-                from ..clusters.version_check import check_versions  # noqa: PLC0415 (loads distributed)
+                from ..clusters.version_check import check_versions  # loads distributed
 
                 check_versions(self.client, step.key)  # the step submits tasks of its own
             for block in blocks:
                 yield block, _attempt(run_task, url, step, fingerprint, block)
         else:
-            from .worker_tasks import Submission, outcomes_on_workers  # noqa: PLC0415 (loads distributed)
+            from .worker_tasks import Submission, outcomes_on_workers  # loads distributed
 
             resource = self.memory_resource
             submission = Submission(self.client, step, url, fingerprint, self._programs, resource)
@@ -117,7 +117,7 @@ class Executor:
 
 
 def _required_versions(client: "Client") -> dict[str, str] | None:
-    from ..clusters.version_check import required_versions  # noqa: PLC0415 (loads distributed)
+    from ..clusters.version_check import required_versions  # loads distributed
 
     return required_versions(client)
 

@@ -84,15 +84,15 @@ def array_shapes(kind: str, path: str) -> dict[str, tuple[int, ...]]:
     """
     with damage_as_input_error(f"input of kind {kind}, {path}"):
         if kind == "npz":
-            from .npy_npz_idx import npz_shapes  # noqa: PLC0415 (a run loads only the reader it needs)
+            from .npy_npz_idx import npz_shapes  # a run loads only the reader it needs
 
             return npz_shapes(find_files(path, "path")[0])
         if kind == "zarr":
-            from .zarr_input import zarr_shapes  # noqa: PLC0415
+            from .zarr_input import zarr_shapes
 
             return zarr_shapes(path)
         if kind == "anndata":
-            from .anndata_files import anndata_shapes  # noqa: PLC0415
+            from .anndata_files import anndata_shapes
 
             return anndata_shapes(path)
     return {}

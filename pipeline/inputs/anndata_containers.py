@@ -24,7 +24,7 @@ class H5adFile:
     @contextmanager
     def open(self) -> Iterator[Any]:
         """The root group."""
-        import h5py  # noqa: PLC0415 (the extra anndata)
+        import h5py  # the extra anndata
 
         with reading(self.where):
             try:

@@ -141,7 +141,7 @@ def _stamp(root: str, entry: Any) -> Stamp:
 
 
 def _head(root: str, name: str, where: str) -> Any:
-    import obstore  # noqa: PLC0415 (an optional extra)
+    import obstore  # an optional extra
 
     try:
         return retried(lambda: obstore.head(_client(root), name))
@@ -169,7 +169,7 @@ def _matching(root: str, pattern: str, where: str) -> list[Any]:
 
 
 def _list(root: str, folder: str, deep: bool) -> list[Any]:
-    import obstore  # noqa: PLC0415 (an optional extra)
+    import obstore  # an optional extra
 
     def entries() -> list[Any]:
         if deep:
@@ -192,7 +192,7 @@ def _what_exists(root: str, folder: str) -> str:
 
 
 def _request(stamp: Stamp, start: int, count: int) -> Any:
-    import obstore  # noqa: PLC0415 (an optional extra)
+    import obstore  # an optional extra
 
     root, name = _split(stamp.path)
     with reading(stamp.path):
@@ -215,7 +215,7 @@ def _request(stamp: Stamp, start: int, count: int) -> Any:
 
 def _get_range(root: str, name: str, start: int, count: int) -> tuple[Any, memoryview]:
     """Metadata of an object and some of its bytes, of one state."""
-    import obstore  # noqa: PLC0415 (an optional extra)
+    import obstore  # an optional extra
 
     response = obstore.get(_client(root), name, options={"range": (start, start + count)})
     return response.meta, memoryview(response.bytes())

@@ -61,7 +61,7 @@ class ChosenRows(Source):
         ]
         if not parts:
             return self._source.read_columns(names, 0, 0)
-        import pyarrow as pa  # noqa: PLC0415 (the source, a table, has imported it)
+        import pyarrow as pa  # the source, a table, has imported it
 
         return pa.concat_tables(parts)
 

@@ -53,8 +53,8 @@ def _distinct_numbers(source: Source, names: list[str], windows: list[tuple[int,
     """Those of the columns whose sampled entries, read without rounding, are different whole numbers."""
     if not names:
         return []
-    import pyarrow as pa  # noqa: PLC0415 (few tables have such numbers)
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow as pa  # few tables have such numbers
+    import pyarrow.compute as pc
 
     table = pa.concat_tables([source.read_columns(names, *window) for window in windows])
     texts = {name: table.column(name).cast(pa.string()) for name in names}

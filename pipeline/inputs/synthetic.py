@@ -77,7 +77,7 @@ class DigitsSource(Source):
 
 @lru_cache(maxsize=1)
 def _digits() -> tuple[FloatArray, FloatArray]:
-    from sklearn.datasets import load_digits  # noqa: PLC0415 (the import takes two seconds)
+    from sklearn.datasets import load_digits  # the import takes two seconds
 
     images, digits = load_digits(return_X_y=True)
     return np.ascontiguousarray(images, np.float64), np.asarray(digits, np.float64)

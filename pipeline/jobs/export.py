@@ -78,9 +78,9 @@ def _write_npy(file: BinaryIO, store: Store) -> None:
 
 
 def _write_table(file: BinaryIO, store: Store, suffix: str, further: Sequence[RowColumns]) -> None:
-    import pandas as pd  # noqa: PLC0415 (a second of imports that the other commands need not wait for)
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
+    import pandas as pd  # a second of imports that the other commands need not wait for
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     open_writer = {".parquet": pq.ParquetWriter, ".arrow": pa.ipc.new_file}
     with contextlib.ExitStack() as closing:

@@ -74,7 +74,7 @@ def _path_of(out: str) -> Path:
 
 def _h5py() -> Any:
     try:
-        import h5py  # noqa: PLC0415 (the extra anndata)
+        import h5py  # the extra anndata
     except ImportError:
         raise ConfigError(".h5ad needs the package h5py: run pip install '.[anndata]' in the source folder") from None
     return h5py

@@ -34,8 +34,8 @@ def run(
 
     def once() -> RunResult:
         if config.input.fit_sample is not None:
-            from .fit_and_place import fit_and_place  # noqa: PLC0415 (loads Arrow)
-            from .placing_preview import foreseen_placing  # noqa: PLC0415
+            from .fit_and_place import fit_and_place  # loads Arrow
+            from .placing_preview import foreseen_placing
 
             return fit_and_place(config, fresh, progress, profile, foreseen_placing)
         if versioned:

@@ -42,8 +42,8 @@ def status(store: Store) -> dict[str, Any]:
         entry["steps"][step] = {"done": n_done, "blocks": record.n_blocks}
         last = {"stage": stage, "step": step, "done": n_done, "blocks": record.n_blocks}
         now = last if n_done < record.n_blocks else now
-    from ..linalg.solver_checkpoint import saved_heads  # noqa: PLC0415 (loads the eigensolver)
-    from ..linalg.solver_progress import recorded_progress  # noqa: PLC0415
+    from ..linalg.solver_checkpoint import saved_heads  # loads the eigensolver
+    from ..linalg.solver_progress import recorded_progress
 
     names = stages_of_store(store)
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}

@@ -119,7 +119,7 @@ def _line(row: Row, number: int, n_experiments: int) -> str:
 
 def _write_results(root: Store, experiments: list[Experiment], result: SweepResult) -> None:
     """Write sweep.parquet, contact_sheet.png and sweep.html next to the stores of the runs."""
-    from ..report.sweep_figure import draw_contact_sheet  # noqa: PLC0415 (matplotlib)
+    from ..report.sweep_figure import draw_contact_sheet  # matplotlib
 
     parameters = list(dict.fromkeys(name for experiment in experiments for name in experiment.values))
     title = f"{root.url.rsplit('/', 1)[-1]}: {len(experiments)} experiments"
@@ -137,8 +137,8 @@ def _write_results(root: Store, experiments: list[Experiment], result: SweepResu
 
 def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
     """Cells of the contact sheet for an experiment: its largest component, a cell for each pair of coordinates."""
-    from ..report.color_key import color_points  # noqa: PLC0415
-    from ..report.sweep_figure import Cell, sampled_rows  # noqa: PLC0415
+    from ..report.color_key import color_points
+    from ..report.sweep_figure import Cell, sampled_rows
 
     if experiment.config is None:
         return [Cell(experiment.values, None, None, "cannot run")]

@@ -32,7 +32,7 @@ def validate(config: Config) -> dict[str, Any]:
     source = ingest.open_input(config)
     layout = layout_of(config, source)
     if config.input.fit_sample is not None:
-        from .fit_and_place import open_all_rows  # noqa: PLC0415 (loads the stages and Dask)
+        from .fit_and_place import open_all_rows  # loads the stages and Dask
 
         source = open_all_rows(config)
     check_layout(config, layout)

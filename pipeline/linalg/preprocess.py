@@ -79,7 +79,7 @@ def summable(points: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
 
 def _dask_array() -> Any:
     """The module dask.array, which is slow to import and rarely needed."""
-    import dask.array as da  # noqa: PLC0415
+    import dask.array as da
 
     use_synchronous_dask()
     return da
@@ -101,7 +101,7 @@ def valid_array(store: Store, n_valid: list[int], blocks: Blocks, n_features: in
 def _stacked(tasks: Sequence[tuple[Callable[..., Any], tuple[Any, ...], int]], n_features: int) -> Any:
     """A Dask array of float64 rows, a chunk for each (function, arguments, number of rows)."""
     da = _dask_array()
-    from dask.delayed import delayed  # noqa: PLC0415
+    from dask.delayed import delayed
 
     chunks = [
         da.from_delayed(delayed(function, pure=True)(*arguments), shape=(n_rows, n_features), dtype=np.float64)
@@ -155,7 +155,7 @@ def fit_sample(
 
 
 def _standard(X: Any, names: Sequence[str] | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    from dask_ml.preprocessing import StandardScaler  # noqa: PLC0415 (slow to import, rarely needed)
+    from dask_ml.preprocessing import StandardScaler  # slow to import, rarely needed
 
     first = np.asarray(X[0].compute())  # sums of differences to it keep digits that sums of large numbers lose
     scaler = StandardScaler().fit(X - first)

@@ -54,7 +54,7 @@ def write_state(store: Store, name: str, method: str, state: "SubspaceState") ->
 
 def read_state(store: Store, name: str, method: str, n_points: int) -> "SubspaceState | None":
     """The last saved state; None if there is none, if it is of another method or problem, or if it is damaged."""
-    from ..kernels.eigensolver.davidson import SubspaceState  # noqa: PLC0415 (`lle status` reads heads only)
+    from ..kernels.eigensolver.davidson import SubspaceState  # `lle status` reads heads only
 
     head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
     if head is None or head["method"] != method or not 0 < head["n_blocks"] <= n_points:
@@ -90,8 +90,8 @@ class StoredAnalyses:
             return None
         if str(stored["key"]) != key:
             return None
-        from ..kernels.eigensolver.factorization import Analysis  # noqa: PLC0415 (`lle status` reads heads only)
-        from ..kernels.eigensolver.pardiso import FactorSize  # noqa: PLC0415
+        from ..kernels.eigensolver.factorization import Analysis  # `lle status` reads heads only
+        from ..kernels.eigensolver.pardiso import FactorSize
 
         size = FactorSize(int(stored["nnz"]), int(stored["n_bytes"]), float(stored["gflop"]))
         return Analysis(size, bool(stored["wide"]), stored["permutation"])

@@ -46,7 +46,7 @@ def most_thumbnails(shape: Shape) -> int:
 
 def thumbnails(rows: Array, shape: Shape) -> npt.NDArray[np.float32]:
     """(k, height, width, colours) means of the pixels of images of some shape, given as rows (k, features)."""
-    from PIL import Image  # noqa: PLC0415
+    from PIL import Image
 
     height, width, colors = thumbnail_shape(shape)
     images = rows.reshape(len(rows), *shape[:2], colors).astype(np.float32)
@@ -87,7 +87,7 @@ def _gray_levels(pixels: Array, limits: tuple[float, float]) -> npt.NDArray[np.u
 
 
 def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    from PIL import Image  # noqa: PLC0415
+    from PIL import Image
 
     file = io.BytesIO()
     Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(file, "png", optimize=True)

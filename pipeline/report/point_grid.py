@@ -60,7 +60,7 @@ class PointGrid:
 
     def inside(self, polygon: npt.NDArray[np.float64]) -> Positions:
         """Places in the sorted order of the points inside a polygon (v, 2)."""
-        from matplotlib.path import Path  # noqa: PLC0415 (a fifth of a second)
+        from matplotlib.path import Path  # a fifth of a second
 
         (left, bottom), (right, top) = polygon.min(axis=0).tolist(), polygon.max(axis=0).tolist()
         places = self._places(Part(left, right, bottom, top))
@@ -118,7 +118,7 @@ def shown_range(values: Float32) -> tuple[float, float]:
 
 def side_by_side(x: Float32, y: Float32, component: Array, n_components: int) -> tuple[Float32, Float32]:
     """Coordinates of points with the components on shelves, moved but not scaled, like the pictures of the report."""
-    from .component_layout import GAP, shelves  # noqa: PLC0415 (matplotlib)
+    from .component_layout import GAP, shelves  # matplotlib
 
     members = np.split(np.argsort(component, kind="stable"), np.cumsum(np.bincount(component, minlength=n_components)))
     ranges = np.array([[shown_range(x[rows]), shown_range(y[rows])] for rows in members[:n_components]])

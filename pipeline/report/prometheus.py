@@ -90,7 +90,7 @@ def registry_of(samples: dict[str, list[Sample]]) -> "CollectorRegistry":
     # TYPE lle_run_exit_code gauge
     lle_run_exit_code{store="a"} 0.0
     """
-    from prometheus_client import CollectorRegistry, Gauge  # noqa: PLC0415 (only runs with output.prometheus need it)
+    from prometheus_client import CollectorRegistry, Gauge  # only runs with output.prometheus need it
 
     registry = CollectorRegistry()
     for name, rows in samples.items():
@@ -162,7 +162,7 @@ def _of_result(
 
 def _earlier_samples(path: str) -> dict[str, list[Sample]]:
     """The samples of the existing file by name; empty if it cannot be read."""
-    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+    from prometheus_client.parser import text_string_to_metric_families
 
     with contextlib.suppress(OSError, ValueError):
         families = text_string_to_metric_families(Path(path).read_text(encoding="utf-8"))
@@ -187,7 +187,7 @@ def check_place(path: str) -> None:
 
 def _write(path: str, samples: dict[str, list[Sample]]) -> None:
     """Write the file atomically; an error is printed and does not change the result of the run."""
-    from prometheus_client import write_to_textfile  # noqa: PLC0415
+    from prometheus_client import write_to_textfile
 
     try:
         write_to_textfile(path, registry_of(samples))

@@ -25,7 +25,7 @@ def count_points(grid: Grid, x: Array, y: Array, values: Array | None = None) ->
 
     A single point on one pixel would hardly be visible at 150 dpi.
     """
-    from scipy.ndimage import convolve  # noqa: PLC0415 (pictures of few points start faster without)
+    from scipy.ndimage import convolve  # pictures of few points start faster without
 
     total = np.zeros(grid.shape)
     for start in range(0, len(x), POINTS_AT_ONCE):
@@ -50,8 +50,8 @@ def shade_classes(grid: Grid, x: Array, y: Array, codes: Array, colors: Sequence
         codes: (n,) class of each point from 0 on, an index into `colors` (#rrggbb).
     """
     # Importing these takes seconds, so pictures without classes avoid it.
-    import xarray  # noqa: PLC0415
-    from datashader.transfer_functions import shade  # noqa: PLC0415
+    import xarray
+    from datashader.transfer_functions import shade
 
     counts = [count_points(grid, x[codes == code], y[codes == code]).astype(np.uint32) for code in range(len(colors))]
     classes = {"class": list(range(len(colors)))}

@@ -51,7 +51,7 @@ def flat_metrics(metrics: Mapping[str, Any]) -> Row:
 
 def table_bytes(rows: Sequence[Row]) -> bytes:
     """The rows as a Parquet file; columns of mixed types are written as text."""
-    import pandas as pd  # noqa: PLC0415 (the import takes a second, and other commands do not need it)
+    import pandas as pd  # the import takes a second, and other commands do not need it
 
     frame = pd.DataFrame(list(rows))
     for name in frame.columns:

@@ -75,8 +75,8 @@ def read_block_of_ids(
 
 def _are_integers(column: Any, kind: str) -> bool:
     """Whether all ids are whole numbers that int64 holds; those of CSV files if they are written so (7, not 007)."""
-    import pyarrow as pa  # noqa: PLC0415 (few runs have ids)
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow as pa  # few runs have ids
+    import pyarrow.compute as pc
 
     if pa.types.is_integer(column.type):
         return column.type != pa.uint64() or (pc.max(column).as_py() or 0) <= np.iinfo(np.int64).max
@@ -92,7 +92,7 @@ def _are_integers(column: Any, kind: str) -> bool:
 
 def check_ids(store: Store, block_index: int, blocks: Blocks) -> RepeatedIds:
     """Count the rows that have the id of an earlier row, by 128-bit hashes; missing ids are no duplicates."""
-    import pandas as pd  # noqa: PLC0415 (`lle validate` loads this module)
+    import pandas as pd  # `lle validate` loads this module
 
     hashes = np.empty((blocks.n, 2), np.uint64)
     is_valid = np.empty(blocks.n, bool)
@@ -115,7 +115,7 @@ def encode_ids(ids: Any) -> dict[str, npt.NDArray[Any]]:
     >>> encode_ids(pa.chunked_array([["a", None, "bc"]]))["offsets"]
     array([0, 1, 1, 3])
     """
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     texts = [text.encode() for text in ids.cast(pa.large_string()).fill_null("").to_pylist()]
     offsets = np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype(np.int64)
@@ -129,8 +129,8 @@ def write_ids(store: Store, block_index: int, encoded: dict[str, npt.NDArray[Any
 
 def read_ids(store: Store, block_index: int) -> Any:
     """The ids of a block of rows as an Arrow array of text, null where one is missing. Raises CorruptChunk."""
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     stored = store.read_bundle(_name(block_index))
     buffers = [pa.py_buffer(np.ascontiguousarray(stored[name])) for name in ("offsets", "content")]
@@ -159,7 +159,7 @@ class StoredIds:
 
     def read(self, start: int, stop: int) -> Any:
         """The ids of rows [start, stop) as an Arrow array of int64 or text, null where one is missing."""
-        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow as pa
 
         first = start // self._block_size
         parts = [read_ids(self._store, block) for block in range(first, -(-stop // self._block_size))]

@@ -76,7 +76,7 @@ def _table(store: Store) -> Source | None:
 
 
 def _is_shown(kind: "pa.DataType") -> bool:
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_string,
@@ -86,7 +86,7 @@ def _is_shown(kind: "pa.DataType") -> bool:
 
 def _read(source: Source, names: Sequence[str], types: Any, rows: Rows) -> "list[Column]":
     """The columns of these rows, in blocks of the input that hold some of them."""
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     parts: dict[str, list[Any]] = {name: [] for name in names}
     for start in range(0, source.n_rows if names else 0, ROWS_AT_ONCE):
@@ -102,10 +102,10 @@ def _read(source: Source, names: Sequence[str], types: Any, rows: Rows) -> "list
 
 def _column(name: str, values: "pa.ChunkedArray") -> "Column | None":
     """A column of the explorer; None for a text with too many different values."""
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    from ..report.explore import Column  # noqa: PLC0415
+    from ..report.explore import Column
 
     kind, own = values.type, exported_name(name)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
@@ -129,14 +129,14 @@ def _column(name: str, values: "pa.ChunkedArray") -> "Column | None":
 
 def _floats(values: "pa.ChunkedArray") -> npt.NDArray[np.float64]:
     """Numbers as float64; NaN where they are missing."""
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(), np.float64)
 
 
 def _stored_features(store: Store, rows: Rows, limit: int) -> "list[Column]":
     """The features in the store's copy of the input; none without a copy, or if rows are images."""
-    from ..report.explore import Column  # noqa: PLC0415
+    from ..report.explore import Column
 
     name, attributes = array_specs.RAW.name, store.attributes()
     if name not in current_config.current_arrays(store) or not store.has_array(name) or attributes.get("image_shape"):

@@ -138,7 +138,7 @@ def choose_sample(
     store: Store, block_index: int, sample: int, seed: int, n_neighbors: int, blocks: Blocks, place: str
 ) -> Quality:
     """Write sampled points of the component with the most rows, their embedding, and distances to their neighbours."""
-    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
+    from scipy.spatial import cKDTree  # a fifth of a second
 
     embedded, n_rows = store.read_bundle("_work/embedding"), input_rows(store)
     has_place = embedded["component"] >= 0
@@ -269,7 +269,7 @@ def _measured(estimate: Estimate, sample: int) -> Measured:
 
 def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: int, seed: int) -> Quality:
     """Residual variance: 1 - r^2 between distances in the embedding and shortest paths in the neighbour graph."""
-    from scipy.spatial.distance import cdist  # noqa: PLC0415 (a fifth of a second)
+    from scipy.spatial.distance import cdist  # a fifth of a second
 
     chosen = store.read_bundle("_work/quality_sample")
     sources = np.unique(np.linspace(0, len(chosen["rows"]) - 1, n_sources).astype(np.int64))
@@ -301,7 +301,7 @@ def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, 
 
 def compare_truth(embedding: npt.NDArray[np.float64], truth: npt.NDArray[np.float64], seed: int) -> Quality:
     """Residual variance against the truth: of distances (1 - r^2), and of the coordinates after an affine map."""
-    from scipy.spatial.distance import cdist  # noqa: PLC0415 (a fifth of a second)
+    from scipy.spatial.distance import cdist  # a fifth of a second
 
     paired = np.unique(np.linspace(0, len(truth) - 1, min(PAIRED_POINTS, len(truth))).astype(np.int64))
     straight, true = (cdist(table[paired], table[paired]) for table in (embedding, truth))

@@ -25,7 +25,7 @@ TRUSTWORTHINESS = "trustworthiness"
 
 def color_source(store: Store, rows: npt.NDArray[np.int64]) -> "ColorSource | None":
     """The first label of some input rows, ascending, and the names of the labels; None if the input has no labels."""
-    from ..report.point_colors import ColorSource  # noqa: PLC0415
+    from ..report.point_colors import ColorSource
 
     reports = checkpoint.read_reports(store).get("ingest.read_labels")
     if not reports:
@@ -80,7 +80,7 @@ def page_columns(
 
     Coordinates and errors have the dtype: float32 takes half the memory. n_of_input: most columns of the input.
     """
-    from ..report.explore import Column  # noqa: PLC0415
+    from ..report.explore import Column
 
     for j, values in enumerate(_coordinates(store, rows, dtype).T):
         yield Column(f"y{j + 1}", f"coordinate {j + 1}", values, role="coordinate")
@@ -115,7 +115,7 @@ def _coordinates(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> npt
 
 
 def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
-    from ..report.explore import Column  # noqa: PLC0415
+    from ..report.explore import Column
 
     reports = checkpoint.read_reports(store).get("ingest.read_labels")
     if not reports:
@@ -138,7 +138,7 @@ def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
 
 def trustworthiness_column(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> "Column | None":
     """The trustworthiness of each sampled point, NaN elsewhere; None if it is not measured."""
-    from ..report.explore import Column  # noqa: PLC0415
+    from ..report.explore import Column
 
     is_current = "measure_quality.score" in current_config.current_steps(store)
     if not is_current or not store.has_bundle(array_specs.POINT_QUALITY):

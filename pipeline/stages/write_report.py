@@ -85,7 +85,7 @@ def write_report(
         blocks={**collected.blocks, "write_report": 1},
     )
     if pictures:
-        from ..report.page import render_page  # noqa: PLC0415
+        from ..report.page import render_page
 
         page = render_page(collected, config, to_yaml(config), page_pictures, describe_arrays(store))
         store.objects.put("report/index.html", page.encode())
@@ -159,7 +159,7 @@ def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
 
 def explore(store: Store, config: dict[str, Any], collected: Metrics) -> bytes:
     """The explorer page of the embedding in the store."""
-    from ..report.explore import (  # noqa: PLC0415
+    from ..report.explore import (
         MAX_INPUT_COLUMNS,
         MAX_INPUT_VALUES,
         MAX_POINTS,
@@ -168,7 +168,7 @@ def explore(store: Store, config: dict[str, Any], collected: Metrics) -> bytes:
         even_sample,
         render_explorer,
     )
-    from .report_images import page_images  # noqa: PLC0415 (matplotlib)
+    from .report_images import page_images  # matplotlib
 
     rows = _shown_rows(store, MAX_POINTS)
     n_rows, shown = store.array(array_specs.COMPONENT.name).shape[0], rows_with_place(store, rows)
@@ -194,9 +194,9 @@ def figure_title(config: dict[str, Any], collected: Metrics) -> str:
 
 def draw(store: Store, config: dict[str, Any], collected: Metrics) -> "PagePictures":
     """Write the PNG files and return the pictures of the page. Labels of the input, if any, colour the embedding."""
-    from ..report.charts import draw_spectrum, draw_timings  # noqa: PLC0415
-    from ..report.embedding_figure import draw_embedding  # noqa: PLC0415
-    from ..report.page_pictures import draw_page_pictures  # noqa: PLC0415
+    from ..report.charts import draw_spectrum, draw_timings
+    from ..report.embedding_figure import draw_embedding
+    from ..report.page_pictures import draw_page_pictures
 
     rows = _shown_rows(store, DRAWN_ROWS)
     embedding = store.gather(array_specs.EMBEDDING.name, rows)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 def open_remote(url: str) -> Any:
     """obstore's store for a URL. The client reads endpoint and credentials from the environment. Raises ConfigError."""
     refuse_secret(url)
-    from obstore.store import from_url  # noqa: PLC0415 (an optional extra)
+    from obstore.store import from_url  # an optional extra
 
     options: Any = {"client_options": {"allow_http": True}} if url.startswith("http://") else {}
     try:
@@ -42,7 +42,7 @@ class RemoteObjects(Objects):
 
     def __init__(self, url: str) -> None:
         try:
-            import obstore  # noqa: PLC0415 (an optional extra)
+            import obstore  # an optional extra
         except ImportError:
             raise ConfigError(f"{url}: needs the extra s3: run pip install '.[s3]' in the source folder") from None
         self.url, self._obs = url.rstrip("/"), obstore

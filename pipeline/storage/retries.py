@@ -29,7 +29,7 @@ def is_temporary(error: BaseException) -> bool:
 
 def _policy() -> dict[str, Any]:
     """Pauses of random length below a limit that grows exponentially, until RETRY_SECONDS are over."""
-    from tenacity import retry_if_exception, stop_before_delay, wait_random_exponential  # noqa: PLC0415 (loads tornado)
+    from tenacity import retry_if_exception, stop_before_delay, wait_random_exponential  # loads tornado
 
     return {
         "retry": retry_if_exception(is_temporary), "reraise": True, "stop": stop_before_delay(RETRY_SECONDS),
@@ -39,7 +39,7 @@ def _policy() -> dict[str, Any]:
 
 def retried(request: Callable[[], T]) -> T:
     """The result of a request, repeated after temporary failures. Raises the last error."""
-    from tenacity import Retrying  # noqa: PLC0415
+    from tenacity import Retrying
 
     return Retrying(**_policy())(request)
 
@@ -47,7 +47,7 @@ def retried(request: Callable[[], T]) -> T:
 async def retried_async(request: Callable[P, Awaitable[T]], *arguments: P.args, **options: P.kwargs) -> T:
     """The same for a coroutine function."""
 
-    from tenacity import AsyncRetrying  # noqa: PLC0415
+    from tenacity import AsyncRetrying
 
     async def attempt() -> T:  # tenacity would not await the result of a lambda or partial
         return await request(*arguments, **options)

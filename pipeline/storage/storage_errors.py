@@ -45,7 +45,7 @@ def persist(write: Callable[[], Any], where: str) -> None:
 
 def _repeat(write: Callable[[], Any]) -> None:
     """Run a write that has failed once, after pauses."""
-    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed  # noqa: PLC0415
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
 
     time.sleep(WRITE_PAUSES[0])
     later_pauses = WRITE_PAUSES[1:]

@@ -60,7 +60,7 @@ class Store(RunGroup):
 
     def create(self, planned: PlannedArray) -> None:
         """Create an array, replacing an old one. Raises StoreError if the store cannot be written."""
-        from .zarr_stores import array_metadata  # noqa: PLC0415 (commands that read no array start faster without)
+        from .zarr_stores import array_metadata  # commands that read no array start faster without
 
         spec, rows = planned.spec, planned.block
         parts = math.gcd(rows, spec.parts) if spec.parts else 1
@@ -87,7 +87,7 @@ class Store(RunGroup):
     def _open_array(self, name: str) -> "zarr.Array[Any]":
         if (metadata := self._node(name)) is None:
             raise MissingArray(f"{self.url}: has no array '{name}' yet (`lle status` shows the progress)")
-        from .zarr_stores import open_array  # noqa: PLC0415 (classes of zarr)
+        from .zarr_stores import open_array  # classes of zarr
 
         return open_array(self.objects.place(), name, metadata)
 
@@ -108,7 +108,7 @@ class Store(RunGroup):
 
     def write(self, name: str, start: int, values: Array) -> None:
         """Write whole blocks from row `start` on. Raises ValueError if the rows are not whole blocks."""
-        from .zarr_stores import write_blocks  # noqa: PLC0415 (classes of zarr)
+        from .zarr_stores import write_blocks  # classes of zarr
 
         array = self.require_whole_blocks(name, start, len(values))
         self.before_write()
@@ -185,7 +185,7 @@ class Store(RunGroup):
 
     def _put_part(self, name: str, start: int, values: Array, chunk: int) -> None:
         """Write one of the arrays of a block of CSR rows from position `start` on, a multiple of `chunk`."""
-        from .zarr_stores import array_metadata, open_array  # noqa: PLC0415 (classes of zarr)
+        from .zarr_stores import array_metadata, open_array  # classes of zarr
 
         kind = "float" if values.dtype.kind == "f" else "index"
         metadata = array_metadata((start + len(values),), values.dtype, chunk, chunk, kind)
@@ -214,7 +214,7 @@ class Store(RunGroup):
 
     def read_rows(self, group: str, block: int) -> "csr_array":
         """A block of CSR rows. Raises CorruptChunk."""
-        from scipy.sparse import csr_array  # noqa: PLC0415
+        from scipy.sparse import csr_array
 
         name = f"{group}/{block:05d}"
         try:

@@ -104,7 +104,7 @@ class StoreInMemory(Store):
         self.objects.put(f"{group}/{block:05d}/rows", rows.copy())
 
     def append_rows(self, group: str, block: int, rows: "csr_array") -> None:
-        from scipy.sparse import vstack  # noqa: PLC0415 (commands that read no sparse rows start faster without)
+        from scipy.sparse import vstack  # commands that read no sparse rows start faster without
 
         self.write_rows(group, block, 0, vstack([self.read_rows(group, block), rows], format="csr"))
 

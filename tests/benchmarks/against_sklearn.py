@@ -62,9 +62,9 @@ def roll(n_points: int) -> npt.NDArray[np.float64]:
 
 def fits(n_points: int, repeat: int) -> list[tuple[float, float]]:
     """Processor seconds of (our fit, scikit-learn's) with defaults and 12 neighbours, after a first fit of each."""
-    from sklearn.manifold import LocallyLinearEmbedding as Theirs  # noqa: PLC0415
+    from sklearn.manifold import LocallyLinearEmbedding as Theirs
 
-    from lle import EmbeddingWarning, LocallyLinearEmbedding  # noqa: PLC0415
+    from lle import EmbeddingWarning, LocallyLinearEmbedding
 
     points, pairs = roll(n_points), []
     with warnings.catch_warnings():

@@ -96,13 +96,13 @@ def _scipy(M: csr_array, m: int, start: Any) -> Any:
 
 
 def _sklearn(M: csr_array, m: int, start: Any) -> Any:
-    from sklearn.manifold._locally_linear import null_space  # noqa: PLC0415
+    from sklearn.manifold._locally_linear import null_space
 
     return null_space(M, m, k_skip=1, eigen_solver="arpack", tol=1e-6, max_iter=100, random_state=0)[0]
 
 
 def _pyamg(M: csr_array, m: int, start: Any) -> Any:
-    from pyamg import smoothed_aggregation_solver  # noqa: PLC0415
+    from pyamg import smoothed_aggregation_solver
 
     solver = smoothed_aggregation_solver(M.tocsr())
     block = np.column_stack([np.ones(len(start)), start[:, :m]])

@@ -62,7 +62,7 @@ class TestText:
         assert any("'tini=" in arguments for kind, arguments in instructions() if kind == "RUN")
 
     def test_no_secrets_and_shell_form_only_for_shell_commands(self):
-        from lle.core.credentials import find_secret  # noqa: PLC0415
+        from lle.core.credentials import find_secret
 
         text = DOCKERFILE.read_text()
         assert find_secret(text) is None

@@ -194,7 +194,7 @@ def test_service_account_is_used_inside_a_pod(tmp_path, monkeypatch):
     )  # fmt: skip
     (tmp_path / "token").write_text("of-the-driver")
     (tmp_path / "namespace").write_text("team-a")
-    from kubernetes.config import incluster_config  # noqa: PLC0415 (skipped above where it is missing)
+    from kubernetes.config import incluster_config  # skipped above where it is missing
 
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(cert))

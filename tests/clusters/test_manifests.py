@@ -75,7 +75,7 @@ class TestSchemas:
     @pytest.mark.parametrize("path", [("spec", "wokers"), ("spec", "worker", "spec", "containers", 0, "imagee"),
                                       ("spec", "scheduler", "service", "port")])  # fmt: skip
     def test_misspelt_field_of_a_custom_resource_is_detected(self, objects, path):
-        from jsonschema import ValidationError  # noqa: PLC0415
+        from jsonschema import ValidationError
 
         resource = copy.deepcopy(custom_resources(objects)[0])
         place = resource

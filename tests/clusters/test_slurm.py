@@ -163,7 +163,7 @@ class TestOnSlurm:
 
 def script_of(cluster: SlurmCluster) -> str:
     """The script of a worker's job."""
-    from dask_jobqueue.slurm import SLURMJob  # noqa: PLC0415 (skipped above where it is missing)
+    from dask_jobqueue.slurm import SLURMJob  # skipped above where it is missing
 
     options = job_options(cluster)
     options.pop("scheduler_options")

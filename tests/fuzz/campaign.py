@@ -221,7 +221,7 @@ def _outcome(target: str, seed: int, case: int, folder: Path) -> tuple[str, str]
 
 
 def _remove(folder: Path) -> None:
-    import shutil  # noqa: PLC0415
+    import shutil
 
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -44,7 +44,7 @@ def upload(files: list[Path], objects) -> None:
 
 
 def saved(save, *arrays, **named) -> bytes:
-    from io import BytesIO  # noqa: PLC0415
+    from io import BytesIO
 
     save(buffer := BytesIO(), *arrays, **named)
     return buffer.getvalue()

@@ -129,7 +129,7 @@ class TestOtherFiles:
         group = put_input(tmp_path, points).store_path
 
         def write(turn: int) -> None:
-            import zarr  # noqa: PLC0415
+            import zarr
 
             zarr.create_array(group.store, name="k", data=np.full(N, 7 + turn), overwrite=True)
 

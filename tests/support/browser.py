@@ -23,7 +23,7 @@ needs_browser = [
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 (may be missing)
+    from playwright.sync_api import sync_playwright  # may be missing
 
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)

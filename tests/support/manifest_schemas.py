@@ -69,7 +69,7 @@ def strict(schema: Any) -> Any:
 
 def check_custom_resource(resource: dict[str, Any]) -> None:
     """Raises jsonschema.ValidationError for fields that the operator's definition does not have."""
-    from jsonschema import Draft7Validator  # noqa: PLC0415 (skipped above where it is missing)
+    from jsonschema import Draft7Validator  # skipped above where it is missing
 
     schema = operator_schemas()[resource["kind"]]
     assert resource["apiVersion"] == OPERATOR_GROUP
@@ -80,6 +80,6 @@ def check_native(resource: dict[str, Any]) -> None:
     """Validate strictly against the newest schemas that kubernetes-validate ships."""
     if find_spec("kubernetes_validate") is None:
         pytest.skip("NOT CHECKED: the manifests cannot be validated, kubernetes-validate is not installed")
-    import kubernetes_validate  # noqa: PLC0415
+    import kubernetes_validate
 
     kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)

@@ -188,8 +188,8 @@ def _stop(process: subprocess.Popen) -> None:
 
 def _with_bucket(server: Server) -> Server:
     """Wait for the server and create the bucket with a signed PUT."""
-    from obstore import sign  # noqa: PLC0415 (an optional extra)
-    from obstore.store import S3Store  # noqa: PLC0415
+    from obstore import sign  # an optional extra
+    from obstore.store import S3Store
 
     store = S3Store(BUCKET, endpoint=server.endpoint, access_key_id=KEY, secret_access_key=SECRET, region="us-east-1",
                     client_options={"allow_http": True})  # fmt: skip

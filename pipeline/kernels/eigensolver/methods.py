@@ -64,7 +64,7 @@ def multigrid(problem: Problem) -> Outcome:
     watch = Watch("multigrid", problem.hooks.progress)
     seconds = costs.multigrid_seconds(problem.factor.nnz, problem.n_threads, on_m=False)
     watch.begin(f"hierarchy of {problem.n:,} points", seconds=seconds)
-    from .multigrid_inverse import FactorMultigrid  # noqa: PLC0415 (numba, a quarter of a second)
+    from .multigrid_inverse import FactorMultigrid  # numba, a quarter of a second
 
     with FactorMultigrid(problem.factor, problem.candidates(), problem.n_threads, SEED) as inverse:
         return _by_multigrid(inverse, "A", problem, (width, columns, predicted), watch)
@@ -78,7 +78,7 @@ def multigrid_on_m(problem: Problem) -> Outcome:
     watch = Watch(ON_M, problem.hooks.progress)
     seconds = costs.multigrid_seconds(problem.factor.nnz, problem.n_threads, on_m=True)
     watch.begin(f"hierarchy of {problem.n:,} points", seconds=seconds)
-    from .multigrid_inverse import NormalMultigrid  # noqa: PLC0415 (numba, a quarter of a second)
+    from .multigrid_inverse import NormalMultigrid  # numba, a quarter of a second
 
     with NormalMultigrid(cost_matrix, problem.candidates(), problem.null, problem.n_threads, SEED) as inverse:
         outcome = _by_multigrid(inverse, "M", problem, sizes, watch)

@@ -116,7 +116,7 @@ def split_at_medians(points: Floats, n_parts: int) -> npt.NDArray[np.float64]:
 
 def nearest_cells(points: Floats, centers: npt.NDArray[np.float64], n_nearest: int) -> npt.NDArray[np.int32]:
     """(b, n_nearest) cells of each point (b, d), nearest first; n_nearest is at most the number of centres."""
-    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
+    from scipy.spatial import cKDTree  # a fifth of a second
 
     if centers.shape[1] <= TREE_FEATURES:
         cells = cKDTree(centers).query(points, np.arange(1, n_nearest + 1))[1]

@@ -65,7 +65,7 @@ def kdtree_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids:
     If several points tie at the k-th distance, a tree returns any of them. So a row whose last candidate is as near as
     its k-th neighbour is searched again with twice as many candidates, until no further point can tie.
     """
-    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
+    from scipy.spatial import cKDTree  # a fifth of a second
 
     query_ids, tree = np.asarray(query_ids), cKDTree(points.astype(np.float64), balanced_tree=False, compact_nodes=True)
     lists = NeighborLists(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
@@ -166,9 +166,9 @@ def cell_neighbors(points: Floats, ids: Ids, k: int, exact_below: int, seed: int
 
 
 def _nn_descent(points: npt.NDArray[np.float32], k: int, seed: int) -> npt.NDArray[np.int32]:
-    from pynndescent import NNDescent  # noqa: PLC0415 (the import takes seconds; exact searches do not need it)
+    from pynndescent import NNDescent  # the import takes seconds; exact searches do not need it
 
-    from .nn_descent_cache import use_cached_search  # noqa: PLC0415
+    from .nn_descent_cache import use_cached_search
 
     use_cached_search()
     with warnings.catch_warnings():
@@ -278,7 +278,7 @@ def nearest_hits(hits: Hits, n_sample: int, k: int) -> NeighborLists:
 def _points_within_by_tree(
     sample: Floats, sample_ids: Ids, radii: npt.NDArray[np.float64], block: Floats, first_row: int
 ) -> Hits:
-    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
+    from scipy.spatial import cKDTree  # a fifth of a second
 
     queries, points = sample.astype(np.float64), block.astype(np.float64)
     reach = radii * (1 + AS_NEAR) + 1e-12 * np.abs(queries).max(axis=1)  # allows for the rounding of the tree

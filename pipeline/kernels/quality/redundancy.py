@@ -84,7 +84,7 @@ def local_linear(earlier: Float64, values: Float64, ids: npt.NDArray[np.integer]
 
 def nearest_others(points: Float64, n_wanted: int) -> npt.NDArray[np.int64]:
     """The n_wanted nearest points (s, n_wanted) of each point, without the point itself (by its id)."""
-    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
+    from scipy.spatial import cKDTree  # a fifth of a second
 
     ids = np.asarray(cKDTree(points).query(points, n_wanted + 1)[1]).reshape(len(points), -1)
     is_other = ids != np.arange(len(points))[:, None]

@@ -168,7 +168,7 @@ def _count_by_tree(
     limits: Float64,
 ) -> npt.NDArray[np.int64]:
     """The same counts for few coordinates: whole branches of a k-d tree are inside or outside a ball."""
-    from scipy.spatial import cKDTree  # noqa: PLC0415 (a fifth of a second)
+    from scipy.spatial import cKDTree  # a fifth of a second
 
     _require_finite(sample, block)
     # a ball includes its surface, so the radius is reduced to the next smaller number
