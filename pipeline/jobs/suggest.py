@@ -29,6 +29,12 @@ TIGHT_GROUPS = 0.7
 """Smaller estimates of the dimension are too low even for a curve, whose dimension is one."""
 
 
+OF_PIECES = {
+    "separate": ", which a run embeds one by one", "largest": ", and a run embeds the largest",
+    "connect": ", which a run joins", "error": ", and graph.components: error refuses a graph in pieces",
+}  # fmt: skip
+
+
 @interruptible()
 def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> dict[str, Any]:
     """Estimates, trials and the choice as JSON-able data. Raises ConfigError, InputError and Interrupted."""
@@ -47,10 +53,10 @@ def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> di
     with limited_threads(1):
         search.run()
     n_distinct = source.n_rows * len(distinct.points) / min(sample, source.n_rows)  # without invalid and equal rows
-    stretch = max(1.0, n_distinct / len(search.trials.points)) ** (1 / max(likely.value, 1.0))
+    stretch = max(1.0, n_distinct / search.n_sampled) ** (1 / max(likely.value, 1.0))
     return {
         "method": config.method, "n_rows": sampled.n_rows, "n_features": sampled.points.shape[1],
-        "sample": len(search.trials.points), "queries": len(sampled.lists.ids), "stretch": stretch,
+        "sample": search.n_sampled, "pieces": search.n_pieces, "queries": len(sampled.lists.ids), "stretch": stretch,
         "dimension": {
             "two_nearest": None if nearest is None else nearest._asdict(),
             "maximum_likelihood": {**likely._asdict(), "n_neighbors": own},
@@ -143,6 +149,11 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
             f"neighbors.n_neighbors, such as near-duplicates: n_components is not reliable. Rounding the input merges "
             f"near-duplicates, because equal rows count once"
         )
+    if search.n_pieces > 1:
+        reasons.append(
+            f"the sample falls into {search.n_pieces} pieces{OF_PIECES[search.config.graph.components]}: the trials "
+            f"use the {len(search.trials.points):,} points of the largest and are measured within it"
+        )
     if search.chosen is None:
         return [*reasons, "no trial could embed the sample; see the table"]
     reasons += [_why_method(search, search.chosen), *_why_neighbors(search, search.chosen)]
@@ -176,7 +187,7 @@ def _why_neighbors(search: Search, chosen: Trial) -> list[str]:
     reasons = [
         f"n_neighbors {chosen.n_neighbors}: the smallest number whose score is as good as the best of the method, up "
         f"to {TOLERANCE} or the 95 % interval of the difference. The score is the mean of {measures}; points outside "
-        f"the largest component have the score 0"
+        f"the largest component of a trial have the score 0"
     ]
     if search.config.varies:
         rule = search.config.neighbors.rule or "precomputed"

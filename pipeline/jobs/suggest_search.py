@@ -12,6 +12,7 @@ from ..core.errors import LleError
 from ..core.methods import METHODS
 from ..kernels.batches import batches
 from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, choose_reg, joined, local_variance
+from ..kernels.graph.connectivity import neighbor_graph, weak_components
 from ..kernels.neighbors.knn import exact_neighbors
 from ..kernels.quality.intrinsic_dimension import Dimension, SpectralGap, mean_spectrum, spectral_gap
 from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
@@ -49,6 +50,9 @@ TOLERANCE = 0.001
 
 WORTH_ANOTHER_METHOD = 0.01
 """Another method than the config's is suggested only if its score is higher by more than this."""
+
+LEAST_PIECE = 8
+"""Least points of a piece of the sample that trials can use, for each of its neighbours."""
 
 TRIAL_NUMBERS, MIN_TRIAL_POINTS = 2**18, 1000
 """The trials embed as many points as have TRIAL_NUMBERS values (points times features), but at least
@@ -104,16 +108,51 @@ def _largest_gap(points: npt.NDArray[np.floating], max_dimension: int) -> Spectr
     return spectral_gap({k: mean_spectrum(points[near[:, :k]]) for k in scales}, max_dimension)
 
 
+def _largest_piece(points: npt.NDArray[np.float64], k: int) -> tuple[int, npt.NDArray[np.int64]]:
+    """The number of pieces of the graph of k neighbours of points (n, d), and the points of the largest one.
+
+    All points count as one piece if the largest has too few for trials.
+    """
+    every = np.arange(len(points))
+    lists = exact_neighbors(points, every, points, every, k)
+    n_pieces, component = weak_components(neighbor_graph(lists.ids))
+    inside = np.flatnonzero(component == 0)  # component 0 is the largest
+    return (n_pieces, inside) if len(inside) >= LEAST_PIECE * k else (1, every)
+
+
+def _measured_scores(scores: npt.NDArray[np.float64], chosen: int, k: int) -> str:
+    """What was measured with 1, ..., m coordinates, and what follows for the chosen number.
+
+    >>> _measured_scores(np.array([0.9, 0.96, 0.965]), 2, 12)  # doctest: +NORMALIZE_WHITESPACE
+    'the mean of trustworthiness and continuity of lle with 12 neighbours is 0.900, 0.960, 0.965 with 1 to 3
+    coordinates: more than 2 raise it by at most 0.005'
+    """
+    values, m = ", ".join(f"{value:.3f}" for value in scores), len(scores)
+    if chosen < m:
+        follows = f"more than {chosen} raise it by at most {max(scores.max() - scores[chosen - 1], 0.0):.3f}"
+    else:
+        follows = f"fewer than {m} lower it by {scores[-1] - scores[:-1].max():.3f} or more"
+    return (
+        f"the mean of trustworthiness and continuity of lle with {k} neighbours is {values} with 1 to {m} coordinates: "
+        f"{follows}"
+    )
+
+
 class Search:
-    """The trials for a config, and what follows from them."""
+    """The trials for a config, and what follows from them.
+
+    A run embeds each piece of the neighbour graph on its own, so all trials, also of pca, use the largest piece of the
+    sample and are measured within it.
+    """
 
     def __init__(self, config: Config, sample: NeighborSample, likely: Dimension, n_others: int, watch: Watch) -> None:
         self.config, self.sample, self.likely = config, sample, likely
         points = sample.points[: _trial_points(sample.points.shape[1])].astype(np.float64)
-        labels = None if sample.labels is None else sample.labels[: len(points)]
-        most_tried = max(*NEIGHBORS, config.neighbors.n_neighbors)
-        is_whole = sample.is_whole and len(points) == len(sample.points)
-        self.trials = Trials(points, labels, config, min(most_tried, len(points) - 1), is_whole, watch)
+        self.n_sampled, is_whole = len(points), sample.is_whole and len(points) == len(sample.points)
+        self.n_pieces, inside = _largest_piece(points, config.neighbors.n_neighbors)
+        points, labels = points[inside], None if sample.labels is None else sample.labels[: len(points)][inside]
+        most_tried, share = max(*NEIGHBORS, config.neighbors.n_neighbors), len(inside) / self.n_sampled
+        self.trials = Trials(points, labels, config, min(most_tried, len(points) - 1), is_whole, watch, share)
         self.max_neighbors = min(n_others, len(points) // 4)
         self.reg_reasons: dict[tuple[str, int], str] = {}
         self.gap = _largest_gap(sample.points, min(round(likely.value) + 1, points.shape[1] - 1))
@@ -127,26 +166,26 @@ class Search:
         own, likely = self.config.neighbors.n_neighbors, self.likely
         largest = min(own - 1, self.sample.points.shape[1], len(self.trials.points) - 2)
         if self.gap.ratio >= GAP:
-            m, k = min(self.gap.dimension, largest), self.gap.n_neighbors
+            m, dimension = min(self.gap.dimension, largest), self.gap.dimension
             return m, (
-                f"{m} direction{'s' * (m > 1)} hold{'s' * (m == 1)} most of the variance in neighbourhoods of {k} "
-                f"sampled points; the next direction has {self.gap.ratio:.1f} times less"
+                f"{dimension} direction{'s' * (dimension > 1)} hold{'s' * (dimension == 1)} most of the variance in "
+                f"neighbourhoods of {self.gap.n_neighbors} sampled points; the next direction has "
+                f"{self.gap.ratio:.1f} times less"
+                + (f". {own} neighbours allow at most {m} coordinates" if m < dimension else "")
             )
         m = int(np.clip(round(likely.value), 1, min(largest, MAX_COMPONENTS)))
-        smallest = min(m, MIN_COMPONENTS)
-        by_likelihood = f"{likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
+        dimension_text = (
+            f"the dimension is {likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
+        )
         if m == 1:
-            return m, f"the dimension is {by_likelihood}"
+            return m, dimension_text
         try:
             scores = self.trials.scores_by_components(own, m, self._local_reg(own, m).reg)
         except (LleError, np.linalg.LinAlgError):
-            return m, f"{by_likelihood} at the scale of {own} neighbours, rounded"
-        chosen = max(smallest, int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1)
-        values = ", ".join(f"{value:.3f}" for value in scores)
-        return chosen, (
-            f"the smallest number whose mean of trustworthiness and continuity is within {SAME_QUALITY} of the best "
-            f"({values} with 1 to {m} coordinates); the dimension is {by_likelihood}"
-        )
+            return m, f"{dimension_text} at the scale of {own} neighbours, rounded"
+        enough = int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1
+        chosen = max(min(m, MIN_COMPONENTS), enough)
+        return chosen, f"{_measured_scores(scores, chosen, own)}; {dimension_text}"
 
     def run(self) -> None:
         """Choose n_components, then try the config's method and the other methods, and choose a trial."""

@@ -35,7 +35,7 @@ class Trial:
     """None for methods without reg."""
     scores: Scores | None
     in_largest: float = 0.0
-    """Share of the sample in the largest component of its graph, which is embedded."""
+    """Share of the sample that is embedded: the largest component of the trial's graph."""
     error: str = ""
     participation: float = 1.0
     """Least share of the embedded points on which a coordinate is concentrated."""
@@ -67,13 +67,14 @@ class Trial:
 class Trials:
     """Embeds sampled points (s, d) and measures the result; calls `watch` with a text before each trial.
 
-    `is_whole`: the sample holds all points.
+    `is_whole`: the sample holds all points. `share`: the share of the sample that the given points are.
     """
 
     def __init__(
         self, points: Float64, labels: Float64 | None, config: Config, max_neighbors: int, is_whole: bool,
-        watch: Callable[[str], None],
+        watch: Callable[[str], None], share: float = 1.0,
     ) -> None:  # fmt: skip
+        self._share = share
         self.points, self._config, self._is_whole, self._watch = points, config, is_whole, watch
         self._done: dict[tuple[str, int, float | None], Trial] = {}
         every = np.arange(len(points))
@@ -97,7 +98,7 @@ class Trials:
             return Trial(method, n_neighbors, reg, None, error=str(error).splitlines()[0])
         inside = embedding[np.isfinite(embedding[:, 0])]
         return Trial(
-            method, n_neighbors, reg, self._quality.measure(embedding), len(inside) / len(embedding),
+            method, n_neighbors, reg, self._quality.measure(embedding), self._share * len(inside) / len(embedding),
             participation=float(participation(inside).min()) / len(inside),
         )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -200,16 +201,50 @@ def test_cosine_gives_the_trials_of_unit_rows(tmp_path, make_config):
     assert best == pytest.approx(expected_best, abs=0.05)
 
 
-def test_separate_components_lower_the_scores(tmp_path, make_config):
+@pytest.mark.parametrize("components", ["separate", "connect"])
+def test_pieces_are_measured_within_the_largest_one(tmp_path, make_config, components):
+    """Three rolls get the scores of one, so pca, which embeds all rows, is not better than lle."""
     rng = np.random.default_rng(11)
-    pieces = [rng.random((200, 2)) @ np.eye(2, 3) + 50 * shift for shift in range(2)]
-    found = suggest(make_config(tmp_path, np.concatenate(pieces)), 400)
-    for line in found["candidates"]:
-        if line["method"] not in {"pca"} and "failed" not in line:
-            assert line["in_largest"] <= 0.55
-            assert line["trustworthiness"]["value"] <= 0.55
+    rolls = np.concatenate([swiss_roll(n, rng) + 100.0 * place for place, n in enumerate((420, 300, 300))])
+    found = suggest(make_config(tmp_path, rolls, graph={"components": components}), len(rolls))
+    alone = suggest(make_config(tmp_path, rolls[:420], graph={"components": components}), 420)
+    assert found["pieces"] == 3
+    assert found["suggested"]["method"] != "pca"
+    assert found["suggested"]["eigensolver.n_components"] == 2
+    scores = [{(line["method"], line["n_neighbors"], line["reg"]): line["score"]["value"] for line in one["candidates"]
+               if "failed" not in line} for one in (found, alone)]  # fmt: skip
+    assert len(scores[0].keys() & scores[1].keys()) > 8
+    for key in scores[0].keys() & scores[1].keys():
+        assert scores[0][key] == pytest.approx(scores[1][key], abs=0.03)
+    assert all(line["in_largest"] <= 420 / len(rolls) for line in found["candidates"] if "failed" not in line)
     assert found["stretch"] == 1.0
-    assert not any("times as far" in reason for reason in found["reasons"])
+    assert any("3 pieces" in reason and "420 points" in reason for reason in found["reasons"])
+    assert not any("pieces" in reason for reason in alone["reasons"])
+
+
+def test_pieces_too_small_for_trials_count_as_one(tmp_path, make_config):
+    rng = np.random.default_rng(3)
+    found = suggest(make_config(tmp_path, np.concatenate([rng.random((40, 3)) + 9 * i for i in range(10)])), 400)
+    assert found["pieces"] == 1
+    assert found["suggested"]["eigensolver.n_components"] >= 2
+
+
+def test_reason_of_n_components_says_what_was_measured(tmp_path, make_config, monkeypatch):
+    """Numbers of the trial, and the bound by the neighbours where it is lower than the dimension."""
+    monkeypatch.setattr(suggest_search, "METHODS", {"lle": METHODS["lle"]})
+    monkeypatch.setattr(suggest_search, "GAP", 1e9)
+    rng = np.random.default_rng(2)
+    found = suggest(make_config(tmp_path, cube(600, rng)), 600)
+    m, reason = found["suggested"]["eigensolver.n_components"], found["reasons"][0]
+    values = [float(text) for text in re.search(r"neighbours is ([\d., ]+) with 1 to", reason)[1].split(",")]
+    assert max(values) - values[m - 1] <= suggest_search.SAME_QUALITY + 1e-3
+    assert m == 2 or max(values) - values[m - 2] > suggest_search.SAME_QUALITY - 1e-3
+    assert (f"more than {m} raise it by at most" if m < len(values) else f"fewer than {m} lower it by") in reason
+    monkeypatch.setattr(suggest_search, "GAP", 2.5)
+    few = suggest(make_config(tmp_path, cube(600, rng), neighbors={"n_neighbors": 3}), 600)
+    assert few["suggested"]["eigensolver.n_components"] == 2
+    assert few["reasons"][0].startswith("n_components 2: 4 directions hold most of the variance")
+    assert few["reasons"][0].endswith(". 3 neighbours allow at most 2 coordinates")
 
 
 def test_equal_and_invalid_rows_do_not_stretch_the_sample(tmp_path, make_config):
