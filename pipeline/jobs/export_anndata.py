@@ -6,6 +6,7 @@ Elements are written as the format describes them (anndata.readthedocs.io, "On-d
 import re
 import shutil
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..core.errors import ConfigError
 from ..engine import current_config
 from ..engine.step import Json
 from ..stages.ingest_ids import stored_ids
+from ..stages.report_columns import label_columns
 from ..storage import array_specs
 from ..storage.storage_errors import storage_errors
 from ..storage.store import Store
@@ -33,8 +35,9 @@ def export_anndata(store: Store, out: str, into: str) -> int:
     """Write the coordinates to `into` (obsm/NAME) of an .h5ad file; returns the rows written.
 
     obs gets the component of each row, uns the eigenvalues, the quality and the parameters, both under NAME without
-    "X_". An existing file keeps everything else, and is replaced at the end only. Its rows are matched by obs_names if
-    the run has ids, else by their order.
+    "X_". obs also gets the label under the name of its column, if it has no such column. An existing file keeps
+    everything else, and is replaced at the end only. Its rows are matched by obs_names if the run has ids, else by
+    their order.
 
     Raises ConfigError if the rows do not match, or if `out` or `into` cannot be written.
     """
@@ -104,11 +107,18 @@ def _write(h5py: Any, file: Any, store: Store, name: str, out: str) -> int:
     key = name.removeprefix("X_")
     obsm, uns, obs = file.require_group("obsm"), file.require_group("uns"), file["obs"]
     _put(obsm, name, store.read_all(array_specs.EMBEDDING.name)[order])
-    column = f"{key}_component"
-    _put_categories(h5py, obs, column, store.read_all(array_specs.COMPONENT.name)[order])
+    components, codes = np.unique(store.read_all(array_specs.COMPONENT.name)[order], return_inverse=True)
+    _put_categories(h5py, obs, f"{key}_component", codes, components)
+    names = [f"{key}_component"]
+    for label in label_columns(store, np.arange(len(order))):
+        if (name_in_obs := label.name.replace("/", "_")) not in obs:
+            names.append(name_in_obs)
+            if label.names is None:
+                _put(obs, name_in_obs, label.values[order])
+            else:
+                _put_categories(h5py, obs, name_in_obs, label.values[order], label.names)
     columns = [str(other) for other in obs.attrs.get("column-order", ())]
-    if column not in columns:
-        obs.attrs.create("column-order", [*columns, column], dtype=h5py.string_dtype())
+    obs.attrs.create("column-order", [*dict.fromkeys([*columns, *names])], dtype=h5py.string_dtype())
     if key in uns:
         del uns[key]
     _put_dict(h5py, uns.create_group(key), _summary(store))
@@ -183,15 +193,14 @@ def _put(group: Any, name: str, values: Array) -> None:
     group.create_dataset(name, data=values).attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
 
 
-def _put_categories(h5py: Any, group: Any, name: str, numbers: Array) -> None:
-    """Whole numbers as categories, as lle.scanpy stores them."""
+def _put_categories(h5py: Any, group: Any, name: str, codes: Array, values: Sequence[object] | Array) -> None:
+    """A column of categories, as lle.scanpy stores them; code -1 is none."""
     if name in group:
         del group[name]
-    values, codes = np.unique(numbers, return_inverse=True)
     column = group.create_group(name)
     column.attrs.update({"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False})
     _put(column, "codes", codes.astype(np.int32))
-    texts = values.astype(str).astype(object)
+    texts = np.array([str(value) for value in values], object)
     categories = column.create_dataset("categories", data=texts, dtype=h5py.string_dtype())
     categories.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
 

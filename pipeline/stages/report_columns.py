@@ -84,7 +84,7 @@ def page_columns(
 
     for j, values in enumerate(_coordinates(store, rows, dtype).T):
         yield Column(f"y{j + 1}", f"coordinate {j + 1}", values, role="coordinate")
-    yield from _label_columns(store, rows)
+    yield from label_columns(store, rows)
     if n_of_input:
         yield from input_columns(store, rows, n_of_input)
     if array_specs.DISTANCE_RATIO.name in current_config.current_arrays(store):
@@ -114,7 +114,8 @@ def _coordinates(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> npt
     return out
 
 
-def _label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
+def label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
+    """The labels of some input rows, ascending; empty if the input has none."""
     from ..report.explore import Column
 
     reports = checkpoint.read_reports(store).get("ingest.read_labels")

@@ -73,6 +73,34 @@ def test_existing_file_gets_the_rows_by_name_and_keeps_the_rest(runs, tmp_path):
         assert list(file["uns"]) == ["coords"]
 
 
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_the_label_is_in_obs_under_the_name_of_its_column(tmp_path, kind):
+    """A column of this name that a file has stays as it is."""
+    classes = np.array(["T cell", "B cell", None], object)[np.arange(N) % 3]
+    label = classes if kind == "classes" else np.linspace(0, 1, N)
+    table = pd.DataFrame(RNG.normal(size=(N, 3)), columns=["a", "b", "c"]).assign(cell=IDS, cell_type=label)
+    table.to_parquet(tmp_path / "x.parquet")
+    section = {"kind": "parquet", "path": str(tmp_path / "x.parquet"), "id": "cell", "label": "cell_type"}
+    store = lle("run", write_config(tmp_path, input=section, **FEW), "--set", "method=pca")["store"]
+    order = RNG.permutation(N)
+    lle("export", store, tmp_path / "new.h5ad")
+    lle("export", store, write_h5ad(tmp_path / "old.h5ad", [IDS[row] for row in order]))
+    for name, rows in (("new", np.arange(N)), ("old", order)):
+        with h5py.File(tmp_path / f"{name}.h5ad") as file:
+            assert list(file["obs"].attrs["column-order"])[-1] == "cell_type"
+            if kind == "numbers":
+                np.testing.assert_array_equal(file["obs/cell_type"][:], label[rows])
+                continue
+            names = [*file["obs/cell_type/categories"].asstr()[:], None]
+            assert [names[code] for code in file["obs/cell_type/codes"][:]] == label[rows].tolist()
+    with h5py.File(tmp_path / "old.h5ad", "a") as file:
+        del file["obs/cell_type"]
+        file["obs"].create_dataset("cell_type", data=np.arange(N))
+    lle("export", store, tmp_path / "old.h5ad")
+    with h5py.File(tmp_path / "old.h5ad") as file:
+        np.testing.assert_array_equal(file["obs/cell_type"][:], np.arange(N))
+
+
 def test_without_ids_the_order_counts(runs, tmp_path):
     path = write_h5ad(tmp_path / "y.h5ad", [f"other{i}" for i in range(N)])
     lle("export", runs["order"], path)
