@@ -25,7 +25,7 @@ def lle(
     neighbors_key: str | None = None,
     key_added: str = "lle",
     copy: bool = False,
-    **parameters: Any,
+    **parameters: object,
 ) -> Any:
     """Embed the cells of an AnnData object.
 
@@ -132,7 +132,7 @@ def _padded(graph: Any) -> npt.NDArray[np.int64]:
     return ids
 
 
-def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
+def _plain(parameters: dict[str, object]) -> dict[str, Any]:
     """Parameters of types that .h5ad files can store; others as text."""
     return {name: value if isinstance(value, int | float | str | bool) else str(value)
             for name, value in parameters.items()}  # fmt: skip

@@ -33,7 +33,7 @@ def refuse_other_types(X: Any) -> None:
         )
 
 
-def _other_columns(X: Any) -> dict[Any, str]:
+def _other_columns(X: Any) -> dict[object, str]:
     """The columns of a table, or of a 2-D array of objects or text, that hold no numbers, with what they hold."""
     if isinstance(X, np.ndarray):
         is_matrix = X.ndim == 2 and X.dtype.kind in "OUST"
@@ -65,7 +65,7 @@ def _content(values: Any) -> str:
     return str(values.dtype) if text is None else f"text such as {text[:30]!r}"
 
 
-def _cure_of_columns(X: Any, columns: list[Any]) -> str:
+def _cure_of_columns(X: object, columns: list[object]) -> str:
     named = columns if len(columns) <= NAMED_COLUMNS else [*columns[:NAMED_COLUMNS], ...]
     listed = f"[{', '.join('...' if name is ... else repr(name) for name in named)}]"
     if isinstance(X, np.ndarray):
@@ -76,7 +76,7 @@ def _cure_of_columns(X: Any, columns: list[Any]) -> str:
     return f"drop them, X.drop({listed}), or encode them as numbers"
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """Whether a Python object stands for a missing entry: None, NaN, pandas.NA or NaT."""
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 

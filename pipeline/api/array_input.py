@@ -25,17 +25,17 @@ FIT = "{fit}"
 """In the path of a store: a digest of the config and the data."""
 
 
-def is_dask(X: Any) -> bool:
+def is_dask(X: object) -> bool:
     """Whether X is a Dask array. If it is one, dask.array has been imported; otherwise this does not import it."""
     return "dask.array" in sys.modules and isinstance(X, sys.modules["dask.array"].Array)
 
 
-def is_zarr(X: Any) -> bool:
+def is_zarr(X: object) -> bool:
     """Whether X is a Zarr array."""
     return isinstance(X, getattr(sys.modules.get("zarr"), "Array", ()))  # another thread may be importing it
 
 
-def is_chunked(X: Any) -> bool:
+def is_chunked(X: object) -> bool:
     """Whether X is a Dask or Zarr array, which must be read by blocks."""
     return is_dask(X) or is_zarr(X)
 
@@ -58,7 +58,7 @@ def as_array(X: Any) -> Any:
     return array
 
 
-def as_vector(values: Any) -> npt.NDArray[Any]:
+def as_vector(values: object) -> npt.NDArray[Any]:
     """A NumPy array of labels or colours; None replaces masked entries."""
     if isinstance(values, np.ma.MaskedArray) and values.mask.any():
         entries = values.data.tolist()
@@ -92,7 +92,7 @@ def input_section(X: Any, folder: Path, labels: Any = None) -> dict[str, Any]:
     return section
 
 
-def digest_of(X: Any) -> str:
+def digest_of(X: object) -> str:
     """A digest of an array (n, d), read by blocks, or of an input section."""
     if type(X) is dict:
         return hashlib.sha256(json.dumps(X, sort_keys=True, default=str).encode()).hexdigest()
@@ -128,7 +128,7 @@ def row_blocks(X: Any) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         start += size
 
 
-def _write_labels(labels: Any, n_rows: int, folder: Path) -> Path:
+def _write_labels(labels: object, n_rows: int, folder: Path) -> Path:
     array = as_vector(labels)
     if array.dtype == object:  # "" is a missing label
         texts = ["" if is_missing(value) else str(value) for value in array.ravel().tolist()]

@@ -50,7 +50,7 @@ class EmbeddingWarning(UserWarning):
     """
 
 
-Section = Mapping[str, Any] | None
+Section = Mapping[str, object] | None
 SERIAL = {"kind": "serial"}
 OF_THIS_MACHINE = ("serial", "local")
 
@@ -59,7 +59,7 @@ OF_THIS_MACHINE = ("serial", "local")
 def embed(
     X: Any,
     *,
-    labels: Any = None,
+    labels: object = None,
     n_neighbors: int | None = None,
     n_components: int | None = None,
     reg: float | str | None = None,
@@ -69,7 +69,7 @@ def embed(
     tol: float | None = None,
     eigen_solver: str | None = None,
     neighbors_algorithm: str | None = None,
-    random_state: Any = None,
+    random_state: object = None,
     n_jobs: int | None = None,
     max_iter: int | None = None,
     hessian_tol: float | None = None,
@@ -85,7 +85,7 @@ def embed(
     quality: Section = None,
     output: Section = None,
     execution: Section = None,
-    **unknown: Any,
+    **unknown: object,
 ) -> Any:
     """Embed X by the stages of `lle run` and return its coordinates.
 
@@ -159,7 +159,7 @@ def embed(
     return pd.DataFrame(coordinates, X.index, [f"y{number + 1}" for number in range(coordinates.shape[1])])
 
 
-def section_of_file(data: str | os.PathLike[str]) -> dict[str, Any]:
+def section_of_file(data: str | os.PathLike[str]) -> dict[str, object]:
     """The input section that `lle init` proposes for a file, folder, pattern or URL. Raises ValueError."""
     from ..inputs.detect_kind import detect_kind
     from ..jobs.init_input import propose_input  # reads files of all kinds
@@ -170,7 +170,7 @@ def section_of_file(data: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(str(error).removeprefix("input.path: ")) from None
 
 
-def sections_of_keywords(keywords: dict[str, Any], X: Any) -> dict[str, Any]:
+def sections_of_keywords(keywords: dict[str, object], X: object) -> dict[str, Any]:
     """The sections of a config for parameters of the estimator and whole sections. Raises ValueError for others.
 
     X is the array to embed, or its input section: few rows need no workers.
@@ -183,7 +183,7 @@ def sections_of_keywords(keywords: dict[str, Any], X: Any) -> dict[str, Any]:
     return sections_of(values, config, n_rows_of(X))
 
 
-def warn_of_embedding(result: RunResult, config: dict[str, Any], spelled: Callable[[Setting], str]) -> None:
+def warn_of_embedding(result: RunResult, config: dict[str, object], spelled: Callable[[Setting], str]) -> None:
     """Issue an EmbeddingWarning for each defect of a run, and one for rows with NaN, at the line that called the API.
 
     Warnings about the quality are only logged: a program that turns warnings into errors must not fail because of its
@@ -205,8 +205,8 @@ def warn_of_embedding(result: RunResult, config: dict[str, Any], spelled: Callab
 
 @contextlib.contextmanager
 def finished_run(
-    X: Any, sections: dict[str, Any], verbose: bool = False, labels: Any = None, names: Sequence[str] | None = None,
-    spelled: Callable[[Setting], str] = as_argument,
+    X: object, sections: dict[str, object], verbose: bool = False, labels: object = None,
+    names: Sequence[str] | None = None, spelled: Callable[[Setting], str] = as_argument,
 ) -> Iterator[tuple[Store, RunResult]]:  # fmt: skip
     """Run the stages on X. Without output.store, the store is deleted at the end of the `with` block.
 
@@ -233,7 +233,7 @@ def finished_run(
         yield store, result
 
 
-def column_names(X: Any) -> list[str] | None:
+def column_names(X: object) -> list[str] | None:
     """The column names of a table such as a pandas DataFrame; None if it has none, or if some are not text."""
     columns = getattr(X, "columns", None)
     names = [] if columns is None else list(columns)
@@ -252,7 +252,7 @@ def _complete_config(
     """The config of the sections with X as their input, checked before anything is written."""
     if "input" in sections:
         raise ConfigError("config: the section input is not allowed beside X; remove it, or pass it as X")
-    own_defaults: dict[str, dict[str, Any]] = {
+    own_defaults: dict[str, dict[str, object]] = {
         "output": {"store": _temporary_store(folder), "report": False, "min_rows": 0.0},
         "execution": {"cluster": SERIAL},
     }

@@ -137,7 +137,7 @@ class LocallyLinearEmbedding(
         metric: str | None = None,
         eigen_solver: str | None = None,
         neighbors_algorithm: str | None = None,
-        random_state: Any = None,
+        random_state: object = None,
         n_jobs: int | None = None,
         scale: str | None = None,
         max_iter: int | None = None,
@@ -166,7 +166,7 @@ class LocallyLinearEmbedding(
         self.verbose = verbose
 
     @short_traceback
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Run the stages on X.
 
         Parameters
@@ -216,7 +216,7 @@ class LocallyLinearEmbedding(
         warn_of_embedding(result, config, as_argument)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> Array:
+    def fit_transform(self, X: object, y: object = None) -> Array:
         """Run the stages on X and return its coordinates.
 
         Parameters
@@ -275,7 +275,7 @@ class LocallyLinearEmbedding(
             return training.place(X)
         return np.concatenate([training.place(block) for _, block in row_blocks(X)])
 
-    def inverse_transform(self, Y: Any) -> Array:
+    def inverse_transform(self, Y: object) -> Array:
         """Rows in the space of X for coordinates of the embedding.
 
         The weights that reconstruct coordinates from the `n_neighbors` nearest embedded points are applied to the rows
@@ -331,7 +331,7 @@ class LocallyLinearEmbedding(
         with python_errors():
             return self._training or read_training(Store(str(self.store_)), self._state)
 
-    def _sections(self, X: Any) -> dict[str, Any]:
+    def _sections(self, X: object) -> dict[str, object]:
         k = self.n_neighbors
         n = n_rows_of(X)
         if isinstance(k, Integral) and k >= n:

@@ -1,7 +1,6 @@
 """scikit-learn's function for locally linear embedding, for programs that were written for it."""
 
 import inspect
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ UNDETERMINED = "Error in determining null-space with ARPACK"
 
 @short_traceback
 def locally_linear_embedding(
-    X: Any,
+    X: object,
     *,
     n_neighbors: int,
     n_components: int,
@@ -27,7 +26,7 @@ def locally_linear_embedding(
     method: str = "standard",
     hessian_tol: float = 1e-4,
     modified_tol: float = 1e-12,
-    random_state: Any = None,
+    random_state: object = None,
     n_jobs: int | None = None,
 ) -> tuple[npt.NDArray[np.float64], float]:
     """Embed X, with the arguments and results of `sklearn.manifold.locally_linear_embedding`.

@@ -84,7 +84,7 @@ def refuse_unknown(initialize: Callable[..., None]) -> Callable[..., None]:
     accepted = inspect.signature(initialize).parameters
 
     @functools.wraps(initialize)
-    def checked(self: Any, *arguments: Any, **keywords: Any) -> None:
+    def checked(self: object, *arguments: object, **keywords: object) -> None:
         for name, value in keywords.items():
             if name not in accepted:
                 raise TypeError(unknown_parameter(type(self).__name__, name, value))
@@ -95,7 +95,7 @@ def refuse_unknown(initialize: Callable[..., None]) -> Callable[..., None]:
 
 def sections_of(
     parameters: Mapping[str, Any], config: Mapping[str, Any] | None, n_rows: float = math.inf
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The sections of a config with the values of parameters; None leaves the config's own value.
 
     Below PARALLEL_ROWS rows n_jobs is checked, but sets nothing.
@@ -124,14 +124,14 @@ def sections_of(
     return sections
 
 
-def n_rows_of(X: Any) -> float:
+def n_rows_of(X: object) -> float:
     """The number of rows of an array or a table; infinity for an input section, and if it is unknown."""
     shape = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", None) or (math.inf,)
     n_rows: float = shape[0] if isinstance(shape[0], int | float) else math.inf
     return n_rows
 
 
-def unknown_parameter(owner: str, name: str, value: Any) -> str:
+def unknown_parameter(owner: str, name: str, value: object) -> str:
     """The error message for a keyword that is neither a parameter nor a section of the config."""
     from ..config.load import sections_with_key  # pydantic's models
 
@@ -147,7 +147,7 @@ def unknown_parameter(owner: str, name: str, value: Any) -> str:
     return f"{message}{f'; did you mean {similar[0]}?' if similar else ''} (parameters: {', '.join(PARAMETERS)})"
 
 
-def _value_of(name: str, value: Any) -> Any:
+def _value_of(name: str, value: object) -> object:
     """The value of a parameter as the config takes it."""
     if name == "random_state":
         return _seed(value)
@@ -162,7 +162,7 @@ def _value_of(name: str, value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _seed(random_state: Any) -> int:
+def _seed(random_state: object) -> int:
     """A number unchanged, else a number drawn from the generator."""
     if isinstance(random_state, Integral):
         return int(random_state)
@@ -171,7 +171,7 @@ def _seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31))
 
 
-def _cluster(n_jobs: Any) -> dict[str, Any]:
+def _cluster(n_jobs: object) -> dict[str, object]:
     if not isinstance(n_jobs, Integral) or n_jobs == 0:
         raise ValueError(f"n_jobs: expected None or a number of workers other than 0, found {n_jobs!r}")
     workers = int(n_jobs) if int(n_jobs) > 0 else max(1, available_cores() + 1 + int(n_jobs))

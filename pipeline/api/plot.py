@@ -24,7 +24,7 @@ MAX_INTEGER_CLASSES = 20
 MAX_TEXT_CLASSES = 1000
 
 
-def plot(run_or_Y: Any, color: Any = None, ax: "Axes | None" = None) -> "Axes":
+def plot(run_or_Y: object, color: object = None, ax: "Axes | None" = None) -> "Axes":
     """Draw the first two coordinates of an embedding; a single coordinate against its colour.
 
     More than 100,000 points are aggregated on the pixels of the axes. Components stand side by side, as in the report.
@@ -86,7 +86,7 @@ def _coordinates(run: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int3
     return embedding, np.zeros(len(embedding), np.int32)
 
 
-def _color_source(run: Any, color: Any, n_rows: int) -> "ColorSource | None":
+def _color_source(run: Any, color: object, n_rows: int) -> "ColorSource | None":
     if color is None or isinstance(color, str):
         if isinstance(color, str) and getattr(run, "store_", None):
             run = open_run(run.store_)
@@ -103,7 +103,7 @@ def _color_source(run: Any, color: Any, n_rows: int) -> "ColorSource | None":
     return None if color is None else colors_of(color, n_rows)
 
 
-def _input_column(run: OpenedRun, name: str, n_rows: int, columns: list[str]) -> Any:
+def _input_column(run: OpenedRun, name: str, n_rows: int, columns: list[str]) -> object:
     """A column of the run's input table. Raises ValueError if there is none of this name, or the input has changed."""
     from ..jobs.export_columns import columns_of_input, input_of_run
     from ..storage.store import Store
@@ -119,7 +119,7 @@ def _input_column(run: OpenedRun, name: str, n_rows: int, columns: list[str]) ->
     return column.to_pandas().rename(name)
 
 
-def colors_of(values: Any, n_rows: int) -> "ColorSource":
+def colors_of(values: object, n_rows: int) -> "ColorSource":
     """Numbers as a scale; text, truth values, categories and up to 20 different integers as classes.
 
     Raises ValueError if there is not one value for each row.

@@ -1,6 +1,6 @@
 """The method `plot` of the estimator; matplotlib is imported when it is called."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class PlotMixin:
     """Draws the coordinates of a fitted estimator."""
 
-    def plot(self, color: Any = None, ax: "Axes | None" = None) -> "Axes":
+    def plot(self, color: object = None, ax: "Axes | None" = None) -> "Axes":
         """Draw the coordinates on matplotlib axes, as `lle.plot` does.
 
         Parameters

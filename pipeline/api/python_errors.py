@@ -12,7 +12,7 @@ from ..core.setting import Setting
 from .array_input import FIT
 from .parameters import as_argument, with_parameter_names
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 ARRAY_FILE = re.compile(r"\S*/(?:input|(labels))-[0-9a-f]{32}\.npy")
 """A file that ``array_input`` wrote. Messages name the argument X or labels instead."""
@@ -48,7 +48,7 @@ def short_traceback(function: Function) -> Function:
     """Decorator: errors that the user can correct get a traceback of a few lines, without the internal calls."""
 
     @functools.wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
+    def call(*arguments: object, **keywords: object) -> Any:
         try:
             return function(*arguments, **keywords)
         except (ValueError, TypeError, LleError) as error:

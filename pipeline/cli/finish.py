@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import typer
 
@@ -18,7 +18,7 @@ from ..core.signals import interruptible
 from .usage_errors import print_failure, print_of_failure
 
 
-def finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable[[dict[str, Any]], str],
+def finish(act: Callable[[], dict[str, object]], as_json: bool, describe: Callable[[dict[str, object]], str],
             resumes: bool = False) -> None:  # fmt: skip
     """Run a command's body; print its result or its error; end with its exit code."""
     try:
@@ -46,7 +46,7 @@ def finish(act: Callable[[], dict[str, Any]], as_json: bool, describe: Callable[
 
 
 def _fail(
-    kind: str, message: str, code: int, as_json: bool, resumes: bool = False, details: dict[str, Any] | None = None
+    kind: str, message: str, code: int, as_json: bool, resumes: bool = False, details: dict[str, object] | None = None
 ) -> None:
     message = redact(message)
     typer.echo(f"lle: {message}", err=True)

@@ -12,7 +12,7 @@ from ..core.credentials import redact
 from ..core.errors import OutputLost
 
 
-def print_failure(kind: str, message: str, code: int, details: dict[str, Any] | None = None) -> None:
+def print_failure(kind: str, message: str, code: int, details: dict[str, object] | None = None) -> None:
     """Print the last object on a failed command's stdout; `details` holds partial results."""
     failure = {"status": "failed", "error": kind, "message": message, "exit_code": code, **(details or {})}
     print_of_failure(json.dumps(failure))
@@ -36,7 +36,7 @@ class Commands(TyperGroup):
         with self._usage_error_as_json():
             return super().make_context(info_name, args, *rest, **extra)
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         with self._usage_error_as_json():
             return super().invoke(ctx)
 

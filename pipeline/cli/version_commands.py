@@ -1,6 +1,6 @@
 """The commands for versions: list them, publish another one, delete what stopped runs left."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,7 +25,7 @@ def publish(store: StoreUrl, version: VersionId, as_json: AsJson = False) -> Non
 
     from ..jobs.versions import publish_version
 
-    def describe(result: dict[str, Any]) -> str:
+    def describe(result: dict[str, object]) -> str:
         return f"published: {result['published']} (before: {result['before'] or 'none'})"
 
     finish(lambda: publish_version(store_of(store), version), as_json, describe)

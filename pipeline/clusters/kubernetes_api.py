@@ -43,7 +43,7 @@ class KubernetesApi:
         self.namespace = own if namespace == "auto" else namespace
         client = kubernetes.client.ApiClient(settings)
         self._core, self._custom = kubernetes.client.CoreV1Api(client), kubernetes.client.CustomObjectsApi(client)
-        self._plain: Callable[[Any], Json] = client.sanitize_for_serialization
+        self._plain: Callable[[object], Json] = client.sanitize_for_serialization
 
     def pod_template(self, name: str) -> Json:
         """The `template` of a PodTemplate. Raises ConfigError if it does not exist."""

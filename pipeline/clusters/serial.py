@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any
 
 from .limits import require_shared_memory
 
@@ -14,7 +13,7 @@ class _SerialRuns:
 
     def __init__(self) -> None:
         self._lock, self._n_runs = threading.Lock(), 0
-        self._setting: AbstractContextManager[Any] | None = None
+        self._setting: AbstractContextManager[object] | None = None
 
     def begin(self) -> None:
         with self._lock:

@@ -1,7 +1,7 @@
 """The section execution.cluster: one model for each kind of cluster."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
@@ -165,7 +165,7 @@ class SlurmCluster(Model):
         return self
 
 
-def kind_of(section: Any) -> str:
+def kind_of(section: object) -> str:
     """The tag of the model that a section belongs to; kind defaults to local."""
     kind = section.get("kind", "local") if isinstance(section, dict) else getattr(section, "kind", "local")
     return kind if kind in ("kubernetes", "slurm") else "dask"  # a tuple: kind may be unhashable

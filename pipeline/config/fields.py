@@ -59,7 +59,7 @@ class Command:
     danger: str
 
 
-def _exact(value: Any) -> Any:
+def _exact(value: Any) -> object:
     """12.0 and NumPy's integers as int, because strict mode refuses them; other values unchanged."""
     if isinstance(value, list | tuple):
         return [_exact(part) for part in value]
@@ -67,7 +67,7 @@ def _exact(value: Any) -> Any:
     return int(value) if is_integer or (isinstance(value, Integral) and not isinstance(value, bool)) else value
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as YAML writes it, for messages; at most 200 characters.
 
     >>> shown(True), shown(None), shown("a"), shown([1, 2])
@@ -87,7 +87,7 @@ class Model(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _whole_numbers(cls, data: Any) -> Any:
+    def _whole_numbers(cls, data: object) -> object:
         if not isinstance(data, dict):
             return data
         return {key: value if key == "where" else _exact(value) for key, value in data.items()}

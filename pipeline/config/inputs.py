@@ -1,6 +1,6 @@
 """The section `input`: one model for each kind."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field, StrictFloat, StrictInt, model_validator
 
@@ -115,7 +115,7 @@ Input = Annotated[
     Field(discriminator="kind"),
 ]
 
-KINDS: dict[Any, type[AnyInput]] = {
+KINDS: dict[object, type[AnyInput]] = {
     "synthetic": SyntheticInput, "zarr": ZarrInput, "npy": NpyInput, "npz": NpzInput, "idx": IdxInput,
     "parquet": ParquetInput, "csv": CsvInput, "anndata": AnnDataInput,
 }  # fmt: skip

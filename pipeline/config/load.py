@@ -37,7 +37,7 @@ def load_config(path: str | Path, overrides: tuple[str, ...] = (), store: str | 
     return check_config(data, f"config {path}")
 
 
-def read_settings(path: Path, overrides: tuple[str, ...]) -> tuple[dict[str, Any], Sweep | None]:
+def read_settings(path: Path, overrides: tuple[str, ...]) -> tuple[dict[str, object], Sweep | None]:
     """The unchecked settings of a YAML file and the overrides, and its sweep. Raises ConfigError."""
     data = read_mapping(path)
     for override in overrides:
@@ -52,7 +52,7 @@ def read_settings(path: Path, overrides: tuple[str, ...]) -> tuple[dict[str, Any
         raise ConfigError(f"config {path}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
 
 
-def check_config(data: dict[str, Any], where: str) -> Config:
+def check_config(data: dict[str, object], where: str) -> Config:
     """The settings as a Config. Raises ConfigError that lists every mistake; `where` names the file."""
     _refuse_secrets(data, where)
     try:
@@ -63,7 +63,7 @@ def check_config(data: dict[str, Any], where: str) -> Config:
     return config
 
 
-def parse_input(data: dict[str, Any], settings: tuple[str, ...]) -> Input:
+def parse_input(data: dict[str, object], settings: tuple[str, ...]) -> Input:
     """A separate input section, from plain data and `key=value` settings. Raises ConfigError."""
     for setting in settings:
         _apply_override(data, setting, "--input")
@@ -81,7 +81,7 @@ def resolved(config: Config) -> dict[str, Any]:
     return config.model_dump(mode="json")
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> dict[str, object]:
     """JSON schema of the config file, as committed in configs/schema.json."""
     return SweptConfig.model_json_schema()
 
@@ -96,7 +96,7 @@ def sections_with_key(key: str) -> list[str]:
     return [name for name, model in models.items() if key in getattr(model, "model_fields", {})]
 
 
-def _refuse_secrets(data: dict[str, Any], where: str) -> None:
+def _refuse_secrets(data: dict[str, object], where: str) -> None:
     secrets = [f"  - {key}: {kind}" for key, kind in secrets_in(data)]
     if secrets:
         raise ConfigError(
@@ -107,12 +107,12 @@ def _refuse_secrets(data: dict[str, Any], where: str) -> None:
         )
 
 
-def _apply_override(data: dict[str, Any], override: str, option: str = "--set") -> None:
+def _apply_override(data: dict[str, object], override: str, option: str = "--set") -> None:
     key, value = parse_override(override, option)
     apply_value(data, key, value, f"{option} {override}" if find_secret(override) is None else f"{option} {HIDDEN}")
 
 
-def parse_override(override: str, option: str = "--set") -> tuple[str, Any]:
+def parse_override(override: str, option: str = "--set") -> tuple[str, object]:
     """The dotted key and the value of `a.b=value`. Raises ConfigError."""
     key, equals, text = override.partition("=")
     override = override if find_secret(override) is None else HIDDEN

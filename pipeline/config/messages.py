@@ -29,7 +29,7 @@ NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 TRIED = re.compile(r"(constrained-)?(int|float|str)|(literal|tuple|function-\w+)\[.*|function-.*|NoneType")
 
 
-def describe(error: ValidationError, model: Any) -> list[str]:
+def describe(error: ValidationError, model: object) -> list[str]:
     """The errors of a model, one line for each key; the types that a value may have share a line."""
     lines: dict[str, tuple[str, str]] = {}
     for part in error.errors():
@@ -41,7 +41,7 @@ def describe(error: ValidationError, model: Any) -> list[str]:
     return [f"{key}: {message}{ending}" for key, (message, ending) in lines.items()]
 
 
-def _described(error: Any, model: Any) -> tuple[str, str, str]:
+def _described(error: Any, model: object) -> tuple[str, str, str]:
     """The key of an error, its message, and what was found with the cure."""
     location, kind, value = error["loc"], error["type"], error.get("input")
     key = ".".join(_keys(location, kind)) or "the file as a whole"
@@ -73,7 +73,7 @@ def _described(error: Any, model: Any) -> tuple[str, str, str]:
     return key, message, f"; found {shown(value)}{cure}{_suggestion(str(value), allowed)}"
 
 
-def _keys(location: tuple[Any, ...], kind: str) -> list[str]:
+def _keys(location: tuple[object, ...], kind: str) -> list[str]:
     """The keys of an error location, without the models and types that pydantic adds."""
     inner = location[:-1] if kind == "extra_forbidden" else location
     tags = {*INPUTS, *CLUSTERS}
@@ -101,7 +101,7 @@ def _suggestion(word: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {matches[0]}?" if matches and matches[0] != word else ""
 
 
-def _siblings(location: tuple[Any, ...], model: Any) -> list[str]:
+def _siblings(location: tuple[object, ...], model: Any) -> list[str]:
     """The allowed keys of the section that holds the unknown key."""
     for part in location[:-1]:
         if "precomputed" in location and part in GRAPHS:

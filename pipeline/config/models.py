@@ -3,7 +3,7 @@
 Only the modules of pipeline.config use YAML and pydantic.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -29,7 +29,7 @@ class Preprocess(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_duplicates(cls, data: Any) -> Any:
+    def _without_duplicates(cls, data: object) -> object:
         """Equal rows are always merged. Earlier configs have this key."""
         if isinstance(data, dict) and data.get("duplicates") == "merge":
             return {key: value for key, value in data.items() if key != "duplicates"}

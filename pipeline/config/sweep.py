@@ -18,7 +18,7 @@ MAX_NAME = 120
 class Sweep(Model):
     """Experiments: every combination of the grid's values; with a list too, that grid for each entry of the list."""
 
-    grid: dict[str, tuple[Any, ...]] = Field(
+    grid: dict[str, tuple[object, ...]] = Field(
         default_factory=dict, description="dotted key: values, for instance weights.reg: [1.0e-3, 1.0e-2]"
     )
     list: tuple[Values, ...] = Field((), description="one mapping of dotted keys to values for each experiment")
@@ -39,7 +39,7 @@ def experiments(sweep: Sweep) -> list[Values]:
     return [{**entry, **point} for entry in sweep.list or ({},) for point in points]
 
 
-def apply_value(data: dict[str, Any], key: str, value: Any, where: str) -> None:
+def apply_value(data: dict[str, object], key: str, value: object, where: str) -> None:
     """Set a dotted key in nested settings. Raises ConfigError if a parent is not a section."""
     *parents, last = key.split(".")
     for parent in parents:

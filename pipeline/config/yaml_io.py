@@ -154,7 +154,7 @@ def _read_limited(path: Path) -> bytes:
     return content
 
 
-def parse_value(text: str, where: str) -> Any:
+def parse_value(text: str, where: str) -> object:
     """The value of `key=value` on a command line. Raises ConfigError; `where` is the option to show."""
     try:
         return parse(text)
@@ -164,7 +164,7 @@ def parse_value(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: the value is not valid YAML; quote it") from None
 
 
-def to_yaml(data: dict[str, Any]) -> str:
+def to_yaml(data: dict[str, object]) -> str:
     """Plain data as YAML text in the order given."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False)
 

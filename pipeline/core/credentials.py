@@ -7,7 +7,6 @@ and the logs, so a config with a secret is refused before anything else reads it
 import os
 import re
 from collections.abc import Collection, Iterator
-from typing import Any
 from urllib.parse import urlsplit
 
 from .errors import ConfigError
@@ -53,12 +52,12 @@ def find_secret(text: str, values: Collection[str] | None = None) -> str | None:
     return None
 
 
-def secrets_in(data: Any, key: str = "") -> Iterator[tuple[str, str]]:
+def secrets_in(data: object, key: str = "") -> Iterator[tuple[str, str]]:
     """Yield (key, kind of secret) for each secret in nested dicts and lists. The values are never returned."""
     yield from _secrets_in(data, key, _environment())
 
 
-def _secrets_in(data: Any, key: str, values: Collection[str]) -> Iterator[tuple[str, str]]:
+def _secrets_in(data: object, key: str, values: Collection[str]) -> Iterator[tuple[str, str]]:
     if isinstance(data, dict):
         for name, value in data.items():
             full_key = f"{key}.{name}" if key else str(name)

@@ -26,7 +26,7 @@ class LleError(Exception):
 
     exit_code = 1
 
-    def __init__(self, *args: Any, advice: str = "", settings: tuple[Setting, ...] = ()) -> None:
+    def __init__(self, *args: object, advice: str = "", settings: tuple[Setting, ...] = ()) -> None:
         """`settings` are the config keys in the message, spelled as by `str`; Python spells them as arguments."""
         super().__init__(*(shortened(part) if isinstance(part, str) else part for part in args))
         self.advice, self.settings = advice, settings
@@ -111,7 +111,7 @@ class OlderVersionRead(LleError):
 
     exit_code = 3
 
-    def __init__(self, message: str, result: dict[str, Any]) -> None:
+    def __init__(self, message: str, result: dict[str, object]) -> None:
         super().__init__(message)
         self.plan = result
 
@@ -138,7 +138,7 @@ class NotEnoughMemory(LleError):
     memory that each worker would need, if that is known.
     """
 
-    plan: dict[str, Any] | None = None
+    plan: dict[str, object] | None = None
     worker_bytes: int | None = None
 
 

@@ -8,7 +8,6 @@ import socket
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -106,7 +105,7 @@ def memory_limit(requested: int | str) -> int:
     return requested if isinstance(requested, int) else int(SOLVER_SHARE * available_memory())
 
 
-def process_location() -> dict[str, Any]:
+def process_location() -> dict[str, object]:
     """Where a process id is valid: the host name and the id of the PID namespace.
 
     Containers with the same host name can have different PID namespaces. `numbers` is None if the system does not
@@ -118,7 +117,7 @@ def process_location() -> dict[str, Any]:
     return {"host": socket.gethostname(), "numbers": numbers}
 
 
-def ids_valid_here(place: dict[str, Any]) -> bool:
+def ids_valid_here(place: dict[str, object]) -> bool:
     """Whether process ids of this place are valid here. A place without `numbers` is compared by host only."""
     return all(place.get(key, value) == value for key, value in process_location().items())
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import Context
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..core.address_space import explained
 from ..core.errors import CorruptChunk, StageIncomplete
@@ -196,7 +196,7 @@ def _no_call() -> BlockReport[Report]:
 _idle_threads: list[_TaskThread] = []
 
 
-def _attempt(function: Callable[..., BlockReport[Report]], *arguments: Any) -> BlockReport[Report] | BaseException:
+def _attempt(function: Callable[..., BlockReport[Report]], *arguments: object) -> BlockReport[Report] | BaseException:
     """Call in another thread and wait, so that this thread handles signals while compiled code runs for minutes."""
     try:
         thread = _idle_threads.pop()

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -251,6 +251,6 @@ class JsonProgress(RunProgress):
     def _print_look(self, look: Look, text: str) -> None:
         self._print_event("message", text=text, fraction=round(look.fraction, 4), seconds_left=look.seconds_left)
 
-    def _print_event(self, event: str, **facts: Any) -> None:
+    def _print_event(self, event: str, **facts: object) -> None:
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
         print(json.dumps(line), file=self._stream, flush=True)

@@ -44,7 +44,7 @@ class ProcessDied(LleError):
         self.last_message, self.ending, self.cause = last_message, ending, cause
 
 
-def call(function: Callable[..., T], arguments: tuple[Any, ...], max_bytes: int | None) -> tuple[T, int]:
+def call(function: Callable[..., T], arguments: tuple[object, ...], max_bytes: int | None) -> tuple[T, int]:
     """Call ``function(send_progress, *arguments)`` in a new process: (its result, peak memory of the process in bytes).
 
     A daemonic process makes the call itself, without a limit.
@@ -106,7 +106,7 @@ def killed_for_memory() -> int:
 
 
 def _serve(
-    connection: Connection, function: Callable[..., Any], arguments: tuple[Any, ...], max_bytes: int | None
+    connection: Connection, function: Callable[..., object], arguments: tuple[object, ...], max_bytes: int | None
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     threading.Thread(target=_die_with_parent, daemon=True).start()

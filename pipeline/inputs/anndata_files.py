@@ -68,7 +68,7 @@ class ObsTable:
         return pa.concat_tables(tables) if tables else pa.schema(types).empty_table()
 
 
-def _arrow(values: AnyArray, kind: Any) -> Any:
+def _arrow(values: AnyArray, kind: object) -> Any:
     """An Arrow array; "" is a missing text."""
     if not pa.types.is_string(kind):
         return pa.array(values).cast(kind)

@@ -21,7 +21,7 @@ LabelKind = Literal["none", "categorical", "continuous"]
 Fingerprint = dict[str, Any]
 
 
-def _named_errors(read: Callable[..., Any]) -> Callable[..., Any]:
+def _named_errors(read: Callable[..., object]) -> Callable[..., object]:
     @wraps(read)
     def checked(self: "Source", start: int, stop: int) -> Any:
         check_range(start, stop, self.n_rows)  # a fault of the caller, not of the data
@@ -122,7 +122,7 @@ class Source(ABC):
         """
         return None
 
-    def column_types(self, names: Sequence[str]) -> dict[str, Any]:
+    def column_types(self, names: Sequence[str]) -> dict[str, object]:
         """The Arrow type of each of these columns of a table. CSV files are read as a whole for it.
 
         Raises InputError if the input is no table.
@@ -166,7 +166,7 @@ class Source(ABC):
         return ""
 
 
-Stamper = Callable[[int, int], Any]
+Stamper = Callable[[int, int], object]
 
 
 class Rows(ABC):
@@ -210,7 +210,7 @@ class Rows(ABC):
         return lambda start, stop: [fingerprint, start, stop]
 
 
-def stamp_text(content: Any) -> str:
+def stamp_text(content: object) -> str:
     """A short digest of JSON data."""
     return hashlib.blake2b(json.dumps(content, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 

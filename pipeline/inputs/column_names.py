@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..core.errors import InputError, listed
 
@@ -18,7 +18,7 @@ class ColumnRoles:
     id: str | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The roles as JSON data."""
         return {**asdict(self), "features": list(self.features), "left_out": dict(self.left_out)}
 

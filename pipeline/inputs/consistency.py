@@ -15,14 +15,14 @@ from . import Source
 N_CHECKED_ROWS = 16
 
 
-def array_digest(values: npt.NDArray[Any], *more: Any) -> str:
+def array_digest(values: npt.NDArray[Any], *more: object) -> str:
     """A digest of an array's bytes, shape and dtype, and of further values."""
     digest = hashlib.blake2b(repr((values.dtype.str, values.shape, *more)).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(values).data)
     return digest.hexdigest()
 
 
-def require_unchanged_input(before: Source, after: Source, blocks: Blocks, states: list[Any]) -> None:
+def require_unchanged_input(before: Source, after: Source, blocks: Blocks, states: list[object]) -> None:
     """Raises InputChanged unless all blocks were read from the state `before`, and its first n rows are unchanged.
 
     `states` are those of the blocks when they were read; None for a block that was not read.

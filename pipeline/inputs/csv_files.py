@@ -91,7 +91,7 @@ class CsvTable:
         return pa.concat_tables([table.rename_columns(list(names)) for table in tables]) if tables else empty
 
 
-def _narrowest(column: Any, kind: Any) -> Any:
+def _narrowest(column: Any, kind: object) -> object:
     """The first of int64, float64 and text, from `kind` on, that keeps every entry of a column of text."""
     for candidate in (pa.int64(), pa.float64()) if kind == pa.int64() else (kind,):
         if candidate == pa.string():
@@ -158,7 +158,7 @@ class CsvRows(FileRows):
         pa.default_memory_pool().release_unused()
         return numbers
 
-    def read_as(self, kind: Any, start: int, stop: int) -> Any:
+    def read_as(self, kind: object, start: int, stop: int) -> Any:
         """The columns of rows [start, stop) as an Arrow table of one type; empty entries are null."""
         first = start // csv_index.ROWS_PER_POSITION
         last = min(-(-stop // csv_index.ROWS_PER_POSITION), len(self._index.positions) - 1)
@@ -170,7 +170,7 @@ class CsvRows(FileRows):
         expected = min(last * csv_index.ROWS_PER_POSITION, self._index.n_rows) - base
         return self._parse(text, base, expected, kind).slice(start - base, stop - start)
 
-    def _parse(self, text: bytes, base: int, expected: int, kind: Any) -> Any:
+    def _parse(self, text: bytes, base: int, expected: int, kind: object) -> Any:
         # Columns are named by number here: their names need not be unique or acceptable to Arrow.
         column_ids = [str(column) for column in self._columns]
         names = [self._index.names[column] for column in self._columns]

@@ -1,7 +1,7 @@
 """File stamps: they identify the state of a file and are the keys of all caches of file contents."""
 
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote
 
 
@@ -23,7 +23,7 @@ class Stamp(NamedTuple):
         """Whether changed data changes the stamp; False for a web server that gives neither tag nor time."""
         return bool(self.tag or self.mtime_ns)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """This file's part of an input's fingerprint. The time of a remote object counts only if it has no tag."""
         name = PurePosixPath(unquote(self.path) if self.is_remote else self.path).name
         state = {"tag": self.tag} if self.tag else {"mtime_ns": self.mtime_ns}

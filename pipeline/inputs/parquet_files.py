@@ -201,7 +201,7 @@ def _open_table(stamp: Stamp) -> Any:
     return pq.ParquetFile(path_or_file(stamp), metadata=_footer(stamp), pre_buffer=stamp.is_remote)
 
 
-def _is_numeric(kind: Any) -> bool:
+def _is_numeric(kind: object) -> bool:
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -210,7 +210,7 @@ def _is_numeric(kind: Any) -> bool:
     )
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(kind: object) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 

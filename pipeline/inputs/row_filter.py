@@ -50,7 +50,7 @@ class ChosenRows(Source):
                  for _, low, high, rows in self._windows(start, stop)]  # fmt: skip
         return np.concatenate(parts) if parts else np.empty((0, *([self.label_width] * (self.label_width > 1))))
 
-    def column_types(self, names: Sequence[str]) -> dict[str, Any]:
+    def column_types(self, names: Sequence[str]) -> dict[str, object]:
         return self._source.column_types(names)
 
     def read_columns(self, names: Sequence[str], start: int, stop: int) -> Any:

@@ -161,7 +161,7 @@ class FileSource(Source):
     def read_labels(self, start: int, stop: int) -> FloatArray | None:
         return None if self.labels is None else self.labels.read(start, stop)
 
-    def column_types(self, names: Sequence[str]) -> dict[str, Any]:
+    def column_types(self, names: Sequence[str]) -> dict[str, object]:
         return super().column_types(names) if self._table is None else self._table.types(names)
 
     def read_columns(self, names: Sequence[str], start: int, stop: int) -> Any:

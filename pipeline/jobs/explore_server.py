@@ -134,7 +134,7 @@ class Query:
 def responses(run: ServedRun) -> dict[str, Callable[[Query], Response]]:
     """The function that responds to each name of the address."""
 
-    def as_json(content: Any) -> Response:
+    def as_json(content: object) -> Response:
         return "application/json", json.dumps(content).encode()
 
     def row(query: Query) -> Response:
@@ -218,7 +218,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
         self.wfile.write(b"0\r\n\r\n")
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Logs nothing, because the address contains the secret word."""
 
 
@@ -241,5 +241,5 @@ class Server(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://{HOST}:{self.server_address[1]}/{self.word}/"
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """Prints nothing, because browsers drop connections of pictures that they no longer need."""

@@ -99,7 +99,7 @@ def _write_table(file: BinaryIO, store: Store, suffix: str, further: Sequence[Ro
             writer.write_table(table)
 
 
-def _own_columns(store: Store, start: int, rows: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _own_columns(store: Store, start: int, rows: np.ndarray[Any, Any]) -> dict[str, object]:
     """The columns of the embedding, whose rows from `start` on are `rows`."""
     stop = start + len(rows)
     columns: dict[str, Any] = {"row": np.arange(start, stop)}

@@ -106,7 +106,7 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path | None)
     return "\n".join(lines) + "\n"
 
 
-def _line(key: str, value: Any, comment: str, indent: int = 2) -> str:
+def _line(key: str, value: object, comment: str, indent: int = 2) -> str:
     text = " " * indent + f"{key}: {_list(value) if isinstance(value, list) else _scalar(value)}"
     comment = "".join(char if char.isprintable() else " " for char in comment)
     return f"{text:<{WIDTH - 2}}  # {comment}" if comment else text

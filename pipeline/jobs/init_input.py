@@ -69,7 +69,7 @@ def _without_features(roles: Roles, table: Any) -> str:
     return listed([f"{name} ({reasons[name]})" if name in reasons else name for name in table.names])
 
 
-def _label_comment(section: dict[str, Any], roles: Roles) -> str:
+def _label_comment(section: dict[str, object], roles: Roles) -> str:
     """A comment on the label of a table, whose categories are counted over all rows; empty if it cannot be one."""
     assert roles.label is not None
     try:
@@ -131,7 +131,7 @@ def _label_candidates(detected: Detected, shapes: dict[str, tuple[int, ...]], so
     yield from sorted(vectors, key=lambda name: LABEL_NAME.fullmatch(name) is None)
 
 
-def _as_label(section: dict[str, Any], name: str) -> str:
+def _as_label(section: dict[str, object], name: str) -> str:
     """A comment on the labels of this section; empty if the array cannot be a label."""
     try:
         labelled = open_section(parse_input(section, ()))

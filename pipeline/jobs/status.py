@@ -30,7 +30,7 @@ def status(store: Store) -> dict[str, Any]:
     store.require_run()
     stages: dict[str, dict[str, Any]] = {}
     now: dict[str, Any] | None = None
-    last: dict[str, Any] | None = None
+    last: dict[str, object] | None = None
     for holder, key, record in _recorded_steps(store):
         stage, _, step = key.partition(".")
         finished_blocks = checkpoint.finished_blocks(holder, key, record.fingerprint)
@@ -57,7 +57,7 @@ def status(store: Store) -> dict[str, Any]:
             "last_failure": last_failure(store)}  # fmt: skip
 
 
-def progress_of(store: Store) -> dict[str, Any] | None:
+def progress_of(store: Store) -> dict[str, object] | None:
     """The share of the active run that is done, and the seconds left (None: unknown); None without a recent record."""
     look, now = store.read_record(RECORD, Look), time.time()
     if look is None or now - look.time > MAX_AGE:
@@ -84,13 +84,13 @@ def _recorded_steps(store: Store) -> Iterator[tuple[Store, str, checkpoint.StepR
                 yield holder, key, record
 
 
-def status_of(url: str) -> dict[str, Any]:
+def status_of(url: str) -> dict[str, object]:
     """As `status`; for a root of versions, that of the published version, the pointer, and the unpublished version."""
     root = Versions(url)
     return root_status(root, status) if root.store.has_versions() else status(root.store)
 
 
-def root_status(root: Versions, status: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
+def root_status(root: Versions, status: Callable[[Store], dict[str, object]]) -> dict[str, object]:
     """The status of the published version, the pointer, and the unpublished version. Raises ConfigError without any."""
     pointer, unpublished = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
     work = status(unpublished[0]) if unpublished else None
@@ -131,6 +131,6 @@ def _described(error: BaseException) -> dict[str, Any]:
     return {"when": when, "exit_code": code, "message": " ".join(redact(text).split())}
 
 
-def last_failure(store: Store) -> dict[str, Any] | None:
+def last_failure(store: Store) -> dict[str, object] | None:
     """The record of the last run's error; None if it succeeded or is the first."""
     return store.get_record(FAILURE, records.FAILURE)

@@ -67,7 +67,7 @@ def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> di
     }  # fmt: skip
 
 
-def write_config(config: Path, overrides: tuple[str, ...], values: Mapping[str, Any], out: Path) -> str:
+def write_config(config: Path, overrides: tuple[str, ...], values: Mapping[str, object], out: Path) -> str:
     """Write the file of a config with the overrides and the suggested values as a new file; returns its output.store.
 
     Comments are kept, unless aliases make that impossible. The store gets another name than that of the file, so that

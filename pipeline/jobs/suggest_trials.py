@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,9 +49,9 @@ class Trial:
         """Mean of all measures; 0 for a failed trial."""
         return 0.0 if self.scores is None else float(self.scores.mean().mean())
 
-    def as_json(self, chosen: bool) -> dict[str, Any]:
+    def as_json(self, chosen: bool) -> dict[str, object]:
         """Settings, and the mean of each measure with its 95 % interval."""
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "method": self.method, "n_neighbors": self.n_neighbors, "reg": self.reg, "chosen": chosen,
         }  # fmt: skip
         if self.scores is None:

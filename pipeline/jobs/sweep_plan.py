@@ -52,7 +52,7 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
             raise ConfigError(
                 "sweep: no store for the results: set output.store in a single config, or give --store URL"
             )
-        file_values: dict[str, Any] = {} if len(paths) == 1 else {"config": path.stem}
+        file_values: dict[str, object] = {} if len(paths) == 1 else {"config": path.stem}
         for values in [{}] if sweep is None else experiments(sweep):
             short = short_names(list(values))
             row = file_values | {short[key]: value for key, value in values.items()}
@@ -80,7 +80,7 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
     return url.rstrip("/"), planned
 
 
-def _experiment(data: dict[str, Any], values: Row, row: Row, path: Path, url: str) -> Experiment:
+def _experiment(data: dict[str, object], values: Row, row: Row, path: Path, url: str) -> Experiment:
     settings, name = copy.deepcopy(data), experiment_name(row)
     try:
         for key, value in values.items():
@@ -165,7 +165,7 @@ class _Fingerprints(Walker):
             self.found.append(ANY_K + any_k.fingerprint(self.upstream))
 
 
-def count_steps(planned: list[Experiment]) -> dict[str, Any]:
+def count_steps(planned: list[Experiment]) -> dict[str, object]:
     """Number of steps that the experiments need, and how many of these are distinct."""
     distinct = {
         fingerprint

@@ -52,6 +52,6 @@ def run_tree(
             future.release()  # as in Executor
 
 
-def _serially(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _serially(call: Callable[..., object], arguments: tuple[object, ...]) -> object:
     with dask.config.set(scheduler="synchronous"):
         return call(*arguments)

@@ -13,7 +13,7 @@ from .layout import check_layout, described_columns, image_shape_of, layout_of
 from .sweep_plan import load_sweep
 
 
-def validate_file(path: Path, overrides: tuple[str, ...], store: str | None) -> dict[str, Any]:
+def validate_file(path: Path, overrides: tuple[str, ...], store: str | None) -> dict[str, object]:
     """As `validate`, for a file; with a section `sweep` all experiments are checked and the first is described."""
     if read_settings(path, overrides)[1] is None:
         return validate(load_config(path, overrides, store))

@@ -1,7 +1,6 @@
 """Compare all data of a store with their checksums, and delete the markers of damaged blocks for the next run."""
 
 from collections.abc import Callable
-from typing import Any
 
 from ..core.errors import CorruptChunk, StoreError
 from ..engine import checkpoint
@@ -26,7 +25,7 @@ def metrics_are_damaged(store: Store) -> bool:
     return store.objects.exists(METRICS) and _solvers(store) is None
 
 
-def _solvers(store: Store) -> list[dict[str, Any]] | None:
+def _solvers(store: Store) -> list[dict[str, object]] | None:
     """How the eigenpairs of each component were computed, from metrics.json; None if it is missing or damaged."""
     metrics = store.metrics()
     solvers = None if metrics is None else metrics.get("solvers") or []
@@ -74,7 +73,7 @@ def unmarked_blocks(store: Store) -> dict[str, int]:
     return counts
 
 
-def check(store: Store, other_stores: Callable[[], list[Store]]) -> dict[str, Any]:
+def check(store: Store, other_stores: Callable[[], list[Store]]) -> dict[str, object]:
     """Find damage, delete the markers of damaged blocks, and return the number of unfinished blocks of each step.
 
     `other_stores` returns stores that may share files with this one. Their damaged blocks are treated in the same way,

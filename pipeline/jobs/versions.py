@@ -1,7 +1,5 @@
 """`lle versions`, `lle publish` and `lle clean`: the versions of a store with output.keep."""
 
-from typing import Any
-
 from ..core.errors import ConfigError, LleError
 from ..engine.step import Json
 from ..storage.lock import RunLock
@@ -34,7 +32,7 @@ def _described(root: Versions, version: str, published: str | None) -> Json:
     }  # fmt: skip
 
 
-def _metrics(store: Store) -> dict[str, Any] | None:
+def _metrics(store: Store) -> dict[str, object] | None:
     """The metrics of a version; None if they cannot be read, because a list of versions must show damaged ones too."""
     try:
         return store.metrics()

@@ -98,7 +98,7 @@ def valid_array(store: Store, n_valid: list[int], blocks: Blocks, n_features: in
     return _stacked(tasks, n_features)
 
 
-def _stacked(tasks: Sequence[tuple[Callable[..., Any], tuple[Any, ...], int]], n_features: int) -> Any:
+def _stacked(tasks: Sequence[tuple[Callable[..., object], tuple[object, ...], int]], n_features: int) -> Any:
     """A Dask array of float64 rows, a chunk for each (function, arguments, number of rows)."""
     da = _dask_array()
     from dask.delayed import delayed

@@ -62,7 +62,7 @@ def _seconds_left(record: dict[str, Any]) -> float | None:
     return float(record["seconds_left"] - max(time.time() - record["time"], 0.0))
 
 
-def describe(record: dict[str, Any]) -> str:
+def describe(record: dict[str, object]) -> str:
     """The method, and solves, residual and time left.
 
     >>> describe({"method": "multigrid", "phase": "solves for 8 vectors", "n_solves": 13, "residual": 2e-4,

@@ -160,7 +160,7 @@ def read_asset(name: str) -> str:
     return resources.files(__package__).joinpath("explorer", name).read_text(encoding="utf-8")
 
 
-def safe_json(value: Any) -> str:
+def safe_json(value: object) -> str:
     """JSON for a script element: "<" is escaped, so that no text can end the element.
 
     >>> safe_json("</script>")

@@ -61,7 +61,9 @@ def label_axes(ax: Axes, x_label: str, y_label: str) -> None:
     ax.spines[["left", "bottom"]].set_color(RULE)
 
 
-def add_legend(target: Figure | Axes, title: str, names: Iterable[str], colors: Iterable[Any], **place: Any) -> Legend:
+def add_legend(
+    target: Figure | Axes, title: str, names: Iterable[str], colors: Iterable[object], **place: object
+) -> Legend:
     """A legend of classes."""
     marks = [Line2D([], [], color=color, marker="o", linestyle="", markersize=6) for color in colors]
     return target.legend(
@@ -123,7 +125,7 @@ def darken(figure: Figure) -> None:
     steps = np.arange(256)  # points whose colours come from the map of values
     scale = dict(zip(map(tuple, colormaps[COLOR_MAP](steps)[:, :3].tolist()), DARK_MAP(steps)[:, :3], strict=True))
 
-    def map_one(color: Any) -> Any:
+    def map_one(color: object) -> Any:
         rgba = to_rgba(color)
         if rgba[3] == 0.0:
             return "none"  # a colour with alpha 0 would take the alpha of its artist

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ..core.setting import Setting
 
@@ -42,7 +42,7 @@ class Finding:
         cure = self.cure.text if commands or not self.cure.is_command else ""
         return f"{self.sentence}. {cure.format(*map(spelled, self.cure.settings))}".strip() + "." * bool(cure)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         return {
             "measure": self.measure,
             "value": self.value,

@@ -13,17 +13,17 @@ NOT_MEASURED = "not measured"
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def thousands(value: Any) -> str:
+def thousands(value: object) -> str:
     """A whole number with thousands separators."""
     return f"{value:,.0f}" if is_known(value) else NOT_MEASURED
 
 
-def number(value: Any, form: str) -> str:
+def number(value: object, form: str) -> str:
     """A number in a format of Python's mini-language."""
     return format(value, form) if is_known(value) else NOT_MEASURED
 
 
-def percent(value: Any) -> str:
+def percent(value: object) -> str:
     """A share as percent; only exact values become 0 % or 100 %.
 
     >>> percent(0.99996), percent(1.0), percent(0.123)
@@ -51,7 +51,7 @@ def scientific(value: float) -> str:
     return power if mantissa == "1" else f"{mantissa}·{power}"
 
 
-def size(value: Any) -> str:
+def size(value: object) -> str:
     """Bytes in binary units.
 
     >>> size(1.5 * 2**30)
@@ -63,7 +63,7 @@ def size(value: Any) -> str:
     return f"{value / 1024**power:.{1 if power else 0}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
-def duration(value: Any) -> str:
+def duration(value: object) -> str:
     """Seconds as readable text.
 
     >>> duration(3725)
@@ -96,7 +96,7 @@ def estimate(measured: Any) -> str:
     return number(value, ".4f") + interval
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """Other values as text: yes or no for booleans, a shape with times signs."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -105,18 +105,18 @@ def text(value: Any) -> str:
     return NOT_MEASURED if value is None or isinstance(value, jinja2.Undefined) else str(value)
 
 
-def share_of(part: Any, total: Any) -> float | None:
+def share_of(part: object, total: object) -> float | None:
     """part / whole, None if one of them is unknown."""
     return float(part / total) if is_known(part) and is_known(total) and total > 0 else None
 
 
-def known_sum(values: Mapping[str, Any] | None) -> float | None:
+def known_sum(values: Mapping[str, object] | None) -> float | None:
     """Sum of the known numbers of a mapping, None if there are none."""
     numbers = [value for value in (values or {}).values() if is_known(value)]
     return sum(numbers) if numbers else None
 
 
-def is_known(value: Any) -> TypeGuard[float]:
+def is_known(value: object) -> TypeGuard[float]:
     """Whether the value is a finite number; missing numbers are None, or NaN from JSON."""
     return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 

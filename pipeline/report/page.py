@@ -89,7 +89,7 @@ class Spectrum(NamedTuple):
 
 def render_page(
     metrics: Metrics, config: Settings, config_yaml: str, drawn: PagePictures | None,
-    arrays: Sequence[Mapping[str, Any]],
+    arrays: Sequence[Mapping[str, object]],
 ) -> str:  # fmt: skip
     """Self-contained HTML of the report: pictures inline, no scripts, light and dark.
 
@@ -120,7 +120,7 @@ def render_page(
     )
 
 
-def marked(sentence: Any) -> Markup:
+def marked(sentence: object) -> Markup:
     """A sentence as HTML, with commands between backticks as code.
 
     >>> marked("`lle suggest` < all")

@@ -54,8 +54,8 @@ HELP = {
 
 @contextlib.contextmanager
 def reported(
-    path: str | None, store: str, published: Callable[[], dict[str, Any] | None] = lambda: None
-) -> Iterator[Callable[[Any], None]]:
+    path: str | None, store: str, published: Callable[[], dict[str, object] | None] = lambda: None
+) -> Iterator[Callable[[object], None]]:
     """Write the metrics of the run in the `with` block, which passes its RunResult to the yielded function.
 
     After an error the file has its exit code, and the result so far if a bound was not met.
@@ -65,7 +65,7 @@ def reported(
     """
     if path is not None:
         check_place(path)
-    results: list[Any] = []
+    results: list[object] = []
     started, code = time.time(), 1
     try:
         yield results.append
@@ -100,7 +100,7 @@ def registry_of(samples: dict[str, list[Sample]]) -> "CollectorRegistry":
     return registry
 
 
-def _read_published(published: Callable[[], dict[str, Any] | None]) -> Published:
+def _read_published(published: Callable[[], dict[str, object] | None]) -> Published:
     """The pointer (None if nothing is published), and whether it can be read; the run reports an unreadable one."""
     with contextlib.suppress(LleError):
         return Published(published(), True)

@@ -60,7 +60,7 @@ class Grid(NamedTuple):
     columns: tuple[str, ...]
     values: Mapping[str, list[Any]]
 
-    def places(self, names: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    def places(self, names: tuple[str, ...]) -> list[tuple[object, ...]]:
         return list(product(*(self.values[name] for name in names)))
 
 
@@ -92,7 +92,7 @@ def choose_grid(cells: Sequence[Cell]) -> Grid | None:
     return Grid(rows, tuple(name for name in names if name not in rows), values)
 
 
-def _distinct(values: list[Any]) -> list[Any]:
+def _distinct(values: list[object]) -> list[object]:
     return [value for number, value in enumerate(values) if value not in values[:number]]
 
 
@@ -155,7 +155,7 @@ def _places(cells: Sequence[Cell], grid: Grid | None) -> tuple[tuple[int, int], 
     return (ceil(len(cells) / n_columns), n_columns), [divmod(number, n_columns) for number in range(len(cells))]
 
 
-def _wrapped(values: Mapping[str, Any], side: float) -> str:
+def _wrapped(values: Mapping[str, object], side: float) -> str:
     """The parameters of a cell `side` inches wide, wrapped to fit it."""
     words = ", ".join(f"{name} {_word(value)}" for name, value in values.items())
     letters = int(0.94 * side / (0.6 * LABEL_SIZE / 72))
@@ -239,5 +239,5 @@ def _label_rows(ax: Axes, grid: Grid) -> None:
     ax.set_ylabel(grid.rows[-1], fontsize=9, color=INK)
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     return plain_text(f"{value:g}" if isinstance(value, float) else str(value), 24)

@@ -105,7 +105,7 @@ def best_experiments(rows: Sequence[Row]) -> tuple[str, set[str]]:
     return measure, {row["experiment"] for row in done if row[measure] == highest}
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if not is_known(value):
         return "" if value is None or value != value else str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

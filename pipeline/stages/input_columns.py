@@ -88,7 +88,7 @@ def _read(source: Source, names: Sequence[str], types: Any, rows: Rows) -> "list
     """The columns of these rows, in blocks of the input that hold some of them."""
     import pyarrow as pa
 
-    parts: dict[str, list[Any]] = {name: [] for name in names}
+    parts: dict[str, list[object]] = {name: [] for name in names}
     for start in range(0, source.n_rows if names else 0, ROWS_AT_ONCE):
         stop = min(start + ROWS_AT_ONCE, source.n_rows)
         low, high = np.searchsorted(rows, (start, stop))

@@ -37,7 +37,7 @@ def color_source(store: Store, rows: npt.NDArray[np.int64]) -> "ColorSource | No
     return ColorSource(values, described["kind"], None if names is None else tuple(names), label)
 
 
-def label_name(section: dict[str, Any], kind: str) -> str:
+def label_name(section: dict[str, object], kind: str) -> str:
     """The name of the labels of an input section in pictures: their column or array if it has a name.
 
     >>> label_name({"kind": "csv", "label": "species"}, "categorical"), label_name({"kind": "csv", "label": "4"}, "")
@@ -51,7 +51,7 @@ def label_name(section: dict[str, Any], kind: str) -> str:
     return f"column {name}" if name.isdigit() else name
 
 
-def label_column(section: dict[str, Any]) -> str:
+def label_column(section: dict[str, object]) -> str:
     """The name of the labels of an input section in tables: that of their column or array, else "label".
 
     >>> label_column({"kind": "csv", "label": "species"}), label_column({"kind": "npy", "labels": "y.npy"})

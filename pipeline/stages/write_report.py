@@ -157,7 +157,7 @@ def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
     return sample_of(n_rows, limit if has_fit(store) else n_rows)
 
 
-def explore(store: Store, config: dict[str, Any], collected: Metrics) -> bytes:
+def explore(store: Store, config: dict[str, object], collected: Metrics) -> bytes:
     """The explorer page of the embedding in the store."""
     from ..report.explore import (
         MAX_INPUT_COLUMNS,
@@ -192,7 +192,7 @@ def figure_title(config: dict[str, Any], collected: Metrics) -> str:
     return f"{data}{METHODS[collected.method].title}{points}, k = {k}{placed}"
 
 
-def draw(store: Store, config: dict[str, Any], collected: Metrics) -> "PagePictures":
+def draw(store: Store, config: dict[str, object], collected: Metrics) -> "PagePictures":
     """Write the PNG files and return the pictures of the page. Labels of the input, if any, colour the embedding."""
     from ..report.charts import draw_spectrum, draw_timings
     from ..report.embedding_figure import draw_embedding

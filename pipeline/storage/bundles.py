@@ -182,7 +182,7 @@ class Bundles:
     def has_bundle(self, name: str) -> bool:
         return self.objects.exists(f"{name}.npz")
 
-    def put_json(self, name: str, value: dict[str, Any]) -> None:
+    def put_json(self, name: str, value: dict[str, object]) -> None:
         """Write a JSON object with its checksum."""
         self.objects.put(name, json.dumps(sealed(name, value), indent=1).encode())
 
@@ -198,7 +198,7 @@ class Bundles:
             return None
 
     @staticmethod
-    def _opened(name: str, record: Any) -> dict[str, Any]:
+    def _opened(name: str, record: object) -> dict[str, Any]:
         """The content of a record. Raises CorruptChunk if it does not match its checksum."""
         if (content := opened(name, record)) is None:
             raise CorruptChunk(name, "record", "its CRC-32 differs")
@@ -208,7 +208,7 @@ class Bundles:
         """As `get_json` for several names, in their order; several are read at one time from an object store."""
         return list(self.map_together(self.get_json, names))
 
-    def get_record(self, name: str, shape: Any) -> dict[str, Any] | None:
+    def get_record(self, name: str, shape: object) -> dict[str, Any] | None:
         """A JSON object of a shape (storage/records.py); None if it is missing, incomplete or of another shape."""
         record = self.get_json(name)
         return record if has_shape(record, shape) else None

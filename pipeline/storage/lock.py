@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psutil
 
@@ -61,7 +61,7 @@ class RunLock:
         holder = self.store.get_record(self.name, records.LOCK)
         return holder is not None and holder.get("token") == self.me["token"]
 
-    def _remove_dead(self, holder: dict[str, Any]) -> None:
+    def _remove_dead(self, holder: dict[str, object]) -> None:
         """Remove a dead holder's lock. Of several runs that try, only the one that creates the claim file may."""
         claim = f"_run/claim-{holder['token']}.json"
         # An object store has no "delete if unchanged". Two runs may find the same dead holder. Without the claim, the
@@ -78,14 +78,14 @@ class RunLock:
             self.store.objects.delete(self.name)
         self.store.objects.delete(claim)
 
-    def _refused(self, holder: dict[str, Any]) -> StoreHeld:
+    def _refused(self, holder: dict[str, object]) -> StoreHeld:
         return StoreHeld(
             f"{self.store.url}: another run holds this store (process {holder['pid']} on {holder['host']}). Wait for "
             f"it (execution.lock_wait), stop it, or choose another output.store",
             partial(self._is_held_by, holder),
         )
 
-    def _is_held_by(self, holder: dict[str, Any]) -> bool:
+    def _is_held_by(self, holder: dict[str, object]) -> bool:
         """Whether the same holder still has the lock and is alive."""
         current = self.store.get_record(self.name, records.LOCK)
         same = current is not None and current.get("token") == holder["token"]
@@ -101,7 +101,7 @@ class RunLock:
                     self.store.objects.put(self.name, self._content())
 
 
-def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:
+def holder_alive(store: Store, name: str, holder: dict[str, object]) -> bool:
     """Whether the holder of a lock is alive: its process if it is visible here, else the age of the lock.
 
     The age uses only the store's clock, because the clocks of two hosts can differ.
@@ -116,7 +116,7 @@ def holder_alive(store: Store, name: str, holder: dict[str, Any]) -> bool:
         return False
 
 
-def _of_my_job(holder: dict[str, Any]) -> bool:
+def _of_my_job(holder: dict[str, object]) -> bool:
     """Whether the holder was an earlier pod of this process's Kubernetes Job.
 
     That pod is dead: the Job runs one pod at a time (parallelism 1), and with podReplacementPolicy Failed Kubernetes

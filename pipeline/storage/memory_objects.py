@@ -10,7 +10,7 @@ from .object_protocol import Objects
 
 SCHEME = "process-memory"
 
-roots: dict[str, dict[str, tuple[Any, float]]] = {}
+roots: dict[str, dict[str, tuple[object, float]]] = {}
 """URL -> name -> (content, time of writing). A content is bytes, or what `StoreInMemory` keeps as Python objects."""
 
 
@@ -31,10 +31,10 @@ class MemoryObjects(Objects):
             raise StoreError(f"{url}: this store in memory was deleted, or belongs to another process")
         self.url, self.contents = url, roots[url]
 
-    def put(self, name: str, data: Any) -> None:
+    def put(self, name: str, data: object) -> None:
         self.contents[name] = data, time.time()
 
-    def create(self, name: str, data: Any) -> bool:
+    def create(self, name: str, data: object) -> bool:
         entry = data, time.time()
         return self.contents.setdefault(name, entry) is entry
 

@@ -33,7 +33,7 @@ METADATA = ("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chu
 """Keys of zarr's metadata that decide what an array or group is, besides its attributes."""
 
 
-def to_json(record: object) -> dict[str, Any]:
+def to_json(record: object) -> dict[str, object]:
     """The fields of a dataclass as JSON values, without those that have their default."""
     values = {}
     for field in fields(cast(Any, record)):
@@ -69,7 +69,7 @@ def from_json(kind: type[T], content: object) -> T | None:
         return None
 
 
-def _value(kind: Any, value: Any) -> object:
+def _value(kind: object, value: object) -> object:
     """A JSON value as the annotated type. Raises TypeError, ValueError or KeyError."""
     origin, arguments = get_origin(kind) or kind, get_args(kind)
     if origin in (Union, types.UnionType):
@@ -88,7 +88,7 @@ def _value(kind: Any, value: Any) -> object:
     return value
 
 
-def _first_valid(kinds: tuple[Any, ...], value: object) -> object:
+def _first_valid(kinds: tuple[object, ...], value: object) -> object:
     for kind in kinds:
         try:
             return _value(kind, value)
@@ -104,7 +104,7 @@ def _is_plain(kind: Any, value: object) -> bool:
 
 
 @lru_cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: type) -> dict[str, object]:
     return get_type_hints(kind)
 
 
@@ -126,13 +126,13 @@ def has_shape(value: Any, shape: Any) -> bool:
     return isinstance(value, shape) and (isinstance(value, bool) == (shape is bool))
 
 
-def sealed(name: str, content: dict[str, Any]) -> dict[str, Any]:
+def sealed(name: str, content: dict[str, object]) -> dict[str, object]:
     """A record with a checksum of its content and its name, so that swapped files are detected."""
     content = json.loads(json.dumps(content))
     return {**content, CRC: checksum_of([name, content])}
 
 
-def opened(name: str, record: Any) -> dict[str, Any] | None:
+def opened(name: str, record: object) -> dict[str, object] | None:
     """The content of a record; None if its checksum is not that of this content and name.
 
     A record without a checksum is accepted, except markers: the reports in them are read without a shape.
@@ -145,7 +145,7 @@ def opened(name: str, record: Any) -> dict[str, Any] | None:
     return content if record[CRC] == checksum_of([name, content]) else None
 
 
-def sealed_node(name: str, node: dict[str, Any]) -> dict[str, Any]:
+def sealed_node(name: str, node: dict[str, Any]) -> dict[str, object]:
     """Zarr's metadata of an array or group with checksums in its attributes: zarr allows no further keys."""
     node = json.loads(json.dumps(node))
     attributes = {key: value for key, value in node["attributes"].items() if key != CHECKED}
@@ -154,7 +154,7 @@ def sealed_node(name: str, node: dict[str, Any]) -> dict[str, Any]:
     return {**node, "attributes": {**attributes, CHECKED: checked}}
 
 
-def opened_node(name: str, node: Any) -> dict[str, Any] | None:
+def opened_node(name: str, node: Any) -> dict[str, object] | None:
     """The metadata of a sealed node, without its checksums; None if they are not those written under this name.
 
     Attributes that others added are kept and not checked.
@@ -169,10 +169,10 @@ def opened_node(name: str, node: Any) -> dict[str, Any] | None:
     return {**_metadata(node), "attributes": attributes}
 
 
-def _metadata(node: dict[str, Any]) -> dict[str, Any]:
+def _metadata(node: dict[str, object]) -> dict[str, object]:
     return {key: node[key] for key in METADATA if key in node}
 
 
-def checksum_of(value: Any) -> int:
+def checksum_of(value: object) -> int:
     """CRC-32 of a JSON value; the order of keys does not matter."""
     return zlib.crc32(json.dumps(value, sort_keys=True).encode())

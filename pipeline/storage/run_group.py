@@ -56,7 +56,7 @@ class RunGroup(Bundles):
             )
         return kind in {"run", "damaged"}
 
-    def mend(self, attributes: dict[str, Any]) -> bool:
+    def mend(self, attributes: dict[str, object]) -> bool:
         """Write a damaged zarr.json again, with these attributes and without a config; returns whether it was damaged.
 
         The steps have their fingerprints, so the next run reuses those that belong to its config.
@@ -91,7 +91,7 @@ class RunGroup(Bundles):
             )
         return place.kind
 
-    def create_group(self, attributes: dict[str, Any]) -> None:
+    def create_group(self, attributes: dict[str, object]) -> None:
         """Create the group if it does not exist and set its attributes, in one write: no group is without them."""
         exists = self.objects.exists("zarr.json")
         earlier = self.attributes() if exists and self._kind() == "run" else {}
@@ -116,14 +116,14 @@ class RunGroup(Bundles):
         metrics, crc = self.get_json(METRICS), self.get_record(METRICS_CRC, {"content": int})
         return metrics if crc is not None and crc["content"] == records.checksum_of(metrics) else None
 
-    def put_metrics(self, metrics: dict[str, Any]) -> None:
+    def put_metrics(self, metrics: dict[str, object]) -> None:
         """Write metrics.json. Its checksum is an object of its own, because others read and compare all its keys."""
         self.objects.delete_objects([METRICS_CRC])  # a kill in between leaves metrics without a checksum
         text = json.dumps(metrics, indent=1)
         self.objects.put(METRICS, text.encode())
         self.put_json(METRICS_CRC, {"content": records.checksum_of(json.loads(text))})
 
-    def _put_node(self, name: str, node: dict[str, Any]) -> None:
+    def _put_node(self, name: str, node: dict[str, object]) -> None:
         """Write zarr's metadata of an array or group ("": the group of the run), with their checksums."""
         self.objects.put(_document(name), json.dumps(sealed_node(name, node), indent=1).encode())
 

@@ -5,7 +5,7 @@ import errno
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..core.credentials import redact
 from ..core.errors import InputError, LleError, StoreError
@@ -32,7 +32,7 @@ def storage_errors(where: str) -> Iterator[None]:
         raise _explain(error, where) from None
 
 
-def persist(write: Callable[[], Any], where: str) -> None:
+def persist(write: Callable[[], object], where: str) -> None:
     """Run a write; repeat it after a pause if the error may be temporary. Raises StoreError."""
     with storage_errors(where):
         try:
@@ -43,7 +43,7 @@ def persist(write: Callable[[], Any], where: str) -> None:
             _repeat(write)
 
 
-def _repeat(write: Callable[[], Any]) -> None:
+def _repeat(write: Callable[[], object]) -> None:
     """Run a write that has failed once, after pauses."""
     from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
 

@@ -70,7 +70,7 @@ class Store(RunGroup):
             attributes={"meaning": spec.meaning, "unit": spec.unit},
         ))  # fmt: skip
 
-    def _create_node(self, name: str, metadata: dict[str, Any]) -> None:
+    def _create_node(self, name: str, metadata: dict[str, object]) -> None:
         """Write the metadata of an array or a group, after those of the groups above it."""
         parts = name.split("/")[:-1]
         for depth in range(len(parts)):

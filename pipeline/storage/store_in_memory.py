@@ -74,7 +74,7 @@ class StoreInMemory(Store):
         return out
 
     @staticmethod
-    def _object_of(array: Any, name: str, block: int) -> str:
+    def _object_of(array: object, name: str, block: int) -> str:
         return f"{name}/c/{block}"
 
     def write_bundle(self, name: str, **arrays: Array) -> None:
@@ -88,15 +88,15 @@ class StoreInMemory(Store):
             raise CorruptChunk(name, "bundle", "the object is missing")
         return {key: np.array(array, order="A") for key, array in arrays.items()}
 
-    def put_json(self, name: str, value: dict[str, Any]) -> None:
+    def put_json(self, name: str, value: dict[str, object]) -> None:
         self.objects.put(name, json.dumps(value).encode())
 
     @staticmethod
     def _opened(name: str, record: Any) -> dict[str, Any]:
-        opened: dict[str, Any] = record  # only this process wrote it, so it is not checked
+        opened: dict[str, object] = record  # only this process wrote it, so it is not checked
         return opened
 
-    def get_record(self, name: str, shape: Any) -> dict[str, Any] | None:
+    def get_record(self, name: str, shape: object) -> dict[str, Any] | None:
         return self.get_json(name)
 
     def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", chunk: int = 0) -> None:

@@ -96,7 +96,7 @@ class Versions:
                 now = max(now, newest + timedelta(seconds=1))
         return f"{now.strftime(ID_TIME)}-{secrets.token_hex(2)}"
 
-    def publish(self, version: str, others: Sequence[str] = (), **facts: Any) -> Pointer:
+    def publish(self, version: str, others: Sequence[str] = (), **facts: object) -> Pointer:
         """Publish a finished version. `others` (newest first) become its history if there is no pointer yet."""
         history = (self.pointer() or {}).get("history", others)
         earlier = [earlier_version for earlier_version in history if earlier_version != version]
@@ -106,7 +106,7 @@ class Versions:
         show_report(self.url, self.open(version))
         return pointer
 
-    def amend(self, **facts: Any) -> None:
+    def amend(self, **facts: object) -> None:
         """Change the record of the published version."""
         self.store.put_json(POINTER, {**(self.pointer() or {}), **facts})
 
@@ -239,7 +239,7 @@ def read_whole(url: str, read: Callable[[Store], T]) -> tuple[T, str]:
     raise damage
 
 
-def result_of_whole(url: str, read: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
+def result_of_whole(url: str, read: Callable[[Store], dict[str, object]]) -> dict[str, object]:
     """As `read_whole`. Raises OlderVersionRead with the result of an older version."""
     result, warning = read_whole(url, read)
     if warning:

@@ -65,7 +65,7 @@ class RetryingObjectStore(ObjectStore[Any]):
 
 def array_metadata(
     shape: tuple[int, ...], dtype: npt.DTypeLike, chunk: int, block: int, kind: str, **described: Any
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Zarr's metadata of an array: each block of rows is a shard of chunks of `chunk` rows.
 
     Ids and counts (`kind` "index") are compressed; floating-point numbers hardly shrink. Each chunk has a CRC-32C of
@@ -82,7 +82,7 @@ def array_metadata(
     return metadata
 
 
-def open_array(place: Any, name: str, metadata: dict[str, Any]) -> "zarr.Array[Any]":
+def open_array(place: object, name: str, metadata: dict[str, Any]) -> "zarr.Array[Any]":
     """The array of a name in a folder (str) or a store of obstore. A read raises CorruptChunk for a missing chunk."""
     store = LocalStore(place) if isinstance(place, str) else RetryingObjectStore(place)
     array = zarr.Array.from_dict(StorePath(store, name), metadata)
