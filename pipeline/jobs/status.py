@@ -15,6 +15,7 @@ from ..stages.registry import stages_of
 from ..storage import records
 from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import running
+from ..storage.records import to_json
 from ..storage.store import Store
 from ..storage.versions import Versions, unreadable
 
@@ -45,15 +46,16 @@ def status(store: Store) -> dict[str, Any]:
     from ..linalg.solver_checkpoint import saved_heads  # loads the eigensolver
     from ..linalg.solver_progress import recorded_progress
 
-    names = stages_of_store(store)
+    names, fitted = stages_of_store(store), fitted_store(store)
     ordered = {name: stages.get(name, {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}) for name in names}
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
     state = "running" if running(store) else "done" if finished else "stopped"
+    solving = recorded_progress(fitted) if state == "running" else []
     return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered,
             "progress": progress_of(store) if state == "running" else None,
             "stopped_in": (now or last) if state == "stopped" else None,
-            "solving": recorded_progress(fitted_store(store)) if state == "running" else [],
-            "filters": saved_heads(fitted_store(store), "_work/eigen"),
+            "solving": [to_json(record) | {"text": record.text} for record in solving],
+            "filters": list(map(to_json, saved_heads(fitted, "_work/eigen"))),
             "last_failure": last_failure(store)}  # fmt: skip
 
 

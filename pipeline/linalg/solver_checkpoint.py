@@ -3,12 +3,12 @@
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core.errors import CorruptChunk
-from ..storage.records import SOLVER_HEAD
 from ..storage.store import Store
 
 if TYPE_CHECKING:
@@ -19,6 +19,16 @@ SAVE_EVERY_SECONDS = 120.0
 ROWS = 65_536
 KEPT_ROWS = 20_000
 """Least rows of a matrix whose analysis is kept."""
+
+
+@dataclass(frozen=True)
+class StateHead:
+    """A saved state: its method, steps, blocks of rows, and the lowest Ritz values (bounds from above)."""
+
+    method: str
+    n_steps: int
+    n_blocks: int
+    values: list[float]
 
 
 def state_saver(store: Store, name: str) -> Callable[[str, "SubspaceState", bool], None]:
@@ -36,7 +46,7 @@ def state_saver(store: Store, name: str) -> Callable[[str, "SubspaceState", bool
 
 def write_state(store: Store, name: str, method: str, state: "SubspaceState") -> None:
     """Write the blocks of rows, then the head that names them; without its head a state does not count."""
-    previous_head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
+    previous_head = store.read_record(f"{name}/head.json", StateHead)
     n_blocks = math.ceil(len(state.vectors) / ROWS)
     for block in range(n_blocks):
         rows = state.vectors[block * ROWS : (block + 1) * ROWS]
@@ -45,10 +55,9 @@ def write_state(store: Store, name: str, method: str, state: "SubspaceState") ->
         f"{name}/{state.n_steps}-values", values=state.values, errors=state.errors, before=state.previous_values,
         residual_steps=np.array(state.n_residual_steps),
     )  # fmt: skip
-    head = {"method": method, "n_steps": state.n_steps, "n_blocks": n_blocks,
-            "values": state.values[: len(state.errors)].tolist()}  # fmt: skip
-    store.put_json(f"{name}/head.json", head)
-    if previous_head and previous_head["n_steps"] != state.n_steps:
+    values = state.values[: len(state.errors)].tolist()
+    store.put_record(f"{name}/head.json", StateHead(method, state.n_steps, n_blocks, values))
+    if previous_head and previous_head.n_steps != state.n_steps:
         _remove(store, name, previous_head)
 
 
@@ -56,11 +65,11 @@ def read_state(store: Store, name: str, method: str, n_points: int) -> "Subspace
     """The last saved state; None if there is none, if it is of another method or problem, or if it is damaged."""
     from ..kernels.eigensolver.davidson import SubspaceState  # `lle status` reads heads only
 
-    head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
-    if head is None or head["method"] != method or not 0 < head["n_blocks"] <= n_points:
+    head = store.read_record(f"{name}/head.json", StateHead)
+    if head is None or head.method != method or not 0 < head.n_blocks <= n_points:
         return None
-    n_steps = head["n_steps"]
-    keys = [f"{name}/{n_steps}-{block}" for block in range(head["n_blocks"])]
+    n_steps = head.n_steps
+    keys = [f"{name}/{n_steps}-{block}" for block in range(head.n_blocks)]
     try:
         vectors = np.concatenate([store.read_bundle(key)["rows"] for key in keys])
         small = store.read_bundle(f"{name}/{n_steps}-values")
@@ -109,21 +118,21 @@ class StoredAnalyses:
         return f"_work/eigen/analysis-{self._component:05d}-{key.partition('-')[0]}"
 
 
-def saved_heads(store: Store, folder: str) -> list[dict[str, Any]]:
-    """Heads of all states in the folder: method, steps so far, and the lowest Ritz values (bounds from above)."""
+def saved_heads(store: Store, folder: str) -> list[StateHead]:
+    """Heads of all states in the folder."""
     names = [name for name in store.objects.names(folder) if name.endswith("/head.json")]
-    return [head for name in sorted(names) if (head := store.get_record(name, SOLVER_HEAD))]
+    return [head for head in store.read_records(sorted(names), StateHead) if head]
 
 
 def delete_state(store: Store, name: str) -> None:
     """Remove the state saved under ``name``."""
-    head = store.get_record(f"{name}/head.json", SOLVER_HEAD)
+    head = store.read_record(f"{name}/head.json", StateHead)
     if head:
         store.objects.delete_objects([f"{name}/head.json"])
         _remove(store, name, head)
 
 
-def _remove(store: Store, name: str, head: dict[str, int]) -> None:
+def _remove(store: Store, name: str, head: StateHead) -> None:
     for bundle in store.objects.names(name):  # listed: a damaged head may count any number of blocks
-        if bundle.startswith(f"{name}/{head['n_steps']}-"):
+        if bundle.startswith(f"{name}/{head.n_steps}-"):
             store.delete_bundle(bundle.removesuffix(".npz"))

@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..engine.step import TaskState
-from ..storage.records import SOLVER_PROGRESS
 from ..storage.store import Store
 
 if TYPE_CHECKING:
@@ -19,6 +19,40 @@ LONG_SECONDS = 2.0
 """A phase predicted to take longer is recorded at its start."""
 
 
+@dataclass(frozen=True)
+class ProgressRecord:
+    """The fields of `SolverProgress`, and when they were recorded (seconds since the epoch).
+
+    >>> ProgressRecord("multigrid", "solves for 8 vectors", 13, 2e-4, 1e-8, None, 0.0).text
+    'multigrid: 13 solves for 8 vectors, residual 2.0e-04 (to reach: 1.0e-08)'
+    """
+
+    method: str
+    phase: str
+    n_solves: int
+    residual: float | None
+    bound: float | None
+    seconds_left: float | None
+    time: float
+
+    @property
+    def remaining(self) -> float | None:
+        """Predicted seconds until the solver ends; negative if it takes longer; None if they are unknown."""
+        return None if self.seconds_left is None else self.seconds_left - max(time.time() - self.time, 0.0)
+
+    @property
+    def text(self) -> str:
+        """The method, and solves, residual and time left."""
+        count = f"{self.n_solves:,} " if self.n_solves else ""
+        text = f"{self.method}: {count}{self.phase}"
+        if self.residual is not None:
+            text += f", residual {self.residual:.1e} (to reach: {self.bound:.1e})"
+        if (left := self.remaining) is None:
+            return text
+        is_late = left <= -OVERDUE_SECONDS
+        return text + (", longer than predicted" if is_late else f", about {max(left, 1.0):,.0f} s left")
+
+
 @contextmanager
 def recorded(store: Store, component: int) -> Iterator[Callable[["SolverProgress"], None]]:
     """A function that records the progress of a component every RECORD_SECONDS; the record is removed at the end."""
@@ -29,7 +63,7 @@ def recorded(store: Store, component: int) -> Iterator[Callable[["SolverProgress
         now = time.monotonic()
         long_phase = progress.n_solves == 0 and (progress.seconds_left or 0.0) > LONG_SECONDS
         if long_phase or now - last >= RECORD_SECONDS:
-            store.put_json(name, {**progress._asdict(), "time": time.time()})
+            store.put_record(name, ProgressRecord(**progress._asdict(), time=time.time()))
             last = now
 
     try:
@@ -38,10 +72,10 @@ def recorded(store: Store, component: int) -> Iterator[Callable[["SolverProgress
         store.objects.delete_objects([name])  # also one that a killed process left
 
 
-def recorded_progress(store: Store) -> list[dict[str, Any]]:
-    """The record of each component that is being solved, with its `text`."""
-    records = (store.get_record(name, SOLVER_PROGRESS) for name in sorted(store.objects.names(FOLDER)))
-    return [{**record, "text": describe(record)} for record in records if record]
+def recorded_progress(store: Store) -> list[ProgressRecord]:
+    """The record of each component that is being solved."""
+    found = store.read_records(sorted(store.objects.names(FOLDER)), ProgressRecord)
+    return [record for record in found if record]
 
 
 def solver_state(store: Store) -> TaskState | None:
@@ -49,31 +83,7 @@ def solver_state(store: Store) -> TaskState | None:
     records = recorded_progress(store)
     if not records:
         return None
-    phase, text = ("; ".join(record[key] for record in records) for key in ("phase", "text"))
-    left = [_seconds_left(record) for record in records]
+    left = [record.remaining for record in records]
     known = [max(seconds, 1.0) for seconds in left if seconds is not None and seconds > -OVERDUE_SECONDS]
+    phase, text = "; ".join(record.phase for record in records), "; ".join(record.text for record in records)
     return TaskState(phase, text, max(known) if len(known) == len(left) else None)
-
-
-def _seconds_left(record: dict[str, Any]) -> float | None:
-    """Predicted seconds until the solver ends; negative if it takes longer; None if they are unknown."""
-    if record["seconds_left"] is None:
-        return None
-    return float(record["seconds_left"] - max(time.time() - record["time"], 0.0))
-
-
-def describe(record: dict[str, object]) -> str:
-    """The method, and solves, residual and time left.
-
-    >>> describe({"method": "multigrid", "phase": "solves for 8 vectors", "n_solves": 13, "residual": 2e-4,
-    ...           "bound": 1e-8, "seconds_left": None, "time": 0.0})
-    'multigrid: 13 solves for 8 vectors, residual 2.0e-04 (to reach: 1.0e-08)'
-    """
-    count = f"{record['n_solves']:,} " if record["n_solves"] else ""
-    text = f"{record['method']}: {count}{record['phase']}"
-    if record["residual"] is not None:
-        text += f", residual {record['residual']:.1e} (to reach: {record['bound']:.1e})"
-    left = _seconds_left(record)
-    if left is None:
-        return text
-    return text + (f", about {max(left, 1.0):,.0f} s left" if left > -OVERDUE_SECONDS else ", longer than predicted")

@@ -11,15 +11,11 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 T = TypeVar("T")
 
 NUMBER = (int, float)
-OPTIONAL = (int, float, type(None))
 
 INPUT = {"reads": str, "size": int, "stamps": []}
 LOCK = {"token": str, "pid": int, "host": str, "started": NUMBER, "alive": NUMBER}
 FAILURE = {"when": str, "exit_code": int, "message": str}
 POINTER = {"version": str, "fingerprint": str, "history": [str]}
-SOLVER_PROGRESS = {"method": str, "phase": str, "n_solves": int, "residual": OPTIONAL, "bound": OPTIONAL,
-                   "seconds_left": OPTIONAL, "time": NUMBER}  # fmt: skip
-SOLVER_HEAD = {"method": str, "n_steps": int, "n_blocks": int, "values": [NUMBER]}
 
 FORMAT = "lle_format"
 CRC = "crc32"

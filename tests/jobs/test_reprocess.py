@@ -45,7 +45,7 @@ def test_iteration_continues_in_a_new_version(real_job, tmp_path, monkeypatch):
     refused(3, "run", real_job(), *MULTIGRID, "eigensolver.max_steps=2")
     [next_one, _] = root.unpublished()
     assert next_one != version
-    assert [state.n_steps for state in results] == [head["n_steps"]]
+    assert [state.n_steps for state in results] == [head.n_steps]
 
 
 def test_blocks_are_copied_from_the_store_with_most_of_them(job, tmp_path):

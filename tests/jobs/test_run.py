@@ -51,7 +51,7 @@ def test_higher_max_steps_continues_the_iteration_and_updates_later_steps(tmp_pa
             with pytest.raises(BoundsNotMet, match=rf"max_steps \(now {limit}\): the next run continues"):
                 run(config, False, RunProgress(io.StringIO()))
             [head] = saved_heads(store, "_work/eigen")
-            assert 0 < head["n_steps"] <= limit
+            assert 0 < head.n_steps <= limit
         assert not saved_heads(store, "_work/eigen")
         solver = store.get_json("report/metrics.json")["solver"]
         results[name] = (store.read_all("embedding").tobytes(), solver["n_steps"])
