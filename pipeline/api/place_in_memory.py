@@ -10,7 +10,6 @@ from ..core.errors import InputError, StoreError
 from ..engine import checkpoint
 from ..kernels.neighbors.knn import NO_POINT, exact_neighbors
 from ..kernels.out_of_sample import Neighborhood, place, project_like
-from ..linalg.coordinates import TAKEN
 from ..linalg.preprocess import Preparation, summable
 from ..linalg.reg_step import reg_of_run
 from ..search.among_stored import PLACED_COMPONENT
@@ -128,8 +127,15 @@ class FitResults(NamedTuple):
         names = None if columns is None else list(columns["features"])
         eigenvalues = fitted.read_all(array_specs.EIGENVALUES.name)
         if eigenvalues.shape[1] > fitted.array(array_specs.EMBEDDING.name).shape[1]:
-            eigenvalues = np.take_along_axis(eigenvalues, fitted.read_bundle(TAKEN)["taken"], axis=1)
+            eigenvalues = np.take_along_axis(eigenvalues, _taken(fitted), axis=1)
         return cls(eigenvalues, n_features, names)
+
+
+def _taken(store: Store) -> npt.NDArray[np.int64]:
+    """The positions (components, m) of the eigenpairs that `embedding.coordinates: independent` chose."""
+    record = checkpoint.step_record(store, "solve_embedding.solve") or checkpoint.DAMAGED
+    reports = checkpoint.finished_blocks(store, "solve_embedding.solve", record.fingerprint)
+    return np.array([reports[block].report["coordinates"]["taken"] for block in sorted(reports)]) - 1
 
 
 def state_of(store: Store) -> str:

@@ -14,8 +14,9 @@ from .neighbors import Neighbors, bounds_of_lists, check_lists, min_neighbors
 
 __all__ = ["Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Tls"]
 
-LEAST_PAIRS, SPARE_PAIRS = 10, 4
-"""For `embedding.coordinates: independent`: the fewest eigenpairs, and how many more than coordinates."""
+LEAST_PAIRS, SPARE_PAIRS, MOST_PAIRS = 10, 4, 16
+"""For `embedding.coordinates: independent`: eigenpairs that the coordinates are chosen among if the lowest are not
+independent, at least, and more than coordinates; and if too few of them are spread."""
 
 
 class Preprocess(Model):
@@ -175,11 +176,12 @@ class Config(Model):
         return bounds_of_lists(n, self.method, self.eigensolver.n_components)
 
     @property
-    def n_eigenpairs(self) -> int:
-        """Eigenpairs that are computed; the coordinates are chosen among them."""
-        m = self.eigensolver.n_components
-        is_choice = self.embedding.coordinates == "independent" and self.method != "pca"
-        return max(LEAST_PAIRS, m + SPARE_PAIRS) if is_choice else m
+    def more_pairs(self) -> tuple[int, ...]:
+        """Numbers of eigenpairs that are computed in turn if fewer do not suffice; empty if the lowest are taken."""
+        if self.embedding.coordinates == "first" or self.method == "pca":
+            return ()
+        least = max(LEAST_PAIRS, self.eigensolver.n_components + SPARE_PAIRS)
+        return least, max(least, MOST_PAIRS)
 
     @property
     def min_neighbors(self) -> int:

@@ -20,7 +20,6 @@ from ..kernels.procrustes import align
 from ..storage import array_specs
 from ..storage.store import Store, read_elsewhere
 from ..storage.versions import Versions, published_url
-from .coordinates import MOST_PAIRS, taken_vectors
 
 PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
 EMBEDDED = "_work/embedding"
@@ -52,7 +51,7 @@ def previous_store(config: Config) -> str | None:
     return next((store.url for store in versions if _written(store)), None)  # a damaged version is skipped
 
 
-def align_step(config: Config, layout: Layout, n_graph: int, scale: str, selected: bool) -> "Step[Alignment]":
+def align_step(config: Config, layout: Layout, n_graph: int, scale: str) -> "Step[Alignment]":
     """The step before `write`. Raises ConfigError if `embedding.align` names a store without a finished embedding.
 
     The state of another store is part of the step's identity. The earlier embedding of this store is not: it changes
@@ -60,9 +59,8 @@ def align_step(config: Config, layout: Layout, n_graph: int, scale: str, selecte
     """
     url, m = previous_store(config), config.eigensolver.n_components
     previous = None if url is None or Store(url).url == Store(config.output.store).url else url
-    aligned = task(align_components, n_components=m, n_graph=n_graph, scale=scale, previous=previous, selected=selected)
-    n_pairs = selected * max(config.n_eigenpairs, MOST_PAIRS)
-    n_bytes = 8 * layout.n_points * (4 * m + n_pairs + 4) + 40 * layout.n_input * m
+    aligned = task(align_components, n_components=m, n_graph=n_graph, scale=scale, previous=previous)
+    n_bytes = 8 * layout.n_points * (4 * m + 4) + 40 * layout.n_input * m
     bundles = {f"{ROTATION}.npz": disk_costs.files(1, 8 * n_graph * m * m)}
     key, state = "solve_embedding.align", _state_of(previous) if previous else {}
     return Step(key, aligned, 1, n_bytes, bundles=bundles, input_state=state, runs_on=WHOLE_DATA)
@@ -114,9 +112,8 @@ def _state_of(url: str) -> Json:
 
 
 def align_components(
-    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, previous: Resource[str | None],
-    selected: bool,
-) -> Alignment:  # fmt: skip
+    store: Store, block_index: int, n_components: int, n_graph: int, scale: str, previous: Resource[str | None]
+) -> Alignment:
     """Rotate each component onto the earlier embedding; without an earlier embedding the rotation is the identity."""
     earlier = _saved_embedding(store) if previous is None else _embedding_of(Store(previous))
     rotations = np.tile(np.eye(n_components), (n_graph, 1, 1))
@@ -128,14 +125,14 @@ def align_components(
     else:
         rows, compared = len(earlier.embedding), bool(len(earlier.hashes))
         for number in range(n_graph):
-            component_report, rotations[number] = _align_component(store, number, earlier, scale, selected)
+            component_report, rotations[number] = _align_component(store, number, earlier, scale)
             components.append(component_report)
     store.write_bundle(ROTATION, rotations=rotations)
     return Alignment(previous or "this store", scale, rows, compared, components, reason)
 
 
 def _align_component(
-    store: Store, number: int, earlier: EarlierEmbedding, scale: str, selected: bool
+    store: Store, number: int, earlier: EarlierEmbedding, scale: str
 ) -> tuple[Json, npt.NDArray[np.float64]]:
     """One component against the earlier component that shares most of its points.
 
@@ -153,7 +150,7 @@ def _align_component(
     report: Json = {"component": number, "previous_component": None, "rows_shared": 0,
                               "size_ratio": None, "residual_before": None, "residual_after": None,
                               "rotation": None}  # fmt: skip
-    vectors = taken_vectors(store, number, part, selected)
+    vectors = part["vectors"]
     identity = np.eye(vectors.shape[1])
     if not len(shared):
         return report, identity

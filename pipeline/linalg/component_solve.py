@@ -16,7 +16,7 @@ from ..engine.step import Json, Report
 from ..kernels.eigensolver import methods
 from ..kernels.eigensolver.costs import patience_seconds
 from ..kernels.eigensolver.problem import Hooks, Problem
-from ..kernels.eigensolver.rayleigh_ritz import Tolerances, fix_signs
+from ..kernels.eigensolver.rayleigh_ritz import Growth, NullVector, Tolerances, fix_signs
 from ..kernels.eigensolver.solve import METHODS, bottom_eigenpairs
 from ..kernels.eigensolver.solvers import auto_methods, chosen, predictions
 from ..kernels.graph.connectivity import closed_point
@@ -25,6 +25,7 @@ from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 from . import component_matrices as matrices
+from .coordinates import Coordinates
 from .solver_checkpoint import StoredAnalyses, delete_state, read_state, state_saver
 from .solver_progress import recorded
 
@@ -34,6 +35,9 @@ LIMIT_OVER_PLAN = 1.15
 """Memory at which that process is stopped, relative to the memory that the solver may plan with."""
 TRIES = 3
 """How often a method is started whose process another program ends."""
+
+
+F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,20 @@ class SolveJob:
     max_steps: int
     stores_m: bool
     """Whether the store holds M."""
+    more_pairs: tuple[int, ...] = ()
+    """`Config.more_pairs`."""
+    n_neighbors: int = 0
+    """Neighbours of the trustworthiness by which coordinates are chosen."""
     skip: dict[str, str] = field(default_factory=dict)
     """Methods that auto does not try, each with the reason."""
 
 
 @dataclass(frozen=True)
 class Solution(Report):
-    """The eigenpairs of a component. `vector_errors` are estimates, None for pca; `stats` describe the solver."""
+    """The computed eigenpairs of a component, and the record of its coordinates among them, None for the lowest.
+
+    `vector_errors` are estimates, None for pca; `stats` describe the solver.
+    """
 
     n_points: int
     eigenvalues: list[float]
@@ -69,6 +80,7 @@ class Solution(Report):
     converged: bool
     stats: Json
     vector_errors: list[float] | None = None
+    coordinates: Json | None = None
 
 
 def solve(job: SolveJob) -> Solution:
@@ -125,6 +137,7 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> So
     rows, factor = _load(store, job.component, job.family, job.blocks)
     square = job.family == "lle"
     null = matrices.null_vector(store, rows) if job.family == "laplacian" else None
+    choice = Coordinates(store, rows, job.n_components, job.n_neighbors)
     with recorded(store, job.component) as progress:
         hooks = Hooks(
             begin=send_progress, keep_state=state_saver(store, state), progress=progress,
@@ -138,10 +151,12 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> So
             max_memory=job.max_bytes, n_threads=available_cores(), initial=None, max_steps=job.max_steps,
             skip=job.skip, hooks=hooks, null=null, flat=FAMILY[job.family].flat,
             candidates=lambda: matrices.leading_components(store, rows, job.blocks.n),
+            growth=Growth(job.more_pairs, lambda vectors: choice.suffice(_functions(vectors, null))),
         )  # fmt: skip
-    vectors = spectrum.vectors if null is None else fix_signs(spectrum.vectors / (null[:, None] * np.sqrt(len(rows))))
+    vectors = spectrum.vectors if null is None else fix_signs(_functions(spectrum.vectors, null))
+    taken, chosen = choice.choose(vectors) if job.more_pairs else (slice(None), None)
     store.write_bundle(
-        f"_work/eigen/{job.component:05d}", rows=rows, vectors=vectors, eigenvalues=spectrum.eigenvalues,
+        f"_work/eigen/{job.component:05d}", rows=rows, vectors=vectors[:, taken], eigenvalues=spectrum.eigenvalues,
         converged=np.array(spectrum.converged),
     )  # fmt: skip
     if spectrum.converged:
@@ -149,7 +164,14 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> So
     values, residuals, errors = spectrum.eigenvalues, spectrum.residuals, spectrum.vector_errors.tolist()
     message = f"eigensolver: {spectrum.stats.reason}" if job.component == 0 else ""
     shares, stats, converged = participation(vectors).tolist(), asdict(spectrum.stats), bool(spectrum.converged)
-    return Solution(len(rows), values.tolist(), residuals.tolist(), shares, converged, stats, errors, message=message)
+    return Solution(
+        len(rows), values.tolist(), residuals.tolist(), shares, converged, stats, errors, chosen, message=message
+    )
+
+
+def _functions(vectors: F64, null: NullVector) -> F64:
+    """Eigenvectors of M as functions on the points: for Laplacian eigenmaps divided by the null vector."""
+    return vectors if null is None else vectors / (null[:, None] * np.sqrt(len(null)))
 
 
 def predict(job: SolveJob) -> Json | None:
@@ -178,6 +200,7 @@ def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> 
         factor, job.n_components, closed_point(factor, f"component {job.component}") if square else 0,
         lambda: matrices.product_matrix(factor), Tolerances(job.tol, 1.0), job.max_bytes, threads, None,
         Hooks(analyses=StoredAnalyses(store, job.component, read_only=True)), job.max_steps,
+        growth=Growth(job.more_pairs, lambda vectors: True),
     )  # fmt: skip
     predicted = predictions(problem, names)
     best = chosen(predicted, patience_seconds(factor.nnz, threads, square=square))

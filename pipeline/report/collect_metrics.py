@@ -61,10 +61,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         skipped_neighborhoods=_total(reports, "local_factors.solve", "skipped"),
         alignment=_first(reports, "solve_embedding.align") or None,
         **_recall(reports),
-        **_solutions(
-            [report.report for report in reports.get("solve_embedding.solve", [])],
-            _first(reports, "solve_embedding.select").get("components"),
-        ),
+        **_solutions([report.report for report in reports.get("solve_embedding.solve", [])]),
         **_costs(reports, records),
     )
 
@@ -160,10 +157,11 @@ def _classes_of_embedded(reports: Reports) -> EmbeddedClasses | None:
     return {"components": min(n_components, len(classes_left)), "classes": sum(classes_left[:n_components])}
 
 
-def _solutions(solved: list[Json], choices: list[Choice] | None) -> Json:
+def _solutions(solved: list[Json]) -> Json:
     """Measures of the eigenpairs that are coordinates, and how these were chosen (`embedding.coordinates`)."""
     if not solved:
         return {}
+    choices = [report["coordinates"] for report in solved] if solved[0].get("coordinates") else None
     solvers = [{**report["stats"], "converged": report["converged"]} for report in solved]
     columns = ("eigenvalues", "residuals", "participation", "vector_errors")
     return {

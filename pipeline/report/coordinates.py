@@ -26,6 +26,8 @@ def choice_of_coordinates(metrics: Metrics) -> list[str]:
 
 
 def _of_component(choice: Choice) -> list[str]:
+    if choice["computed"] == len(choice["taken"]) and not choice["clumps_taken"]:
+        return ["The coordinates are the lowest eigenvectors, which do not predict each other."]
     sentences = [f"The coordinates are eigenvectors {_listed(choice['taken'])} of {choice['computed']} computed ones."]
     sentences += [
         f"Eigenvector {one['left']} was replaced by {one['taken']}: the other coordinates predict "

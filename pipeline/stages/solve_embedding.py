@@ -5,7 +5,7 @@ Method pca has no M and no components: all points are projected onto their princ
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,11 +18,10 @@ from ..engine.plan_sizes import factor_entries
 from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
 from ..kernels.eigensolver.costs import least_bytes
 from ..kernels.eigensolver.davidson import block_width
-from ..kernels.quality.trustworthiness import CLUMP_SHARE
 from ..linalg import component_solve
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from ..linalg.component_solve import Solution, SolveJob
-from ..linalg.coordinates import MOST_PAIRS, select_step, taken_vectors
+from ..linalg.coordinates import choice_bytes
 from ..linalg.solver_progress import solver_state
 from ..search.among_stored import PLACED_COMPONENT, place_rows, place_step
 from ..storage import array_specs
@@ -36,9 +35,10 @@ LIBRARY_BYTES = 2**28
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """choose -> solve (-> select) (-> place) (-> align) -> write."""
+    """choose -> solve (-> place) (-> align) -> write."""
     n, m, block_size = layout.n_points, config.eigensolver.n_components, layout.block_points
-    n_pairs = config.n_eigenpairs
+    more_pairs = config.more_pairs
+    n_pairs = max([m, *more_pairs[:1]])
     blocks, square = Blocks(n, block_size), config.method == "lle"
     if config.method == "pca":
         yield from project_step(config, layout)
@@ -56,29 +56,29 @@ def steps(config: Config, layout: Layout) -> Steps:
     solve = task(
         solve_component,
         family=config.method,
-        n_components=n_pairs,
+        n_components=m,
         method=solver.method,
         tol=solver.tol,
         max_memory=solver.max_memory,
         blocks=blocks,
         max_steps=solver.max_steps,
         stores_m=config.output.cost_matrix,
-        n_wanted=m,
+        more_pairs=more_pairs,
+        n_neighbors=config.neighbors.n_neighbors if more_pairs else 0,
     )
+    n_bytes = LIBRARY_BYTES + least_bytes(n, row_entries, n_pairs, square=square)
     solved = yield from Step(
         "solve_embedding.solve",
         solve,
         n_graph,
-        LIBRARY_BYTES + least_bytes(n, row_entries, n_pairs, square=square),
+        n_bytes + (choice_bytes(n, layout.n_features, n_pairs, m) if more_pairs else 0),
         bundles={"_work/eigen": disk_costs.eigenvectors(n=n, width=block_width(n_pairs), components=n_graph)},
-        version=8,
+        version=9,
         runs_on=WHOLE_DATA,
         all_cores=True,
         progress=solver_state,
     )
     n_pairs = max((len(report.eigenvalues) for report in solved), default=n_pairs)
-    if n_pairs > m:
-        yield from select_step(config, layout, n_graph)
     if config.graph.components == "separate" and n_graph < chosen.n_weak:
         places = sum(placed.count for placed in (yield from place_step(config, layout, n_graph)))
     yield from _write_steps(config, layout, n_graph, config.embedding.scale, n_pairs, placed=places > 0)
@@ -89,9 +89,9 @@ def _write_steps(
     config: Config, layout: Layout, n_graph: int, scale: str, n_pairs: int, placed: bool = False
 ) -> Generator[Step[Report], list[Report], None]:
     n, m, rows, block_size = layout.n_points, config.eigensolver.n_components, layout.n_input, layout.block_points
-    aligned, selected = config.embedding.align is not None, n_pairs > m
+    aligned = config.embedding.align is not None
     if aligned:
-        yield from align_step(config, layout, n_graph, scale, selected)
+        yield from align_step(config, layout, n_graph, scale)
     write = task(
         write_embedding,
         n_components=m,
@@ -108,7 +108,7 @@ def _write_steps(
         PlannedArray(array_specs.EIGENVALUES, (n_graph, n_pairs), "float64", n_graph),
         PlannedArray(array_specs.EMBEDDED_HASH, (rows, 2), "uint64", block_size),
     ][: 4 if aligned else 3]
-    n_bytes = 8 * n * (n_pairs + selected * m + 2) + 8 * rows * (m + 2)
+    n_bytes = 8 * n * (2 * m + 2) + 8 * rows * (m + 2)
     bundles = {f"{EMBEDDED}.npz": disk_costs.per_point(n=n, blocks=1, numbers=m)}
     yield from Step("solve_embedding.write", write, 1, n_bytes, tuple(arrays), bundles, runs_on=WHOLE_DATA)
 
@@ -145,28 +145,22 @@ def choose_components(store: Store, block_index: int, components: str, n_large: 
 
 def solve_component(
     store: Store, block_index: int, family: str, n_components: int, method: str, tol: float,
-    blocks: Blocks, max_memory: int | str, max_steps: Resource[int], stores_m: Resource[bool], n_wanted: int = 1,
+    blocks: Blocks, max_memory: int | str, max_steps: Resource[int], stores_m: Resource[bool],
+    more_pairs: tuple[int, ...] = (), n_neighbors: int = 0,
 ) -> Solution:  # fmt: skip
-    """Compute n_components eigenpairs of component `block_index`, fewer if it is small; MOST_PAIRS if fewer than
-    n_wanted of them are no clumps."""
+    """Compute the eigenpairs of component `block_index`, and choose its coordinates if there are `more_pairs`."""
     n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
-    n_pairs, most = (max(n_wanted, min(count, n_rows - 2)) for count in (n_components, MOST_PAIRS))
+    counts = tuple(max(n_components, min(count, n_rows - 2)) for count in more_pairs)
     job = SolveJob(
-        store.url, block_index, family, n_pairs, method, tol, blocks, memory_limit(max_memory), max_steps, stores_m
-    )
+        store.url, block_index, family, n_components, method, tol, blocks, memory_limit(max_memory), max_steps,
+        stores_m, counts, n_neighbors,
+    )  # fmt: skip
     try:
-        report = component_solve.solve(job)
+        return component_solve.solve(job)
     except NotEnoughMemory as error:
         if max_memory != "auto":
             error.exit_code = 2  # the limit is in the config, so a retry would fail again
         raise
-    spread = sum(size >= CLUMP_SHARE * n_rows for size in report.participation)
-    if not spread < n_wanted < n_pairs < most:
-        return report
-    try:
-        return component_solve.solve(replace(job, n_components=most))
-    except NotEnoughMemory:
-        return report
 
 
 def predict_solver(config: Config, store: Store, layout: Layout) -> Json | None:
@@ -174,8 +168,8 @@ def predict_solver(config: Config, store: Store, layout: Layout) -> Json | None:
     blocks = Blocks(store.array(array_specs.POINT_COMPONENT.name).shape[0], layout.block_points)
     solver = config.eigensolver
     return component_solve.predict(SolveJob(
-        store.url, 0, config.method, config.n_eigenpairs, solver.method, solver.tol, blocks,
-        memory_limit(solver.max_memory), solver.max_steps, config.output.cost_matrix,
+        store.url, 0, config.method, solver.n_components, solver.method, solver.tol, blocks,
+        memory_limit(solver.max_memory), solver.max_steps, config.output.cost_matrix, config.more_pairs,
     ))  # fmt: skip
 
 
@@ -192,7 +186,7 @@ def write_embedding(
     eigenvalues, converged = np.full((n_graph, n_pairs), np.nan), True
     for number in range(n_graph):
         part = store.read_bundle(f"_work/eigen/{number:05d}")
-        vectors = taken_vectors(store, number, part, n_pairs > n_components)
+        vectors = part["vectors"]
         if aligned:
             vectors = vectors @ rotations(store)[number]
         embedding[part["rows"]] = coordinate_scale(scale, len(part["rows"])) * vectors

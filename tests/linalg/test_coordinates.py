@@ -6,7 +6,6 @@ from scipy.spatial import cKDTree
 
 from lle.linalg import coordinates
 from lle.report import bounds
-from lle.stages import solve_embedding
 from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 
@@ -65,8 +64,19 @@ def test_measures_describe_the_chosen_coordinates_and_the_store_keeps_all_eigenv
     assert [len(metrics[key][0]) for key in ("residuals", "participation", "vector_errors")] == [2, 2, 2]
     embedding, solution = store.read_all("embedding"), store.read_bundle("_work/eigen/00000")
     original = store.read_all("original_index")[solution["rows"]]
-    np.testing.assert_array_equal(embedding[original], np.sqrt(N) * solution["vectors"][:, taken])
+    np.testing.assert_array_equal(embedding[original], np.sqrt(N) * solution["vectors"])
     np.testing.assert_allclose(embedding.std(axis=0), 1, atol=0.3)
+
+
+def test_no_more_pairs_are_computed_if_the_first_ones_are_independent(tmp_path):
+    square = strip() * [0.2, 1, 1]
+    first, _ = run(tmp_path, square)
+    expected = first.read_all("embedding")
+    store, metrics = run(tmp_path, square, "embedding.coordinates=independent")
+    [choice] = metrics["coordinates"]
+    assert (choice["taken"], choice["computed"]) == ([1, 2], 2)
+    assert store.read_all("eigenvalues").shape == (1, 2)
+    assert store.read_all("embedding").tobytes() == expected.tobytes()
 
 
 def test_any_block_size_gives_the_same_bytes(tmp_path, long_strip):
@@ -134,7 +144,6 @@ def test_report_and_choice_have_one_bound_of_clumps():
 
 
 def test_sixteen_pairs_are_computed_if_all_are_clumps(tmp_path, monkeypatch):
-    monkeypatch.setattr(solve_embedding, "CLUMP_SHARE", 1.1)
     monkeypatch.setattr(coordinates, "CLUMP_SHARE", 1.1)
     store, metrics = run(tmp_path, strip(300), **LAPLACIAN)
     [choice] = metrics["coordinates"]

@@ -13,6 +13,13 @@ def test_nothing_is_said_about_the_first_eigenvectors():
     assert choice_of_coordinates(Metrics()) == []
 
 
+def test_the_first_eigenvectors_are_called_so_if_no_others_were_computed():
+    [sentence] = choice_of_coordinates(Metrics(coordinates=[choice(taken=[1, 2], computed=2)]))
+    assert sentence == "The coordinates are the lowest eigenvectors, which do not predict each other."
+    sentences = choice_of_coordinates(Metrics(coordinates=[choice(taken=[1, 2], computed=2, clumps_taken=[2])]))
+    assert "2 is a clump" in sentences[1]
+
+
 def test_taken_and_replaced_eigenvectors_are_named():
     change = {
         "left": 2, "taken": 4, "unexplained_left": 0.04, "unexplained_taken": 0.83,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from .rayleigh_ritz import NullVector, without_null
+from .rayleigh_ritz import NO_GROWTH, Growth, NullVector, without_null
 
 F64 = npt.NDArray[np.float64]
 
@@ -47,8 +47,11 @@ def block_lanczos(
     max_applied: int,
     null: NullVector = None,
     each_step: Callable[[int, F64], None] = lambda n_applied, errors: None,
+    growth: Growth = NO_GROWTH,
 ) -> KrylovSpace:
     """A Krylov space with the ``n_wanted`` largest eigenpairs of ``apply``, orthogonal to its null vector.
+
+    If these pairs do not suffice for ``growth``, the space is extended to more.
 
     The iteration also ends if the space is exhausted, that is if fewer than b directions orthogonal to the null vector
     remain. The result is then exact.
@@ -81,8 +84,10 @@ def block_lanczos(
         m = min(n_wanted, stop)
         errors = np.linalg.norm(coupling @ vectors[used:stop, :m], axis=0) / np.abs(values[:m])
         each_step(n_applied, errors)
-        exhausted = stop + width > n - 1
-        if (m == n_wanted and bool((errors <= tol).all())) or n_applied >= max_applied or exhausted:
+        exhausted, converged = stop + width > n - 1, m == n_wanted and bool((errors <= tol).all())
+        if converged:
+            n_wanted = growth.wanted(m, capacity - 3 * width, lambda: basis[:, :stop] @ vectors[:, :m])  # noqa: B023
+        if (converged and m == n_wanted) or n_applied >= max_applied or exhausted:
             return KrylovSpace(basis[:, :stop], values[:m], errors, n_applied)
         used = stop
         if stop + width > capacity:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from .block_lanczos import orthonormalise
-from .rayleigh_ritz import TINY, NullVector, RitzPairs, Tolerances, multiply, rayleigh_ritz
+from .rayleigh_ritz import NO_GROWTH, TINY, Growth, NullVector, RitzPairs, Tolerances, multiply, rayleigh_ritz
 
 F64 = npt.NDArray[np.float64]
 
@@ -121,6 +121,15 @@ def block_width(n_wanted: int) -> int:
     return max(8, 4 * ((n_wanted + 5) // 4))
 
 
+def most_pairs(max_columns: int) -> int:
+    """Most pairs whose blocks fit three times into a basis.
+
+    >>> most_pairs(36), block_width(most_pairs(36))
+    (10, 12)
+    """
+    return max_columns // 12 * 4 - 2
+
+
 def first_state(
     factor: csr_array, start: F64, n_given: int, n_wanted: int, inverse: Inverse, null: NullVector
 ) -> SubspaceState:
@@ -146,8 +155,9 @@ def lowest_pairs(
     *,
     flat: bool = True,
     max_residual_steps: float = float("inf"),
+    growth: Growth = NO_GROWTH,
 ) -> Davidson:
-    """The ``n_wanted`` lowest eigenpairs of M = A' A, orthogonal to its null vector.
+    """The ``n_wanted`` lowest eigenpairs of M = A' A, orthogonal to its null vector; more of them if ``growth`` needs.
 
     Args:
         factor: A (rows, n).
@@ -192,9 +202,14 @@ def lowest_pairs(
         each_step(n_steps, values, relative, errors)
         # The pairs of this step are returned, not those of a larger basis, because the errors are those of this step.
         good = settled and tolerances.met_by_vectors(errors, values)
-        if good and (tolerances.met_by_residuals(relative, values) or n_residual_steps >= max_residual_steps):
-            return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, at_limit=False)
         previous_values, n_residual_steps = values, n_residual_steps + int(good)
+        if good and (tolerances.met_by_residuals(relative, values) or n_residual_steps > max_residual_steps):
+            most = most_pairs(max_columns)
+            larger = growth.wanted(n_wanted, most, lambda: pairs.lowest(n_wanted).vectors)  # noqa: B023
+            if larger == n_wanted:
+                return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, at_limit=False)
+            n_wanted, width, n_residual_steps = larger, block_width(larger), 0
+            errors, previous_values = np.ones(larger), np.full(larger, np.inf)
         lengths = np.linalg.norm(corrections, axis=0)
         basis.grow(orthonormalise(corrections / np.maximum(lengths, TINY), basis.columns, null))
         restarted = basis.used + width > max_columns

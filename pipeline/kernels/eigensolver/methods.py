@@ -36,9 +36,13 @@ def dense(problem: Problem) -> Outcome:
     """Singular values of the dense A on the space of all vectors orthogonal to the null vector."""
     predicted = 8 * problem.n * (2 * problem.n + 2 * problem.factor.shape[0])
     require_memory("dense", predicted, problem.max_memory)
-    pairs = rayleigh_ritz(problem.factor, complement(problem.n, problem.null), problem.n_vectors)
+    most = max(problem.n_vectors, *problem.growth.counts, 0)
+    pairs, m, larger = rayleigh_ritz(problem.factor, complement(problem.n, problem.null), most), 0, problem.n_vectors
+    while m < larger:
+        m = larger
+        larger = problem.growth.wanted(m, most, lambda: pairs.lowest(m).vectors)  # noqa: B023
     reason = f"dense: singular values of A, {problem.n:,} points"
-    return Outcome(pairs, np.zeros(problem.n_vectors), SolverStats("dense", reason, predicted_bytes=predicted))
+    return Outcome(pairs.lowest(m), np.zeros(m), SolverStats("dense", reason, predicted_bytes=predicted))
 
 
 def factored(problem: Problem) -> Outcome:
@@ -59,7 +63,7 @@ def shift_invert(problem: Problem) -> Outcome:
 
 def multigrid(problem: Problem) -> Outcome:
     """Block Davidson with multigrid on a square A as approximate inverse; needs no factor."""
-    width, columns, predicted = multigrid_size(problem.factor, problem.n_vectors, problem.max_memory)
+    width, columns, predicted = multigrid_size(problem.factor, problem.planned_vectors, problem.max_memory)
     require_memory("multigrid", predicted, problem.max_memory)
     watch = Watch("multigrid", problem.hooks.progress)
     seconds = costs.multigrid_seconds(problem.factor.nnz, problem.n_threads, on_m=False)
@@ -73,7 +77,7 @@ def multigrid(problem: Problem) -> Outcome:
 def multigrid_on_m(problem: Problem) -> Outcome:
     """Block Davidson with multigrid on M, for an A that is not square, or whose spectrum lies on both sides of zero."""
     cost_matrix = _cost_matrix(problem)
-    sizes = multigrid_size(problem.factor, problem.n_vectors, problem.max_memory, cost_matrix.nnz)
+    sizes = multigrid_size(problem.factor, problem.planned_vectors, problem.max_memory, cost_matrix.nnz)
     require_memory(ON_M, sizes[2], problem.max_memory)
     watch = Watch(ON_M, problem.hooks.progress)
     seconds = costs.multigrid_seconds(problem.factor.nnz, problem.n_threads, on_m=True)
@@ -89,10 +93,13 @@ def _by_multigrid(
     inverse: "MultigridInverse", matrix: str, problem: Problem, sizes: tuple[int, int, int], watch: Watch
 ) -> Outcome:
     """Block Davidson, from a saved state of the same method if there is one."""
-    (width, columns, predicted), m, tolerances = sizes, problem.n_vectors, problem.tolerances
+    (_, columns, predicted), m, tolerances = sizes, problem.n_vectors, problem.tolerances
+    width = davidson.block_width(m)
     watch.begin(f"solves for {width} vectors", problem.max_steps)
     apply = _finite(inverse.apply)
     state = problem.hooks.load_state(watch.method)
+    if state is not None and len(state.errors) in problem.growth.counts:
+        m = len(state.errors)
     # none, of another number of pairs, or saved by a run with more memory
     if state is None or len(state.errors) != m or len(state.values) + width > columns:
         n_given = 0 if problem.start is None else problem.start.shape[1]
@@ -101,7 +108,7 @@ def _by_multigrid(
         problem.factor, apply, m, state, tolerances, columns, problem.max_steps,
         lambda state, may_be_last: problem.hooks.keep_state(watch.method, state, may_be_last), problem.null,
         lambda n_steps, values, residuals, errors: watch.step(n_steps, errors, tolerances.vector_bounds(values)),
-        flat=problem.flat, max_residual_steps=MAX_REFINEMENTS if matrix == "A" else float("inf"),
+        flat=problem.flat, max_residual_steps=MAX_REFINEMENTS if matrix == "A" else float("inf"), growth=problem.growth,
     )  # fmt: skip
     reason = (
         f"{watch.method}: {result.n_steps} steps of block Davidson with {width} vectors, hierarchy of "
@@ -119,19 +126,19 @@ def _by_multigrid(
 def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
     """Build the Krylov space of the inverse, take the singular values of A on it, and correct the vectors."""
     m = problem.n_vectors
-    width, columns, predicted = krylov_size(problem.factor, m, inverse.size)
+    width = krylov_size(problem.factor, m, inverse.size)[0]
+    columns, predicted = krylov_size(problem.factor, problem.planned_vectors, inverse.size)[1:]
     watch = Watch(name, problem.hooks.progress)
     cost = _factor(factor_name, inverse, predicted, watch, problem)
     apply = _finite(inverse.apply)
-    limit, tol = MAX_CYCLES * width * (1 + m // 8), problem.tolerances.tol
+    limit, tol = MAX_CYCLES * width * (1 + problem.planned_vectors // 8), problem.tolerances.tol
     watch.begin(f"solves with the {factor_name} for {width} vectors", limit // width)
     space = block_lanczos(
         apply, _start_block(problem, width), m, columns, tol, limit, problem.null,
-        lambda n_applied, errors: watch.step(n_applied // width, errors, np.full(len(errors), tol)),
+        lambda n_applied, errors: watch.step(n_applied // width, errors, np.full(len(errors), tol)), problem.growth,
     )  # fmt: skip
-    pairs, errors, n_refinements = _corrected(
-        inverse, problem, rayleigh_ritz(problem.factor, space.basis, min(m, space.basis.shape[1]))
-    )
+    m = len(space.values)
+    pairs, errors, n_refinements = _corrected(inverse, problem, rayleigh_ritz(problem.factor, space.basis, m))
     krylov_values = 1 / np.maximum(np.abs(space.values), TINY)
     relative_error = float(np.abs(krylov_values / np.maximum(pairs.values, TINY) - 1).max())
     reason = f"{name}: {cost}; the eigenvalues of the Krylov space differ from ||A v||^2 by {relative_error:.0e}"
@@ -169,7 +176,7 @@ def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tu
             break
         previous_values = values
         basis = orthonormalise(pairs.vectors - correction, correction[:, :0], problem.null)
-        pairs = rayleigh_ritz(problem.factor, basis, problem.n_vectors)
+        pairs = rayleigh_ritz(problem.factor, basis, basis.shape[1])
     return pairs, errors, n_done
 
 

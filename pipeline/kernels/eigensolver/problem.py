@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from .davidson import SubspaceState
 from .factorization import NO_ANALYSES, Analyses
-from .rayleigh_ritz import NullVector, RitzPairs, Tolerances
+from .rayleigh_ritz import NO_GROWTH, Growth, NullVector, RitzPairs, Tolerances
 
 F64 = npt.NDArray[np.float64]
 
@@ -99,6 +99,12 @@ class Problem(NamedTuple):
     """Unit null vector (n,) of M; None for the constant."""
     flat: bool = False
     """Whether more null vectors are a valid result instead of an error."""
+    growth: Growth = NO_GROWTH
+
+    @property
+    def planned_vectors(self) -> int:
+        """Pairs that the memory is planned for: the first number of ``growth``."""
+        return max([self.n_vectors, *self.growth.counts[:1]])
 
     @property
     def n(self) -> int:

@@ -4,6 +4,7 @@ Eigenvalues are squares of singular values of A Q. They keep digits that are los
 relative error of ||A v||^2 is about eps sqrt(lambda_max / lambda), that of v' M v about eps lambda_max / lambda.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +47,27 @@ class RitzPairs(NamedTuple):
     def lowest(self, n_wanted: int) -> "RitzPairs":
         """The first ``n_wanted`` pairs, as views."""
         return RitzPairs(self.values[:n_wanted], self.vectors[:, :n_wanted])
+
+
+class Growth(NamedTuple):
+    """More pairs than requested, which an iteration computes in the same space if the first ones do not suffice."""
+
+    counts: tuple[int, ...]
+    """Numbers of pairs, ascending."""
+    suffice: Callable[[F64], bool]
+    """Whether no more pairs than the vectors (n, c) are needed."""
+
+    def wanted(self, n_found: int, most: int, vectors: Callable[[], F64]) -> int:
+        """The number of pairs to compute after ``n_found`` of them, at most ``most``; ``n_found`` if these suffice.
+
+        >>> Growth((10, 16), lambda vectors: False).wanted(2, 12, lambda: np.ones((5, 2)))
+        10
+        """
+        larger = [count for count in self.counts if n_found < count <= most]
+        return n_found if not larger or self.suffice(vectors()) else larger[0]
+
+
+NO_GROWTH = Growth((), lambda vectors: True)
 
 
 class Tolerances(NamedTuple):

@@ -39,7 +39,7 @@ from . import costs, methods
 from .factorization import canonical
 from .pardiso import FactorizationError
 from .problem import NO_HOOKS, Candidates, Hooks, LongFactorization, Outcome, Problem, SolverStats, no_candidates
-from .rayleigh_ritz import EPS, NullVector, Tolerances, fix_signs, largest_eigenvalue, residual_norms
+from .rayleigh_ritz import EPS, NO_GROWTH, Growth, NullVector, Tolerances, fix_signs, largest_eigenvalue, residual_norms
 from .solvers import SOLVERS, auto_methods
 
 F64 = npt.NDArray[np.float64]
@@ -86,6 +86,7 @@ def bottom_eigenpairs(
     hooks: Hooks = NO_HOOKS,
     null: NullVector = None,
     flat: bool = False,
+    growth: Growth = NO_GROWTH,
 ) -> Spectrum:
     """The ``n_vectors`` lowest eigenpairs of M = A' A on the vectors orthogonal to its null vector.
 
@@ -110,6 +111,7 @@ def bottom_eigenpairs(
         hooks: callbacks of the caller.
         null: unit null vector (n,) of M, without zeros; None for the constant.
         flat: whether M may have more null vectors: functions that are affine on flat neighbourhoods (ltsa, hessian).
+        growth: more pairs, computed if the first ``n_vectors`` do not suffice.
 
     Equal arguments give equal bytes if the process calls ``machine.reproducible_environment()`` before MKL is loaded.
 
@@ -127,9 +129,9 @@ def bottom_eigenpairs(
             pin = closed_point(factor) if square else 0
         problem = Problem(
             factor, n_vectors, pin, cost_matrix, tolerances, max_memory, n_threads, initial, hooks,
-            max_steps, candidates=candidates, null=null, flat=flat,
+            max_steps, candidates=candidates, null=null, flat=flat, growth=growth,
         )  # fmt: skip
-        if factor.shape[1] <= DENSE_POINTS or 5 * n_vectors > factor.shape[1]:
+        if factor.shape[1] <= DENSE_POINTS or 5 * problem.planned_vectors > factor.shape[1]:
             return _solve("dense", methods.dense, problem)
         if method == "auto":
             return _first_that_converges(problem, skip)

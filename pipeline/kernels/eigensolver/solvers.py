@@ -85,14 +85,14 @@ def _predict_multigrid_on_m(problem: Problem) -> Prediction:
 
 
 def _of_multigrid(name: str, problem: Problem, normal_entries: int) -> Prediction:
-    n_bytes = costs.multigrid_size(problem.factor, problem.n_vectors, problem.max_memory, normal_entries)[2]
+    n_bytes = costs.multigrid_size(problem.factor, problem.planned_vectors, problem.max_memory, normal_entries)[2]
     seconds = costs.multigrid_seconds(problem.factor.nnz, problem.n_threads, on_m=normal_entries > 0)
     return Prediction(name, n_bytes <= problem.max_memory, n_bytes, 0, 0.0, seconds, "entries of A")
 
 
 def _of_factor(name: str, problem: Problem, matrix: csr_array, matrix_type: int) -> Prediction:
     size, basis = _factor_size(problem, matrix, matrix_type)
-    n_bytes = costs.krylov_size(problem.factor, problem.n_vectors, size)[2]
+    n_bytes = costs.krylov_size(problem.factor, problem.planned_vectors, size)[2]
     seconds = costs.factor_seconds(size, problem.factor.nnz, methods.TYPICAL_BLOCKS, problem.n_threads)
     return Prediction(name, n_bytes <= problem.max_memory, n_bytes, size.nnz, size.gflop, seconds, basis)
 

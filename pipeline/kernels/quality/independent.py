@@ -7,7 +7,8 @@ those it takes. So here a prediction decides which coordinates may be exchanged,
 decides whether they are. docs/explanations/quality.md has the measurements.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -44,15 +45,19 @@ class IndependentCoordinates:
     """Replaces redundant coordinates of one sample.
 
     Args:
-        points: (s, d) sampled points.
+        points: loads the (s, d) sampled points, if coordinates are compared.
         vectors: (s, p) their entries in the lowest eigenvectors.
         k: neighbours of the trustworthiness.
     """
 
-    def __init__(self, points: Float64, vectors: Float64, k: int) -> None:
-        self._coordinates = standardized(vectors)
-        self._quality = SampleQuality(points, k, MEASURED_POINTS)
+    def __init__(self, points: Callable[[], Float64], vectors: Float64, k: int) -> None:
+        self._coordinates, self._points, self._k = standardized(vectors), points, k
         self._trusted: dict[frozenset[int], Float64] = {}
+
+    def are_independent(self, chosen: Sequence[int]) -> bool:
+        """Whether no coordinate at these positions is redundant, so that ``choose`` replaces none of them."""
+        too_few = len(self._coordinates) < MIN_POINTS
+        return too_few or all(self._unexplained(j, chosen) >= REDUNDANT_BELOW for j in chosen)
 
     def choose(self, candidates: Sequence[int], n_wanted: int) -> tuple[list[int], list[Replacement]]:
         """(positions of n_wanted eigenvectors, ascending; the replacements that led to them).
@@ -87,6 +92,10 @@ class IndependentCoordinates:
                 trust = float(before.mean()), float(self._trustworthiness([*kept, taken]).mean())
                 return Replacement(left, taken, shares[position], self._unexplained(taken, kept), *trust)
         return None
+
+    @cached_property
+    def _quality(self) -> SampleQuality:
+        return SampleQuality(self._points(), self._k, MEASURED_POINTS)
 
     def _cost(self, j: int, kept: list[int]) -> float:
         lost = 1 - float(self._trustworthiness([*kept, j]).mean())

@@ -3,7 +3,7 @@ import pytest
 from scipy.sparse import block_diag, csr_array
 
 from lle.kernels.eigensolver.davidson import block_width, first_state, lowest_pairs
-from lle.kernels.eigensolver.rayleigh_ritz import Tolerances, largest_eigenvalue
+from lle.kernels.eigensolver.rayleigh_ritz import NO_GROWTH, Growth, Tolerances, largest_eigenvalue
 from tests.support.oracle import exact_pairs, largest_angle
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor
 from tests.support.seeds import seeds
@@ -18,12 +18,13 @@ def inverse_of(A):
     return lambda block: V[:, 1:] @ (factors[:, None] * (V[:, 1:].T @ block))
 
 
-def solve(A, m, columns=40, steps=60, state=None, keep=lambda state, may_be_last: None, tol=1e-8):
+def solve(A, m, columns=40, steps=60, state=None, keep=lambda state, may_be_last: None, tol=1e-8, growth=NO_GROWTH):
     inverse = inverse_of(A)
     if state is None:
         start = np.random.default_rng(1).standard_normal((A.shape[1], block_width(m)))
         state = first_state(A, start, 0, m, inverse, None)
-    return lowest_pairs(A, inverse, m, state, Tolerances(tol, largest_eigenvalue(A, 1)), columns, steps, keep)
+    tolerances = Tolerances(tol, largest_eigenvalue(A, 1))
+    return lowest_pairs(A, inverse, m, state, tolerances, columns, steps, keep, growth=growth)
 
 
 def copied(state):
@@ -113,3 +114,15 @@ def test_a_second_null_vector_ends_the_iteration():
 @pytest.mark.parametrize(("n_wanted", "width"), [(1, 8), (2, 8), (6, 8), (7, 12), (10, 12), (11, 16)])
 def test_block_width_includes_guard_vectors(n_wanted, width):
     assert block_width(n_wanted) == width
+
+
+def test_a_state_after_growth_gives_the_same_bytes_and_growth_ends_where_the_basis_is_full():
+    A, states = lle_factor(points("cube", 450, 3), 12, 1e-3), []
+    growth = Growth((10, 14), lambda vectors: False)
+    whole = solve(A, 2, 36, keep=lambda state, may_be_last: states.append(copied(state)), growth=growth)
+    assert whole.pairs.vectors.shape == (450, 10)  # blocks of 16 columns for 14 pairs do not fit three times
+    np.testing.assert_allclose(whole.pairs.values, exact_pairs(A, 10)[0], rtol=1e-9)
+    grown = [state for state in states if len(state.errors) == 10]
+    assert grown
+    again = solve(A, 10, 36, state=grown[0], growth=growth)
+    assert again.pairs.vectors.tobytes() == whole.pairs.vectors.tobytes()

@@ -12,7 +12,7 @@ from lle.kernels.eigensolver import costs, methods, rayleigh_ritz
 from lle.kernels.eigensolver import solve as solve_module
 from lle.kernels.eigensolver.pardiso import FactorizationError
 from lle.kernels.eigensolver.problem import Hooks, Outcome
-from lle.kernels.eigensolver.rayleigh_ritz import RitzPairs, Tolerances
+from lle.kernels.eigensolver.rayleigh_ritz import Growth, RitzPairs, Tolerances
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from lle.kernels.eigensolver.solvers import SOLVERS
 from tests.support import sampled_factors
@@ -380,3 +380,18 @@ def test_tolerances_follow_rounding_where_it_is_above_tol():
 
 def test_reproducible_environment_is_read_by_mkl():
     assert reproducible_environment() == {"MKL_CBWR": "AUTO,STRICT"}
+
+
+@pytest.mark.parametrize(("method", "n"), [("factored", 300), *((method, 600) for method in METHODS)])
+def test_more_pairs_are_computed_only_if_the_first_do_not_suffice(method, n):
+    A, asked = lle_factor(points("cube", n, 3), 12, 1e-3), []
+    growth = Growth((6, 9), lambda vectors: asked.append(vectors) or vectors.shape[1] == 6)
+    grown = solve(A, 2, method, growth=growth)
+    check(grown, A, 6)
+    values, V = exact_pairs(A, 6)
+    np.testing.assert_allclose(grown.eigenvalues, values, rtol=1e-8)
+    assert [vectors.shape for vectors in asked] == [(n, 2), (n, 6)]
+    assert largest_angle(asked[0], V[:, :2]) < 1e-5
+    first = solve(A, 2, method, growth=Growth((6, 9), lambda vectors: True))
+    check(first, A, 2)
+    assert first.stats.n_solves == solve(A, 2, method).stats.n_solves <= grown.stats.n_solves

@@ -24,7 +24,7 @@ def strip(length: float, n: int = 700, seed: int = 3) -> tuple[np.ndarray, np.nd
 @pytest.mark.parametrize("length", [2.3, 3.4, 5.5])
 def test_second_coordinate_of_a_long_strip_is_its_width(length: float, seed: int) -> None:
     points, vectors, waves = strip(length, seed=seed)
-    taken, replaced = IndependentCoordinates(points, vectors, K).choose(range(8), 2)
+    taken, replaced = IndependentCoordinates(lambda: points, vectors, K).choose(range(8), 2)
     assert taken[0] == 0
     assert waves[taken[1]][1] == 1  # one half wave across the strip; all others are functions of the first
     [change] = replaced
@@ -37,21 +37,21 @@ def test_second_coordinate_of_a_long_strip_is_its_width(length: float, seed: int
 def test_independent_coordinates_stay() -> None:
     points, vectors, waves = strip(1.3)
     assert waves[:2] == [(1, 0), (0, 1)]
-    assert IndependentCoordinates(points, vectors, K).choose(range(8), 2) == ([0, 1], [])
+    assert IndependentCoordinates(lambda: points, vectors, K).choose(range(8), 2) == ([0, 1], [])
 
 
 def test_an_independent_coordinate_stays_although_another_one_keeps_more_neighbours() -> None:
     """A picture of a long sheet that is narrower on average has fewer false neighbours, and shows the width worse."""
     points, (wave, width, second) = long_sheet()
     vectors = np.column_stack([wave, width, second + 0.9 * width])
-    assert IndependentCoordinates(points, vectors, K).choose(range(3), 2) == ([0, 1], [])
+    assert IndependentCoordinates(lambda: points, vectors, K).choose(range(3), 2) == ([0, 1], [])
 
 
 def test_of_two_new_coordinates_the_better_one_is_taken() -> None:
     points, (wave, width, second) = long_sheet()
     noisy = width + 0.2 * np.random.default_rng(4).normal(size=len(width))
     vectors = np.column_stack([wave, second, noisy, width])
-    assert IndependentCoordinates(points, vectors, K).choose(range(4), 2)[0] == [0, 3]
+    assert IndependentCoordinates(lambda: points, vectors, K).choose(range(4), 2)[0] == [0, 3]
 
 
 def long_sheet() -> tuple[np.ndarray, list[np.ndarray]]:
@@ -63,30 +63,30 @@ def long_sheet() -> tuple[np.ndarray, list[np.ndarray]]:
 def test_only_candidates_are_taken() -> None:
     points, vectors, waves = strip(3.4)
     width = waves.index((0, 1))
-    taken, _ = IndependentCoordinates(points, vectors, K).choose([j for j in range(8) if j != width], 2)
+    taken, _ = IndependentCoordinates(lambda: points, vectors, K).choose([j for j in range(8) if j != width], 2)
     assert width not in taken
-    assert IndependentCoordinates(points, vectors, K).choose([0, 1], 2) == ([0, 1], [])
-    assert IndependentCoordinates(points, vectors, K).choose([4], 1) == ([4], [])
+    assert IndependentCoordinates(lambda: points, vectors, K).choose([0, 1], 2) == ([0, 1], [])
+    assert IndependentCoordinates(lambda: points, vectors, K).choose([4], 1) == ([4], [])
 
 
 def test_noise_replaces_nothing() -> None:
     """Noise is independent of all coordinates, but brings no neighbours together."""
     points, vectors, _ = strip(5.5)
     vectors[:, 2:] = np.random.default_rng(1).normal(size=(len(points), 6))
-    assert IndependentCoordinates(points, vectors, K).choose(range(8), 2) == ([0, 1], [])
+    assert IndependentCoordinates(lambda: points, vectors, K).choose(range(8), 2) == ([0, 1], [])
 
 
 def test_order_and_scale_of_vectors_do_not_matter() -> None:
     points, vectors, _ = strip(3.4)
-    expected = IndependentCoordinates(points, vectors, K).choose(range(8), 2)[0]
+    expected = IndependentCoordinates(lambda: points, vectors, K).choose(range(8), 2)[0]
     scaled = vectors * np.array([1e-3, -1, 7, 1, -1e4, 1, 1, 1]) + 5
-    assert IndependentCoordinates(1e-6 * points, scaled, K).choose(range(8), 2)[0] == expected
+    assert IndependentCoordinates(lambda: 1e-6 * points, scaled, K).choose(range(8), 2)[0] == expected
     order = np.random.default_rng(2).permutation(len(points))
-    assert IndependentCoordinates(points[order], vectors[order], K).choose(range(8), 2)[0] == expected
+    assert IndependentCoordinates(lambda: points[order], vectors[order], K).choose(range(8), 2)[0] == expected
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 12])
 def test_small_samples(n: int) -> None:
     rng = np.random.default_rng(n)
-    taken, _ = IndependentCoordinates(rng.normal(size=(n, 3)), rng.normal(size=(n, 5)), K).choose(range(5), 2)
+    taken, _ = IndependentCoordinates(lambda: rng.normal(size=(n, 3)), rng.normal(size=(n, 5)), K).choose(range(5), 2)
     assert len(set(taken)) == 2
