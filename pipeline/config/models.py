@@ -94,8 +94,8 @@ class Eigensolver(Model):
 
 class Embedding(Model):
     coordinates: Literal["first", "independent"] = Field(
-        "first", description="first: the lowest eigenvectors, as in scikit-learn; independent: chosen from ten or "
-        "more of the lowest; those confined to a few points, or predicted by the others, are left out",
+        "first", description="first: the lowest eigenvectors, as in scikit-learn; independent: if some of these are "
+        "confined to a few points, or predicted by the others, later ones replace them",
     )  # fmt: skip
     scale: Literal["unit_covariance", "unit_norm"] = Field(
         "unit_covariance", description="each coordinate has variance 1 (Saul & Roweis), or is a vector of length 1 "

@@ -99,6 +99,8 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path | None)
         _line("n_neighbors", max(m + 1, min(NEIGHBORS, n - 1)), f"lle suggest {config} proposes values"),
         "eigensolver:",
         _line("n_components", m, "coordinates of each row"),
+        "embedding:",
+        _line("coordinates", "independent", "replaces those that repeat others; first: as scikit-learn"),
         "output:",
         _line("store", f"runs/{_stem(data)}.zarr", "results and report/index.html; a path or a URL"),
         "  # keep: 5" + " " * (WIDTH - 11) + "# publish versions, for a job that runs every night",
