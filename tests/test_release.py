@@ -1,0 +1,65 @@
+"""What a release publishes agrees: pyproject.toml, CITATION.cff, .zenodo.json, the conda recipe."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from tests.support.paths import REPOSITORY
+
+PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+RECIPE: dict[str, Any] = yaml.safe_load((REPOSITORY / ".github" / "conda" / "recipe.yaml").read_text())
+CITATION: dict[str, Any] = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+ARCHIVE: dict[str, Any] = json.loads((REPOSITORY / ".zenodo.json").read_text())
+CONDA_NAMES = {"dask": "dask-core", "matplotlib": "matplotlib-base", "prometheus-client": "prometheus_client"}
+"""Packages whose names on conda-forge differ from those on PyPI by more than upper case."""
+
+
+def conda_name(name: str) -> str:
+    return CONDA_NAMES.get(name.lower(), name.lower())
+
+
+def recipe_requirements() -> Iterator[tuple[str, SpecifierSet]]:
+    """Name and versions of each package that the recipe needs at run time."""
+    for entry in RECIPE["requirements"]["run"]:
+        name, _, versions = (entry["then"] if isinstance(entry, dict) else entry).partition(" ")
+        yield name, SpecifierSet(versions)
+
+
+def test_recipe_needs_what_the_wheel_needs() -> None:
+    wheel = [Requirement(text) for text in PROJECT["dependencies"]]
+    expected = {conda_name(one.name): one.specifier for one in wheel}
+    assert dict(recipe_requirements()) == {**expected, "python": SpecifierSet(PROJECT["requires-python"])}
+    on_some_processors = [
+        entry["then"].split()[0] for entry in RECIPE["requirements"]["run"] if isinstance(entry, dict)
+    ]
+    assert on_some_processors == [one.name for one in wheel if one.marker is not None]
+
+
+def test_recipe_describes_the_project() -> None:
+    assert RECIPE["package"]["name"] == PROJECT["name"]
+    assert RECIPE["context"]["version"] == PROJECT["version"]
+    assert RECIPE["about"]["license"] == PROJECT["license"]
+    assert RECIPE["about"]["summary"] == PROJECT["description"]
+    assert RECIPE["build"]["python"]["entry_points"] == [f"{k} = {v}" for k, v in PROJECT["scripts"].items()]
+    assert (REPOSITORY / ".github" / "conda" / RECIPE["source"]["path"]).resolve() == REPOSITORY
+
+
+def test_citation_and_archive_agree() -> None:
+    assert CITATION["version"] == PROJECT["version"]
+    assert CITATION["license"] == ARCHIVE["license"] == PROJECT["license"]
+    assert CITATION["title"] == ARCHIVE["title"]
+    assert ARCHIVE["description"] == PROJECT["description"]
+    assert [one["name"] for one in ARCHIVE["creators"]] == [one["name"] for one in CITATION["authors"]]
+    assert any(CITATION["references"][0]["doi"] in reference for reference in ARCHIVE["references"])
+    assert "version" not in ARCHIVE  # the archive takes it from the tag
+
+
+def test_first_section_of_the_changelog_is_unreleased_or_the_version() -> None:
+    heading = re.findall(r"^## (.+)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    assert re.fullmatch(rf"\d[\d.]* \(unreleased\)|{re.escape(PROJECT['version'])} \(\d{{4}}-\d\d-\d\d\)", heading)
