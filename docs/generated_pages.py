@@ -102,7 +102,8 @@ def command_reference() -> str:
     context = typer.Context(command, info_name="lle")
     text = typer.cli.get_docs_for_click(obj=command, ctx=context, name="lle", title="lle")
     text = text.split("\n", 1)[1]  # the page has the heading
-    return re.sub(r"\*\*Commands\*\*:\n.*?(?=\n## )", "", text, flags=re.DOTALL)  # the sections list them, uncut
+    text = re.sub(r"\*\*Commands\*\*:\n.*?(?=\n## )", "", text, flags=re.DOTALL)  # the sections list them, uncut
+    return re.sub(r"^Example: (.+)$", r"**Example**:\n\n```console\n$ \1\n```", text, flags=re.MULTILINE)
 
 
 def store_arrays() -> str:

@@ -4,18 +4,22 @@ import doctest
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer.main
 import yaml
 from typer.testing import CliRunner
 
 import lle
+from lle.cli.arguments import EXAMPLES
 from lle.cli.commands import app
 from lle.config.load import check_config
+from tests.support.paths import load_script
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -123,15 +127,28 @@ def test_pictures_are_small() -> None:
     assert not large
 
 
+def generated_page(name: str) -> str:
+    """The text that replaces {{ name }} in a page."""
+    text: str = load_script(DOCS / "generated_pages.py").PLACEHOLDERS[name]()
+    return text
+
+
 def test_every_config_key_has_a_description() -> None:
-    sys.path.insert(0, str(DOCS))
-    try:
-        from generated_pages import config_reference  # a script of the site, not a package
-    finally:
-        sys.path.remove(str(DOCS))
-    rows = [line for line in config_reference().splitlines() if line.startswith("| `")]
+    rows = [line for line in generated_page("config_reference").splitlines() if line.startswith("| `")]
     assert len(rows) > 100
     assert [row for row in rows if row.endswith("|  |")] == []
+
+
+def test_every_command_has_an_example_that_parses() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert set(commands) == set(EXAMPLES)
+    for name, command in commands.items():
+        program, subcommand, *words = shlex.split(EXAMPLES[name].partition(" > ")[0])
+        assert (program, subcommand) == ("lle", name)
+        assert command.epilog == f"Example: {EXAMPLES[name]}"
+        command.make_context(name, words)
+    page = generated_page("command_reference")
+    assert [name for name, example in EXAMPLES.items() if f"```console\n$ {example}\n```" not in page] == []
 
 
 @pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")

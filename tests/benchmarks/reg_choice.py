@@ -9,7 +9,6 @@ the repository.
 """
 
 import argparse
-import importlib.util
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from lle.api.embed import finished_run
 from lle.kernels.manifolds import sample
-from tests.support.paths import SHARED_DATA
+from tests.support.paths import SHARED_DATA, load_script
 
 GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 HIT_NEIGHBORS = 12
@@ -74,11 +73,7 @@ def bundled(loader: Callable[[], Any]) -> Data:
 
 def shared(name: str, n: int) -> Data:
     """n rows of a data set in shared/data."""
-    spec = importlib.util.spec_from_file_location("load", SHARED_DATA / "load.py")
-    assert spec is not None
-    assert spec.loader is not None
-    load = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(load)
+    load = load_script(SHARED_DATA / "load.py")
     rows, labels = {"mnist": load.mnist, "speech": load.speech, "ecg": lambda: (load.ecg(), None)}.get(
         name.partition(":")[0], lambda: load.table(name)
     )()

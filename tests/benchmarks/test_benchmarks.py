@@ -1,7 +1,7 @@
 """Each benchmark case runs once with small data."""
 
+import sys
 import time
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ import zarr
 from lle.kernels.neighbors.knn import exact_distances
 from lle.storage.store import Store
 from tests.benchmarks import (
+    against_others,
     against_sklearn,
-    against_umap,
     coordinates,
     explore,
     growth,
@@ -22,6 +22,7 @@ from tests.benchmarks import (
     scaling,
     solvers,
     storage,
+    stories,
     styles,
     unrolled,
 )
@@ -91,11 +92,50 @@ def test_coordinates():
     assert all(len(load()[0]) > 100 for load in coordinates.data_sets(150).values())
 
 
-@pytest.mark.skipif(find_spec("umap") is None, reason="NOT CHECKED: umap-learn is not installed")
-def test_against_umap(tmp_path):
-    np.save(tmp_path / "x.npy", methods.points("s_curve", 400, 3))
-    [(ours, theirs)] = against_umap.compare(str(tmp_path / "x.npy"), 2, repeat=1)
-    assert min(ours.seconds, theirs.seconds) > 0
+def test_against_others():
+    data = against_others.roll(400)
+    found = against_others.runs(data, 2, sys.executable, cluster="serial")
+    assert {"lle run", "scikit-learn, LLE"} <= set(found)
+    _, _, *lines = against_others.rows(data, found)
+    assert len(lines) == len(found)
+    ours, theirs = lines[:2]
+    assert ours.endswith(" 0 |")  # the same bytes
+    for line in (ours, theirs):
+        seconds, used, _, trust, along, change = (float(cell) for cell in line.split("|")[2:-1])
+        assert min(seconds, used) > 0.1
+        assert 0.9 < trust <= 1
+        assert 0.3 < along <= 1  # too few points to unroll the roll
+        assert change < 1e-6
+
+
+def test_change_and_order():
+    data, other = against_others.roll(300), np.random.default_rng(3).random((300, 2))
+    turned = other @ [[0.0, -3.0], [3.0, 0.0]] + 5
+    assert against_others.change(other, turned) < 1e-12
+    assert against_others.change(other, other[::-1]) > 0.9
+    assert against_others.found_again(data, np.column_stack([other[:, 0], -(data.along**3)])) == pytest.approx(1)
+    assert against_others.found_again(data, other) < 0.3
+    classes = against_others.Data(data.points, (other[:, 0] > 0.5).astype(float))
+    assert against_others.found_again(classes, other) > 0.8
+    assert against_others.found_again(classes, other[::-1]) < 0.7
+
+
+@pytest.mark.parametrize(("name", "least"), [("spectra", 0.98), ("motion", 0.8), ("sensor", 0.8), ("cells", 0.9)])
+def test_story_finds_what_the_run_does_not_see(name, least, tmp_path):
+    learned = stories.tell(name, 900, tmp_path, ("execution.cluster.kind=serial",))
+    learned.pop("of the better principal component", None)
+    assert len(learned) >= 2
+    assert min(learned.values()) > least, learned
+    stories.keep_picture(tmp_path / f"{name}.zarr", tmp_path / "x.png")
+    assert (tmp_path / "x.png").stat().st_size < 100_000
+
+
+def test_story_of_images(tmp_path):
+    learned = stories.tell("images", 900, tmp_path, ("execution.cluster.kind=serial",))
+    same, *mixed, trustworthiness = learned.values()
+    assert min(same, trustworthiness) > 0.8
+    assert sorted(mixed, reverse=True) == mixed
+    assert 0 < mixed[0] < 0.3
 
 
 def test_nightly(tmp_path):
