@@ -21,9 +21,9 @@ from ..config.models import KubernetesCluster
 from ..core.errors import ConfigError, LleError
 from ..core.signals import stop_signals_handled
 from .existing_scheduler import connected
-from .kubernetes_api import ATTEMPTS, CLUSTERS, GROUPS, REQUEST_SECONDS, Json, KubernetesApi
+from .kubernetes_api import ATTEMPTS, CLUSTERS, GROUPS, REQUEST_SECONDS, KubernetesApi
 from .kubernetes_manifests import Pods, Size, conflict, dask_cluster, fitting_name, memory_group, same_spec
-from .kubernetes_pods import Problem, problems
+from .kubernetes_pods import Json, Problem, problems
 from .limits import MEMORY_RESOURCE
 from .version_check import check_versions
 

@@ -10,8 +10,7 @@ from typing import Any
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from ..core.errors import ConfigError, LleError
-
-Json = dict[str, Any]
+from .kubernetes_pods import Json
 
 GROUP, VERSION = "kubernetes.dask.org", "v1"
 CLUSTERS, GROUPS = "daskclusters", "daskworkergroups"

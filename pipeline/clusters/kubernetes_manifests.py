@@ -10,11 +10,9 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from ..core.errors import ConfigError, LleError
-
-Json = dict[str, Any]
+from .kubernetes_pods import Json
 
 API_VERSION = "kubernetes.dask.org/v1"
 MAX_NAME = 53  # the operator's limit: it appends up to ten characters

@@ -22,8 +22,9 @@ import numpy as np
 from ..core.errors import ConfigError, Interrupted
 from ..engine.step import Json
 from ..report.point_grid import Part
+from ..storage.bundles import Array
 from ..storage.store import Store
-from .served_run import CHANGES, TOWARD, Array, Axes, ServedRun, load_run
+from .served_run import CHANGES, TOWARD, Axes, ServedRun, load_run
 
 HOST = "127.0.0.1"
 HOST_NAMES = {HOST, "localhost"}

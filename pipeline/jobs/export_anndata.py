@@ -21,14 +21,13 @@ from ..engine.step import Json
 from ..stages.ingest_ids import stored_ids
 from ..stages.report_columns import label_columns
 from ..storage import array_specs
+from ..storage.bundles import Array
 from ..storage.storage_errors import storage_errors
 from ..storage.store import Store
 from .output_file import is_url, local_path
 
 SUFFIX, DEFAULT = ".h5ad", "obsm/X_lle"
 GROUPS = ("layers", "obsm", "obsp", "uns", "varm", "varp")
-
-Array = npt.NDArray[Any]
 
 
 def export_anndata(store: Store, out: str, into: str) -> int:

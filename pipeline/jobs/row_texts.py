@@ -1,15 +1,12 @@
 """Values of rows as text, and how some rows differ from all, for `lle explore`."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..engine.step import Json
 from ..report.explore import Column
-
-Array = npt.NDArray[Any]
+from ..storage.bundles import Array
 
 SUMMARY_CLASSES = 30
 

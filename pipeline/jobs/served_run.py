@@ -26,10 +26,9 @@ from ..stages.report_columns import page_columns, rows_with_place
 from ..stages.report_images import StoredImages, image_shape
 from ..stages.write_report import figure_title, gather_metrics
 from ..storage import array_specs
+from ..storage.bundles import Array
 from ..storage.store import Store
 from .row_texts import date_text, known_mean, summary_of, value_text
-
-Array = npt.NDArray[Any]
 
 TABLE_ROWS = 200
 """Rows of a selection that the page shows; the file holds all."""

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from .figure_style import INK, PAPER, fonts_for, plain_text
-
-Array = npt.NDArray[Any]
+from .point_colors import Array
 
 SAMPLE = 20_000
 """The middle of a class is computed from about this number of its points."""

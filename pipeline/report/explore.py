@@ -18,9 +18,8 @@ from matplotlib.colors import to_hex
 
 from .images import Shape, Sheet
 from .palette import COLOR_MAP, OKABE_ITO, class_colors
-from .point_colors import MAX_CLASSES
+from .point_colors import MAX_CLASSES, Array
 
-Array = npt.NDArray[Any]
 Json = dict[str, Any]
 
 MAX_POINTS = 1_000_000

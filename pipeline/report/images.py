@@ -3,14 +3,13 @@
 import base64
 import io
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .point_colors import robust_range
+from .point_colors import Array, robust_range
 
-Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
 SHEET_PIXELS = 2**22

@@ -1,6 +1,6 @@
 """Colours of points: by class, by value, or one for all."""
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +9,7 @@ from matplotlib.colors import Normalize, to_rgba_array
 from .figure_style import MISSING
 from .palette import class_colors
 
+Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -1,14 +1,13 @@
 """Points sorted into the cells of a grid, so that a part of the picture is drawn without reading all points."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .point_colors import robust_range
+from .point_colors import Array, robust_range
 
-Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.intp]
 

@@ -5,7 +5,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -16,10 +16,9 @@ from matplotlib.colors import to_hex, to_rgba_array
 from ..core.machine import available_cores
 from .explore import Column
 from .palette import COLOR_MAP, OKABE_ITO, class_colors
-from .point_colors import MAX_CLASSES, robust_range
+from .point_colors import MAX_CLASSES, Array, robust_range
 from .point_grid import Part, PointGrid
 
-Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 Rgba = npt.NDArray[np.uint8]
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from ..search.recall import sample_rows
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
+from ..storage.bundles import Array
 from ..storage.store import Store, block_of
 
 N_NEAREST = 8
@@ -34,8 +35,6 @@ SORT_BYTES = 512 * 2**20
 Arrays = tuple[array_specs.ArraySpec, array_specs.ArraySpec, array_specs.ArraySpec]
 SORTED: Arrays = (array_specs.SORTED_POINTS, array_specs.SORTED_INDEX, array_specs.SORTED_CELLS)
 GATHERED: Arrays = (array_specs.POINTS, array_specs.ORIGINAL_INDEX, array_specs.NEAREST_CELLS)
-
-Array = npt.NDArray[Any]
 
 
 LEAST_EXTENT = 2.0**-480

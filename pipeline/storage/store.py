@@ -16,14 +16,13 @@ import numpy.typing as npt
 
 from ..core.errors import CorruptChunk, DamagedStore, MissingArray
 from .array_specs import PlannedArray
+from .bundles import Array
 from .run_group import GROUP, RunGroup
 from .storage_errors import persist, storage_errors
 
 if TYPE_CHECKING:
     import zarr
     from scipy.sparse import csr_array
-
-Array = npt.NDArray[Any]
 
 
 class Store(RunGroup):

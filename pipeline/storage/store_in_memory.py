@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..core.errors import CorruptChunk, MissingArray
 from .array_specs import PlannedArray
+from .bundles import Array
 from .memory_objects import SCHEME, MemoryObjects, roots
 from .store import STORE_CLASSES, Store
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
