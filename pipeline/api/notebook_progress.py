@@ -2,13 +2,13 @@
 
 import html
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..core.errors import describe_share
 from ..engine.progress import RunProgress
+from ..engine.step import Report, Step
 from ..engine.time_left import Look
 from ..storage.store import Store
 
@@ -30,7 +30,7 @@ class NotebookProgress(RunProgress):
 
     def start(self, store: Store, expected: Mapping[str, float]) -> None:
         super().start(store, expected)
-        self._show(self.time_left.look(), "", time.perf_counter())
+        self._display(self.time_left.look(), "")
 
     def print_line(self, text: str) -> None:
         self._message = text
@@ -38,9 +38,12 @@ class NotebookProgress(RunProgress):
     def stop(self, done: bool = False) -> None:
         super().stop()
         look = self.time_left.look()
-        self._show(replace(look, fraction=1.0) if done else look, "done" if done else "", time.perf_counter())
+        self._display(replace(look, fraction=1.0) if done else look, "done" if done else "")
 
-    def _show(self, look: Look, text: str, now: float) -> None:
+    def _show(self, look: Look, step: Step[Report], now: float) -> None:
+        self._display(look, ", ".join(self._lines(step, now)))
+
+    def _display(self, look: Look, text: str) -> None:
         from IPython.display import display  # only in a notebook
 
         text = "  ".join(filter(None, [f"{describe_share(look.fraction, look.seconds_left):>4}", text, self._message]))

@@ -145,25 +145,29 @@ class RunProgress:
         if self._state is not None and now - self._last_look >= LOOK_SECONDS:
             self._last_look, self._told = now, _told(self._state)
         look = self.time_left.look(self._told, now - self._last_look)
-        counts = f"{self._done}/{step.n_blocks} blocks after {now - self._begun:.0f} s"
-        text = f"{step.key}: {counts}" + ("" if self._told is None else f", {self._told.text}")
-        self._show(look, text, now)
+        self._show(look, step, now)
         if self._store is not None and now - self._last_record >= RECORD_SECONDS:
             self._last_record, self._is_recorded = now, True
             self._store.put_record(RECORD, look)
 
-    def _show(self, look: Look, text: str, now: float) -> None:
+    def _lines(self, step: Step[Report], now: float) -> list[str]:
+        """The running step with its blocks, and what its tasks report."""
+        counts = f"{step.key}: {self._done}/{step.n_blocks} blocks after {now - self._begun:.0f} s"
+        return [counts] if self._told is None else [counts, self._told.text]
+
+    def _show(self, look: Look, step: Step[Report], now: float) -> None:
         """Draw the bar, or print a line if one is due."""
         if self.console.is_terminal and not self.console.is_dumb_terminal:
             if self._bar is None:
                 self._bar = Live(console=self.console, auto_refresh=False, transient=True)
                 self._bar.start()
-            self._bar.update(Group(bar(look), Text(text, no_wrap=True, overflow="ellipsis")), refresh=True)
+            texts = [Text(line, no_wrap=True, overflow="ellipsis") for line in self._lines(step, now)]
+            self._bar.update(Group(bar(look), *texts), refresh=True)
             return
         phase, self._phase = self._phase, "" if self._told is None else self._told.phase
         if self._phase != phase or now - self._last_line >= WAIT_SECONDS:
             self._last_line = now
-            self._print_look(look, f"  {text}")
+            self._print_look(look, f"  {', '.join(self._lines(step, now))}")
 
     def _print_look(self, look: Look, text: str) -> None:
         self.print_line(f"{text}; run: {describe_share(look.fraction, look.seconds_left)}")

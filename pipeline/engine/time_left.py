@@ -15,7 +15,7 @@ LARGEST = 0.99
 PRIOR = 0.2
 """Share of the forecast that the measured seconds must exceed before they count more than the forecast."""
 
-OVERDUE = 0.1
+OVERDUE = 0.25
 """Share of its seconds so far that a step is assumed to take longer, if its forecast is over."""
 
 
@@ -84,9 +84,12 @@ class TimeLeft:
         return Look(time.time(), self._running, self._fraction, left)
 
     def _pace(self) -> float:
-        """Measured seconds for each second of the forecast."""
-        prior = PRIOR * self._forecast
-        return (self._measured + prior) / (self._foreseen + prior) if prior else 1.0
+        """Measured seconds for each second of the forecast, of the finished steps and of a running one that is late."""
+        prior, expected = PRIOR * self._forecast, self._share * self._expected.get(self._running, 0.0)
+        measured, foreseen, elapsed = self._measured, self._foreseen, self._clock() - self._begun
+        if self._running and elapsed > expected > 0:
+            measured, foreseen = measured + elapsed, foreseen + expected
+        return (measured + prior) / (foreseen + prior) if prior else 1.0
 
     def _left_in_step(self, state: TaskState | None, age: float) -> float | None:
         """Seconds left in the running step; None if nothing is known."""

@@ -171,9 +171,10 @@ FORMULAS = {
 }  # fmt: skip
 
 MAIN_STEPS = frozenset({
-    "ingest.read", "order_points.sort", "order_points.gather", "find_neighbors.search", "mend_graph.sample_exact",
-    "mend_graph.analyse", "mend_graph.apply", "solve_weights.choose_reg", "solve_weights.solve", "local_factors.solve",
-    "assemble_cost.contribute", "assemble_cost.merge", "solve_embedding.solve", "measure_quality.count",
-    "measure_quality.geodesics", "transform.embed", "write_report.write",
+    "ingest.read", "order_points.sort", "order_points.gather", "find_neighbors.search", "find_neighbors.search_cells",
+    "mend_graph.sample_exact", "mend_graph.analyse", "mend_graph.apply", "solve_weights.choose_reg",
+    "solve_weights.solve", "local_factors.solve", "assemble_cost.contribute", "assemble_cost.merge",
+    "solve_embedding.solve", "measure_quality.count", "measure_quality.geodesics", "transform.embed",
+    "write_report.write",
 })  # fmt: skip
 """The steps that take most of the seconds of their stage."""

@@ -29,7 +29,7 @@ def begun(clock, expected, step="a", n_blocks=1, n_done=0):
 def test_a_forecast_that_holds_counts_down(clock):
     """Steps of 10 and 30 s: after t seconds t / 40 are done and 40 - t are left."""
     run = begun(clock, {"a": 10.0, "b": 30.0})
-    for t in (2.0, 9.0, 10.0, 25.0, 36.0):
+    for t in (2.0, 7.5, 10.0, 25.0, 34.0):
         if t == 10.0:
             clock.now = t
             run.end()
@@ -51,16 +51,26 @@ def test_measured_seconds_correct_the_forecast(clock):
 
 
 def test_finished_blocks_correct_the_forecast_of_their_step(clock):
-    """Three of four blocks took 60 s, forecast for all is 8 s: a quarter of (8 / 4 + 60) s is left."""
-    run = begun(clock, {"a": 8.0}, n_blocks=4)
+    """Three of four blocks took 60 s, forecast for all is 80 s: a quarter of (80 / 4 + 60) s is left."""
+    run = begun(clock, {"a": 80.0}, n_blocks=4)
     for _ in range(3):
         clock.now += 20
         run.advance()
-    assert run.look().seconds_left == pytest.approx((8 / 4 + 60) / 4)
-    clock.now += 5  # of the last block
-    assert run.look().seconds_left == pytest.approx((8 / 4 + 60) / 4 - 5)
-    clock.now += 20
-    assert run.look().seconds_left == pytest.approx(OVERDUE * 85)
+    assert run.look().seconds_left == pytest.approx((80 / 4 + 60) / 4)
+    clock.now += 4  # of the last block
+    assert run.look().seconds_left == pytest.approx((80 / 4 + 60) / 4 - 4)
+    clock.now += 12
+    assert run.look().seconds_left == pytest.approx(OVERDUE * 76)
+
+
+def test_a_step_that_is_late_delays_the_later_ones(clock):
+    run = begun(clock, {"a": 10.0, "b": 30.0})
+    seconds = {}
+    for clock.now in (5.0, 10.0, 40.0):
+        seconds[clock.now] = run.look().seconds_left
+    assert seconds[5.0] == pytest.approx(5 + 30)
+    pace = (40 + 40 * PRIOR) / (10 + 40 * PRIOR)
+    assert seconds[40.0] == pytest.approx(OVERDUE * 40 + 30 * pace)
 
 
 def test_blocks_alone_give_the_seconds_left(clock):
@@ -84,8 +94,9 @@ def test_a_resumed_run_begins_with_what_is_done(clock):
 def test_tasks_that_report_their_time_replace_the_forecast(clock):
     run = begun(clock, {"solve": 2.0, "report": 1.0}, step="solve")
     clock.now = 30.0
-    assert run.look(TaskState("solves", "", 60.0), age=4.0).seconds_left == pytest.approx(56.0 + 1.0)
-    assert run.look().seconds_left == pytest.approx(OVERDUE * 30 + 1.0)
+    pace = (30 + 3 * PRIOR) / (2 + 3 * PRIOR)
+    assert run.look(TaskState("solves", "", 60.0), age=4.0).seconds_left == pytest.approx(56.0 + pace)
+    assert run.look().seconds_left == pytest.approx(OVERDUE * 30 + pace)
 
 
 def test_a_new_forecast_keeps_what_is_done(clock):
