@@ -14,6 +14,7 @@ from typing import Annotated, Any, Concatenate, Generic, Literal, ParamSpec, Typ
 
 from ..storage.array_specs import PlannedArray
 from ..storage.store import Store
+from .work import NO_WORK, Work
 
 Json = dict[str, Any]
 P = ParamSpec("P")
@@ -130,6 +131,7 @@ class Step(Generic[R]):
     Attributes:
         key: "stage.step", which identifies the step in a store.
         task_bytes: peak memory of a task, without that of its process.
+        work: processor seconds; steps that take a small part of a run need none.
         arrays: arrays that it writes.
         bundles: bundles that it writes, and the most bytes of each, all blocks together.
         deletes: arrays and bundles of earlier steps of the stage that no step after this one reads; they are deleted
@@ -163,6 +165,7 @@ class Step(Generic[R]):
     remark: str = ""
     advice: str = "set execution.block_points: auto, which uses the largest blocks that fit"
     progress: Callable[[Store], TaskState | None] | None = None
+    work: Work = NO_WORK
 
     def __iter__(self) -> "Generator[Step[Report], list[Report], list[R]]":
         """For `reports = yield from step` in a stage: the reports of all blocks, in block order."""

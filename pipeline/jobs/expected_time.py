@@ -1,4 +1,4 @@
-"""Expected seconds of a run, from the formulas of its stages and a quick measurement of the machine.
+"""Expected seconds of a run, from the work of its steps and a quick measurement of the machine.
 
 `python -m tests.benchmarks.expected_time` prints the ratio of expected to measured seconds of each stage. For stages
 that take longer than a second it must be between 0.5 and 2.
@@ -9,18 +9,17 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from ..clusters.limits import Section, expected_workers
 from ..config.models import Cluster, Config
 from ..core.threads import limited_threads
-from ..engine.plan import Layout, Stage, planned
-from ..engine.step import Report, Step
+from ..engine.plan import Layout, planned
+from ..engine.step import Json, Report, Step
 from ..kernels.neighbors.knn import kdtree_neighbors
 from ..stages.registry import stages_of_run
-from .stage_seconds import COMPILE_SECONDS, FORMULAS, MAIN_STEPS, Sizes, compiles_search
 
 REFERENCE_SECONDS = 0.024
 """Processor seconds of `_probe` on the reference core."""
@@ -37,6 +36,9 @@ WORKERS_START_SECONDS = 2.5
 WORKER_STEP_SECONDS = 0.1
 """Seconds that a step with workers takes in addition to its tasks."""
 
+SEARCH = "find_neighbors.search_cells"
+"""The step that compiles the search of pynndescent."""
+
 LONG_SECONDS = 5.0
 """A run that is expected to end sooner neither measures the machine nor logs its expected seconds."""
 
@@ -45,50 +47,67 @@ SHARED_SECONDS = 4.0
 is what it takes to start two processes."""
 
 
-def expected_seconds(
-    config: Config,
-    layout: Layout,
-    n_steps: Mapping[str, int],
-    speed: float | None = None,
-    placing: Layout | None = None,
-) -> dict[str, Any]:
-    """Expected wall-clock seconds of a run on this machine without other load.
+class Expected(NamedTuple):
+    """Expected wall-clock seconds of steps on this machine without other load."""
 
-    Args:
-        config: the config of a run.
-        layout: the layout after the last step of its plan; with `input.fit_sample` that of the fit.
-        n_steps: number of steps of each stage that have blocks to compute; finished stages are left out.
-        speed: of a core relative to the reference core; None measures it.
-        placing: with `input.fit_sample`, the layout of the steps that place the rows.
+    start: float
+    """Until the first step begins."""
+    steps: dict[str, float]
+    workers: int
+    """1: this process."""
+    compiling: float
+    """Seconds of these in which the search is compiled."""
 
-    Returns:
-        `seconds`: the total; `start`: until the first stage begins; `stages`: the seconds of each stage; `workers`:
-        their number (1: this process); `says`: a line of text about these.
+    @property
+    def stages(self) -> dict[str, float]:
+        """Seconds of each stage."""
+        seconds = Counter[str]()
+        for key, value in self.steps.items():
+            seconds[key.partition(".")[0]] += value  # type: ignore[assignment]
+        return dict(seconds)
+
+    @property
+    def seconds(self) -> float:
+        """The total."""
+        return self.start + sum(self.steps.values())
+
+    def text(self) -> str:
+        """The total, the long stages, and the compilation."""
+        line = _described(self.seconds, self.stages, self.workers)
+        if self.compiling:
+            line += f"; {shown(self.compiling)} s of it compile the search, once on this machine"
+        return line
+
+    def to_json(self) -> Json:
+        """For `lle plan --json`."""
+        stages = {name: round(value, 3) for name, value in self.stages.items()}
+        return {
+            "seconds": round(self.seconds, 3),
+            "start": round(self.start, 3),
+            "stages": stages,
+            "workers": self.workers,
+            "says": self.text(),
+        }
+
+
+def expected(config: Config, steps: Sequence[Step[Report]], speed: float | None = None) -> Expected:
+    """Expected seconds of steps that have blocks to compute, as they were planned.
+
+    speed: of a core relative to the reference core; None measures it.
     """
-    sizes = all_rows = Sizes(
-        layout.n_points, layout.n_features, config.k_bounds[1], config.eigensolver.n_components, layout.point_blocks(),
-        min(config.quality.sample, layout.n_points), layout, config,
-    )  # fmt: skip
-    names, of_stage = [*stages_of_run(config)], dict[str, Sizes]()
-    if placing is not None:
-        names.insert(names.index("write_report"), "transform")
-        all_rows = sizes._replace(n=placing.n_input, n_blocks=placing.input_blocks(), layout=placing)
-        of_stage = dict.fromkeys(("transform", "write_report"), all_rows)
-    works = {name: FORMULAS[name](of_stage.get(name, sizes)) for name in names if name in n_steps}
-    shared = sum(work.parallel for work in works.values())
-    n_processes = _n_processes(config.execution.cluster, all_rows.n_blocks, shared)
-    speed, stages = machine_speed() if speed is None else speed, {}
-    for stage, work in works.items():
-        width = min(n_processes, of_stage.get(stage, sizes).n_blocks)
-        parallel = work.parallel / (PARALLEL_EFFICIENCY * width if width > 1 else 1)
-        overhead = WORKER_STEP_SECONDS * n_steps[stage] if width > 1 else 0.0
-        stages[stage] = round((work.serial + parallel) / speed + overhead, 3)
-    start = round((START_SECONDS + WORKERS_START_SECONDS * _starts_workers(config, n_processes)) / speed, 3)
-    total = round(start + sum(stages.values()), 3)
-    line = _described(total, stages, n_processes)
-    if "find_neighbors" in stages and compiles_search(sizes):
-        line += f"; {shown(COMPILE_SECONDS / speed)} s of it compile the search, once on this machine"
-    return {"seconds": total, "start": start, "stages": stages, "workers": n_processes, "says": line}
+    speed, cluster = machine_speed() if speed is None else speed, config.execution.cluster
+    n_blocks = max((step.n_blocks for step in steps), default=1)
+    n_processes = _n_processes(cluster, n_blocks, sum(step.work.parallel for step in steps))
+    seconds, compiling = Counter[str](), 0.0
+    for step in steps:
+        width = min(n_processes, step.n_blocks)
+        shared = step.work.parallel / (PARALLEL_EFFICIENCY * width if width > 1 else 1)
+        overhead = WORKER_STEP_SECONDS if width > 1 else 0.0
+        seconds[step.key] = (step.work.serial + shared) / speed + overhead  # type: ignore[assignment]
+        if step.key == SEARCH:
+            compiling = step.work.serial / speed
+    start = (START_SECONDS + WORKERS_START_SECONDS * _starts_workers(config, n_processes)) / speed
+    return Expected(start, dict(seconds), n_processes, compiling)
 
 
 def _n_processes(cluster: Section, n_blocks: int, shared_seconds: float) -> int:
@@ -110,67 +129,40 @@ def cluster_to_start(config: Config, first_layout: Layout) -> Section:
     cluster = config.execution.cluster
     if cluster.kind != "local" or cluster.workers != "auto":
         return cluster
-    n_steps, layout = _planned(config, first_layout)
-    alone = expected_seconds(config, layout, n_steps, speed=1.0)["workers"] == 1
+    alone = expected(config, planned(stages_of_run(config), first_layout)[0], speed=1.0).workers == 1
     return Cluster(kind="serial") if alone else cluster
-
-
-def _planned(config: Config, first_layout: Layout) -> tuple[Counter[str], Layout]:
-    """The number of steps of each stage of a run, and the layout after its last step."""
-    steps, layout = planned(stages_of_run(config), first_layout)
-    return Counter(step.stage for step in steps), layout
 
 
 def announced_seconds(config: Config, first_layout: Layout) -> str:
     """A line for the log of a new run that would take LONG_SECONDS on the reference core, else an empty text."""
-    n_steps, layout = _planned(config, first_layout)
-    return announcement(config, layout, n_steps)
+    return announcement(config, planned(stages_of_run(config), first_layout)[0])
 
 
-def after_ingest(stages: Mapping[str, Stage]) -> dict[str, Stage]:
-    """The stages after ingest, which read distinct rows."""
-    return {name: stage for name, stage in stages.items() if name != "ingest"}
-
-
-def announced_rest(config: Config, layout: Layout) -> str:
-    """A line for the log on the stages after ingest, when the number of distinct rows is known."""
-    steps, last = planned(after_ingest(stages_of_run(config)), layout)
-    expected = expected_seconds(config, last, Counter(step.stage for step in steps))
-    rest = _described(expected["seconds"] - expected["start"], expected["stages"], expected["workers"])
-    return f"expected now: {rest}, because only {layout.n_points:,} of {layout.n_input:,} rows are distinct and valid"
-
-
-def announcement(config: Config, layout: Layout, n_steps: Mapping[str, int], placing: Layout | None = None) -> str:
-    """As `announced_seconds`, with the arguments of `expected_seconds`."""
-    if expected_seconds(config, layout, n_steps, 1.0, placing)["seconds"] < LONG_SECONDS:
+def announcement(config: Config, steps: Sequence[Step[Report]]) -> str:
+    """As `announced_seconds`, for planned steps."""
+    if expected(config, steps, speed=1.0).seconds < LONG_SECONDS:
         return ""
-    return f"expected: {expected_seconds(config, layout, n_steps, placing=placing)['says']}"
+    return f"expected: {expected(config, steps).text()}"
 
 
-def expected_steps(config: Config, stages: Mapping[str, Stage], first_layout: Layout) -> dict[str, float]:
-    """Expected seconds of each step of these stages."""
-    steps, layout = planned(stages, first_layout)
-    return seconds_of_steps(config, steps, layout)
+def steps_after_ingest(config: Config, layout: Layout) -> list[Step[Report]]:
+    """The steps after ingest, when the number of distinct rows is known."""
+    stages = stages_of_run(config)
+    del stages["ingest"]
+    return planned(stages, layout)[0]
 
 
-def seconds_of_steps(
-    config: Config, steps: Sequence[Step[Report]], layout: Layout, placing: Layout | None = None
-) -> dict[str, float]:
-    """As `expected_steps`, with the steps of a plan and the arguments of `expected_seconds`.
+def announced_rest(config: Config, steps: Sequence[Step[Report]], layout: Layout) -> str:
+    """A line for the log on `steps_after_ingest`."""
+    rest = expected(config, steps)
+    text = _described(rest.seconds - rest.start, rest.stages, rest.workers)
+    return f"expected now: {text}, because only {layout.n_points:,} of {layout.n_input:,} rows are distinct and valid"
 
-    The seconds of a stage are divided among those of its steps that take most of them, or else among all.
-    """
-    n_steps = Counter(step.stage for step in steps)
-    expected = expected_seconds(config, layout, n_steps, 1.0, placing)
-    if expected["seconds"] >= LONG_SECONDS:
-        expected = expected_seconds(config, layout, n_steps, placing=placing)
-    stages = expected["stages"]
-    keys, seconds = [step.key for step in steps], dict[str, float]()
-    for stage in stages:
-        of_stage = [key for key in keys if key.startswith(f"{stage}.")]
-        main = [key for key in of_stage if key in MAIN_STEPS] or of_stage
-        seconds |= dict.fromkeys(main, stages[stage] / len(main))
-    return seconds
+
+def expected_steps(config: Config, steps: Sequence[Step[Report]]) -> dict[str, float]:
+    """Expected seconds of each step; the speed of the machine is measured if they take long."""
+    foreseen = expected(config, steps, speed=1.0)
+    return (foreseen if foreseen.seconds < LONG_SECONDS else expected(config, steps)).steps
 
 
 @cache

@@ -1,6 +1,5 @@
 """The steps that place the rows of a run with input.fit_sample, before it (`lle plan`); nothing is computed."""
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from ..stages import embed_new, ingest, write_report
 from ..stages.registry import stages_of_run
 from ..storage.fitted import fitted_store, has_fit
 from ..storage.store import Store
-from .expected_time import announcement, seconds_of_steps
+from .expected_time import announcement, expected_steps
 from .fit_and_place import config_of_fit, job_of_placing, open_all_rows, steps
 from .layout import run_attributes
 
@@ -52,8 +51,7 @@ def foreseen_placing(config: Config, first_layout: Layout) -> tuple[str, dict[st
     fitting, layout = planned(stages_of_run(config_of_fit(config)), first_layout)
     placing = forecast_placing(config, layout, fit_is_done=False)
     all_steps = [step for step in fitting if step.stage != "write_report"] + [step for step, _ in placing.steps]
-    line = announcement(config, layout, Counter(step.stage for step in all_steps), placing.layout)
-    return line, seconds_of_steps(config, all_steps, layout, placing.layout)
+    return announcement(config, all_steps), expected_steps(config, all_steps)
 
 
 class FinishedBlocks(Walker):

@@ -1,6 +1,5 @@
 """Preview of a run: the steps already done in the store or in earlier versions. Nothing is computed or changed."""
 
-from collections import Counter
 from typing import cast
 
 from ..clusters.limits import memory_of_workers
@@ -19,7 +18,7 @@ from ..stages.registry import stages_of_run
 from ..storage.records import to_json
 from ..storage.store import Store
 from ..storage.versions import Versions
-from .expected_time import expected_seconds
+from .expected_time import expected
 from .fit_and_place import config_of_fit
 from .layout import layout_of, run_attributes
 from .placing_preview import FinishedBlocks, forecast_placing
@@ -107,15 +106,13 @@ class Forecast(FinishedBlocks):
         reports = {} if record is None else checkpoint.finished_reports(source_store, step, record.fingerprint)
         return {block: reports[block] for block in blocks if block < step.n_blocks}
 
-    def expected(self, config: Config, planned: list[tuple[Step[Report], int]], placing: Layout | None) -> Json | None:
-        """Expected seconds of the stages that are not finished; None if all are.
+    def expected(self, config: Config, planned: list[tuple[Step[Report], int]]) -> Json | None:
+        """Expected seconds of the steps that are not finished; None if all are.
 
-        planned: each step with the number of its finished blocks. placing: the layout of steps that place rows.
+        planned: each step with the number of its finished blocks.
         """
-        n_steps = Counter(step.stage for step, reused in planned if reused < step.n_blocks)
-        if self.layout is None or self.unchanged or not n_steps:
-            return None
-        return expected_seconds(config, self.layout, n_steps, placing=placing)
+        steps = [step for step, reused in planned if reused < step.n_blocks]
+        return expected(config, steps).to_json() if steps and not self.unchanged else None
 
     def summary(self) -> Json:
         """The version to build on, whether nothing would be computed, and a text about both."""
@@ -185,7 +182,7 @@ def plan_summary(config: Config) -> Json:
         "worker_room": None if limit is None else task_costs.task_room(limit),
         "columns": preview.columns,
         "warnings": [finding.text() for finding in of_columns(preview.columns)],
-        "expected": preview.expected(config, planned, None if placing is None else placing.layout),
+        "expected": preview.expected(config, planned),
         "fit_sample": None if placing is None else placing.counts,
         **preview.summary(),
     }

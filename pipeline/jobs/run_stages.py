@@ -14,7 +14,7 @@ from ..core.errors import BoundsNotMet, InputChanged
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config
 from ..engine.execute import Executor, run_step
-from ..engine.plan import History, Layout, RunResult, Steps, Walker, deleted_inputs
+from ..engine.plan import History, Layout, RunResult, Steps, Walker, deleted_inputs, planned
 from ..engine.progress import RunProgress
 from ..engine.step import BlockReport, Report, Step
 from ..inputs import Source
@@ -27,7 +27,7 @@ from ..stages.registry import METHOD_ARRAYS, stages_of_run
 from ..storage.fitted import FIT, has_fit
 from ..storage.lock import RunLock
 from ..storage.store import Store
-from .expected_time import after_ingest, announced_rest, announced_seconds, cluster_to_start, expected_steps
+from .expected_time import announced_rest, announced_seconds, cluster_to_start, expected_steps, steps_after_ingest
 from .layout import check_layout, layout_of, run_attributes
 
 FEWER_POINTS = 0.8
@@ -66,7 +66,7 @@ def run_store(
         finished_steps = set[str]()
         with missed_bounds_recorded(store, progress, started, finished_steps):
             if shared is None:
-                progress.start(store, expected_steps(config, stages_of_run(config), layout))
+                progress.start(store, expected_steps(config, planned(stages_of_run(config), layout)[0]))
             cluster = cluster_to_start(config, layout)
             with contextlib.ExitStack() as opened:
                 executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
@@ -254,10 +254,11 @@ def _run_stages(config: Config, layout: Layout, run: StageRun, announced: bool, 
         if run.history.is_known(run.store, name, run.digests):
             return None
         if name == "ingest" and layout.n_points < FEWER_POINTS * layout.n_input:
+            rest = steps_after_ingest(config, layout)
             if announced:
-                run.progress.print_line(announced_rest(config, layout))
+                run.progress.print_line(announced_rest(config, rest, layout))
             if is_whole:
-                run.progress.time_left.expect(expected_steps(config, after_ingest(stages), layout))
+                run.progress.time_left.expect(expected_steps(config, rest))
     run.store.objects.delete_objects(run.retry)  # only after the report, which shows the residuals of these blocks
     if lost := lost_rows(Metrics.read(run.store.metrics() or {}), config.output.min_rows):
         run.unmet = "\n".join(filter(None, [run.unmet, lost]))

@@ -12,6 +12,7 @@ from ..engine import current_config, task_costs
 from ..engine.checkpoint import finished_blocks
 from ..engine.plan import Layout
 from ..engine.step import Json, Report, Step, task
+from ..engine.work import SURFACE_FEATURES, Work
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, WHOLE_REGS, reg_of_lists
 from ..kernels.neighbors.duplicates import row_hashes
@@ -59,7 +60,14 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
         choose_from_sample, sample=sample, trial=trial, n_neighbors=k, n_components=m, rule=rule, blocks=blocks
     )
     [chosen] = yield from Step(
-        f"{stage}.{STEP}", choose, 1, n_bytes, version=5, expected=lambda b: expected, is_measurement=True
+        f"{stage}.{STEP}",
+        choose,
+        1,
+        n_bytes,
+        version=5,
+        expected=lambda b: expected,
+        is_measurement=True,
+        work=Work(3e-7 * layout.n_points + trial * (3e-5 if d <= SURFACE_FEATURES else 2.8e-4 + 7e-7 * d)),
     )
     return chosen.reg
 

@@ -17,6 +17,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.plan_sizes import index_dtype, largest_total
 from ..engine.step import WHOLE_DATA, Count, Counts, Report, Step, task
+from ..engine.work import Work
 from ..kernels.neighbors.cells import first_distinct, group_cells, nearest_groups
 from ..kernels.neighbors.knn import NeighborLists, cell_neighbors, select_nearest
 from ..kernels.neighbors.list_lengths import as_stored
@@ -102,13 +103,14 @@ class Folder:
 
 
 def search_groups(
-    stage: str, layout: Layout, k: int, searched: Round, output: Lists | None = None
+    stage: str, layout: Layout, k: int, searched: Round, output: Lists | None = None, compile_seconds: float = 0.0
 ) -> Generator[Step[Report], list[Report], None]:
     """group_cells -> send_members -> search_cells -> merge. Writes the arrays `output`; None: those of the round."""
     [groups] = yield from _group_step(stage, layout, searched)
     sent = yield from _send_step(stage, layout, searched, groups.count)
     members = largest_total([report.counts for report in sent])
-    yield from _search_step(stage, layout, k, searched, groups.count, members)
+    search = _search_step(stage, layout, k, searched, groups.count, members)
+    yield from replace(search, work=search.work._replace(serial=compile_seconds))
     yield from _merge_step(stage, layout, k, searched, output)
 
 
@@ -155,7 +157,8 @@ def _search_step(stage: str, layout: Layout, k: int, searched: Round, n_groups: 
     n_bytes = search_group_bytes(members=members, row=layout.row_bytes, d=layout.n_features, k=k)
     bundles = {Folder(place).neighbors(): disk_costs.lists(k=k, **_visits(layout, searched, n_groups))}
     key, deletes = searched.key(f"{stage}.search_cells"), (Folder(place).members(),)
-    return Step(key, search, n_groups, n_bytes, bundles=bundles, deletes=deletes, version=4)
+    work = Work(parallel=layout.n_points * searched.overlap * (2e-5 + 5e-8 * layout.n_features))
+    return Step(key, search, n_groups, n_bytes, bundles=bundles, deletes=deletes, version=4, work=work)
 
 
 def _merge_step(stage: str, layout: Layout, k: int, searched: Round, output: Lists | None) -> Step[Report]:

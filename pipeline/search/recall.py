@@ -12,6 +12,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.plan_sizes import KDTREE_FEATURES, neighbor_method
 from ..engine.step import Count, Report, Step, task
+from ..engine.work import Work
 from ..kernels.neighbors.knn import Hits, exact_distances, nearest_of_each, points_within, recall_per_point
 from ..kernels.neighbors.list_lengths import exact_reach, true_counts
 from ..kernels.quality.trustworthiness import mean_interval
@@ -70,6 +71,7 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step[
         bundles={f"{place}/exact": disk_costs.exact(blocks=n_blocks, **drawn)},
         expected=lambda b: Count(0),
         is_measurement=True,
+        work=Work(parallel=blocks.n * (3e-7 + 1.1e-7 * d)),
     )
     n_bytes = task_costs.TASK_BYTES + sample * k * 300 + 100 * sum(hits.count for hits in near)
     measure = task(measure_recall, sample=sample, seed=seed, blocks=blocks, rule=rule, place=place)

@@ -19,6 +19,7 @@ from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import index_dtype
 from ..engine.row_exchange import exchange, folders, receive_rows, receive_rows_bytes
 from ..engine.step import WHOLE_DATA, Json, Location, Report, Step, task
+from ..engine.work import Work
 from ..inputs import open_source
 from ..inputs.consistency import array_digest, require_same_rows
 from ..kernels.batches import BATCH_BYTES, batches
@@ -66,6 +67,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         arrays=(ids, distances),
         deletes=folders(LONG) if rule == "eta" or is_precomputed else (),
         expected=lambda b: ListLengths(0, k_max, k_max, 0, 0),
+        work=Work(parallel=1e-6 * n * k_max),
     )
     if is_precomputed:
         _require_neighbors(reports, config)

@@ -17,6 +17,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import factor_entries, largest_total
 from ..engine.step import Count, Counts, Resource, Step, task
+from ..engine.work import SURFACE_FEATURES, Work
 from ..kernels.factors.cost_matrix import (
     RowContribution,
     cut_rows,
@@ -50,6 +51,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     n_parts = -(-products // PART_ENTRIES)
     stored_bytes = 12 * total_entries + 8 * min(total_entries, n * n_blocks * n_parts)
     n_written, at_once = n_blocks * n_parts, block_size * (k + 1) ** 2
+    seconds = _seconds(config, layout)
     contributions = yield from Step(
         "assemble_cost.contribute",
         task(contribute_block, method=config.method, blocks=blocks),
@@ -58,14 +60,22 @@ def steps(config: Config, layout: Layout) -> Steps:
         bundles={CONTRIBUTIONS: disk_costs.parts(writers=n_written, readers=n_blocks, arrays=4, n_bytes=stored_bytes)},
         version=2,
         expected=lambda b: Counts({str(b): at_once}),
+        work=Work(parallel=0.6 * seconds),
     )
     entries = largest_total([report.counts for report in contributions])
     total_entries = min(total_entries, sum(sum(report.counts.values()) for report in contributions))
     merge = task(merge_block, blocks=blocks, max_entries=at_once)
     n_bytes = merge_bytes(entries=entries, at_once=at_once, n=n)
     bundles = {array_specs.COST_MATRIX: disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=total_entries)}
-    yield from Step("assemble_cost.merge", merge, n_blocks, n_bytes, bundles=bundles, deletes=(CONTRIBUTIONS,))
+    work, deletes = Work(parallel=0.4 * seconds), (CONTRIBUTIONS,)
+    yield from Step("assemble_cost.merge", merge, n_blocks, n_bytes, bundles=bundles, deletes=deletes, work=work)
     return layout
+
+
+def _seconds(config: Config, layout: Layout) -> float:
+    surplus = min(max(layout.n_features - SURFACE_FEATURES, 0), 4)  # neighbours of neighbours are few on a surface
+    rows = 1 if config.method in ("lle", "laplacian") else 2
+    return float((layout.k_max + 1) ** 1.7) * layout.n_points * 6.9e-8 * (1 + 0.45 * surplus) * rows
 
 
 def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks) -> Counts:

@@ -14,9 +14,12 @@ import numpy.typing as npt
 from ..core.errors import NAMED_ROWS
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
+from ..engine.plan_sizes import n_cells
 from ..engine.step import Json, Report, Resource, Step, task
+from ..engine.work import Work, barycentric_weights, search_among_all, search_in_tree
 from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
+from ..kernels.neighbors.cells import TREE_FEATURES
 from ..kernels.neighbors.knn import NeighborLists
 from ..kernels.out_of_sample import Neighborhood, distance_ratio, of_equal_rank, place
 from ..linalg.preprocess import Preparation, summable
@@ -123,7 +126,16 @@ def embed_step(job: Job, layout: Layout, limit: float) -> Step[PlacedRows]:
         version=3,
         input_state={**job.run_state, "source": job.source_state},
         expected=lambda b: PlacedRows(0, 0, 0, 0, limit, []),
+        work=Work(parallel=_seconds(layout, k)),
     )
+
+
+def _seconds(layout: Layout, k: int) -> float:
+    n, fitted, d = layout.n_input, layout.n_points, layout.n_features
+    search = search_in_tree(n, fitted, d, k) if d <= TREE_FEATURES else search_among_all(n, fitted, d)
+    boxes = n * n_cells(fitted) * (8e-8 + 1.5e-8 * d)
+    read = layout.input_blocks() * fitted * (1.5e-6 + 1e-9 * d)
+    return search + boxes + read + barycentric_weights(n, d, k) + n * (5e-7 + 4e-9 * k * d)
 
 
 def calibrate(

@@ -6,14 +6,17 @@
 """
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
 from ..config.models import Config
+from ..core.compiler_cache import is_compiled
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import index_dtype, neighbor_method
 from ..engine.step import Report, Step, task
+from ..engine.work import Work, search_among_all, search_in_tree
 from ..kernels.neighbors.knn import NeighborLists, brute_neighbors
 from ..search import kdtree_blocks, variable_neighborhoods
 from ..search.cell_groups import first_round, search_groups, write_lists
@@ -25,6 +28,11 @@ from ..storage.store import Store
 
 FOUND = (array_specs.KNN_INDICES, array_specs.KNN_DISTANCES)
 FOUND_LONG = (array_specs.SEARCHED_INDICES, array_specs.SEARCHED_DISTANCES)
+
+COMPILE_SECONDS = 25.0
+"""Processor seconds that the search of pynndescent takes to compile, once on a machine."""
+HERE = ("serial", "local")
+"""Kinds of clusters whose workers use this machine's cache of compiled functions."""
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -52,11 +60,32 @@ def _search(config: Config, layout: Layout, targets: tuple[array_specs.ArraySpec
             n_bytes += 2 * min(n, task_costs.IN_FLIGHT * block_size) * row + 4096 * 16 * d
         into = targets[0].name, targets[1].name
         search = task(search_block, method=method, n_neighbors=k, blocks=blocks, into=into)
-        yield from Step("find_neighbors.search", search, blocks.count, n_bytes, arrays=(ids, distances), version=2)
+        work = Work(parallel=_exact_search_seconds(method, n, d, k))
+        yield from Step(
+            "find_neighbors.search", search, blocks.count, n_bytes, arrays=(ids, distances), version=2, work=work
+        )
         return replace(layout, k_max=k)
     first = first_round(layout, k, config.neighbors.seed)
-    yield from search_groups("find_neighbors", layout, k, first, None if targets == FOUND else targets)
+    compile_seconds = COMPILE_SECONDS if compiles_search(config, layout) else 0.0
+    yield from search_groups("find_neighbors", layout, k, first, None if targets == FOUND else targets, compile_seconds)
     return replace(layout, k_max=k)
+
+
+def _exact_search_seconds(method: str, n: int, d: int, k: int) -> float:
+    all_pairs = search_among_all(n, n, d)
+    return min(search_in_tree(n, n, d, k), 20 * all_pairs) if method == "kdtree" else all_pairs
+
+
+def compiles_search(config: Config, layout: Layout) -> bool:
+    """Whether the run is the first on this machine that searches with pynndescent."""
+    method = neighbor_method(config.neighbors.method, layout.n_points, layout.n_features)
+    needed = config.neighbors.precomputed is None and method == "pynndescent"
+    return needed and config.execution.cluster.kind in HERE and not _search_is_compiled()
+
+
+@cache
+def _search_is_compiled() -> bool:
+    return is_compiled("nn_descent_cache.cached_search")
 
 
 def search_block(

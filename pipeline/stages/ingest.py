@@ -17,6 +17,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import MAX_BLOCKS, block_points, sample_size, sampled_per_block
 from ..engine.step import DRIVER, WHOLE_DATA, Json, Location, Report, Resource, Step, task
+from ..engine.work import Work
 from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_unchanged_input
 from ..kernels.neighbors.duplicates import merge_duplicates, row_hashes
@@ -78,6 +79,10 @@ def stored_block(store: Store, layout: Layout) -> int | None:
     return block_of(array) if array is not None and array.shape == size else None
 
 
+SCALER_SECONDS = 1.5
+"""Processor seconds of the import of dask-ml, which only `preprocess.scale: standard` needs."""
+
+
 def steps(config: Config, layout: Layout) -> Steps:
     """read -> read_labels -> merge_duplicates -> fit."""
     n, block_size, d = layout.n_input, layout.block_points, layout.n_features_input
@@ -106,7 +111,14 @@ def steps(config: Config, layout: Layout) -> Steps:
     merge, n_bytes = task(merge_rows, invalid=config.preprocess.invalid), task_costs.TASK_BYTES + 130 * n
     arrays, expected = (PlannedArray(array_specs.REPRESENTATIVE, (n,), "int64", block_size),), DistinctRows(n, n)
     [merged] = yield from Step(
-        "ingest.merge_duplicates", merge, 1, n_bytes, arrays, expected=lambda b: expected, runs_on=WHOLE_DATA
+        "ingest.merge_duplicates",
+        merge,
+        1,
+        n_bytes,
+        arrays,
+        expected=lambda b: expected,
+        runs_on=WHOLE_DATA,
+        work=Work(2e-7 * n),
     )
     _check_size(merged, config)
     scale, pca = config.preprocess.scale, config.preprocess.pca
@@ -138,6 +150,7 @@ def read_step(kind: str, source: Json, opened: Source, layout: Layout, advice: s
         expected=lambda b: RowsRead(0, 0, [], False),
         remark=opened.remark(),
         advice=advice,
+        work=Work(parallel=n * (3e-7 + 1.2e-8 * d)),
     )
 
 
@@ -148,7 +161,8 @@ def fit_step(
     blocks, bundles = Blocks(n, block_size), {"_work/transform.npz": disk_costs.transform(d=d)}
     fit = task(fit_preprocess, scale=scale, pca=pca, n_valid=counts, n_features=d, blocks=blocks, names=names)
     n_bytes = fit_bytes(block_size=block_size, d=d, n=n)
-    return Step("ingest.fit", fit, 1, n_bytes, bundles=bundles, version=4, runs_on=DRIVER)
+    work = Work(SCALER_SECONDS if scale == "standard" else 0.0)
+    return Step("ingest.fit", fit, 1, n_bytes, bundles=bundles, version=4, runs_on=DRIVER, work=work)
 
 
 def labels_step(

@@ -16,6 +16,7 @@ from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import FactorRows, index_dtype
 from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
 from ..engine.step import WHOLE_DATA, Report, Step, task
+from ..engine.work import Work
 from ..kernels.factors.laplacian import LaplacianEdges, degrees, edge_factor, own_edges, partial_degrees
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -61,6 +62,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         task_costs.TASK_BYTES + 240 * block_size * k,
         bundles={array_specs.LOCAL_FACTORS: disk_costs.sparse_rows(n=n * k, blocks=n_blocks, entries=2 * n * k)},
         deletes=("_work/edges",),
+        work=Work(parallel=n * k**2 * (8e-8 + 3e-10 * layout.n_features)),
         expected=lambda b: FactorRows(2 * block_size * k, 0),
     )
     return replace(layout, factor_entries=max(report.entries for report in solved))

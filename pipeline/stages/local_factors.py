@@ -21,6 +21,7 @@ from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import FactorRows, factor_entries
 from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
 from ..engine.step import WHOLE_DATA, Count, Report, Step, Task, task
+from ..engine.work import Work
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.dense_groups import always_added, columns_to_add, group_bytes, group_points, root_of_sum
 from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
@@ -62,6 +63,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         bundles={array_specs.LOCAL_FACTORS: factor_bytes},
         deletes=folders(LISTS),
         version=2 if method == "hessian" else 1,
+        work=Work(parallel=n * k**2 * (8e-8 + 3e-10 * layout.n_features)),
         expected=lambda b: FactorRows(block_size * entries_per_point, 0),
     )
     return replace(layout, factor_entries=max(report.entries for report in solved))

@@ -16,6 +16,7 @@ from ..core.errors import InputError
 from ..engine import checkpoint, disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.step import WHOLE_DATA, Json, Report, Step, task
+from ..engine.work import SURFACE_FEATURES, Work
 from ..inputs import open_source
 from ..kernels.quality.bootstrap import Estimate, correlation_interval, ratio_intervals
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
@@ -56,11 +57,13 @@ def steps(config: Config, layout: Layout) -> Steps:
     n_bytes += ROWS_OF_COMPONENT * layout.n_features_input * 16
     choose = task(choose_sample, sample=sample, seed=seed, n_neighbors=k, blocks=blocks, place=layout.lists)
     bundles = {"_work/quality_sample.npz": n_written, "_work/embedded": 0}
-    yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=4))
+    work = Work((0.05 if d <= SURFACE_FEATURES else 0.02) + sample * (1e-5 + 7.6e-7 * d))
+    yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=4, work=work))
     n_bytes = count_closer_bytes(block_size=block_size, row=row, **sizes)
     bundles = {"_work/closer": disk_costs.files(n_blocks, 16 * n_blocks * sample * k)}
     count = task(count_block, blocks=blocks, sample=sample, seed=seed)
-    yield from Step("measure_quality.count", count, n_blocks, n_bytes, bundles=bundles, is_measurement=True)
+    work = Work(parallel=6e-7 * n if d <= SURFACE_FEATURES else sample * n * (9e-9 + 7.5e-11 * d))
+    yield from Step("measure_quality.count", count, n_blocks, n_bytes, bundles=bundles, is_measurement=True, work=work)
     score = task(score_sample, n_blocks=n_blocks, sample=sample, seed=seed)
     n_bytes = score_bytes(n=n, n_blocks=n_blocks, **sizes)
     bundles = {f"{POINT_QUALITY}.npz": disk_costs.files(1, 24 * sample)}
@@ -111,7 +114,8 @@ def _of_all_data(step: Step[Quality]) -> Step[Quality]:
 def geodesics_step(layout: Layout, n_sources: int, m: int, sample: int, seed: int) -> Step[Quality]:
     n_bytes = task_costs.TASK_BYTES + layout.n_points * (90 * layout.k_max + 32 * m + 100) + 5000 * sample
     compare = task(compare_geodesics, n_sources=n_sources, sample=sample, seed=seed)
-    return _of_all_data(Step("measure_quality.geodesics", compare, 1, n_bytes))
+    work = Work(1.6e-8 * n_sources * layout.n_points * layout.k_max)
+    return _of_all_data(Step("measure_quality.geodesics", compare, 1, n_bytes, work=work))
 
 
 def compare_step(config: Config, layout: Layout, sample: int) -> Step[Quality]:

@@ -16,6 +16,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import index_dtype
 from ..engine.step import WHOLE_DATA, Report, Step, task
+from ..engine.work import Work
 from ..kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, strong_components, weak_components
 from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, Repair, apply_repair, plan_repair
 from ..linalg.component_matrices import input_rows
@@ -60,12 +61,14 @@ def steps(config: Config, layout: Layout) -> Steps:
         version=2,
         expected=lambda b: GraphReport(k + (reverse or 0), 1, 1, [], 0, 1, 1, [], 0, 0, 0),
         runs_on=WHOLE_DATA,
+        work=Work(0.03 + 1.05e-7 * n * k),
     )
     k_max = graph.k_max
     ids = PlannedArray(array_specs.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block_size)
     distances = PlannedArray(array_specs.NEIGHBOR_DISTANCES, (n, k_max), "float32", block_size)
     apply, n_bytes = task(apply_block, k_max=k_max, blocks=blocks, place=lists), 80 * block_size * k_max
-    yield from Step("mend_graph.apply", apply, blocks.count, task_costs.TASK_BYTES + n_bytes, (ids, distances))
+    n_bytes, work = n_bytes + task_costs.TASK_BYTES, Work(parallel=6e-7 * n)
+    yield from Step("mend_graph.apply", apply, blocks.count, n_bytes, (ids, distances), work=work)
     return replace(layout, k_max=k_max, n_components=graph.n_components_weak, n_large=graph.n_components_large)
 
 

@@ -20,6 +20,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import SAMPLE_PER_CELL, n_cells, neighbor_method, sampled_per_block
 from ..engine.step import WHOLE_DATA, Count, Report, Step, task
+from ..engine.work import Work
 from ..kernels.neighbors.cells import bounding_boxes, fit_cells, nearest_cells
 from ..linalg.preprocess import Preparation
 from ..search.recall import sample_rows
@@ -69,7 +70,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     counts = PlannedArray(array_specs.CELL_COUNTS, (n_shards, n_cells_fitted), "int64", 1)
     sorting = task(sort_block, n_nearest=n_nearest, transform=transform, blocks=Blocks(n, shard), unit=unit)
     arrays, n_bytes = (*planned(SORTED, n, shard, layout, dtype, n_nearest), counts), shard_bytes(block_size=shard)
-    sorted_blocks = yield from Step("order_points.sort", sorting, n_shards, n_bytes, arrays)
+    work = Work(parallel=n * (7e-7 + 1.4e-8 * d + 2.5e-10 * n_cells_fitted * d))
+    sorted_blocks = yield from Step("order_points.sort", sorting, n_shards, n_bytes, arrays, work=work)
     _require_directions(sorted_blocks, layout.n_points)
     _require_extent(sorted_blocks)
     yield from gather_step(replace(layout, n_cells=n_cells_fitted), dtype, n_nearest, shard)
@@ -94,7 +96,17 @@ def find_cells_step(config: Config, layout: Layout, transform: bool, unit: bool)
     find = task(find_cells, n_cells=n, n_blocks=n_blocks, seed=seed, transform=transform, unit=unit)
     bundles = {"_work/cells.npz": disk_costs.cells(n_cells=n, d=layout.n_features)}
     key, expected = "order_points.find_cells", Count(n)
-    return Step(key, find, 1, n_bytes, bundles=bundles, version=2, expected=lambda b: expected, runs_on=WHOLE_DATA)
+    return Step(
+        key,
+        find,
+        1,
+        n_bytes,
+        bundles=bundles,
+        version=2,
+        expected=lambda b: expected,
+        runs_on=WHOLE_DATA,
+        work=Work(0.1 + 1.5e-4 * n),
+    )
 
 
 def planned(
@@ -113,7 +125,8 @@ def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step[
     gather, n_blocks = task(gather_block, blocks=Blocks(n, block_size)), layout.point_blocks()
     arrays, deletes = planned(GATHERED, n, block_size, layout, dtype, n_nearest), tuple(spec.name for spec in SORTED)
     bundles = {"_work/boxes": disk_costs.files(n_blocks, 16 * (layout.n_cells + 2 * n_blocks) * (d + 1))}
-    return Step("order_points.gather", gather, n_blocks, n_bytes, arrays, bundles, deletes)
+    work = Work(parallel=n * (7e-7 + 1.4e-8 * d))
+    return Step("order_points.gather", gather, n_blocks, n_bytes, arrays, bundles, deletes, work=work)
 
 
 def blocks_together(layout: Layout, sort_bytes: Callable[..., int]) -> int:

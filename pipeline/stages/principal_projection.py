@@ -6,6 +6,7 @@ from ..config.models import Config
 from ..engine import disk_costs
 from ..engine.plan import Layout
 from ..engine.step import WHOLE_DATA, Step, task
+from ..engine.work import Work
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
 from ..kernels.quality.trustworthiness import participation
 from ..linalg import preprocess
@@ -21,8 +22,8 @@ def project_step(config: Config, layout: Layout) -> Step[Solution]:
     tol, blocks = config.eigensolver.tol, Blocks(n, block_size)
     project = task(project_points, n_components=m, n_features=d, tol=tol, blocks=blocks)
     n_bytes, written = _pca_bytes(n, d, m, block_size), disk_costs.eigenvectors(n=n, width=m, components=1)
-    bundles = {"_work/eigen": written}
-    return Step("solve_embedding.solve", project, 1, n_bytes, bundles=bundles, version=3, runs_on=WHOLE_DATA)
+    bundles, work = {"_work/eigen": written}, Work(0.4 + 1e-9 * n * d**2)
+    return Step("solve_embedding.solve", project, 1, n_bytes, bundles=bundles, version=3, runs_on=WHOLE_DATA, work=work)
 
 
 def _pca_bytes(n: int, d: int, n_components: int, block_size: int) -> int:

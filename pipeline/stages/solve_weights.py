@@ -8,6 +8,7 @@ from ..config.models import Config
 from ..engine.plan import Layout, Steps
 from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
 from ..engine.step import Report, Step, task
+from ..engine.work import Work, barycentric_weights
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..linalg.reg_step import reg_for_weights
@@ -29,8 +30,12 @@ def steps(config: Config, layout: Layout) -> Steps:
     solve = task(solve_block, reg=reg, rule=config.weights.rule, blocks=blocks)
     weights = PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block_size)
     errors = PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block_size)
-    arrays, deletes = (weights, errors), folders(LISTS)
-    yield from Step("solve_weights.solve", solve, blocks.count, n_bytes, arrays=arrays, deletes=deletes, version=2)
+    arrays, deletes, d = (weights, errors), folders(LISTS), layout.n_features
+    sending = n * (3e-7 + 1.5e-8 * d) if blocks.count > 1 else 0.0
+    work = Work(parallel=barycentric_weights(n, d, k) + n * (1.5e-6 + 2.3e-9 * k * d) + sending)
+    yield from Step(
+        "solve_weights.solve", solve, blocks.count, n_bytes, arrays=arrays, deletes=deletes, version=2, work=work
+    )
     return layout
 
 

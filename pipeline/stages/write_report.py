@@ -19,6 +19,7 @@ from ..core.methods import METHODS
 from ..engine import checkpoint, current_config, disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.step import WHOLE_DATA, Report, Resource, Step, task
+from ..engine.work import Work
 from ..inputs.row_filter import sample_of
 from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report import collect_metrics, findings
@@ -57,6 +58,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         runs_on=WHOLE_DATA,
         is_measurement=True,
         depends_on_records=True,
+        work=Work(0.8 + 4e-6 * min(drawn, 1_000_000) if config.output.report else 0.01),
     )
     return layout
 

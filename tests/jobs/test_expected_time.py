@@ -1,7 +1,6 @@
 """Expected seconds of a run: what they depend on, and runs that take at most twice or at least half of them."""
 
 import json
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,14 +9,13 @@ from typer.testing import CliRunner
 from lle.cli import commands
 from lle.config.load import check_config
 from lle.engine.plan import Layout, planned
-from lle.jobs import expected_time, stage_seconds
-from lle.jobs.expected_time import announced_seconds, cluster_to_start, expected_seconds, expected_steps, machine_speed
+from lle.jobs import expected_time
+from lle.jobs.expected_time import announced_seconds, cluster_to_start, expected, expected_steps, machine_speed
 from lle.jobs.fit_and_place import config_of_fit
 from lle.jobs.layout import layout_of
-from lle.jobs.placing_preview import foreseen_placing
+from lle.jobs.placing_preview import forecast_placing, foreseen_placing
 from lle.jobs.plan_preview import plan_summary
-from lle.jobs.stage_seconds import MAIN_STEPS
-from lle.stages import ingest
+from lle.stages import find_neighbors, ingest
 from lle.stages.registry import stages_of, stages_of_run
 from tests.benchmarks.expected_time import JOBS, Job, compare, roll, total, warm_up, wide
 
@@ -34,18 +32,17 @@ def config(workers=1, **sections):
     return check_config({**plain, "execution": {"cluster": cluster}, **sections}, "test")
 
 
-def expected(n=50_000, d=3, block=5_000, speed=1.0, finished=(), **changes):
+def seconds_of(n=50_000, d=3, block=5_000, speed=1.0, finished=(), **changes):
     settings = config(**changes)
     layout = Layout(n, d, "float64", block, n_points=n, n_features=d)
-    steps, layout = planned(stages_of_run(settings), layout)
-    n_steps = Counter(step.stage for step in steps if step.stage not in finished)
-    return expected_seconds(settings, layout, n_steps, speed)
+    steps = planned(stages_of_run(settings), layout)[0]
+    return expected(settings, [step for step in steps if step.stage not in finished], speed).to_json()
 
 
 @pytest.mark.parametrize("method", ["lle", "ltsa", "laplacian", "pca"])
 @pytest.mark.parametrize("change", [{"n": 100_000}, {"d": 6}, {"neighbors": {"n_neighbors": 24}}])
 def test_no_stage_gets_faster_with_more_work(method, change):
-    less, more = expected(method=method)["stages"], expected(method=method, **change)["stages"]
+    less, more = seconds_of(method=method)["stages"], seconds_of(method=method, **change)["stages"]
     assert less.keys() == more.keys() == stages_of(method).keys()
     assert sum(more.values()) >= sum(less.values())
     assert all(more[stage] >= 0.99 * less[stage] for stage in less)
@@ -53,13 +50,14 @@ def test_no_stage_gets_faster_with_more_work(method, change):
 
 def test_placing_takes_longer_with_more_rows_and_fitted_points():
     def placing(n_rows=400_000, fitted=20_000, d=3, k=12, workers=1):
-        settings = config(workers, neighbors={"n_neighbors": k})
+        source = {"kind": "synthetic", "name": "swiss_roll", "n_points": n_rows, "fit_sample": fitted}
+        settings = config(workers, neighbors={"n_neighbors": k}, input=source)
         fit = Layout(fitted, d, "float64", 5_000, n_points=fitted, n_features=d)
-        rows = Layout(n_rows, d, "float64", 5_000, n_points=fitted, n_features=d)
-        return expected_seconds(settings, fit, {"transform": 2, "write_report": 1}, 1.0, rows)["stages"]
+        steps = [step for step, _ in forecast_placing(settings, fit, fit_is_done=False).steps]
+        return expected(settings, steps, 1.0).stages
 
     less = placing()
-    assert [*less] == ["transform", "write_report"]
+    assert [*less] == ["ingest", "transform", "write_report"]
     for more in (placing(n_rows=800_000), placing(fitted=40_000), placing(d=4), placing(d=12), placing(k=24)):
         assert more["transform"] > less["transform"]
     assert placing(n_rows=800_000)["write_report"] > less["write_report"]
@@ -91,53 +89,52 @@ def test_plan_and_log_of_a_run_count_the_placing(tmp_path):
 def test_the_seconds_of_steps_add_up_to_those_of_their_stages(method):
     settings = config(method=method)
     layout = Layout(50_000, 3, "float64", 5_000, n_points=50_000, n_features=3)
-    stages = stages_of_run(settings)
-    seconds, steps = expected_steps(settings, stages, layout), planned(stages, layout)[0]
-    of_stages = expected_seconds(settings, planned(stages, layout)[1], Counter(step.stage for step in steps))["stages"]
-    for stage, total_of_stage in of_stages.items():
-        of_steps = {key: value for key, value in seconds.items() if key.startswith(f"{stage}.")}
-        assert sum(of_steps.values()) == pytest.approx(total_of_stage, rel=0.5)  # the speed is measured
-        assert of_steps.keys() <= {step.key for step in steps}
-        assert of_steps.keys() <= MAIN_STEPS, "a step was renamed"
+    steps = planned(stages_of_run(settings), layout)[0]
+    seconds, foreseen = expected_steps(settings, steps), expected(settings, steps, 1.0)
+    assert seconds.keys() == {step.key for step in steps}
+    for stage, of_stage in foreseen.stages.items():
+        of_steps = [value for key, value in seconds.items() if key.startswith(f"{stage}.")]
+        assert sum(of_steps) == pytest.approx(of_stage, rel=0.5)  # the speed is measured
+    assert all(value > 0 for value in foreseen.stages.values()), "a stage without work"
 
 
 @pytest.mark.parametrize("d", [100, 784, 5000])
 def test_trees_in_many_dimensions_take_a_multiple_of_all_pairs(d):
     tree, brute = (
-        expected(d=d, neighbors={"n_neighbors": 8, "method": name})["stages"] for name in ("kdtree", "brute")
+        seconds_of(d=d, neighbors={"n_neighbors": 8, "method": name})["stages"] for name in ("kdtree", "brute")
     )
     assert brute["find_neighbors"] < tree["find_neighbors"] < 50 * brute["find_neighbors"]
 
 
 def test_multigrid_that_is_set_is_expected_to_take_longer_on_a_surface():
     seconds = {
-        method: expected(n=20_000, eigensolver={"method": method})["stages"]["solve_embedding"]
+        method: seconds_of(n=20_000, eigensolver={"method": method})["stages"]["solve_embedding"]
         for method in ("auto", "multigrid")
     }
     assert seconds["auto"] < 2 < seconds["multigrid"] < 10
 
 
 def test_import_of_the_scaler_takes_time():
-    scaled, plain = (expected(preprocess={"scale": scale})["seconds"] for scale in ("standard", "none"))
-    assert scaled - plain == pytest.approx(stage_seconds.SCALER_SECONDS)
+    scaled, plain = (seconds_of(preprocess={"scale": scale})["seconds"] for scale in ("standard", "none"))
+    assert scaled - plain == pytest.approx(ingest.SCALER_SECONDS)
 
 
 def test_search_that_is_not_yet_compiled_takes_longer(monkeypatch):
     seconds = {}
     for compiled in (True, False):
-        monkeypatch.setattr(stage_seconds, "_search_is_compiled", lambda compiled=compiled: compiled)
+        monkeypatch.setattr(find_neighbors, "_search_is_compiled", lambda compiled=compiled: compiled)
         for method in ("pynndescent", "kdtree"):
-            stages = expected(neighbors={"n_neighbors": 8, "method": method})["stages"]
+            stages = seconds_of(neighbors={"n_neighbors": 8, "method": method})["stages"]
             seconds[method, compiled] = stages["find_neighbors"]
-    assert seconds["pynndescent", False] == pytest.approx(seconds["pynndescent", True] + stage_seconds.COMPILE_SECONDS)
+    assert seconds["pynndescent", False] == pytest.approx(seconds["pynndescent", True] + find_neighbors.COMPILE_SECONDS)
     assert seconds["kdtree", False] == seconds["kdtree", True]
 
 
 def test_workers_share_blocks_only():
-    one, four, one_block = expected(), expected(workers=4), expected(workers=4, block=50_000)
+    one, four, one_block = seconds_of(), seconds_of(workers=4), seconds_of(workers=4, block=50_000)
     assert four["stages"]["find_neighbors"] < one["stages"]["find_neighbors"]
     assert four["stages"]["write_report"] >= one["stages"]["write_report"]
-    assert one_block["stages"] == expected(block=50_000)["stages"]
+    assert one_block["stages"] == seconds_of(block=50_000)["stages"]
     assert (one["workers"], four["workers"], one_block["workers"]) == (1, 4, 1)
 
 
@@ -153,19 +150,19 @@ def test_local_cluster_starts_only_if_workers_save_time(cluster, n, d, kind):
 
 
 def test_start_of_the_program_and_of_local_workers_takes_time():
-    serial, two, one_block = expected(), expected(workers=2), expected(workers=2, block=50_000)
-    auto = expected(execution={"cluster": {"kind": "local", "workers": "auto"}}, block=50_000)
+    serial, two, one_block = seconds_of(), seconds_of(workers=2), seconds_of(workers=2, block=50_000)
+    auto = seconds_of(execution={"cluster": {"kind": "local", "workers": "auto"}}, block=50_000)
     assert 0 < serial["start"] == auto["start"] < two["start"] == one_block["start"]
     assert two["seconds"] == pytest.approx(two["start"] + sum(two["stages"].values()), abs=0.01)
 
 
 def test_half_the_speed_takes_twice_the_time():
-    fast, slow = expected(n=10**6), expected(n=10**6, speed=0.5)
+    fast, slow = seconds_of(n=10**6), seconds_of(n=10**6, speed=0.5)
     assert slow["seconds"] == pytest.approx(2 * fast["seconds"], rel=1e-3)
 
 
 def test_finished_stages_are_left_out():
-    rest = expected(finished=("ingest", "find_neighbors"))["stages"]
+    rest = seconds_of(finished=("ingest", "find_neighbors"))["stages"]
     assert {"ingest", "find_neighbors"}.isdisjoint(rest)
     assert "order_points" in rest
 
@@ -190,9 +187,7 @@ def test_only_long_runs_are_announced():
 
 @pytest.mark.parametrize(("n_distinct", "is_stated"), [(60, True), (550, False)])
 def test_seconds_are_stated_again_if_few_rows_are_distinct(tmp_path, toy_stages, monkeypatch, n_distinct, is_stated):
-    monkeypatch.setattr(
-        expected_time, "FORMULAS", dict.fromkeys(stages_of("lle"), lambda sizes: stage_seconds.Work(sizes.n / 10))
-    )
+    monkeypatch.setattr(expected_time, "LONG_SECONDS", 0.0)
     np.save(tmp_path / "x.npy", roll(n_distinct)[np.arange(600) % n_distinct])
     path = tmp_path / "job.yaml"
     path.write_text(json.dumps({
@@ -205,10 +200,7 @@ def test_seconds_are_stated_again_if_few_rows_are_distinct(tmp_path, toy_stages,
         assert (f"because only {n_distinct} of 600 rows are distinct and valid" in stderr) == (is_stated and again)
 
 
-def test_plan_shows_expected_seconds_until_the_run_is_finished(tmp_path, toy_stages, monkeypatch):
-    monkeypatch.setattr(
-        expected_time, "FORMULAS", dict.fromkeys(stages_of("lle"), lambda sizes: stage_seconds.Work(3.0))
-    )
+def test_plan_shows_expected_seconds_until_the_run_is_finished(tmp_path, toy_stages):
     np.save(tmp_path / "x.npy", roll(60))
     path = tmp_path / "job.yaml"
     path.write_text(json.dumps({
