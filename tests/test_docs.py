@@ -107,7 +107,7 @@ def test_notebook_runs_and_shows_one_bar_tiles_and_a_picture(tmp_path: Path, mon
     assert completed.returncode == 0, completed.stderr
     fit, run, picture, table, rows = json.loads(completed.stdout)
     assert [sorted(data) for data in fit] == [["text/html", "text/plain"]]
-    assert "100%  done" in fit[0]["text/plain"]
+    assert "100 %  done" in fit[0]["text/plain"]
     assert "Trustworthiness" in run[0]["text/html"]
     assert "data:image/png;base64," in run[0]["text/html"]
     assert "image/png" in picture[0]
