@@ -125,13 +125,10 @@ class RunProgress:
     def _print_reused(self) -> None:
         """Print one line for all reused steps since the last such line."""
         if self._reused_steps:
-            stages, blocks = (
-                len({step.stage for step in self._reused_steps}),
-                sum(step.n_blocks for step in self._reused_steps),
-            )
-            counts = ((stages, "stage"), (len(self._reused_steps), "step"), (blocks, "block"))
-            totals = ", ".join(counted(count, noun) for count, noun in counts)
-            self.print_line(f"reused from the earlier run: {totals}")
+            stages = len({step.stage for step in self._reused_steps})
+            blocks = sum(step.n_blocks for step in self._reused_steps)
+            totals = counted(stages, "stage"), counted(len(self._reused_steps), "step"), counted(blocks, "block")
+            self.print_line(f"reused from the earlier run: {', '.join(totals)}")
             self._reused_steps = []
 
     def _watch(self, ended: threading.Event) -> None:
@@ -143,7 +140,9 @@ class RunProgress:
     def _tick(self, step: Step[Report], now: float) -> None:
         """Show what the running step does now, and how far the run is."""
         if self._state is not None and now - self._last_look >= LOOK_SECONDS:
-            self._last_look, self._told = now, _told(self._state)
+            self._last_look, self._told = now, None
+            with contextlib.suppress(LleError, OSError):
+                self._told = self._state()
         look = self.time_left.look(self._told, now - self._last_look)
         self._show(look, step, now)
         if self._store is not None and now - self._last_record >= RECORD_SECONDS:
@@ -186,14 +185,6 @@ def bar(look: Look) -> Table:
     row.add_column(justify="right")
     row.add_row(ProgressBar(total=1.0, completed=look.fraction), describe_share(look.fraction, look.seconds_left))
     return row
-
-
-def _told(state: State) -> TaskState | None:
-    """The state of a step; None if its store cannot be read now, because only the log needs it."""
-    try:
-        return state()
-    except (LleError, OSError):
-        return None
 
 
 class SilentProgress(RunProgress):

@@ -74,7 +74,8 @@ class TimeLeft:
 
     def look(self, state: TaskState | None = None, age: float = 0.0) -> Look:
         """The state now. `state` is what the tasks of the running step reported, `age` seconds ago."""
-        later = sum(seconds for step, seconds in self._expected.items() if step != self._running)
+        expected = list(self._expected.items())  # another thread changes it
+        later = sum(seconds for step, seconds in expected if step != self._running)
         in_step, elapsed = self._left_in_step(state, age), self._clock() - self._begun
         left = None
         if self._running and (in_step is not None or later):

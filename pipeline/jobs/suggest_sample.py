@@ -14,12 +14,21 @@ from ..config.models import Config
 from ..core.errors import InputError, counted
 from ..engine.plan_sizes import block_points
 from ..inputs import Source
+from ..kernels.graph.connectivity import neighbor_graph, weak_components
 from ..kernels.neighbors.duplicates import row_hashes
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors, select_nearest
+from ..kernels.quality.intrinsic_dimension import SpectralGap, mean_spectrum, spectral_gap
 from ..linalg.preprocess import Preparation, fit_sample
 
 NEIGHBOR_BYTES = 256 * 2**20
 MIN_POINTS = 50
+
+SPECTRUM_NEIGHBORS, SPECTRUM_POINTS, SPECTRUM_SHARE = (12, 20, 30, 45, 60, 100), 150, 20
+"""Sizes of the neighbourhoods for local spectra, and the points that have one. A size is at most 1 / SPECTRUM_SHARE of
+the sample, because larger neighbourhoods are curved."""
+
+LEAST_PIECE = 8
+"""Least points of a piece of the sample that trials can use, for each of its neighbours."""
 
 Array = npt.NDArray[Any]
 Ids = npt.NDArray[np.int64]
@@ -138,3 +147,23 @@ def _ids(rows: Array) -> Ids:
     Two different rows among ten million have the same id in one run of 200,000.
     """
     return (row_hashes(rows)[:, 0] >> np.uint64(1)).astype(np.int64)
+
+
+def largest_gap(points: npt.NDArray[np.floating], max_dimension: int) -> SpectralGap:
+    """The gap in the spectra of neighbourhoods in the sample (s, d), up to `max_dimension` dimensions."""
+    scales = [k for k in SPECTRUM_NEIGHBORS if k <= len(points) // SPECTRUM_SHARE] or [SPECTRUM_NEIGHBORS[0]]
+    queries, every = points[:SPECTRUM_POINTS], np.arange(len(points))
+    near = exact_neighbors(queries, every[: len(queries)], points, every, scales[-1]).ids
+    return spectral_gap({k: mean_spectrum(points[near[:, :k]]) for k in scales}, max_dimension)
+
+
+def largest_piece(points: npt.NDArray[np.float64], k: int) -> tuple[int, npt.NDArray[np.int64]]:
+    """The number of pieces of the graph of k neighbours of points (n, d), and the points of the largest one.
+
+    All points count as one piece if the largest has too few for trials.
+    """
+    every = np.arange(len(points))
+    lists = exact_neighbors(points, every, points, every, k)
+    n_pieces, component = weak_components(neighbor_graph(lists.ids))
+    inside = np.flatnonzero(component == 0)  # component 0 is the largest
+    return (n_pieces, inside) if len(inside) >= LEAST_PIECE * k else (1, every)

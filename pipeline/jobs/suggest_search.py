@@ -12,13 +12,11 @@ from ..core.errors import LleError
 from ..core.methods import METHODS
 from ..kernels.batches import batches
 from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, choose_reg, joined, local_variance
-from ..kernels.graph.connectivity import neighbor_graph, weak_components
-from ..kernels.neighbors.knn import exact_neighbors
-from ..kernels.quality.intrinsic_dimension import Dimension, SpectralGap, mean_spectrum, spectral_gap
+from ..kernels.quality.intrinsic_dimension import Dimension
 from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
 from ..kernels.trial_embedding import largest_trial
 from ..linalg.reg_step import sample_points
-from .suggest_sample import NeighborSample
+from .suggest_sample import NeighborSample, largest_gap, largest_piece
 from .suggest_trials import Trial, Trials
 
 Watch = Callable[[str], None]
@@ -30,10 +28,6 @@ OTHER_NEIGHBORS, OTHER_TRIALS = (12, 20, 30, 40), 2
 
 WORSE_TRIALS = 2
 """The search upwards, or downwards, ends after this number of trials in a row that do not raise the best score."""
-
-SPECTRUM_NEIGHBORS, SPECTRUM_POINTS, SPECTRUM_SHARE = (12, 20, 30, 45, 60, 100), 150, 20
-"""Sizes of the neighbourhoods for local spectra, and the points that have one. A size is at most 1 / SPECTRUM_SHARE of
-the sample, because larger neighbourhoods are curved."""
 
 GAP = 2.5
 """Least ratio of adjacent variances that counts as a gap; points that fill 2 to 10 dimensions have ratios up to 2.2."""
@@ -50,9 +44,6 @@ TOLERANCE = 0.001
 
 WORTH_ANOTHER_METHOD = 0.01
 """Another method than the config's is suggested only if its score is higher by more than this."""
-
-LEAST_PIECE = 8
-"""Least points of a piece of the sample that trials can use, for each of its neighbours."""
 
 TRIAL_NUMBERS, MIN_TRIAL_POINTS = 2**18, 1000
 """The trials embed as many points as have TRIAL_NUMBERS values (points times features), but at least
@@ -100,26 +91,6 @@ def _trial_points(n_features: int) -> int:
     return max(MIN_TRIAL_POINTS, min(largest_trial(n_features), TRIAL_NUMBERS // n_features))
 
 
-def _largest_gap(points: npt.NDArray[np.floating], max_dimension: int) -> SpectralGap:
-    """The gap in the spectra of neighbourhoods in the sample (s, d), up to `max_dimension` dimensions."""
-    scales = [k for k in SPECTRUM_NEIGHBORS if k <= len(points) // SPECTRUM_SHARE] or [SPECTRUM_NEIGHBORS[0]]
-    queries, every = points[:SPECTRUM_POINTS], np.arange(len(points))
-    near = exact_neighbors(queries, every[: len(queries)], points, every, scales[-1]).ids
-    return spectral_gap({k: mean_spectrum(points[near[:, :k]]) for k in scales}, max_dimension)
-
-
-def _largest_piece(points: npt.NDArray[np.float64], k: int) -> tuple[int, npt.NDArray[np.int64]]:
-    """The number of pieces of the graph of k neighbours of points (n, d), and the points of the largest one.
-
-    All points count as one piece if the largest has too few for trials.
-    """
-    every = np.arange(len(points))
-    lists = exact_neighbors(points, every, points, every, k)
-    n_pieces, component = weak_components(neighbor_graph(lists.ids))
-    inside = np.flatnonzero(component == 0)  # component 0 is the largest
-    return (n_pieces, inside) if len(inside) >= LEAST_PIECE * k else (1, every)
-
-
 def _measured_scores(scores: npt.NDArray[np.float64], chosen: int, k: int) -> str:
     """What was measured with 1, ..., m coordinates, and what follows for the chosen number.
 
@@ -149,13 +120,13 @@ class Search:
         self.config, self.sample, self.likely = config, sample, likely
         points = sample.points[: _trial_points(sample.points.shape[1])].astype(np.float64)
         self.n_sampled, is_whole = len(points), sample.is_whole and len(points) == len(sample.points)
-        self.n_pieces, inside = _largest_piece(points, config.neighbors.n_neighbors)
+        self.n_pieces, inside = largest_piece(points, config.neighbors.n_neighbors)
         points, labels = points[inside], None if sample.labels is None else sample.labels[: len(points)][inside]
         most_tried, share = max(*NEIGHBORS, config.neighbors.n_neighbors), len(inside) / self.n_sampled
         self.trials = Trials(points, labels, config, min(most_tried, len(points) - 1), is_whole, watch, share)
         self.max_neighbors = min(n_others, len(points) // 4)
         self.reg_reasons: dict[tuple[str, int], str] = {}
-        self.gap = _largest_gap(sample.points, min(round(likely.value) + 1, points.shape[1] - 1))
+        self.gap = largest_gap(sample.points, min(round(likely.value) + 1, points.shape[1] - 1))
         self.n_components, self.why_components = 0, ""
         self.own: Trial | None = None
         """The chosen trial of the config's method."""
