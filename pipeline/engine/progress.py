@@ -97,14 +97,13 @@ class RunProgress:
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
         """Print one line about a finished stage, if it has computed something."""
-        computed, reused = self.computed.get(stage, 0), self.reused.get(stage, 0)
-        if not computed:
+        if not (computed := self.computed.get(stage, 0)):
             return
         self._print_reused()
-        suffix = f", {reused} reused" if reused else ""
+        suffix = f", {reused} reused" if (reused := self.reused.get(stage, 0)) else ""
         now = datetime.now().astimezone().strftime("%H:%M:%S")
-        blocks = counted(computed, "block")
-        self.print_line(f"{now} {stage}: {blocks} in {seconds:.1f} s, largest process {gib(peak_bytes)}{suffix}")
+        took = f"{counted(computed, 'block')} in {seconds:.1f} s, largest process {gib(peak_bytes)}"
+        self.print_line(f"{now} {stage}: {took}{suffix}")
 
     def stop(self, done: bool = False) -> None:
         """Remove the bar from the screen, and print the steps that were not printed yet.

@@ -20,8 +20,8 @@ POINTER = {"version": str, "fingerprint": str, "history": [str]}
 FORMAT = "lle_format"
 CRC = "crc32"
 """Key of a record's own checksum."""
-MARKERS = "_done/"
-"""Folder of the markers of finished blocks."""
+SEALED = ("_done/", "_run/steps/")
+"""Folders whose records must have a checksum: those of blocks and of steps, whose content decides what is read."""
 CHECKED = "lle_crc32"
 """Attribute of a group or array: CRC-32 of each attribute that the program wrote, and of the other metadata ("")."""
 METADATA = ("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs",
@@ -131,13 +131,13 @@ def sealed(name: str, content: dict[str, object]) -> dict[str, object]:
 def opened(name: str, record: object) -> dict[str, object] | None:
     """The content of a record; None if its checksum is not that of this content and name.
 
-    A record without a checksum is accepted, except markers: the reports in them are read without a shape.
+    A record without a checksum is accepted outside of SEALED.
     """
     if not isinstance(record, dict):
         return None
     content = {key: value for key, value in record.items() if key != CRC}
     if CRC not in record:
-        return None if name.startswith(MARKERS) else content
+        return None if name.startswith(SEALED) else content
     return content if record[CRC] == checksum_of([name, content]) else None
 
 

@@ -17,7 +17,7 @@ from lle.api.open_run import open_run
 from lle.cli.commands import app
 from lle.core.errors import StoreError
 from lle.engine import checkpoint, current_config
-from lle.engine.checkpoint import begin_step, mark_done, marker_name
+from lle.engine.checkpoint import begin_step, mark_done, marker_name, record_name
 from lle.engine.damage import damage_of_step
 from lle.engine.step import BlockReport
 from lle.jobs.verify import check, unmarked_blocks
@@ -282,6 +282,12 @@ def test_marker_of_another_shape_without_its_checksum_is_not_done(run_copy):
     path.write_text(json.dumps({**marker, "report": {"n_valid": None, "n_points": 90}}))
     assert "merge_duplicates was damaged" in refused(1, "verify", store)
     lle("report", store)
+    assert lle(*again)["metrics"]["duplicates_merged"] == 0
+    path = store / record_name("ingest.merge_duplicates")
+    record = json.loads(path.read_text())
+    del record["crc32"]
+    path.write_text(json.dumps({**record, "arrays": [""]}))
+    assert "merge_duplicates was damaged" in refused(1, "verify", store)
     assert lle(*again)["metrics"]["duplicates_merged"] == 0
 
 

@@ -1,5 +1,9 @@
 """The share of a run that is done and the seconds left: closed forms, and what holds for any forecast."""
 
+import sys
+import threading
+from functools import partial
+
 import pytest
 
 from lle.engine.step import TaskState
@@ -128,6 +132,30 @@ def test_the_share_never_falls_and_is_below_one_before_the_end(rng):
     assert fractions == sorted(fractions)
     assert 0 <= fractions[0] < fractions[-1] <= LARGEST
     assert len(set(fractions)) > 5
+
+
+def test_a_thread_looks_while_steps_begin_and_end(request):
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-6)
+    run, names = TimeLeft(), [f"s{number}" for number in range(4000)]
+    run.expect(dict.fromkeys(names, 1.0))
+    ended, errors = threading.Event(), []
+
+    def look():
+        while not ended.is_set():
+            try:
+                run.look()
+            except RuntimeError as error:  # the dictionary changed
+                errors.append(error)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    for name in names:
+        run.begin(name, 1, 0)
+        run.end()
+    ended.set()
+    thread.join()
+    assert errors == []
 
 
 def test_the_seconds_left_go_on_between_two_looks():
