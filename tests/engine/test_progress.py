@@ -152,7 +152,9 @@ def test_terminal_has_one_bar_for_the_run_that_is_removed_at_its_end(monkeypatch
     run_progress.time_left.expect({"solve_embedding.solve": 10.0, "write_report.write": 10.0})
     step = make_step("solve_embedding.solve", no_task, 1)
     run_progress.begin(step, 0, lambda: TaskState("solves", f"residual 1e-4, {'long ' * 50}", 30.0))
-    time.sleep(0.3)
+    deadline = time.monotonic() + 20
+    while stream.getvalue().count("residual") < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
     run_progress.end(step, 10.0, 1)
     run_progress.stop(done=True)
     text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", stream.getvalue())
@@ -163,7 +165,7 @@ def test_terminal_has_one_bar_for_the_run_that_is_removed_at_its_end(monkeypatch
     lines = text.replace("\r", "\n").split("\n")
     below = [number for number, line in enumerate(lines) if line.startswith("residual 1e-4")]
     assert all(len(lines[number]) == width and lines[number].endswith("…") for number in below)
-    assert lines[below[-1] - 1] == "solve_embedding.solve: 0/1 blocks after 0 s"
+    assert re.fullmatch(r"solve_embedding\.solve: 0/1 blocks after \d+ s", lines[below[-1] - 1])
     assert stream.getvalue().rstrip("\r").endswith("\x1b[2K")  # the last line is erased
 
 
@@ -175,20 +177,23 @@ def test_other_processes_read_the_progress_from_the_store(monkeypatch, tmp_path)
     run_progress, found = JsonProgress(stream), []
     run_progress.start(store, {"ingest.read": 2.0, "write_report.write": 2.0})
     run_progress.begin(step, 0)
+    deadline = time.monotonic() + 20
     for _ in range(3):
-        time.sleep(0.1)
-        found.append(progress_of(store))
+        least = found[-1]["fraction"] if found else 0.0
+        while ((now := progress_of(store)) is None or now["fraction"] <= least) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        found.append(now)
         run_progress.advance(step, BlockReport(0, 0.1, 1, {}))
     run_progress.stop()
     assert progress_of(store) is None
     assert not store.objects.exists(RECORD)
     fractions = [entry["fraction"] for entry in found]
     assert 0 < fractions[0] < fractions[1] < fractions[2] < 1
-    assert all(0 < entry["seconds_left"] < 5 for entry in found)
+    assert all(0 < entry["seconds_left"] < 60 for entry in found)
     events = [json.loads(line) for line in stream.getvalue().splitlines()]
     logged = [event["fraction"] for event in events if event["event"] == "message"]
     assert logged == sorted(logged)
-    assert min(abs(fraction - fractions[-1]) for fraction in logged) < 0.02
+    assert min(abs(fraction - fractions[-1]) for fraction in logged) < 0.05
 
 
 def test_old_and_damaged_records_of_progress_are_not_shown(tmp_path):
