@@ -220,14 +220,15 @@ class Search:
         choice = self._local_reg(n_neighbors, self.n_components)
         if method == "lle" and self.config.weights.rule != "absolute":
             choice = self.trials.choose_reg(choice, n_neighbors, self.n_components)
-        self.reg_reasons[method, n_neighbors] = choice.reason
+        is_given = self.config.weights.rule == "absolute"
+        self.reg_reasons[method, n_neighbors] = "set in the config" if is_given else choice.reason
         return choice.reg
 
     def _local_reg(self, k: int, m: int) -> RegChoice:
         """The choice from neighbourhoods of k points among all rows."""
         weights, sample = self.config.weights, self.sample
         if weights.rule == "absolute":
-            return RegChoice(SURFACE_REG if weights.reg == "auto" else weights.reg, 0.0, 0.0, "set in the config")
+            return RegChoice(SURFACE_REG if weights.reg == "auto" else weights.reg, 0.0, 0.0, m, 0)
         n_queries = min(len(sample.lists.ids), sample_points(k, sample.points.shape[1]))
         variances = []
         for part in batches(n_queries, 8 * k * (sample.points.shape[1] + k)):

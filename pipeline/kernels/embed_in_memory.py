@@ -8,6 +8,8 @@ from scipy.sparse import csr_array
 
 from ..core.errors import LleError
 from .batches import batches
+from .eigensolver.factorization import NO_ANALYSES, Analyses
+from .eigensolver.problem import NO_HOOKS, Hooks
 from .eigensolver.solve import bottom_eigenpairs
 from .factors.cost_matrix import local_factor
 from .factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
@@ -26,7 +28,9 @@ Float64 = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 
 
-def embed_in_memory(method: str, points: Float64, ids: Ids, n_components: int, reg: float, rule: str) -> Float64:
+def embed_in_memory(
+    method: str, points: Float64, ids: Ids, n_components: int, reg: float, rule: str, analyses: Analyses = NO_ANALYSES
+) -> Float64:
     """Coordinates (n, m) of points (n, d) by a method of the config; the eigenvectors have relative errors of TOL.
 
     Args:
@@ -36,6 +40,7 @@ def embed_in_memory(method: str, points: Float64, ids: Ids, n_components: int, r
         n_components: m, at least 1 and below n - 1.
         reg: `weights.reg`, for lle and modified.
         rule: `weights.rule`.
+        analyses: of earlier matrices, for lle.
 
     Raises:
         LleError, ValueError: the matrix cannot be factored, or has more null vectors than one.
@@ -44,7 +49,7 @@ def embed_in_memory(method: str, points: Float64, ids: Ids, n_components: int, r
         centered = points - points.mean(axis=0)
         return np.asarray(np.linalg.svd(centered, full_matrices=False)[0][:, :n_components])
     if method == "lle":
-        return _solve(lle_factor(points, ids, reg, rule), n_components, "factored")
+        return _solve(lle_factor(points, ids, reg, rule), n_components, "factored", hooks=Hooks(analyses=analyses))
     if method == "laplacian":
         return _laplacian(points, ids, n_components)
     if method == "modified":
@@ -115,11 +120,16 @@ def _neighborhoods(points: Float64, ids: Ids) -> Iterator[tuple[Ids, Ids]]:
 
 
 def _solve(
-    factor: csr_array, n_components: int, method: str, null: Float64 | None = None, flat: bool = False
+    factor: csr_array,
+    n_components: int,
+    method: str,
+    null: Float64 | None = None,
+    flat: bool = False,
+    hooks: Hooks = NO_HOOKS,
 ) -> Float64:
     solution = bottom_eigenpairs(
         factor, n_components, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=TOL,
-        max_memory=MAX_BYTES, n_threads=1, initial=None, max_steps=1, null=null, flat=flat,
+        max_memory=MAX_BYTES, n_threads=1, initial=None, max_steps=1, null=null, flat=flat, hooks=hooks,
     )  # fmt: skip
     if not solution.converged:
         raise LleError(f"the eigenvectors could not be computed to a relative error of {TOL:g} in memory")

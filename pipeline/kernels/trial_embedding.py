@@ -3,13 +3,14 @@
 The variances of neighbourhoods (``factors.choose_reg``) measure the noise, but not its effect on an embedding: a noisy
 sphere needs a larger `reg` than a Swiss roll with the same noise. Daza-Santacoloma et al. 2010
 (Neurocomputing 73) choose `reg` by the quality of the result as well. A sample has larger neighbourhoods than all
-points, so the trial counts only if its neighbourhoods have the same noise.
+points, so no trial is made if all points have much noise and the sample has less.
 """
 
 import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import LleError
+from .eigensolver.factorization import OneAnalysis
 from .embed_in_memory import embed_in_memory, repaired_lists
 from .factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists
 from .graph.connectivity import neighbor_graph, weak_components
@@ -57,9 +58,15 @@ def trial_points(n_points: int, n_features: int) -> int:
 
 
 def reg_by_trial(
-    points: Float64, local: RegChoice, k: int, n_components: int, rule: str, is_whole: bool = False
+    points: Float64,
+    local: RegChoice,
+    k: int,
+    n_components: int,
+    rule: str,
+    is_whole: bool = False,
+    lists: NeighborLists | None = None,
 ) -> RegChoice:
-    """`reg` for all points by a trial with a sample (n, d) of them, or `local` if the trial does not represent them.
+    """`reg` for all points by a trial with a sample (n, d) of them, or that of `local` without a trial.
 
     Args:
         points: (n, d) sampled points, ``trial_points`` of them.
@@ -68,21 +75,22 @@ def reg_by_trial(
         n_components: coordinates of the embedding.
         rule: `weights.rule`, see ``barycenter_weights``.
         is_whole: `points` are all points.
+        lists: k neighbours of each point among them; None: they are searched.
     """
     fewest = max(0 if is_whole else MIN_POINTS, 4 * k, 4 * n_components)
-    if len(points) < fewest:
-        return local
-    every = np.arange(len(points))
-    inside, lists = largest_component(exact_neighbors(points, every, points, every, k))
-    if len(inside) < fewest:
-        return local
+    inside = every = np.arange(len(points))
+    if len(points) >= fewest:
+        inside, lists = largest_component(lists or exact_neighbors(points, every, points, every, k))
+    if len(inside) < fewest or lists is None:
+        return local._replace(no_trial="few points", trial_points=len(inside))
     component = points[inside]
-    sample = reg_of_lists(component, np.arange(len(inside)), lists.ids, n_components)
+    sample = None if is_whole else reg_of_lists(component, np.arange(len(inside)), lists.ids, n_components)
     repaired, quality = repaired_lists(lists, len(inside)), SampleQuality(component, k, MEASURED_POINTS)
+    analyses = OneAnalysis()
 
     def trustworthiness(reg: float) -> float:
         try:
-            embedding = embed_in_memory("lle", component, repaired, n_components, reg, rule)
+            embedding = embed_in_memory("lle", component, repaired, n_components, reg, rule, analyses)
         except LleError:
             return np.nan
         return float(quality.trustworthiness(embedding).mean())

@@ -14,8 +14,9 @@ from ..engine.plan import Layout
 from ..engine.step import Json, Report, Step, task
 from ..engine.work import SURFACE_FEATURES, Work
 from ..kernels.batches import BATCH_BYTES
-from ..kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, WHOLE_REGS, reg_of_lists
+from ..kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, WHOLE_REGS, RegChoice, reg_of_lists
 from ..kernels.neighbors.duplicates import row_hashes
+from ..kernels.neighbors.knn import NeighborLists
 from ..kernels.trial_embedding import reg_by_trial, trial_points
 from ..storage import array_specs
 from ..storage.blocks import Blocks
@@ -55,7 +56,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     n_bytes = task_costs.TASK_BYTES + blocks.size * (3 * row + 16 * layout.k_max + 64) + 6 * BATCH_BYTES
     n_bytes += sample * (layout.k_max + 1) * (2 * row + 48)
     n_bytes += trial * (4 * row + 64 * layout.k_max + TRIAL_POINT_BYTES)
-    rule, expected = config.weights.rule, ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, "")
+    rule, expected = config.weights.rule, ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, m, 0, [], 0, None)
     choose = task(
         choose_from_sample, sample=sample, trial=trial, n_neighbors=k, n_components=m, rule=rule, blocks=blocks
     )
@@ -64,7 +65,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
         choose,
         1,
         n_bytes,
-        version=5,
+        version=6,
         expected=lambda b: expected,
         is_measurement=True,
         work=Work(3e-7 * layout.n_points + trial * (3e-5 if d <= SURFACE_FEATURES else 2.8e-4 + 7e-7 * d)),
@@ -79,7 +80,11 @@ class ChosenReg(Report):
     reg: float
     noise: float
     outside: float
-    reason: str
+    n_components: int
+    n_measured: int
+    tried: list[list[float]]
+    trial_points: int
+    no_trial: str | None
 
 
 def choose_from_sample(
@@ -99,8 +104,22 @@ def choose_from_sample(
     if trial:
         rows, order = _rows_with_smallest_hashes(store, trial, blocks)
         points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)
-        chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule, is_whole=trial == blocks.n)
-    return ChosenReg(*chosen, message=f"weights.reg: {chosen.reg:g}: {chosen.reason}")
+        is_whole = trial == blocks.n
+        lists = _stored_lists(store, order, n_neighbors) if is_whole else None
+        chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule, is_whole, lists)
+    else:
+        chosen = chosen._replace(no_trial="method")
+    measures = {**chosen._asdict(), "tried": [list(pair) for pair in chosen.tried]}
+    return ChosenReg(**measures, message=f"weights.reg: {chosen.reg:g}: {chosen.reason}")
+
+
+def _stored_lists(store: Store, order: npt.NDArray[np.int64], k: int) -> NeighborLists | None:
+    """The k nearest neighbours of all points (n,) in this order, numbered by it; None if some have fewer."""
+    ids = store.read_all(array_specs.NEIGHBOR_INDICES.name)[order, :k].astype(np.int64)
+    if ids.shape[1] < k or (ids < 0).any():
+        return None
+    distances = store.read_all(array_specs.NEIGHBOR_DISTANCES.name)[order, :k]
+    return NeighborLists(np.argsort(order)[ids], distances.astype(np.float64))
 
 
 def _rows_with_smallest_hashes(
@@ -142,8 +161,10 @@ def describe_reg(method: str, reg: float | str, chosen: Json | None) -> Json | N
     if not METHODS[method].has_reg:
         return None
     if reg != "auto":
-        return {"value": reg, "reason": "set in the config"}
+        return {"value": reg, "reason": "set in the config", "no_trial": None}
     if chosen is None:
         candidates = ", ".join(f"{value:g}" for value in sorted({*SAMPLE_REGS, *WHOLE_REGS}))
-        return {"value": None, "reason": f"auto: one of {candidates}, chosen by the noise and a trial after the search"}
-    return {"value": chosen["reg"], "reason": chosen["reason"]}
+        reason = f"auto: one of {candidates}, chosen by the noise and a trial after the search"
+        return {"value": None, "reason": reason, "no_trial": None}
+    choice = RegChoice(**{name: chosen[name] for name in RegChoice._fields})
+    return {"value": choice.reg, "reason": choice.reason, "no_trial": choice.no_trial}

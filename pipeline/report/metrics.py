@@ -24,6 +24,8 @@ class Estimate(TypedDict, total=False):
 class Reg(TypedDict):
     value: float | None
     reason: str
+    no_trial: str | None
+    """Why `auto` chose without a trial (`kernels.factors.choose_reg.NoTrial`); None with a trial or a given number."""
 
 
 class Clump(TypedDict):

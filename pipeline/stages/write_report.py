@@ -143,7 +143,7 @@ def _collect(store: Store, among: Collection[str] | None = None) -> Metrics:
     return replace(
         collect_metrics.name_columns(collected, columns.get("features")),
         method=config["method"],
-        reg=None if reg is None else Reg(value=reg["value"], reason=reg["reason"]),
+        reg=None if reg is None else Reg(value=reg["value"], reason=reg["reason"], no_trial=reg["no_trial"]),
         features=columns.get("features"),
         label=columns.get("label") or label,
         id=columns.get("id"),

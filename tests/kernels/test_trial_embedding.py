@@ -16,7 +16,7 @@ from tests.support.points import swiss_roll
 from tests.support.seeds import seeds
 
 K, M = 12, 2
-LOCAL = RegChoice(SURFACE_REG, 0.0, 0.0, "local")
+LOCAL = RegChoice(SURFACE_REG, 0.0, 0.0, M, 900)
 
 
 def neighbor_lists(points):
@@ -50,7 +50,7 @@ def test_surface_that_larger_values_fold_keeps_the_small_one(rng):
 def test_clusters_with_noise_get_a_larger_value(seed):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(800, 8)) + 1.5 * rng.normal(size=(5, 8))[rng.integers(5, size=800)]
-    local = RegChoice(SURFACE_REG, 0.5, 0.4, "noisy")
+    local = RegChoice(SURFACE_REG, 0.5, 0.4, M, 900)
     assert reg_by_trial(points, local, K, M, "trace").reg > SURFACE_REG
 
 
@@ -67,7 +67,8 @@ def test_largest_component_is_embedded():
 
 @pytest.mark.parametrize("n", [2, 99, 4 * 40 - 1])
 def test_small_samples_change_nothing(n):
-    assert reg_by_trial(swiss_roll(n, np.random.default_rng(7)), LOCAL, 40, M, "trace") is LOCAL
+    chosen = reg_by_trial(swiss_roll(n, np.random.default_rng(7)), LOCAL, 40, M, "trace")
+    assert chosen == LOCAL._replace(no_trial="few points", trial_points=n)
 
 
 @pytest.mark.parametrize(("n", "is_tried"), [(47, False), (48, True)])
@@ -76,7 +77,7 @@ def test_trial_of_all_points_needs_no_more_than_the_neighbourhoods(n, is_tried):
     every = np.arange(n)
     local = choose_reg.reg_of_lists(points, every, neighbor_lists(points).ids, M)
     assert ("embedded" in reg_by_trial(points, local, K, M, "trace", is_whole=True).reason) == is_tried
-    assert reg_by_trial(points, local, K, M, "trace") is local
+    assert reg_by_trial(points, local, K, M, "trace").no_trial == "few points"
 
 
 def test_every_point_of_a_small_trial_is_measured():
@@ -122,13 +123,21 @@ def test_values_after_a_sufficient_one_are_not_tried_unless_there_is_much_noise(
     monkeypatch.setattr(
         trial_embedding, "embed_in_memory", lambda *arguments: regs.append(arguments[4]) or embed(*arguments)
     )
-    monkeypatch.setattr(choose_reg, "SAME_NEIGHBORHOODS", 1.0)
-    local = RegChoice(SURFACE_REG, noise, 0.0, "local")
+    monkeypatch.setattr(choose_reg, "LESS_NOISE", 1.0)
+    local = RegChoice(SURFACE_REG, noise, 0.0, M, 900)
     reg_by_trial(swiss_roll(1800, np.random.default_rng(5)), local, K, M, "trace")
     assert regs == list(SAMPLE_REGS[:tried])
 
 
-def test_sample_with_other_neighborhoods_is_not_embedded(monkeypatch):
+def test_sample_with_less_noise_is_not_embedded(monkeypatch):
     monkeypatch.setattr(trial_embedding, "embed_in_memory", None)
-    local = RegChoice(SURFACE_REG, 0.9, 0.0, "local")
-    assert reg_by_trial(swiss_roll(900, np.random.default_rng(5)), local, K, M, "trace") is local
+    local = RegChoice(SURFACE_REG, 0.9, 0.0, M, 900)
+    assert reg_by_trial(swiss_roll(900, np.random.default_rng(5)), local, K, M, "trace").no_trial == "less noise"
+
+
+def test_given_lists_replace_the_search(monkeypatch):
+    points = swiss_roll(700, np.random.default_rng(9))
+    expected = reg_by_trial(points, LOCAL, K, M, "trace", is_whole=True)
+    lists = neighbor_lists(points)
+    monkeypatch.setattr(trial_embedding, "exact_neighbors", None)
+    assert reg_by_trial(points, LOCAL, K, M, "trace", True, lists) == expected

@@ -88,7 +88,7 @@ class TestChoice:
 def test_sample_does_not_depend_on_the_blocks(monkeypatch, solve):
     monkeypatch.setattr("lle.linalg.reg_step.SAMPLE_POINTS", (50, 120))
     large_blocks, small_blocks = choice(solve("blobs", 350)), choice(solve("blobs", 111))
-    assert "(120 points sampled)" in large_blocks.reason
+    assert large_blocks.n_measured == 120
     assert large_blocks.noise == pytest.approx(small_blocks.noise, abs=1e-12)
 
 
@@ -161,14 +161,18 @@ class TestRun:
                         for reg in ("auto", BLOBS_REG))  # fmt: skip
         np.testing.assert_array_equal(auto.transform(rows), number.transform(rows))
         assert auto.metrics_["reg"]["value"] == BLOBS_REG
-        assert number.metrics_["reg"] == {"value": BLOBS_REG, "reason": "set in the config"}
+        assert number.metrics_["reg"] == {"value": BLOBS_REG, "reason": "set in the config", "no_trial": None}
 
     def test_suggest_proposes_the_same_number(self, finished, monkeypatch):
         monkeypatch.setattr("lle.jobs.suggest_search.NEIGHBORS", (30,))
         monkeypatch.setattr("lle.jobs.suggest_search.METHODS", {"lle": METHODS["lle"]})
         suggestion = suggest(finished[4], N)
-        assert suggestion["suggested"]["weights.reg"] == BLOBS_REG
-        assert any(reason.startswith("reg 1: noise is") for reason in suggestion["reasons"])
+        proposed = suggestion["suggested"]
+        run = LocallyLinearEmbedding(
+            n_neighbors=proposed["neighbors.n_neighbors"], n_components=proposed["eigensolver.n_components"], reg="auto"
+        ).fit(POINTS["blobs"])
+        assert proposed["weights.reg"] == run.metrics_["reg"]["value"]
+        assert any(reason.startswith(f"reg {proposed['weights.reg']:g}: noise is") for reason in suggestion["reasons"])
 
 
 @pytest.mark.slow
@@ -180,6 +184,8 @@ def test_other_methods_choose_reg_only_if_they_use_it(tmp_path, method, used):
     np.testing.assert_array_equal(auto.embedding_, number.fit(POINTS["blobs"]).embedding_)
     np.testing.assert_array_equal(auto.transform(rows), number.transform(rows))
     assert (auto.metrics_["reg"] is not None) == used
+    if used:
+        assert auto.metrics_["reg"]["no_trial"] == "method"
 
 
 @pytest.mark.slow

@@ -62,6 +62,21 @@ class NoAnalyses:
 NO_ANALYSES = NoAnalyses()
 
 
+class OneAnalysis:
+    """The analysis of the first of several matrices that differ in their values only; it serves all of them."""
+
+    def __init__(self) -> None:
+        self._analysis: Analysis | None = None
+
+    def load(self, key: str) -> Analysis | None:
+        """The analysis, for any key."""
+        return self._analysis
+
+    def keep(self, key: str, analysis: Analysis) -> None:
+        """Keep the analysis."""
+        self._analysis = analysis
+
+
 class Factorization(Protocol):
     """An analysed sparse matrix: call ``factor`` once, ``solve`` any number of times, then ``release``."""
 

@@ -12,12 +12,13 @@ as the ridge. This module measures that variance and the noise, and chooses a va
 (``trial_embedding``) can replace it by another value.
 """
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ...core.errors import counted
 from ..batches import batches
 
 SURFACE_REG, BLURRED_REG, NOISY_REG = 1e-3, 3e-2, 1e-1
@@ -51,8 +52,12 @@ SURFACE_REG_LOSS = 0.01
 SURFACE_REG itself is then not chosen: M would have so many tiny eigenvalues that the eigenproblem of a million points
 could not be solved."""
 
-SAME_NEIGHBORHOODS = 0.1
-"""A trial represents all points if its noise and its variance outside differ by at most this from theirs."""
+FALLING_LOSS = 0.01
+"""Where there is little noise, no larger values are tried after a value that loses more than this against the best."""
+
+LESS_NOISE = 0.1
+"""A sample does not represent points with much noise if its own noise is smaller by more than this: the trial would
+choose a small `reg`. A sample with more noise, as of points on a lattice, chooses well."""
 
 BLURRED_OUTSIDE = 0.2
 """Mean variance outside the leading directions at and above which BLURRED_REG is chosen.
@@ -72,13 +77,53 @@ class LocalVariance(NamedTuple):
     """(B,) variance outside the leading m directions, in [0, 1]."""
 
 
+NoTrial = Literal["method", "few points", "less noise", "failed"]
+"""Why no trial was made: the method has none, the largest piece has too few points, the sample does not represent all
+points (``represents``), or no value could be embedded."""
+
+
 class RegChoice(NamedTuple):
-    """A value of `reg`, and the median noise and mean outside variance that it was chosen from."""
+    """A value of `reg`, and the measures that it was chosen from."""
 
     reg: float
     noise: float
+    """Median noise."""
     outside: float
-    reason: str
+    """Mean variance outside the leading `n_components` directions."""
+    n_components: int
+    n_measured: int
+    """Sampled points with two neighbours apart from them; noise and outside are 0 if there are none."""
+    tried: Sequence[tuple[float, float]] = ()
+    """Values of the trial, and the trustworthiness of their embeddings."""
+    trial_points: int = 0
+    """Points of the trial, or those that were too few or could not be embedded."""
+    no_trial: NoTrial | None = None
+
+    @property
+    def reason(self) -> str:
+        """The measures in words.
+
+        >>> RegChoice(1e-2, 0.05, 0.1, 2, 900, [(1e-3, 0.97), (1e-2, 0.99)], 800).reason.partition("; ")[2]
+        '800 points embedded with 0.001, 0.01 have trustworthiness 0.970, 0.990'
+        """
+        reason = "no sampled point has two neighbours apart from it"
+        if self.n_measured:
+            reason = f"noise is {self.noise:.2f} of the local variance, and {self.outside:.2f} of it lies outside "
+            reason += f"{counted(self.n_components, 'dimension')} ({self.n_measured:,} points sampled)"
+        n_points = counted(self.trial_points, "point")
+        if self.tried:
+            names = ", ".join(f"{reg:g}" for reg, _ in self.tried)
+            values = ", ".join(f"{value:.3f}" for _, value in self.tried)
+            return f"{reason}; {n_points} embedded with {names} have trustworthiness {values}"
+        if self.no_trial is None:
+            return reason
+        causes: dict[NoTrial, str] = {
+            "method": "only lle has one",
+            "few points": f"the largest piece of the sample has only {n_points}",
+            "less noise": f"a sample of {n_points} has less noise",
+            "failed": f"{n_points} could not be embedded with any value",
+        }
+        return f"{reason}; no trial: {causes[self.no_trial]}"
 
 
 def local_variance(
@@ -143,7 +188,7 @@ def choose_reg(variance: LocalVariance, n_components: int) -> RegChoice:
     """
     known = np.isfinite(variance.noise)
     if not known.any():
-        return RegChoice(SURFACE_REG, 0.0, 0.0, "no sampled point has two neighbours apart from it")
+        return RegChoice(SURFACE_REG, 0.0, 0.0, n_components, 0)
     noise = float(np.clip(np.median(variance.noise[known]), 0.0, 1.0))
     outside = float(variance.outside[known].mean())
     if noise >= NOISY_NOISE:
@@ -152,9 +197,7 @@ def choose_reg(variance: LocalVariance, n_components: int) -> RegChoice:
         reg = BLURRED_REG
     else:
         reg = SURFACE_REG
-    reason = f"noise is {noise:.2f} of the local variance, and {outside:.2f} of it lies outside {n_components} "
-    reason += f"dimension{'s' * (n_components > 1)} ({int(known.sum()):,} points sampled)"
-    return RegChoice(reg, noise, outside, reason)
+    return RegChoice(reg, noise, outside, n_components, int(known.sum()))
 
 
 def reg_of_lists(
@@ -178,47 +221,49 @@ def joined(parts: Iterable[LocalVariance]) -> LocalVariance:
     return LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def same_neighborhoods(local: RegChoice, sample: RegChoice) -> bool:
-    """Whether a trial with a sample represents all points: its neighbourhoods have the same noise and dimensions."""
-    return max(abs(local.noise - sample.noise), abs(local.outside - sample.outside)) <= SAME_NEIGHBORHOODS
+def represents(sample: RegChoice, local: RegChoice) -> bool:
+    """Whether a trial with a sample shows what the noise of all points, measured by `local`, does to an embedding."""
+    return local.noise < NOISY_NOISE or local.noise - sample.noise <= LESS_NOISE
 
 
 def choose_by_trial(
     local: RegChoice,
-    sample: RegChoice,
+    sample: RegChoice | None,
     trustworthiness: Callable[[float], float],
     n_points: int,
     is_whole: bool = False,
 ) -> RegChoice:
-    """The value of SAMPLE_REGS or WHOLE_REGS whose embedding keeps neighbours best; `local` without a valid trial.
+    """The value of SAMPLE_REGS or WHOLE_REGS whose embedding keeps neighbours best; that of `local` without a trial.
 
     Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, else the largest one. For a sample with
     more noise it is the largest within NOISY_LOSS and, if possible, within SURFACE_REG_LOSS of SURFACE_REG. Below
-    NOISY_NOISE values are not tried after one that no larger value can exceed by more than SURFACE_LOSS.
+    NOISY_NOISE values are not tried after one that no larger value can exceed by more than SURFACE_LOSS, or one that is
+    below the best by more than FALLING_LOSS.
 
     Args:
         local: choice from neighbourhoods among all points.
-        sample: choice from neighbourhoods among the points of the trial.
+        sample: choice from neighbourhoods among the points of the trial; None if they are those among all points.
         trustworthiness: of the trial embedding with a value of `reg`; NaN if it failed.
         n_points: points of the trial.
         is_whole: the trial embeds all points, not a sample of them.
 
-    >>> clean = RegChoice(1e-3, 0.0, 0.0, "no noise")
-    >>> choose_by_trial(clean, clean, {1e-3: 0.85, 1e-2: 0.99, 1e-1: 0.99, 1.0: 0.98}.__getitem__, 900, True).reg
+    >>> clean = RegChoice(1e-3, 0.0, 0.0, 2, 900)
+    >>> choose_by_trial(clean, None, {1e-3: 0.85, 1e-2: 0.99, 1e-1: 0.99, 1.0: 0.98}.__getitem__, 900, True).reg
     0.01
     """
-    if not same_neighborhoods(local, sample):
-        return local
+    local = local._replace(trial_points=n_points)
+    if sample is not None and not represents(sample, local):
+        return local._replace(no_trial="less noise")
     regs = np.array(WHOLE_REGS if is_whole else SAMPLE_REGS)
     quality, is_noisy = np.full(len(regs), np.nan), local.noise >= NOISY_NOISE
     for position, reg in enumerate(regs.tolist()):
         quality[position] = trustworthiness(reg)
-        if not is_noisy and quality[position] >= 1 - SURFACE_LOSS:
+        best = np.max(quality, where=np.isfinite(quality), initial=0.0)
+        if not is_noisy and (quality[position] >= 1 - SURFACE_LOSS or quality[position] < best - FALLING_LOSS):
             break
     tried = np.isfinite(quality)
     if not tried.any():
-        return local
-    best = np.nanmax(quality)
+        return local._replace(no_trial="failed")
     if is_whole or not is_noisy:
         good = quality >= best - SURFACE_LOSS
     else:
@@ -226,7 +271,5 @@ def choose_by_trial(
         better = good & (quality >= (1 - SURFACE_REG_LOSS) * quality[0]) & (regs > SURFACE_REG)
         good = better if better.any() else good
     chosen = np.flatnonzero(good)[-1 if is_noisy else 0]
-    values = ", ".join(f"{value:.3f}" for value in quality[tried])
-    names = ", ".join(f"{reg:g}" for reg in regs[tried])
-    reason = f"{local.reason}; {n_points:,} points embedded with {names} have trustworthiness {values}"
-    return local._replace(reg=float(regs[chosen]), reason=reason)
+    values = list(zip(regs[tried].tolist(), quality[tried].tolist(), strict=True))
+    return local._replace(reg=float(regs[chosen]), tried=values)

@@ -131,7 +131,7 @@ class SampleQuality:
         squared, ascending, errors = self._squared
         rounding = errors[self.measured, None] + errors[near]
         limits = np.take_along_axis(squared, near, axis=1) * (1 - ROUNDING) - rounding
-        closer = np.stack([np.searchsorted(row, limit) for row, limit in zip(ascending, limits, strict=True)])
+        closer = np.stack([row.searchsorted(limit) for row, limit in zip(ascending, limits, strict=True)])
         values = np.clip(trustworthiness(np.where(near < 0, self.n_points, closer + 1), self.n_points), 0.0, 1.0)
         return np.where(near[:, 0] < 0, 0.0, values)
 

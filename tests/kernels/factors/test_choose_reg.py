@@ -123,7 +123,7 @@ class TestChoice:
 class TestTrial:
     """A sample is tried with 1e-3, 1e-2, 3e-2 and 1e-1; all points are tried with 1e-3, 1e-2, 1e-1 and 1."""
 
-    CLEAN, NOISY = RegChoice(SURFACE_REG, 0.1, 0.1, "few"), RegChoice(NOISY_REG, 0.6, 0.4, "much")
+    CLEAN, NOISY = RegChoice(SURFACE_REG, 0.1, 0.1, 2, 900), RegChoice(NOISY_REG, 0.6, 0.4, 2, 900)
 
     @pytest.mark.parametrize(
         ("quality", "reg"),
@@ -154,25 +154,38 @@ class TestTrial:
         quality = [0.8, 0.9, 0.95, 0.953]
         assert choose_by_trial(self.CLEAN, self.CLEAN, values(quality, WHOLE_REGS), 900, is_whole=True).reg == 1e-1
 
-    @pytest.mark.parametrize("changes", [{"noise": 0.21}, {"outside": 0.21}])
-    def test_sample_with_other_neighborhoods_changes_nothing(self, changes):
-        other = self.CLEAN._replace(**changes)
-        assert choose_by_trial(self.CLEAN, other, values([0.1, 0.9, 0.9, 0.9]), 900) == self.CLEAN
+    def test_sample_with_less_noise_is_not_tried(self):
+        less = self.NOISY._replace(noise=0.49)
+        chosen = choose_by_trial(self.NOISY, less, values([0.9, 0.1, 0.1, 0.1]), 900)
+        assert chosen == self.NOISY._replace(no_trial="less noise", trial_points=900)
+        assert chosen.reason.endswith("; no trial: a sample of 900 points has less noise")
+
+    @pytest.mark.parametrize("noise", [0.3, 0.0])
+    def test_sample_with_other_noise_is_tried_if_there_is_little(self, noise):
+        other = self.CLEAN._replace(noise=noise)
+        assert choose_by_trial(self.CLEAN, other, values([0.1, 0.9, 0.9, 0.9]), 900).reg == 1e-2
 
     def test_failed_trial_changes_nothing(self):
         for regs, is_whole in ((SAMPLE_REGS, False), (WHOLE_REGS, True)):
-            assert choose_by_trial(self.CLEAN, self.CLEAN, values([np.nan] * 4, regs), 900, is_whole) == self.CLEAN
+            chosen = choose_by_trial(self.CLEAN, None, values([np.nan] * 4, regs), 900, is_whole)
+            assert (chosen.reg, chosen.no_trial) == (SURFACE_REG, "failed")
+            assert chosen.reason.endswith("; no trial: 900 points could not be embedded with any value")
 
     def test_reason_holds_all_values(self):
         chosen = choose_by_trial(self.CLEAN, self.CLEAN, values([0.5, 0.9, 0.91, 0.8]), 1234)
-        assert chosen.reason == (
-            "few; 1,234 points embedded with 0.001, 0.01, 0.03, 0.1 have trustworthiness 0.500, 0.900, 0.910, 0.800"
+        assert chosen.reason.partition("; ")[2] == (
+            "1,234 points embedded with 0.001, 0.01, 0.03, 0.1 have trustworthiness 0.500, 0.900, 0.910, 0.800"
         )
 
     def test_values_after_a_sufficient_one_are_not_tried(self):
         chosen = choose_by_trial(self.CLEAN, self.CLEAN, {1e-3: 0.995}.__getitem__, 900)
         assert chosen.reg == 1e-3
-        assert chosen.reason == "few; 900 points embedded with 0.001 have trustworthiness 0.995"
+        assert chosen.tried == [(1e-3, 0.995)]
+
+    def test_surface_values_after_a_fall_are_not_tried(self):
+        chosen = choose_by_trial(self.CLEAN, None, {1e-3: 0.9, 1e-2: 0.92, 1e-1: 0.909}.__getitem__, 900, True)
+        assert chosen.reg == 1e-2
+        assert len(chosen.tried) == 3
 
     def test_noise_needs_all_values(self):
         chosen = choose_by_trial(self.NOISY, self.NOISY, values([0.996] * 4), 900)
