@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 SERVERS ?= .servers
+OTHERS ?= .others
 BIN = $(VENV)/bin
 # Tests start hundreds of processes, and each would compile the package again without the files of compiled code. Idle
 # threads of BLAS use a core while they wait, so they wait only briefly here: several test processes share two cores.
@@ -78,9 +79,15 @@ lint: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-# Prints seconds and bytes of the program and of scikit-learn; takes minutes.
-benchmark: $(VENV)/.installed-test
-	$(BIN)/python -m tests.benchmarks.against_sklearn
+# The programs that docs/how_it_compares.md compares with, apart from this one.
+$(OTHERS)/.installed:
+	$(PYTHON) -m venv $(OTHERS)
+	$(OTHERS)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt scikit-learn tapkee umap-learn
+	@touch $@
+
+# Prints the tables of docs/how_it_compares.md; takes 23 minutes of processor time.
+benchmark: $(VENV)/.installed-test $(OTHERS)/.installed
+	$(BIN)/python -m tests.benchmarks.against_others --repeat 2 --python $(OTHERS)/bin/python
 
 schema: $(VENV)/.installed
 	$(BIN)/lle schema > configs/schema.json
