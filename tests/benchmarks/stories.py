@@ -19,7 +19,6 @@ from lle.config.load import load_config
 from lle.engine.progress import RunProgress
 from lle.jobs.run import run
 from lle.storage.store import Store
-from tests.benchmarks.pictures import COLORS
 from tests.support.paths import REPOSITORY, load_script
 
 FOLDER = REPOSITORY / "configs" / "stories"
@@ -93,10 +92,10 @@ def tell(name: str, n_rows: int, folder: Path, overrides: tuple[str, ...] = ()) 
 
 
 def keep_picture(store: Path, path: Path) -> None:
-    """The picture of a run's report, smaller and with a palette."""
+    """The picture of a run's report, smaller and with a palette, which keeps the colours of small classes."""
     with Image.open(store / "report" / "embedding.png") as image:
         small = image.convert("RGB").resize(PICTURE_PIXELS, Image.Resampling.LANCZOS)
-        small.quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True)
+        small.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def main() -> None:
