@@ -40,21 +40,20 @@ CONSTANT_SHARE = 0.9
 """Share of the compared components in which a column that separates them has one value."""
 MAX_SOURCES, MIN_SOURCES = 50, 10
 GEODESIC_POINTS = 2_000_000
-"""Points reached from all sources together, at about a microsecond each; limits the number of sources above the
-minimum."""
+"""Points reached from all sources together, about a microsecond each; limits the sources above the minimum."""
 GEODESICS_UP_TO = 1_000_000
 """Largest number of points for which auto measures shortest paths."""
 
 
 def steps(config: Config, layout: Layout) -> Steps:
     """sample -> count -> score -> geodesics -> compare."""
-    n, block_size, d, row = layout.n_points, layout.block_points, layout.n_features, layout.row_bytes
-    n_blocks = layout.point_blocks()
+    n, n_blocks, block_size = layout.n_points, layout.point_blocks(), layout.block_points
+    d, row = layout.n_features, layout.row_bytes
     m, k, sample = config.eigensolver.n_components, config.neighbors.n_neighbors, min(config.quality.sample, n)
     sizes, seed, blocks = {"m": m, "sample": sample, "d": d, "k": k}, config.quality.seed, Blocks(n, block_size)
-    n_bytes = choose_quality_sample_bytes(n=n, block_size=block_size, row=row, **sizes) + 32 * layout.n_input
+    n_bytes = choose_quality_sample_bytes(n=n, block_size=block_size, row=row, **sizes)
+    n_bytes += 32 * layout.n_input + ROWS_OF_COMPONENT * layout.n_features_input * 16
     n_written = disk_costs.quality_sample(n=n, blocks=n_blocks, sample=sample, row=row, m=m, k=k)  # both bundles
-    n_bytes += ROWS_OF_COMPONENT * layout.n_features_input * 16
     choose = task(choose_sample, sample=sample, seed=seed, n_neighbors=k, blocks=blocks, place=layout.lists)
     bundles = {"_work/quality_sample.npz": n_written, "_work/embedded": 0}
     work = Work((0.05 if d <= SURFACE_FEATURES else 0.02) + sample * (1e-5 + 7.6e-7 * d))
@@ -133,8 +132,7 @@ def geodesic_sources(config: Config, n_points: int) -> int:
     """Number of sampled points from which shortest paths are measured; auto: none above a million points (too slow)."""
     n_sources = config.quality.geodesic_sources
     if n_sources == "auto":
-        affordable = max(MIN_SOURCES, min(MAX_SOURCES, GEODESIC_POINTS // n_points))
-        n_sources = affordable if n_points <= GEODESICS_UP_TO else 0
+        n_sources = max(MIN_SOURCES, min(MAX_SOURCES, GEODESIC_POINTS // n_points)) * (n_points <= GEODESICS_UP_TO)
     return min(n_sources, config.quality.sample, n_points)
 
 
@@ -149,8 +147,7 @@ def choose_sample(
     main = np.bincount(embedded["component"][has_place], n_rows[has_place]).argmax()
     members = np.flatnonzero(embedded["component"] == main)
     embedding = embedded["embedding"][members]
-    k = max(1, min(n_neighbors, (len(members) - 1) // 2))
-    ends = np.cumsum(n_rows[members])
+    k, ends = max(1, min(n_neighbors, (len(members) - 1) // 2)), np.cumsum(n_rows[members])
     chosen = np.searchsorted(ends, sample_rows(sample, seed, int(ends[-1]), stream=11), side="right")
     near = _without_self(np.asarray(cKDTree(embedding).query(embedding[chosen], k + 1)[1]), chosen)
     listed = store.gather(Folder(place).lists[0].name, members[chosen])[:, :k].astype(np.int64)
@@ -160,8 +157,7 @@ def choose_sample(
     around = np.column_stack([chosen, listed])
     width = around.shape[1]  # lists of varying length may be shorter than k
     needed, positions = np.unique(members[np.hstack([around, near])], return_inverse=True)
-    positions = positions.reshape(len(chosen), -1)
-    gathered = store.gather(array_specs.POINTS.name, needed)
+    positions, gathered = positions.reshape(len(chosen), -1), store.gather(array_specs.POINTS.name, needed)
     points = gathered[positions[:, 0]]
     store.write_bundle(
         "_work/quality_sample", n_members=np.array(len(members)), ids=chosen, points=points,

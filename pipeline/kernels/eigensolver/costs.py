@@ -44,7 +44,7 @@ ANALYSED_PER_SECOND = 1.5e6
 """Entries of the matrix that the analysis processes per second; the ordering runs on one thread."""
 MULTIGRID_SECONDS, NORMAL_SECONDS, SETUP_SECONDS = 8e-6, 1e-5, 1e-6
 """Processor seconds for an entry of A: of a whole solve by multigrid on A, of one on M, and of the setup on A."""
-MULTIGRID_POINTS = 20_000
+MULTIGRID_POINTS = 2_000
 """Below this number of points a factorization takes less time than multigrid on any data, so auto does not try it."""
 SHORT_SECONDS = 2.0
 """Factorizations up to this time are always made at once."""

@@ -187,8 +187,8 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum
             attempts = [following for following in attempts if following[0].startswith("multigrid")]
             continue
         except LongFactorization as error:
-            failures.append(str(error))
             without = [following for following in attempts if following[0] == ("multigrid" if square else methods.ON_M)]
+            failures += [str(error)] * bool(without)
             attempts = [*without, (name, math.inf), *(other for other in attempts if other not in without)]
             continue
         except FactorizationError as error:
