@@ -18,12 +18,16 @@ from lle.config.load import load_config
 from lle.core.errors import StoreError
 from lle.engine import progress
 from lle.engine.checkpoint import marker_name, recorded_steps
+from lle.engine.plan import planned
 from lle.engine.progress import JsonProgress, RunProgress, SilentProgress
 from lle.engine.step import BlockReport, TaskState
 from lle.engine.time_left import RECORD, Look
 from lle.jobs import run as runs
+from lle.jobs.expected_time import expected_steps
+from lle.jobs.layout import layout_of
 from lle.jobs.status import progress_of
-from lle.stages.registry import STAGES
+from lle.stages import ingest
+from lle.stages.registry import STAGES, stages_of_run
 from lle.storage.store import Store
 from tests.support.commands import write_config
 from tests.support.steps import make_step, no_task
@@ -194,6 +198,38 @@ def test_other_processes_read_the_progress_from_the_store(monkeypatch, tmp_path)
     logged = [event["fraction"] for event in events if event["event"] == "message"]
     assert logged == sorted(logged)
     assert min(abs(fraction - fractions[-1]) for fraction in logged) < 0.05
+
+
+class Shares(RunProgress):
+    """Keeps the share that is done at each begin of a step, and ends the run at one of them."""
+
+    def __init__(self, last=""):
+        super().__init__(io.StringIO())
+        self.last, self.shares = last, []
+
+    def begin(self, step, n_done, state=None):
+        super().begin(step, n_done, state)
+        self.shares.append(self.time_left.look().fraction)
+        if step.key == self.last:
+            raise StoreError("ended here")
+
+
+def test_a_run_advances_to_its_end_and_a_resumed_one_begins_with_what_is_done(config):
+    """Where the second run begins to compute, the forecast of all reused steps is done."""
+    first, second, third = Shares("assemble_cost.merge"), Shares("write_report.write"), Shares()
+    settings = load_config(config)
+    for run_progress in (first, second):
+        with pytest.raises(StoreError):
+            runs.run(settings, False, run_progress)
+    runs.run(settings, False, third)
+    for run_progress in (first, second, third):
+        assert run_progress.shares == sorted(run_progress.shares)
+        assert run_progress.shares[0] < 0.1
+        assert 0 < run_progress.shares[-1] < 1
+    steps, _ = planned(stages_of_run(settings), layout_of(settings, ingest.open_input(settings)))
+    seconds = expected_steps(settings, steps)
+    reused = sum(list(seconds.values())[: list(seconds).index("assemble_cost.merge")])
+    assert second.shares[len(first.shares) - 1] == pytest.approx(reused / sum(seconds.values()), abs=0.05)
 
 
 def test_old_and_damaged_records_of_progress_are_not_shown(tmp_path):
