@@ -15,8 +15,8 @@ from .neighbors import Neighbors, bounds_of_lists, check_lists, min_neighbors
 __all__ = ["Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Tls"]
 
 LEAST_PAIRS, SPARE_PAIRS, MOST_PAIRS = 10, 4, 16
-"""For `embedding.coordinates: independent`: eigenpairs that the coordinates are chosen among if the lowest are not
-independent, at least, and more than coordinates; and if too few of them are spread."""
+"""For `embedding.coordinates: independent`, if the lowest eigenvectors are not independent: the choice is among
+LEAST_PAIRS or more, SPARE_PAIRS more than coordinates or more, and among MOST_PAIRS if too many are clumps."""
 
 
 class Preprocess(Model):

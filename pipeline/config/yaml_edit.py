@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from ..core.errors import ConfigError
 from .sweep import apply_value
 from .yaml_io import in_flow_style, parse, to_yaml
 
@@ -39,7 +40,7 @@ def edited(text: str, changes: Mapping[str, Any]) -> str:
             assert isinstance(root, yaml.MappingNode)
             text = _with_value(text, root, key.split("."), value)
         is_target = parse(text) == target
-    except (yaml.YAMLError, ValueError):
+    except (yaml.YAMLError, ValueError, ConfigError):
         is_target = False
     if not is_target:
         raise NotEdited

@@ -6,7 +6,6 @@ that take longer than a second it must be between 0.5 and 2.
 
 import math
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -43,8 +42,7 @@ LONG_SECONDS = 5.0
 """A run that is expected to end sooner neither measures the machine nor logs its expected seconds."""
 
 SHARED_SECONDS = 4.0
-"""Processor seconds of tasks below which `workers: auto` starts no workers. Two workers would save half of them, which
-is what it takes to start two processes."""
+"""Processor seconds of tasks below which `workers: auto` starts no workers: they would not save the time to start."""
 
 
 class Expected(NamedTuple):
@@ -56,15 +54,16 @@ class Expected(NamedTuple):
     workers: int
     """1: this process."""
     compiling: float
-    """Seconds of these in which the search is compiled."""
+    """Seconds of the search that compile it."""
 
     @property
     def stages(self) -> dict[str, float]:
         """Seconds of each stage."""
-        seconds = Counter[str]()
+        seconds = dict[str, float]()
         for key, value in self.steps.items():
-            seconds[key.partition(".")[0]] += value  # type: ignore[assignment]
-        return dict(seconds)
+            stage = key.partition(".")[0]
+            seconds[stage] = seconds.get(stage, 0.0) + value
+        return seconds
 
     @property
     def seconds(self) -> float:
@@ -98,16 +97,16 @@ def expected(config: Config, steps: Sequence[Step[Report]], speed: float | None 
     speed, cluster = machine_speed() if speed is None else speed, config.execution.cluster
     n_blocks = max((step.n_blocks for step in steps), default=1)
     n_processes = _n_processes(cluster, n_blocks, sum(step.work.parallel for step in steps))
-    seconds, compiling = Counter[str](), 0.0
+    seconds, compiling = dict[str, float](), 0.0
     for step in steps:
         width = min(n_processes, step.n_blocks)
         shared = step.work.parallel / (PARALLEL_EFFICIENCY * width if width > 1 else 1)
         overhead = WORKER_STEP_SECONDS if width > 1 else 0.0
-        seconds[step.key] = (step.work.serial + shared) / speed + overhead  # type: ignore[assignment]
+        seconds[step.key] = (step.work.serial + shared) / speed + overhead
         if step.key == SEARCH:
             compiling = step.work.serial / speed
     start = (START_SECONDS + WORKERS_START_SECONDS * _starts_workers(config, n_processes)) / speed
-    return Expected(start, dict(seconds), n_processes, compiling)
+    return Expected(start, seconds, n_processes, compiling)
 
 
 def _n_processes(cluster: Section, n_blocks: int, shared_seconds: float) -> int:

@@ -71,11 +71,11 @@ def write_config(config: Path, overrides: tuple[str, ...], values: Mapping[str, 
     """Write the file of a config with the overrides and the suggested values as a new file; returns its output.store.
 
     Comments are kept, unless aliases make that impossible. The store gets another name than that of the file, so that
-    a run of the proposal does not replace a result. Raises ConfigError.
+    a run of the proposal does not replace a result; one given in the overrides is kept. Raises ConfigError.
     """
     changes, data = dict(map(parse_override, overrides)), read_mapping(config)
     current = changed(data, changes)["output"]["store"]
-    if current == data.get("output", {}).get("store"):
+    if current == (data.get("output") or {}).get("store"):
         changes["output.store"] = other_store(current, out.stem)
     changes |= values
     try:

@@ -55,7 +55,8 @@ def unmarked_blocks(store: Store) -> dict[str, int]:
 
     A run writes its report last, so if the report is done, every step begun before it was done. A step begun after the
     report belongs to a later run that was stopped. While a run is active the result is empty. A component whose
-    eigenpairs did not converge has no marker on purpose, so that the next run computes it again; it is not counted.
+    eigenpairs did not converge has no marker on purpose, so that the next run computes it again; it is not counted,
+    and without metrics.json, which names it, the step is not counted.
     """
     records, counts = checkpoint.recorded_steps(store), dict[str, int]()
     report = records.get("write_report.write")
@@ -63,7 +64,10 @@ def unmarked_blocks(store: Store) -> dict[str, int]:
         return counts
     if not checkpoint.finished_blocks(store, "write_report.write", report.fingerprint):
         return counts
-    unmet = {block for block, solver in enumerate(_solvers(store) or []) if not solver["converged"]}
+    solvers = _solvers(store)
+    if solvers is None:
+        records.pop("solve_embedding.solve", None)
+    unmet = {block for block, solver in enumerate(solvers or []) if not solver["converged"]}
     for key, record in records.items():
         finished = set(checkpoint.finished_blocks(store, key, record.fingerprint))
         not_converged = unmet if key == "solve_embedding.solve" else set[int]()
