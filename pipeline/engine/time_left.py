@@ -67,15 +67,16 @@ class TimeLeft:
 
     def end(self) -> None:
         """The running step has ended."""
-        self._foreseen += self._share * self._expected.pop(self._running, 0.0)
+        self._foreseen += self._share * self._expected.get(self._running, 0.0)
+        if self._running in self._expected:  # not deleted, because another thread iterates
+            self._expected[self._running] = 0.0
         if self._share:
             self._measured += self._clock() - self._begun
         self._running = ""
 
     def look(self, state: TaskState | None = None, age: float = 0.0) -> Look:
         """The state now. `state` is what the tasks of the running step reported, `age` seconds ago."""
-        expected = list(self._expected.items())  # another thread changes it
-        later = sum(seconds for step, seconds in expected if step != self._running)
+        later = sum(seconds for step, seconds in self._expected.items() if step != self._running)
         in_step, elapsed = self._left_in_step(state, age), self._clock() - self._begun
         left = None
         if self._running and (in_step is not None or later):
