@@ -20,7 +20,13 @@ from ..engine.work import SURFACE_FEATURES, Work
 from ..inputs import open_source
 from ..kernels.quality.bootstrap import Estimate, correlation_interval, ratio_intervals
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
-from ..kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
+from ..kernels.quality.locality import (
+    BATCH_ELEMENTS,
+    graph_distances,
+    neighborhood_hit,
+    procrustes_errors,
+    undirected_graph,
+)
 from ..kernels.quality.redundancy import MIN_POINTS, regression_errors
 from ..kernels.quality.trustworthiness import count_closer, mean_interval, neighbor_thresholds, trustworthiness
 from ..linalg.component_matrices import input_rows
@@ -330,14 +336,8 @@ def labels_of(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
 
 
 def choose_quality_sample_bytes(*, n: int, m: int, sample: int, block_size: int, row: int, d: int, k: int) -> int:
-    near = 2 * sample * (k + 1)
-    return (
-        task_costs.TASK_BYTES
-        + n * (40 * m + 120)
-        + 3 * block_size * row
-        + near * (row + 32 * d + 64)
-        + sample * 4 * row
-    )
+    near, rows = 2 * sample * (k + 1), 3 * block_size + 4 * sample + 2 * min(2 * sample * (k + 1), n)
+    return task_costs.TASK_BYTES + n * (40 * m + 120) + rows * row + 64 * (near + BATCH_ELEMENTS)
 
 
 def count_closer_bytes(*, m: int, sample: int, block_size: int, row: int, d: int, k: int) -> int:

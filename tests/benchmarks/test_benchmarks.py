@@ -83,7 +83,7 @@ def test_reg_choice(monkeypatch):
 
 
 def test_coordinates():
-    line = coordinates.compare("strip", coordinates.sheet(300, 5, coordinates.wave))
+    line = str(coordinates.compare("strip", coordinates.sheet(300, 5, coordinates.wave)))
     name, taken, best, *measures, seconds = line[2:-2].split(" | ")
     assert (name, len(taken.split(", ")), len(best.split(", "))) == ("strip", 2, 2)
     first, independent, highest = (float(cell.partition(" / ")[0]) for cell in measures)
