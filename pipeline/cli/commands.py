@@ -173,7 +173,7 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
         return {**suggestion, "written": None if write is None else str(write), "store": store,
                 "kept": None if store == replaced else replaced}  # fmt: skip
 
-    finish(act, as_json, lambda suggestion: describe_suggestion(suggestion, config))
+    finish(act, as_json, lambda suggestion: describe_suggestion(suggestion, config, tuple(set_ or ())))
 
 
 @app.command(epilog=f"Example: {EXAMPLES['status']}")

@@ -4,6 +4,7 @@ import math
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def describe_plan(plan: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def describe_suggestion(suggestion: dict[str, Any], config: Path) -> str:
+def describe_suggestion(suggestion: dict[str, Any], config: Path, overrides: Sequence[str] = ()) -> str:
     two_nearest, likelihood = (suggestion["dimension"][name] for name in ("two_nearest", "maximum_likelihood"))
     of_nearest = "none, because they are equally far" if two_nearest is None else _interval(two_nearest, ".2f")
     lines = [
@@ -104,17 +105,15 @@ def describe_suggestion(suggestion: dict[str, Any], config: Path) -> str:
         lines.append(f"{line}{trial['in_largest']:>10.1%}  {trial['score']['value']:<9.4f}"
                      f"{next(measures):<25}{next(measures):<25}{kept:<8}{hit}")  # fmt: skip
     lines += [f"- {reason}" for reason in suggestion["reasons"]]
-    values = " ".join(
-        f"--set {key}={value if isinstance(value, str) else f'{value:g}'}"
-        for key, value in suggestion["suggested"].items()
-    )
     if suggestion["written"]:
         lines.append(f"written: {suggestion['written']}")
         if suggestion.get("kept"):
             lines[-1] += f"; its store is {suggestion['store']}, so that {suggestion['kept']} is kept"
     else:
-        store = f" --store {shlex.quote(suggestion['store'])}" if suggestion.get("kept") else ""
-        lines.append(f"lle run {shlex.quote(str(config))} {values}{store}")
+        suggested = suggestion["suggested"].items()
+        values = [f"{key}={value if isinstance(value, str) else f'{value:g}'}" for key, value in suggested]
+        words = ["lle", "run", str(config), *(word for value in [*overrides, *values] for word in ("--set", value))]
+        lines.append(shlex.join([*words, *(["--store", suggestion["store"]] if suggestion.get("kept") else [])]))
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -105,6 +105,12 @@ class RunProgress:
         took = f"{counted(computed, 'block')} in {seconds:.1f} s, largest process {gib(peak_bytes)}"
         self.print_line(f"{now} {stage}: {took}{suffix}")
 
+    def leave_store(self) -> None:
+        """Delete the record in the store, and write no other. Called while the run holds the lock of its store."""
+        with self._ticking:
+            self._step = None
+            self._delete_record()
+
     def stop(self, done: bool = False) -> None:
         """Remove the bar from the screen, and print the steps that were not printed yet.
 
@@ -118,7 +124,6 @@ class RunProgress:
             if self._bar is not None:
                 self._bar.stop()
                 self._bar = None
-            self._delete_record()
         self._print_reused()
 
     def _print_reused(self) -> None:

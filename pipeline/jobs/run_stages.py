@@ -121,7 +121,10 @@ def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:
 def missed_bounds_recorded(
     store: Store, progress: RunProgress, started: float, finished_steps: set[str]
 ) -> Iterator[None]:
-    """Context of the stages of a run: if a missed bound stops it, metrics.json is written from the finished steps."""
+    """Context of the stages of a run: if a missed bound stops it, metrics.json is written from the finished steps.
+
+    At the end the record of the run's progress is deleted.
+    """
     try:
         yield
     except BoundsNotMet as error:
@@ -130,6 +133,8 @@ def missed_bounds_recorded(
         error.result = result_of(store, progress, started)
         error.args = (f"{error}. The run stopped here, before the embedding",)
         raise
+    finally:
+        progress.leave_store()
 
 
 @contextlib.contextmanager

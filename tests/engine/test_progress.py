@@ -188,9 +188,11 @@ def test_other_processes_read_the_progress_from_the_store(monkeypatch, tmp_path)
             time.sleep(0.02)
         found.append(now)
         run_progress.advance(step, BlockReport(0, 0.1, 1, {}))
-    run_progress.stop()
-    assert progress_of(store) is None
+    run_progress.leave_store()
     assert not store.objects.exists(RECORD)
+    time.sleep(0.2)  # ten ticks
+    assert progress_of(store) is None
+    run_progress.stop()
     fractions = [entry["fraction"] for entry in found]
     assert 0 < fractions[0] < fractions[1] < fractions[2] < 1
     assert all(0 < entry["seconds_left"] < 60 for entry in found)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -383,7 +384,10 @@ def test_written_config_is_the_file_with_the_proposal_and_a_store_of_its_own(tmp
 
 
 def test_the_command_that_is_shown_replaces_no_result(tmp_path, path):
-    assert "--store" not in invoke(path, "--sample", 300)[1]
+    own = ["--set", f"output.store={tmp_path}/a b.zarr"]
+    shown = shlex.split(invoke(path, "--sample", 300, *own)[1].splitlines()[-1])
+    assert shown[:5] == ["lle", "run", str(path), *own]
+    assert "--store" not in shown
     (tmp_path / "run.zarr").mkdir()
     assert invoke(path, "--sample", 300)[1].splitlines()[-1].endswith(f" --store {tmp_path}/run-suggested.zarr")
 
