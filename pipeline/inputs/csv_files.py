@@ -26,6 +26,7 @@ TRUTH = "truth values"
 NUMBER_WITH_COMMA = re.compile(rb"[+-]?\d+,\d+")
 TYPES = ("numbers", TRUTH, "text", "no values")
 TRUE, FALSE = (b"true", b"True", b"TRUE", b"1", b"1.0"), (b"false", b"False", b"FALSE", b"0", b"0.0")
+COMMA_CURE = "write a decimal point, and no separators of thousands"
 MAX_EXAMPLE = 20  # characters of an entry in a message
 
 
@@ -209,10 +210,12 @@ class CsvRows(FileRows):
         line = f" near line {base + int(row[1]) + 1}" if row else ""
         detail = re.sub(r"^(In CSV column #\d+: |Row #\d+: |CSV \w+ error( to \w+)?: )+", "", message.split("\n")[0])
         name = f", column '{self._index.names[int(column[1])]}'" if column else ""
+        value = re.search(r"invalid value '(.*)'", detail)
+        with_comma = value is not None and NUMBER_WITH_COMMA.fullmatch(value[1].encode())
+        cure = COMMA_CURE if with_comma else "correct the line, or name the columns to read in input.columns"
         return (
             f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if self._is_text else 'numbers'}, "
-            f"one entry per column; found: {detail}. Correct the line, or name the columns to read in "
-            "input.columns"
+            f"one entry per column; found: {detail}; {cure}"
         )
 
 
@@ -249,7 +252,7 @@ def _type_of_entries(column: Any) -> str:
         with_comma = [entry for entry in text if NUMBER_WITH_COMMA.fullmatch(entry.strip())]
         if 2 * len(with_comma) > len(entries):
             example = with_comma[0].decode()
-            return f"numbers with a comma, such as {example!r}; write a decimal point, and no separators of thousands"
+            return f"numbers with a comma, such as {example!r}; {COMMA_CURE}"
         if 2 * len(text) > len(entries):
             return "text"
         example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only

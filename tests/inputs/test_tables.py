@@ -159,6 +159,9 @@ def test_numbers_with_decimal_commas_are_left_out_with_the_cure(tmp_path):
     path.write_text("n;a\n" + "".join(f"{i};{i},5\n" for i in range(9)))
     left_out = lle("init", path, "-o", tmp_path / "job.yaml")["columns"]["left_out"]
     assert "numbers with a comma, such as '0,5'; write a decimal point" in left_out["a"]
+    path.write_text("n;a\n" + "".join(f"{i},0;{i},5\n" for i in range(9)))
+    with pytest.raises(InputError, match=r"column 'n': .* found: invalid value '0,0'; write a decimal point"):
+        open_source("csv", path=str(path))
 
 
 @pytest.mark.parametrize("header", ["P(x|y),P(y|x)", "a,b,c (x;y;z;w)", '"a;x","b;y","c;z;w"', "weight; dry", "a"])
