@@ -18,6 +18,7 @@ from lle.engine import checkpoint
 from lle.engine.step import Location
 from lle.jobs import reprocess
 from lle.linalg import component_solve, solver_checkpoint
+from lle.storage.run_group import METRICS, METRICS_CRC
 from lle.storage.store import Store
 from lle.storage.versions import Versions
 from tests.support.commands import lle, refused
@@ -281,6 +282,13 @@ class TestDamage:
         assert (actual["state"], actual["stopped_in"]["step"]) == ("stopped", "solve")
         assert "stopped in solve_embedding.solve" in CliRunner().invoke(app, ["status", root.url]).output
         assert lle("verify", store.url)["unfinished"] == {"solve_embedding.solve": 1}
+        files = {path: path.read_bytes() for path in (Path(store.url, METRICS), Path(store.url, METRICS_CRC))}
+        Path(store.url, METRICS).write_bytes(b"{}")
+        message = refused(1, "verify", store.url)
+        assert "metrics.json is not as it was written" in message
+        assert "solve_embedding.solve" not in message
+        for path, content in files.items():
+            path.write_bytes(content)
         checkpoint.delete_step_record(store, "write_report.write")
         store.objects.delete("_done/local_factors/solve.00001.json")
         assert lle("verify", store.url)["unfinished"]["local_factors.solve"] == 1
