@@ -47,10 +47,11 @@ def steps(config: Config, layout: Layout) -> Steps:
     factor = min(factor_bound, layout.factor_entries or factor_bound)
     width = 2 if config.method == "laplacian" else k + 1
     products = min(max(PART_ENTRIES, block_size * (k + 1)), block_size * (k + 1) ** 2, width * factor)
-    total_entries = n * min((k + 1) ** 2, width * factor_entries(config.method, k, config.eigensolver.n_components))
+    row_entries = width * factor_entries(config.method, k, config.eigensolver.n_components)
+    total_entries = n * min((k + 1) ** 2, row_entries, n * n_blocks)  # a block of F adds each entry of M once at most
     n_parts = -(-products // PART_ENTRIES)
     stored_bytes = 12 * total_entries + 8 * min(total_entries, n * n_blocks * n_parts)
-    n_written, at_once = n_blocks * n_parts, block_size * (k + 1) ** 2
+    n_written, at_once = n_blocks * n_parts, block_size * min((k + 1) ** 2, n)
     seconds = _seconds(config, layout)
     contributions = yield from Step(
         "assemble_cost.contribute",

@@ -10,6 +10,7 @@ from lle.core.errors import CorruptChunk
 from lle.engine.plan import Layout
 from lle.engine.plan_sizes import largest_total
 from lle.engine.progress import RunProgress
+from lle.engine.task_costs import TASK_BYTES
 from lle.jobs import run as runs
 from lle.stages import assemble_cost
 from lle.storage import array_specs
@@ -159,6 +160,15 @@ def test_points_in_all_lists_need_no_more_memory_than_planned(star):
     planned, needed = before.send([contribute.expected(b) for b in range(15)]), now.send(reports)
     assert largest_total([report.counts for report in reports]) > 4 * needed.task.parameters["max_entries"]
     assert needed.task_bytes <= planned.task_bytes
+
+
+def test_rows_of_m_are_planned_with_at_most_n_entries(tmp_path, make_config):
+    n, k = 1656, 400
+    steps = assemble_cost.steps(
+        make_config(tmp_path, np.zeros((N, 3)), n), Layout(n, 3, "float64", n, n_points=n, k_max=k)
+    )
+    merge = steps.send([next(steps).expected(0)])
+    assert merge.task_bytes <= TASK_BYTES + 80 * n * n
 
 
 @pytest.mark.parametrize(
