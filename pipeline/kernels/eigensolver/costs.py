@@ -60,19 +60,26 @@ def krylov_size(factor: csr_array, m: int, size: FactorSize) -> tuple[int, int, 
     return width, columns, _bytes(factor) + size.n_bytes + 8 * vectors
 
 
+def preconditioned_size(factor: csr_array, m: int, size: FactorSize, max_memory: int) -> tuple[int, int, int]:
+    """(columns of a block, columns of the basis, bytes of everything) of block Davidson with a factor.
+
+    Its solves take eight blocks.
+    """
+    width = max(m + 1, 3)
+    fixed = _bytes(factor) + size.n_bytes + 8 * 8 * width * factor.shape[1]
+    return width, *_basis_size(factor, width, fixed, max_memory)
+
+
 def multigrid_size(factor: csr_array, m: int, max_memory: int, normal_entries: int = 0) -> tuple[int, int, int]:
     """(columns of a block, columns of the basis, bytes of everything) of block Davidson with multigrid.
 
     The hierarchy is that of A, or of M with ``normal_entries`` entries. It has one to three times the entries of its
-    matrix. Its solves take ten blocks. The basis has as many columns as fit in memory, up to five blocks.
+    matrix. Its solves take ten blocks.
     """
-    rows, n = factor.shape
-    width = block_width(m)
+    n, width = factor.shape[1], block_width(m)
     hierarchy = NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz
     fixed = _bytes(factor) + hierarchy + n * width * (10 * (8 if normal_entries else 4) + 6 * 8)
-    columns = (max_memory - fixed) // (8 * (n + rows))
-    columns = min(max(min(columns, 5 * width), 3 * width), n - 1)
-    return width, columns, fixed + 8 * (n + rows) * columns
+    return width, *_basis_size(factor, width, fixed, max_memory)
 
 
 def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int:
@@ -161,6 +168,14 @@ def _not_enough(name: str, predicted: int, allowed: int, about: str) -> NotEnoug
         f"({allowed:,} bytes)",
         advice=f"raise eigensolver.max_memory{other}",
     )
+
+
+def _basis_size(factor: csr_array, width: int, fixed: int, max_memory: int) -> tuple[int, int]:
+    """(columns of the basis of block Davidson, bytes with the ``fixed`` ones): what fits, three to five blocks."""
+    rows, n = factor.shape
+    columns = (max_memory - fixed) // (8 * (n + rows))
+    columns = min(max(min(columns, 5 * width), 3 * width), n - 1)
+    return columns, fixed + 8 * (n + rows) * columns
 
 
 def _bytes(matrix: csr_array) -> int:

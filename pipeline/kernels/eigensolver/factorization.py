@@ -148,12 +148,18 @@ def analysis_key(matrix: csr_array, matrix_type: int, pin: int, n_threads: int) 
 
 
 def analyse(
-    matrix: csr_array, matrix_type: int, n_threads: int, key: str = "", analyses: Analyses = NO_ANALYSES
+    matrix: csr_array,
+    matrix_type: int,
+    n_threads: int,
+    key: str = "",
+    analyses: Analyses = NO_ANALYSES,
+    single: bool = False,
 ) -> Factorization:
     """Analyse a square CSR matrix (n, n) with sorted rows and both triangles; PARDISO, or SuperLU without MKL.
 
     With the key of the matrix, an analysis in ``analyses`` is used, or a new one is kept there. A small factorization
     takes one thread for any ``n_threads``: the number follows from the matrix, so equal matrices give equal bytes.
+    With PARDISO the factor can be in ``single`` precision, by an analysis in double precision if there is one.
     """
     if not pardiso.is_available():
         return SuperLU(matrix)
@@ -163,12 +169,12 @@ def analyse(
     triangle = matrix if matrix_type == pardiso.GENERAL else _upper(matrix)
     few_rows = matrix.shape[0] < ONE_THREAD_ROWS
     is_small = few_rows and (earlier_analysis is None or earlier_analysis.size.gflop < ONE_THREAD_GFLOP)
-    factorization = pardiso.Pardiso(triangle, matrix_type, 1 if is_small else n_threads, earlier_analysis)
+    factorization = pardiso.Pardiso(triangle, matrix_type, 1 if is_small else n_threads, earlier_analysis, single)
     gflop = factorization.size.gflop
     if is_small and n_threads > 1 and earlier_analysis is None and gflop >= ONE_THREAD_GFLOP:
         factorization.release()  # PARDISO cannot change the number of threads after its analysis
-        factorization = pardiso.Pardiso(triangle, matrix_type, n_threads, earlier_analysis)
-    if key and earlier_analysis is None:
+        factorization = pardiso.Pardiso(triangle, matrix_type, n_threads, earlier_analysis, single)
+    if key and earlier_analysis is None and not single:
         size = factorization.size._replace(gflop=gflop)  # another number of threads counts other operations
         analyses.keep(key, Analysis(size, factorization.wide, factorization.permutation))
     return factorization

@@ -10,9 +10,9 @@ from scipy.sparse import csr_array
 from ...core.errors import InputError, gib
 from . import costs, davidson, pardiso
 from .block_lanczos import block_lanczos, orthonormalise
-from .costs import krylov_size, multigrid_size, refuse_hopeless, require_memory
+from .costs import krylov_size, multigrid_size, preconditioned_size, refuse_hopeless, require_memory
 from .factorization import canonical
-from .pardiso import FactorizationError
+from .pardiso import FactorizationError, FactorSize
 from .problem import LongFactorization, Outcome, Problem, SolverStats, Watch
 from .pseudo_inverse import PinnedCholesky, PinnedLU, PseudoInverse
 from .rayleigh_ritz import TINY, RitzPairs, complement, rayleigh_ritz, residual_vectors
@@ -46,10 +46,31 @@ def dense(problem: Problem) -> Outcome:
 
 
 def factored(problem: Problem) -> Outcome:
-    """Krylov space of M^+, by the LU of a square A."""
+    """Krylov space of M^+, by the LU of a square A; block Davidson with an LU in single precision if only that fits."""
     refuse_hopeless("factored", problem.factor, pardiso.GENERAL, problem)
     with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses) as inverse:
-        return _by_inverse("factored", "LU of A", inverse, problem)
+        sizes, factor_nnz = lu_size(problem, inverse.size), inverse.size.nnz
+        require_memory("factored", sizes[2], problem.max_memory)
+        if sizes == krylov_size(problem.factor, problem.planned_vectors, inverse.size):
+            return _by_inverse("factored", "LU of A", inverse, problem)
+    with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses, single=True) as inverse:
+        watch = Watch("factored", problem.hooks.progress)
+        text = _factor("LU of A in single precision", inverse, sizes[2], watch, problem)
+        return _by_davidson(inverse.apply, text, problem, sizes, watch, MAX_REFINEMENTS, factor_nnz)
+
+
+def lu_size(problem: Problem, size: FactorSize) -> tuple[int, int, int]:
+    """(columns of a block, columns of the basis, bytes of everything) with an LU of A.
+
+    The LU is in single precision if only that fits, or if nothing fits and it needs less. ``size`` is that of the LU in
+    double precision.
+    """
+    double = krylov_size(problem.factor, problem.planned_vectors, size)
+    if double[2] <= problem.max_memory or not pardiso.is_available():
+        return double
+    in_single = size.in_single(problem.factor.nnz)
+    single = preconditioned_size(problem.factor, problem.planned_vectors, in_single, problem.max_memory)
+    return min(single, double, key=lambda sizes: sizes[2])
 
 
 def shift_invert(problem: Problem) -> Outcome:
@@ -71,7 +92,8 @@ def multigrid(problem: Problem) -> Outcome:
     from .multigrid_inverse import FactorMultigrid  # numba, a quarter of a second
 
     with FactorMultigrid(problem.factor, problem.candidates(), problem.n_threads, SEED) as inverse:
-        return _by_multigrid(inverse, "A", problem, (width, columns, predicted), watch)
+        text = _hierarchy(inverse, "A", predicted, problem)
+        return _by_davidson(inverse.apply, text, problem, (width, columns, predicted), watch, MAX_REFINEMENTS)
 
 
 def multigrid_on_m(problem: Problem) -> Outcome:
@@ -85,18 +107,35 @@ def multigrid_on_m(problem: Problem) -> Outcome:
     from .multigrid_inverse import NormalMultigrid  # numba, a quarter of a second
 
     with NormalMultigrid(cost_matrix, problem.candidates(), problem.null, problem.n_threads, SEED) as inverse:
-        outcome = _by_multigrid(inverse, "M", problem, sizes, watch)
+        text = _hierarchy(inverse, "M", sizes[2], problem)
+        outcome = _by_davidson(inverse.apply, text, problem, sizes, watch, float("inf"))
     return outcome._replace(exact_errors=False)
 
 
-def _by_multigrid(
-    inverse: "MultigridInverse", matrix: str, problem: Problem, sizes: tuple[int, int, int], watch: Watch
+def _hierarchy(inverse: "MultigridInverse", matrix: str, predicted: int, problem: Problem) -> str:
+    """The size of a hierarchy, for the reason of the result."""
+    complexity = inverse.hierarchy.complexity
+    memory = f"{gib(predicted)} of {gib(problem.max_memory)} allowed"
+    return f"hierarchy of {complexity:.2f} times the entries of {matrix}, {memory}"
+
+
+def _by_davidson(
+    inverse: Callable[[F64], F64],
+    text: str,
+    problem: Problem,
+    sizes: tuple[int, int, int],
+    watch: Watch,
+    max_residual_steps: float,
+    factor_nnz: int = 0,
 ) -> Outcome:
-    """Block Davidson, from a saved state of the same method if there is one."""
+    """Block Davidson with an approximate inverse of M, from a saved state of the same method if there is one.
+
+    text: the size of the inverse, for the reason of the result. max_residual_steps: see ``davidson.lowest_pairs``.
+    """
     (_, columns, predicted), m, tolerances = sizes, problem.n_vectors, problem.tolerances
-    width = davidson.block_width(m)
+    width = min(davidson.block_width(m), sizes[0])
     watch.begin(f"solves for {width} vectors", problem.max_steps)
-    apply = _finite(inverse.apply)
+    apply = _finite(inverse)
     state = problem.hooks.load_state(watch.method)
     if state is not None and len(state.errors) in problem.growth.counts:
         m = len(state.errors)
@@ -108,17 +147,13 @@ def _by_multigrid(
         problem.factor, apply, m, state, tolerances, columns, problem.max_steps,
         lambda state, may_be_last: problem.hooks.keep_state(watch.method, state, may_be_last), problem.null,
         lambda n_steps, values, residuals, errors: watch.step(n_steps, errors, tolerances.vector_bounds(values)),
-        flat=problem.flat, max_residual_steps=MAX_REFINEMENTS if matrix == "A" else float("inf"), growth=problem.growth,
+        flat=problem.flat, max_residual_steps=max_residual_steps, growth=problem.growth,
     )  # fmt: skip
-    reason = (
-        f"{watch.method}: {result.n_steps} steps of block Davidson with {width} vectors, hierarchy of "
-        f"{inverse.hierarchy.complexity:.2f} times the entries of {matrix}, {gib(predicted)} of "
-        f"{gib(problem.max_memory)} allowed"
-    )
+    reason = f"{watch.method}: {result.n_steps} steps of block Davidson with {width} vectors, {text}"
     if result.at_limit:
         reason += f"; stopped at the limit of {problem.max_steps} steps"
     stats = SolverStats(
-        watch.method, reason, predicted_bytes=predicted, n_solves=result.n_steps * width, n_steps=result.n_steps
+        watch.method, reason, factor_nnz, predicted, n_solves=result.n_steps * width, n_steps=result.n_steps
     )
     return Outcome(result.pairs, result.errors, stats)
 

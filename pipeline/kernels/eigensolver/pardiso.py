@@ -27,6 +27,8 @@ ANALYSE, FACTOR, SOLVE, RELEASE = 11, 22, 33, -1
 GENERAL, POSITIVE_DEFINITE = 11, 2
 
 MKL_PARTS = ("core", "intel_lp64", "intel_thread")
+SAVED_BYTES = 4
+"""Bytes that an entry takes less in single precision."""
 MKL_ADDRESS_BYTES = 512 * 2**20  # libraries, stacks of threads and buffers
 
 ERRORS = {
@@ -52,6 +54,10 @@ class FactorSize(NamedTuple):
     """Peak memory of the factorization, including the input matrix."""
     gflop: float
     """Work of the numerical factorization in 10^9 operations."""
+
+    def in_single(self, matrix_nnz: int) -> "FactorSize":
+        """The size in single precision of a factor in double precision, for a matrix of ``matrix_nnz`` entries."""
+        return self._replace(n_bytes=self.n_bytes - SAVED_BYTES * (self.nnz + matrix_nnz))
 
 
 @cache
@@ -103,7 +109,7 @@ def _mkl_threads(library: Any, n_threads: int) -> Iterator[None]:
         library.MKL_Set_Num_Threads_Local(n_before)
 
 
-def _iparm(matrix_type: int, n_threads: int, dtype: type[np.signedinteger[Any]]) -> npt.NDArray[Any]:
+def _iparm(matrix_type: int, n_threads: int, dtype: type[np.signedinteger[Any]], single: bool) -> npt.NDArray[Any]:
     """PARDISO's parameters. The manual counts from 1, so its iparm(2) is entry 1 here."""
     iparm = np.zeros(64, dtype)
     general = matrix_type == GENERAL
@@ -112,6 +118,7 @@ def _iparm(matrix_type: int, n_threads: int, dtype: type[np.signedinteger[Any]])
     iparm[9] = 13 if general else 8  # pivots below 10^-13 (10^-8) of the norm are perturbed
     iparm[10] = iparm[12] = int(general)  # scaling and matching
     iparm[17] = iparm[18] = -1  # report entries and work
+    iparm[27] = int(single)
     iparm[33] = n_threads  # same bytes from run to run for this number of threads
     iparm[34] = 1  # indices are counted from 0
     return iparm
@@ -125,13 +132,14 @@ class Pardiso:
 
     def __init__(
         self, matrix: csr_array, matrix_type: int, n_threads: int,
-        earlier_analysis: tuple[FactorSize, bool, npt.NDArray[np.integer[Any]]] | None = None,
+        earlier_analysis: tuple[FactorSize, bool, npt.NDArray[np.integer[Any]]] | None = None, single: bool = False,
     ) -> None:  # fmt: skip
         """Analyse a square canonical CSR matrix, float64 (n, n); symmetric types need the upper triangle only.
 
         The arrays of the matrix are shared, not copied, if their types fit: they must not change until ``release``.
         ``earlier_analysis`` is the size, ``wide`` and ``permutation`` of an analysis of the same matrix; ``factor``
-        then does the rest of the analysis.
+        then does the rest of the analysis. A factor in ``single`` precision takes half of the memory; ``solve`` then
+        returns six digits at most.
 
         Raises: NotEnoughMemory, FactorizationError.
         """
@@ -140,12 +148,13 @@ class Pardiso:
             raise FactorizationError("PARDISO needs MKL, which cannot be loaded; install pypardiso (x86-64)")
         if not np.diff(matrix.indptr).all():  # PARDISO would terminate the process
             raise FactorizationError("the matrix is singular: a row has no entries")
-        self._n, self._type, self._n_threads = matrix.shape[0], matrix_type, n_threads
-        self._data = np.ascontiguousarray(matrix.data, dtype=np.float64)
+        self._n, self._type, self._n_threads, self._single = matrix.shape[0], matrix_type, n_threads, single
+        self._data = np.ascontiguousarray(matrix.data, dtype=np.float32 if single else np.float64)
         self._handle, self._matrix = np.zeros(64, np.int64), None if earlier_analysis is None else matrix
         self._int: type[np.signedinteger[Any]] = np.int32
         if earlier_analysis is not None:
-            self.size, wide, self.permutation = earlier_analysis
+            size, wide, self.permutation = earlier_analysis
+            self.size = size.in_single(matrix.nnz) if single else size
             self._int = np.int64 if wide else np.int32
             return
         self.size = self._analyse(matrix, np.int64 if matrix.nnz >= 2**31 else np.int32)
@@ -168,13 +177,15 @@ class Pardiso:
     def solve(self, rhs: F64, transposed: bool) -> F64:
         """Solve for all columns of ``rhs`` (n, m) at once, with the matrix or its transpose.
 
-        Eight columns take about twice the time of one, because the factor is read once for all of them.
+        Eight columns take about twice the time of one, because the factor is read once for all of them. In single
+        precision columns are solved at unit length, because residuals can be below the smallest float32.
         """
-        rhs = np.asfortranarray(rhs, dtype=np.float64)
+        lengths = np.maximum(np.linalg.norm(rhs, axis=0), np.finfo(np.float64).tiny) if self._single else None
+        rhs = np.asfortranarray(rhs if lengths is None else rhs / lengths, dtype=self._data.dtype)
         solution = np.empty_like(rhs, order="F")
         self._iparm[11] = 2 if transposed else 0
         self._call(SOLVE, rhs, solution)
-        return solution
+        return solution if lengths is None else np.asarray(solution * lengths)
 
     @property
     def wide(self) -> bool:
@@ -198,7 +209,7 @@ class Pardiso:
         self._function = self._mkl["pardiso" if dtype is np.int32 else "pardiso_64"]
         self._function.restype = None
         self._handle = np.zeros(64, np.int64)
-        self._iparm = _iparm(self._type, self._n_threads, dtype)
+        self._iparm = _iparm(self._type, self._n_threads, dtype, self._single)
         self._iparm[4] = 2 if permutation is None else 1  # return the order of elimination, or use a given one
         self.permutation = np.zeros(self._n, dtype) if permutation is None else permutation.astype(dtype)
         self._indptr = matrix.indptr.astype(dtype, copy=False)
@@ -210,8 +221,8 @@ class Pardiso:
         return FactorSize(int(self._iparm[17]), n_bytes, self._iparm[18] / 1000)
 
     def _overflows(self) -> bool:
-        # a 32-bit count is negative above 2^31 and positive again above 2^32, when the factor needs at least 16 GiB
-        return self.size.nnz < 0 or self.size.n_bytes >= 2**34
+        # a 32-bit count of entries is negative above 2^31 and positive again above 2^32
+        return self.size.nnz < 0 or self.size.n_bytes >= 2**32 * self._data.itemsize
 
     def _call(self, phase: int, rhs: npt.NDArray[Any] | None = None, solution: npt.NDArray[Any] | None = None) -> None:
         n_rhs = 1 if rhs is None else rhs.shape[1]

@@ -24,9 +24,13 @@ from ...core.errors import InputError
 from . import pardiso
 from .factorization import NO_ANALYSES, Analyses, Factorization, analyse, analysis_key
 from .pardiso import FactorizationError
-from .rayleigh_ritz import NullVector, remove_null, without_null
+from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
 
 F64 = npt.NDArray[np.float64]
+
+REFINED, MAX_REFINEMENTS = 1e-2, 20
+"""A solve in single precision is refined until the error is predicted to be at most REFINED of the solution: mostly
+once. Block Davidson corrects such errors; with more accurate solves it takes no fewer steps."""
 
 
 class PseudoInverse(ABC):
@@ -55,9 +59,15 @@ class PseudoInverse(ABC):
 
 
 class PinnedLU(PseudoInverse):
-    """M^+ = A^+ A^+', by the LU of A with row ``pin`` replaced by a unit vector."""
+    """M^+ = A^+ A^+', by the LU of A with row ``pin`` replaced by a unit vector.
 
-    def __init__(self, factor: csr_array, pin: int, n_threads: int, analyses: Analyses = NO_ANALYSES) -> None:
+    With an LU in ``single`` precision each solve is refined, with residuals in double precision, until its error is
+    about REFINED.
+    """
+
+    def __init__(
+        self, factor: csr_array, pin: int, n_threads: int, analyses: Analyses = NO_ANALYSES, single: bool = False
+    ) -> None:
         """Analyse A (n, n), whose null space is the constant vector; ``pin`` is in its closed class.
 
         Raises:
@@ -73,13 +83,13 @@ class PinnedLU(PseudoInverse):
         data[first:past] = columns == pin  # zeros stay in the pattern; it is only one row
         matrix = csr_array((data, factor.indices, factor.indptr), shape=factor.shape)
         key = analysis_key(factor, pardiso.GENERAL, pin, n_threads)
-        super().__init__(analyse(matrix, pardiso.GENERAL, n_threads, key, analyses))
-        self._pin = pin
+        super().__init__(analyse(matrix, pardiso.GENERAL, n_threads, key, analyses, single))
+        self._pin, self._factor = pin, factor if single else None
 
     def factor(self) -> None:
         """Compute the factor, then the left null vector u of A: A_p' v = (row p of A)', u = e_p - v."""
         self._factorization.factor()
-        left_null = -self._factorization.solve(self._pinned_row[:, None], transposed=True)[:, 0]
+        left_null = -self._solve(self._pinned_row[:, None], transposed=True)[:, 0]
         left_null[self._pin] += 1.0
         length = float(np.linalg.norm(left_null))
         # before scaling u is exactly 1 at the pin; a singular A_p makes the other entries very large
@@ -91,12 +101,45 @@ class PinnedLU(PseudoInverse):
         self._left = left_null / length
 
     def apply(self, rhs: F64) -> F64:
-        half = self._factorization.solve(rhs - rhs.mean(axis=0), transposed=True)
+        half = self._solve(rhs - rhs.mean(axis=0), transposed=True)
         half -= np.outer(self._left @ half, self._left).T  # in Fortran order as the solution
         # row p of A_p only determines the mean of the solution, which is subtracted below
-        solution = self._factorization.solve(half, transposed=False)
+        solution = self._solve(half, transposed=False)
         solution -= solution.mean(axis=0)
         return solution
+
+    def _solve(self, rhs: F64, transposed: bool) -> F64:
+        """Solve with the pinned A or its transpose for all columns (n, m). Raises FactorizationError."""
+        solution = self._factorization.solve(rhs, transposed)
+        if self._factor is None:
+            return solution
+        previous, first = 1.0, True
+        for _ in range(MAX_REFINEMENTS):
+            residual = rhs - self._product(self._factor, solution, transposed)
+            correction = self._factorization.solve(residual, transposed)
+            solution += correction
+            lengths = np.maximum(np.linalg.norm(solution, axis=0), TINY)
+            size = float((np.linalg.norm(correction, axis=0) / lengths).max())
+            if size * size / previous <= REFINED:  # the next correction, if the error decreases as before
+                return solution
+            if not (first or size < previous / 2):  # the first error of a rough vector can be larger than the vector
+                break
+            previous, first = size, False
+        raise FactorizationError(
+            f"an LU of A in single precision is not accurate enough: iterative refinement stopped at errors of "
+            f"{size:.0e}; raise eigensolver.max_memory, so that double precision fits"
+        )
+
+    def _product(self, factor: csr_array, block: F64, transposed: bool) -> F64:
+        """The pinned A or its transpose times a block (n, m), from A: their row at the pin differs."""
+        pin = self._pin
+        image = multiply(factor.T if transposed else factor, block)
+        if transposed:
+            image -= np.outer(self._pinned_row, block[pin])
+            image[pin] += block[pin]
+        else:
+            image[pin] = block[pin]
+        return image
 
 
 class PinnedCholesky(PseudoInverse):

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, eye_array
 from lle.core.errors import InputError, NotEnoughMemory
 from lle.kernels.eigensolver import block_lanczos, costs, factorization, pardiso
 from lle.kernels.eigensolver.factorization import SuperLU, canonical
-from lle.kernels.eigensolver.pardiso import FactorizationError, Pardiso
+from lle.kernels.eigensolver.pardiso import FactorizationError, FactorSize, Pardiso
 from lle.kernels.eigensolver.pseudo_inverse import PinnedCholesky, PinnedLU
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from tests.support.oracle import largest_angle
@@ -70,6 +70,42 @@ def test_both_inverses_are_the_pseudo_inverse_of_m(back_end, name, seed):
             np.testing.assert_allclose(product.mean(axis=0), 0, atol=1e-9 * np.abs(expected).max())
 
 
+@needs_mkl
+@pytest.mark.parametrize("seed", SEEDS)
+class TestSinglePrecision:
+    def test_refined_solves_are_near_those_in_double_precision(self, seed):
+        A, block, images = roll_factor(3000, seed), mean_free(3000, 4, seed), []
+        for single in (False, True):
+            with PinnedLU(A, 211, 2, single=single) as inverse:
+                inverse.factor()
+                images.append(inverse.apply(block))
+        # the smallest singular value of A is 6e-5: one solve in single precision has an error of 1e-3
+        assert 0 < np.abs(images[1] - images[0]).max() < 1e-4 * np.abs(images[0]).max()
+
+    def test_refinement_that_does_not_converge_is_an_error(self, seed, monkeypatch):
+        with PinnedLU(roll_factor(300, seed), 211, 1, single=True) as inverse:
+            solve = inverse._factorization.solve
+            monkeypatch.setattr(inverse._factorization, "solve", lambda *arguments: 0.3 * solve(*arguments))
+            with pytest.raises(FactorizationError, match=r"single precision is not accurate enough.*max_memory"):
+                inverse.factor()
+
+    def test_columns_below_the_smallest_float32_are_solved(self, seed):
+        block = mean_free(300, 2, seed)
+        with PinnedLU(roll_factor(300, seed), 211, 1, single=True) as inverse:
+            inverse.factor()
+            expected = inverse.apply(block)
+            np.testing.assert_allclose(inverse.apply(block * [1e-60, 1.0]), expected * [1e-60, 1.0], rtol=1e-6, atol=0)
+
+    def test_size_is_predicted_from_the_one_in_double_precision(self, seed):
+        A, sizes = roll_factor(30_000, seed), []
+        for single in (False, True):
+            with PinnedLU(A, 211, 1, single=single) as inverse:
+                sizes.append(inverse.size)
+        double, single = sizes
+        assert double.in_single(A.nnz).n_bytes == pytest.approx(single.n_bytes, rel=0.1)
+        assert single.n_bytes < 0.85 * double.n_bytes
+
+
 def test_cholesky_inverse_accepts_factors_that_are_not_square(back_end):
     A = edge_factor(points("swiss_roll", 300, 5), 6)
     block = mean_free(300, 2, 5)
@@ -121,6 +157,18 @@ def test_64_bit_integers_give_the_same_solution(monkeypatch):
     np.testing.assert_allclose(wide.solve(right_sides, True), narrow.solve(right_sides, True), rtol=1e-12)
     wide.release()
     narrow.release()
+
+
+@needs_mkl
+@pytest.mark.parametrize("single", [False, True])
+def test_factors_whose_counts_fit_into_32_bits_are_analysed_once(single):
+    analysed = Pardiso(roll_factor(300, 7), pardiso.GENERAL, 1, single=single)
+    entry_bytes = 4 if single else 8
+    for nnz, fits in ((2**31 - 1, True), (2**31, False), (2**32 + 5, False)):
+        reported = int(np.array(nnz).astype(np.int32))
+        analysed.size = FactorSize(reported, int(1.4 * entry_bytes * nnz), 1.0)
+        assert analysed._overflows() != fits, nnz
+    analysed.release()
 
 
 @needs_mkl
@@ -273,9 +321,9 @@ class TestThreads:
         """Also where the analysis by two threads counts other operations than that by one."""
         threads, analyse = [], pardiso.Pardiso
 
-        def recorded(matrix, matrix_type, n_threads, earlier_analysis):
+        def recorded(matrix, matrix_type, n_threads, earlier_analysis, single):
             threads.append(n_threads)
-            analysed = analyse(matrix, matrix_type, n_threads, earlier_analysis)
+            analysed = analyse(matrix, matrix_type, n_threads, earlier_analysis, single)
             first = n_threads == 1 and earlier_analysis is None
             analysed.size = analysed.size._replace(gflop=one_thread_gflop if first else 4.0 - one_thread_gflop)
             return analysed

@@ -8,7 +8,7 @@ from sklearn.manifold import locally_linear_embedding
 
 from lle.core.errors import BoundsNotMet, ConfigError, InputError, NotEnoughMemory
 from lle.core.machine import reproducible_environment
-from lle.kernels.eigensolver import costs, methods, rayleigh_ritz
+from lle.kernels.eigensolver import costs, methods, pardiso, rayleigh_ritz
 from lle.kernels.eigensolver import solve as solve_module
 from lle.kernels.eigensolver.pardiso import FactorizationError
 from lle.kernels.eigensolver.problem import Hooks, Outcome
@@ -242,13 +242,18 @@ def test_too_little_memory_is_refused_with_both_numbers(method):
         solve(roll_factor(3000, 5), 2, method, max_memory=2**20)
 
 
+def least_memory(A, m, method):
+    """The bytes that the error for too little memory names."""
+    with pytest.raises(NotEnoughMemory) as error:
+        solve(A, m, method, max_memory=2**21)
+    return int(re.search(r"needs .*?\(([\d,]+) bytes\)", str(error.value))[1].replace(",", ""))
+
+
 @pytest.mark.parametrize("m", [2, 60])
 @pytest.mark.parametrize("method", ["factored", "shift_invert"])
 def test_the_memory_that_an_error_asks_for_is_enough_and_no_more(method, m):
     A = roll_factor(3000, 5)
-    with pytest.raises(NotEnoughMemory) as error:
-        solve(A, m, method, max_memory=2**21)
-    n_bytes = int(re.search(r"needs .*?\(([\d,]+) bytes\)", str(error.value))[1].replace(",", ""))
+    n_bytes = least_memory(A, m, method)
     assert solve(A, m, method, max_memory=n_bytes).converged
     with pytest.raises(NotEnoughMemory):
         solve(A, m, method, max_memory=n_bytes - 1)
@@ -261,7 +266,7 @@ def test_auto_uses_multigrid_if_the_factor_does_not_fit(monkeypatch):
     unlimited = solve(A, 2, "auto")
     assert unlimited.stats.method == "factored"
     assert unlimited.stats.factor_nnz > A.nnz
-    allowed = unlimited.stats.predicted_bytes - 1
+    allowed = least_memory(A, 2, "factored") - 1
     limited = solve(A, 2, "auto", max_memory=allowed, candidates=lambda: coordinates)
     assert (limited.stats.method, limited.converged) == ("multigrid", True)
     assert limited.stats.predicted_bytes <= allowed
@@ -270,6 +275,30 @@ def test_auto_uses_multigrid_if_the_factor_does_not_fit(monkeypatch):
     assert largest_angle(limited.vectors, unlimited.vectors) < 1e-4
     with pytest.raises(NotEnoughMemory, match=r"factored needs.*multigrid on M needs.*; raise eigensolver.max_memory$"):
         solve(A, 2, "auto", max_memory=2**17)
+
+
+@pytest.mark.skipif(not pardiso.is_available(), reason="SuperLU has double precision only")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_factor_that_fits_only_in_single_precision_is_used(seed):
+    A = roll_factor(6000, seed)
+    double = solve(A, 3, "auto")
+    limit = double.stats.predicted_bytes - 4 * A.nnz
+    single = solve(A, 3, "auto", max_memory=limit)
+    assert (double.stats.method, single.stats.method) == ("factored", "factored")
+    assert "single precision" in single.stats.reason
+    assert "single precision" not in double.stats.reason
+    assert single.stats.predicted_bytes <= limit
+    check(single, A, 3)
+    np.testing.assert_allclose(single.eigenvalues, double.eigenvalues, rtol=1e-9)
+    assert largest_angle(single.vectors, double.vectors) < 1e-5
+
+
+@pytest.mark.skipif(not pardiso.is_available(), reason="SuperLU has double precision only")
+def test_another_method_replaces_an_lu_in_single_precision_that_is_too_rough():
+    A = lle_factor(points("swiss_roll", 4000, 5), 12, 1e-7)
+    limit = solve(A, 2, "auto").stats.predicted_bytes - 4 * A.nnz
+    with pytest.raises(NotEnoughMemory, match="single precision is not accurate enough"):
+        solve(A, 2, "auto", max_memory=limit)
 
 
 def test_auto_starts_the_next_method_from_unconverged_vectors(monkeypatch):

@@ -37,12 +37,15 @@ def test_prediction_equals_the_cost_of_the_solve(seed):
 
 
 @needs_mkl
-def test_first_method_that_fits_and_is_fast_is_chosen():
+def test_first_method_that_fits_and_is_fast_is_chosen(monkeypatch):
+    monkeypatch.setattr(costs, "HIERARCHY_BYTES", 0)  # of so few points a factor is the smallest
     A = lle_factor(points("cube", 3000, 3), 12, 1e-3)
     predicted = predict(A)
     assert chosen(predicted, 600).method == "factored"
     assert chosen(predicted, 0.0).method == "multigrid"
-    tight = predict(A, max_memory=predicted[0].predicted_bytes - 1)
+    single = predict(A, max_memory=predicted[0].predicted_bytes - 1)
+    assert (chosen(single, 600).method, single[0].predicted_bytes < predicted[0].predicted_bytes) == ("factored", True)
+    tight = predict(A, max_memory=predict(A, max_memory=0)[0].predicted_bytes - 1)
     assert [prediction.fits for prediction in tight[:2]] == [False, True]
     assert chosen(tight, 600).method == "multigrid"
     assert chosen(predict(A, max_memory=1000), 600).method == "multigrid on M"
