@@ -58,7 +58,7 @@ def as_array(X: Any) -> Any:
     return array
 
 
-def as_vector(values: object) -> npt.NDArray[Any]:
+def as_vector(values: object) -> npt.NDArray[np.generic]:
     """A NumPy array of labels or colours; None replaces masked entries."""
     if isinstance(values, np.ma.MaskedArray) and values.mask.any():
         entries = values.data.tolist()
@@ -112,7 +112,7 @@ def remove_unnamed(folder: Path, paths_in_use: Collection[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def row_blocks(X: Any) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+def row_blocks(X: Any) -> Iterator[tuple[slice, npt.NDArray[np.generic]]]:
     """Yield a two-dimensional array by blocks of rows: Dask's chunks, else about 64 MiB."""
     if is_dask(X):
         sizes = X.chunks[0]

@@ -34,7 +34,7 @@ class StoredArray:
         self.shape, self.dtype, self.ndim = array.shape, np.dtype(array.dtype), array.ndim
         self.chunks = (block_of(array), *array.shape[1:])
 
-    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[np.generic]:
         start, stop, step = index[0].indices(self.shape[0])
         return np.asarray(Store(self.url).read(self.name, start, stop)[(slice(None, None, step), *index[1:])])
 

@@ -1,7 +1,7 @@
 """Out-of-sample coordinates in memory: load the training set of a finished run and embed new rows."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,18 +38,18 @@ class Training:
     rule: str
 
     @python_errors()
-    def place(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    def place(self, rows: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
         """The coordinates (b, m) of rows (b, d) in input units; NaN if the nearest point has none.
 
         Raises ValueError for NaN, infinity, distances that overflow, and zero rows with neighbors.metric: cosine.
         """
-        rows = np.asarray(rows, np.float64)
-        _require_finite(rows)
-        queries, zero = self.prepare(rows)
+        numbers = np.asarray(rows, np.float64)
+        _require_finite(numbers)
+        queries, zero = self.prepare(numbers)
         _require_direction(zero)
         if self.method == "pca":
             return project_like(queries, self.points, self.embedding)
-        return self._from_neighbors(queries, self.points, self.embedding, self.component)
+        return self._from_neighbors(np.asarray(queries, np.float64), self.points, self.embedding, self.component)
 
     def place_back(self, coordinates: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """The rows (b, d) in input units for coordinates (b, m): `place` with the roles of the two spaces exchanged.

@@ -12,7 +12,6 @@
 import re
 import signal
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from .setting import Setting
 
@@ -73,7 +72,7 @@ class BoundsNotMet(LleError):
     """
 
     exit_code = 3
-    result: Any = None
+    result: object = None
 
 
 class OutputLost(LleError):

@@ -105,21 +105,22 @@ def memory_limit(requested: int | str) -> int:
     return requested if isinstance(requested, int) else int(SOLVER_SHARE * available_memory())
 
 
-def process_location() -> dict[str, object]:
+def process_location() -> tuple[str, int | None]:
     """Where a process id is valid: the host name and the id of the PID namespace.
 
-    Containers with the same host name can have different PID namespaces. `numbers` is None if the system does not
-    show its namespace.
+    Containers with the same host name can have different PID namespaces. The id is None if the system does not show
+    its namespace.
     """
     numbers = None
     with contextlib.suppress(OSError):
         numbers = os.stat("/proc/self/ns/pid").st_ino
-    return {"host": socket.gethostname(), "numbers": numbers}
+    return socket.gethostname(), numbers
 
 
-def ids_valid_here(place: dict[str, object]) -> bool:
+def ids_valid_here(host: str, numbers: int | None) -> bool:
     """Whether process ids of this place are valid here. A place without `numbers` is compared by host only."""
-    return all(place.get(key, value) == value for key, value in process_location().items())
+    own_host, own_numbers = process_location()
+    return host == own_host and numbers in (None, own_numbers)
 
 
 @cache

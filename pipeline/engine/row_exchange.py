@@ -13,14 +13,13 @@ as pairs of blocks.
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from math import isqrt
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..storage import array_specs
 from ..storage.blocks import Blocks
-from ..storage.bundles import BATCH_BYTES
+from ..storage.bundles import BATCH_BYTES, Array
 from ..storage.store import Store
 from . import disk_costs, task_costs
 from .plan import Layout
@@ -111,7 +110,7 @@ def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, group:
     requests_folder, sent = folders(lists)
     names = [f"{requests_folder}/{number:05d}" for number in range(-(-blocks.count // group))]
 
-    def parts() -> Iterator[tuple[int, dict[str, npt.NDArray[Any]]]]:
+    def parts() -> Iterator[tuple[int, dict[str, Array]]]:
         values = None
         for request in filter(None, store.read_parts(names, block_index)):
             values = store.read(array, start, stop) if values is None else values
@@ -127,7 +126,7 @@ def send_rows(store: Store, block_index: int, array: str, blocks: Blocks, group:
 
 def receive_rows(
     store: Store, block_index: int, array: str, blocks: Blocks, indices: Ids, lists: str = LISTS
-) -> tuple[Ids, npt.NDArray[Any]]:
+) -> tuple[Ids, Array]:
     """(ids ascending, rows of the array) of the points of a block and of all their neighbours in other blocks."""
     start, stop = blocks.rows(block_index)
     needed = foreign_rows(indices, start, stop)

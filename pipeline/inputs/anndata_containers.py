@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
-from .base import AnyArray, Fingerprint, Rows
+from ..storage.bundles import Array
+from .base import Fingerprint, Rows
 from .files import HEADER_BYTES, Stamp, find_files, find_paths, path_or_file, reading
 from .zarr_input import ZarrRows, locate, open_node
 
-Reader = Callable[[Any, int, int], AnyArray]
+Reader = Callable[[Any, int, int], Array]
 
 
 class H5adFile:
@@ -79,11 +80,11 @@ class Element(Rows):
     """Rows of one element of a file; `member` is the array whose state identifies the rows."""
 
     def __init__(self, file: H5adFile | ZarrFile, name: str, member: str, read: Reader, shape: tuple[int, ...],
-                 dtype: "np.dtype[Any]") -> None:  # fmt: skip
+                 dtype: "np.dtype[np.generic]") -> None:  # fmt: skip
         self.where, self.shape, self.dtype = f"{file.where}, {name}", shape, dtype
         self._file, self._member, self._read = file, member, read
 
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         with self._file.open() as group:
             return self._read(group, start, stop)
 

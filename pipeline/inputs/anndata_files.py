@@ -14,9 +14,10 @@ import pyarrow as pa
 import zarr
 
 from ..core.errors import InputError
+from ..storage.bundles import Array
 from .anndata_containers import Element, H5adFile, ZarrFile, anndata_containers
 from .array_checks import check_matrix
-from .base import AnyArray, Rows, Source
+from .base import Rows, Source
 from .stacked_files import FileSource, Share, StackedRows
 
 OBS_NAMES = "obs_names"
@@ -68,7 +69,7 @@ class ObsTable:
         return pa.concat_tables(tables) if tables else pa.schema(types).empty_table()
 
 
-def _arrow(values: AnyArray, kind: object) -> Any:
+def _arrow(values: Array, kind: object) -> Any:
     """An Arrow array; "" is a missing text."""
     if not pa.types.is_string(kind):
         return pa.array(values).cast(kind)
@@ -131,7 +132,7 @@ def _column(file: H5adFile | ZarrFile, label: str) -> Element:
     return Element(file, name, member, read, tuple(shape), dtype)
 
 
-def _decode(name: str, categories: AnyArray, group: Any, start: int, stop: int) -> AnyArray:
+def _decode(name: str, categories: Array, group: Any, start: int, stop: int) -> Array:
     """Codes as their categories; -1, a missing value, is empty text or NaN."""
     codes = np.asarray(group[f"{name}/codes"][start:stop], np.int64)
     is_text = categories.dtype.kind in "OUST"
@@ -139,12 +140,12 @@ def _decode(name: str, categories: AnyArray, group: Any, start: int, stop: int) 
     return np.asarray(np.concatenate([categories.astype(object if is_text else np.float64), missing])[codes])
 
 
-def _nullable(name: str, group: Any, start: int, stop: int) -> AnyArray:
+def _nullable(name: str, group: Any, start: int, stop: int) -> Array:
     values, missing = _values(f"{name}/values", group, start, stop), group[f"{name}/mask"][start:stop]
     return np.where(missing, "", values) if values.dtype.kind in "OUST" else np.where(missing, np.nan, values)
 
 
-def _values(name: str, group: Any, start: int, stop: int | None) -> AnyArray:
+def _values(name: str, group: Any, start: int, stop: int | None) -> Array:
     """Rows [start, stop) of an array of a group. Text is Python's; h5py gives bytes."""
     array = group[name]
     text = array.asstr() if hasattr(array, "asstr") and array.dtype.kind == "O" else array
@@ -167,7 +168,7 @@ def _neighbors(file: H5adFile | ZarrFile, name: str) -> Element:
     return Element(file, name, f"{name}/indices", partial(_padded, name, starts), shape, np.dtype(np.int64))
 
 
-def _padded(name: str, starts: AnyArray, group: Any, start: int, stop: int) -> AnyArray:
+def _padded(name: str, starts: Array, group: Any, start: int, stop: int) -> Array:
     entries = np.asarray(group[f"{name}/indices"][starts[start] : starts[stop]], np.int64)
     counts = np.diff(starts)
     filled = np.arange(max(1, counts.max(initial=1))) < counts[start:stop, None]

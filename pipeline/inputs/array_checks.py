@@ -1,7 +1,6 @@
 """What arrays of an input must be: real numbers, two-dimensional, with the chosen columns."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ _DTYPE_CURES = {
 }
 
 
-def common_dtype(parts: Sequence[Rows]) -> np.dtype[Any]:
+def common_dtype(parts: Sequence[Rows]) -> np.dtype[np.generic]:
     """float32 if it holds every value of these dtypes exactly, else float64.
 
     Raises InputError if one is not numeric.

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from ..core.errors import InputError
 from ..core.machine import available_memory
+from ..storage.bundles import Array
 from .column_names import ColumnRoles
 from .damage import damage_as_input_error
 
-AnyArray = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 LabelKind = Literal["none", "categorical", "continuous"]
 Fingerprint = dict[str, Any]
@@ -69,7 +69,7 @@ class Source(ABC):
 
     n_rows: int
     n_features: int
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     roles: ColumnRoles | None = None
     """The columns of the input if it is a table; `read` returns its features."""
     labels: LabelInfo | None = None
@@ -112,7 +112,7 @@ class Source(ABC):
         return 0 if self.labels is None else self.labels.width
 
     @abstractmethod
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         """Rows [start, stop) as a new C-contiguous (rows, n_features) array of `dtype`. Raises InputError."""
 
     def read_labels(self, start: int, stop: int) -> FloatArray | None:
@@ -174,10 +174,10 @@ class Rows(ABC):
 
     where: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
 
     @abstractmethod
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         """Rows [start, stop) in any numeric or text dtype; may be a view of a mapped file.
 
         Raises InputError.

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import InputError
-from .base import AnyArray
+from ..storage.bundles import Array
 from .damage import decoding
 from .files import FileRows, Layout, Stamp, open_file
 
@@ -43,7 +43,7 @@ class UnpackedRows(FileRows):
         self.where, self.shape, self.dtype = where, layout.shape, layout.dtype
         self._stamp, self._member, self._layout = stamp, member, layout
 
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         """A read-only view of rows [start, stop)."""
         content = unpacked(self._stamp, self._member, self.where)
         extra = len(content) - self._layout.offset - self._layout.n_bytes

@@ -1,7 +1,6 @@
 """Check that all rows of an input were read in one state, although other programs may write to it; array digests."""
 
 import hashlib
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from . import Source
 N_CHECKED_ROWS = 16
 
 
-def array_digest(values: npt.NDArray[Any], *more: object) -> str:
+def array_digest(values: npt.NDArray[np.generic], *more: object) -> str:
     """A digest of an array's bytes, shape and dtype, and of further values."""
     digest = hashlib.blake2b(repr((values.dtype.str, values.shape, *more)).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(values).data)

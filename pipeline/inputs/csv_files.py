@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from ..core.errors import InputError
+from ..storage.bundles import Array
 from . import csv_index
-from .base import AnyArray, Source
+from .base import Source
 from .column_names import TableColumns, choose_columns
 from .csv_index import index_rows, is_number, open_text
 from .files import FileRows, Stamp, find_files, reading
@@ -147,7 +148,7 @@ class CsvRows(FileRows):
         parsed = 160 if self._is_text else 16 * len(self._columns)
         return 2 * text + n_positions * csv_index.ROWS_PER_POSITION * parsed
 
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         """Rows [start, stop); parses up to csv_index.ROWS_PER_POSITION rows more on either side."""
         table = self.read_as(pa.string() if self._is_text else pa.float64(), start, stop)
         if self._is_text:

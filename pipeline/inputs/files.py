@@ -5,7 +5,7 @@ import io
 import math
 import os
 import stat
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -27,7 +27,7 @@ class Layout(NamedTuple):
     """The content of an array header: shape, dtype, "C" or "F", and the first byte of the data."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     order: str
     offset: int
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..core.errors import InputError
-from .base import AnyArray, Fingerprint, FloatArray, LabelKind, Rows
+from ..storage.bundles import Array
+from .base import Fingerprint, FloatArray, LabelKind, Rows
 
 SCAN_ROWS = 1 << 18
 MAX_INTEGER_CLASSES = 64
@@ -23,7 +24,7 @@ class Stack(Protocol):
     parts: tuple[Rows, ...]
     n_rows: int
 
-    def pieces(self, start: int, stop: int) -> Iterator[tuple[slice, AnyArray]]: ...
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[slice, Array]]: ...
 
     def bytes_beside(self, n_rows: int) -> int: ...
 
@@ -160,7 +161,7 @@ class Labels:
                 break
         return distinct
 
-    def _encode(self, block: AnyArray, coding: Coding) -> FloatArray:
+    def _encode(self, block: Array, coding: Coding) -> FloatArray:
         where = self._stack.parts[0].where
         values = _as_text(block, where) if self._is_text else block
         if coding.code_of is not None:
@@ -175,7 +176,7 @@ class Labels:
             ) from error
 
 
-def _as_text(block: AnyArray, where: str) -> AnyArray:
+def _as_text(block: Array, where: str) -> Array:
     if block.dtype.kind != "S":
         # NumPy can cast its variable-width text to fixed width only through objects.
         return block.astype(object).astype(str)

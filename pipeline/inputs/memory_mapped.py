@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..core.errors import InputError
-from .base import AnyArray
+from ..storage.bundles import Array
 from .files import FileRows, Layout, Stamp, reading
 from .remote_files import read_range
 
@@ -32,7 +32,7 @@ class MappedRows(FileRows):
                 f"{stamp.size}; the file is cut off, copy or create it again"
             )
 
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         """A read-only view of rows [start, stop)."""
         if self._layout.n_bytes == 0 or start == stop:
             return np.empty((stop - start, *self.shape[1:]), self.dtype)
@@ -50,7 +50,7 @@ class MappedRows(FileRows):
 class RangedRows(MappedRows):
     """As MappedRows, behind a URL. A block is one byte range in C order, and one per column in Fortran order."""
 
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         tail = self.shape[1:]
         if self._layout.n_bytes == 0 or start == stop:
             return np.empty((stop - start, *tail), self.dtype)
@@ -66,5 +66,5 @@ class RangedRows(MappedRows):
         return columns.T.reshape((stop - start, *tail), order="F")
 
 
-def _bytes_of(values: AnyArray) -> memoryview:
+def _bytes_of(values: Array) -> memoryview:
     return values.reshape(-1).view(np.uint8).data

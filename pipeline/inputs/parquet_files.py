@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from ..core.errors import InputError
 from ..core.stage_caches import cleared_between_stages
-from .base import AnyArray, Source
+from ..storage.bundles import Array
+from .base import Source
 from .column_names import TableColumns, choose_columns
 from .damage import decoding
 from .files import FileRows, Stamp, find_files, open_file, path_or_file
@@ -109,7 +110,7 @@ class ParquetRows(FileRows):
         bunch = max(BUNCH_BYTES, rows * WIDEST_NUMBER)
         return rows * len(self._columns) * self.dtype.itemsize + 3 * bunch
 
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         """Rows [start, stop) from the row groups that hold them; the last group read stays cached."""
         blocks = []
         for group, (first, end) in enumerate(pairwise(self._starts)):
@@ -118,7 +119,7 @@ class ParquetRows(FileRows):
                 blocks.append(self._read_group(group)[low - first : high - first])
         return np.concatenate(blocks) if blocks else np.empty((0, *self.shape[1:]), self.dtype)
 
-    def _read_group(self, group: int) -> AnyArray:
+    def _read_group(self, group: int) -> Array:
         if self._label is None:
             return _numbers_of_group(self._stamp, group, self._columns, self.dtype)
         return _labels_of_group(self._stamp, group, self._label, self.dtype)
@@ -153,7 +154,7 @@ def _footer(stamp: Stamp) -> Any:
 # Each cache holds one row group, which can be large. Two caches: reads of numbers and labels alternate.
 @cleared_between_stages
 @lru_cache(maxsize=1)
-def _numbers_of_group(stamp: Stamp, group: int, columns: tuple[str, ...], dtype: np.dtype[Any]) -> AnyArray:
+def _numbers_of_group(stamp: Stamp, group: int, columns: tuple[str, ...], dtype: np.dtype[np.generic]) -> Array:
     first, end = _outline(stamp).starts[group : group + 2]
     numbers = np.empty((end - first, len(columns)), dtype)
     n_columns = max(1, BUNCH_BYTES // (8 * max(1, end - first)))
@@ -170,7 +171,7 @@ def _numbers_of_group(stamp: Stamp, group: int, columns: tuple[str, ...], dtype:
 
 @cleared_between_stages
 @lru_cache(maxsize=1)
-def _labels_of_group(stamp: Stamp, group: int, label: str, dtype: np.dtype[Any]) -> AnyArray:
+def _labels_of_group(stamp: Stamp, group: int, label: str, dtype: np.dtype[np.generic]) -> Array:
     column = _read_group(stamp, group, [label]).column(label)
     if dtype.kind == "O":
         return np.asarray(column.cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False))
@@ -221,13 +222,13 @@ def _type_name(kind: Any) -> str:
     return "no values" if pa.types.is_null(kind) else str(kind)
 
 
-def _common_dtype(kinds: Sequence[Any]) -> np.dtype[Any]:
+def _common_dtype(kinds: Sequence[Any]) -> np.dtype[np.generic]:
     """float32 if it holds every value of these columns exactly, else float64."""
     fits = (not pa.types.is_decimal(kind) and np.can_cast(kind.to_pandas_dtype(), np.float32, "safe") for kind in kinds)
     return np.dtype(np.float32 if all(fits) else np.float64)
 
 
-def _label_dtype(kind: Any, where: str) -> np.dtype[Any]:
+def _label_dtype(kind: Any, where: str) -> np.dtype[np.generic]:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if _is_numeric(kind):

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .base import AnyArray, Source
+from ..storage.bundles import Array
+from .base import Source
 from .suspect_columns import ID_NAME, Look, sample_windows, suspect_columns
 
 LOOKED_AT = 1 << 24
@@ -104,7 +105,7 @@ def rows_to_look_at(source: Source) -> list[tuple[int, int]]:
     return sample_windows(source)
 
 
-def propose_scale(rows: AnyArray) -> tuple[str, str]:
+def propose_scale(rows: Array) -> tuple[str, str]:
     """preprocess.scale for sampled rows (n, d), and the reason. Columns of similar spread keep their scale.
 
     >>> propose_scale(np.array([[1.0, 2000.0], [2.0, 4000.0]]))
@@ -122,7 +123,7 @@ def propose_scale(rows: AnyArray) -> tuple[str, str]:
     return "standard", f"{says}: columns of different units"
 
 
-def _numeric(name: str, values: AnyArray, look: Look | None) -> Column:
+def _numeric(name: str, values: Array, look: Look | None) -> Column:
     present = values[np.isfinite(values)]
     distinct = len(np.unique(present))
     is_integral = bool((present == np.rint(present)).all())

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import InputError
-from .base import AnyArray, Fingerprint, FloatArray, Source, check_range
+from ..storage.bundles import Array
+from .base import Fingerprint, FloatArray, Source, check_range
 
 WINDOW_ROWS, WINDOW_BYTES = 4096, 1 << 23
 """Rows of the source in memory at a time: WINDOW_ROWS, or more if they fit WINDOW_BYTES. No result depends on it."""
@@ -36,7 +37,7 @@ class ChosenRows(Source):
     def detects_changes(self) -> bool:
         return self._source.detects_changes
 
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         """Chosen rows [start, stop); reads one window of the source at a time."""
         out = np.empty((stop - start, self.n_features), self.dtype)
         for part, low, high, rows in self._windows(start, stop):

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..core.errors import InputError
+from ..storage.bundles import Array
 from .array_checks import check_columns, check_matrix, common_dtype
-from .base import AnyArray, Fingerprint, FloatArray, Rows, Source, check_range, stamp_text
+from .base import Fingerprint, FloatArray, Rows, Source, check_range, stamp_text
 from .column_names import ColumnRoles
 from .labels import Labels
 
@@ -19,7 +20,7 @@ class Piece(NamedTuple):
     """The part of a requested range that is in one file; `block` goes to rows `target` of the result."""
 
     target: slice
-    block: AnyArray
+    block: Array
 
 
 class Share(NamedTuple):
@@ -107,7 +108,7 @@ class StackedRows:
         return [part.fingerprint() for part in self.parts]
 
 
-def _family(dtype: np.dtype[Any]) -> str:
+def _family(dtype: np.dtype[np.generic]) -> str:
     if dtype.kind in "biu":
         return "integer"
     return "floating-point" if dtype.kind == "f" else "text" if dtype.kind in "USOT" else dtype.name
@@ -145,7 +146,7 @@ class FileSource(Source):
     def remark(self) -> str:
         return "; ".join(filter(None, (part.remark() for part in self._points.parts)))
 
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         result = np.empty((stop - start, self.n_features), self.dtype)
         if self._columns is None:
             for target, block in self._points.pieces(start, stop):

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .base import AnyArray, Source
+from ..storage.bundles import Array
+from .base import Source
 
 WINDOW_ROWS = 1000
 WINDOW_BYTES = 1 << 24
@@ -77,7 +78,7 @@ def sample_windows(source: Source) -> list[tuple[int, int]]:
     return [(start, start + window) for start in (0, last // 2, last)]
 
 
-def look_of(values: AnyArray, n_rows: int) -> Look | None:
+def look_of(values: Array, n_rows: int) -> Look | None:
     """What a sample of a column, in the order of its n_rows rows, looks like; None if it looks like measurements.
 
     >>> look_of(np.arange(100.0), 100)

@@ -6,7 +6,8 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..kernels.manifolds import MANIFOLDS, check_parameters, sample
-from .base import AnyArray, Fingerprint, FloatArray, KnownLabels, Source
+from ..storage.bundles import Array
+from .base import Fingerprint, FloatArray, KnownLabels, Source
 
 N_DIGITS, N_PIXELS = 1797, 64
 
@@ -39,7 +40,7 @@ class ManifoldSource(Source):
         self.labels = KnownLabels("continuous", width=self._n_coordinates)
         self._name, self._seed, self._noise, self._phi = name, seed, noise, phi
 
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         return sample(self._name, start, stop, self._seed, self._noise, self._phi).points
 
     def read_labels(self, start: int, stop: int) -> FloatArray:
@@ -65,7 +66,7 @@ class DigitsSource(Source):
         if noise != 0:
             raise InputError(f"input.noise: digits takes no noise, found {noise}; remove the key")
 
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         return _digits()[0][start:stop].copy()
 
     def read_labels(self, start: int, stop: int) -> FloatArray:

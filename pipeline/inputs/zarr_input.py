@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlparse
 
 import numpy as np
@@ -16,13 +16,17 @@ import zarr
 from zarr.core.sync import collect_aiterator
 
 from ..core.errors import ConfigError, InputError
+from ..storage.bundles import Array
 from ..storage.remote_objects import open_remote
 from ..storage.zarr_stores import RetryingObjectStore
 from .array_checks import check_columns, check_matrix, only_matrix
-from .base import AnyArray, Fingerprint, Rows, Source, Stamper
+from .base import Fingerprint, Rows, Source, Stamper
 from .damage import decoding
 from .files import find_paths
 from .stacked_files import FileSource
+
+if TYPE_CHECKING:
+    from zarr.types import AnyArray as ZarrArray
 
 IN_FLIGHT = 10  # chunks that zarr decodes at one time
 HEADS = ("zarr.json", ".z")  # beginnings of metadata file names
@@ -67,7 +71,7 @@ def open_zarr(
 class ZarrRows(Rows):
     """One array; with `columns`, only the chunks of those columns are read."""
 
-    def __init__(self, location: Location, array: "zarr.Array[Any]", columns: list[int] | None) -> None:
+    def __init__(self, location: Location, array: "ZarrArray", columns: list[int] | None) -> None:
         self.where = f"{location.url}, array '{array.path}'" if array.path else location.url
         self.dtype = np.dtype(array.dtype)
         self.shape = array.shape if columns is None else (array.shape[0], len(columns))
@@ -81,7 +85,7 @@ class ZarrRows(Rows):
         n_chunks = min(-(-n_rows // chunks[0]) + 1, down) * math.prod(across)
         return 2 * min(n_chunks, IN_FLIGHT) * math.prod(chunks) * self.dtype.itemsize
 
-    def read(self, start: int, stop: int) -> AnyArray:
+    def read(self, start: int, stop: int) -> Array:
         """Rows [start, stop); decodes all chunks that hold them."""
         rows = slice(start, stop)
         with decoding(f"{self.where}, rows {start} to {stop - 1}"):
@@ -180,7 +184,7 @@ def locate(url: str) -> list[Location]:
         raise InputError(f"input.url: {error}; expected a path, or a URL such as s3://bucket/points.zarr") from error
 
 
-def open_node(location: Location) -> "zarr.Array[Any] | zarr.Group":
+def open_node(location: Location) -> "ZarrArray | zarr.Group":
     if location.folder is not None:
         store: Any = zarr.storage.LocalStore(location.folder, read_only=True)
     else:
@@ -195,7 +199,7 @@ def open_node(location: Location) -> "zarr.Array[Any] | zarr.Group":
 
 
 def _points(
-    location: Location, node: "zarr.Array[Any] | zarr.Group", name: str | None, columns: Sequence[int] | None
+    location: Location, node: "ZarrArray | zarr.Group", name: str | None, columns: Sequence[int] | None
 ) -> ZarrRows:
     array = (
         node
@@ -207,7 +211,7 @@ def _points(
     return ZarrRows(location, array, check_columns(columns, rows.shape[1], rows.where))
 
 
-def _member(location: Location, node: "zarr.Array[Any] | zarr.Group", name: str) -> "zarr.Array[Any]":
+def _member(location: Location, node: "ZarrArray | zarr.Group", name: str) -> "ZarrArray":
     if isinstance(node, zarr.Array):
         raise InputError(
             f"{location.url}: expected a group with an array '{name}', found a single array; leave out "
@@ -242,6 +246,6 @@ def zarr_shapes(url: str) -> dict[str, tuple[int, ...]]:
     return _arrays(location, node) if isinstance(node, zarr.Group) else {}
 
 
-def _only_matrix(location: Location, node: "zarr.Array[Any] | zarr.Group") -> str:
+def _only_matrix(location: Location, node: "ZarrArray | zarr.Group") -> str:
     shapes = _arrays(location, node) if isinstance(node, zarr.Group) else {}
     return only_matrix(location.url, "input.array", shapes, "none that can be listed")

@@ -15,7 +15,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from ..config.load import resolved
@@ -28,7 +28,6 @@ from ..engine.step import Json, Report, Step
 from ..inputs import Source
 from ..linalg.alignment import state_of_other
 from ..search.variable_neighborhoods import names_files, state_of_files
-from ..storage import records
 from ..storage.blocks import Blocks
 from ..storage.lock import RunLock
 from ..storage.store import Store
@@ -37,6 +36,19 @@ from ..storage.versions import RETIRED, Versions
 INPUT = "_run/input.json"
 ELSEWHERE = {"output": {"store", "keep", "prometheus"}, "execution": {"cluster", "lock_wait"}}
 """Keys that change nothing in a version. All others, also those added later, give a new version if they change."""
+
+
+@dataclass(frozen=True)
+class InputState:
+    """Stamps and settings that show, without reading, which blocks of the input are unchanged since another run.
+
+    `content` is the digest of the whole input once it is read; "" before.
+    """
+
+    reads: str
+    size: int
+    stamps: tuple[str, ...]
+    content: str = ""
 
 
 class VersionHistory(History):
@@ -50,7 +62,7 @@ class VersionHistory(History):
     ) -> None:
         self.source_stores, self.attributes = source_stores, attributes
         self._config, self._source, self._content = config, source, content
-        self._input: Json = {}
+        self._input: InputState | None = None
 
     def prepared(self, step: Step[Report]) -> Step[Report]:
         if step.task.locations and not self._source.detects_changes:  # a change is only seen by reading
@@ -77,27 +89,31 @@ class VersionHistory(History):
         if stage not in {"ingest", last}:
             return False
         content = _hash([config_key(self._config, None), digests]) if stage == last else ""
-        store.put_json(INPUT, {**self._input, "content": content})  # from now on the next run may reuse these blocks
+        assert self._input is not None  # the blocks of the input are read first
+        store.put_record(
+            INPUT, replace(self._input, content=content)
+        )  # from now on the next run may reuse these blocks
         return stage == last and content == self._content
 
 
-def describe_input(config: Config, source: Source, size: int) -> Json:
-    """Stamps and settings that show, without reading, which blocks of the input are unchanged since another run."""
+def describe_input(config: Config, source: Source, size: int) -> InputState:
+    """The state of the input before it is read, for blocks of `size` rows."""
     reads = [config.input.model_dump(mode="json"), source.dtype.name, source.n_features]
-    return {"reads": _hash(reads), "size": size, "stamps": source.stamps(size)}
+    return InputState(_hash(reads), size, tuple(source.stamps(size)))
 
 
-def earlier_blocks(source_store: Store, now: Json) -> list[int]:
+def content_of(store: Store) -> str:
+    """The digest of the input of a version; "" if it is unknown."""
+    recorded = store.read_record(INPUT, InputState)
+    return "" if recorded is None else recorded.content
+
+
+def earlier_blocks(source_store: Store, now: InputState) -> list[int]:
     """Finished blocks of the input in a store whose stamps have not changed."""
-    recorded, record = (
-        source_store.get_record(INPUT, records.INPUT),
-        checkpoint.step_record(source_store, "ingest.read"),
-    )
-    if recorded is None or record is None or any(recorded[key] != now[key] for key in ("reads", "size")):
+    recorded, record = source_store.read_record(INPUT, InputState), checkpoint.step_record(source_store, "ingest.read")
+    if recorded is None or record is None or (recorded.reads, recorded.size) != (now.reads, now.size):
         return []
-    same = {
-        block for block, (old, new) in enumerate(zip(recorded["stamps"], now["stamps"], strict=False)) if old == new
-    }
+    same = {block for block, (old, new) in enumerate(zip(recorded.stamps, now.stamps, strict=False)) if old == new}
     return sorted(same & checkpoint.finished_blocks(source_store, "ingest.read", record.fingerprint).keys())
 
 
@@ -131,7 +147,7 @@ def _hash(content: object) -> str:
 def is_current(root: Versions, fingerprint: str, source: Source) -> bool:
     """Whether the published version is complete and was computed with this fingerprint."""
     pointer = root.pointer()
-    same = pointer is not None and pointer["fingerprint"] == fingerprint and source.detects_changes
+    same = pointer is not None and pointer.fingerprint == fingerprint and source.detects_changes
     return same and checkpoint.is_complete(root.published()) and root.published().metrics() is not None
 
 
@@ -164,10 +180,8 @@ def reprocess(
             log("nothing has changed: the input has other files or dates, but the same bytes")
             _prune(root, config, log)
             return _unchanged(root, result.computed, result.reused, started)
-        content = store.get_record(INPUT, {"content": str}) or {"content": ""}
-        facts = {"fingerprint": fingerprint, **content, "rows": result.metrics.get("n_input")}
         others = finished_versions(root)[::-1] if root.pointer() is None else []
-        root.publish(version_id(store), others, **facts)
+        root.publish(version_id(store), fingerprint, content_of(store), result.metrics.get("n_input"), others)
         log(f"published: {version_id(store)}")
         _prune(root, config, log)
     return replace(result, version=version_id(store), seconds=time.perf_counter() - started)
@@ -182,8 +196,8 @@ def begin(
     version and of the published versions are reused; older interrupted versions are deleted. A `forecast` changes
     nothing.
     """
-    interrupted = root.unpublished()
-    published = None if root.pointer() is None else root.published()
+    interrupted, pointer = root.unpublished(), root.pointer()
+    published = None if pointer is None else root.published()
     resumed = None
     if not fresh and source.detects_changes:
         resumed = next((version for version in interrupted if _fingerprint(root.open(version)) == fingerprint), None)
@@ -195,10 +209,10 @@ def begin(
             if version == resumed or (version == newest_interrupted and not fresh):
                 continue
             # A version is finished but none is published if the pointer was damaged or deleted.
-            if root.pointer() is not None or not checkpoint.is_complete(root.open(version)):
+            if pointer is not None or not checkpoint.is_complete(root.open(version)):
                 with contextlib.suppress(StoreError):  # pruning tries again and reports the reason
                     root.drop(version)
-    older = (root.pointer() or {}).get("history", [])[1:]
+    older = root.history()[1:]
     further_stores = [
         root.open(version) for version in [*([] if newest_interrupted is None else [newest_interrupted]), *older]
     ]
@@ -206,7 +220,7 @@ def begin(
         () if fresh else tuple(filter(_is_run, [*([] if published is None else [published]), *further_stores]))
     )
     compared = not fresh and published is not None and checkpoint.is_complete(published)
-    content = (root.pointer() or {}).get("content", "") if compared else ""
+    content = pointer.content if compared and pointer is not None else ""
     version = resumed or root.new_id()
     attributes = {"version": version, "fingerprint": fingerprint}
     return root.open(version), VersionHistory(config, source, source_stores, content, attributes)
@@ -228,7 +242,8 @@ def _fingerprint(store: Store) -> str:
 def _same_bytes(root: Versions, store: Store, fingerprint: str) -> None:
     """Record the new files of an unchanged input in the published version, and delete the version begun for them."""
     root.published().put_json(INPUT, store.get_json(INPUT) or {})
-    root.amend(fingerprint=fingerprint)
+    if (pointer := root.pointer()) is not None:
+        root.point_to(replace(pointer, fingerprint=fingerprint))
     with contextlib.suppress(StoreError):  # pruning tries again and reports the reason
         root.drop(version_id(store))
 

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 from ..clusters.limits import memory_is_in_use
 from ..config.models import Config
@@ -10,7 +9,7 @@ from ..core.errors import NotEnoughMemory
 from ..core.signals import interruptible
 from ..engine.plan import History, RunResult
 from ..engine.progress import RunProgress
-from ..report.prometheus import reported
+from ..report.prometheus import Published, reported
 from ..stages import ingest
 from ..storage.lock import wait_for_lock
 from ..storage.store import Store
@@ -29,8 +28,9 @@ def run(
     """
     versioned = config.output.keep is not None
 
-    def published() -> dict[str, Any] | None:
-        return Versions(config.output.store).pointer() if versioned else None
+    def published() -> Published | None:
+        pointer = Versions(config.output.store).pointer() if versioned else None
+        return None if pointer is None else Published(pointer.version, pointer.when)
 
     def once() -> RunResult:
         if config.input.fit_sample is not None:

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,6 @@ from ..core.errors import ConfigError, Interrupted, LleError, StoreError
 from ..engine import checkpoint
 from ..engine.time_left import RECORD, Look
 from ..stages.registry import stages_of
-from ..storage import records
 from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import running
 from ..storage.records import to_json
@@ -24,6 +24,15 @@ MAX_AGE = 120.0
 
 FAILURE = "_run/failure.json"
 """The error that ended the last run in a store; a run that succeeds deletes it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error that ended a run: its time (ISO 8601), exit code and message in one line."""
+
+    when: str
+    exit_code: int
+    message: str
 
 
 def status(store: Store) -> dict[str, Any]:
@@ -104,8 +113,8 @@ def root_status(root: Versions, status: Callable[[Store], dict[str, object]]) ->
     described = work or {} if pointer is None or is_deleted else status(root.published())
     state = "running" if busy else described["state"]
     active = {key: work[key] if work and state == "running" else None for key in ("now", "progress")}
-    return {**described, "store": root.url, "state": state, **active, "published": pointer, "unpublished": work,
-            "versions": root.ids(), "last_failure": last_failure(root.store)}  # fmt: skip
+    return {**described, "store": root.url, "state": state, **active, "published": pointer and asdict(pointer),
+            "unpublished": work, "versions": root.ids(), "last_failure": last_failure(root.store)}  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -117,22 +126,21 @@ def failure_recorded(url: str) -> Iterator[None]:
         store = Store(url)
         with contextlib.suppress(Exception):  # the store may be what failed
             if store.has_versions() or store.is_run():
-                store.put_json(FAILURE, _described(error))
+                store.put_record(FAILURE, _failure(error))
         raise
     with contextlib.suppress(StoreError):
         Store(url).objects.delete(FAILURE)
 
 
-def _described(error: BaseException) -> dict[str, Any]:
-    """Time, exit code and message (one line) of an error that ends a run."""
+def _failure(error: BaseException) -> Failure:
     if isinstance(error, LleError | Interrupted):
         text, code = str(error), error.exit_code
     else:
         text, code = explained(error) if is_out_of_memory(error) else f"{type(error).__name__}: {error}", 1
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"when": when, "exit_code": code, "message": " ".join(redact(text).split())}
+    return Failure(datetime.now(UTC).isoformat(timespec="seconds"), code, " ".join(redact(text).split()))
 
 
 def last_failure(store: Store) -> dict[str, object] | None:
     """The record of the last run's error; None if it succeeded or is the first."""
-    return store.get_record(FAILURE, records.FAILURE)
+    failure = store.read_record(FAILURE, Failure)
+    return None if failure is None else to_json(failure)

@@ -5,7 +5,7 @@ neighbours (at most `NEIGHBOR_BYTES`).
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ the sample, because larger neighbourhoods are curved."""
 LEAST_PIECE = 8
 """Least points of a piece of the sample that trials can use, for each of its neighbours."""
 
-Array = npt.NDArray[Any]
+Array = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.int64]
 
 

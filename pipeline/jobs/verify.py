@@ -7,7 +7,6 @@ from ..engine import checkpoint
 from ..engine.damage import damage_of_step
 from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import RunLock, running
-from ..storage.records import has_shape
 from ..storage.run_group import METRICS, METRICS_CRC
 from ..storage.store import Store
 
@@ -29,7 +28,10 @@ def _solvers(store: Store) -> list[dict[str, object]] | None:
     """How the eigenpairs of each component were computed, from metrics.json; None if it is missing or damaged."""
     metrics = store.metrics()
     solvers = None if metrics is None else metrics.get("solvers") or []
-    return solvers if has_shape(solvers, [{"converged": bool}]) else None
+    if not isinstance(solvers, list):
+        return None
+    is_valid = all(isinstance(solver, dict) and isinstance(solver.get("converged"), bool) for solver in solvers)
+    return solvers if is_valid else None
 
 
 def unmark_damaged_blocks(store: Store, damage: list[CorruptChunk]) -> list[str]:

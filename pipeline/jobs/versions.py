@@ -2,10 +2,11 @@
 
 from ..core.errors import ConfigError, LleError
 from ..engine.step import Json
+from ..report.metrics import Metrics
 from ..storage.lock import RunLock
 from ..storage.store import Store
 from ..storage.versions import Versions
-from .reprocess import INPUT, finished_versions, is_finished
+from .reprocess import content_of, finished_versions, is_finished
 
 
 def list_versions(url: str) -> Json:
@@ -15,7 +16,7 @@ def list_versions(url: str) -> Json:
     """
     root = _root(url)
     pointer = root.pointer()
-    published = None if pointer is None else pointer["version"]
+    published = None if pointer is None else pointer.version
     rows = [_described(root, version, published) for version in reversed(root.ids())]
     return {"store": root.url, "published": published, "versions": rows}
 
@@ -26,16 +27,16 @@ def _described(root: Versions, version: str, published: str | None) -> Json:
     is_remote = "://" in root.url  # one request for each object would take minutes
     n_bytes = None if is_remote else sum(store.objects.size(name) for name in store.objects.names(""))
     return {
-        "version": version, "finished": (metrics or {}).get("finished"), "rows": (metrics or {}).get("n_input"),
-        "verdict": (metrics or {}).get("verdict"), "bytes": n_bytes, "published": version == published,
+        "version": version, "finished": metrics and metrics.finished, "rows": metrics and metrics.n_input,
+        "verdict": metrics and metrics.verdict, "bytes": n_bytes, "published": version == published,
         "complete": is_finished(store),
     }  # fmt: skip
 
 
-def _metrics(store: Store) -> dict[str, object] | None:
+def _metrics(store: Store) -> Metrics | None:
     """The metrics of a version; None if they cannot be read, because a list of versions must show damaged ones too."""
     try:
-        return store.metrics()
+        return None if (content := store.metrics()) is None else Metrics.read(content)
     except LleError:
         return None
 
@@ -56,11 +57,10 @@ def publish_version(url: str, version: str) -> Json:
     if metrics is None or not is_finished(store):
         raise ConfigError(f"{store.url}: this version is not finished; choose another one that `lle versions` lists")
     with RunLock(root.store):
-        before = None if (pointer := root.pointer()) is None else pointer["version"]
+        before = None if (pointer := root.pointer()) is None else pointer.version
         others = finished_versions(root)[::-1] if pointer is None else []
-        content = store.get_record(INPUT, {"content": str}) or {"content": ""}
         fingerprint = str(store.attributes().get("fingerprint", ""))
-        root.publish(version, others, fingerprint=fingerprint, **content, rows=metrics.get("n_input"))
+        root.publish(version, fingerprint, content_of(store), metrics.n_input, others)
     return {"store": root.url, "published": version, "before": before}
 
 
@@ -78,7 +78,7 @@ def clean_store(url: str, keep: int | None) -> Json:
         if (pointer := root.pointer()) is None:
             deleted, errors = root.delete_all_but(finished_versions(root))
         else:
-            deleted, errors = root.prune(len(pointer["history"]) if keep is None else keep)
+            deleted, errors = root.prune(len(pointer.history) if keep is None else keep)
         n_files = root.objects.delete_partial_files()
     return {"store": root.url, "deleted": deleted, "partial_files": n_files, "failures": errors}
 

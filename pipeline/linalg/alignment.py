@@ -47,7 +47,7 @@ def previous_store(config: Config) -> str | None:
     if config.output.keep is None:
         return config.output.store
     root = Versions(config.output.store)
-    versions = map(root.open, (root.pointer() or {}).get("history", []))
+    versions = map(root.open, root.history())
     return next((store.url for store in versions if _written(store)), None)  # a damaged version is skipped
 
 

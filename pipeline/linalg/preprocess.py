@@ -61,7 +61,7 @@ class Preparation(NamedTuple):
         """The preparation of a run; `transform`: it has scaled or projected its rows."""
         return cls(Transform(**store.read_bundle("_work/transform")) if transform else None, unit)
 
-    def __call__(self, rows: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    def __call__(self, rows: npt.NDArray[np.floating]) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.bool_]]:
         """(points, which of them are zero although the metric needs a direction)."""
         points = rows if self.transform is None else self.transform(rows)
         if not self.unit:

@@ -247,7 +247,7 @@ def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:
     ax.scatter(panel.x[order], panel.y[order], s=size, linewidths=0.0, alpha=0.85, **style)
 
 
-def _aggregate(ax: Axes, panel: Panel, paint: Paint) -> npt.NDArray[Any]:
+def _aggregate(ax: Axes, panel: Panel, paint: Paint) -> npt.NDArray[np.generic]:
     """Raster of a panel: RGBA for classes, else mean value or point count around a pixel; NaN for none."""
     box = ax.get_window_extent()
     grid = Grid((max(1, round(box.height)), max(1, round(box.width))), panel.x_range, panel.y_range)

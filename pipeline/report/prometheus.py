@@ -8,25 +8,27 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import BoundsNotMet, ConfigError, Interrupted, LleError
+from ..engine.plan import RunResult
 from .metrics import Metrics
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 Sample = tuple[dict[str, str], float]
+Measured = tuple[dict[str, str], float | None]
 
 
 class Published(NamedTuple):
-    """The pointer to the published version at the end of a run, and whether it could be read."""
+    """The published version, and when it was published (ISO 8601)."""
 
-    pointer: dict[str, Any] | None
-    readable: bool
+    version: str
+    when: str
 
 
 LAST_SUCCESS = "lle_last_success_timestamp_seconds"
@@ -54,31 +56,30 @@ HELP = {
 
 @contextlib.contextmanager
 def reported(
-    path: str | None, store: str, published: Callable[[], dict[str, object] | None] = lambda: None
-) -> Iterator[Callable[[object], None]]:
+    path: str | None, store: str, published: Callable[[], Published | None] = lambda: None
+) -> Iterator[Callable[[RunResult], None]]:
     """Write the metrics of the run in the `with` block, which passes its RunResult to the yielded function.
 
     After an error the file has its exit code, and the result so far if a bound was not met.
 
-    `published` returns the pointer to the published version. Without a path nothing is written. Raises ConfigError at
-    the start if the file cannot be written.
+    `published` returns the published version, None if there is none. Without a path nothing is written. Raises
+    ConfigError at the start if the file cannot be written.
     """
     if path is not None:
         check_place(path)
-    results: list[object] = []
+    results: list[RunResult] = []
     started, code = time.time(), 1
     try:
         yield results.append
         code = 0
     except (LleError, Interrupted) as error:
         code = error.exit_code
-        if isinstance(error, BoundsNotMet) and error.result is not None:
+        if isinstance(error, BoundsNotMet) and isinstance(error.result, RunResult):
             results.append(error.result)
         raise
     finally:
         if path is not None:
-            samples = _samples(path, store, started, code, results[0] if results else None, _read_published(published))
-            _write(path, samples)
+            _write(path, _samples(path, store, started, code, results[0] if results else None, published))
 
 
 def registry_of(samples: dict[str, list[Sample]]) -> "CollectorRegistry":
@@ -100,32 +101,32 @@ def registry_of(samples: dict[str, list[Sample]]) -> "CollectorRegistry":
     return registry
 
 
-def _read_published(published: Callable[[], dict[str, object] | None]) -> Published:
-    """The pointer (None if nothing is published), and whether it can be read; the run reports an unreadable one."""
-    with contextlib.suppress(LleError):
-        return Published(published(), True)
-    return Published(None, False)
-
-
 def _samples(
-    path: str, store: str, started: float, code: int, result: Any, published: Published
+    path: str,
+    store: str,
+    started: float,
+    code: int,
+    result: RunResult | None,
+    read_published: Callable[[], Published | None],
 ) -> dict[str, list[Sample]]:
-    now = time.time()
+    now, published, is_readable = time.time(), None, False
     base = {"store": store}
-    earlier = {} if code == 0 and published.readable else _earlier_samples(path)
+    with contextlib.suppress(LleError):  # the run reports an unreadable version
+        published, is_readable = read_published(), True
+    earlier = {} if code == 0 and is_readable else _earlier_samples(path)
     success = now if code == 0 else next((value for _, value in earlier.get(LAST_SUCCESS, ())), None)
-    samples: dict[str, list[tuple[dict[str, str], Any]]] = {
+    samples: dict[str, Sequence[Measured]] = {
         "lle_run_success": [({}, float(code == 0))],
         "lle_run_exit_code": [({}, code)],
         "lle_run_timestamp_seconds": [({}, now)],
         LAST_SUCCESS: [({}, success)],
         "lle_run_seconds": [({}, now - started)],
     }
-    if not published.readable:
+    if not is_readable:
         samples |= _earlier_version(earlier, store)
-    elif (pointer := published.pointer) is not None:
-        samples["lle_published"] = [({"version": pointer["version"]}, 1)]
-        samples["lle_published_timestamp_seconds"] = [({}, datetime.fromisoformat(pointer["when"]).timestamp())]
+    elif published is not None:
+        samples["lle_published"] = [({"version": published.version}, 1)]
+        samples["lle_published_timestamp_seconds"] = [({}, datetime.fromisoformat(published.when).timestamp())]
     if "lle_published" in samples:
         samples["lle_run_unchanged"] = [({}, float(result is not None and result.unchanged))]
     if result is not None:
@@ -137,21 +138,20 @@ def _samples(
     }
 
 
-def _of_result(
-    metrics: Metrics, computed: dict[str, int], reused: dict[str, int]
-) -> dict[str, list[tuple[dict[str, str], Any]]]:
+def _of_result(metrics: Metrics, computed: dict[str, int], reused: dict[str, int]) -> dict[str, Sequence[Measured]]:
     """Samples from the metrics; missing values give no sample."""
     residuals = [value for row in metrics.residuals or [] for value in row if math.isfinite(value)]
     aligned = metrics.alignment and metrics.alignment["components"]
     moved = [({"component": str(one["component"])}, one["residual_after"]) for one in aligned or []]
     outside = [finding for finding in metrics.findings or [] if finding["level"] != "note"]
-    recall = metrics.recall or {}
+    recall = metrics.recall
+    bounds = {} if recall is None else {name: recall[name] for name in ("value", "low", "high")}
     return {
         "lle_rows": [({"kind": "input"}, metrics.n_input or None), ({"kind": "points"}, metrics.n_points)],
         "lle_blocks": [({"kind": "computed"}, sum(computed.values())), ({"kind": "reused"}, sum(reused.values()))],
-        "lle_recall": [({"bound": bound}, recall.get(bound)) for bound in ("value", "low", "high")],
+        "lle_recall": [({"bound": name}, value) for name, value in bounds.items()],
         "lle_residual_max": [({}, max(residuals, default=None))],
-        "lle_converged": [({}, metrics.solver and metrics.solver["converged"])],
+        "lle_converged": [({}, metrics.solver["converged"] if metrics.solver else None)],
         "lle_alignment_rows": [({}, None if aligned is None else sum(one["rows_shared"] for one in aligned))],
         "lle_alignment_residual": moved,
         "lle_warnings": [({}, len(outside))],

@@ -1,12 +1,13 @@
 """Aggregate points on the pixels of their axes; overplotting would show only the points drawn last."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from .point_colors import Array
+
 Float64 = npt.NDArray[np.float64]
 
 POINTS_AT_ONCE = 2**20

@@ -7,7 +7,6 @@ see lists with empty slots at their ends.
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from ..engine.plan_sizes import index_dtype
 from ..engine.row_exchange import exchange, folders, receive_rows, receive_rows_bytes
 from ..engine.step import WHOLE_DATA, Json, Location, Report, Step, task
 from ..engine.work import Work
-from ..inputs import open_source
+from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_same_rows
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.neighbors.knn import NeighborLists, exact_distances, select_nearest
@@ -244,9 +243,10 @@ def read_k(
     return Report(digest=array_digest(requested[np.argsort(original)]))
 
 
-def _numbers(source: Any, start: int, stop: int) -> npt.NDArray[np.float64]:
+def _numbers(source: Source, start: int, stop: int) -> npt.NDArray[np.float64]:
     """Labels as numbers; integer classes are stored as indices into their names."""
     values, names = source.read_labels(start, stop), source.label_names
+    assert values is not None  # the config names them
     if values.ndim != 1:
         raise InputError(
             f"neighbors.k_per_point: expected one number per row, found {values.shape[1]}; name one column"

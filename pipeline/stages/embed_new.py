@@ -210,9 +210,9 @@ def read_new(
         valid = np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1))
         points = rows.astype(np.float64)
         points[~valid] = 0.0
-        points, zero = Preparation.of_run(trained, transform, unit)(points)
-        valid &= ~zero & summable(points)
-    return np.ascontiguousarray(points[valid]), np.asarray(valid)
+        prepared, zero = Preparation.of_run(trained, transform, unit)(points)
+        valid &= ~zero & summable(prepared)
+    return np.ascontiguousarray(prepared[valid], np.float64), np.asarray(valid)
 
 
 def _embed(

@@ -25,6 +25,7 @@ from ..linalg.preprocess import fit_bytes, fit_transform, valid_array
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
+from ..storage.bundles import Array
 from ..storage.store import Store, block_of
 from .ingest_ids import check_ids_step, read_ids_step
 
@@ -247,7 +248,7 @@ def rows_of_sample(sample: int, n_rows: int) -> npt.NDArray[np.int64]:
     return np.unique(np.minimum(positions.astype(np.int64), n_rows - 1))
 
 
-def _earlier_rows(earlier: EarlierRows, block_index: int, start: int, stop: int) -> npt.NDArray[Any] | None:
+def _earlier_rows(earlier: EarlierRows, block_index: int, start: int, stop: int) -> Array | None:
     """The rows of a block from an earlier store; None if that store does not have them or they are damaged."""
     url, blocks = earlier
     if block_index not in blocks:

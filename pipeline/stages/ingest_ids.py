@@ -108,7 +108,7 @@ def check_ids(store: Store, block_index: int, blocks: Blocks) -> RepeatedIds:
     return RepeatedIds(len(repeated), gather_ids(store, repeated[:NAMED_IDS], blocks.size))
 
 
-def encode_ids(ids: Any) -> dict[str, npt.NDArray[Any]]:
+def encode_ids(ids: Any) -> dict[str, npt.NDArray[np.generic]]:
     """The arrays of a bundle for a chunked Arrow array of ids; null and empty ids are both missing.
 
     >>> import pyarrow as pa
@@ -122,7 +122,7 @@ def encode_ids(ids: Any) -> dict[str, npt.NDArray[Any]]:
     return {"offsets": offsets, "content": np.frombuffer(b"".join(texts), np.uint8)}
 
 
-def write_ids(store: Store, block_index: int, encoded: dict[str, npt.NDArray[Any]]) -> None:
+def write_ids(store: Store, block_index: int, encoded: dict[str, npt.NDArray[np.generic]]) -> None:
     """Write the ids of a block of rows."""
     store.write_bundle(_name(block_index), **encoded)
 

@@ -7,7 +7,7 @@ method.
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -207,7 +207,7 @@ class BlockLists(NamedTuple):
             for part in batches(len(group), 8 * max(count, 1) * (2 * self.points.shape[1] + 5 * count)):
                 at, chosen = selected[group[part]], member_ids[part]
                 positions = positions_of(chosen, self.listed, self.start, self.start + len(self.ids))
-                coordinates: Any = self.points[positions].astype(np.float64)
+                coordinates = self.points[positions].astype(np.float64)
                 centers = self.points[np.searchsorted(self.listed, own_ids[at])].astype(np.float64)
                 yield Batch(at, chosen, coordinates, centers)
 

@@ -1,7 +1,7 @@
 """Columns of a run that its report shows: coordinates, component, reconstruction error and labels of input rows."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -106,7 +106,7 @@ def page_columns(
         yield Column("placed", "placed among the others", (component < 0).astype(np.int64), ["no", "yes"])
 
 
-def _coordinates(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> npt.NDArray[Any]:
+def _coordinates(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> npt.NDArray[np.generic]:
     name = array_specs.EMBEDDING.name
     out = np.empty((len(rows), store.array(name).shape[1]), dtype, order="F")
     for start in range(0, len(rows), ROWS_AT_ONCE):
@@ -151,8 +151,12 @@ def trustworthiness_column(store: Store, rows: npt.NDArray[np.int64], dtype: Flo
 
 
 def _values_of_rows(
-    store: Store, rows: npt.NDArray[np.int64], points: npt.NDArray[np.int64], values: npt.NDArray[Any], dtype: Float
-) -> npt.NDArray[Any]:
+    store: Store,
+    rows: npt.NDArray[np.int64],
+    points: npt.NDArray[np.int64],
+    values: npt.NDArray[np.generic],
+    dtype: Float,
+) -> npt.NDArray[np.generic]:
     """(len(rows),) values of input rows: known at the input rows `points` and at rows equal to them, else NaN."""
     of_input = np.full(store.array(array_specs.COMPONENT.name).shape[0], np.nan, dtype)
     of_input[points] = values

@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from ..core.errors import CorruptChunk
 from .objects import open_objects
-from .records import from_json, has_shape, opened, sealed, to_json
+from .records import from_json, opened, sealed, to_json
 
 Array = npt.NDArray[Any]
+"""An array whose dtype is known only when it is read."""
 T = TypeVar("T")
 Item = TypeVar("Item")
 CRC_BYTES = 4
@@ -186,10 +187,10 @@ class Bundles:
         """Write a JSON object with its checksum."""
         self.objects.put(name, json.dumps(sealed(name, value), indent=1).encode())
 
-    def get_json(self, name: str) -> dict[str, Any] | None:
+    def get_json(self, name: str) -> dict[str, object] | None:
         """A JSON object; None if it is missing or does not match its checksum."""
 
-        def read() -> dict[str, Any] | None:
+        def read() -> dict[str, object] | None:
             return None if (data := self.objects.get(name)) is None else self._opened(name, json.loads(data))
 
         try:
@@ -198,20 +199,15 @@ class Bundles:
             return None
 
     @staticmethod
-    def _opened(name: str, record: object) -> dict[str, Any]:
+    def _opened(name: str, record: object) -> dict[str, object]:
         """The content of a record. Raises CorruptChunk if it does not match its checksum."""
         if (content := opened(name, record)) is None:
             raise CorruptChunk(name, "record", "its CRC-32 differs")
         return content
 
-    def get_jsons(self, names: Sequence[str]) -> list[dict[str, Any] | None]:
+    def get_jsons(self, names: Sequence[str]) -> list[dict[str, object] | None]:
         """As `get_json` for several names, in their order; several are read at one time from an object store."""
         return list(self.map_together(self.get_json, names))
-
-    def get_record(self, name: str, shape: object) -> dict[str, Any] | None:
-        """A JSON object of a shape (storage/records.py); None if it is missing, incomplete or of another shape."""
-        record = self.get_json(name)
-        return record if has_shape(record, shape) else None
 
     def put_record(self, name: str, record: object) -> None:
         """Store a dataclass as a JSON object."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from .array_specs import FORMAT_VERSION
 from .object_protocol import Objects
-from .records import FORMAT, has_shape, opened_node
+from .records import FORMAT, opened_node
 
 POINTER, VERSIONS = "published.json", "versions"  # in a root of versions: the published version, the folder of all
 MAX_NAMES = 5  # listed in a message
@@ -64,7 +64,8 @@ def _group(document: bytes) -> dict[str, Any] | None:
         content = json.loads(document)
     except (ValueError, RecursionError):
         return None
-    return content if has_shape(content, {"attributes": {}, "node_type": str}) else None
+    is_node = isinstance(content, dict) and isinstance(content.get("node_type"), str)
+    return content if is_node and isinstance(content.get("attributes"), dict) else None
 
 
 def has_versions(objects: Objects) -> bool:

@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -15,16 +16,52 @@ import psutil
 from ..core.errors import StoreError, StoreHeld
 from ..core.machine import ids_valid_here, process_location
 from ..core.signals import interruptible
-from . import records
 from .store import Store
 
 LOCK = "_run/lock.json"
 HEARTBEAT_SECONDS = 15.0
 STALE_SECONDS = 300.0
 POLL_SECONDS = 5.0
+TORN = "torn"  # token of a lock that cannot be read
 JOB_UID = "LLE_JOB_UID"  # environment variable: uid of the Kubernetes Job of this process's pod
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lock: where its id is valid, its start, its last sign of life, and its Kubernetes Job.
+
+    Times are in seconds since 1970. `token` differs between all holders.
+    """
+
+    token: str
+    pid: int
+    host: str
+    started: float
+    alive: float
+    numbers: int | None = None
+    job: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its process id is valid here."""
+        return ids_valid_here(self.host, self.numbers)
+
+    @property
+    def is_of_my_job(self) -> bool:
+        """Whether it was an earlier pod of this process's Kubernetes Job.
+
+        That pod is dead: the Job runs one pod at a time (parallelism 1), and with podReplacementPolicy Failed
+        Kubernetes starts the next pod only after the last one has terminated.
+        """
+        return bool(self.job) and self.job == os.environ.get(JOB_UID)
+
+
+def _this_process() -> Holder:
+    host, numbers = process_location()
+    started = psutil.Process().create_time()
+    return Holder(uuid.uuid4().hex, os.getpid(), host, started, time.time(), numbers, os.environ.get(JOB_UID))
 
 
 class RunLock:
@@ -32,19 +69,18 @@ class RunLock:
 
     def __init__(self, store: Store, name: str = LOCK) -> None:
         self.store, self.name = store, name
-        self.me = {**process_location(), "pid": os.getpid(), "token": uuid.uuid4().hex,
-                   "started": psutil.Process().create_time(), "job": os.environ.get(JOB_UID)}  # fmt: skip
+        self.me = _this_process()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._show_life, daemon=True)
 
     def __enter__(self) -> "RunLock":
         while not self.store.objects.create(self.name, self._content()):
-            holder = self.store.get_record(self.name, records.LOCK)
+            holder = self.store.read_record(self.name, Holder)
             if holder is None and not self.store.objects.exists(self.name):
                 continue  # released in the meantime
             if holder is not None and holder_alive(self.store, self.name, holder):
                 raise self._refused(holder)
-            self._remove_dead(holder or {"token": "torn"})
+            self._remove_dead(TORN if holder is None else holder.token)
         self._thread.start()
         return self
 
@@ -58,41 +94,41 @@ class RunLock:
 
     def held(self) -> bool:
         """Whether this run still holds the lock. Another run may take it over if this process was suspended."""
-        holder = self.store.get_record(self.name, records.LOCK)
-        return holder is not None and holder.get("token") == self.me["token"]
+        holder = self.store.read_record(self.name, Holder)
+        return holder is not None and holder.token == self.me.token
 
-    def _remove_dead(self, holder: dict[str, object]) -> None:
+    def _remove_dead(self, token: str) -> None:
         """Remove a dead holder's lock. Of several runs that try, only the one that creates the claim file may."""
-        claim = f"_run/claim-{holder['token']}.json"
+        claim = f"_run/claim-{token}.json"
         # An object store has no "delete if unchanged". Two runs may find the same dead holder. Without the claim, the
         # slower one could delete the new lock of the faster one.
         if not self.store.objects.create(claim, self._content()):
-            other_holder = self.store.get_record(claim, records.LOCK)
+            other_holder = self.store.read_record(claim, Holder)
             if other_holder is not None and holder_alive(self.store, claim, other_holder):
                 raise self._refused(other_holder)
             self.store.objects.delete(claim)  # the run that created it died; the caller tries again
             return
         # The run that held the claim before may have removed the dead lock, and a third one may hold the store now.
-        current = self.store.get_record(self.name, records.LOCK)
-        if (current or {"token": "torn"}).get("token") == holder["token"]:
+        current = self.store.read_record(self.name, Holder)
+        if (TORN if current is None else current.token) == token:
             self.store.objects.delete(self.name)
         self.store.objects.delete(claim)
 
-    def _refused(self, holder: dict[str, object]) -> StoreHeld:
+    def _refused(self, holder: Holder) -> StoreHeld:
         return StoreHeld(
-            f"{self.store.url}: another run holds this store (process {holder['pid']} on {holder['host']}). Wait for "
+            f"{self.store.url}: another run holds this store (process {holder.pid} on {holder.host}). Wait for "
             f"it (execution.lock_wait), stop it, or choose another output.store",
             partial(self._is_held_by, holder),
         )
 
-    def _is_held_by(self, holder: dict[str, object]) -> bool:
+    def _is_held_by(self, holder: Holder) -> bool:
         """Whether the same holder still has the lock and is alive."""
-        current = self.store.get_record(self.name, records.LOCK)
-        same = current is not None and current.get("token") == holder["token"]
+        current = self.store.read_record(self.name, Holder)
+        same = current is not None and current.token == holder.token
         return same and holder_alive(self.store, self.name, holder)
 
     def _content(self) -> bytes:
-        return json.dumps({**self.me, "alive": time.time()}).encode()
+        return json.dumps(asdict(replace(self.me, alive=time.time()))).encode()
 
     def _show_life(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
@@ -101,28 +137,19 @@ class RunLock:
                     self.store.objects.put(self.name, self._content())
 
 
-def holder_alive(store: Store, name: str, holder: dict[str, object]) -> bool:
+def holder_alive(store: Store, name: str, holder: Holder) -> bool:
     """Whether the holder of a lock is alive: its process if it is visible here, else the age of the lock.
 
     The age uses only the store's clock, because the clocks of two hosts can differ.
     """
-    if not ids_valid_here(holder):
-        return not _of_my_job(holder) and store.objects.age(name) < STALE_SECONDS
+    if not holder.is_local:
+        return not holder.is_of_my_job and store.objects.age(name) < STALE_SECONDS
     try:
-        process = psutil.Process(holder["pid"])
-        alive = abs(process.create_time() - holder["started"]) < 1.0
+        process = psutil.Process(holder.pid)
+        alive = abs(process.create_time() - holder.started) < 1.0
         return bool(alive and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-def _of_my_job(holder: dict[str, object]) -> bool:
-    """Whether the holder was an earlier pod of this process's Kubernetes Job.
-
-    That pod is dead: the Job runs one pod at a time (parallelism 1), and with podReplacementPolicy Failed Kubernetes
-    starts the next pod only after the last one has terminated.
-    """
-    return bool(holder.get("job")) and holder["job"] == os.environ.get(JOB_UID)
 
 
 def wait_for_lock(act: Callable[[], T], seconds: float, log: Callable[[str], None]) -> T:
@@ -150,8 +177,8 @@ def wait_for_lock(act: Callable[[], T], seconds: float, log: Callable[[str], Non
 
 def running(store: Store) -> bool:
     """Whether a live driver holds the store."""
-    holder = store.get_record(LOCK, records.LOCK)
-    if holder is not None and not ids_valid_here(holder):
-        age = time.time() - holder["alive"]  # a status query must not write to the store
-        return not _of_my_job(holder) and bool(age < STALE_SECONDS)
+    holder = store.read_record(LOCK, Holder)
+    if holder is not None and not holder.is_local:
+        age = time.time() - holder.alive  # a status query must not write to the store
+        return not holder.is_of_my_job and age < STALE_SECONDS
     return holder is not None and holder_alive(store, LOCK, holder)

@@ -1,4 +1,4 @@
-"""Shapes of the JSON records of a store. A record of another shape is damaged and is treated as missing."""
+"""JSON records of a store: dataclasses to JSON and back, and their checksums. A damaged record counts as missing."""
 
 import json
 import types
@@ -9,13 +9,6 @@ from functools import lru_cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
-
-NUMBER = (int, float)
-
-INPUT = {"reads": str, "size": int, "stamps": []}
-LOCK = {"token": str, "pid": int, "host": str, "started": NUMBER, "alive": NUMBER}
-FAILURE = {"when": str, "exit_code": int, "message": str}
-POINTER = {"version": str, "fingerprint": str, "history": [str]}
 
 FORMAT = "lle_format"
 CRC = "crc32"
@@ -104,24 +97,6 @@ def _hints(kind: type) -> dict[str, object]:
     return get_type_hints(kind)
 
 
-def has_shape(value: Any, shape: Any) -> bool:
-    """Whether a JSON value has a shape: a type, types, [shape of all items], or {key: shape of its value}.
-
-    A key that ends in "?" may be missing.
-
-    >>> has_shape({"a": [1, 2], "b": None}, {"a": [int]}), has_shape([1, "x"], [int]), has_shape(True, int)
-    (True, False, False)
-    """
-    if isinstance(shape, dict):
-        return isinstance(value, dict) and all(
-            has_shape(value[key.rstrip("?")], shape[key]) if key.rstrip("?") in value else key.endswith("?")
-            for key in shape
-        )
-    if isinstance(shape, list):
-        return isinstance(value, list) and (not shape or all(has_shape(item, shape[0]) for item in value))
-    return isinstance(value, shape) and (isinstance(value, bool) == (shape is bool))
-
-
 def sealed(name: str, content: dict[str, object]) -> dict[str, object]:
     """A record with a checksum of its content and its name, so that swapped files are detected."""
     content = json.loads(json.dumps(content))
@@ -155,11 +130,14 @@ def opened_node(name: str, node: Any) -> dict[str, object] | None:
 
     Attributes that others added are kept and not checked.
     """
-    if not has_shape(node, {"attributes": {CHECKED: {"": int}}}):
+    attributes = node.get("attributes") if isinstance(node, dict) else None
+    if not isinstance(attributes, dict):
         return None
-    attributes = {key: value for key, value in node["attributes"].items() if key != CHECKED}
+    attributes = dict(attributes)
+    checked = attributes.pop(CHECKED, None)
+    if not isinstance(checked, dict) or "" not in checked:
+        return None
     content = {"": [name, _metadata(node)], **attributes}
-    checked = node["attributes"][CHECKED]
     if not all(key in content and checksum_of(content[key]) == checksum for key, checksum in checked.items()):
         return None
     return {**_metadata(node), "attributes": attributes}

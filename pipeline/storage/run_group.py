@@ -113,8 +113,8 @@ class RunGroup(Bundles):
 
     def metrics(self) -> dict[str, Any] | None:
         """The content of metrics.json; None if it is missing, damaged or without its checksum."""
-        metrics, crc = self.get_json(METRICS), self.get_record(METRICS_CRC, {"content": int})
-        return metrics if crc is not None and crc["content"] == records.checksum_of(metrics) else None
+        metrics = self.get_json(METRICS)
+        return metrics if self.get_json(METRICS_CRC) == {"content": records.checksum_of(metrics)} else None
 
     def put_metrics(self, metrics: dict[str, object]) -> None:
         """Write metrics.json. Its checksum is an object of its own, because others read and compare all its keys."""

@@ -9,7 +9,7 @@ import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,8 @@ from .run_group import GROUP, RunGroup
 from .storage_errors import persist, storage_errors
 
 if TYPE_CHECKING:
-    import zarr
     from scipy.sparse import csr_array
+    from zarr.types import AnyArray as ZarrArray
 
 
 class Store(RunGroup):
@@ -33,7 +33,7 @@ class Store(RunGroup):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._arrays: dict[str, zarr.Array[Any]] = {}
+        self._arrays: dict[str, ZarrArray] = {}
 
     def erase(self) -> None:
         """Remove everything but the run lock. Records go first, so that a kill leaves no record without its arrays."""
@@ -76,14 +76,14 @@ class Store(RunGroup):
             self._put_node("/".join(parts[: depth + 1]), GROUP)
         self._put_node(name, metadata)
 
-    def array(self, name: str) -> "zarr.Array[Any]":
+    def array(self, name: str) -> "ZarrArray":
         """The zarr array of a name. Raises StoreError if it does not exist."""
         if name not in self._arrays:
             with storage_errors(f"{self.url}/{name}"):
                 self._arrays[name] = self._open_array(name)
         return self._arrays[name]
 
-    def _open_array(self, name: str) -> "zarr.Array[Any]":
+    def _open_array(self, name: str) -> "ZarrArray":
         if (metadata := self._node(name)) is None:
             raise MissingArray(f"{self.url}: has no array '{name}' yet (`lle status` shows the progress)")
         from .zarr_stores import open_array  # classes of zarr
@@ -95,7 +95,7 @@ class Store(RunGroup):
         array, size = self.usable_array(planned.spec.name), (planned.shape, np.dtype(planned.dtype), planned.block)
         return array is not None and (array.shape, array.dtype, block_of(array)) == size
 
-    def usable_array(self, name: str) -> "zarr.Array[Any] | None":
+    def usable_array(self, name: str) -> "ZarrArray | None":
         """As `array`; None if it does not exist or its metadata are damaged."""
         try:
             return self.array(name)
@@ -113,7 +113,7 @@ class Store(RunGroup):
         self.before_write()
         persist(lambda: write_blocks(array, start, values), f"{self.url}/{name}")
 
-    def require_whole_blocks(self, name: str, start: int, n_rows: int) -> "zarr.Array[Any]":
+    def require_whole_blocks(self, name: str, start: int, n_rows: int) -> "ZarrArray":
         """The array of a name. Raises ValueError if `n_rows` rows from row `start` on are not whole blocks of it."""
         array = self.array(name)
         block, stop = block_of(array), start + n_rows
@@ -135,7 +135,7 @@ class Store(RunGroup):
         return np.concatenate([self.read(name, max(start, i * block), min(stop, (i + 1) * block)) for i in chunks])
 
     @staticmethod
-    def _object_of(array: "zarr.Array[Any]", name: str, block: int) -> str:
+    def _object_of(array: "ZarrArray", name: str, block: int) -> str:
         """The name of the object that holds a block of an array."""
         return f"{name}/{array.metadata.encode_chunk_key((block,) + (0,) * (array.ndim - 1))}"
 
@@ -244,6 +244,6 @@ def read_elsewhere(store: Store) -> Iterator[None]:
         ) from None
 
 
-def block_of(array: "zarr.Array[Any]") -> int:
+def block_of(array: "ZarrArray") -> int:
     """Rows per block of an array: its shard size, or its chunk size."""
     return int((array.shards or array.chunks)[0])

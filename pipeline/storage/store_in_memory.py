@@ -24,7 +24,7 @@ class ArrayInMemory:
     """The attributes of a zarr array that the program reads."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     chunks: tuple[int, ...]
     shards: None = None
 
@@ -93,9 +93,6 @@ class StoreInMemory(Store):
     def _opened(name: str, record: Any) -> dict[str, Any]:
         opened: dict[str, object] = record  # only this process wrote it, so it is not checked
         return opened
-
-    def get_record(self, name: str, shape: object) -> dict[str, Any] | None:
-        return self.get_json(name)
 
     def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", chunk: int = 0) -> None:
         self.before_write()

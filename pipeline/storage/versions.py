@@ -8,13 +8,13 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..core.errors import ConfigError, DamagedStore, LleError, NoEmbedding, OlderVersionRead, StoreError
-from . import records
 from .locate import POINTER, VERSIONS, is_id
-from .lock import LOCK, RunLock, holder_alive
+from .lock import LOCK, Holder, RunLock, holder_alive
 from .store import Store
 
 READERS = "_run/readers"
@@ -22,8 +22,22 @@ REPORT = "report"
 RETIRED = "_run/retired.json"
 ID_TIME = "%Y%m%dT%H%M%SZ"
 
-Pointer = dict[str, Any]
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """The published version and when it was published, and the versions published before (with it, the newest first).
+
+    `fingerprint` is that of its run, `content` the digest of its input ("": unknown), `rows` the rows of the input.
+    """
+
+    version: str
+    when: str
+    fingerprint: str
+    history: tuple[str, ...]
+    content: str = ""
+    rows: int | None = None
 
 
 class Versions:
@@ -42,15 +56,14 @@ class Versions:
             )
 
     def pointer(self) -> Pointer | None:
-        """The record of the published version: version, when, fingerprint, content, rows, history (newest first).
+        """The record of the published version; None before the first publication.
 
-        None before the first publication. Raises StoreError if it cannot be read.
+        Raises StoreError if it cannot be read.
         """
-        data = self.objects.get(POINTER)
-        if data is None:
+        if not self.objects.exists(POINTER):
             return None
-        record = self.store.get_record(POINTER, records.POINTER)
-        if record is None or not record["history"]:
+        record = self.store.read_record(POINTER, Pointer)
+        if record is None or not record.history:
             raise StoreError(
                 f"{self.url}/{POINTER}: is damaged or was not written by a run. Delete it; the next run publishes "
                 f"again. Until then, the versions can be read as stores"
@@ -63,6 +76,10 @@ class Versions:
             self.pointer()
         except StoreError:
             self.objects.delete(POINTER)
+
+    def history(self) -> tuple[str, ...]:
+        """The published versions, the newest first; empty before the first publication."""
+        return () if (pointer := self.pointer()) is None else pointer.history
 
     def ids(self) -> list[str]:
         """All versions, published or not, the oldest first."""
@@ -79,11 +96,11 @@ class Versions:
         pointer = self.pointer()
         if pointer is None:
             raise ConfigError(f"{self.url}: no version has been published yet (`lle status` shows the progress)")
-        return self.open(pointer["version"])
+        return self.open(pointer.version)
 
     def unpublished(self) -> list[str]:
         """Unfinished versions, the newest first."""
-        history = (self.pointer() or {}).get("history", [])
+        history = self.history()
         return [version for version in reversed(self.ids())
                 if version not in history and not self.open(version).objects.exists(RETIRED)]  # fmt: skip
 
@@ -96,19 +113,16 @@ class Versions:
                 now = max(now, newest + timedelta(seconds=1))
         return f"{now.strftime(ID_TIME)}-{secrets.token_hex(2)}"
 
-    def publish(self, version: str, others: Sequence[str] = (), **facts: object) -> Pointer:
+    def publish(self, version: str, fingerprint: str, content: str, rows: int | None, others: Sequence[str]) -> None:
         """Publish a finished version. `others` (newest first) become its history if there is no pointer yet."""
-        history = (self.pointer() or {}).get("history", others)
-        earlier = [earlier_version for earlier_version in history if earlier_version != version]
+        earlier = [published for published in self.history() or others if published != version]
         when = datetime.now(UTC).isoformat(timespec="seconds")
-        pointer = {"version": version, "when": when, **facts, "history": [version, *earlier]}
-        self.store.put_json(POINTER, pointer)
+        self.point_to(Pointer(version, when, fingerprint, (version, *earlier), content, rows))
         show_report(self.url, self.open(version))
-        return pointer
 
-    def amend(self, **facts: object) -> None:
-        """Change the record of the published version."""
-        self.store.put_json(POINTER, {**(self.pointer() or {}), **facts})
+    def point_to(self, pointer: Pointer) -> None:
+        """Replace the record of the published version."""
+        self.store.put_record(POINTER, pointer)
 
     def prune(self, keep: int) -> tuple[list[str], list[str]]:
         """Delete all but the newest `keep` published versions, and the unfinished ones.
@@ -117,9 +131,9 @@ class Versions:
         """
         if (pointer := self.pointer()) is None:
             return [], []
-        kept_versions = pointer["history"][:keep]
-        if kept_versions != pointer["history"]:
-            self.amend(history=kept_versions)
+        kept_versions = pointer.history[:keep]
+        if kept_versions != pointer.history:
+            self.point_to(replace(pointer, history=kept_versions))
         return self.delete_all_but(kept_versions)
 
     def delete_all_but(self, kept_versions: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -161,7 +175,7 @@ def show_report(url: str, store: Store) -> None:
 
 
 def _alive(store: Store, name: str) -> bool:
-    holder = store.get_record(name, records.LOCK)
+    holder = store.read_record(name, Holder)
     return holder is not None and holder_alive(store, name, holder)
 
 
@@ -229,8 +243,8 @@ def read_whole(url: str, read: Callable[[Store], T]) -> tuple[T, str]:
             return read(store), ""
     except (DamagedStore, NoEmbedding) as error:
         root, damage = Versions(url), error
-        older = root.pointer() if root.store.has_versions() else None
-    for version in older["history"][1:] if older is not None else ():
+        older = root.history()[1:] if root.store.has_versions() else ()
+    for version in older:
         with contextlib.suppress(LleError), reading(root.open(version).url) as store:
             return read(store), (
                 f"{url}: the published version is damaged ({damage}). The older version {version} was read instead. "

@@ -8,7 +8,7 @@ import math
 import threading
 import zlib
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from zarr.storage import LocalStore, ObjectStore, StorePath, WrapperStore
 
 from ..core.errors import CorruptChunk
 from .retries import retried_async
+
+if TYPE_CHECKING:
+    from zarr.types import AnyArray as ZarrArray
 
 # By default blosc's lock is a named semaphore. A killed process does not remove its name, and Python then warns of a
 # leak. Blosc's state belongs to one process, so a lock between threads is enough.
@@ -82,7 +85,7 @@ def array_metadata(
     return metadata
 
 
-def open_array(place: object, name: str, metadata: dict[str, Any]) -> "zarr.Array[Any]":
+def open_array(place: object, name: str, metadata: dict[str, Any]) -> "ZarrArray":
     """The array of a name in a folder (str) or a store of obstore. A read raises CorruptChunk for a missing chunk."""
     store = LocalStore(place) if isinstance(place, str) else RetryingObjectStore(place)
     array = zarr.Array.from_dict(StorePath(store, name), metadata)
@@ -90,14 +93,14 @@ def open_array(place: object, name: str, metadata: dict[str, Any]) -> "zarr.Arra
     return _of_store(array, PlacedShards(store, INDEX_ENTRY * n_chunks + CRC_BYTES))
 
 
-def write_blocks(array: "zarr.Array[Any]", start: int, values: npt.NDArray[Any]) -> None:
+def write_blocks(array: "ZarrArray", start: int, values: npt.NDArray[np.generic]) -> None:
     """Write whole blocks of an array of `open_array` from row `start` on."""
     shards = array.store_path.store
     assert isinstance(shards, PlacedShards)
     _of_store(array, NewShards(shards.plain, shards.index_bytes))[start : start + len(values)] = values
 
 
-def _of_store(array: "zarr.Array[Any]", store: ZarrStore) -> "zarr.Array[Any]":
+def _of_store(array: "ZarrArray", store: ZarrStore) -> "ZarrArray":
     path = StorePath(store, array.store_path.path)
     return zarr.Array(zarr.AsyncArray(array.async_array.metadata, path, WRITE_ALL))
 

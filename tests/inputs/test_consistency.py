@@ -102,7 +102,7 @@ def test_file_replaced_during_the_read_is_detected(toy_stages, tmp_path, points,
     np.save(folder / "c.npy", points[300:N] + 0.01)
     during(1, lambda: np.save(folder / "b.npy", points[:300] - 0.01))
     refused(1, "run", job)
-    assert Versions(str(tmp_path / "run.zarr")).pointer()["version"] == first["published"]
+    assert Versions(str(tmp_path / "run.zarr")).pointer().version == first["published"]
     np.testing.assert_array_equal(raw(lle("run", job)), np.concatenate([points[:300] - 0.01, points[300:N] + 0.01]))
 
 

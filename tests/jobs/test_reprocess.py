@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -68,19 +69,19 @@ class TestEarlierBlocks:
         return Store(lle("run", job())["store"])
 
     def test_finished_blocks_with_equal_stamps_are_reused(self, store):
-        now = store.get_json(reprocess.INPUT)
-        n_blocks = len(now["stamps"])
+        now = store.read_record(reprocess.INPUT, reprocess.InputState)
+        n_blocks = len(now.stamps)
         assert n_blocks > 1
         assert reprocess.earlier_blocks(store, now) == list(range(n_blocks))
-        other_stamp = {**now, "stamps": ["other", *now["stamps"][1:]]}
+        other_stamp = replace(now, stamps=("other", *now.stamps[1:]))
         assert reprocess.earlier_blocks(store, other_stamp) == list(range(1, n_blocks))
         Path(store.url, "_done/ingest/read.00001.json").unlink()
         assert reprocess.earlier_blocks(store, now) == [block for block in range(n_blocks) if block != 1]
 
     @pytest.mark.parametrize(("key", "value"), [("reads", "other settings"), ("size", 7)])
     def test_blocks_of_other_sizes_or_settings_are_read_again(self, store, key, value):
-        now = store.get_json(reprocess.INPUT)
-        assert reprocess.earlier_blocks(store, {**now, key: value}) == []
+        now = store.read_record(reprocess.INPUT, reprocess.InputState)
+        assert reprocess.earlier_blocks(store, replace(now, **{key: value})) == []
 
 
 def test_new_release_of_the_program_computes_again(job, monkeypatch):

@@ -106,4 +106,4 @@ def test_waits_for_the_lock_and_publishes_before_its_cluster_closes(tmp_path, mo
     timer.join()
     assert "another run holds this store" in log.getvalue()
     assert "Waiting for at most 60 s" in log.getvalue()
-    assert [pointer and pointer["version"] for pointer in pointers] == [None, result.version]
+    assert [pointer and pointer.version for pointer in pointers] == [None, result.version]

@@ -74,7 +74,7 @@ class TestNothingChanged:
         config = job(prometheus=str(tmp_path / "a.prom"), keep=1)
         assert lle("run", config, "--set", "execution.cluster.kind=local")["unchanged"]
         text = (tmp_path / "a.prom").read_text()
-        assert f'version="{Versions(str(tmp_path / "run.zarr")).pointer()["version"]}"}} 1.0' in text
+        assert f'version="{Versions(str(tmp_path / "run.zarr")).pointer().version}"}} 1.0' in text
         assert 'lle_run_unchanged{store="' in text
 
     @pytest.mark.parametrize("setting", ["output.image_shape=[1,3]", "output.cost_matrix=false"])
@@ -136,7 +136,7 @@ class TestReuse:
         assert read_blocks(second["store"]) == [False, False, False, True]
         same_arrays(second["store"], lle("run", real_job(), "--fresh")["store"])
         assert second["metrics"]["n_input"] == N + n_more
-        assert Versions(str(tmp_path / "run.zarr")).pointer()["rows"] == N + n_more
+        assert Versions(str(tmp_path / "run.zarr")).pointer().rows == N + n_more
 
     def test_damaged_copy_of_a_block_is_read_from_the_input(self, job, tmp_path, points):
         first = lle("run", job())
@@ -184,7 +184,7 @@ class TestPublishing:
             time.sleep(0.002)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        assert root.pointer()["version"] == first["published"]
+        assert root.pointer().version == first["published"]
         assert lle("export", root.url, tmp_path / "y.npy")["store"] == first["store"]
         result = lle("status", root.url)
         assert (result["state"], result["published"]["version"]) == ("done", first["published"])
@@ -216,7 +216,7 @@ class TestPublishing:
         config = job(prometheus=str(tmp_path / "a.prom"))
         first = lle("run", config)
         assert "tol" in refused(3, "run", config, *UNMET)
-        assert Versions(str(tmp_path / "run.zarr")).pointer()["version"] == first["published"]
+        assert Versions(str(tmp_path / "run.zarr")).pointer().version == first["published"]
         text = (tmp_path / "a.prom").read_text()
         assert "} 3.0\n" in text
         assert f'version="{first["published"]}"}} 1.0' in text
@@ -236,7 +236,7 @@ class TestPublishing:
             published.append(lle("run", job(keep=2), "--set", f"weights.reg={reg}")["published"])
         assert published == sorted(published)
         assert root.ids() == published[2:]
-        assert root.pointer()["history"] == published[:1:-1]
+        assert root.pointer().history == tuple(published[:1:-1])
         assert lle("run", job(keep=1), "--set", "weights.reg=0.4")["unchanged"]
         assert root.ids() == published[3:]
 
@@ -299,7 +299,7 @@ class TestDrivers:
         first = lle("run", job())
         monkeypatch.setattr(RunLock, "held", lambda self: False)
         assert "taken over" in refused(1, "run", job(), "--set", "weights.reg=0.1")
-        assert Versions(str(tmp_path / "run.zarr")).pointer()["version"] == first["published"]
+        assert Versions(str(tmp_path / "run.zarr")).pointer().version == first["published"]
 
     def test_version_ids_increase_if_the_clock_goes_back(self, job, tmp_path):
         root = Versions(str(tmp_path / "run.zarr"))
@@ -381,7 +381,7 @@ def test_versions_on_an_object_store(job, tmp_path, monkeypatch):
     second = lle("run", job(store=f"{url}/run.zarr", keep=1), "--set", "eigensolver.n_components=3")
     assert set(second["blocks_computed"]) == LATE
     root = Versions(f"{url}/run.zarr")
-    assert root.pointer()["history"] == [second["published"]]
+    assert root.pointer().history == (second["published"],)
     assert not root.objects.names(f"versions/{first['published']}")
     assert lle("export", root.url, tmp_path / "y.npy")["store"] == second["store"]
     assert np.load(tmp_path / "y.npy").shape == (N, 3)
@@ -408,7 +408,7 @@ def test_versions_that_cannot_be_deleted_do_not_stop_publishing(job, tmp_path, m
     result = CliRunner().invoke(app, ["run", str(job(keep=1)), "--set", "weights.reg=0.3", "--json"])
     assert result.exit_code == 0, result.output
     third = json.loads(result.stdout)["published"]
-    assert root.pointer()["history"] == [third]
+    assert root.pointer().history == (third,)
     assert root.ids() == sorted([*stuck, third])
     assert all(f"not pruned: {version} may not be deleted" in " ".join(result.stderr.split()) for version in stuck)
 
@@ -529,7 +529,7 @@ class TestStepBack:
         versions = [lle("run", job(), "--set", f"quality.sample={n}")["published"] for n in (60, 70)]
         (tmp_path / "run.zarr" / "published.json").unlink()
         versions.append(lle("run", job(), "--set", "quality.sample=80")["published"])
-        assert Versions(str(tmp_path / "run.zarr")).pointer()["history"] == versions[::-1]
+        assert Versions(str(tmp_path / "run.zarr")).pointer().history == tuple(versions[::-1])
 
     def test_clean_keeps_the_published_version(self, job, tmp_path):
         first = lle("run", job())["published"]
@@ -561,6 +561,6 @@ class TestStepBack:
         (tmp_path / "run.zarr/published.json").unlink()
         assert lle("clean", root.url)["deleted"] == []
         lle("publish", root.url, ids[1])
-        assert root.pointer()["history"] == [ids[1], ids[2], ids[0]]
+        assert root.pointer().history == (ids[1], ids[2], ids[0])
         assert lle("clean", root.url)["deleted"] == []
         assert root.ids() == ids

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import time
-from dataclasses import dataclass, field
 
 import pytest
 from prometheus_client import generate_latest, parser
@@ -11,16 +10,13 @@ from typer.testing import CliRunner
 
 from lle.cli.commands import app
 from lle.core.errors import BoundsNotMet, ConfigError, Interrupted, LleError, StoreError
-from lle.report.prometheus import HELP, LAST_SUCCESS, registry_of, reported
+from lle.engine.plan import RunResult
+from lle.report.prometheus import HELP, LAST_SUCCESS, Published, registry_of, reported
 from tests.support.commands import lle, write_config
 
 
-@dataclass
-class Result:
-    metrics: dict = field(default_factory=dict)
-    computed: dict = field(default_factory=dict)
-    reused: dict = field(default_factory=dict)
-    unchanged: bool = False
+def result_of(metrics=(), computed=(), reused=(), unchanged=False) -> RunResult:
+    return RunResult("runs/x.zarr", dict(metrics), dict(computed), dict(reused), 1.0, unchanged=unchanged)
 
 
 METRICS = {
@@ -56,7 +52,7 @@ def report(path, result=None, error=None) -> dict[tuple, float]:
 
 class TestFile:
     def test_file_has_the_values_of_the_metrics(self, tmp_path):
-        samples = report(tmp_path / "lle.prom", Result(METRICS, {"ingest": 3, "solve": 2}, {"ingest": 11}))
+        samples = report(tmp_path / "lle.prom", result_of(METRICS, {"ingest": 3, "solve": 2}, {"ingest": 11}))
         expected = {
             ("lle_run_success",): 1, ("lle_run_exit_code",): 0, ("lle_rows", "input"): 101, ("lle_rows", "points"): 97,
             ("lle_blocks", "computed"): 5, ("lle_blocks", "reused"): 11, ("lle_recall", "value"): 0.93,
@@ -71,7 +67,7 @@ class TestFile:
                                                  (Interrupted(15), 143)])  # fmt: skip
     def test_a_failure_keeps_the_time_of_the_last_success(self, tmp_path, error, code):
         path = tmp_path / "lle.prom"
-        before = report(path, Result(METRICS))
+        before = report(path, result_of(METRICS))
         after = report(path, error=error)
         assert (after["lle_run_success",], after["lle_run_exit_code",]) == (0, code)
         assert after[LAST_SUCCESS,] == before[LAST_SUCCESS,] < after["lle_run_timestamp_seconds",]
@@ -80,7 +76,7 @@ class TestFile:
 
     def test_missed_bound_shows_the_value_that_was_reached(self, tmp_path):
         missed = BoundsNotMet("the recall is too low")
-        missed.result = Result(METRICS, {"ingest": 3})
+        missed.result = result_of(METRICS, {"ingest": 3})
         samples = report(tmp_path / "lle.prom", error=missed)
         assert (samples["lle_run_exit_code",], samples["lle_recall", "value"], samples["lle_rows", "input"]) == (
             3,
@@ -96,7 +92,7 @@ class TestFile:
         assert (LAST_SUCCESS,) not in read(path)
 
     def test_unknown_values_have_no_samples(self, tmp_path):
-        samples = report(tmp_path / "lle.prom", Result({"recall": None, "residuals": None, "n_points": None}))
+        samples = report(tmp_path / "lle.prom", result_of({"recall": None, "residuals": None, "n_points": None}))
         assert {key[0] for key in samples} == {
             "lle_run_success", "lle_run_exit_code", "lle_run_timestamp_seconds", LAST_SUCCESS, "lle_run_seconds",
             "lle_blocks", "lle_warnings",
@@ -105,7 +101,7 @@ class TestFile:
     def test_values_of_an_alignment(self, tmp_path):
         components = [{"component": 0, "rows_shared": 41, "residual_after": 0.02},
                       {"component": 1, "rows_shared": 3, "residual_after": None}]  # fmt: skip
-        samples = report(tmp_path / "lle.prom", Result({**METRICS, "alignment": {"components": components}}))
+        samples = report(tmp_path / "lle.prom", result_of({**METRICS, "alignment": {"components": components}}))
         assert {key: value for key, value in samples.items() if "alignment" in key[0]} == {
             ("lle_alignment_rows",): 44, ("lle_alignment_residual", "0"): 0.02,
         }  # fmt: skip
@@ -114,7 +110,7 @@ class TestFile:
         path = tmp_path / "lle.prom"
 
         def up():
-            return {"version": "20260102T030405Z-9f3e", "when": "2026-01-02T03:05:00+00:00"}
+            return Published("20260102T030405Z-9f3e", "2026-01-02T03:05:00+00:00")
 
         def down():
             raise StoreError("the store is down")
@@ -123,7 +119,7 @@ class TestFile:
             with contextlib.suppress(LleError), reported(str(path), store, published) as report_result:
                 if error is not None:
                     raise error
-                report_result(Result(METRICS, unchanged=True))
+                report_result(result_of(METRICS, unchanged=True))
             return read(path)
 
         good = samples_of_run(up)
@@ -143,7 +139,7 @@ class TestFile:
         assert family.samples[0].labels == {"store": 'a"b\\c\nd'}
 
     def test_no_temporary_file_remains(self, tmp_path):
-        report(tmp_path / "lle.prom", Result(METRICS))
+        report(tmp_path / "lle.prom", result_of(METRICS))
         assert os.listdir(tmp_path) == ["lle.prom"]
 
     @pytest.mark.parametrize(("name", "message"), [("nowhere/lle.prom", "does not exist"), ("lle.txt", "end in .prom")])
@@ -157,7 +153,7 @@ class TestFile:
         folder = tmp_path / "later"
         folder.mkdir()
         with reported(str(folder / "lle.prom"), "s") as report_result:
-            report_result(Result())
+            report_result(result_of())
             folder.rmdir()
         assert "could not be written" in capsys.readouterr().err
 

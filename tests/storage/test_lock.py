@@ -36,7 +36,7 @@ def written_before(store: Store, seconds: float) -> None:
 def move_to(monkeypatch, numbers: int) -> None:
     """Pretend that this process is in a container that counts its own."""
     for module in (lock, machine):
-        monkeypatch.setattr(module, "process_location", lambda: {"host": socket.gethostname(), "numbers": numbers})
+        monkeypatch.setattr(module, "process_location", lambda: (socket.gethostname(), numbers))
 
 
 class TestRunLock:
