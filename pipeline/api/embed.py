@@ -20,11 +20,10 @@ from ..core.machine import reproducible_environment
 from ..core.setting import Setting
 from ..engine.plan import RunResult
 from ..engine.progress import RunProgress, SilentProgress
-from ..inputs import ColumnRoles
 from ..jobs.layout import fits_memory
 from ..jobs.run import run
 from ..report.bounds import DROPPED_SHARE
-from ..report.findings import find
+from ..report.findings import Columns, find
 from ..report.metrics import Metrics
 from ..storage import array_specs
 from ..storage.lock import RunLock
@@ -229,7 +228,8 @@ def finished_run(
         _remove_old_inputs(config)
         store = Store(result.store)
         if names is not None:
-            store.create_group({"columns": ColumnRoles(tuple(names)).as_json()})
+            no_roles = Columns(features=list(names), label=None, id=None, left_out={}, suspect={}, possible_ids=[])
+            store.create_group({"columns": no_roles})
         yield store, result
 
 

@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -38,7 +38,9 @@ from .arguments import (
 )
 from .finish import finish, leave
 from .output import (
+    RunSummary,
     StatusLine,
+    SweepSummary,
     describe_check,
     describe_init,
     describe_plan,
@@ -51,6 +53,10 @@ from .output import (
 )
 from .usage_errors import Commands
 from .version_commands import clean, publish, versions
+
+if TYPE_CHECKING:
+    from ..jobs.status import Status
+    from ..jobs.verify import Checked
 
 app = typer.Typer(
     cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -97,7 +103,7 @@ def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fr
     from ..engine.progress import JsonProgress, RunProgress
     from ..jobs.run import run as run_job
 
-    def act() -> dict[str, Any]:
+    def act() -> RunSummary:
         progress = JsonProgress() if log == "json" else RunProgress()
         result = run_job(load(config, set_, store), fresh, progress, profile)
         return {"store": result.store, "seconds": round(result.seconds, 2), "blocks_computed": result.computed,
@@ -117,11 +123,13 @@ def sweep(configs: ConfigPaths,
     from ..jobs import sweep_plan
     from ..jobs.sweep import run_sweep
 
-    def act() -> dict[str, Any]:
+    def act() -> SweepSummary:
         url, experiments = sweep_plan.load_sweep(configs, tuple(set_ or ()), store)
         if dry_run:
             planned = sweep_plan.plan_sweep(experiments, sweep_plan.worker_limit(experiments))
-            return {"store": url, **sweep_plan.count_steps(planned)}
+            counts = sweep_plan.count_steps(planned)
+            return {"store": url, "experiments": counts["experiments"], "cannot_run": counts["cannot_run"],
+                    "refused": counts["refused"], "steps": counts["steps"]}  # fmt: skip
         result = run_sweep(url, experiments, fresh, RunProgress())
         return {"store": result.url, "seconds": round(result.seconds, 2), "experiments": len(result.rows),
                 "steps": result.counts}  # fmt: skip
@@ -154,7 +162,7 @@ def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: 
 
     from ..jobs import suggest as suggestions
 
-    def act() -> dict[str, Any]:
+    def act() -> dict[str, object]:
         loaded = load(config, set_, None)
         if write is not None and write.exists():
             raise ConfigError(f"--write {write}: this file already exists; choose another name")
@@ -183,7 +191,7 @@ def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> No
     from ..jobs.status import status_of
     from .watch import watch_status
 
-    def act() -> dict[str, Any]:
+    def act() -> "Status":
         url = store_of(store)
         return watch_status(lambda: status_of(url), as_json, WATCH_SECONDS) if watch else status_of(url)
 
@@ -197,7 +205,7 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
     from ..jobs.verify import check
     from ..storage.versions import other_versions, reading
 
-    def act() -> dict[str, Any]:
+    def act() -> "Checked":
         with reading(store_of(store)) as opened:
             return check(opened, lambda: other_versions(store, opened))
 
@@ -211,7 +219,7 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
     from ..jobs.report import rebuild_report
     from ..storage.versions import reading, show_report
 
-    def act() -> dict[str, Any]:
+    def act() -> dict[str, object]:
         with reading(store_of(store)) as opened:
             rebuild_report(opened)
             show_report(store_of(store), opened)
@@ -235,7 +243,7 @@ def explore(
         typer.echo(json.dumps({"url": url}) if as_json else f"{url}\nCtrl-C ends it.")
         sys.stdout.flush()
 
-    def act() -> dict[str, Any]:
+    def act() -> dict[str, object]:
         from ..jobs.explore_server import explore as serve  # a second of imports
 
         return result_of_whole(store_of(store), lambda opened: serve(opened, port, browser, announce))
@@ -261,10 +269,10 @@ def export(
     from ..storage.store import Store
     from ..storage.versions import result_of_whole
 
-    def write(opened: Store) -> dict[str, Any]:
+    def write(opened: Store) -> dict[str, object]:
         return {"rows": export_run(opened, out, tuple(with_ or ()), into), "path": out, "store": opened.url}
 
-    def act() -> dict[str, Any]:
+    def act() -> dict[str, object]:
         if not force and not as_json and sys.stdin.isatty() and will_replace(out):
             typer.echo(f"{out} exists already. Replace it? [y/N] ", nl=False, err=True)
             if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -299,7 +307,7 @@ def transform(
     from ..engine.progress import RunProgress
     from ..jobs.transform import transform as transform_rows
 
-    def act() -> dict[str, Any]:
+    def act() -> dict[str, object]:
         if config is not None and workers is not None:
             raise ConfigError("--config and --workers: give only one of them; the file sets the number of workers")
         execution = None if config is None else load_config(config).execution

@@ -6,8 +6,8 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from typing import NoReturn, TypeVar
 
 import typer
 
@@ -17,9 +17,11 @@ from ..core.errors import Interrupted, LleError, OutputLost
 from ..core.signals import interruptible
 from .usage_errors import print_failure, print_of_failure
 
+R = TypeVar("R", bound=Mapping[str, object])
+"""The result of a command as JSON data."""
 
-def finish(act: Callable[[], dict[str, object]], as_json: bool, describe: Callable[[dict[str, object]], str],
-            resumes: bool = False) -> None:  # fmt: skip
+
+def finish(act: Callable[[], R], as_json: bool, describe: Callable[[R], str], resumes: bool = False) -> None:
     """Run a command's body; print its result or its error; end with its exit code."""
     try:
         with interruptible():

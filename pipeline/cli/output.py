@@ -6,16 +6,49 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import typer
 
 from ..core.errors import MAX_NAMES, counted, describe_share, gib, listed
 
+if TYPE_CHECKING:
+    from ..engine.step import Json
+    from ..jobs.init import PrintedConfig, WrittenConfig
+    from ..jobs.plan_preview import Plan
+    from ..jobs.status import StageStatus, Status
+    from ..jobs.validate import Validated
+    from ..jobs.verify import Checked
+    from ..jobs.versions import CleanedStore, ListedVersions
+    from ..report.findings import Columns
+
 LISTED = 20  # names of columns in a line
 
 
-def describe_validation(valid: dict[str, Any]) -> str:
+class RunSummary(TypedDict):
+    """The result of a run: its seconds, the blocks of each stage, and metrics.json; `published` with output.keep."""
+
+    store: str
+    seconds: float
+    blocks_computed: dict[str, int]
+    blocks_reused: dict[str, int]
+    published: str | None
+    unchanged: bool
+    metrics: "Json"
+
+
+class SweepSummary(TypedDict):
+    """The result of a sweep, or its plan, which has no seconds but the experiments that cannot run."""
+
+    store: str
+    experiments: int
+    steps: dict[str, int]
+    seconds: NotRequired[float]
+    cannot_run: NotRequired[int]
+    refused: NotRequired[dict[str, str]]
+
+
+def describe_validation(valid: "Validated") -> str:
     fitted = f"; {valid['fit_sample']} rows are fitted, the others are placed" if valid["fit_sample"] else ""
     size = f"{counted(valid['n_input'], 'row')} of {counted(valid['n_features'], 'feature')}"
     lines = [f"valid: {size}, {valid['dtype']}{fitted}"]
@@ -24,7 +57,7 @@ def describe_validation(valid: dict[str, Any]) -> str:
     return "\n".join([*lines, *describe_columns(valid["columns"]), *(f"warning: {text}" for text in valid["warnings"])])
 
 
-def describe_init(written: dict[str, Any]) -> str:
+def describe_init(written: "PrintedConfig | WrittenConfig") -> str:
     if "text" in written:
         return "\n".join([*(f"# warning: {text}" for text in written["warnings"]), written["text"].rstrip("\n")])
     size = f"{counted(written['n_input'], 'row')} of {counted(written['n_features'], 'feature')}"
@@ -39,7 +72,7 @@ def describe_init(written: dict[str, Any]) -> str:
     return "\n".join([*lines, f"Check the file, then: lle run {config}"])
 
 
-def describe_columns(columns: dict[str, Any] | None) -> list[str]:
+def describe_columns(columns: "Columns | None") -> list[str]:
     """Lines on the columns of a table and what the run does with them; none for an array."""
     if columns is None:
         return []
@@ -49,16 +82,15 @@ def describe_columns(columns: dict[str, Any] | None) -> list[str]:
     return lines + [f"left out: {listed(left_out, LISTED)}"] * bool(left_out)
 
 
-def describe_plan(plan: dict[str, Any]) -> str:
+def describe_plan(plan: "Plan") -> str:
     lines = [f"{'step':<34}{'tasks':>7}{'kept':>7}{'GiB a task':>12}{'GiB on disk':>13}  where"]
     for row in plan["steps"]:
         name = f"{row['stage']}.{row['step']}"
         size, disk = row["bytes_per_task"] / 2**30, row["disk_bytes"] / 2**30
         lines.append(f"{name:<34}{row['tasks']:>7}{row['reused']:>7}{size:>12.3f}{disk:>13.3f}  {row['where']}"
                      f"{'' if row['fits'] else ': does not fit'}")  # fmt: skip
-    if plan["worker_room"] is not None:
-        limit, room = gib(plan["worker_memory"]), gib(plan["worker_room"])
-        lines.append(f"a worker of {limit} has room for {room} per task")
+    if (limit := plan["worker_memory"]) is not None and (room := plan["worker_room"]) is not None:
+        lines.append(f"a worker of {gib(limit)} has room for {gib(room)} per task")
     lines.append(
         f"total on disk: at most {gib(plan['disk_bytes'])} during the run and {gib(plan['disk_bytes_at_end'])} at its "
         f"end, {gib(plan['array_bytes'])} of it arrays"
@@ -80,7 +112,7 @@ def describe_plan(plan: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def describe_suggestion(suggestion: dict[str, Any], config: Path, overrides: Sequence[str] = ()) -> str:
+def describe_suggestion(suggestion: "Json", config: Path, overrides: Sequence[str] = ()) -> str:
     two_nearest, likelihood = (suggestion["dimension"][name] for name in ("two_nearest", "maximum_likelihood"))
     of_nearest = "none, because they are equally far" if two_nearest is None else _interval(two_nearest, ".2f")
     lines = [
@@ -136,7 +168,7 @@ class StatusLine:
             typer.echo("\r\x1b[K", err=True, nl=False)
 
 
-def describe_solver(solver: dict[str, Any]) -> str:
+def describe_solver(solver: "Json") -> str:
     size = gib(solver["predicted_bytes"]) if "predicted_bytes" in solver else solver["reason"]
     text = f"{solver['method']}, {size}"
     if "seconds" in solver:
@@ -145,7 +177,7 @@ def describe_solver(solver: dict[str, Any]) -> str:
     return f"{text} (from {solver['basis']})" if "basis" in solver else text
 
 
-def describe_status(status: dict[str, Any]) -> str:
+def describe_status(status: "Status") -> str:
     lines = [f"{status['store']}: {status['state']}{_stopped_in(status)}"]
     if published := status.get("published"):
         lines[0] += f", published {published['version']} of {published['when']}, {published['rows']} rows"
@@ -170,12 +202,12 @@ def describe_status(status: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def describe_progress(status: dict[str, Any]) -> str:
+def describe_progress(status: "Status") -> str:
     """The share of a run that is done and the time left; empty if they are unknown."""
     return f"; run: {describe_share(**progress)}" if (progress := status.get("progress")) else ""
 
 
-def _total(stages: dict[str, dict[str, Any]]) -> str:
+def _total(stages: "dict[str, StageStatus]") -> str:
     """The last line of the table. Stages that have not begun have an unknown number of blocks."""
     n_waiting = sum(entry["blocks"] is None for entry in stages.values())
     blocks = sum(entry["blocks"] or 0 for entry in stages.values())
@@ -184,14 +216,14 @@ def _total(stages: dict[str, dict[str, Any]]) -> str:
     return f"  {'total':<18}{done:>6} of {blocks:>6} blocks{seconds:>10.1f} s{waiting}"
 
 
-def _stopped_in(status: dict[str, Any]) -> str:
+def _stopped_in(status: "Status") -> str:
     """The step in which a run was stopped; the blocks of later steps are not known."""
     if not (step := status.get("stopped_in")):
         return ""
     return f" {'in' if step['done'] < step['blocks'] else 'after'} {step['stage']}.{step['step']}"
 
 
-def describe_versions(listed: dict[str, Any]) -> str:
+def describe_versions(listed: "ListedVersions") -> str:
     """A line for each version, the newest first."""
     lines = [f"{listed['store']}: {counted(len(listed['versions']), 'version')}"]
     for row in listed["versions"]:
@@ -204,13 +236,13 @@ def describe_versions(listed: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def describe_clean(cleaned: dict[str, Any]) -> str:
+def describe_clean(cleaned: "CleanedStore") -> str:
     versions = ", ".join(cleaned["deleted"]) or "no version"
     lines = [f"deleted: {versions}; {counted(cleaned['partial_files'], 'unfinished temporary file')}"]
     return "\n".join(lines + [f"not deleted: {failure}" for failure in cleaned["failures"]])
 
 
-def describe_check(check: dict[str, Any]) -> str:
+def describe_check(check: "Checked") -> str:
     """The output of `lle verify` for a store without damage."""
     unfinished = ", ".join(f"{count} block{'s' * (count > 1)} of {step}" for step, count in check["unfinished"].items())
     return f"{check['store']}: every chunk matches its checksum" + (
@@ -218,7 +250,7 @@ def describe_check(check: dict[str, Any]) -> str:
     )
 
 
-def describe_transform(result: dict[str, Any]) -> str:
+def describe_transform(result: "Json") -> str:
     rows = {
         key: counted(result[key], "row") for key in ("rows", "training_points", "far", "mixed_components", "invalid")
     }
@@ -239,7 +271,7 @@ def describe_transform(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def describe_sweep(sweep: dict[str, Any]) -> str:
+def describe_sweep(sweep: SweepSummary) -> str:
     words = {"asked": "requested", "to_do": "to compute", "cut": "truncated from longer neighbour lists"}
     steps = ", ".join(f"{count} {words.get(kind, kind)}" for kind, count in sweep["steps"].items())
     if "seconds" not in sweep:
@@ -252,7 +284,7 @@ def describe_sweep(sweep: dict[str, Any]) -> str:
     return "\n".join([*lines, *(f"{kind + ':':<9}{sweep['store']}/{name}" for kind, name in places.items())])
 
 
-def describe_run(result: dict[str, Any]) -> str:
+def describe_run(result: RunSummary) -> str:
     store = result["store"]
     computed, reused = sum(result["blocks_computed"].values()), sum(result["blocks_reused"].values())
     state = "unchanged, nothing to do" if result["unchanged"] else "done"

@@ -25,7 +25,7 @@ def publish(store: StoreUrl, version: VersionId, as_json: AsJson = False) -> Non
 
     from ..jobs.versions import publish_version
 
-    def describe(result: dict[str, object]) -> str:
+    def describe(result: dict[str, str | None]) -> str:
         return f"published: {result['published']} (before: {result['before'] or 'none'})"
 
     finish(lambda: publish_version(store_of(store), version), as_json, describe)

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -13,25 +13,26 @@ from rich.text import Text
 
 from .output import describe_progress, describe_status
 
+if TYPE_CHECKING:
+    from ..jobs.status import Status
+
 LINE_SECONDS = 10.0
 
-Status = dict[str, Any]
 
-
-def watch_status(read: Callable[[], Status], as_json: bool, seconds: float) -> Status:
+def watch_status(read: Callable[[], "Status"], as_json: bool, seconds: float) -> "Status":
     """Show the status every `seconds` until the run ends; returns the last one, which is not shown."""
     show = _print_json if as_json else _rewrite_table if sys.stdout.isatty() else _print_lines
     return show(read, seconds)
 
 
-def _print_json(read: Callable[[], Status], seconds: float) -> Status:
+def _print_json(read: Callable[[], "Status"], seconds: float) -> "Status":
     while (status := read())["state"] == "running":
         typer.echo(json.dumps(status))
         time.sleep(seconds)
     return status
 
 
-def _rewrite_table(read: Callable[[], Status], seconds: float) -> Status:
+def _rewrite_table(read: Callable[[], "Status"], seconds: float) -> "Status":
     with Live(console=Console(highlight=False), auto_refresh=False, transient=True) as live:
         while (status := read())["state"] == "running":
             live.update(Text(describe_status(status)), refresh=True)
@@ -39,7 +40,7 @@ def _rewrite_table(read: Callable[[], Status], seconds: float) -> Status:
     return status
 
 
-def _print_lines(read: Callable[[], Status], seconds: float) -> Status:
+def _print_lines(read: Callable[[], "Status"], seconds: float) -> "Status":
     """One line when a stage begins, and one every LINE_SECONDS while it runs."""
     stage, printed = "", 0.0
     while (status := read())["state"] == "running":

@@ -63,7 +63,7 @@ class _Loader(yaml.SafeLoader):
             )
         return value
 
-    def construct_yaml_int(self, node: Any) -> int:
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         value = super().construct_yaml_int(node)
         if value.bit_length() > MAX_BITS:
             line = node.start_mark.line + 1
@@ -169,7 +169,7 @@ def to_yaml(data: dict[str, object]) -> str:
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False)
 
 
-def in_flow_style(value: Any) -> str:
+def in_flow_style(value: object) -> str:
     """Plain data as one line of YAML that may stand within braces.
 
     >>> in_flow_style("a, b"), in_flow_style({"k": [1, "yes"]}), in_flow_style(0.01)

@@ -11,7 +11,7 @@
 
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from .setting import Setting
 
@@ -110,7 +110,7 @@ class OlderVersionRead(LleError):
 
     exit_code = 3
 
-    def __init__(self, message: str, result: dict[str, object]) -> None:
+    def __init__(self, message: str, result: Mapping[str, object]) -> None:
         super().__init__(message)
         self.plan = result
 
@@ -137,7 +137,7 @@ class NotEnoughMemory(LleError):
     memory that each worker would need, if that is known.
     """
 
-    plan: dict[str, object] | None = None
+    plan: Mapping[str, object] | None = None
     worker_bytes: int | None = None
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +11,10 @@ from ..core.errors import InputError
 from ..storage.bundles import Array
 from .base import Fingerprint, Rows
 from .files import HEADER_BYTES, Stamp, find_files, find_paths, path_or_file, reading
-from .zarr_input import ZarrRows, locate, open_node
+from .zarr_input import Location, ZarrRows, locate, open_node
+
+if TYPE_CHECKING:
+    from zarr.types import AnyArray as ZarrArray
 
 Reader = Callable[[Any, int, int], Array]
 
@@ -53,7 +56,7 @@ class H5adFile:
 class ZarrFile:
     """An AnnData group in Zarr."""
 
-    def __init__(self, location: Any) -> None:
+    def __init__(self, location: Location) -> None:
         self.where, self.location = location.url, location
 
     @contextmanager
@@ -61,7 +64,7 @@ class ZarrFile:
         """The root group."""
         yield open_node(self.location)
 
-    def rows(self, array: Any) -> ZarrRows:
+    def rows(self, array: "ZarrArray") -> ZarrRows:
         """The rows of an array, with stamps of its chunks."""
         return ZarrRows(self.location, array, None)
 
@@ -73,7 +76,7 @@ class ZarrFile:
     @property
     def detects_changes(self) -> bool:
         """Whether files have times or tags: listings do."""
-        return bool(self.location.can_list)
+        return self.location.can_list
 
 
 class Element(Rows):

@@ -52,13 +52,13 @@ class ObsTable:
     def __init__(self, files: "Sequence[H5adFile | ZarrFile]") -> None:
         self._files = files
 
-    def types(self, names: Sequence[str]) -> dict[str, Any]:
+    def types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """int64, uint64 or float64 for numbers, else text."""
         of_kind = {"i": pa.int64(), "u": pa.uint64(), "b": pa.float64(), "f": pa.float64()}
         kinds = {name: _column(self._files[0], name).dtype.kind for name in names}
         return {name: of_kind.get(kind, pa.string()) for name, kind in kinds.items()}
 
-    def read(self, names: Sequence[str], shares: Iterator[Share]) -> Any:
+    def read(self, names: Sequence[str], shares: Iterator[Share]) -> pa.Table:
         """The columns of these rows; text is null where it is missing. Raises InputError."""
         types = self.types(names)
         tables = [
@@ -69,7 +69,7 @@ class ObsTable:
         return pa.concat_tables(tables) if tables else pa.schema(types).empty_table()
 
 
-def _arrow(values: Array, kind: object) -> Any:
+def _arrow(values: Array, kind: pa.DataType) -> pa.Array:
     """An Arrow array; "" is a missing text."""
     if not pa.types.is_string(kind):
         return pa.array(values).cast(kind)

@@ -5,7 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +13,20 @@ import numpy.typing as npt
 from ..core.errors import InputError
 from ..core.machine import available_memory
 from ..storage.bundles import Array
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 from .column_names import ColumnRoles
 from .damage import damage_as_input_error
 
 FloatArray = npt.NDArray[np.float64]
 LabelKind = Literal["none", "categorical", "continuous"]
-Fingerprint = dict[str, Any]
+Fingerprint = dict[str, object]
 
 
 def _named_errors(read: Callable[..., object]) -> Callable[..., object]:
     @wraps(read)
-    def checked(self: "Source", start: int, stop: int) -> Any:
+    def checked(self: "Source", start: int, stop: int) -> object:
         check_range(start, stop, self.n_rows)  # a fault of the caller, not of the data
         where = f"input, rows {start} to {stop - 1}"
         try:
@@ -122,14 +125,14 @@ class Source(ABC):
         """
         return None
 
-    def column_types(self, names: Sequence[str]) -> dict[str, object]:
+    def column_types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":
         """The Arrow type of each of these columns of a table. CSV files are read as a whole for it.
 
         Raises InputError if the input is no table.
         """
         raise InputError("input: only Parquet and CSV files have columns with names")
 
-    def read_columns(self, names: Sequence[str], start: int, stop: int) -> Any:
+    def read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
         """Any columns of rows [start, stop) of a table as an Arrow table; text, dates and missing entries included.
 
         CSV entries are text. Raises InputError.

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -17,10 +17,6 @@ class ColumnRoles:
     label: str | None = None
     id: str | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, object]:
-        """The roles as JSON data."""
-        return {**asdict(self), "features": list(self.features), "left_out": dict(self.left_out)}
 
 
 class TableColumns(NamedTuple):

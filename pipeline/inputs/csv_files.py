@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,7 +71,7 @@ class CsvTable:
     def __init__(self, stamps: Sequence[Stamp]) -> None:
         self._stamps = tuple(stamps)
 
-    def types(self, names: Sequence[str]) -> dict[str, Any]:
+    def types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """int64, float64 or text, the first that holds every entry of a column as it is written (1, 007, 1.50)."""
         types = dict.fromkeys(names, pa.int64())
         for number, stamp in enumerate(self._stamps):
@@ -83,7 +82,7 @@ class CsvTable:
                     types[name] = _narrowest(table.column(name), types[name])
         return types
 
-    def read(self, names: Sequence[str], shares: Iterable[Share]) -> Any:
+    def read(self, names: Sequence[str], shares: Iterable[Share]) -> pa.Table:
         """The columns of the rows as text, null where an entry is empty. Raises InputError."""
         tables = [
             CsvRows(self._stamps[share.number], tuple(names), None).read_as(pa.string(), share.low, share.high)
@@ -93,7 +92,7 @@ class CsvTable:
         return pa.concat_tables([table.rename_columns(list(names)) for table in tables]) if tables else empty
 
 
-def _narrowest(column: Any, kind: object) -> object:
+def _narrowest(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType:
     """The first of int64, float64 and text, from `kind` on, that keeps every entry of a column of text."""
     for candidate in (pa.int64(), pa.float64()) if kind == pa.int64() else (kind,):
         if candidate == pa.string():
@@ -160,7 +159,7 @@ class CsvRows(FileRows):
         pa.default_memory_pool().release_unused()
         return numbers
 
-    def read_as(self, kind: object, start: int, stop: int) -> Any:
+    def read_as(self, kind: pa.DataType, start: int, stop: int) -> pa.Table:
         """The columns of rows [start, stop) as an Arrow table of one type; empty entries are null."""
         first = start // csv_index.ROWS_PER_POSITION
         last = min(-(-stop // csv_index.ROWS_PER_POSITION), len(self._index.positions) - 1)
@@ -172,7 +171,7 @@ class CsvRows(FileRows):
         expected = min(last * csv_index.ROWS_PER_POSITION, self._index.n_rows) - base
         return self._parse(text, base, expected, kind).slice(start - base, stop - start)
 
-    def _parse(self, text: bytes, base: int, expected: int, kind: object) -> Any:
+    def _parse(self, text: bytes, base: int, expected: int, kind: pa.DataType) -> pa.Table:
         # Columns are named by number here: their names need not be unique or acceptable to Arrow.
         column_ids = [str(column) for column in self._columns]
         names = [self._index.names[column] for column in self._columns]
@@ -239,7 +238,7 @@ def _types_of_first_rows(stamp: Stamp) -> dict[str, str]:
     return {name: _type_of_entries(column) for name, column in zip(names, table.columns, strict=True)}
 
 
-def _type_of_entries(column: Any) -> str:
+def _type_of_entries(column: pa.ChunkedArray) -> str:
     if column.null_count == len(column):
         return "no values"
     entries = set(pc.unique(column.drop_null()).to_pylist())

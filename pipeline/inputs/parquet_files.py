@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,13 +51,13 @@ class ParquetTable:
     def __init__(self, stamps: Sequence[Stamp]) -> None:
         self._stamps = tuple(stamps)
 
-    def types(self, names: Sequence[str]) -> dict[str, Any]:
+    def types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """The types of the first file, without dictionaries."""
         schema = _outline(self._stamps[0]).schema
         kinds = {name: schema.field(name).type for name in names}
         return {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
 
-    def read(self, names: Sequence[str], shares: Iterable[Share]) -> Any:
+    def read(self, names: Sequence[str], shares: Iterable[Share]) -> pa.Table:
         """The columns of the rows; the last row group read stays cached. Raises InputError."""
         types, tables = self.types(names), []
         for share in shares:
@@ -128,7 +128,7 @@ class ParquetRows(FileRows):
 class Outline(NamedTuple):
     """The part of a footer that every task needs: the columns, the first row of each row group, and the end."""
 
-    schema: Any
+    schema: pa.Schema
     starts: list[int]
 
 
@@ -146,7 +146,7 @@ def _outline(stamp: Stamp) -> Outline:
 
 # Footers of wide tables take megabytes, so only a few are cached.
 @lru_cache(maxsize=256)
-def _footer(stamp: Stamp) -> Any:
+def _footer(stamp: Stamp) -> pq.FileMetaData:
     with decoding(stamp.path, PARQUET):
         return pq.read_metadata(path_or_file(stamp))
 
@@ -181,11 +181,11 @@ def _labels_of_group(stamp: Stamp, group: int, label: str, dtype: np.dtype[np.ge
 
 @cleared_between_stages
 @lru_cache(maxsize=1)
-def _columns_of_group(stamp: Stamp, group: int, names: tuple[str, ...]) -> Any:
+def _columns_of_group(stamp: Stamp, group: int, names: tuple[str, ...]) -> pa.Table:
     return _read_group(stamp, group, list(names)).select(list(names))
 
 
-def _read_group(stamp: Stamp, group: int, columns: list[str]) -> Any:
+def _read_group(stamp: Stamp, group: int, columns: list[str]) -> pa.Table:
     if stamp.path.lower().endswith(ARROW):
         with decoding(stamp.path, "an Arrow file"), _open_arrow(stamp) as file:
             return pa.Table.from_batches([file.get_batch(group)]).select(columns)
@@ -193,16 +193,16 @@ def _read_group(stamp: Stamp, group: int, columns: list[str]) -> Any:
         return file.read_row_group(group, columns=columns, use_threads=False)
 
 
-def _open_arrow(stamp: Stamp) -> Any:
+def _open_arrow(stamp: Stamp) -> pa.ipc.RecordBatchFileReader:
     return pa.ipc.open_file(open_file(stamp, ARROW_BYTES) if stamp.is_remote else pa.memory_map(stamp.path))
 
 
-def _open_table(stamp: Stamp) -> Any:
+def _open_table(stamp: Stamp) -> pq.ParquetFile:
     # pre_buffer fetches many columns ahead of decoding: each remote read is a request.
     return pq.ParquetFile(path_or_file(stamp), metadata=_footer(stamp), pre_buffer=stamp.is_remote)
 
 
-def _is_numeric(kind: object) -> bool:
+def _is_numeric(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -211,24 +211,24 @@ def _is_numeric(kind: object) -> bool:
     )
 
 
-def _is_text(kind: object) -> bool:
+def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _type_name(kind: Any) -> str:
+def _type_name(kind: pa.DataType) -> str:
     """The type of a column without numbers, for people."""
     if _is_text(kind) or (pa.types.is_dictionary(kind) and _is_text(kind.value_type)):
         return "text"
     return "no values" if pa.types.is_null(kind) else str(kind)
 
 
-def _common_dtype(kinds: Sequence[Any]) -> np.dtype[np.generic]:
+def _common_dtype(kinds: Sequence[pa.DataType]) -> np.dtype[np.generic]:
     """float32 if it holds every value of these columns exactly, else float64."""
     fits = (not pa.types.is_decimal(kind) and np.can_cast(kind.to_pandas_dtype(), np.float32, "safe") for kind in kinds)
     return np.dtype(np.float32 if all(fits) else np.float64)
 
 
-def _label_dtype(kind: Any, where: str) -> np.dtype[np.generic]:
+def _label_dtype(kind: pa.DataType, where: str) -> np.dtype[np.generic]:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if _is_numeric(kind):

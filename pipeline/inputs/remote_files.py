@@ -9,7 +9,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from fsspec.utils import glob_translate
@@ -19,6 +19,11 @@ from ..storage.remote_objects import open_remote
 from ..storage.retries import retried
 from .damage import reading
 from .file_stamp import Stamp
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore
 
 MAGIC = re.compile(r"[*?\[]")
 PIECE_BYTES = 1 << 24  # bytes per request: the client's timeout is 30 seconds
@@ -94,7 +99,7 @@ class RangeFile(io.RawIOBase):
         self._position = base + offset
         return self._position
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: "WriteableBuffer") -> int:
         view = memoryview(buffer).cast("B")
         count = max(0, min(len(view), self._stamp.size - self._position))
         if count:
@@ -119,20 +124,20 @@ def _folder(name: str) -> str:
     return literal.rpartition("/")[0]
 
 
-def _client(root: str) -> Any:
+def _client(root: str) -> "ObjectStore":
     # The key includes the environment: credentials that are set later need a new client.
     return _client_of(root, hash(tuple(sorted(os.environ.items()))))
 
 
 @lru_cache(maxsize=64)
-def _client_of(root: str, environment: int) -> Any:
+def _client_of(root: str, environment: int) -> "ObjectStore":
     try:
         return open_remote(root)
     except ConfigError as error:
         raise InputError(f"{error}; expected a URL such as s3://bucket/folder/points.parquet") from None
 
 
-def _stamp(root: str, entry: Any) -> Stamp:
+def _stamp(root: str, entry: "ObjectMeta") -> Stamp:
     # Quotes belong to an ETag, but some services omit them in listings.
     tag = entry["e_tag"] or ""
     tag = tag if not tag or tag.endswith('"') else f'"{tag}"'
@@ -140,7 +145,7 @@ def _stamp(root: str, entry: Any) -> Stamp:
     return Stamp(f"{root}/{entry['path'].translate(NOT_IN_URLS)}", int(entry["size"]), time, tag)
 
 
-def _head(root: str, name: str, where: str) -> Any:
+def _head(root: str, name: str, where: str) -> "ObjectMeta":
     import obstore  # an optional extra
 
     try:
@@ -151,7 +156,7 @@ def _head(root: str, name: str, where: str) -> Any:
         raise InputError(f"{where}: there is no such object; {_what_exists(root, name.rpartition('/')[0])}") from None
 
 
-def _matching(root: str, pattern: str, where: str) -> list[Any]:
+def _matching(root: str, pattern: str, where: str) -> "list[ObjectMeta]":
     """The listed objects that match a pattern: `*`, `?` and `[...]` within a name, `**` over any folders."""
     try:
         matches = re.compile(glob_translate(pattern)).match
@@ -168,10 +173,10 @@ def _matching(root: str, pattern: str, where: str) -> list[Any]:
             if matches(entry["path"]) and (show_hidden or not hidden.search(entry["path"][len(folder) :]))]  # fmt: skip
 
 
-def _list(root: str, folder: str, deep: bool) -> list[Any]:
+def _list(root: str, folder: str, deep: bool) -> "list[ObjectMeta]":
     import obstore  # an optional extra
 
-    def entries() -> list[Any]:
+    def entries() -> "list[ObjectMeta]":
         if deep:
             return [entry for page in obstore.list(_client(root), prefix=folder or None) for entry in page]
         return list(obstore.list_with_delimiter(_client(root), prefix=folder or None)["objects"])
@@ -191,7 +196,7 @@ def _what_exists(root: str, folder: str) -> str:
     return f"{where} holds {listed}: check the URL"
 
 
-def _request(stamp: Stamp, start: int, count: int) -> Any:
+def _request(stamp: Stamp, start: int, count: int) -> memoryview:
     import obstore  # an optional extra
 
     root, name = _split(stamp.path)
@@ -213,7 +218,7 @@ def _request(stamp: Stamp, start: int, count: int) -> Any:
     return data
 
 
-def _get_range(root: str, name: str, start: int, count: int) -> tuple[Any, memoryview]:
+def _get_range(root: str, name: str, start: int, count: int) -> "tuple[ObjectMeta, memoryview]":
     """Metadata of an object and some of its bytes, of one state."""
     import obstore  # an optional extra
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,9 @@ import numpy.typing as npt
 from ..core.errors import InputError
 from ..storage.bundles import Array
 from .base import Fingerprint, FloatArray, Source, check_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 WINDOW_ROWS, WINDOW_BYTES = 4096, 1 << 23
 """Rows of the source in memory at a time: WINDOW_ROWS, or more if they fit WINDOW_BYTES. No result depends on it."""
@@ -51,10 +54,10 @@ class ChosenRows(Source):
                  for _, low, high, rows in self._windows(start, stop)]  # fmt: skip
         return np.concatenate(parts) if parts else np.empty((0, *([self.label_width] * (self.label_width > 1))))
 
-    def column_types(self, names: Sequence[str]) -> dict[str, object]:
+    def column_types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":
         return self._source.column_types(names)
 
-    def read_columns(self, names: Sequence[str], start: int, stop: int) -> Any:
+    def read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
         """Columns of chosen rows [start, stop); reads one window of the source at a time."""
         check_range(start, stop, self.n_rows)
         parts = [
@@ -109,9 +112,8 @@ class SelectedRows(ChosenRows):
 
     def fingerprint(self) -> Fingerprint:
         """Fingerprint of the source, the chosen label, and the returned labels if they differ."""
-        fingerprint = {"where": self._where, "of": self._source.fingerprint()}
-        labelled = self._labelled.fingerprint()
-        return fingerprint if labelled == fingerprint["of"] else {**fingerprint, "labelled": labelled}
+        of, labelled = self._source.fingerprint(), self._labelled.fingerprint()
+        return {"where": self._where, "of": of, **({} if labelled == of else {"labelled": labelled})}
 
 
 class SampledRows(ChosenRows):

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from .array_checks import check_columns, check_matrix, common_dtype
 from .base import Fingerprint, FloatArray, Rows, Source, check_range, stamp_text
 from .column_names import ColumnRoles
 from .labels import Labels
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 WINDOW_BYTES = 1 << 25
 
@@ -34,10 +37,10 @@ class Share(NamedTuple):
 class TableReader(Protocol):
     """Reads any columns of the files of a table."""
 
-    def types(self, names: Sequence[str]) -> dict[str, Any]:
+    def types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":
         """The Arrow type of each column."""
 
-    def read(self, names: Sequence[str], shares: Iterator[Share]) -> Any:
+    def read(self, names: Sequence[str], shares: Iterator[Share]) -> "pa.Table":
         """An Arrow table of the columns of these rows. Raises InputError."""
 
 
@@ -93,13 +96,13 @@ class StackedRows:
         """Whether all parts detect changes."""
         return all(part.detects_changes for part in self.parts)
 
-    def stamps(self, size: int, n_rows: int) -> list[Any]:
+    def stamps(self, size: int, n_rows: int) -> list[object]:
         """For each block of `size` rows, the stamps of its pieces."""
         stampers = [part.stamper() for part in self.parts]
         return [[stampers[number](low, high) for number, low, high in self.shares(start, min(start + size, n_rows))]
                 for start in range(0, n_rows, size)]  # fmt: skip
 
-    def state(self, start: int, stop: int) -> list[Any]:
+    def state(self, start: int, stop: int) -> list[object]:
         """The known states of the parts that hold rows [start, stop), without new requests."""
         return [[self.parts[number].known_state(), low, high] for number, low, high in self.shares(start, stop)]
 
@@ -162,10 +165,10 @@ class FileSource(Source):
     def read_labels(self, start: int, stop: int) -> FloatArray | None:
         return None if self.labels is None else self.labels.read(start, stop)
 
-    def column_types(self, names: Sequence[str]) -> dict[str, object]:
+    def column_types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":
         return super().column_types(names) if self._table is None else self._table.types(names)
 
-    def read_columns(self, names: Sequence[str], start: int, stop: int) -> Any:
+    def read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
         check_range(start, stop, self.n_rows)
         if self._table is None:
             return super().read_columns(names, start, stop)

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlparse
 
 import numpy as np
 import zarr
+from zarr.abc.store import Store as ZarrStore
 from zarr.core.sync import collect_aiterator
 
 from ..core.errors import ConfigError, InputError
@@ -26,6 +27,7 @@ from .files import find_paths
 from .stacked_files import FileSource
 
 if TYPE_CHECKING:
+    from obstore.store import ObjectStore
     from zarr.types import AnyArray as ZarrArray
 
 IN_FLIGHT = 10  # chunks that zarr decodes at one time
@@ -38,7 +40,7 @@ class Location(NamedTuple):
 
     url: str
     folder: str | None
-    remote: Any
+    remote: "ObjectStore | None"
 
     @property
     def can_list(self) -> bool:
@@ -133,7 +135,7 @@ class ZarrRows(Rows):
             range(-(-extent // size)) for extent, size in zip(self._array.shape[1:], stored_shape[1:], strict=True)
         ]
 
-        def stamp(start: int, stop: int) -> Any:
+        def stamp(start: int, stop: int) -> object:
             chunks = product(range(start // stored_shape[0], -(-stop // stored_shape[0])), *across)
             keys = [self._array.metadata.encode_chunk_key(chunk) for chunk in chunks]
             return [coding, self._columns, start, stop, [[key, entries.get(key)] for key in keys]]
@@ -164,7 +166,7 @@ def _list_folder(folder: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def _list_remote(location: Location, prefix: str) -> list[tuple[str, int, str]]:
-    if not location.can_list:
+    if location.remote is None or not location.can_list:
         return []
     with decoding(location.url):
         entries = [entry for batch in location.remote.list(prefix or None) for entry in batch]
@@ -186,8 +188,9 @@ def locate(url: str) -> list[Location]:
 
 def open_node(location: Location) -> "ZarrArray | zarr.Group":
     if location.folder is not None:
-        store: Any = zarr.storage.LocalStore(location.folder, read_only=True)
+        store: ZarrStore = zarr.storage.LocalStore(location.folder, read_only=True)
     else:
+        assert location.remote is not None
         store = RetryingObjectStore(location.remote, read_only=True)
     with decoding(location.url):
         try:

@@ -7,8 +7,10 @@ import re
 import shutil
 import uuid
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,9 @@ from ..storage.bundles import Array
 from ..storage.storage_errors import storage_errors
 from ..storage.store import Store
 from .output_file import is_url, local_path
+
+if TYPE_CHECKING:
+    import h5py
 
 SUFFIX, DEFAULT = ".h5ad", "obsm/X_lle"
 GROUPS = ("layers", "obsm", "obsp", "uns", "varm", "varp")
@@ -74,15 +79,14 @@ def _path_of(out: str) -> Path:
     return path
 
 
-def _h5py() -> Any:
+def _h5py() -> ModuleType:
     try:
-        import h5py  # the extra anndata
+        return import_module("h5py")  # the extra anndata
     except ImportError:
         raise ConfigError(".h5ad needs the package h5py: run pip install '.[anndata]' in the source folder") from None
-    return h5py
 
 
-def _opened(h5py: Any, partial: Path, path: Path) -> Any:
+def _opened(h5py: ModuleType, partial: Path, path: Path) -> "h5py.File":
     try:
         file = h5py.File(partial, "a", locking="best-effort")
     except OSError as error:
@@ -96,11 +100,11 @@ def _opened(h5py: Any, partial: Path, path: Path) -> Any:
     return file
 
 
-def _is_table(obs: Any) -> bool:
-    return hasattr(obs, "keys") and obs.attrs.get("_index", "_index") in obs
+def _is_table(obs: "h5py.Group | None") -> bool:
+    return obs is not None and hasattr(obs, "keys") and obs.attrs.get("_index", "_index") in obs
 
 
-def _write(h5py: Any, file: Any, store: Store, name: str, out: str) -> int:
+def _write(h5py: ModuleType, file: "h5py.File", store: Store, name: str, out: str) -> int:
     """Write obsm, obs and uns; returns the number of rows."""
     order = _rows_in_order_of(file["obs"], store, out)
     key = name.removeprefix("X_")
@@ -124,7 +128,7 @@ def _write(h5py: Any, file: Any, store: Store, name: str, out: str) -> int:
     return len(order)
 
 
-def _rows_in_order_of(obs: Any, store: Store, out: str) -> npt.NDArray[np.int64]:
+def _rows_in_order_of(obs: "h5py.Group", store: Store, out: str) -> npt.NDArray[np.int64]:
     """The row of the run for each row of the file."""
     names = obs[obs.attrs.get("_index", "_index")]
     names = names["values"] if hasattr(names, "keys") else names  # an index of nullable strings is a group
@@ -173,7 +177,7 @@ def _summary(store: Store) -> Json:
     }
 
 
-def _write_empty(h5py: Any, file: Any, names: list[str]) -> None:
+def _write_empty(h5py: ModuleType, file: "h5py.File", names: list[str]) -> None:
     """An AnnData of these rows without X and without variables."""
     file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
     for frame, index in (("obs", names), ("var", [])):
@@ -186,13 +190,15 @@ def _write_empty(h5py: Any, file: Any, names: list[str]) -> None:
         file.create_group(group).attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
 
 
-def _put(group: Any, name: str, values: Array) -> None:
+def _put(group: "h5py.Group", name: str, values: Array) -> None:
     if name in group:
         del group[name]
     group.create_dataset(name, data=values).attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
 
 
-def _put_categories(h5py: Any, group: Any, name: str, codes: Array, values: Sequence[object] | Array) -> None:
+def _put_categories(
+    h5py: ModuleType, group: "h5py.Group", name: str, codes: Array, values: Sequence[object] | Array
+) -> None:
     """A column of categories, as lle.scanpy stores them; code -1 is none."""
     if name in group:
         del group[name]
@@ -204,7 +210,7 @@ def _put_categories(h5py: Any, group: Any, name: str, codes: Array, values: Sequ
     categories.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
 
 
-def _put_dict(h5py: Any, group: Any, values: Json) -> None:
+def _put_dict(h5py: ModuleType, group: "h5py.Group", values: Json) -> None:
     group.attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
     for name, value in values.items():
         if isinstance(value, dict):

@@ -2,18 +2,19 @@
 
 import json
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import final
 from urllib.parse import urlsplit
 
 from ..config.load import check_config, json_schema, parse_input
-from ..config.yaml_io import parse, quoted, to_yaml
+from ..config.yaml_io import in_flow_style, parse, quoted
 from ..core.errors import ConfigError, InputError, counted
 from ..inputs import Source
 from ..inputs.detect_kind import detect_kind
 from .init_input import Proposal, propose_input
 from .new_rows import open_section
-from .validate import validate
+from .validate import Validated, validate
 
 NEIGHBORS, COMPONENTS = 12, 2
 STDOUT = "-"
@@ -23,7 +24,30 @@ LISTED = 20  # columns without a role
 WIDTH = 40  # column of the comments
 
 
-def init(data: str, out: Path) -> dict[str, Any]:
+class FirstConfig(Validated):
+    """The input of a first config, and the name of its file."""
+
+    kind: str
+    label: object
+    config: str
+
+
+@final
+class PrintedConfig(FirstConfig):
+    """A config that was not written to a file."""
+
+    text: str
+
+
+@final
+class WrittenConfig(FirstConfig):
+    """The files that were written; `kept` is the schema beside them, if it is that of another version."""
+
+    written: list[str]
+    kept: list[str]
+
+
+def init(data: str, out: Path) -> PrintedConfig | WrittenConfig:
     """Write a commented config for an input to the new file `out`; returns the result of `validate`, and its path.
 
     For `out` "-" no file is written, and the result holds the text. The schema for editors is written beside the
@@ -41,15 +65,18 @@ def init(data: str, out: Path) -> dict[str, Any]:
     text = config_text(proposal, source, data, out if is_file else None)
     config = check_config(parse(text), f"config {out}")
     checked = validate(config)
-    files = _write(out, text) if is_file else {"text": text}
     label = next((proposal.keys[key][0] for key in ("label", "labels") if key in proposal.keys), None)
     if checked["columns"] is not None:
         checked["columns"]["left_out"] = dict(proposal.left_out)
-    return {**checked, "kind": detected.kind, "label": label, "config": str(out), **files}
+    first: FirstConfig = {**checked, "kind": detected.kind, "label": label, "config": str(out)}
+    if not is_file:
+        return {**first, "text": text}
+    written, kept = _write(out, text)
+    return {**first, "written": written, "kept": kept}
 
 
-def _write(out: Path, text: str) -> dict[str, list[str]]:
-    """Write the config, and the schema unless another file has its name; the files written, and those kept."""
+def _write(out: Path, text: str) -> tuple[list[str], list[str]]:
+    """Write the config, and the schema unless another file has its name; (files written, files kept)."""
     schema, schema_text = out.parent / SCHEMA, json.dumps(json_schema(), indent=1)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -57,9 +84,9 @@ def _write(out: Path, text: str) -> dict[str, list[str]]:
             file.write(text)
         if not (schema.exists() or schema.is_symlink()):
             schema.write_text(schema_text, encoding="utf-8")
-            return {"written": [str(out), str(schema)], "kept": []}
+            return [str(out), str(schema)], []
         is_same = schema.is_file() and schema.read_bytes() == schema_text.encode()
-        return {"written": [str(out)], "kept": [] if is_same else [str(schema)]}
+        return [str(out)], [] if is_same else [str(schema)]
     except FileExistsError:
         refuse_existing(out)
         raise
@@ -114,11 +141,11 @@ def _line(key: str, value: object, comment: str, indent: int = 2) -> str:
     return f"{text:<{WIDTH - 2}}  # {comment}" if comment else text
 
 
-def _scalar(value: Any) -> str:
-    return quoted(value) if isinstance(value, str) else to_yaml(value).splitlines()[0]
+def _scalar(value: object) -> str:
+    return quoted(value) if isinstance(value, str) else in_flow_style(value)
 
 
-def _list(names: Any) -> str:
+def _list(names: Iterable[str]) -> str:
     return f"[{', '.join(map(quoted, names))}]"
 
 

@@ -3,13 +3,13 @@
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..config.load import parse_input
 from ..core.errors import InputError, listed
-from ..inputs import Source, array_shapes, table_columns
+from ..inputs import Source, TableColumns, array_shapes, table_columns
 from ..inputs.detect_kind import Detected
 from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, Roles, propose_roles, propose_scale, rows_to_look_at
 from .new_rows import TABLES, open_section
@@ -22,7 +22,7 @@ class Proposal(NamedTuple):
     `scale` is preprocess.scale with the reason.
     """
 
-    keys: dict[str, tuple[Any, str]]
+    keys: dict[str, tuple[object, str]]
     is_table: bool
     scale: tuple[str, str]
     left_out: Mapping[str, str] = {}
@@ -36,7 +36,7 @@ def propose_input(detected: Detected) -> Proposal:
 
 def _of_table(detected: Detected) -> Proposal:
     """The input section of a table. It lists `columns` only if a column with numbers is left out or has no name."""
-    keys: dict[str, tuple[Any, str]] = {"kind": (detected.kind, ""), "path": (detected.path, "")}
+    keys: dict[str, tuple[object, str]] = {"kind": (detected.kind, ""), "path": (detected.path, "")}
     first = table_columns(detected.kind, detected.path)[0]
     usable = [name for name in first.features(()) if name and name not in first.mixed]
     named = {"columns": usable} if usable and ("" in first.names or first.mixed) else {}
@@ -62,7 +62,7 @@ def _of_table(detected: Detected) -> Proposal:
     return Proposal(keys, True, (roles.scale, roles.why_scale), no_role | dict(roles.left_out), incomplete)
 
 
-def _without_features(roles: Roles, table: Any) -> str:
+def _without_features(roles: Roles, table: TableColumns) -> str:
     """Each column of a table without features, with the reason."""
     special = {column.name: role for role, column in (("the label", roles.label), ("the id", roles.id)) if column}
     reasons = {**table.other_types, **roles.left_out, **special}
@@ -86,7 +86,7 @@ def _of_arrays(detected: Detected) -> Proposal:
     """The input section of arrays: the matrix of `_matrix`, and an array of labels if one is found."""
     kind, path = detected
     shapes = array_shapes(kind, path)
-    keys: dict[str, tuple[Any, str]] = {"kind": (kind, ""), "url" if kind == "zarr" else "path": (path, "")}
+    keys: dict[str, tuple[object, str]] = {"kind": (kind, ""), "url" if kind == "zarr" else "path": (path, "")}
     if name := _matrix(kind, shapes):
         key = {"npz": "key", "zarr": "array", "anndata": "obsm"}[kind]
         other_arrays = [array_name for array_name, shape in shapes.items() if len(shape) == 2 and array_name != name]

@@ -15,6 +15,7 @@ from ..engine.step import Json
 from ..inputs import Source
 from ..inputs.suspect_columns import suspect_columns
 from ..linalg.component_solve import ISOLATED_POINTS
+from ..report.findings import Columns
 from ..stages import ingest
 from ..stages.registry import stages_of_run
 from ..storage.store import Store
@@ -49,18 +50,24 @@ def image_shape_of(config: Config, source: Source) -> tuple[int, ...] | None:
     return shape
 
 
-def described_columns(config: Config, source: Source) -> Json | None:
+def described_columns(config: Config, source: Source) -> Columns | None:
     """The role of each column of a table; None for arrays.
 
-    `suspect` are features that look like an id or a time, with what they look like; `possible_ids` those of them that
-    look like an id. Features that the config lists are there on purpose, so none of them is suspect.
+    Features that the config lists are there on purpose, so none of them is suspect.
     """
-    if source.roles is None:
+    if (roles := source.roles) is None:
         return None
     looks = {} if getattr(config.input, "columns", None) is not None else suspect_columns(source)
     suspect = {name: look.says for name, look in looks.items()}
     possible_ids = [name for name, look in looks.items() if look.is_id]
-    return {**source.roles.as_json(), "suspect": suspect, "possible_ids": possible_ids}
+    return {
+        "features": list(roles.features),
+        "label": roles.label,
+        "id": roles.id,
+        "left_out": dict(roles.left_out),
+        "suspect": suspect,
+        "possible_ids": possible_ids,
+    }
 
 
 def layout_of(config: Config, source: Source, store: Store | None = None, limit: int | None = None) -> Layout:

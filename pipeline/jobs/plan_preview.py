@@ -1,6 +1,6 @@
 """Preview of a run: the steps already done in the store or in earlier versions. Nothing is computed or changed."""
 
-from typing import cast
+from typing import TypedDict, cast
 
 from ..clusters.limits import memory_of_workers
 from ..config.models import Config
@@ -12,7 +12,7 @@ from ..engine.task_costs import fits, where
 from ..inputs import Source
 from ..linalg.component_solve import Solution
 from ..linalg.reg_step import ChosenReg, describe_reg
-from ..report.findings import of_columns
+from ..report.findings import Columns, of_columns
 from ..stages import ingest, solve_embedding
 from ..stages.registry import stages_of_run
 from ..storage.records import to_json
@@ -53,7 +53,7 @@ class Forecast(FinishedBlocks):
         if config.output.keep is not None and stores:
             self._built_on = version_id(stores[0])
         super().__init__(stores, {**own.attributes(), **now} if own else {}, history)
-        self.columns: Json | None = now["columns"]
+        self.columns: Columns | None = now["columns"]
         self.reports: dict[str, list[Report]] = {}
         self.matrices: Store | None = None
         self.solver: Json | None = None
@@ -114,7 +114,7 @@ class Forecast(FinishedBlocks):
         steps = [step for step, reused in planned if reused < step.n_blocks]
         return expected(config, steps).to_json() if steps and not self.unchanged else None
 
-    def summary(self) -> Json:
+    def summary(self) -> "Reuse":
         """The version to build on, whether nothing would be computed, and a text about both."""
         note = ""
         if self.unchanged:
@@ -150,7 +150,42 @@ def forecast(config: Config) -> Forecast:
     return preview
 
 
-def plan_summary(config: Config) -> Json:
+class PlannedStep(TypedDict):
+    """A step: its tasks, those whose results are reused, its sizes in bytes, and whether it fits its worker."""
+
+    stage: str
+    step: str
+    tasks: int
+    bytes_per_task: int
+    disk_bytes: int
+    where: str
+    fits: bool
+    reused: int
+
+
+Reuse = TypedDict("Reuse", {"unchanged": bool, "from": str | None, "says": str})
+"""Whether nothing would be computed, the version to build on, and a text about both."""
+
+
+class Plan(Reuse):
+    """What a run would do; sizes in bytes."""
+
+    steps: list[PlannedStep]
+    disk_bytes: int
+    disk_bytes_at_end: int
+    array_bytes: int
+    graph: str | None
+    solver: Json | None
+    reg: Json | None
+    worker_memory: int | None
+    worker_room: int | None
+    columns: Columns | None
+    warnings: list[str]
+    expected: Json | None
+    fit_sample: dict[str, int] | None
+
+
+def plan_summary(config: Config) -> Plan:
     """The plan of a run. Raises NotEnoughMemory, with the plan, if a step does not fit its workers."""
     limit, placing = memory_of_workers(config.execution.cluster), None
     if config.input.fit_sample is None:
@@ -168,7 +203,7 @@ def plan_summary(config: Config) -> Json:
     [graph] = preview.reports.get("mend_graph.analyse", [None])
     deleted = {name for step, _ in planned for name in step.deletes}
     largest_bytes, bytes_at_end = disk_totals(step for step, _ in planned)
-    plan = {
+    plan: Plan = {
         "steps": [_row(step, reused, config) for step, reused in planned],
         "disk_bytes": largest_bytes,
         "disk_bytes_at_end": bytes_at_end,
@@ -194,7 +229,7 @@ def plan_summary(config: Config) -> Json:
     return plan
 
 
-def _row(step: Step[Report], reused: int, config: Config) -> Json:
+def _row(step: Step[Report], reused: int, config: Config) -> PlannedStep:
     return {
         "stage": step.stage,
         "step": step.name,

@@ -2,10 +2,10 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from ..core.address_space import explained, is_out_of_memory
 from ..core.credentials import redact
@@ -35,19 +35,75 @@ class Failure:
     message: str
 
 
-def status(store: Store) -> dict[str, Any]:
+class StepStatus(TypedDict):
+    """Finished blocks of a step, and all its blocks."""
+
+    done: int
+    blocks: int
+
+
+class Position(StepStatus):
+    """A step that is running, or in which a run was stopped."""
+
+    stage: str
+    step: str
+
+
+class StageStatus(TypedDict):
+    """Finished blocks of a stage, all blocks of its steps that have begun (None: no step has), and their seconds."""
+
+    done: int
+    blocks: int | None
+    seconds: float
+    steps: dict[str, StepStatus]
+
+
+class Progress(TypedDict):
+    """The share of a run that is done, and the seconds left (None: unknown)."""
+
+    fraction: float
+    seconds_left: float | None
+
+
+class SavedSteps(TypedDict):
+    """A state of an iterative eigensolver: its steps so far, and bounds of the eigenvalues from above."""
+
+    method: str
+    n_steps: int
+    n_blocks: int
+    values: list[float]
+
+
+class Status(TypedDict):
+    """The state of a run. The last keys are those of a root of versions: the pointer and an unpublished version."""
+
+    store: str
+    state: str
+    now: Position | None
+    stages: dict[str, StageStatus]
+    progress: Progress | None
+    stopped_in: Position | None
+    solving: list[dict[str, object]]
+    filters: list[SavedSteps]
+    last_failure: Mapping[str, object] | None
+    published: NotRequired[Mapping[str, object] | None]
+    unpublished: NotRequired["Status | None"]
+    versions: NotRequired[list[str]]
+
+
+def status(store: Store) -> Status:
     """Finished blocks, all blocks and seconds of each stage, and whether a run is active. Raises ConfigError."""
     store.require_run()
-    stages: dict[str, dict[str, Any]] = {}
-    now: dict[str, Any] | None = None
-    last: dict[str, object] | None = None
+    stages: dict[str, StageStatus] = {}
+    now: Position | None = None
+    last: Position | None = None
     for holder, key, record in _recorded_steps(store):
         stage, _, step = key.partition(".")
         finished_blocks = checkpoint.finished_blocks(holder, key, record.fingerprint)
         n_done = len(finished_blocks) if checkpoint.has_metadata(holder, record) else 0
         entry = stages.setdefault(stage, {"done": 0, "blocks": 0, "seconds": 0.0, "steps": {}})
         entry["done"] += n_done
-        entry["blocks"] += record.n_blocks
+        entry["blocks"] = (entry["blocks"] or 0) + record.n_blocks
         entry["seconds"] = round(entry["seconds"] + record.seconds, 3)
         entry["steps"][step] = {"done": n_done, "blocks": record.n_blocks}
         last = {"stage": stage, "step": step, "done": n_done, "blocks": record.n_blocks}
@@ -64,11 +120,13 @@ def status(store: Store) -> dict[str, Any]:
             "progress": progress_of(store) if state == "running" else None,
             "stopped_in": (now or last) if state == "stopped" else None,
             "solving": [to_json(record) | {"text": record.text} for record in solving],
-            "filters": list(map(to_json, saved_heads(fitted, "_work/eigen"))),
+            "filters": [{"method": head.method, "n_steps": head.n_steps, "n_blocks": head.n_blocks,
+                         "values": head.values}
+                        for head in saved_heads(fitted, "_work/eigen")],
             "last_failure": last_failure(store)}  # fmt: skip
 
 
-def progress_of(store: Store) -> dict[str, object] | None:
+def progress_of(store: Store) -> Progress | None:
     """The share of the active run that is done, and the seconds left (None: unknown); None without a recent record."""
     look, now = store.read_record(RECORD, Look), time.time()
     if look is None or now - look.time > MAX_AGE:
@@ -95,13 +153,13 @@ def _recorded_steps(store: Store) -> Iterator[tuple[Store, str, checkpoint.StepR
                 yield holder, key, record
 
 
-def status_of(url: str) -> dict[str, object]:
+def status_of(url: str) -> Status:
     """As `status`; for a root of versions, that of the published version, the pointer, and the unpublished version."""
     root = Versions(url)
     return root_status(root, status) if root.store.has_versions() else status(root.store)
 
 
-def root_status(root: Versions, status: Callable[[Store], dict[str, object]]) -> dict[str, object]:
+def root_status(root: Versions, status: Callable[[Store], Status]) -> Status:
     """The status of the published version, the pointer, and the unpublished version. Raises ConfigError without any."""
     pointer, unpublished = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
     work = status(unpublished[0]) if unpublished else None
@@ -110,11 +168,15 @@ def root_status(root: Versions, status: Callable[[Store], dict[str, object]]) ->
     is_deleted, busy = pointer is not None and not root.published().objects.exists("zarr.json"), running(root.store)
     if is_deleted and not (busy and work):  # a version that is being computed is shown instead
         raise unreadable(root.published())
-    described = work or {} if pointer is None or is_deleted else status(root.published())
+    described = work if pointer is None or is_deleted else status(root.published())
+    assert described is not None
     state = "running" if busy else described["state"]
-    active = {key: work[key] if work and state == "running" else None for key in ("now", "progress")}
-    return {**described, "store": root.url, "state": state, **active, "published": pointer and asdict(pointer),
-            "unpublished": work, "versions": root.ids(), "last_failure": last_failure(root.store)}  # fmt: skip
+    active = work if state == "running" else None
+    return {
+        **described, "store": root.url, "state": state, "now": active and active["now"],
+        "progress": active and active["progress"], "published": None if pointer is None else asdict(pointer),
+        "unpublished": work, "versions": root.ids(), "last_failure": last_failure(root.store),
+    }  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from ..clusters.limits import memory_of_workers
 from ..config.load import check_config, read_settings
@@ -165,7 +165,16 @@ class _Fingerprints(Walker):
             self.found.append(ANY_K + any_k.fingerprint(self.upstream))
 
 
-def count_steps(planned: list[Experiment]) -> dict[str, object]:
+class StepCounts(TypedDict):
+    """Experiments of a sweep, those that cannot run with their errors, and numbers of steps."""
+
+    experiments: int
+    cannot_run: int
+    refused: dict[str, str]
+    steps: dict[str, int]
+
+
+def count_steps(planned: list[Experiment]) -> StepCounts:
     """Number of steps that the experiments need, and how many of these are distinct."""
     distinct = {
         fingerprint

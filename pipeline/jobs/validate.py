@@ -1,19 +1,34 @@
 """Checks of a config against the header of its input, without computing (`lle validate`)."""
 
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from ..config.load import load_config, read_settings
 from ..config.models import Config
 from ..core.errors import ConfigError
 from ..report import prometheus
-from ..report.findings import of_columns
+from ..report.findings import Columns, of_columns
 from ..stages import ingest
 from .layout import check_layout, described_columns, image_shape_of, layout_of
 from .sweep_plan import load_sweep
 
 
-def validate_file(path: Path, overrides: tuple[str, ...], store: str | None) -> dict[str, object]:
+class Validated(TypedDict):
+    """The sizes of a valid input, its columns, and warnings about them; `experiments` only for a sweep."""
+
+    valid: bool
+    n_input: int
+    fit_sample: int | None
+    n_features: int
+    dtype: str
+    block_points: int
+    columns: Columns | None
+    image_shape: tuple[int, ...] | None
+    warnings: list[str]
+    experiments: NotRequired[int]
+
+
+def validate_file(path: Path, overrides: tuple[str, ...], store: str | None) -> Validated:
     """As `validate`, for a file; with a section `sweep` all experiments are checked and the first is described."""
     if read_settings(path, overrides)[1] is None:
         return validate(load_config(path, overrides, store))
@@ -24,7 +39,7 @@ def validate_file(path: Path, overrides: tuple[str, ...], store: str | None) -> 
     return {**checked[0], "experiments": len(checked)}
 
 
-def validate(config: Config) -> dict[str, Any]:
+def validate(config: Config) -> Validated:
     """Check the config against the input's header; returns the sizes of the input and its columns.
 
     Raises ConfigError, InputError or NotEnoughMemory.

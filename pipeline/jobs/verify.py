@@ -1,6 +1,7 @@
 """Compare all data of a store with their checksums, and delete the markers of damaged blocks for the next run."""
 
 from collections.abc import Callable
+from typing import TypedDict
 
 from ..core.errors import CorruptChunk, StoreError
 from ..engine import checkpoint
@@ -79,7 +80,15 @@ def unmarked_blocks(store: Store) -> dict[str, int]:
     return counts
 
 
-def check(store: Store, other_stores: Callable[[], list[Store]]) -> dict[str, object]:
+class Checked(TypedDict):
+    """A store without damage, and the number of unfinished blocks of each step."""
+
+    store: str
+    damaged: int
+    unfinished: dict[str, int]
+
+
+def check(store: Store, other_stores: Callable[[], list[Store]]) -> Checked:
     """Find damage, delete the markers of damaged blocks, and return the number of unfinished blocks of each step.
 
     `other_stores` returns stores that may share files with this one. Their damaged blocks are treated in the same way,

@@ -1,7 +1,8 @@
 """`lle versions`, `lle publish` and `lle clean`: the versions of a store with output.keep."""
 
+from typing import TypedDict
+
 from ..core.errors import ConfigError, LleError
-from ..engine.step import Json
 from ..report.metrics import Metrics
 from ..storage.lock import RunLock
 from ..storage.store import Store
@@ -9,7 +10,36 @@ from ..storage.versions import Versions
 from .reprocess import content_of, finished_versions, is_finished
 
 
-def list_versions(url: str) -> Json:
+class Version(TypedDict):
+    """A version; values of its report are None if it has none, `bytes` is None in an object store."""
+
+    version: str
+    finished: str | None
+    rows: int | None
+    verdict: str | None
+    bytes: int | None
+    published: bool
+    complete: bool
+
+
+class ListedVersions(TypedDict):
+    """The versions of a store, the newest first, and the published one."""
+
+    store: str
+    published: str | None
+    versions: list[Version]
+
+
+class CleanedStore(TypedDict):
+    """The deleted versions, the number of deleted temporary files, and the errors of versions that remain."""
+
+    store: str
+    deleted: list[str]
+    partial_files: int
+    failures: list[str]
+
+
+def list_versions(url: str) -> ListedVersions:
     """All versions, the newest first: id, date of the report, rows, verdict, bytes, published and finished or not.
 
     Raises ConfigError if the store has no versions.
@@ -21,14 +51,15 @@ def list_versions(url: str) -> Json:
     return {"store": root.url, "published": published, "versions": rows}
 
 
-def _described(root: Versions, version: str, published: str | None) -> Json:
+def _described(root: Versions, version: str, published: str | None) -> Version:
     store = root.open(version)
     metrics = _metrics(store)
     is_remote = "://" in root.url  # one request for each object would take minutes
     n_bytes = None if is_remote else sum(store.objects.size(name) for name in store.objects.names(""))
     return {
-        "version": version, "finished": metrics and metrics.finished, "rows": metrics and metrics.n_input,
-        "verdict": metrics and metrics.verdict, "bytes": n_bytes, "published": version == published,
+        "version": version, "finished": metrics.finished if metrics else None,
+        "rows": metrics.n_input if metrics else None,
+        "verdict": metrics.verdict if metrics else None, "bytes": n_bytes, "published": version == published,
         "complete": is_finished(store),
     }  # fmt: skip
 
@@ -41,7 +72,7 @@ def _metrics(store: Store) -> Metrics | None:
         return None
 
 
-def publish_version(url: str, version: str) -> Json:
+def publish_version(url: str, version: str) -> dict[str, str | None]:
     """Publish a finished version, older or newer than the published one. The versions stay as they are.
 
     If the record of the published version is lost, the other finished versions become its history.
@@ -64,7 +95,7 @@ def publish_version(url: str, version: str) -> Json:
     return {"store": root.url, "published": version, "before": before}
 
 
-def clean_store(url: str, keep: int | None) -> Json:
+def clean_store(url: str, keep: int | None) -> CleanedStore:
     """Delete unfinished versions, unfinished temporary files, and all but the `keep` most recently published versions.
 
     keep None: all published versions are kept. Without a published version, every finished version is kept.

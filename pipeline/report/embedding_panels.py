@@ -4,8 +4,9 @@ Up to `SCATTER_POINTS` points are drawn one by one; more points are aggregated o
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -237,14 +238,15 @@ def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:
     # Random order: input is often sorted by class, and the last class drawn would cover the others.
     order = np.random.default_rng(DRAW_ORDER_SEED).permutation(panel.rows.size)
     rows = panel.rows[order]
-    style: dict[str, Any] = {"color": POINT}
+    size = float(np.clip(350.0 / np.sqrt(rows.size), 1.0, 28.0))
+    scatter = partial(ax.scatter, panel.x[order], panel.y[order], s=size, linewidths=0.0, alpha=0.85)
     if paint.classes is not None:
-        style = {"c": paint.classes.colors[paint.classes.codes[rows]]}
+        scatter(c=paint.classes.colors[paint.classes.codes[rows]])
     elif paint.values is not None:
         color_map = colormaps[COLOR_MAP].with_extremes(bad=MISSING)
-        style = {"c": paint.values[rows], "cmap": color_map, "norm": paint.norm, "plotnonfinite": True}
-    size = float(np.clip(350.0 / np.sqrt(rows.size), 1.0, 28.0))
-    ax.scatter(panel.x[order], panel.y[order], s=size, linewidths=0.0, alpha=0.85, **style)
+        scatter(c=paint.values[rows], cmap=color_map, norm=paint.norm, plotnonfinite=True)
+    else:
+        scatter(color=POINT)
 
 
 def _aggregate(ax: Axes, panel: Panel, paint: Paint) -> npt.NDArray[np.generic]:

@@ -20,6 +20,7 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
+from matplotlib.typing import ColorType
 
 from .palette import COLOR_MAP
 
@@ -62,7 +63,7 @@ def label_axes(ax: Axes, x_label: str, y_label: str) -> None:
 
 
 def add_legend(
-    target: Figure | Axes, title: str, names: Iterable[str], colors: Iterable[object], **place: object
+    target: Figure | Axes, title: str, names: Iterable[str], colors: Iterable[ColorType], **place: Any
 ) -> Legend:
     """A legend of classes."""
     marks = [Line2D([], [], color=color, marker="o", linestyle="", markersize=6) for color in colors]
@@ -84,7 +85,7 @@ def font_families() -> list[str]:
 
 
 @contextlib.contextmanager
-def fonts_for(texts: Iterable[Any]) -> Iterator[None]:
+def fonts_for(texts: Iterable[Text]) -> Iterator[None]:
     """Give texts fonts that have their characters; within the block, characters that no font has give no warning."""
     for text in texts:
         if CJK_CHARACTERS.search(text.get_text()):
@@ -125,7 +126,7 @@ def darken(figure: Figure) -> None:
     steps = np.arange(256)  # points whose colours come from the map of values
     scale = dict(zip(map(tuple, colormaps[COLOR_MAP](steps)[:, :3].tolist()), DARK_MAP(steps)[:, :3], strict=True))
 
-    def map_one(color: object) -> Any:
+    def map_one(color: ColorType) -> ColorType:
         rgba = to_rgba(color)
         if rgba[3] == 0.0:
             return "none"  # a colour with alpha 0 would take the alpha of its artist

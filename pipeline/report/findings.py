@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 from ..core.setting import Setting
 from . import bounds, cures
@@ -31,12 +31,28 @@ def find(metrics: Metrics, config: Config) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.level != "grave")
 
 
-def of_columns(columns: Mapping[str, Any] | None) -> list[Finding]:
-    """A finding for each feature that looks like an id or a time; `columns` as in the attributes of a run's store."""
-    suspect, possible_ids = ((columns or {}).get(key) or {} for key in ("suspect", "possible_ids"))
+class Columns(TypedDict):
+    """The role of each column of a table; `left_out` has the reason for each column without a role.
+
+    `suspect` are features that look like an id or a time, with what they look like; `possible_ids` those of them that
+    look like an id.
+    """
+
+    features: list[str]
+    label: str | None
+    id: str | None
+    left_out: dict[str, str]
+    suspect: dict[str, str]
+    possible_ids: list[str]
+
+
+def of_columns(columns: Columns | None) -> list[Finding]:
+    """A finding for each feature that looks like an id or a time."""
+    if columns is None:
+        return []
     found = []
-    for name, look in list(suspect.items())[:SUSPECTS]:
-        settings = (Setting("input", "columns"), Setting("input", "id", name))[: 1 + (name in possible_ids)]
+    for name, look in list(columns["suspect"].items())[:SUSPECTS]:
+        settings = (Setting("input", "columns"), Setting("input", "id", name))[: 1 + (name in columns["possible_ids"])]
         cure = Cure("To leave it out, list the features in {}" + ", or set {}" * (len(settings) - 1), settings)
         found.append(Finding("features", name, None, f"Column '{name}' is a feature but looks like {look}", cure))
     return found

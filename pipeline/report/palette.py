@@ -22,5 +22,6 @@ def class_colors(n: int, dark: bool = False) -> list[str]:
         turn = i // len(OKABE_ITO)
         base = to_rgb(OKABE_ITO[(i + (turn > 0)) % len(OKABE_ITO)])
         target = float((turn == 2) != dark)
-        colors.append(to_hex([part if turn == 0 else part + (target - part) * 0.3 for part in base]))
+        red, green, blue = (part if turn == 0 else part + (target - part) * 0.3 for part in base)
+        colors.append(to_hex((red, green, blue)))
     return colors

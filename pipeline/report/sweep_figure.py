@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 from math import ceil, log, prod, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ class Cell(NamedTuple):
     """One experiment: its parameters, positions (n, 2) and colours (n, 4) of its points, and the colour key; without
     points a note gives the reason."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
     points: FloatArray | None
     colors: FloatArray | None
     note: str = ""
@@ -58,7 +58,7 @@ class Grid(NamedTuple):
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    values: Mapping[str, list[Any]]
+    values: Mapping[str, list[object]]
 
     def places(self, names: tuple[str, ...]) -> list[tuple[object, ...]]:
         return list(product(*(self.values[name] for name in names)))
@@ -137,11 +137,12 @@ def _fit_figure(figure: Figure, ax: Axes, extent: tuple[float, float], title: st
     left, bottom, right, top = np.array(box.extents) / SHEET_DPI
     width = right - left + 2 * EDGE
     heading = textwrap.fill(plain_text(title, 120), int(width * 72 / (0.72 * TITLE_SIZE)))
-    style: dict[str, Any] = {"ha": "left", "va": "top", "fontsize": TITLE_SIZE, "fontweight": "bold", "color": INK}
     height = top - bottom + 3 * EDGE + 1.3 * TITLE_SIZE / 72 * (heading.count("\n") + 1)
     figure.set_size_inches(width, height)
     ax.set_position(((EDGE - left) / width, (EDGE - bottom) / height, extent[0] / width, extent[1] / height))
-    figure.text(EDGE / width, 1 - EDGE / height, heading, **style)
+    figure.text(
+        EDGE / width, 1 - EDGE / height, heading, ha="left", va="top", fontsize=TITLE_SIZE, fontweight="bold", color=INK
+    )
 
 
 def _places(cells: Sequence[Cell], grid: Grid | None) -> tuple[tuple[int, int], list[tuple[int, int]]]:
@@ -190,8 +191,8 @@ def _fill(ax: Axes, cells: Sequence[Cell], corners: Sequence[tuple[float, float]
             colors.append(cell.colors[inside])
             sizes.append(np.full(inside.sum(), float(np.clip(800 * side**2 / len(x), 0.2, 12.0))))
         if cell.note:
-            style: dict[str, Any] = {"fontsize": 6, "color": FAINT, "ha": "center", "va": "bottom"}
-            ax.text(left + 0.5, top + 0.97, plain_text(cell.note, 24), **style)
+            note = plain_text(cell.note, 24)
+            ax.text(left + 0.5, top + 0.97, note, fontsize=6, color=FAINT, ha="center", va="bottom")
     if points:
         all_points = np.concatenate(points)
         order = np.random.default_rng(2000).permutation(len(all_points))

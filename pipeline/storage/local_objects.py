@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..core.errors import StoreError
 from .object_protocol import Objects
@@ -90,9 +89,11 @@ class LocalObjects(Objects):
         return []
 
     def copy(self, names: Sequence[str], source: Objects) -> None:
+        folder = source.place()
+        assert isinstance(folder, str)
         for name in names:
             target = self._path(name)
-            persist(partial(_link, Path(source.place()) / name, target), str(target))
+            persist(partial(_link, Path(folder) / name, target), str(target))
 
     def exists(self, name: str) -> bool:
         with storage_errors(str(self._path(name))):
@@ -117,7 +118,7 @@ class LocalObjects(Objects):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
-    def place(self) -> Any:
+    def place(self) -> str:
         return str(self.root)
 
     def age(self, name: str) -> float:

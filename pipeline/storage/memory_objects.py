@@ -68,7 +68,7 @@ class MemoryObjects(Objects):
         for key in [name, *self.names(name)]:
             self.contents.pop(key, None)
 
-    def place(self) -> Any:
+    def place(self) -> None:
         """None: zarr does not read this root."""
 
     def age(self, name: str) -> float:

@@ -1,7 +1,10 @@
 """The interface of local folders and object stores: objects by name, written whole."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
 
 
 class Objects(Protocol):
@@ -56,7 +59,7 @@ class Objects(Protocol):
         """
         return None
 
-    def place(self) -> Any:
+    def place(self) -> "str | ObjectStore | None":
         """The root for zarr: the folder (str), or obstore's store."""
 
     def delete_partial_files(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..core.credentials import redact, refuse_secret
 from ..core.errors import ConfigError
@@ -16,20 +16,24 @@ from .object_protocol import Objects
 from .retries import CLIENT_RETRY, retried
 from .storage_errors import storage_errors
 
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ClientConfig, ObjectStore
+
 COPY_THREADS = 16
 SETTLE_SECONDS = 1.0  # wait after `create`: some services let every writer succeed that saw no object at its start
 
 T = TypeVar("T")
 
 
-def open_remote(url: str) -> Any:
+def open_remote(url: str) -> "ObjectStore":
     """obstore's store for a URL. The client reads endpoint and credentials from the environment. Raises ConfigError."""
     refuse_secret(url)
     from obstore.store import from_url  # an optional extra
 
-    options: Any = {"client_options": {"allow_http": True}} if url.startswith("http://") else {}
+    options: ClientConfig | None = {"allow_http": True} if url.startswith("http://") else None
     try:
-        return from_url(url, retry_config=CLIENT_RETRY, **options)
+        return from_url(url, retry_config=CLIENT_RETRY, client_options=options)
     except Exception as error:
         message = redact(str(error).split("\n")[0])
         raise ConfigError(f"{url}: not a storage URL that can be opened: {message}") from None
@@ -137,13 +141,14 @@ class RemoteObjects(Objects):
         head = self._head(name)
         return 0 if head is None else int(head["size"])
 
-    def _head(self, name: str) -> Any:
-        def head() -> Any:
+    def _head(self, name: str) -> "ObjectMeta | None":
+        def request() -> "ObjectMeta | None":
             with contextlib.suppress(*self._missing):
-                return self._obs.head(self._store, name)
+                head: ObjectMeta = self._obs.head(self._store, name)
+                return head
             return None
 
-        return self._request(name, head)
+        return self._request(name, request)
 
     def delete(self, name: str) -> None:
         existing = self.names(name) or ([name] if self.exists(name) else [])
@@ -164,7 +169,7 @@ class RemoteObjects(Objects):
         if names:
             self._request(names[0], delete)
 
-    def place(self) -> Any:
+    def place(self) -> "ObjectStore":
         return self._store
 
     def age(self, name: str) -> float:

@@ -7,16 +7,22 @@ caller, and the pages of a listing are one call here.
 import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .storage_errors import explain_remote
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 RETRY_SECONDS = 60.0  # from the first attempt of an operation to the last
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # limits of the first pause and of every pause
-CLIENT_RETRY: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}  # obstore's own, inside each attempt
+CLIENT_RETRY: "RetryConfig" = {
+    "max_retries": 2,
+    "retry_timeout": timedelta(seconds=30),
+}  # obstore's own, inside each attempt
 REFUSED = re.compile(r"status(?: code)?:? 4(?!08|29)\d\d\b|non-partial response when range requested")
 """Errors that every repetition gets too: refusals, but not 408 and 429, and ranges of an empty object."""
 

@@ -24,6 +24,7 @@ from ..core.errors import CorruptChunk
 from .retries import retried_async
 
 if TYPE_CHECKING:
+    from obstore.store import ObjectStore as RemoteStore
     from zarr.types import AnyArray as ZarrArray
 
 # By default blosc's lock is a named semaphore. A killed process does not remove its name, and Python then warns of a
@@ -36,7 +37,7 @@ INDEX_ENTRY = 16
 """Bytes of a chunk in the index of a shard: offset and length."""
 
 
-class RetryingObjectStore(ObjectStore[Any]):
+class RetryingObjectStore(ObjectStore["RemoteStore"]):
     """Repeats single requests: an operation on many chunks would hardly ever succeed as a whole."""
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
@@ -85,8 +86,9 @@ def array_metadata(
     return metadata
 
 
-def open_array(place: object, name: str, metadata: dict[str, Any]) -> "ZarrArray":
+def open_array(place: "str | RemoteStore | None", name: str, metadata: dict[str, Any]) -> "ZarrArray":
     """The array of a name in a folder (str) or a store of obstore. A read raises CorruptChunk for a missing chunk."""
+    assert place is not None
     store = LocalStore(place) if isinstance(place, str) else RetryingObjectStore(place)
     array = zarr.Array.from_dict(StorePath(store, name), metadata)
     n_chunks = math.prod(shard // chunk for shard, chunk in zip(array.shards or (), array.chunks, strict=True))
