@@ -3,7 +3,12 @@
 set -eu
 baked=${LLE_BAKED_CACHE:-/opt/numba-cache}
 if [ -d "$baked" ] && [ ! -d "$NUMBA_CACHE_DIR" ]; then
-    mkdir -p "$(dirname "$NUMBA_CACHE_DIR")"
+    place=$(dirname "$NUMBA_CACHE_DIR")
+    if ! { mkdir -p "$place" && [ -w "$place" ]; } 2>/dev/null; then
+        echo "start: user $(id -u) cannot write to $place, where numba keeps its cache: mount a folder that it can write" \
+            "(docker: --tmpfs $place, Kubernetes: an emptyDir)" >&2
+        exit 2
+    fi
     rm -rf "$NUMBA_CACHE_DIR.copy" # left by a start that was killed; cp would copy into it
     cp -R -p "$baked" "$NUMBA_CACHE_DIR.copy"
     chmod -R u+w "$NUMBA_CACHE_DIR.copy"

@@ -1,12 +1,15 @@
 """The whole job against scikit-learn, tapkee and umap-learn on the same points, in turn, as whole processes.
 
-    python -m tests.benchmarks.against_others ["noisy table" ...] [--repeat R] [--python OTHER/bin/python]
+    python -m tests.benchmarks.against_others ["Noisy table" ...] [--repeat R] [--python OTHER/bin/python]
+        [--write PAGE]
 
-Prints the tables of docs/how_it_compares.md, one for each data set. All search 12 neighbours and give two coordinates.
---python names an interpreter that has umap-learn and tapkee; a program that it lacks is left out.
+Prints a table for each data set. All programs search 12 neighbours and give two coordinates. --python names an
+interpreter that has umap-learn and tapkee; a program that it lacks is left out. --write also puts the tables into a
+page, between its two lines MARKS.
 """
 
 import argparse
+import datetime
 import os
 import statistics
 import subprocess
@@ -49,6 +52,8 @@ SCRIPTS = {
 }
 """Module and script of the other programs; a script reads the points of its first argument and writes the second."""
 
+MARKS = ("<!-- Written by `make benchmark` -->", "<!-- End of what `make benchmark` writes -->")
+
 Array = npt.NDArray[np.float64]
 
 
@@ -78,8 +83,8 @@ def noisy_table(n_points: int = 10_000) -> Data:
 
 
 DATA = {
-    "digits: 1,797 x 64": digits,
-    "noisy table: 10,000 x 20": noisy_table,
+    "Digits: 1,797 x 64": digits,
+    "Noisy table: 10,000 x 20": noisy_table,
     "Swiss roll: 20,000 x 3": lambda: roll(20_000),
     "Swiss roll: 100,000 x 3": lambda: roll(100_000),
 }
@@ -158,19 +163,49 @@ def rows(data: Data, found: dict[str, list[Run]]) -> Iterator[str]:
         )
 
 
+def sections(names: list[str], repeat: int, python: str) -> Iterator[str]:
+    """The lines of all tables, with the load of the machine while each was measured."""
+    yield f"{datetime.date.today()}, {os.cpu_count()} cores. {versions(python)}."
+    for title, load in DATA.items():
+        if not names or title.startswith(tuple(names)):
+            data = load()
+            found = runs(data, repeat, python)
+            yield from ("", f"**{title}** (load {os.getloadavg()[1]:.1f})", "")
+            yield from rows(data, found)
+
+
+def versions(python: str) -> str:
+    """Names and versions of the other programs that an interpreter has."""
+    programs = sorted({name.partition(",")[0] for name in installed(python)})
+    script = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+    found = subprocess.check_output([python, "-c", script, *programs], text=True).split()
+    return ", ".join(f"{program} {version}" for program, version in zip(programs, found, strict=True))
+
+
+def around_marks(page: Path) -> tuple[str, str]:
+    """The text of a page up to the first of its MARKS, and from the second on. Raises ValueError if one is missing."""
+    before, first, rest = page.read_text().partition(MARKS[0])
+    _, last, after = rest.partition(MARKS[1])
+    if not last:
+        raise ValueError(f"{page}: expected the lines {' and '.join(MARKS)}")
+    return before + first, last + after
+
+
 def main() -> None:
     """Print a table for each data set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="DATA", help=f"beginnings of {', '.join(DATA)}")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--python", default=sys.executable, metavar="FILE")
+    parser.add_argument("--write", type=Path, metavar="PAGE")
     arguments = parser.parse_args()
-    for title, load in DATA.items():
-        if not arguments.names or title.startswith(tuple(arguments.names)):
-            data = load()
-            print(f"\n{title} (load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores)\n", flush=True)
-            for line in rows(data, runs(data, arguments.repeat, arguments.python)):
-                print(line, flush=True)
+    around = arguments.write and around_marks(arguments.write)
+    lines = []
+    for line in sections(arguments.names, arguments.repeat, arguments.python):
+        print(line, flush=True)
+        lines.append(line)
+    if around:
+        arguments.write.write_text("\n".join([around[0], "", *lines, "", around[1]]))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from tests.benchmarks import (
     unrolled,
 )
 from tests.support.commands import write_config
+from tests.support.paths import REPOSITORY
 
 pytestmark = pytest.mark.slow
 
@@ -106,6 +108,24 @@ def test_against_others():
         assert 0.9 < trust <= 1
         assert 0.9 < along <= 1
         assert change < 1e-6
+
+
+def test_page_of_the_comparison_is_written_between_its_marks(tmp_path, monkeypatch):
+    page, own = tmp_path / "page.md", (REPOSITORY / "docs" / "how_it_compares.md").read_text()
+    page.write_text(own)
+    monkeypatch.setattr(against_others, "DATA", {"Roll: 300 x 3": lambda: against_others.roll(300)})
+    monkeypatch.setattr("sys.argv", ["against_others", "--repeat", "1", "--write", str(page)])
+    against_others.main()
+    first, last = against_others.MARKS
+    assert page.read_text().partition(first)[0] == own.partition(first)[0]
+    assert page.read_text().partition(last)[2] == own.partition(last)[2]
+    written = page.read_text().partition(first)[2].partition(last)[0].splitlines()
+    assert f"scikit-learn {version('scikit-learn')}" in written[2]
+    assert [line.partition(" (")[0] for line in written if line.startswith("**")] == ["**Roll: 300 x 3**"]
+    assert sum(line.startswith("| lle run |") for line in written) == 1
+    page.write_text(f"no marks\n{last}")
+    with pytest.raises(ValueError, match="expected the lines"):
+        against_others.main()
 
 
 def test_change_and_order():

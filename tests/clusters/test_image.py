@@ -90,3 +90,11 @@ class TestStart:
 
     def test_entry_works_without_a_cache_in_the_image(self, tmp_path):
         assert self.start(tmp_path) == "a b\n"
+
+    def test_entry_names_a_cache_folder_that_cannot_be_written(self, tmp_path):
+        (tmp_path / "baked").mkdir()
+        (tmp_path / "cache").write_text("a file in place of the folder")
+        with pytest.raises(subprocess.CalledProcessError) as ended:
+            self.start(tmp_path)
+        assert ended.value.returncode == 2
+        assert ended.value.stderr.startswith(f"start: user {os.getuid()} cannot write to {tmp_path}/cache, where numba")

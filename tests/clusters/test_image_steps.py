@@ -61,6 +61,17 @@ class TestText:
         assert entry == ["tini", "--", "start"]
         assert any("'tini=" in arguments for kind, arguments in instructions() if kind == "RUN")
 
+    def test_every_step_runs_in_sh(self):
+        """`podman build` ignores SHELL, and sh has no pipefail: a failure before a pipe would be lost."""
+        assert "SHELL" not in {kind for kind, _ in instructions()}
+        assert not [
+            arguments for kind, arguments in instructions() if kind == "RUN" and re.search(r"\s\|\s", arguments)
+        ]
+
+    def test_any_user_can_write_to_the_cache(self):
+        """A tmpfs on a folder of the image belongs to root and has the folder's mode."""
+        assert any("install -d -m 1777 /cache" in arguments for kind, arguments in instructions() if kind == "RUN")
+
     def test_no_secrets_and_shell_form_only_for_shell_commands(self):
         from lle.core.credentials import find_secret
 
@@ -68,7 +79,7 @@ class TestText:
         assert find_secret(text) is None
         assert "--mount=type=secret" not in text
         for kind, arguments in instructions():
-            if kind in {"ENTRYPOINT", "CMD", "SHELL"}:
+            if kind in {"ENTRYPOINT", "CMD"}:
                 assert isinstance(json.loads(arguments), list)
 
 
@@ -120,7 +131,7 @@ def test_all_steps_of_the_dockerfile_run(tmp_path):
         elif kind == "COPY" and "--from" not in text:
             copy(text.split(), folder)
         elif kind == "RUN" and "apt-get" not in arguments:  # Debian's packages would go to this machine
-            step(text if os.geteuid() == 0 else re.sub(r"-[og] \d+ ", "", text), folder, environment)
+            step(text, folder, environment)
     assert list((tmp_path / "opt/numba-cache").rglob("*.nbi"))
     [command] = [json.loads(arguments) for kind, arguments in instructions() if kind == "CMD"]
     start = ["sh", f"{root}/usr/local/bin/start", *command]
@@ -145,7 +156,7 @@ def copy(words: list[str], folder: Path) -> None:
 
 
 def step(command: str, folder: Path, environment: dict[str, str]) -> None:
-    completed = subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=folder, env=environment, check=False,
+    completed = subprocess.run(["sh", "-c", command], cwd=folder, env=environment, check=False,
                           capture_output=True, text=True)  # fmt: skip
     if "No matching distribution found" in completed.stderr:
         pytest.skip("NOT CHECKED: no package index answers here")
