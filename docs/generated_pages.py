@@ -102,6 +102,8 @@ def command_reference() -> str:
     context = typer.Context(command, info_name="lle")
     text = typer.cli.get_docs_for_click(obj=command, ctx=context, name="lle", title="lle")
     text = text.split("\n", 1)[1]  # the page has the heading
+    text = re.sub(r"\{([A-Z]+)\}", r"\1", text)  # typer has braces in the usage, and Python's types
+    text = re.sub(r"^(\* `[A-Z]+) <[^>]+>`", r"\1`", text, flags=re.MULTILINE)
     text = re.sub(r"\*\*Commands\*\*:\n.*?(?=\n## )", "", text, flags=re.DOTALL)  # the sections list them, uncut
     return re.sub(r"^Example: (.+)$", r"**Example**:\n\n```console\n$ \1\n```", text, flags=re.MULTILINE)
 

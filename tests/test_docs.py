@@ -149,6 +149,9 @@ def test_every_command_has_an_example_that_parses() -> None:
         command.make_context(name, words)
     page = generated_page("command_reference")
     assert [name for name, example in EXAMPLES.items() if f"```console\n$ {example}\n```" not in page] == []
+    assert "$ lle sweep [OPTIONS] CONFIG...\n" in page
+    assert "* `CONFIG`: YAML files" in page
+    assert re.findall(r"[{}]|<str>|list\[", page) == []
 
 
 @pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")

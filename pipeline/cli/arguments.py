@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="the YAML file of the run")]
 StoreUrl = Annotated[str, typer.Argument(metavar="STORE", help="path or URL of a run's store, or its config")]
-ConfigPaths = Annotated[list[Path], typer.Argument(metavar="CONFIG...", help="YAML files, with or without `sweep:`")]
+ConfigPaths = Annotated[list[Path], typer.Argument(metavar="CONFIG", help="YAML files, with or without `sweep:`")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="override a key of the config; may be repeated")
 ]
