@@ -5,7 +5,7 @@ The module imports neither scanpy nor anndata: it uses only the attributes of th
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,18 +15,22 @@ from .api.parameters import as_keyword
 from .api.python_errors import short_traceback
 from .storage import array_specs
 
+if TYPE_CHECKING:
+    from anndata import AnnData
+    from scipy.sparse import csr_array
+
 __all__ = ["lle"]
 
 
 @short_traceback
 def lle(
-    adata: Any,
+    adata: "AnnData",
     use_rep: str = "X_pca",
     neighbors_key: str | None = None,
     key_added: str = "lle",
     copy: bool = False,
     **parameters: object,
-) -> Any:
+) -> "AnnData | None":
     """Embed the cells of an AnnData object.
 
     Parameters
@@ -89,7 +93,11 @@ def lle(
 
 
 def _write(
-    adata: Any, key: str, embedding: npt.NDArray[np.float64], component: npt.NDArray[np.int32], metrics: dict[str, Any]
+    adata: "AnnData",
+    key: str,
+    embedding: npt.NDArray[np.float64],
+    component: npt.NDArray[np.int32],
+    metrics: dict[str, Any],
 ) -> None:
     adata.obsm[f"X_{key}"] = embedding
     adata.obs[f"{key}_component"] = component.astype(str)
@@ -101,7 +109,7 @@ def _write(
     }
 
 
-def _representation(adata: Any, use_rep: str) -> Any:
+def _representation(adata: "AnnData", use_rep: str) -> object:
     """The matrix to embed. Raises ValueError that lists the matrices of the object."""
     if use_rep == "X":
         if adata.X is None:
@@ -114,17 +122,18 @@ def _representation(adata: Any, use_rep: str) -> Any:
     return np.asarray(adata.obsm[use_rep])
 
 
-def _graph(adata: Any, neighbors_key: str) -> Any:
+def _graph(adata: "AnnData", neighbors_key: str) -> "csr_array":
     """The distances of the stored neighbours. Raises ValueError that lists the graphs of the object."""
     if neighbors_key not in adata.uns:
         raise ValueError(f"neighbors_key: adata.uns has no {neighbors_key!r}; run scanpy.pp.neighbors(adata) first")
     name = adata.uns[neighbors_key].get("distances_key", "distances")
     if name not in adata.obsp:
         raise ValueError(f"neighbors_key: adata.obsp has no {name!r} (there are: {', '.join(adata.obsp) or 'none'})")
-    return adata.obsp[name].tocsr()
+    graph: csr_array = adata.obsp[name].tocsr()
+    return graph
 
 
-def _padded(graph: Any) -> npt.NDArray[np.int64]:
+def _padded(graph: "csr_array") -> npt.NDArray[np.int64]:
     """The columns of each row of a CSR matrix; -1 pads."""
     counts = np.diff(graph.indptr)
     ids = np.full((graph.shape[0], max(1, int(counts.max(initial=1)))), -1, np.int64)
@@ -132,7 +141,7 @@ def _padded(graph: Any) -> npt.NDArray[np.int64]:
     return ids
 
 
-def _plain(parameters: dict[str, object]) -> dict[str, Any]:
+def _plain(parameters: dict[str, object]) -> dict[str, object]:
     """Parameters of types that .h5ad files can store; others as text."""
     return {name: value if isinstance(value, int | float | str | bool) else str(value)
             for name, value in parameters.items()}  # fmt: skip

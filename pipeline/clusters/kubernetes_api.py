@@ -5,12 +5,18 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from ..core.errors import ConfigError, LleError
 from .kubernetes_pods import Json
+
+if TYPE_CHECKING:
+    from kubernetes.client import Configuration
+
+T = TypeVar("T")
 
 GROUP, VERSION = "kubernetes.dask.org", "v1"
 CLUSTERS, GROUPS = "daskclusters", "daskworkergroups"
@@ -104,8 +110,8 @@ class KubernetesApi:
         return [] if pod_list is None else list(self._plain(pod_list).get("items", ()))
 
     def _call(
-        self, action: str, function: Callable[..., Any], *arguments: Any, attempts: int = ATTEMPTS, **options: Any
-    ) -> Any:
+        self, action: str, function: Callable[..., T], *arguments: object, attempts: int = ATTEMPTS, **options: object
+    ) -> T | None:
         """One request, repeated while the server is busy or unreachable; None for 404. Raises _Exists for 409."""
         custom = getattr(function, "__self__", None) is self._custom
         place = (GROUP, VERSION, self.namespace, *arguments) if custom else (*arguments, self.namespace)
@@ -136,28 +142,32 @@ class KubernetesApi:
             return isinstance(error, (OSError, self._transport()))
         return not (error.status and 400 <= error.status < 500 and error.status != 429)
 
-    def _refused(self, action: str, failure: Any) -> ConfigError:
+    def _refused(self, action: str, failure: Exception) -> ConfigError:
         cure = {
             401: "the credentials are not valid",
             403: f"give the driver's service account the right to {action} (k8s/base/rbac.yaml)",
-        }.get(failure.status, "the request does not fit this server's schema; check the version of the Dask operator")
+        }.get(
+            getattr(failure, "status", 0),
+            "the request does not fit this server's schema; check the version of the Dask operator",
+        )
         return ConfigError(
             f"Kubernetes API refused: {action} in namespace {self.namespace}: {_reason(failure)}. Cure: {cure}"
         )
 
     @staticmethod
-    def _transport() -> Any:
+    def _transport() -> type[Exception]:
         """The client's exception for a request without an answer."""
         import urllib3  # a dependency of the client
 
-        return urllib3.exceptions.HTTPError
+        error: type[Exception] = urllib3.exceptions.HTTPError
+        return error
 
 
 class _Exists(Exception):
     """An object of that name exists, or it has another uid than the given one."""
 
 
-def _reason(error: Any) -> str:
+def _reason(error: Exception) -> str:
     """Status code and message of a failed request: from the Status object of the answer, else its first line."""
     status, text = getattr(error, "status", None), str(getattr(error, "body", None) or error)
     with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -166,7 +176,7 @@ def _reason(error: Any) -> str:
     return f"{f'{status} ' if status else ''}{lines[0][:MESSAGE_LENGTH]}"
 
 
-def _settings(kubernetes: Any) -> tuple[Any, str]:
+def _settings(kubernetes: ModuleType) -> "tuple[Configuration, str]":
     """Server, credentials and namespace: those of the pod, else of the kubeconfig's current context."""
     settings = kubernetes.client.Configuration()
     settings.retries = False  # retries are in _call

@@ -4,7 +4,6 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
-from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
@@ -33,7 +32,7 @@ class QuietCluster(LocalCluster):  # type: ignore[misc]
 @contextlib.contextmanager
 def local_cluster(cluster: Cluster) -> Iterator[Client]:
     """Worker processes of one thread each on this machine."""
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "distributed.nanny.pre-spawn-environ": WORKER_THREADS | MALLOC,
         "distributed.worker.daemon": True,
         "distributed.worker.profile.enabled": WORKER_PROFILE,

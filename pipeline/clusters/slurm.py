@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import dask
 from distributed import Client
@@ -19,6 +19,9 @@ from ..core.errors import ConfigError, LleError
 from ..core.machine import WORKER_PROFILE
 from .existing_scheduler import innermost
 from .version_check import check_versions
+
+if TYPE_CHECKING:
+    from dask_jobqueue import SLURMCluster
 
 POLL_SECONDS = 0.5
 SBATCH_SECONDS = 60
@@ -52,7 +55,7 @@ def slurm_cluster(cluster: SlurmCluster) -> Iterator[Client]:
     options = job_options(cluster)
     try:
         if cluster.log_directory is not None:
-            Path(options["log_directory"]).mkdir(parents=True, exist_ok=True)
+            Path(str(options["log_directory"])).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"execution.cluster.log_directory: {cluster.log_directory}: {error.strerror}") from None
     with dask.config.set({"distributed.comm.timeouts.connect": "60s"}):
@@ -72,7 +75,7 @@ def slurm_cluster(cluster: SlurmCluster) -> Iterator[Client]:
             yield client
 
 
-def job_options(cluster: SlurmCluster) -> dict[str, Any]:
+def job_options(cluster: SlurmCluster) -> dict[str, object]:
     """Arguments of dask_jobqueue.SLURMCluster: one job holds workers_per_job processes of one thread each."""
     lifetime = int(LIFETIME_SHARE * cluster.walltime)
     return {
@@ -121,7 +124,7 @@ def _try_submission(script: str) -> None:
         raise ConfigError(f"SLURM refuses the workers' jobs: {result.stderr.strip()}\nThe script was:\n{script}")
 
 
-def _wait_for_a_worker(client: Client, jobs: Any, seconds: int) -> None:
+def _wait_for_a_worker(client: Client, jobs: "SLURMCluster", seconds: int) -> None:
     """Wait for the first worker; the others join as the queue admits them."""
     deadline = time.monotonic() + seconds
     while not client.scheduler_info(n_workers=-1)["workers"]:

@@ -2,8 +2,8 @@
 
 import os
 import socket
+from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from distributed import Client, LocalCluster
 from distributed.versions import get_versions
@@ -68,7 +68,7 @@ def _refuse(differing: list[str], where: str) -> None:
         )
 
 
-def _versions(reported: dict[str, Any]) -> dict[str, str]:
+def _versions(reported: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
     packages = {name: "missing" if version is None else str(version) for name, version in reported["packages"].items()}
     return {**packages, "python": ".".join(packages["python"].split(".")[:2])}
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema, model_validator
 
@@ -59,12 +59,13 @@ class Command:
     danger: str
 
 
-def _exact(value: Any) -> object:
+def _exact(value: object) -> object:
     """12.0 and NumPy's integers as int, because strict mode refuses them; other values unchanged."""
     if isinstance(value, list | tuple):
         return [_exact(part) for part in value]
-    is_integer = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-    return int(value) if is_integer or (isinstance(value, Integral) and not isinstance(value, bool)) else value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
 def shown(value: object) -> str:

@@ -115,7 +115,7 @@ Input = Annotated[
     Field(discriminator="kind"),
 ]
 
-KINDS: dict[object, type[AnyInput]] = {
+KINDS: dict[str, type[AnyInput]] = {
     "synthetic": SyntheticInput, "zarr": ZarrInput, "npy": NpyInput, "npz": NpzInput, "idx": IdxInput,
     "parquet": ParquetInput, "csv": CsvInput, "anndata": AnnDataInput,
 }  # fmt: skip

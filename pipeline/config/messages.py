@@ -3,16 +3,19 @@
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import TYPE_CHECKING, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from .clusters import KINDS as CLUSTERS
 from .fields import shown
 from .inputs import KINDS as INPUTS
 from .neighbors import AnnDataGraph, NpyGraph, ZarrGraph
 
-GRAPHS: dict[Any, Any] = {"npy": NpyGraph, "zarr": ZarrGraph, "anndata": AnnDataGraph}
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+GRAPHS: dict[str, type[BaseModel]] = {"npy": NpyGraph, "zarr": ZarrGraph, "anndata": AnnDataGraph}
 LONGEST_WORD = 100  # characters for which a similar word is searched
 SECTION = "expected a section, keys with their values"
 # Replacements for pydantic's messages, which name Python types.
@@ -29,7 +32,7 @@ NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 TRIED = re.compile(r"(constrained-)?(int|float|str)|(literal|tuple|function-\w+)\[.*|function-.*|NoneType")
 
 
-def describe(error: ValidationError, model: object) -> list[str]:
+def describe(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """The errors of a model, one line for each key; the types that a value may have share a line."""
     lines: dict[str, tuple[str, str]] = {}
     for part in error.errors():
@@ -41,7 +44,7 @@ def describe(error: ValidationError, model: object) -> list[str]:
     return [f"{key}: {message}{ending}" for key, (message, ending) in lines.items()]
 
 
-def _described(error: Any, model: object) -> tuple[str, str, str]:
+def _described(error: "ErrorDetails", model: type[BaseModel]) -> tuple[str, str, str]:
     """The key of an error, its message, and what was found with the cure."""
     location, kind, value = error["loc"], error["type"], error.get("input")
     key = ".".join(_keys(location, kind)) or "the file as a whole"
@@ -101,9 +104,9 @@ def _suggestion(word: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {matches[0]}?" if matches and matches[0] != word else ""
 
 
-def _siblings(location: tuple[object, ...], model: Any) -> list[str]:
+def _siblings(location: tuple[object, ...], model: type[BaseModel]) -> list[str]:
     """The allowed keys of the section that holds the unknown key."""
-    for part in location[:-1]:
+    for part in map(str, location[:-1]):
         if "precomputed" in location and part in GRAPHS:
             model = GRAPHS[part]
         elif part in INPUTS:
@@ -112,5 +115,6 @@ def _siblings(location: tuple[object, ...], model: Any) -> list[str]:
             model = CLUSTERS[part]
         elif part in model.model_fields and part not in {"input", "cluster", "precomputed"}:
             annotation = model.model_fields[part].annotation
-            model = next((kind for kind in get_args(annotation) if hasattr(kind, "model_fields")), annotation)
+            kinds = [kind for kind in (*get_args(annotation), annotation) if hasattr(kind, "model_fields")]
+            model = kinds[0]
     return list(model.model_fields)

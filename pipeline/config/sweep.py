@@ -3,7 +3,6 @@
 import hashlib
 import re
 from itertools import product
-from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -11,7 +10,7 @@ from ..core.credentials import HIDDEN, find_secret
 from ..core.errors import ConfigError
 from .fields import Model
 
-Values = dict[str, Any]
+Values = dict[str, object]
 MAX_NAME = 120
 
 

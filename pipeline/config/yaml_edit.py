@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import yaml
 
@@ -15,7 +14,7 @@ class NotEdited(Exception):
     """The text cannot be changed in place, for instance because a value is an alias."""
 
 
-def changed(data: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def changed(data: dict[str, object], changes: Mapping[str, object]) -> dict[str, object]:
     """The settings after the changes (dotted key to value), which are not modified. Raises ConfigError."""
     target = copy.deepcopy(data)
     for key, value in changes.items():
@@ -23,7 +22,7 @@ def changed(data: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     return target
 
 
-def edited(text: str, changes: Mapping[str, Any]) -> str:
+def edited(text: str, changes: Mapping[str, object]) -> str:
     """The text of a mapping with these values (dotted key to value). Raises NotEdited, and ConfigError as `changed`.
 
     >>> print(edited("neighbors: # of each row\\n  n_neighbors: 12  # more is smoother\\n", {
@@ -48,7 +47,7 @@ def edited(text: str, changes: Mapping[str, Any]) -> str:
 
 
 def _with_value(
-    text: str, mapping: yaml.MappingNode, path: Sequence[str], value: Any, section: yaml.Node | None = None
+    text: str, mapping: yaml.MappingNode, path: Sequence[str], value: object, section: yaml.Node | None = None
 ) -> str:
     """The text with `value` at the path below a mapping in it; `section` is the key of the mapping."""
     for key, node in mapping.value:
@@ -64,7 +63,7 @@ def _with_value(
     return _with_new_key(text, mapping, section, {path[0]: _nested(path[1:], value)})
 
 
-def _with_new_key(text: str, mapping: yaml.MappingNode, section: yaml.Node | None, entry: dict[str, Any]) -> str:
+def _with_new_key(text: str, mapping: yaml.MappingNode, section: yaml.Node | None, entry: dict[str, object]) -> str:
     """The text with one more entry in a mapping.
 
     A section gets it as its first entry, so that the comments below stay with their keys; the file as its last.
@@ -88,7 +87,7 @@ def _end(node: yaml.Node) -> int:
     return int(node.end_mark.index)
 
 
-def _nested(path: Sequence[str], value: Any) -> Any:
+def _nested(path: Sequence[str], value: object) -> object:
     """The value below the keys of a path.
 
     >>> _nested(["a", "b"], 1)

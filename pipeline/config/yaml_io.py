@@ -122,7 +122,7 @@ def _check_size(node: yaml.Node, sizes: dict[int, tuple[int, int]], parents: set
     return sizes[id(node)]
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
+def read_mapping(path: Path) -> dict[str, object]:
     """The mapping in a YAML file. Raises ConfigError if the file cannot be read or holds anything else."""
     if path.suffix.lower() in DATA_SUFFIXES and path.exists():
         raise ConfigError(f"config {path}: expected YAML, found data; write a config for them first: lle init {path}")

@@ -2,15 +2,15 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from .errors import Interrupted
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-Handlers = dict[signal.Signals, Any]
+Handler = Callable[[int, FrameType | None], object] | int | None
+Handlers = dict[signal.Signals, Handler]
 
 _received: list[int] = []  # stop signals in the outermost block of interruptible()
 
@@ -32,7 +32,7 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def stop_signals_handled(handler: Any) -> Iterator[Handlers]:
+def stop_signals_handled(handler: Handler) -> Iterator[Handlers]:
     """Handle SIGINT and SIGTERM by `handler` in the main thread; yields the earlier handlers, none in other threads."""
     is_main = threading.current_thread() is threading.main_thread()
     previous_handlers = {number: signal.signal(number, handler) for number in STOP_SIGNALS} if is_main else {}

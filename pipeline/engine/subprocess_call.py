@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +29,7 @@ STOP_SIGNALS = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP
 """Exit codes of a process that another one ended."""
 VMSTAT = Path("/proc/vmstat")
 
-_running: set[Any] = set()
+_running: set[BaseProcess] = set()
 
 
 class ProcessDied(LleError):

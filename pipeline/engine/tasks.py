@@ -3,7 +3,7 @@
 import contextlib
 import time
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import psutil
 
@@ -29,7 +29,9 @@ def run_task(url: str, step: Step[Report], fingerprint: str, block: int) -> Bloc
     stage_caches.begin_stage(step.stage)
     base_bytes = _reset_peak()
     started = time.perf_counter()
-    limits: Any = contextlib.nullcontext() if step.all_cores else limited_threads(1)
+    limits: contextlib.AbstractContextManager[object] = (
+        contextlib.nullcontext() if step.all_cores else limited_threads(1)
+    )
     with limits:
         report = step.task(store, block)
     if step.all_cores:

@@ -7,9 +7,9 @@ import math
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from distributed import Client, as_completed
+from distributed import Client, Future, as_completed
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 
@@ -60,7 +60,7 @@ def _windowed(submission: Submission, blocks: list[int], per_worker: int) -> Ite
     n_workers = _WorkerCount(client)
     submitted = {}
 
-    def submit(block: int) -> Any:
+    def submit(block: int) -> Future:
         key = f"{step.key}-{block}-{fingerprint[:8]}-{time.monotonic_ns()}"
         future = client.submit(
             _task_or_error, url, step, fingerprint, block, programs, key=key, pure=False, retries=RETRIES,
@@ -97,7 +97,7 @@ class _WorkerCount:
         return self._size
 
 
-def _outcome(future: Any, step: Step[Report]) -> BlockReport[Report] | BaseException:
+def _outcome(future: Future, step: Step[Report]) -> BlockReport[Report] | BaseException:
     """The report or the error of a finished task. Raises LleError if the scheduler was lost."""
     try:
         if future.status == "error":

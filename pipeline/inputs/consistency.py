@@ -1,6 +1,7 @@
 """Check that all rows of an input were read in one state, although other programs may write to it; array digests."""
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ def array_digest(values: npt.NDArray[np.generic], *more: object) -> str:
     return digest.hexdigest()
 
 
-def require_unchanged_input(before: Source, after: Source, blocks: Blocks, states: list[object]) -> None:
+def require_unchanged_input(before: Source, after: Source, blocks: Blocks, states: Sequence[object]) -> None:
     """Raises InputChanged unless all blocks were read from the state `before`, and its first n rows are unchanged.
 
     `states` are those of the blocks when they were read; None for a block that was not read.

@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ..engine import current_config
 from ..stages.ingest_ids import stored_ids
 from ..stages.input_columns import exported_name
 from ..storage import array_specs
+from ..storage.bundles import Array
 from ..storage.store import Store, block_of
 from . import export_anndata
 from .export_columns import RowColumns, columns_of_input, input_of_run
@@ -60,7 +61,7 @@ def export_embedding(store: Store, out: PathOrUrl, further: Sequence[RowColumns]
     return int(store.array(array_specs.EMBEDDING.name).shape[0])
 
 
-def _blocks(store: Store) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+def _blocks(store: Store) -> Iterator[tuple[int, Array]]:
     array = store.array(array_specs.EMBEDDING.name)
     for start in range(0, array.shape[0], block_of(array)):
         yield start, store.read(array_specs.EMBEDDING.name, start, min(start + block_of(array), array.shape[0]))
@@ -84,10 +85,10 @@ def _write_table(file: BinaryIO, store: Store, suffix: str, further: Sequence[Ro
 
     open_writer = {".parquet": pq.ParquetWriter, ".arrow": pa.ipc.new_file}
     with contextlib.ExitStack() as closing:
-        writer: Any = None
+        writer = None
         for start, rows in _blocks(store):
             columns = _own_columns(store, start, rows)
-            copied: dict[str, Any] = {}
+            copied: dict[str, pa.ChunkedArray] = {}
             for part in further:
                 copied |= part(start, start + len(rows))
             if suffix == ".csv":
@@ -99,10 +100,10 @@ def _write_table(file: BinaryIO, store: Store, suffix: str, further: Sequence[Ro
             writer.write_table(table)
 
 
-def _own_columns(store: Store, start: int, rows: np.ndarray[Any, Any]) -> dict[str, object]:
+def _own_columns(store: Store, start: int, rows: Array) -> dict[str, object]:
     """The columns of the embedding, whose rows from `start` on are `rows`."""
     stop = start + len(rows)
-    columns: dict[str, Any] = {"row": np.arange(start, stop)}
+    columns: dict[str, object] = {"row": np.arange(start, stop)}
     columns["component"] = store.read(array_specs.COMPONENT.name, start, stop)
     columns |= {f"y{j + 1}": rows[:, j] for j in range(rows.shape[1])}
     if store.has_array(array_specs.DISTANCE_RATIO.name):

@@ -1,7 +1,5 @@
 """Open new rows for the embedding of a finished run, with the columns of the run."""
 
-from typing import Any
-
 from ..config.load import parse_input
 from ..config.models import Input
 from ..core.errors import ConfigError, InputError, listed
@@ -28,7 +26,7 @@ def open_new(
             f"{new}: expected a name that ends in {', '.join(SUFFIXES)}; for other names give --input kind=..., as in "
             f"the config's input section"
         )
-    data: dict[str, Any] = {"kind": kind, {"zarr": "url", "synthetic": "name"}.get(kind, "path"): new}
+    data: dict[str, object] = {"kind": kind, {"zarr": "url", "synthetic": "name"}.get(kind, "path"): new}
     if any({kind, trained["kind"]} <= family for family in (TABLES, ARRAYS)) and trained.get("columns"):
         data["columns"] = trained["columns"]
     if kind in TABLES and roles and "columns" not in named:

@@ -7,7 +7,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from ..core.errors import ConfigError
 from ..core.patterns import matches
@@ -49,12 +49,14 @@ def will_replace(out: str) -> bool:
     return suffix_of(out) in SUFFIXES and not is_url(out) and local_path(out).is_file()
 
 
-def refuse_input(out: str, *sections: Mapping[str, Any]) -> None:
+def refuse_input(out: str, *sections: Mapping[str, object]) -> None:
     """Raises ConfigError if `out` is a local file of these input sections, which the command would replace."""
     if is_url(out) or not local_path(out).is_file():
         return
     for section in sections:
-        for pattern in filter(None, (section.get("path"), section.get("labels"))):
+        for pattern in (section.get("path"), section.get("labels")):
+            if not isinstance(pattern, str):
+                continue
             files = [pattern, *matches(pattern)]
             if any(os.path.isfile(file) and os.path.samefile(file, local_path(out)) for file in files):
                 raise ConfigError(f"{out}: this file holds the input, which would be lost; choose another name")

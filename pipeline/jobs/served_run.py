@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +63,12 @@ class ServedRun:
     """
 
     def __init__(
-        self, page: ServedPage, rows: Array, columns: Sequence[Column], ids: Any, images: StoredImages | None = None
+        self,
+        page: ServedPage,
+        rows: Array,
+        columns: Sequence[Column],
+        ids: "pa.Array | None",
+        images: StoredImages | None = None,
     ) -> None:
         self._page, self._rows, self.columns, self._ids, self._images = page, rows, columns, ids, images
         self.component = next((column for column in columns if column.role == "component"), None)
@@ -260,7 +265,7 @@ class ServedRun:
         """The points as the parts of a CSV file."""
         for start in range(0, max(1, len(points)), CSV_ROWS):
             part = points[start : start + CSV_ROWS]
-            table: dict[str, Any] = {"row": self._rows[part]}
+            table: dict[str, object] = {"row": self._rows[part]}
             if self._ids is not None:
                 table[str(self._page.ids)] = self._ids.take(pa.array(part)).to_pylist()
             for column in self.columns:
@@ -304,7 +309,8 @@ def load_run(store: Store) -> ServedRun:
     ids = stored_ids(store)
     texts = None if ids is None else ids.read(0, n_input).take(pa.array(rows)).cast(pa.large_string())
     component = next((column for column in columns if column.role == "component"), None)
-    sizes: Any = [] if component is None else np.bincount(component.values, minlength=len(component.names or ()))
+    codes, names = (np.empty(0, np.int64), ()) if component is None else (component.values, component.names or ())
+    sizes = np.bincount(codes, minlength=len(names)).tolist()
     listed = [(number, f"{number}: {size:,} rows") for number, size in enumerate(sizes)][:LISTED_COMPONENTS]
     title = figure_title(store.attributes()["config"], gather_metrics(store))
     shape = image_shape(store)

@@ -74,8 +74,8 @@ def write_config(config: Path, overrides: tuple[str, ...], values: Mapping[str, 
     a run of the proposal does not replace a result; one given in the overrides is kept. Raises ConfigError.
     """
     changes, data = dict(map(parse_override, overrides)), read_mapping(config)
-    current = changed(data, changes)["output"]["store"]
-    if current == (data.get("output") or {}).get("store"):
+    current = _store_of(changed(data, changes))
+    if current == _store_of(data):
         changes["output.store"] = other_store(current, out.stem)
     changes |= values
     try:
@@ -91,6 +91,12 @@ def write_config(config: Path, overrides: tuple[str, ...], values: Mapping[str, 
     except OSError as error:
         raise ConfigError(f"--write {out}: cannot be written: {error.strerror}") from None
     return str(changes.get("output.store", current))
+
+
+def _store_of(settings: Mapping[str, object]) -> str:
+    """The output.store of plain settings; "" if there is none."""
+    output = settings.get("output")
+    return str(output.get("store", "")) if isinstance(output, Mapping) else ""
 
 
 def is_used(store: str) -> bool:

@@ -1,7 +1,6 @@
 """The search of `lle suggest`: n_components from the sample, then trials of the config's method and of the others."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -236,9 +235,9 @@ class Search:
             variances.append(local_variance(sample.points[part], sample.neighbors(part.start, part.stop, k), valid, m))
         return choose_reg(joined(variances), m)
 
-    def suggested(self) -> dict[str, Any]:
+    def suggested(self) -> dict[str, object]:
         """Config keys and their values."""
-        values: dict[str, Any] = {"eigensolver.n_components": self.n_components}
+        values: dict[str, object] = {"eigensolver.n_components": self.n_components}
         if self.chosen is None:
             return values
         values = {"method": self.chosen.method, **values}

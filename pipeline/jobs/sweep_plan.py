@@ -28,7 +28,7 @@ class Experiment:
     """One run of a sweep: its name, the values that differ from the others, and its config or the error in it."""
 
     name: str
-    values: dict[str, Any]
+    values: dict[str, object]
     config: Config | None
     error: str = ""
     fingerprints: frozenset[str] = frozenset()

@@ -1,10 +1,10 @@
 """Calls on a Dask cluster that depend on other calls: each is submitted when the call it depends on has ended."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import dask
-from distributed import as_completed
+from distributed import Client, Future, as_completed
 from distributed.client import FutureCancelledError
 
 from ..core.errors import LleError
@@ -12,11 +12,15 @@ from ..engine.worker_tasks import GATHER_SECONDS
 
 RETRIES = 2
 
+T = TypeVar("T")
+
 
 def run_tree(
-    client: Any, children: Mapping[str, Sequence[str]], call: Callable[..., Any],
-    arguments: Mapping[str, tuple[Any, ...]],
-) -> Iterator[tuple[str, Any]]:  # fmt: skip
+    client: Client,
+    children: Mapping[str, Sequence[str]],
+    call: Callable[..., T],
+    arguments: Mapping[str, tuple[object, ...]],
+) -> Iterator[tuple[str, T | BaseException]]:
     """Yield (name, result or error) of each `call(*arguments[name])` as it ends.
 
     `children[name]` are submitted after `name`; `children[""]` are submitted first. Calls with many children have
@@ -25,9 +29,9 @@ def run_tree(
     Raises:
         LleError: the scheduler was lost.
     """
-    running: dict[Any, str] = {}
+    running: dict[Future, str] = {}
 
-    def submit(parent: str) -> list[Any]:
+    def submit(parent: str) -> list[Future]:
         futures = []
         for name in children.get(parent, ()):
             waiting = len(children.get(name, ()))

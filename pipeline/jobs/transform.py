@@ -4,9 +4,8 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
-from ..clusters.limits import memory_of_workers
+from ..clusters.limits import Section, memory_of_workers
 from ..config.models import Cluster, Execution
 from ..core.errors import NAMED_ROWS, ConfigError, DamagedStore, InputChanged, OlderVersionRead, StoreError
 from ..core.signals import interruptible
@@ -174,7 +173,7 @@ def _n_embedded(run: Store) -> int:
 
 def new_rows_layout(
     run: Store, job: embed_new.Job, source: Source, execution: Execution | None, stored_block: int | None = None
-) -> tuple[Layout, Any]:
+) -> tuple[Layout, Section]:
     """Sizes, with blocks that fit the workers, and where to run; `stored_block` is the block size of an earlier run.
 
     Raises NotEnoughMemory.

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,9 @@ from ..core.errors import NAMED_ROWS, InputError
 from ..engine import task_costs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
+
+if TYPE_CHECKING:
+    from dask.array import Array
 
 TINY_RELATIVE_SPREAD = 1e-14
 """A column counts as constant up to this share of its mean: about fifty times the rounding error of a mean."""
@@ -77,12 +82,10 @@ def summable(points: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
     )
 
 
-def _dask_array() -> Any:
+def _dask_array() -> ModuleType:
     """The module dask.array, which is slow to import and rarely needed."""
-    import dask.array as da
-
     use_synchronous_dask()
-    return da
+    return import_module("dask.array")
 
 
 def valid_rows(url: str, block_index: int, blocks: Blocks) -> npt.NDArray[np.float64]:
@@ -92,13 +95,13 @@ def valid_rows(url: str, block_index: int, blocks: Blocks) -> npt.NDArray[np.flo
     return np.asarray(store.read("_work/raw", *rows)[store.read("_work/valid", *rows) > 0], dtype=np.float64)
 
 
-def valid_array(store: Store, n_valid: list[int], blocks: Blocks, n_features: int) -> Any:
+def valid_array(store: Store, n_valid: list[int], blocks: Blocks, n_features: int) -> "Array":
     """All valid rows as a Dask array, a chunk for each input block."""
     tasks = [(valid_rows, (store.url, block, blocks), count) for block, count in enumerate(n_valid) if count]
     return _stacked(tasks, n_features)
 
 
-def _stacked(tasks: Sequence[tuple[Callable[..., object], tuple[object, ...], int]], n_features: int) -> Any:
+def _stacked(tasks: Sequence[tuple[Callable[..., object], tuple[object, ...], int]], n_features: int) -> "Array":
     """A Dask array of float64 rows, a chunk for each (function, arguments, number of rows)."""
     da = _dask_array()
     from dask.delayed import delayed
@@ -125,7 +128,7 @@ def principal_components(
     return _components(_stacked(tasks, n_features), n_components)
 
 
-def fit_transform(X: Any, scale: str, pca: int | None, names: Sequence[str] | None = None) -> Transform:
+def fit_transform(X: "Array", scale: str, pca: int | None, names: Sequence[str] | None = None) -> Transform:
     """Fit the scaler and the components; `names` are those of the columns, for messages.
 
     Raises InputError for constant columns or too few rows for the components.
@@ -154,7 +157,7 @@ def fit_sample(
     return fit_transform(da.from_array(rows.astype(np.float64), chunks=rows.shape), scale, pca, names)
 
 
-def _standard(X: Any, names: Sequence[str] | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _standard(X: "Array", names: Sequence[str] | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     from dask_ml.preprocessing import StandardScaler  # slow to import, rarely needed
 
     first = np.asarray(X[0].compute())  # sums of differences to it keep digits that sums of large numbers lose
@@ -172,7 +175,7 @@ def _standard(X: Any, names: Sequence[str] | None) -> tuple[npt.NDArray[np.float
     return mean, spread
 
 
-def _components(X: Any, n_components: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _components(X: "Array", n_components: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Mean (d,) and leading right singular vectors (n_components, d) of the centred rows.
 
     They are the singular vectors of R in the tall-skinny QR of the rows (Benson, Gleich & Demmel 2013, IEEE Big Data).

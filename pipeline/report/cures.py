@@ -15,6 +15,7 @@ from .finding import Cure
 from .metrics import Metrics
 
 Config = Mapping[str, Any]
+"""A resolved config."""
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 FLAT = [name for name, method in METHODS.items() if method.flat]

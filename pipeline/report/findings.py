@@ -1,18 +1,16 @@
 """Everything outside the bounds of `report.bounds`, as findings: about rows, the graph and the quality."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from ..core.setting import Setting
 from . import bounds, cures
-from .cures import NO_CURE
+from .cures import NO_CURE, Config
 from .finding import Cure, Finding, Level
 from .metrics import Metrics
 from .number_format import percent, share_of, thousands
 from .solution_findings import of_alignment, of_convergence, of_lost_eigenvalues, of_replaced_solver
-
-Config = Mapping[str, Any]
 
 NAMED_COLUMNS = 3
 NAMED_COORDINATES = 3

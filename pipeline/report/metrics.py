@@ -91,7 +91,7 @@ class Ids(TypedDict):
 
     missing: int
     duplicates: int
-    first: list[Any]
+    first: list[object]
 
 
 class FitSample(TypedDict):

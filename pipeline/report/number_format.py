@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from numbers import Real
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import jinja2
 
@@ -77,19 +77,19 @@ def duration(value: object) -> str:
     return f"{minutes} min {seconds:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def when(value: Any) -> str:
+def when(value: str | None) -> str:
     """An ISO time as readable text.
 
     >>> when("2026-01-02T03:04:05+00:00")
     '2026-01-02 03:04 UTC'
     """
     try:
-        return datetime.fromisoformat(value).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return datetime.fromisoformat(value or "").astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (TypeError, ValueError):
         return NOT_MEASURED
 
 
-def estimate(measured: Any) -> str:
+def estimate(measured: Mapping[str, object] | None) -> str:
     """A mapping {value, low, high} as the value, followed by its interval in brackets."""
     value, low, high = ((measured or {}).get(key) for key in ("value", "low", "high"))
     interval = f" ({low:.4f} to {high:.4f})" if is_known(low) and is_known(high) else ""
@@ -121,12 +121,12 @@ def is_known(value: object) -> TypeGuard[float]:
     return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
-def data_name(section: Mapping[str, Any]) -> str:
+def data_name(section: Mapping[str, object]) -> str:
     """The name of an input section for titles; empty for an array of a Python program.
 
     >>> data_name({"kind": "csv", "path": "data/customers.csv"})
     'customers.csv'
     """
-    place = str(section.get("path") or section.get("url") or section.get("name", "").replace("_", " "))
+    place = str(section.get("path") or section.get("url") or str(section.get("name", "")).replace("_", " "))
     name = place.rstrip("/").rsplit("/", 1)[-1]
     return "" if re.fullmatch(r"input-[0-9a-f]+\.npy", name) else name

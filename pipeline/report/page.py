@@ -21,6 +21,7 @@ from matplotlib.colors import to_hex
 from ..core.errors import counted
 from .bounds import CLUMP_SHARE, REDUNDANT
 from .coordinates import choice_of_coordinates
+from .cures import Config
 from .figure_style import DARK_MAP, DPI, Pair
 from .metrics import Metrics
 from .number_format import (
@@ -41,8 +42,6 @@ from .page_pictures import DPI as PICTURE_DPI
 from .page_pictures import PagePictures
 from .page_tiles import headline
 from .palette import COLOR_MAP
-
-Settings = Mapping[str, Any]  # a resolved config
 
 
 class Image(NamedTuple):
@@ -88,7 +87,7 @@ class Spectrum(NamedTuple):
 
 
 def render_page(
-    metrics: Metrics, config: Settings, config_yaml: str, drawn: PagePictures | None,
+    metrics: Metrics, config: Config, config_yaml: str, drawn: PagePictures | None,
     arrays: Sequence[Mapping[str, object]],
 ) -> str:  # fmt: skip
     """Self-contained HTML of the report: pictures inline, no scripts, light and dark.

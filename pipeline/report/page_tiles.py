@@ -1,14 +1,14 @@
 """The tiles at the top of a report: each has a headline number and a sentence that explains it."""
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Collection
+from typing import Literal, NamedTuple
 
 from . import bounds
+from .cures import Config
 from .findings import find
 from .metrics import Metrics
 from .number_format import NOT_MEASURED, duration, is_known, known_sum, number, percent, share_of, size, thousands
 
-Settings = Mapping[str, Any]  # a resolved config
 State = Literal["good", "note", "warning", "unknown", "fact"]
 """good: a tick, within a bound that the sentence states; warning: a finding; fact: no bound applies."""
 
@@ -22,7 +22,7 @@ class Tile(NamedTuple):
     state: State
 
 
-def headline(metrics: Metrics, config: Settings) -> list[Tile]:
+def headline(metrics: Metrics, config: Config) -> list[Tile]:
     """The tiles in reading order. A tile warns exactly if there is a finding about its measure."""
     outside = {finding.measure for finding in find(metrics, config) if finding.level != "note"}
     tiles = [
@@ -70,7 +70,7 @@ def _points(metrics: Metrics, outside: Collection[str]) -> Tile:
     return Tile(label, value, sentence, "warning" if "dropped" in outside else "note")
 
 
-def _recall(metrics: Metrics, config: Settings) -> Tile:
+def _recall(metrics: Metrics, config: Config) -> Tile:
     recall, bound = metrics.recall or {}, config["neighbors"]["min_recall"]
     label, value, low, high = "Neighbour recall", recall.get("value"), recall.get("low"), recall.get("high")
     if not is_known(value):
@@ -125,7 +125,7 @@ def _closed_classes(metrics: Metrics, outside: Collection[str]) -> Tile:
     return Tile(label, value, "Nothing to repair; bound: one for each embedded component.", "good")
 
 
-def _residual(metrics: Metrics, config: Settings, outside: Collection[str]) -> Tile:
+def _residual(metrics: Metrics, config: Config, outside: Collection[str]) -> Tile:
     residuals, tol = [value for row in metrics.residuals or [] for value in row], config["eigensolver"]["tol"]
     if not residuals or not all(is_known(value) for value in residuals):
         return _unknown("Residual", "The accuracy of the eigenpairs is not known.")

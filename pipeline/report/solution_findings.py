@@ -1,17 +1,14 @@
 """Findings about the eigenpairs and about the alignment with an earlier embedding."""
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ..core.setting import Setting
 from . import bounds
-from .cures import FLAT, cure_of_convergence, cure_of_low_eigenvalues, more_neighbors
+from .cures import FLAT, Config, cure_of_convergence, cure_of_low_eigenvalues, more_neighbors
 from .finding import Cure, Finding, Level
 from .metrics import AlignedComponent, Alignment, Metrics
 from .number_format import is_known
-
-Config = Mapping[str, Any]
 
 
 def of_convergence(metrics: Metrics, config: Config) -> Iterator[Finding]:

@@ -6,7 +6,6 @@ a run's embedding.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +93,7 @@ class PlacedRows(Report):
     mixed: int
     limit: float
     first_invalid: list[int]
-    state: Any = None
+    state: str | None = None
 
 
 def calibrate_step(job: Job, layout: Layout) -> Step[Calibration]:

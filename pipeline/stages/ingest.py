@@ -5,7 +5,6 @@ No task holds more than one block of the input. Merging duplicates holds a hash 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -202,7 +201,7 @@ class RowsRead(Report):
     first_invalid: list[int]
     is_read: bool
     invalid_columns: dict[str, int] = field(default_factory=dict)
-    state: Any = None
+    state: str | None = None
 
 
 @dataclass(frozen=True)
@@ -291,7 +290,7 @@ def fit_preprocess(
     """Fit the scaler and the principal components on the running cluster."""
     X = valid_array(store, n_valid, blocks, n_features)
     transform = fit_transform(X, scale, pca, names)
-    arrays: dict[str, Any] = {"mean": transform.mean, "scale": transform.scale}
+    arrays: dict[str, Array] = {"mean": transform.mean, "scale": transform.scale}
     if transform.components is not None and transform.center is not None:
         arrays |= {"center": transform.center, "components": transform.components}
     store.write_bundle("_work/transform", **arrays)

@@ -1,7 +1,7 @@
 """The ids of the input rows: copied into the store and checked for duplicates. They enter no computation."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from ..inputs.consistency import array_digest
 from ..kernels.neighbors.duplicates import merge_duplicates
 from ..storage.blocks import Blocks
 from ..storage.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NAMED_IDS = 5
 ID_BYTES = 64
@@ -73,7 +76,7 @@ def read_block_of_ids(
     return IdsReport(name, _are_integers(column, kind), missing, blocks.size, digest=digest)
 
 
-def _are_integers(column: Any, kind: str) -> bool:
+def _are_integers(column: "pa.ChunkedArray", kind: str) -> bool:
     """Whether all ids are whole numbers that int64 holds; those of CSV files if they are written so (7, not 007)."""
     import pyarrow as pa  # few runs have ids
     import pyarrow.compute as pc
@@ -108,7 +111,7 @@ def check_ids(store: Store, block_index: int, blocks: Blocks) -> RepeatedIds:
     return RepeatedIds(len(repeated), gather_ids(store, repeated[:NAMED_IDS], blocks.size))
 
 
-def encode_ids(ids: Any) -> dict[str, npt.NDArray[np.generic]]:
+def encode_ids(ids: "pa.ChunkedArray") -> dict[str, npt.NDArray[np.generic]]:
     """The arrays of a bundle for a chunked Arrow array of ids; null and empty ids are both missing.
 
     >>> import pyarrow as pa
@@ -127,7 +130,7 @@ def write_ids(store: Store, block_index: int, encoded: dict[str, npt.NDArray[np.
     store.write_bundle(_name(block_index), **encoded)
 
 
-def read_ids(store: Store, block_index: int) -> Any:
+def read_ids(store: Store, block_index: int) -> "pa.Array":
     """The ids of a block of rows as an Arrow array of text, null where one is missing. Raises CorruptChunk."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -157,7 +160,7 @@ class StoredIds:
     def __init__(self, store: Store, name: str, is_integer: bool, block_size: int) -> None:
         self._store, self.name, self._whole, self._block_size = store, name, is_integer, block_size
 
-    def read(self, start: int, stop: int) -> Any:
+    def read(self, start: int, stop: int) -> "pa.Array":
         """The ids of rows [start, stop) as an Arrow array of int64 or text, null where one is missing."""
         import pyarrow as pa
 

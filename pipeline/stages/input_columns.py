@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +84,7 @@ def _is_shown(kind: "pa.DataType") -> bool:
     return any(test(kind) for test in tests)
 
 
-def _read(source: Source, names: Sequence[str], types: Any, rows: Rows) -> "list[Column]":
+def _read(source: Source, names: Sequence[str], types: "Mapping[str, pa.DataType]", rows: Rows) -> "list[Column]":
     """The columns of these rows, in blocks of the input that hold some of them."""
     import pyarrow as pa
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from ..core.machine import peak_bytes
 from ..core.methods import METHODS
 from ..engine import checkpoint, current_config, disk_costs, task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.step import WHOLE_DATA, Report, Resource, Step, task
+from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
 from ..engine.work import Work
 from ..inputs.row_filter import sample_of
 from ..linalg.reg_step import STAGES, STEP, describe_reg
@@ -184,14 +184,14 @@ def explore(store: Store, config: dict[str, object], collected: Metrics) -> byte
     return render_explorer(page)
 
 
-def figure_title(config: dict[str, Any], collected: Metrics) -> str:
+def figure_title(config: Json, collected: Metrics) -> str:
     sizes = collected.list_sizes
     k = f"{sizes['least']} to {sizes['most']}" if sizes else config["neighbors"]["n_neighbors"]
     placed = f", {collected.fit_sample['rows_placed']:,} rows placed" if collected.fit_sample else ""
     # without points, the record of its step is damaged
     points = "" if collected.n_points is None else f" of {collected.n_points:,} points"
-    data = f"{name}: " if (name := data_name(config["input"])) else ""
-    return f"{data}{METHODS[collected.method].title}{points}, k = {k}{placed}"
+    name = data_name(config["input"])
+    return f"{f'{name}: ' if name else ''}{METHODS[collected.method].title}{points}, k = {k}{placed}"
 
 
 def draw(store: Store, config: dict[str, object], collected: Metrics) -> "PagePictures":
@@ -219,9 +219,9 @@ def draw(store: Store, config: dict[str, object], collected: Metrics) -> "PagePi
     return draw_page_pictures(embedding, component, color)._replace(spectrum=spectrum)
 
 
-def describe_arrays(store: Store) -> list[dict[str, Any]]:
+def describe_arrays(store: Store) -> list[dict[str, object]]:
     """Name, shape, dtype, unit and meaning of every array in the store that belongs to its config."""
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     current = current_config.current_arrays(store)
     standard = store.attributes()["config"]["preprocess"]["scale"] == "standard"
     for spec in array_specs.ARRAYS:

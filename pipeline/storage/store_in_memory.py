@@ -90,9 +90,9 @@ class StoreInMemory(Store):
         self.objects.put(name, json.dumps(value).encode())
 
     @staticmethod
-    def _opened(name: str, record: Any) -> dict[str, Any]:
-        opened: dict[str, object] = record  # only this process wrote it, so it is not checked
-        return opened
+    def _opened(name: str, record: object) -> dict[str, object]:
+        assert isinstance(record, dict)
+        return record  # only this process wrote it, so it is not checked
 
     def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", chunk: int = 0) -> None:
         self.before_write()

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from importlib.metadata import version
 from types import FunctionType, ModuleType
-from typing import Any
 
 import numba
 from numba.core.base import BaseContext
@@ -48,7 +47,7 @@ def _is_known() -> bool:
     return compiled and tested and tuple(inspect.signature(ORIGINAL.py_func).parameters) == KNOWN
 
 
-def _nn_descent(*arguments: Any, **keywords: Any) -> Any:
+def _nn_descent(*arguments: object, **keywords: object) -> object:
     """The cached search for squared Euclidean distances in one thread; otherwise the function of pynndescent."""
     bound = inspect.signature(ORIGINAL.py_func).bind(*arguments, **keywords)
     bound.apply_defaults()
@@ -71,14 +70,14 @@ def _nn_descent(*arguments: Any, **keywords: Any) -> Any:
 
 
 @functools.cache
-def cached_search(release: str) -> Any:
+def cached_search(release: str) -> CPUDispatcher:
     """`nn_descent` for squared Euclidean distances, compiled once per machine and release of pynndescent."""
 
     @numba.njit(cache=True)  # type: ignore[untyped-decorator]
     def search(
-        data: Any, n_neighbors: Any, rng_state: Any, max_candidates: Any, n_iters: Any, delta: Any, init_graph: Any,
-        leaf_array: Any, kernel: Any,
-    ) -> Any:  # fmt: skip
+        data: object, n_neighbors: object, rng_state: object, max_candidates: object, n_iters: object, delta: object,
+        init_graph: object, leaf_array: object, kernel: object,
+    ) -> object:  # fmt: skip
         assert len(release) > 0  # the cache key includes variables of the closure, but not the functions called
         return _outer(
             data, n_neighbors, rng_state, max_candidates, squared_euclidean, n_iters, delta, init_graph, True,
@@ -88,7 +87,7 @@ def cached_search(release: str) -> Any:
     return search
 
 
-def _in_one_thread(function: Any, **callees: Any) -> Any:
+def _in_one_thread(function: CPUDispatcher, **callees: CPUDispatcher) -> CPUDispatcher:
     """A pynndescent function, not yet compiled, with a fixed number of threads and with these callees."""
     threads = ModuleType("numba")
     threads.get_num_threads = _one  # type: ignore[attr-defined]
@@ -110,7 +109,7 @@ def _without_addresses() -> Iterator[None]:
     """
     original = BaseContext.add_dynamic_addr
 
-    def add_dynamic_addr(context: Any, builder: Any, address: int, info: str) -> Any:
+    def add_dynamic_addr(context: BaseContext, builder: object, address: int, info: str) -> object:
         if info != CPUDispatcher.__name__:
             return original(context, builder, address, info)
         return context.get_constant_null(voidptr)
@@ -122,7 +121,7 @@ def _without_addresses() -> Iterator[None]:
         BaseContext.add_dynamic_addr = original
 
 
-def _outermost() -> Any:
+def _outermost() -> CPUDispatcher:
     """`nn_descent` for one thread; pynndescent's own function if its release is not supported."""
     if not _is_known():
         return ORIGINAL
