@@ -23,7 +23,8 @@ from .stacked_files import FileSource, Share
 PARSE_BYTES = 1 << 26
 TYPED_ROWS = 1 << 17  # rows in memory at a time while the types of columns are determined
 TRUTH = "truth values"
-NUMBER_WITH_COMMA = re.compile(rb"[+-]?\d+,\d+")
+NUMBER_WITH_COMMA = re.compile(rb"([+-]?\d+),(\d+([eE][+-]?\d+)?)")
+NUMBER_WITH_POINT = re.compile(rb"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 TYPES = ("numbers", TRUTH, "text", "no values")
 TRUE, FALSE = (b"true", b"True", b"TRUE", b"1", b"1.0"), (b"false", b"False", b"FALSE", b"0", b"0.0")
 COMMA_CURE = "write a decimal point, and no separators of thousands"
@@ -160,7 +161,10 @@ class CsvRows(FileRows):
         return numbers
 
     def read_as(self, kind: pa.DataType, start: int, stop: int) -> pa.Table:
-        """The columns of rows [start, stop) as an Arrow table of one type; empty entries are null."""
+        """The columns of rows [start, stop) as an Arrow table of one type; empty entries are null.
+
+        Numbers in text have a decimal point, whatever the file has.
+        """
         first = start // csv_index.ROWS_PER_POSITION
         last = min(-(-stop // csv_index.ROWS_PER_POSITION), len(self._index.positions) - 1)
         low, high = self._index.positions[first], self._index.positions[last]
@@ -169,7 +173,12 @@ class CsvRows(FileRows):
             text = handle.read(high - low)
         base = first * csv_index.ROWS_PER_POSITION
         expected = min(last * csv_index.ROWS_PER_POSITION, self._index.n_rows) - base
-        return self._parse(text, base, expected, kind).slice(start - base, stop - start)
+        table = self._parse(text, base, expected, kind).slice(start - base, stop - start)
+        if kind == pa.float64() or decimal_point(self._stamp) == ".":
+            return table
+        pattern = f"^{NUMBER_WITH_COMMA.pattern.decode()}$"
+        columns = [pc.replace_substring_regex(column, pattern, r"\1.\2") for column in table.columns]
+        return pa.table(columns, table.column_names)
 
     def _parse(self, text: bytes, base: int, expected: int, kind: pa.DataType) -> pa.Table:
         # Columns are named by number here: their names need not be unique or acceptable to Arrow.
@@ -192,6 +201,7 @@ class CsvRows(FileRows):
                     strings_can_be_null=True,
                     true_values=TRUE,
                     false_values=FALSE,
+                    decimal_point=decimal_point(self._stamp),
                 ),
             )
         except pa.ArrowInvalid as error:
@@ -225,6 +235,23 @@ def check_first_rows(stamp: Stamp, columns: tuple[str, ...]) -> None:
     rows = CsvRows(stamp, columns, None)
     if rows.shape[0]:
         rows.read(0, min(csv_index.ROWS_PER_POSITION, rows.shape[0]))
+
+
+@lru_cache(maxsize=4096)
+def decimal_point(stamp: Stamp) -> str:
+    """The decimal point of a file: a comma if its first rows hold numbers with a comma and none with a point.
+
+    It is a point if columns are separated by commas, or if three digits follow each comma, as in thousands.
+    """
+    index = index_rows(stamp)
+    if index.delimiter == "," or not index.n_rows:
+        return "."
+    low, high = index.positions[:2]
+    with reading(stamp.path), open_text(stamp) as handle:
+        handle.seek(low)
+        entries = re.split(f'["\r\n{index.delimiter}]+'.encode(), handle.read(high - low))
+    decimals = {len(match[2]) for entry in entries if (match := NUMBER_WITH_COMMA.fullmatch(entry.strip()))}
+    return "," if decimals - {3} and not any(map(NUMBER_WITH_POINT.fullmatch, entries)) else "."
 
 
 @lru_cache(maxsize=4096)

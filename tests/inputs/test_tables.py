@@ -154,13 +154,32 @@ class TestParquet:
         assert source.read(0, 3).tolist() == [[1], [2], [3]]
 
 
-def test_numbers_with_decimal_commas_are_left_out_with_the_cure(tmp_path):
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_decimal_commas_are_read_as_decimal_points(tmp_path, delimiter):
+    n = np.arange(9)
+    frame = pd.DataFrame({"n": n, "höhe": n - 3.25, "klein": n * 1e-7, "art": list("abc") * 3})
+    frame.loc[4, "höhe"] = np.nan
     path = tmp_path / "x.csv"
-    path.write_text("n;a\n" + "".join(f"{i};{i},5\n" for i in range(9)))
+    frame.to_csv(path, index=False, sep=delimiter, decimal=",")
+    source = open_source("csv", path=str(path), label="art")
+    assert source.roles.features == ("n", "höhe", "klein")
+    np.testing.assert_array_equal(source.read(0, 9), frame[["n", "höhe", "klein"]].to_numpy())
+    kinds = source.column_types(["höhe", "art"])
+    assert kinds == {"höhe": pa.float64(), "art": pa.string()}
+    read = source.read_columns(["höhe"], 2, 9)["höhe"].cast(pa.float64()).to_numpy()
+    np.testing.assert_array_equal(read, frame["höhe"][2:])
+
+
+def test_commas_of_thousands_are_refused_with_the_cure(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("n;a\n" + "".join(f"{i};{i},500\n" for i in range(9)))
     left_out = lle("init", path, "-o", tmp_path / "job.yaml")["columns"]["left_out"]
-    assert "numbers with a comma, such as '0,5'; write a decimal point" in left_out["a"]
-    path.write_text("n;a\n" + "".join(f"{i},0;{i},5\n" for i in range(9)))
-    with pytest.raises(InputError, match=r"column 'n': .* found: invalid value '0,0'; write a decimal point"):
+    assert "numbers with a comma, such as '0,500'; write a decimal point" in left_out["a"]
+    path.write_text("n;a\n" + "".join(f"{i},000;{i},500\n" for i in range(9)))
+    with pytest.raises(InputError, match=r"column 'n': .* found: invalid value '0,000'; write a decimal point"):
+        open_source("csv", path=str(path))
+    path.write_text("n;a\n" + "".join(f"{i}.5;{i},5\n" for i in range(9)))
+    with pytest.raises(InputError, match=r"column 'a': .* found: invalid value '0,5'; write a decimal point"):
         open_source("csv", path=str(path))
 
 
