@@ -13,12 +13,10 @@ import pyarrow.compute as pc
 
 from ..storage.bundles import Array
 from .base import Source
-from .suspect_columns import ID_NAME, Look, sample_windows, suspect_columns
+from .suspect_columns import ID_NAME, MAX_CODES, Look, sample_windows, suspect_columns
 
 LOOKED_AT = 1 << 24
 MAX_CATEGORIES = 50
-MAX_CODES = 20
-"""Whole numbers with at most this number of different values are codes: their differences may have no meaning."""
 MIN_REPEATS = 5
 """A label or a code has on average at least this number of rows for each of its values."""
 MAX_MISSING = 0.05

@@ -14,6 +14,8 @@ READ_BYTES = 1 << 30
 MIN_ROWS = 50
 """In fewer rows, any column of measurements may rise or hold different whole numbers by chance."""
 MANY_ROWS = 1000
+MAX_CODES = 20
+"""Whole numbers with at most this number of different values are codes: their differences may have no meaning."""
 EXACT = 2.0**53
 """Whole numbers of this size and above may be rounded in float64, so that different ids become equal."""
 ID_NAME = re.compile(r"id|.*[_\s.-]id|id[_\s.-].*|.*[a-z]I[Dd]|uuid|guid|key|.*_key|name", re.I)
@@ -30,6 +32,7 @@ class Look(NamedTuple):
 
 
 ID = Look("an id: a different whole number in each row", True)
+NAMED_ID = Look("an id by its name: whole numbers, some of them equal or missing", False)
 
 
 def suspect_columns(source: Source) -> dict[str, Look]:
@@ -43,11 +46,18 @@ def suspect_columns(source: Source) -> dict[str, Look]:
     if names is None or source.n_rows < MIN_ROWS or not windows:
         return {}
     rows = np.concatenate([source.read(*window) for window in windows])
-    looks = {name: look_of(rows[:, column], source.n_rows) for column, name in enumerate(names)}
+    looks = {name: look_of(rows[:, column], source.n_rows) or _id_by_name(name, rows[:, column])
+             for column, name in enumerate(names)}  # fmt: skip
     large = [name for column, name in enumerate(names) if np.abs(rows[:, column]).max() >= EXACT]
     rounded = [name for name in large if (look := looks[name]) is None or (not look.is_id and ID_NAME.fullmatch(name))]
     looks |= dict.fromkeys(_distinct_numbers(source, rounded, windows), ID)
     return {name: look for name, look in looks.items() if look is not None}
+
+
+def _id_by_name(name: str, values: Array) -> Look | None:
+    present = values[np.isfinite(values)]
+    is_named = ID_NAME.fullmatch(name) is not None and len(np.unique(present)) > MAX_CODES
+    return NAMED_ID if is_named and (present == np.rint(present)).all() else None
 
 
 def _distinct_numbers(source: Source, names: list[str], windows: list[tuple[int, int]]) -> list[str]:

@@ -69,3 +69,13 @@ def test_ids_that_float64_would_round_are_reported(tmp_path, kind):
     looks = suspect_columns(open_source(kind, path=tmp_path / f"x.{kind}"))
     assert {name for name, look in looks.items() if look.is_id} == {"next", "shuffled", "user_id"}
     assert looks["when"].says == "a time: nanoseconds since 1970"
+
+
+def test_whole_numbers_named_as_an_id_are_reported_although_some_repeat_or_are_missing(tmp_path):
+    ids = np.append(RNG.permutation(N - 50) + 1.0, np.arange(49) + 1.0)
+    frame = pd.DataFrame({"kunden_id": np.append(ids, np.nan), "kunden": np.append(ids, 7), "note": RNG.normal(size=N),
+                          "side_id": RNG.integers(0, 15, N), "mass_id": RNG.normal(size=N)})  # fmt: skip
+    frame.to_parquet(tmp_path / "x.parquet")
+    looks = suspect_columns(open_source("parquet", path=tmp_path / "x.parquet"))
+    assert set(looks) == {"kunden_id"}
+    assert looks["kunden_id"].says.startswith("an id by its name: whole numbers")
