@@ -24,6 +24,7 @@ IDX_NAME = re.compile(r"idx\d")
 ZARR_HEADS = ("zarr.json", ".zgroup", ".zarray")
 CURES = {
     ".xlsx": "write Parquet: pandas.read_excel(path).to_parquet(out)",
+    ".yaml": "a config is an argument of lle run",
     ".json": "write Parquet: pandas.read_json(path).to_parquet(out)",
     ".gz": "decompress it first; only CSV and IDX files may be gzipped",
 }
@@ -43,7 +44,9 @@ def detect_kind(data: str) -> Detected:
     """
     if is_url(data):
         return Detected(kind_of_name(data) or _unknown([data], data), data)
-    first = find_paths(data, "path")[0]
+    first, *others = find_paths(data, "path")
+    if others and len({kind_of_name(name) for name in (first, *others)}) > 1:
+        _unknown([first, *others], data)
     if os.path.isdir(first):
         return Detected(kind, data) if (kind := _kind_of_zarr(Path(first))) else _in_folder(Path(first))
     return Detected(kind_of_name(first) or _kind_of_content(first) or _unknown([first], data), data)
@@ -91,6 +94,7 @@ def _in_folder(folder: Path) -> Detected:
 def _unknown(names: Sequence[str], data: str) -> str:
     cure = CURES.get(Path(names[0]).suffix.lower() if names else "", "")
     raise InputError(
-        f"{data}: expected names that end in {', '.join(SUFFIXES)}, an IDX file, a Zarr folder, or a folder with files "
-        f"of one kind; found {listed(names) or 'an empty folder'}; {cure or 'name the files, or write them as Parquet'}"
+        f"{data}: expected names that end in {', '.join(SUFFIXES)}, .csv.gz, an IDX file, a Zarr folder, or a folder "
+        f"or pattern of files of one kind; found {listed(names) or 'an empty folder'}; "
+        f"{cure or 'name the files, or write them as Parquet'}"
     )

@@ -252,6 +252,12 @@ def test_unreadable_kinds_are_refused_with_a_cure(tmp_path, name, cure):
     assert not (tmp_path / "job.yaml").exists()
 
 
+def test_pattern_of_several_kinds_is_refused(tmp_path):
+    for name in ("x.csv", "x.parquet"):
+        (tmp_path / name).touch()
+    assert "files of one kind; found" in refused(2, "init", tmp_path / "x.*", "-o", tmp_path / "job.yaml")
+
+
 def test_table_without_measurements_is_refused(tmp_path):
     data = pd.DataFrame({"record": np.arange(N), "site": CLASSES})
     message = refused(2, "init", write_table(tmp_path / "rows.csv", data), "-o", tmp_path / "job.yaml")
