@@ -48,8 +48,8 @@ def read_settings(path: Path, overrides: tuple[str, ...]) -> tuple[dict[str, obj
     try:
         return data, Sweep.model_validate(sweep)
     except ValidationError as error:
-        lines = [f"sweep.{line}".replace("sweep.the file as a whole: ", "") for line in describe(error, Sweep)]
-        raise ConfigError(f"config {path}:\n" + "\n".join(f"  - {line}" for line in lines)) from None
+        lines = [f"  - {line}" for line in describe(error, Sweep, "sweep.")]
+        raise ConfigError(f"config {path}:\n" + "\n".join(lines)) from None
 
 
 def check_config(data: dict[str, object], where: str) -> Config:

@@ -32,8 +32,11 @@ NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 TRIED = re.compile(r"(constrained-)?(int|float|str)|(literal|tuple|function-\w+)\[.*|function-.*|NoneType")
 
 
-def describe(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """The errors of a model, one line for each key; the types that a value may have share a line."""
+def describe(error: ValidationError, model: type[BaseModel], section: str = "") -> list[str]:
+    """The errors of a model, one line for each key; the types that a value may have share a line.
+
+    `section` precedes each key, as "sweep."; errors of several keys together have none.
+    """
     lines: dict[str, tuple[str, str]] = {}
     for part in error.errors():
         key, message, ending = _described(part, model)
@@ -41,13 +44,16 @@ def describe(error: ValidationError, model: type[BaseModel]) -> list[str]:
             first, first_ending = lines[key]
             message, ending = f"{first} or {message.removeprefix('should be ')}", max(first_ending, ending, key=len)
         lines[key] = message, ending
-    return [f"{key}: {message}{ending}" for key, (message, ending) in lines.items()]
+    return [
+        f"{section}{key}: {message}{ending}" if key else f"{message}{ending}"
+        for key, (message, ending) in lines.items()
+    ]
 
 
 def _described(error: "ErrorDetails", model: type[BaseModel]) -> tuple[str, str, str]:
     """The key of an error, its message, and what was found with the cure."""
     location, kind, value = error["loc"], error["type"], error.get("input")
-    key = ".".join(_keys(location, kind)) or "the file as a whole"
+    key = ".".join(_keys(location, kind))
     if kind == "extra_forbidden":
         allowed = _siblings(location, model)
         return (key, f"unknown key (found value {shown(value)}); allowed: {', '.join(allowed)}",
@@ -85,7 +91,7 @@ def _keys(location: tuple[object, ...], kind: str) -> list[str]:
 
 
 def _kind_key(key: str) -> str:
-    return "kind" if key == "the file as a whole" else f"{key}.kind"
+    return f"{key}.kind" if key else "kind"
 
 
 def _cluster_kinds() -> list[str]:
