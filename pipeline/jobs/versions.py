@@ -2,7 +2,7 @@
 
 from typing import TypedDict
 
-from ..core.errors import ConfigError, LleError
+from ..core.errors import ConfigError, LleError, StoreError
 from ..report.metrics import Metrics
 from ..storage.lock import RunLock
 from ..storage.store import Store
@@ -45,7 +45,10 @@ def list_versions(url: str) -> ListedVersions:
     Raises ConfigError if the store has no versions.
     """
     root = _root(url)
-    pointer = root.pointer()
+    try:
+        pointer = root.pointer()
+    except StoreError:  # damaged: a version of the list can be published again
+        pointer = None
     published = None if pointer is None else pointer.version
     rows = [_described(root, version, published) for version in reversed(root.ids())]
     return {"store": root.url, "published": published, "versions": rows}
@@ -75,7 +78,7 @@ def _metrics(store: Store) -> Metrics | None:
 def publish_version(url: str, version: str) -> dict[str, str | None]:
     """Publish a finished version, older or newer than the published one. The versions stay as they are.
 
-    If the record of the published version is lost, the other finished versions become its history.
+    If the record of the published version is lost or damaged, the other finished versions become its history.
 
     Raises ConfigError if there is no such version or it is not finished, StoreError while a run is active.
     """
@@ -88,6 +91,7 @@ def publish_version(url: str, version: str) -> dict[str, str | None]:
     if metrics is None or not is_finished(store):
         raise ConfigError(f"{store.url}: this version is not finished; choose another one that `lle versions` lists")
     with RunLock(root.store):
+        root.delete_damaged_pointer()
         before = None if (pointer := root.pointer()) is None else pointer.version
         others = finished_versions(root)[::-1] if pointer is None else []
         fingerprint = str(store.attributes().get("fingerprint", ""))
@@ -117,6 +121,7 @@ def clean_store(url: str, keep: int | None) -> CleanedStore:
 def _root(url: str) -> Versions:
     root = Versions(url)
     if not root.store.has_versions():
+        root.store.require_run()
         raise ConfigError(
             f"{root.url}: has no versions; a run with `output: {{keep: 5}}` writes one for each change, and keeps 5"
         )

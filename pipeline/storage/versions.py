@@ -65,8 +65,8 @@ class Versions:
         record = self.store.read_record(POINTER, Pointer)
         if record is None or not record.history:
             raise StoreError(
-                f"{self.url}/{POINTER}: is damaged or was not written by a run. Delete it; the next run publishes "
-                f"again. Until then, the versions can be read as stores"
+                f"{self.url}/{POINTER}: is damaged or was not written by a run. Write it again with `lle publish`: "
+                f"`lle versions` lists the versions. Or delete it: the next run writes it"
             )
         return record
 

@@ -283,7 +283,7 @@ class TestReaders:
             (tmp_path / "run.zarr/published.json").write_text(text)
             for command in (("export", tmp_path / "run.zarr", tmp_path / "y.npy"), ("status", tmp_path / "run.zarr"),
                             ("run", job()), ("plan", job())):  # fmt: skip
-                assert "Delete it" in refused(1, *command), (text, command)
+                assert "`lle publish`" in refused(1, *command), (text, command)
 
 
 class TestDrivers:
@@ -523,7 +523,10 @@ class TestStepBack:
         [stopped] = Versions(str(tmp_path / "run.zarr")).unpublished()
         assert "is not finished" in refused(2, "publish", tmp_path / "run.zarr", stopped)
         assert lle("clean", tmp_path / "run.zarr")["deleted"] == [stopped]
-        assert "has no versions" in refused(2, "versions", tmp_path)
+        lle("run", job(), "--set", "output.keep=null", "--store", tmp_path / "one.zarr")
+        for command in (("versions",), ("publish", stopped)):
+            assert "has no versions" in refused(2, command[0], tmp_path / "one.zarr", *command[1:])
+            assert "no run has been started" in refused(2, command[0], tmp_path / "none.zarr", *command[1:])
 
     def test_run_after_a_lost_pointer_keeps_the_earlier_versions(self, job, tmp_path):
         versions = [lle("run", job(), "--set", f"quality.sample={n}")["published"] for n in (60, 70)]
@@ -553,6 +556,16 @@ class TestStepBack:
         [stopped] = Versions(str(tmp_path / "run.zarr")).ids()
         assert lle("clean", tmp_path / "run.zarr")["deleted"] == [stopped]
         assert Versions(str(tmp_path / "run.zarr")).ids() == []
+
+    def test_a_damaged_pointer_is_written_again_by_publish(self, job, tmp_path):
+        first, second = (lle("run", job(), "--set", f"quality.sample={n}")["published"] for n in (60, 70))
+        root = tmp_path / "run.zarr"
+        (root / "published.json").write_text('{"version": ')
+        listed = lle("versions", root)
+        assert (listed["published"], [row["version"] for row in listed["versions"]]) == (None, [second, first])
+        lle("publish", root, first)
+        assert Versions(str(root)).pointer()["history"] == [first, second]
+        assert published_url(str(root)).endswith(first)
 
     def test_finished_versions_outlive_a_lost_pointer(self, job, tmp_path):
         samples = (50, 60, 70)
