@@ -1,6 +1,7 @@
 """Refuse data in memory that cannot be embedded (other types, text columns, NaN); errors name the place and a cure."""
 
 import math
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,9 @@ NAMED_COLUMNS = 5
 
 
 def refuse_other_types(X: Any) -> None:
-    """Raises InputError for sparse matrices and AnnData objects, with what to pass instead."""
+    """Raises InputError for paths, sparse matrices and AnnData objects, with what to pass instead."""
+    if isinstance(X, str | os.PathLike):
+        raise InputError(f"input: expected rows of numbers, found the path {os.fspath(X)!r}; call lle.embed with it")
     if "anndata" in sys.modules and isinstance(X, sys.modules["anndata"].AnnData):
         raise InputError(
             f"input: found an AnnData object; pass one of its matrices, such as adata.obsm['X_pca'] (there are "

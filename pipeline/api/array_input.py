@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.format import open_memmap
+from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 
 from ..core.errors import InputError
+from ..storage.storage_errors import storage_errors
 from .array_checks import is_missing, refuse_other_types, refuse_shape
 
 BLOCK_BYTES = 64 * 2**20
@@ -155,18 +156,21 @@ def _write(X: Any, folder: Path) -> Path:
 
 def _write_blocks(X: Any, folder: Path, name: str) -> Path:
     """Write `<name>-<digest>.npy`."""
-    folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f".input.{uuid.uuid4().hex}.partial"
     digest = hashlib.sha256(repr((X.shape, X.dtype.str)).encode())
+    header = {"descr": dtype_to_descr(X.dtype), "fortran_order": False, "shape": tuple(map(int, X.shape))}
     try:
-        target = open_memmap(partial, mode="w+", dtype=X.dtype, shape=tuple(X.shape))
-        for rows, block in row_blocks(X):
-            target[rows] = block
-            digest.update(np.ascontiguousarray(block).data)
-        target.flush()
-        path = folder / f"{name}-{digest.hexdigest()[:32]}.npy"
-        if not path.exists():
-            partial.replace(path)
+        with storage_errors(str(folder)):
+            folder.mkdir(parents=True, exist_ok=True)
+            with partial.open("wb") as file:
+                write_array_header_1_0(file, header)
+                for _, block in row_blocks(X):
+                    rows = np.ascontiguousarray(block, X.dtype).data
+                    file.write(rows)
+                    digest.update(rows)
+            path = folder / f"{name}-{digest.hexdigest()[:32]}.npy"
+            if not path.exists():
+                partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
     return path

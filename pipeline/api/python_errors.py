@@ -45,14 +45,14 @@ def python_errors(spelled: Callable[[Setting], str] = as_argument) -> Iterator[N
 
 
 def short_traceback(function: Function) -> Function:
-    """Decorator: errors that the user can correct get a traceback of a few lines, without the internal calls."""
+    """Decorator: errors whose message names the cure get a traceback of a few lines, without the internal calls."""
 
     @functools.wraps(function)
     def call(*arguments: object, **keywords: object) -> Any:
         try:
             return function(*arguments, **keywords)
         except (ValueError, TypeError, LleError) as error:
-            if getattr(error, "exit_code", 2) != 2 or not _raised_here(error):
+            if not _raised_here(error):
                 raise
             raise error.with_traceback(None) from None
 
@@ -60,6 +60,6 @@ def short_traceback(function: Function) -> Function:
 
 
 def _raised_here(error: Exception) -> bool:
-    """Whether a raise statement of this package raised the error, and not a library that it calls."""
+    """Whether this package or scikit-learn's check of arguments raised the error, and not another library."""
     module = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
-    return str(module).startswith(__package__.partition(".")[0])
+    return str(module).startswith((__package__.partition(".")[0], "sklearn.utils.validation"))
