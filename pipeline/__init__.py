@@ -9,14 +9,17 @@ pipeline` from the root of a checkout runs the same files.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import scanpy as scanpy
     from .api.embed import EmbeddingWarning, embed
     from .api.estimator import LocallyLinearEmbedding
     from .api.locally_linear_embedding import locally_linear_embedding
     from .api.open_run import OpenedRun, open_run
     from .api.plot import plot
+
+    __version__: str
 
 __all__ = [
     "EmbeddingWarning",
@@ -39,14 +42,16 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":  # pyproject.toml has it; reading it takes some milliseconds, so only on demand
-        return import_module("importlib.metadata").version("lle-pipeline")
-    if name == "scanpy":
-        return import_module(".scanpy", __name__)
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name], __name__), name)
+if not TYPE_CHECKING:  # type checkers then report other names
+
+    def __getattr__(name):
+        if name == "__version__":  # pyproject.toml has it; reading it takes some milliseconds, so only on demand
+            return import_module("importlib.metadata").version("lle-pipeline")
+        if name == "scanpy":
+            return import_module(".scanpy", __name__)
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name], __name__), name)
 
 
 def __dir__() -> list[str]:

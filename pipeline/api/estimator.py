@@ -203,7 +203,7 @@ class LocallyLinearEmbedding(
         labels = None if self.store is None or type(X) is dict else y
         names = getattr(self, "feature_names_in_", None)
         with finished_run(X, self._sections(X), self.verbose, labels, names) as (store, result):
-            self.embedding_ = store.read_all(array_specs.EMBEDDING.name)
+            self.embedding_: Array = store.read_all(array_specs.EMBEDDING.name)
             self.component_ = store.read_all(array_specs.COMPONENT.name)
             self.eigenvalues_, self.n_features_in_, stored_names = FitResults.of(store)
             if type(X) is dict and stored_names is not None:

@@ -7,12 +7,14 @@ import os
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from ..core.machine import available_cores
 from ..core.setting import Setting
+
+Initializer = TypeVar("Initializer", bound=Callable[..., None])
 
 CONFIG_KEYS = {
     "n_neighbors": ("neighbors", "n_neighbors"), "n_components": ("eigensolver", "n_components"),
@@ -79,7 +81,7 @@ def with_parameter_names(message: str) -> str:
     return message
 
 
-def refuse_unknown(initialize: Callable[..., None]) -> Callable[..., None]:
+def refuse_unknown(initialize: Initializer) -> Initializer:
     """The initializer of an estimator, with a TypeError that names the config section of an unknown keyword."""
     accepted = inspect.signature(initialize).parameters
 
@@ -90,7 +92,7 @@ def refuse_unknown(initialize: Callable[..., None]) -> Callable[..., None]:
                 raise TypeError(unknown_parameter(type(self).__name__, name, value))
         initialize(self, *arguments, **keywords)
 
-    return checked
+    return cast(Initializer, checked)
 
 
 def sections_of(
