@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import inspect
 import json
 import logging
 import os
@@ -10,8 +11,11 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, get_overloads, overload
 from urllib.parse import urlparse
+
+import numpy as np
+import numpy.typing as npt
 
 from ..config.load import check_config
 from ..config.models import Config
@@ -20,6 +24,7 @@ from ..core.machine import reproducible_environment
 from ..core.setting import Setting
 from ..engine.plan import RunResult
 from ..engine.progress import RunProgress, SilentProgress
+from ..engine.step import Json
 from ..jobs.layout import fits_memory
 from ..jobs.run import run
 from ..report.bounds import DROPPED_SHARE
@@ -30,11 +35,14 @@ from ..storage.lock import RunLock
 from ..storage.store import Store
 from ..storage.store_in_memory import memory_root
 from ..storage.versions import Versions
-from .array_checks import refuse_invalid
+from .array_checks import refuse_invalid, refuse_other_types
 from .array_input import FIT, as_array, digest_of, input_section, is_chunked, remove_unnamed
 from .notebook_progress import NotebookProgress, in_notebook
 from .parameters import PARAMETERS, as_argument, as_keyword, n_rows_of, sections_of, unknown_parameter
 from .python_errors import python_errors, short_traceback
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class EmbeddingWarning(UserWarning):
@@ -49,12 +57,21 @@ class EmbeddingWarning(UserWarning):
     """
 
 
+class Table(Protocol):
+    """A pandas DataFrame, also for type checkers that have no types of pandas."""
+
+    @property
+    def iloc(self) -> Any: ...
+
+
 Section = Mapping[str, object] | None
 SERIAL = {"kind": "serial"}
 OF_THIS_MACHINE = ("serial", "local")
 
 
-@short_traceback
+@overload
+def embed(X: Table, **keywords: Any) -> "pd.DataFrame": ...
+@overload
 def embed(
     X: Any,
     *,
@@ -84,8 +101,9 @@ def embed(
     quality: Section = None,
     output: Section = None,
     execution: Section = None,
-    **unknown: object,
-) -> Any:
+) -> npt.NDArray[np.float64]: ...
+@short_traceback
+def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: object) -> Any:
     """Embed X by the stages of `lle run` and return its coordinates.
 
     Parameters
@@ -106,9 +124,6 @@ def embed(
         As for `LocallyLinearEmbedding`.
     preprocess, neighbors, weights, graph, eigensolver, embedding, quality, output, execution : dict, default None
         Sections of a config, such as ``preprocess={"scale": "standard"}``.
-    **unknown : object
-        Any other keyword is an error with a proposal.
-
     Returns
     -------
     ndarray of shape (n, n_components), float64, or pandas.DataFrame
@@ -143,11 +158,9 @@ def embed(
     >>> embed(X, n_neighbors=10, preprocess={"scale": "standard"}).shape
     (800, 2)
     """
-    arguments = dict(locals())
-    others = {"X", "labels", "verbose", "unknown"}
-    given = {name: value for name, value in arguments.items() if name not in others and value is not None}
+    given = {name: value for name, value in keywords.items() if value is not None}
     data = section_of_file(X) if isinstance(X, str | os.PathLike) else X
-    sections = sections_of_keywords({**given, **unknown}, data)
+    sections = sections_of_keywords(given, data)
     with finished_run(data, sections, verbose, labels, column_names(X), as_keyword) as (run, result):
         coordinates, config = run.read_all(array_specs.EMBEDDING.name), run.attributes()["config"]
     warn_of_embedding(result, config, as_keyword)
@@ -156,6 +169,9 @@ def embed(
     import pandas as pd  # the caller has imported it
 
     return pd.DataFrame(coordinates, X.index, [f"y{number + 1}" for number in range(coordinates.shape[1])])
+
+
+vars(embed)["__signature__"] = inspect.signature(get_overloads(embed)[-1])  # for help and completion
 
 
 def section_of_file(data: str | os.PathLike[str]) -> dict[str, object]:
@@ -212,7 +228,8 @@ def finished_run(
     The store of a small run in this process is in memory, that of any other run without output.store in a folder.
 
     A run with output.store resumes: for the same X, results that do not depend on the changed sections are kept.
-    `names` of the columns of X are stored, so that `lle transform` matches tables by name. `spelled` is for
+    `names` of the columns of X are stored, with the name of the labels: messages and pictures have them, and `lle
+    transform` matches tables by name. `spelled` is for
     messages, as in `python_errors`.
 
     Raises ValueError with the program's message for errors of the config and the input, KeyboardInterrupt for Ctrl-C,
@@ -224,13 +241,17 @@ def finished_run(
         config = _complete_config(X, sections, Path(folder), labels, names)
         if config.output.store == _temporary_store(Path(folder)) and fits_memory(config):
             config = config.model_copy(update={"output": config.output.model_copy(update={"store": url})})
-        result = run(config, fresh=False, progress=_progress(verbose))
+        attributes: Json = {} if names is None else {"columns": _columns(names, labels)}
+        result = run(config, fresh=False, progress=_progress(verbose), attributes=attributes)
         _remove_old_inputs(config)
-        store = Store(result.store)
-        if names is not None:
-            no_roles = Columns(features=list(names), label=None, id=None, left_out={}, suspect={}, possible_ids=[])
-            store.create_group({"columns": no_roles})
-        yield store, result
+        yield Store(result.store), result
+
+
+def _columns(names: Sequence[str], labels: object) -> Columns:
+    """The columns of a table in memory, with the name of its labels if they have one."""
+    name = getattr(labels, "name", None)
+    label = name if isinstance(name, str) else None
+    return Columns(features=list(names), label=label, id=None, left_out={}, suspect={}, possible_ids=[])
 
 
 def column_names(X: object) -> list[str] | None:
@@ -274,6 +295,7 @@ def _complete_config(
     else:
         Versions(store.url).check_place()
     if config.preprocess.invalid == "error" and type(X) is not dict and not is_chunked(X):
+        refuse_other_types(X)
         refuse_invalid(as_array(X), names)
     folder_of_input = folder if urlparse(store.url).scheme else _place(store)
     input_settings = input_section(X, folder_of_input, labels)

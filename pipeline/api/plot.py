@@ -8,7 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import ConfigError
+from ..jobs.new_rows import TABLES
 from ..stages.report_columns import label_column
+from ..storage import array_specs
+from ..storage.store import Store
 from .array_checks import is_missing
 from .array_input import as_vector
 from .open_run import OpenedRun, open_run
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_INTEGER_CLASSES = 20
 MAX_TEXT_CLASSES = 1000
+SECONDS_PER_YEAR = 365.2425 * 86400
 
 
 def plot(run_or_Y: object, color: object = None, ax: "Axes | None" = None) -> "Axes":
@@ -34,7 +38,7 @@ def plot(run_or_Y: object, color: object = None, ax: "Axes | None" = None) -> "A
     run_or_Y : OpenedRun, str, path, LocallyLinearEmbedding or array of shape (n, m)
         A run, the path or URL of its store, a fitted estimator, or coordinates.
     color : array of shape (n,) or str, default None
-        Numbers, text or categories, one for each row; or the name of a column of the run, such as "component",
+        Numbers, dates, text or categories, one for each row; or the name of a column of the run, such as "component",
         "reconstruction_error" or "y3", or of its input table. None: the label of the run, if it has one.
     ax : matplotlib Axes, default None
         Axes to draw on; None: those of a new figure.
@@ -92,7 +96,7 @@ def _color_source(run: Any, color: object, n_rows: int) -> "ColorSource | None":
             run = open_run(run.store_)
         columns: Mapping[str, Any] = run.columns() if isinstance(run, OpenedRun) else {}
         if color is None:
-            label = label_column(run.config["input"]) if isinstance(run, OpenedRun) else ""
+            label = label_column(Store(run.store).attributes()) if isinstance(run, OpenedRun) else ""
             color = columns[label].rename(label) if label in columns else None
         elif color in columns:
             color = columns[color].rename(color)
@@ -105,28 +109,38 @@ def _color_source(run: Any, color: object, n_rows: int) -> "ColorSource | None":
 
 def _input_column(run: OpenedRun, name: str, n_rows: int, columns: list[str]) -> object:
     """A column of the run's input table. Raises ValueError if there is none of this name, or the input has changed."""
-    from ..jobs.export_columns import columns_of_input, input_of_run
-    from ..storage.store import Store
+    import pandas as pd
 
+    from ..jobs.export_columns import columns_of_input, input_of_run
+
+    store = Store(run.store)
+    names = (store.attributes().get("columns") or {}).get("features", ())
+    features = list(names) if store.has_array(array_specs.RAW.name) else []
+    is_array = run.config["input"]["kind"] not in TABLES  # of a DataFrame, if it has names
+    if is_array and name in features:
+        return pd.Series(store.array(array_specs.RAW.name)[:, features.index(name)], name=name)
+    if is_array:
+        raise ValueError(f"color: no column {name!r}; there are {', '.join([*columns, *features])}; or pass an array")
     with python_errors():
         try:
-            source = input_of_run(Store(run.store).attributes(), n_rows)
-            [read] = columns_of_input(source, (name,), "color.parquet")
+            [read] = columns_of_input(input_of_run(store.attributes(), n_rows), (name,), "color.parquet")
         except ConfigError as error:
             found = str(error).removeprefix("--with: ")
             raise ValueError(f"color: no column {name!r}; there are {', '.join(columns)}; {found}") from None
         [column] = read(0, n_rows).values()
-    return column.to_pandas().rename(name)
+    return column.to_pandas(date_as_object=False).rename(name)
 
 
 def colors_of(values: object, n_rows: int) -> "ColorSource":
-    """Numbers as a scale; text, truth values, categories and up to 20 different integers as classes.
+    """Numbers and dates as a scale; text, truth values, categories and up to 20 different integers as classes.
 
     Raises ValueError if there is not one value for each row.
     """
     from ..report.point_colors import ColorSource  # matplotlib
 
     label = str(getattr(values, "name", None) or "color")
+    if str(getattr(values, "dtype", "")).startswith("datetime64"):
+        values, label = _years(values), f"{label} (year)"
     array = as_vector(values)
     if array.shape != (n_rows,):
         raise ValueError(f"color: expected one value for each of the {n_rows} rows, found shape {array.shape}")
@@ -145,6 +159,14 @@ def colors_of(values: object, n_rows: int) -> "ColorSource":
     numbers = np.full(n_rows, np.nan)
     numbers[is_known] = codes
     return ColorSource(numbers, "categorical", tuple(map(str, names)), label)
+
+
+def _years(dates: object) -> npt.NDArray[np.float64]:
+    """Dates (n,) as years with a fraction; NaN where they are missing."""
+    import pandas as pd
+
+    seconds = pd.Series(dates).to_numpy("datetime64[s]")  # in UTC
+    return np.where(np.isnat(seconds), np.nan, 1970 + seconds.astype(np.float64) / SECONDS_PER_YEAR)
 
 
 def _draw(ax: "Axes", content: "Content") -> None:

@@ -9,6 +9,7 @@ from ..core.errors import NotEnoughMemory
 from ..core.signals import interruptible
 from ..engine.plan import History, RunResult
 from ..engine.progress import RunProgress
+from ..engine.step import Json
 from ..report.prometheus import Published, reported
 from ..stages import ingest
 from ..storage.lock import wait_for_lock
@@ -20,11 +21,13 @@ from .status import failure_recorded
 
 
 def run(
-    config: Config, fresh: bool, progress: RunProgress, profile: bool = False, shared: Shared | None = None
-) -> RunResult:
+    config: Config, fresh: bool, progress: RunProgress, profile: bool = False, shared: Shared | None = None,
+    attributes: Json | None = None,
+) -> RunResult:  # fmt: skip
     """Run every stage. Raises LleError with the exit code of the failure; finished blocks stay in the store.
 
-    `profile` saves Dask's performance report next to the report of the run.
+    `profile` saves Dask's performance report next to the report of the run. `attributes` replace those that the store
+    gets from config and input.
     """
     versioned = config.output.keep is not None
 
@@ -39,8 +42,9 @@ def run(
 
             return fit_and_place(config, fresh, progress, profile, foreseen_placing)
         if versioned:
-            return _run_version(config, fresh, progress, profile, closing)
+            return _run_version(config, fresh, progress, profile, closing, attributes or {})
         history = History()
+        history.attributes = attributes or {}
         history.source_stores = shared.source_stores if shared else ()
         return run_store(config, Store(config.output.store), fresh, progress, profile, history, closing, shared)
 
@@ -74,9 +78,10 @@ def _retry_where_memory_is_in_use(config: Config) -> Iterator[None]:
 
 
 def _run_version(
-    config: Config, fresh: bool, progress: RunProgress, profile: bool, closing: contextlib.ExitStack
+    config: Config, fresh: bool, progress: RunProgress, profile: bool, closing: contextlib.ExitStack, attributes: Json
 ) -> RunResult:
     def work(store: Store, history: History) -> RunResult:
+        history.attributes = {**history.attributes, **attributes}
         return run_store(config, store, False, progress, profile, history, closing)
 
     with interruptible():

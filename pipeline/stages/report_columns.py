@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine import checkpoint, current_config
+from ..engine.step import Json
 from ..storage import array_specs
 from ..storage.store import Store
 from .input_columns import exported_name, input_columns
@@ -33,32 +34,37 @@ def color_source(store: Store, rows: npt.NDArray[np.int64]) -> "ColorSource | No
     described = reports[0].report
     values = store.gather(array_specs.LABEL.name, rows)[:, 0]
     names = described["names"]
-    label = label_name(store.attributes()["config"]["input"], described["kind"])
+    label = label_name(store.attributes(), described["kind"])
     return ColorSource(values, described["kind"], None if names is None else tuple(names), label)
 
 
-def label_name(section: dict[str, object], kind: str) -> str:
-    """The name of the labels of an input section in pictures: their column or array if it has a name.
+def label_name(attributes: Json, kind: str) -> str:
+    """The name of the labels of a run with these attributes in pictures: their column or array if it has a name.
 
-    >>> label_name({"kind": "csv", "label": "species"}, "categorical"), label_name({"kind": "csv", "label": "4"}, "")
-    ('species', 'column 4')
+    >>> [label_name({"config": {"input": {"kind": "csv", "label": name}}}, "categorical") for name in ("species", "4")]
+    ['species', 'column 4']
     """
-    if section["kind"] == "synthetic":
+    if attributes["config"]["input"]["kind"] == "synthetic":
         return "true coordinate" if kind == "continuous" else "label"
-    if section["kind"] not in NAMED_LABELS:
-        return "label"  # a file of nothing else
-    name = str(section.get("label") or section.get("labels") or "label")
+    name = _own_label(attributes) or "label"  # without a name: a file of nothing else
     return f"column {name}" if name.isdigit() else name
 
 
-def label_column(section: dict[str, object]) -> str:
-    """The name of the labels of an input section in tables: that of their column or array, else "label".
+def label_column(attributes: Json) -> str:
+    """The name of the labels of a run with these attributes in tables: their column or array, else "label".
 
-    >>> label_column({"kind": "csv", "label": "species"}), label_column({"kind": "npy", "labels": "y.npy"})
-    ('species', 'label')
+    >>> [label_column({"config": {"input": {"kind": kind, "label": "species"}}}) for kind in ("csv", "npy")]
+    ['species', 'label']
     """
-    name = section.get("label") or section.get("labels")
-    return exported_name(str(name)) if name and section["kind"] in NAMED_LABELS else "label"
+    return exported_name(_own_label(attributes) or "label")
+
+
+def _own_label(attributes: Json) -> str | None:
+    """The name of the column or the array of the labels; None if they have none."""
+    section = attributes["config"]["input"]
+    name = section.get("label") or section.get("labels") if section["kind"] in NAMED_LABELS else None
+    name = name or (attributes.get("columns") or {}).get("label")
+    return None if name is None else str(name)
 
 
 def rows_with_place(store: Store, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -122,8 +128,8 @@ def label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
     if not reports:
         return []
     described = reports[0].report
-    label = label_name(store.attributes()["config"]["input"], described["kind"])
-    name = label_column(store.attributes()["config"]["input"])
+    attributes = store.attributes()
+    label, name = label_name(attributes, described["kind"]), label_column(attributes)
     first, *further = store.gather(array_specs.LABEL.name, rows).T
     columns = [Column(name, label, first)]
     if described["kind"] == "categorical":

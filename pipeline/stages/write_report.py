@@ -138,7 +138,7 @@ def _collect(store: Store, among: Collection[str] | None = None) -> Metrics:
     reg = describe_reg(config["method"], config["weights"]["reg"], chosen)
     columns = attributes.get("columns") or {}
     labels = reports.get("ingest.read_labels")
-    label = label_name(config["input"], labels[0].report["kind"]) if labels else None
+    label = label_name(attributes, labels[0].report["kind"]) if labels else None
     collected = collect_metrics.collect(reports, current, n_input, n_features)
     return replace(
         collect_metrics.name_columns(collected, columns.get("features")),

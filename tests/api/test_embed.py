@@ -23,7 +23,7 @@ from lle.api.embed import finished_run, sections_of_keywords
 from lle.api.parameters import PARAMETERS
 from lle.config.load import check_config
 from lle.config.models import Config
-from lle.core.errors import ConfigError, CorruptChunk, InputError, Interrupted
+from lle.core.errors import ConfigError, CorruptChunk, InputError, Interrupted, LleError
 from lle.jobs.layout import fits_memory
 from lle.storage.store import Store
 from tests.support.points import swiss_roll
@@ -374,7 +374,7 @@ def test_a_file_has_the_roles_that_init_proposes_and_any_column_colours_its_plot
 
 
 def test_keywords_are_those_of_the_estimator_and_the_sections_of_a_config():
-    keywords = set(inspect.signature(embed).parameters) - {"X", "labels", "unknown"}
+    keywords = set(inspect.signature(embed).parameters) - {"X", "labels"}
     assert keywords == {*PARAMETERS, *Config.model_fields} - {"input"}
 
 
@@ -386,11 +386,14 @@ def test_keywords_are_those_of_the_estimator_and_the_sections_of_a_config():
         lambda X: embed(np.where(X > 2, np.nan, X)),
         lambda X: embed(X, neighbors={"metrik": 1}),
         lambda X: LocallyLinearEmbedding(n_neighbors=3000).fit(X),
+        lambda X: LocallyLinearEmbedding().fit("rows.parquet"),
+        lambda X: LocallyLinearEmbedding(method="pca").fit(X).transform(X[:, :2]),
+        lambda X: embed(X, store="/proc/run.zarr"),
         lambda X: open_run("/no/such/run.zarr"),
     ],
 )
 def test_mistakes_of_users_have_short_tracebacks(call):
-    with pytest.raises((ValueError, ConfigError)) as caught:
+    with pytest.raises((ValueError, LleError)) as caught:
         call(np.random.default_rng(0).normal(size=(300, 3)))
     own_frames = [entry for entry in caught.traceback if "/pipeline/" in str(entry.path)]
     assert len(own_frames) == 1

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lle import LocallyLinearEmbedding, embed, open_run, plot
+from lle import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run, plot
 from lle.api.plot import colors_of
 from tests.support.points import swiss_roll
 
@@ -107,13 +107,37 @@ class TestPlot:
     (pd.Series([7, pd.NA, 3], dtype=object), "categorical", ("3", "7"), [1, np.nan, 0]),
     (pd.array([1.5, None, 2], "Float64"), "continuous", None, [1.5, np.nan, 2.0]),
     (pd.array(["b", None, "a"], "string"), "categorical", ("a", "b"), [1, np.nan, 0]),
-    (pd.to_datetime(["2026-01-01", None, "2025-01-01"]), "categorical", None, [1, np.nan, 0]),
 ])  # fmt: skip
 def test_colours_of_arrays(values, kind, names, numbers):
     source = colors_of(pd.Series(values), 3)
     assert source.kind == kind
     assert source.names == names or isinstance(values, pd.DatetimeIndex)
     np.testing.assert_array_equal(source.values, numbers)
+
+
+@pytest.mark.parametrize("zone", [None, "Asia/Tokyo"])
+def test_dates_are_a_scale_of_years(zone):
+    days = pd.date_range("2024-01-01", periods=40, tz=zone).to_series(index=range(40), name="signup")
+    days[3] = pd.NaT
+    source = colors_of(days, 40)
+    assert (source.kind, source.label) == ("continuous", "signup (year)")
+    assert source.values[[0, 39]] == pytest.approx([2024, 2024 + 39 / 365.2425], abs=2e-3)
+    assert np.flatnonzero(np.isnan(source.values)).tolist() == [3]
+
+
+def test_columns_and_labels_of_a_data_frame_keep_their_names(tmp_path):
+    roll = pd.DataFrame(swiss_roll(N, np.random.default_rng(2)), columns=["länge", "y1", "höhe"])
+    roll.loc[:20, "höhe"] = np.nan
+    labels, store = pd.Series(np.where(roll["länge"] > 0, "links", "rechts"), name="seite"), f"{tmp_path}/roll.zarr"
+    with pytest.warns(EmbeddingWarning, match="höhe"):
+        embed(roll, labels=labels, method="pca", store=store, preprocess={"invalid": "drop"})
+    run = open_run(store)
+    assert (run.to_frame()["seite"].astype(str) == labels).all()
+    assert plot(run).get_legend().get_title().get_text() == "seite"
+    drawn = plot(run, "länge")
+    assert drawn.figure.axes[1].get_ylabel() == "länge"
+    with pytest.raises(ValueError, match="'x'; there are component, y1, y2, seite, länge, y1, höhe; or pass"):
+        plot(run, "x")
 
 
 def test_masked_colours_are_unknown():

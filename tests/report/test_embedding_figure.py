@@ -512,7 +512,7 @@ def test_legend_has_the_name_of_the_label_column(tmp_path, run_stages, make_conf
      ({"kind": "npz", "path": "x.npz", "labels": "7"}, "categorical", "column 7")],
 )  # fmt: skip
 def test_legend_title_of_labels_without_a_column(section, kind, name):
-    assert report_columns.label_name(section, kind) == name
+    assert report_columns.label_name({"config": {"input": section}}, kind) == name
 
 
 def test_names_of_classes_do_not_cover_each_other(figures: list[Figure]) -> None:
