@@ -564,7 +564,7 @@ class TestStepBack:
         listed = lle("versions", root)
         assert (listed["published"], [row["version"] for row in listed["versions"]]) == (None, [second, first])
         lle("publish", root, first)
-        assert Versions(str(root)).pointer()["history"] == [first, second]
+        assert Versions(str(root)).history() == (first, second)
         assert published_url(str(root)).endswith(first)
 
     def test_finished_versions_outlive_a_lost_pointer(self, job, tmp_path):
