@@ -128,7 +128,7 @@ class ServedRun:
         names = [{"entry": place.code, "name": key.entries[place.code][0], "x": place.x, "y": place.y}
                  for place in name_places(grid.x, grid.y, codes, key.n_named, piece)]  # fmt: skip
         entries = [{"name": name, "count": n, "color": key.colors[code]} for code, (name, n) in enumerate(key.entries)]
-        return {"kind": key.kind, "colors": key.colors, "entries": entries, "range": list(key.range), "log": False,
+        return {"kind": key.kind, "colors": key.colors, "entries": entries, "range": key.range, "log": key.log,
                 "clipped": key.clipped, "unknown": key.unknown, "names": names}  # fmt: skip
 
     def tile(self, axes: Axes, color: int, dark: bool, chosen: Sequence[int], selection: int, part: Part,

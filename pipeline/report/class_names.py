@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -22,7 +23,7 @@ MOST_NAMES = 60
 LINE_LETTERS = 20
 RADII = (8, 14, 22, 32, 44, 60, 80, 105, 135, 170, 220)
 """Distances of names from their points, in points of 1/72 inch."""
-ANGLES = np.linspace(0.0, 2.0 * np.pi, 24, endpoint=False)
+ANGLES = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
 STYLE: dict[str, Any] = {
     "fontsize": 9, "fontweight": "bold", "ha": "center", "va": "center",
     "bbox": {"boxstyle": "round,pad=0.1", "facecolor": PAPER, "alpha": 0.75, "edgecolor": "none"},
@@ -48,6 +49,8 @@ def name_places(x: Array, y: Array, codes: Array, n_named: int, piece: Array | N
     """
     piece = np.zeros(len(codes), np.int64) if piece is None else piece
     sizes = np.bincount(piece, minlength=1)
+    some = slice(None, None, 1 + len(codes) // SAMPLE)
+    x_of_some, y_of_some, piece_of_some = x[some], y[some], piece[some]
     places = []
     for code in range(n_named):
         members = np.flatnonzero(codes == code)
@@ -55,34 +58,51 @@ def name_places(x: Array, y: Array, codes: Array, n_named: int, piece: Array | N
         is_named = (counts > 0) & ((counts >= NAMED_SHARE * sizes) | (counts == counts.max(initial=0)))
         for p in np.flatnonzero(is_named).tolist():
             inside = members[piece[members] == p]
-            sample = inside[:: 1 + len(inside) // SAMPLE]
-            places.append(NamePlace(code, *middle(x[sample], y[sample]), len(inside)))
+            sample, beside = inside[:: 1 + len(inside) // SAMPLE], piece_of_some == p
+            others = x_of_some[beside], y_of_some[beside]
+            weight = some.step / (1 + len(inside) // SAMPLE)
+            places.append(NamePlace(code, *middle(x[sample], y[sample], *others, weight), len(inside)))
     return sorted(places, key=lambda place: -place.n_points)[:MOST_NAMES]
 
 
-def middle(x: Array, y: Array) -> tuple[float, float]:
-    """A point in a dense part of a class: the one nearest to the medians, which themselves may lie beside all points.
+def middle(x: Array, y: Array, all_x: Array, all_y: Array, weight: float) -> tuple[float, float]:
+    """A point in a clear part of a class: the one nearest to the medians, which themselves may lie beside all points.
 
-    The range of the points is divided into 8 x 8 cells. If the cell of the medians holds less than half as many points
-    as the fullest cell, only the points of the fullest cell are used.
+    The range of its points (x, y) is divided into 8 x 8 cells. A cell is good if it holds many points of the class and
+    few others, which would cover them: members^2 / points. If the cell of the medians is less than half as good as the
+    best one, only the members in the best cell are used. all_x, all_y: a sample of the points of all classes, each of
+    which stands for `weight` points.
     """
     low, half, high = np.percentile([x, y], (2, 50, 98), axis=1)
     span = np.maximum(high - low, 1e-300)
-    column, row = (8 * (np.array([x, y]) - low[:, None]) / span[:, None]).clip(0, 7).astype(int)
-    half_column, half_row = (8 * (half - low) / span).clip(0, 7).astype(int)
-    counts = np.bincount(8 * row + column, minlength=64)
-    if 2 * counts[8 * half_row + half_column] < counts.max():
-        is_dense = 8 * row + column == counts.argmax()
-        x, y = x[is_dense], y[is_dense]
+    cells = _cells(np.array([x, y]).T, low, span)
+    [half_cell] = _cells(half[None], low, span)
+    others = np.array([all_x, all_y]).T
+    others = others[((others >= low) & (others <= high)).all(axis=1)]
+    counts = np.bincount(cells, minlength=64)
+    points = weight * np.bincount(_cells(others, low, span), minlength=64)
+    scores = counts**2 / np.maximum(np.maximum(counts, points), 1)
+    if 2 * scores[half_cell] < scores.max():
+        is_clear = cells == scores.argmax()
+        x, y = x[is_clear], y[is_clear]
     medians = np.median(x), np.median(y)
     nearest = int(np.argmin((x - medians[0]) ** 2 + (y - medians[1]) ** 2))
     return float(x[nearest]), float(y[nearest])
 
 
+def _cells(points: Array, low: Array, span: Array) -> npt.NDArray[np.int64]:
+    """The cell, of 8 x 8, of each point (n, 2)."""
+    column, row = (8 * (points - low) / span).clip(0, 7).astype(int).T
+    return np.asarray(8 * row + column)
+
+
 def write_names(
-    figure: Figure, ax: Axes, points: tuple[Array, Array], codes: Array, names: Sequence[str], piece: Array | None
-) -> None:
+    figure: Figure, ax: Axes, points: tuple[Array, Array], codes: Array, names: Sequence[str], colors: Array,
+    piece: Array | None,
+) -> None:  # fmt: skip
     """Write the names of classes into the axes whose layout is final. points: x and y (n,), as drawn; codes: (n,).
+
+    colors: RGBA (n_classes, 4) of the lines from the names to their points.
 
     A name never covers another one and is never cut: a long one has several lines.
     """
@@ -109,7 +129,9 @@ def write_names(
         x, y = to_data.transform(middle_of_box)
         artist.set_position((float(x), float(y)))
         line = to_data.transform(np.array([best.start, best.end]))
-        ax.plot(*line.T, color=INK, linewidth=0.6, alpha=0.7, zorder=5, scalex=False, scaley=False, in_layout=False)
+        for width, color in ((1.8, INK), (0.9, colors[place.code])):
+            ax.plot(*line.T, color=color, linewidth=width, marker="o", markevery=[0], markersize=3.0 + width, zorder=5,
+                    markeredgewidth=0.0, scalex=False, scaley=False, in_layout=False)  # fmt: skip
 
 
 class _Placed(NamedTuple):
@@ -146,6 +168,8 @@ def _best(
             candidate = _Placed(box, (float(at[0]), float(at[1])), end)
             cost = radius / unit + 60.0 * _covered(box, frame, drawn) + 150.0 * _faults(candidate, placed)
             if cost < lowest:
+                cost += 6.0 * _along(candidate, frame, drawn)
+            if cost < lowest:
                 best, lowest = candidate, cost
         if lowest <= radius / unit:  # places farther away cost more
             break
@@ -159,6 +183,16 @@ def _covered(box: Bbox, frame: Bbox, drawn: Array) -> float:
     r0, r1 = (edge(rows * (y - frame.y0) / frame.height) for edge, y in ((math.floor, box.y0), (math.ceil, box.y1)))
     r1, c1 = min(r1, rows), min(c1, columns)
     return float(drawn[r1, c1] - drawn[r0, c1] - drawn[r1, c0] + drawn[r0, c0])
+
+
+def _along(line: _Placed, frame: Bbox, drawn: Array) -> float:
+    """How long, in cells, the line of a name is over cells in which something is drawn."""
+    (rows, columns), size = np.subtract(drawn.shape, 1), (frame.width, frame.height)
+    start, end = ((columns, rows) * (np.array(place) - (frame.x0, frame.y0)) / size for place in (line.start, line.end))
+    n = int(math.dist(start, end))
+    places = start + np.arange(1, n + 1)[:, None] / max(1, n) * (end - start)
+    c, r = places.astype(int).clip(0, (columns - 1, rows - 1)).T
+    return float(np.count_nonzero(drawn[r + 1, c + 1] - drawn[r, c + 1] - drawn[r + 1, c] + drawn[r, c]))
 
 
 def _faults(one: _Placed, placed: Sequence[_Placed]) -> int:

@@ -185,7 +185,8 @@ def draw_content(
             for number, rows in enumerate(content.groups.values()):
                 piece[rows] = number
             codes = classes.codes[panel.rows]
-            write_names(figure, ax, (panel.x, panel.y), codes, _known(classes.names), piece[panel.rows])
+            names = _known(classes.names)
+            write_names(figure, ax, (panel.x, panel.y), codes, names, classes.colors, piece[panel.rows])
     return paint
 
 

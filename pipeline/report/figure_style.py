@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import textwrap
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -31,6 +32,8 @@ ON_DARK = {
     INK: "#e4e8ed", FAINT: "#a5b0bc", RULE: "#56616d", MISSING: "#56616d", POINT: "#6fb3d9", PAPER: "#1d232a",
 }  # fmt: skip
 """Colours of pictures on a dark page; the last one is the background of its cards."""
+LEGEND_LINES, LEGEND_LETTERS = 20, 24
+"""Lines of a legend, and letters of a line, if its names are long."""
 CJK_CHARACTERS = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 CJK_FONTS = re.compile(
     "CJK|Source Han Sans|WenQuanYi|Droid Sans Fallback|IPA.*Gothic|Hiragino Sans|PingFang|Heiti|YaHei|Yu Gothic|Malgun|"
@@ -65,11 +68,11 @@ def label_axes(ax: Axes, x_label: str, y_label: str) -> None:
 def add_legend(
     target: Figure | Axes, title: str, names: Iterable[str], colors: Iterable[ColorType], **place: Any
 ) -> Legend:
-    """A legend of classes."""
+    """A legend of classes, as high as LEGEND_LINES lines or as the classes: few long names have several lines each."""
     marks = [Line2D([], [], color=color, marker="o", linestyle="", markersize=6) for color in colors]
-    return target.legend(
-        marks, [plain_text(name, 24) for name in names], title=plain_text(title, 24), frameon=False, **place
-    )
+    most = LEGEND_LETTERS * max(1, LEGEND_LINES // max(1, len(marks)))
+    texts = ["\n".join(textwrap.wrap(plain_text(name, most), LEGEND_LETTERS)) for name in names]
+    return target.legend(marks, texts, title=plain_text(title, LEGEND_LETTERS), frameon=False, **place)
 
 
 def plain_text(text: str, limit: int = 32) -> str:

@@ -62,6 +62,17 @@ def robust_range(values: FloatArray) -> Range:
     return (low, high) if 0.0 < high - low < (highest - lowest) / 3.0 else (lowest, highest)
 
 
+def scale_of(known: FloatArray) -> tuple[Range, bool]:
+    """The range of a colour scale of values (n,), and whether it is logarithmic.
+
+    Positive values that lie mostly near the low end: percentiles 1 and 99, on a log scale. Others: a robust range.
+    """
+    low, median, high = np.percentile(known, (1, 50, 99)).tolist()
+    if known.min() > 0.0 and high > 10.0 * low and median - low < 0.1 * (high - low):
+        return (low, high), True
+    return robust_range(known), False
+
+
 def classify(color: ColorSource) -> Classes | None:
     """Classes of a categorical source; None for numbers and for over 20 classes, which use a continuous scale."""
     is_known = np.isfinite(color.values)

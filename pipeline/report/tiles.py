@@ -16,7 +16,7 @@ from matplotlib.colors import to_hex, to_rgba_array
 from ..core.machine import available_cores
 from .explore import Column
 from .palette import COLOR_MAP, OKABE_ITO, class_colors
-from .point_colors import MAX_CLASSES, Array, robust_range
+from .point_colors import MAX_CLASSES, Array, scale_of
 from .point_grid import Part, PointGrid
 
 Float64 = npt.NDArray[np.float64]
@@ -42,8 +42,8 @@ class ColorKey(NamedTuple):
 
     kind: "plain", "classes" or "scale". codes: (n,) uint8, an index into colors (#rrggbb); the last colour of a scale
     is that of unknown values. entries: of a class key, name and number of points for each colour; n_named: how many of
-    them are a single class. range: of a scale; clipped: values are outside of it; unknown: number of points without a
-    value.
+    them are a single class. range: of a scale, None without values; log: it is logarithmic; clipped: values are outside
+    of it; unknown: number of points without a value.
     """
 
     kind: str
@@ -51,7 +51,8 @@ class ColorKey(NamedTuple):
     colors: list[str]
     entries: list[tuple[str, int]] = []  # noqa: RUF012 (a tuple's default)
     n_named: int = 0
-    range: tuple[float, float] = (0.0, 1.0)
+    range: tuple[float, float] | None = None
+    log: bool = False
     clipped: bool = False
     unknown: int = 0
 
@@ -81,18 +82,19 @@ def color_key(column: Column | None, n: int, dark: bool) -> ColorKey:
 
 
 def _scale(values: Array, missing: str, dark: bool) -> ColorKey:
-    known = values[np.isfinite(values)]
-    low, high = robust_range(known.astype(np.float64)) if known.size else (0.0, 1.0)
-    high = high if high > low else low + 1.0
-    with np.errstate(invalid="ignore"):
-        steps = np.clip((values - low) * (STEPS / (high - low)), 0, STEPS - 1)
-    codes = np.where(np.isfinite(values), steps, STEPS).astype(np.uint8)
+    is_known = np.isfinite(values)
+    known = values[is_known].astype(np.float64)
+    scale, is_log, codes = None, False, np.full(len(values), STEPS, np.uint8)
+    if known.size:
+        scale, is_log = scale_of(known)
+        low, high = scale
+        with np.errstate(divide="ignore", over="ignore"):
+            places, width = (np.log(known.clip(0.0) / low), np.log(high / low)) if is_log else (known - low, high - low)
+        codes[is_known] = np.clip(STEPS * (places / width), 0, STEPS - 1) if low < high else STEPS // 2
     first, last = (0.25, 1.0) if dark else (0.0, 0.92)  # without the end that is near the page's colour
     colors = [to_hex(colormaps[COLOR_MAP](share)) for share in np.linspace(first, last, STEPS)]
-    clipped = bool(known.size and (known.min() < low or known.max() > high))
-    return ColorKey(
-        "scale", codes, [*colors, missing], range=(low, high), clipped=clipped, unknown=len(values) - len(known)
-    )
+    clipped = scale is not None and bool(known.min() < scale[0] or known.max() > scale[1])
+    return ColorKey("scale", codes, [*colors, missing], [], 0, scale, is_log, clipped, len(values) - len(known))
 
 
 def draw_part(

@@ -10,18 +10,19 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 from matplotlib import colormaps
-from matplotlib.colors import to_rgba_array
+from matplotlib.colors import to_rgb, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from lle.config.load import resolved
-from lle.report import charts, embedding_figure, embedding_panels, figure_style, rasterize
+from lle.report import charts, class_names, embedding_figure, embedding_panels, figure_style, rasterize
 from lle.report.component_layout import SMALLEST_SCALE, shelves
 from lle.report.embedding_figure import draw_embedding
 from lle.report.embedding_panels import count_outside
-from lle.report.figure_style import MISSING, to_pair, to_png
-from lle.report.palette import COLOR_MAP, OKABE_ITO
+from lle.report.figure_style import INK, MISSING, to_pair, to_png
+from lle.report.palette import COLOR_MAP, OKABE_ITO, class_colors
 from lle.report.point_colors import ColorSource, classify, paint_points, robust_range
 from lle.stages import report_columns
 from tests.support.seeds import seeds
@@ -543,3 +544,28 @@ def test_each_component_has_the_names_of_its_classes(figures: list[Figure]) -> N
     draw_embedding(y, component, ColorSource(codes.astype(float), "categorical", ("left", "right"), "kind"), "title")
     texts = [text.get_text() for text in figures[0].axes[0].texts]
     assert (texts.count("left"), texts.count("right")) == (3, 3)
+    lines = {line.get_color() if isinstance(line.get_color(), str) else tuple(line.get_color()[:3])
+             for line in figures[0].axes[0].lines}  # fmt: skip
+    assert {INK, *(to_rgb(color) for color in class_colors(2))} == lines  # the edge, and the colour of the class
+
+
+def test_names_in_the_legend_are_whole(figures: list[Figure]) -> None:
+    names = ("CD4+/CD45RA+/CD25- Naive T", "CD8+/CD45RA+ Naive Cytotoxic", "x" * 70, "B")
+    color = ColorSource(np.arange(40) % 4 * 1.0, "categorical", names, "kind")
+    draw_embedding(np.random.default_rng(1).normal(size=(40, 2)), one_component(40), color, "title")
+    texts = [text.get_text() for text in figures[0].legends[0].get_texts()]
+    assert [text.replace("\n", "").replace(" ", "") for text in texts] == [name.replace(" ", "") for name in names]
+    assert max(len(line) for text in texts for line in text.split("\n")) <= 24
+
+
+def test_lines_of_names_count_the_drawn_cells_along_them() -> None:
+    """Points on the diagonal of 100 x 100 cells: a line along it is over points all the way, one across it once."""
+    frame = Bbox.from_extents(50.0, 20.0, 150.0, 120.0)
+    drawn = class_names._drawn_cells(np.repeat(np.arange(100.0)[:, None], 2, axis=1) + 0.5, frame, 1.0)
+
+    def along(start: tuple[float, float], end: tuple[float, float]) -> float:
+        return class_names._along(class_names._Placed(frame, start, end), frame, drawn)
+
+    assert along((50.0, 20.0), (150.0, 120.0)) == pytest.approx(100 * 2**0.5, abs=3)
+    assert along((50.0, 120.0), (150.0, 20.0)) <= 2
+    assert along((50.0, 60.0), (50.0, 120.0)) == 0

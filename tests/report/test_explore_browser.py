@@ -1,6 +1,7 @@
 """The explorer in Chromium: what a person hovers over, selects, saves and reaches with the keyboard."""
 
 import io
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -211,7 +212,7 @@ def test_names_in_the_picture_do_not_cover_each_other(browser, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "text", "expected"), [
-    ("row number", "66", "1 row selected"), ("row number", "67", "No rows selected"),
+    ("row", "66", "1 row selected"), ("row", "67", "No rows selected"),
     ("label", "Kind 3", "100 rows selected"), ("label", "kind", "No rows selected"),
 ])  # fmt: skip
 def test_search_selects_matching_rows(page, kind, text, expected):
@@ -395,5 +396,69 @@ def test_dates_whole_numbers_and_the_picture_file(browser, tmp_path):
     assert picture.shape[1] > 1800
     middle = picture[200:-200, 200:-600].reshape(-1, 3).astype(int)
     assert (np.ptp(middle, axis=1) > 60).sum() > 300  # points in colours
+    page.close()
+    assert heard == []
+
+
+def page_of_columns(browser, tmp_path, *columns):
+    y, _ = points()
+    axes = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
+    (tmp_path / "explore.html").write_bytes(render_explorer(page_of(*axes, *columns)))
+    return opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1400, "height": 900})
+
+
+@pytest.mark.parametrize("name", ["a long answer of a questionnaire, with all of its words, and a remark", "x" * 70])
+def test_long_classes_do_not_overlap_in_the_legend(browser, tmp_path, name):
+    kind = Column("kind", "kind", np.arange(N) % 8, [f"{i}: {name}" for i in range(8)])
+    page, heard = page_of_columns(browser, tmp_path, kind)
+    spans = page.locator("#legend span").evaluate_all("(all) => all.map((e) => e.getBoundingClientRect().toJSON())")
+    assert all(above["bottom"] <= below["top"] for above, below in itertools.pairwise(spans))
+    page.close()
+    assert heard == []
+
+
+def test_the_legend_shows_twelve_classes_without_scrolling(browser, tmp_path):
+    kind = Column("kind", "kind", np.arange(N) % 12, [f"class {i}" for i in range(12)])
+    page, heard = page_of_columns(browser, tmp_path, kind)
+    assert page.locator("#legend").evaluate("(legend) => legend.scrollHeight <= legend.clientHeight")
+    page.close()
+    assert heard == []
+
+
+def test_legend_of_columns_without_a_range(browser, tmp_path):
+    """A constant column and one without values have a bar of one colour, also in the picture file."""
+    constant, empty = Column("c", "constant", np.full(N, 3.0)), Column("e", "empty", np.full(N, np.nan))
+    page, heard = page_of_columns(browser, tmp_path, constant, empty)
+    assert page.locator("#legend .ends span").all_inner_texts() == ["all 3"]
+    page.select_option("#color", label="empty")
+    page.wait_for_function("document.querySelector('#legend .ends').innerText === 'no values'")
+    assert page.inner_text("#legend small") == "400 rows without a value are grey"
+    page.evaluate("document.querySelector('#menu details').open = true")
+    with page.expect_download() as download:
+        page.click("#save-picture")
+    download.value.path()
+    page.close()
+    assert heard == []
+
+
+def test_lines_of_names_end_in_the_colour_of_the_class_where_it_is_seen(browser, tmp_path):
+    """Class 0 is half alone, and half under ten times as many points of class 1."""
+    alone, under, over = np.full(100, -1.0), np.full(140, 1.0), np.full(1400, 1.0)
+    x = np.concatenate([alone, under, over])
+    x += np.random.default_rng(3).normal(scale=0.05, size=len(x))
+    columns = [
+        Column("y1", "coordinate 1", x, role="coordinate"),
+        Column("y2", "coordinate 2", x**2, role="coordinate"),
+    ]
+    columns.append(Column("kind", "kind", np.repeat([0, 1], [240, 1400]), ["below", "above"]))
+    (tmp_path / "explore.html").write_bytes(render_explorer(page_of(*columns)))
+    page, heard = opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1400, "height": 900})
+    shown = page.evaluate(
+        """() => explorer.placedNames.map(({name}, i) => [name.name, name.x, ...["circle", "polyline"].map((tag) =>
+        document.querySelectorAll(`#names ${tag}`)[i].getAttribute(tag === "circle" ? "fill" : "stroke"))])"""
+    )
+    colors = page.evaluate("explorer.key.colors")
+    assert {(name, x < 0, fill, stroke) for name, x, fill, stroke in shown} == {
+        ("below", True, colors[0], colors[0]), ("above", False, colors[1], colors[1])}  # fmt: skip
     page.close()
     assert heard == []

@@ -73,3 +73,15 @@ def test_long_names_are_whole_on_a_phone(browser, tmp_path):
     assert page.locator("#legend").evaluate("(legend) => legend.scrollWidth <= legend.clientWidth")
     page.close()
     assert heard == []
+
+
+def test_a_name_of_one_long_word_is_in_the_picture(browser, tmp_path):
+    name = "a_column_of_answers/" * 3 + "x" * 25
+    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", np.arange(N) * 1.0, role="coordinate") for j in range(2)]
+    page_file = tmp_path / "explore.html"
+    page_file.write_bytes(render_explorer(page_of(*columns, Column("label", "label", np.zeros(N, int), [name]))))
+    page, heard = opened(browser, page_file.as_uri(), viewport={"width": 420, "height": 800})
+    [shown] = names_at_rest(page)
+    assert shown.split() == ["a_column_of_answers/"] * 3 + ["x" * 20, "x" * 5]
+    page.close()
+    assert heard == []

@@ -125,7 +125,8 @@ def test_each_class_has_a_name_at_its_points_in_each_piece(rng):
 def test_a_class_in_two_clouds_has_its_name_at_the_larger_one():
     """The medians are between the clouds, where no point is."""
     x = np.concatenate([np.linspace(0, 1, 150), np.linspace(9, 10, 149)]).astype(np.float32)
-    at, _ = middle(x, np.where(x < 5, -x, x))
+    y = np.where(x < 5, -x, x)
+    at, _ = middle(x, y, x, y, 1.0)
     assert 0.0 <= at <= 1.0
 
 
@@ -148,3 +149,30 @@ def test_denser_pixels_are_more_opaque(rng):
     x = np.concatenate([rng.uniform(0, 4, 400_000), rng.uniform(4, 8, 4_000)])
     picture = tile(x, rng.uniform(0, 6, len(x)), color_key(None, len(x), False))
     assert picture[:, :39, 3].mean() > picture[:, 41:, 3][picture[:, 41:, 3] > 0].mean() + 20
+
+
+def test_a_class_has_its_name_where_others_do_not_cover_it():
+    """Of its two clouds the smaller one is alone, the other is under three times as many points of another class."""
+    x = np.concatenate([np.linspace(0, 1, 120), np.linspace(9, 10, 150), np.linspace(9, 10, 450)])
+    codes = np.repeat([0, 1], [270, 450])
+    below, above = sorted(name_places(x, x, codes, 2, None))
+    assert (0 <= below.x <= 1, 9 <= above.x <= 10) == (True, True)
+    every = np.repeat(x, 100)  # as a sample
+    below, above = sorted(name_places(every, every, np.repeat(codes, 100), 2, None))
+    assert (0 <= below.x <= 1, 9 <= above.x <= 10) == (True, True)
+
+
+def test_scales_of_skewed_constant_and_missing_values(rng):
+    values = rng.lognormal(0.0, 3.0, 10_000)
+    skewed = color_key(Column("v", "v", values), len(values), False)
+    low, high = np.percentile(values, (1, 99))
+    assert (skewed.log, skewed.range, skewed.clipped) == (True, (low, high), True)
+    middle_step = skewed.codes[np.argmin(abs(values - np.sqrt(low * high)))]
+    assert middle_step in (STEPS // 2 - 1, STEPS // 2)
+    assert not color_key(Column("v", "v", rng.normal(size=1000)), 1000, False).log
+    constant = color_key(Column("v", "v", np.full(5, 3.0)), 5, False)
+    assert (constant.range, set(constant.codes.tolist()), constant.clipped) == ((3.0, 3.0), {STEPS // 2}, False)
+    large = color_key(Column("v", "v", np.full(5, 3e20)), 5, False)
+    assert set(large.codes.tolist()) == {STEPS // 2}
+    missing = color_key(Column("v", "v", np.full(5, np.nan)), 5, False)
+    assert (missing.range, set(missing.codes.tolist()), missing.unknown) == (None, {STEPS}, 5)

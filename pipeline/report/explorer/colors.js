@@ -22,7 +22,7 @@ function classKey(column, colors) {
   return {entries, codes: Uint16Array.from(column.values, (code) => entryOf[Math.min(code, n)])};
 }
 
-/** 64 steps of a robust range, on a log scale where most of the positive values lie near the low end. */
+/** 64 steps of a robust range (null without values), on a log scale where most of the positive values lie near the low end. */
 function scaleKey(column, colorMap) {
   const [first, low, median, high, last] = percentiles(column.values, [0, 0.01, 0.5, 0.99, 1]);
   const log = first > 0 && high / low > 10 && median - low < 0.1 * (high - low);
@@ -32,7 +32,8 @@ function scaleKey(column, colorMap) {
   const codes = Uint16Array.from(column.values, (value) =>
     (Number.isNaN(value) ? 64 : Math.max(0, Math.min(63, Math.floor(place(value) * 64)))));
   const unknown = codes.reduce((sum, code) => sum + (code === 64), 0);
-  return {range, log, clipped: first < range[0] || last > range[1], unknown, codes, colors: colorMap};
+  const shown = unknown === codes.length ? null : first < last ? range : [first, last];
+  return {range: shown, log, clipped: first < range[0] || last > range[1], unknown, codes, colors: colorMap};
 }
 
 /** The key of a column: {kind, codes, colors, ...}; `null` colours every point alike. */

@@ -28,16 +28,25 @@ function showLegend(column, key, chosen, toggle) {
   }));
 }
 
+/** The colours of the bar of a scale: all of them, or one, twice, where the values have no range. */
+function barColors({range, colors}) {
+  if (range !== null && range[0] < range[1]) return colors.slice(0, 64);
+  return Array(2).fill(colors[range === null ? 64 : 32]);
+}
+
 function scaleLegend(column, key) {
   const box = document.createElement("div");
   const bar = document.createElement("div");
   bar.className = "bar";
-  bar.style.background = `linear-gradient(to right, ${key.colors.slice(0, 64).join(",")})`;
+  bar.style.background = `linear-gradient(to right, ${barColors(key).join(",")})`;
   const ends = document.createElement("div");
   ends.className = "ends";
-  const least = key.log ? 0 : 1e-3 * (key.range[1] - key.range[0]);
-  ends.append(...key.range.map((value) => cellOf("span", column.kind === "date" ? dateText(value, false)
-    : (Math.abs(value) < least ? 0 : Number(value.toPrecision(3))).toString().replace("-", "−"))));
+  const [low, high] = key.range ?? [0, 0];
+  const least = key.log ? 0 : 1e-3 * (high - low);
+  const text = (value) => (column.kind === "date" ? dateText(value, false)
+    : (Math.abs(value) < least ? 0 : Number(value.toPrecision(3))).toString().replace("-", "−"));
+  const texts = key.range === null ? ["no values"] : low < high ? [text(low), text(high)] : [`all ${text(low)}`];
+  ends.append(...texts.map((end) => cellOf("span", end)));
   const notes = [key.log ? "log scale" : "", key.clipped ? "values beyond have the colour of the end" : "",
     key.unknown > 0 ? `${key.unknown.toLocaleString("en")} rows without a value are grey` : ""];
   box.append(bar, ends, cellOf("small", notes.filter(Boolean).join("; ")));

@@ -88,24 +88,30 @@ function randomOrder(n) {
 const NAMED_SHARE = 0.01;  // a class has its name in each piece of which it is at least this share
 const MOST_NAMES = 60;
 
-/** Of 8 x 8 cells of their range, the members in the fullest one; all if the cell of the medians has half as many. */
-function densest(members, {x, y}) {
+/**
+ * Of 8 x 8 cells of their range, the members in the best one; all if the cell of the medians is half as good.
+ * A cell is good if it holds many members and few other points, which would cover them: members^2 / points.
+ */
+function clearest(members, others, {x, y}) {
   const cells = [x, y].map((values) => {
     const [low, median, high] = percentiles(values, [0.02, 0.5, 0.98], members);
-    const cell = (value) => Math.max(0, Math.min(7, Math.floor((8 * (value - low)) / (high - low || 1))));
-    return {of: (point) => cell(values[point]), middle: cell(median)};
+    const place = (value) => Math.floor((8 * (value - low)) / (high - low || 1));
+    const cell = (value) => Math.max(0, Math.min(7, place(value)));
+    return {of: (point) => cell(values[point]), has: (point) => values[point] >= low && values[point] <= high, middle: cell(median)};
   });
   const cellOfPoint = (point) => 8 * cells[1].of(point) + cells[0].of(point);
-  const counts = new Uint32Array(64);
+  const [counts, points] = [new Float64Array(64), new Float64Array(64)];
   for (const point of members) counts[cellOfPoint(point)]++;
-  const best = counts.indexOf(Math.max(...counts));
-  if (2 * counts[8 * cells[1].middle + cells[0].middle] >= counts[best]) return members;
+  for (const point of others.sample) if (cells[0].has(point) && cells[1].has(point)) points[cellOfPoint(point)] += others.weight;
+  const scores = counts.map((count, i) => count ** 2 / Math.max(count, points[i], 1));
+  const best = scores.indexOf(Math.max(...scores));
+  if (2 * scores[8 * cells[1].middle + cells[0].middle] >= scores[best]) return members;
   return members.filter((point) => cellOfPoint(point) === best);
 }
 
-/** A point in a dense part of `all`: the one nearest to the medians, which themselves may lie beside all points. */
-function middleOf(all, positions) {
-  const [{x, y}, members] = [positions, densest(all, positions)];
+/** A point in a clear part of `all`: the one nearest to the medians, which themselves may lie beside all points. */
+function middleOf(all, others, positions) {
+  const [{x, y}, members] = [positions, clearest(all, others, positions)];
   const [u, v] = [x, y].map((values) => percentiles(values, [0.5], members)[0]);
   const distance = (point) => (x[point] - u) ** 2 + (y[point] - v) ** 2;
   return members.reduce((best, point) => (distance(point) < distance(best) ? point : best));
@@ -117,13 +123,16 @@ function placesOfNames(key, positions, pieces) {
     const members = key.entries.map(() => []);
     const n = points === null ? positions.x.length : points.length;
     for (let i = 0; i < n; i++) members[key.codes[points === null ? i : points[i]]].push(points === null ? i : points[i]);
-    return members.map((inside, entry) => ({entry, inside, share: inside.length / n}));
+    const weight = Math.ceil(n / 50000);
+    const sample = Array.from({length: Math.floor(n / weight)}, (_, i) => (points === null ? i * weight : points[i * weight]));
+    return members.map((inside, entry) => ({entry, inside, others: {sample, weight}, share: inside.length / n}));
   });
   const most = key.entries.map((_, e) => Math.max(...parts.map((part) => (part.entry === e ? part.inside.length : 0))));
   return parts.filter(({entry, inside, share}) => key.entries[entry].codes.length === 1 && inside.length > 0
       && (share >= NAMED_SHARE || inside.length === most[entry]))
-    .sort((a, b) => b.inside.length - a.inside.length).slice(0, MOST_NAMES).map(({entry, inside}) => {
-      const point = middleOf(inside, positions);
-      return {entry, name: key.entries[entry].name, x: positions.x[point], y: positions.y[point]};
+    .sort((a, b) => b.inside.length - a.inside.length).slice(0, MOST_NAMES).map(({entry, inside, others}) => {
+      const point = middleOf(inside, others, positions);
+      const {name, color} = key.entries[entry];
+      return {entry, name, color, x: positions.x[point], y: positions.y[point]};
     });
 }

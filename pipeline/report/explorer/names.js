@@ -2,9 +2,11 @@
 
 const CELL = 6;  // pixels of a cell of the map of what is drawn
 const LINE = 16;  // height of a line of a name
+const LETTERS = 20;  // in a line of a name, about
 const NAME_FONT = "600 13px system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
+const DOT = 4;  // radius of the dot, in the colour of the class, where a line ends
 const RADII = [14, 26, 40, 58, 80, 106, 138, 176, 222, 280, 350];
-const ANGLES = Array.from({length: 24}, (_, i) => (i * Math.PI) / 12);
+const ANGLES = Array.from({length: 48}, (_, i) => (i * Math.PI) / 24);
 
 /** Whether something is drawn in parts of a picture: sums over cells, so that each lookup takes constant time. */
 class DrawnMap {
@@ -40,14 +42,26 @@ class DrawnMap {
     const sum = (r, c) => this.sums[r * this.columns + c];
     return sum(r1, c1) - sum(r0, c1) - sum(r1, c0) + sum(r0, c0);
   }
+
+  /** How long, in cells, a line is over cells in which something is drawn. */
+  along([[x0, y0], [x1, y1]]) {
+    const n = Math.floor(Math.hypot(x1 - x0, y1 - y0) / CELL);
+    let count = 0;
+    for (let i = 1; i <= n; i++) {
+      const [x, y] = [x0 + (i / n) * (x1 - x0), y0 + (i / n) * (y1 - y0)];
+      count += this.under({left: x, right: x + 0.1, top: y, bottom: y + 0.1}) > 0;
+    }
+    return count;
+  }
 }
 
-/** A name in lines of about 20 letters. */
+/** A name in lines of about LETTERS letters; a longer word is parted, after a sign where it has one. */
 function linesOf(name) {
   const lines = [""];
-  for (const word of name.split(/\s+/)) {
+  const parts = (word) => (word.length <= LETTERS ? [word] : word.match(/.{1,19}[-/_.,:;+]|.{1,20}/gu));
+  for (const word of name.split(/\s+/).flatMap(parts)) {
     const last = lines.length - 1;
-    if (lines[last] !== "" && lines[last].length + word.length >= 20) lines.push(word);
+    if (lines[last] !== "" && lines[last].length + word.length >= LETTERS) lines.push(word);
     else lines[last] = `${lines[last]} ${word}`.trim();
   }
   return lines;
@@ -86,6 +100,7 @@ function arrangeNames(names, scales, drawn) {
     const size = {width: Math.max(...lines.map((line) => context.measureText(line).width)) + 8, height: LINE * lines.length + 2};
     let best = null;
     for (const radius of RADII) {
+      if (best !== null && best.cost <= radius) break;  // places farther away cost more
       for (const angle of ANGLES) {
         const place = placeAt(at, radius, angle, size);
         const {left, right, top, bottom} = place.box;
@@ -93,7 +108,7 @@ function arrangeNames(names, scales, drawn) {
         if (placed.some((other) => overlaps(place.box, other.box))) continue;
         const lineFaults = placed.reduce((sum, other) => sum + crosses(place.line, other.line)
           + 2 * (meets(place.line, other.box) + meets(other.line, place.box)), 0);
-        const cost = radius + 60 * drawn.under(place.box) + 150 * lineFaults;
+        const cost = radius + 60 * drawn.under(place.box) + 150 * lineFaults + 6 * drawn.along(place.line);
         if (best === null || cost < best.cost) best = {...place, cost, name, lines, size};
       }
     }
@@ -122,6 +137,8 @@ function drawNames(element, placed, scales) {
   element.replaceChildren(...placed.map((place) => {
     const {from, to, middle, first} = placeNow(place, scales);
     return svgElement("g", {}, [svgElement("line", {x1: from[0], y1: from[1], x2: to[0], y2: to[1]}),
+      svgElement("polyline", {points: `${from} ${to}`, stroke: place.name.color}),
+      svgElement("circle", {cx: from[0], cy: from[1], r: DOT, fill: place.name.color}),
       svgElement("text", {}, place.lines.map((line, i) => svgElement("tspan", {x: middle, y: first + i * LINE}, [line])))]);
   }));
 }

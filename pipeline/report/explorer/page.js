@@ -23,7 +23,7 @@ class Explorer {
     const first = columns.findIndex((column) => column.role === "value");
     fillMenu("color", [[-1, "nothing"], ...columns.map((column, i) => [i, column.label])], first);
     const idEntry = idLabel(this.page).map((label) => [columns.length, label]);
-    fillMenu("search-in", [[-1, "row number"], ...idEntry, ...columns.flatMap((column, i) =>
+    fillMenu("search-in", [[-1, "row"], ...idEntry, ...columns.flatMap((column, i) =>
       (column.names !== null && column.role === "value" ? [[i, column.label]] : []))], -1);
     byId("component-menu").hidden = this.groups.length < 2;
     fillMenu("component", [[-1, "all, side by side"], ...this.groups.slice(0, 100).map((points, g) =>

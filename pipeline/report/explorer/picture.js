@@ -33,10 +33,18 @@ async function composePicture(explorer) {
   context.globalAlpha = 1;
   for (const place of explorer.placedNames ?? []) {
     const {from, to, middle, first} = placeNow(place, explorer.plot.scalesNow());
-    Object.assign(context, {strokeStyle: color("--soft"), lineWidth: 1, lineJoin: "round"});
+    context.lineJoin = "round";
+    for (const [strokeStyle, lineWidth] of [[color("--ink"), 2.5], [place.name.color, 1.5]]) {
+      Object.assign(context, {strokeStyle, lineWidth});
+      context.beginPath();
+      context.moveTo(...from);
+      context.lineTo(...to);
+      context.stroke();
+    }
+    Object.assign(context, {fillStyle: place.name.color, strokeStyle: color("--ink"), lineWidth: 1});
     context.beginPath();
-    context.moveTo(...from);
-    context.lineTo(...to);
+    context.arc(...from, DOT, 0, 2 * Math.PI);
+    context.fill();
     context.stroke();
     place.lines.forEach((line, i) => {
       Object.assign(context, {strokeStyle: color("--card"), lineWidth: 4, font: NAME_FONT, textAlign: "center"});
@@ -64,10 +72,12 @@ function drawKey(context, {key}, write, family, height) {
       write(`${entry.name} (${entry.count.toLocaleString("en")})`, 18, 24 + 19 * e, `12px ${family}`);
     });
   } else if (key.kind === "scale") {
-    key.colors.slice(0, 64).forEach((color, i) => { context.fillStyle = color; context.fillRect(3 * i, 12, 3.5, 12); });
+    const colors = barColors(key);
+    const width = 192 / colors.length;
+    colors.forEach((color, i) => { context.fillStyle = color; context.fillRect(width * i, 12, width + 0.5, 12); });
     const ends = [...document.querySelectorAll("#legend .ends span")].map((end) => end.textContent);
     write(ends[0], 0, 40, `12px ${family}`);
-    write(ends[1], 192, 40, `12px ${family}`, "right");
+    if (ends.length > 1) write(ends[1], 192, 40, `12px ${family}`, "right");
   }
 }
 

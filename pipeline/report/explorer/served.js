@@ -27,7 +27,7 @@ class ServedExplorer {
     fillMenu("y", axes, axes[Math.min(1, axes.length - 1)][0]);
     fillMenu("color", [[-1, "nothing"], ...columns.map((column, i) => [i, column.label])],
       columns.findIndex((column) => column.role === "value"));
-    fillMenu("search-in", [["row", "row number"], ...(ids === null ? [] : [["id", ids]]),
+    fillMenu("search-in", [["row", "row"], ...(ids === null ? [] : [["id", ids]]),
       ...columns.flatMap((column, i) => (column.classes && column.role === "value" ? [[i, column.label]] : []))], "row");
     byId("component-menu").hidden = components.length < 2;
     fillMenu("component", [[-1, "all, side by side"], ...components], -1);
@@ -110,7 +110,9 @@ class ServedExplorer {
 
   async recolor() {
     this.key = await this.ask("key.json");
-    [this.names, this.placedNames] = [this.key.names, []];
+    const {names, entries} = this.key;
+    this.names = names.map((name) => ({...name, color: entries[name.entry].color}));
+    this.placedNames = [];
     drawLegend(this, this.page.columns[Number(byId("color").value)] ?? null, () => { this.draw(); this.limit(); });
     await this.draw();
   }
