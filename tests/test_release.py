@@ -60,6 +60,20 @@ def test_citation_and_archive_agree() -> None:
     assert "version" not in ARCHIVE  # the archive takes it from the tag
 
 
+def test_project_describes_itself_as_the_archive_does() -> None:
+    assert PROJECT["keywords"] == ARCHIVE["keywords"]
+    assert PROJECT["authors"] == ARCHIVE["creators"]
+
+
+def test_classifiers_name_the_supported_versions_of_python() -> None:
+    prefix = "Programming Language :: Python :: "
+    named = [name.removeprefix(prefix) for name in PROJECT["classifiers"] if name.startswith(prefix)]
+    supported = SpecifierSet(PROJECT["requires-python"])
+    assert named == [f"3.{minor}" for minor in range(30) if f"3.{minor}" in supported]
+    workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "checks.yml").read_text())
+    assert workflow["jobs"]["tests"]["strategy"]["matrix"]["python"] == named
+
+
 def test_first_section_of_the_changelog_is_unreleased_or_the_version() -> None:
     heading = re.findall(r"^## (.+)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
     assert re.fullmatch(rf"\d[\d.]* \(unreleased\)|{re.escape(PROJECT['version'])} \(\d{{4}}-\d\d-\d\d\)", heading)
