@@ -156,10 +156,11 @@ def rows(data: Data, found: dict[str, list[Run]]) -> Iterator[str]:
             statistics.median(column) for column in zip(*(one.cost for one in of_program), strict=True)
         )
         embedding = of_program[-1].embedding
+        changed = f"{change(of_program[0].embedding, embedding):.2g}" if len(of_program) > 1 else "-"
         yield (
             f"| {program} | {seconds:.1f} | {used:.1f} | {peak / 1e9:.2f} "
             f"| {quality.trustworthiness(embedding).mean():.3f} | {found_again(data, embedding):.3f} "
-            f"| {change(of_program[0].embedding, embedding):.2g} |"
+            f"| {changed} |"
         )
 
 
