@@ -12,10 +12,10 @@ from ..jobs.new_rows import TABLES
 from ..stages.report_columns import label_column
 from ..storage import array_specs
 from ..storage.store import Store
-from .array_checks import is_missing
+from .array_checks import is_missing, refuse_other_types
 from .array_input import as_vector
 from .open_run import OpenedRun, open_run
-from .python_errors import python_errors
+from .python_errors import python_errors, short_traceback
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +28,7 @@ MAX_TEXT_CLASSES = 1000
 SECONDS_PER_YEAR = 365.2425 * 86400
 
 
+@short_traceback
 def plot(run_or_Y: object, color: object = None, ax: "Axes | None" = None) -> "Axes":
     """Draw the first two coordinates of an embedding; a single coordinate against its colour.
 
@@ -84,6 +85,8 @@ def _coordinates(run: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int3
         return run["embedding"].compute(), run["component"].compute()
     if hasattr(run, "embedding_"):
         return run.embedding_, run.component_
+    with python_errors():
+        refuse_other_types(run)
     embedding = np.asarray(run, np.float64)
     if embedding.ndim != 2 or 0 in embedding.shape:
         raise ValueError(f"expected coordinates of shape (n, m), found shape {embedding.shape}")

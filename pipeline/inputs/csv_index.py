@@ -109,8 +109,10 @@ def _header(line: bytes, first_row: bytes, path: str) -> tuple[tuple[str, ...], 
     try:
         text = line.decode("utf-8-sig").rstrip("\r")
     except UnicodeDecodeError as error:
+        encoding = "UTF-16" if line[:2] in (b"\xff\xfe", b"\xfe\xff") else "WINDOWS-1252"
         raise InputError(
-            f"{path}: expected a header line in UTF-8, found other bytes ({error}); convert the file"
+            f"{path}: expected a header line in UTF-8, found other bytes ({error}); convert the file. If its encoding "
+            f"is {encoding}: iconv -f {encoding} -t UTF-8 OLD > NEW"
         ) from error
     try:
         delimiter = _delimiter(text, first_row.decode(errors="replace").rstrip("\r") or text)

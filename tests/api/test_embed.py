@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import xarray
 import zarr
 
@@ -390,6 +391,8 @@ def test_keywords_are_those_of_the_estimator_and_the_sections_of_a_config():
         lambda X: LocallyLinearEmbedding(method="pca").fit(X).transform(X[:, :2]),
         lambda X: embed(X, store="/proc/run.zarr"),
         lambda X: open_run("/no/such/run.zarr"),
+        lambda X: plot(X, "segment"),
+        lambda X: plot(scipy.sparse.csr_array(X)),
     ],
 )
 def test_mistakes_of_users_have_short_tracebacks(call):

@@ -149,7 +149,7 @@ BAD_INPUTS = {
         "no header": (text("1,2\n3,4\n"), {}, "header line.*numbers"),
         "blank header": (text("\n1,2\n3,4\n"), {}, "header line with column names"),
         "gzip": (text(gzip.compress(b"a,b\n1,2\n", mtime=0) + b"\n"), {}, "found a gzip file; rename it"),
-        "UTF-16": (text("a,b\n1,2\n".encode("utf-16")), {}, "UTF-8"),
+        "UTF-16": (text("a,b\n1,2\n".encode("utf-16")), {}, "iconv -f UTF-16 -t"),
         "break in quotes": (text('a,b\n1,2\n3,"4\n5"\n'), {}, r"line 3: .*line break inside quotes.*Parquet"),
         "unknown column": (text("a,b\n1,2\n"), {"columns": ["a", "z"]}, r"no column 'z'.*a, b"),
         "unknown label": (text("a,b\n1,2\n"), {"label": "z"}, r"no column 'z'.*a, b"),
