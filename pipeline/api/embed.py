@@ -114,7 +114,7 @@ def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: o
         proposes; or the input section of a config, such as ``{"kind": "parquet", "path": "rows/*.parquet"}``. Dask and
         Zarr arrays are read by blocks.
     labels : array of shape (n,) or (n, c), default None
-        Numbers or text that colour the report. The embedding does not depend on them.
+        Numbers or text that colour the report, under the name of a Series. The embedding does not depend on them.
     n_neighbors, n_components, reg, method, metric, scale, tol : int, float or str
         As for `LocallyLinearEmbedding`. Defaults are those of a config, except: there is no report, tasks run in this
         process, and the store is temporary (``store="runs/x.zarr"`` keeps it, and a second call resumes it).

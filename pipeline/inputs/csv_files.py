@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from ..core.errors import InputError
+from ..core.errors import InputError, counted
 from ..storage.bundles import Array
 from . import csv_index
 from .base import Source
@@ -223,6 +223,9 @@ class CsvRows(FileRows):
         value = re.search(r"invalid value '(.*)'", detail)
         with_comma = value is not None and NUMBER_WITH_COMMA.fullmatch(value[1].encode())
         cure = COMMA_CURE if with_comma else "correct the line, or name the columns to read in input.columns"
+        if column is None:  # a line of another length
+            names = counted(len(self._index.names), "name")
+            cure = f"the header line has {names}: correct the line, or remove the lines above the header"
         return (
             f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if self._is_text else 'numbers'}, "
             f"one entry per column; found: {detail}; {cure}"
