@@ -124,6 +124,7 @@ def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: o
         As for `LocallyLinearEmbedding`.
     preprocess, neighbors, weights, graph, eigensolver, embedding, quality, output, execution : dict, default None
         Sections of a config, such as ``preprocess={"scale": "standard"}``.
+
     Returns
     -------
     ndarray of shape (n, n_components), float64, or pandas.DataFrame
