@@ -5,7 +5,7 @@ The module imports neither scanpy nor anndata: it uses only the attributes of th
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from .api.embed import finished_run, sections_of_keywords, warn_of_embedding
 from .api.parameters import as_keyword
 from .api.python_errors import short_traceback
+from .report.metrics import Metrics
 from .storage import array_specs
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def lle(
             embedding = store.read_all(array_specs.EMBEDDING.name)
             component, config = store.read_all(array_specs.COMPONENT.name), store.attributes()["config"]
     warn_of_embedding(result, config, as_keyword)
-    _write(adata, key_added, embedding, component, result.metrics)
+    _write(adata, key_added, embedding, component, Metrics.read(result.metrics))
     adata.uns[key_added]["params"] = {"use_rep": use_rep, **_plain(parameters)}
     if neighbors_key is not None:
         adata.uns[key_added]["params"]["neighbors_key"] = neighbors_key
@@ -93,19 +94,15 @@ def lle(
 
 
 def _write(
-    adata: "AnnData",
-    key: str,
-    embedding: npt.NDArray[np.float64],
-    component: npt.NDArray[np.int32],
-    metrics: dict[str, Any],
+    adata: "AnnData", key: str, embedding: npt.NDArray[np.float64], component: npt.NDArray[np.int32], metrics: Metrics
 ) -> None:
     adata.obsm[f"X_{key}"] = embedding
     adata.obs[f"{key}_component"] = component.astype(str)
     adata.obs[f"{key}_component"] = adata.obs[f"{key}_component"].astype("category")
     adata.uns[key] = {
-        "eigenvalues": np.array(metrics["eigenvalues"], np.float64),
-        "trustworthiness": float(metrics["trustworthiness"]["value"]),
-        "verdict": str(metrics.get("verdict") or ""),
+        "eigenvalues": np.array(metrics.eigenvalues, np.float64),
+        "trustworthiness": metrics.number("trustworthiness"),
+        "verdict": metrics.verdict or "",
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
+from ..storage.bundles import Array
 
 NAMED_COLUMNS = 5
 
@@ -50,7 +51,7 @@ def _other_columns(X: Any) -> dict[object, str]:
     return {name: _content(values) for name, values in columns.items() if values.ndim == 1 and not _are_numbers(values)}
 
 
-def _are_numbers(values: Any) -> bool:
+def _are_numbers(values: Array) -> bool:
     if values.dtype.kind in "Mm":
         return False
     try:
@@ -62,7 +63,7 @@ def _are_numbers(values: Any) -> bool:
     return True
 
 
-def _content(values: Any) -> str:
+def _content(values: Array) -> str:
     """The first text of a column, else its type."""
     text = next((value for value in values.tolist() if isinstance(value, str)), None)
     return str(values.dtype) if text is None else f"text such as {text[:30]!r}"

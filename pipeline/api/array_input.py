@@ -67,7 +67,7 @@ def as_vector(values: object) -> npt.NDArray[np.generic]:
     return np.asarray(values)
 
 
-def input_section(X: Any, folder: Path, labels: Any = None) -> dict[str, Any]:
+def input_section(X: Any, folder: Path, labels: object = None) -> dict[str, Any]:
     """The input section for X: a NumPy, Dask or Zarr array (n, d), or a copy of X if it is such a section.
 
     A Zarr array of the local file system is named by its path. Other arrays are written to `input-<digest>.npy` in

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from .array_checks import refuse_other_types
@@ -10,7 +11,7 @@ from .array_input import as_array, is_chunked
 from .python_errors import python_errors
 
 
-def checked_rows(estimator: Any, X: Any, reset: bool) -> Any:
+def checked_rows(estimator: BaseEstimator, X: Any, reset: bool) -> Any:
     """Validate X by scikit-learn's rules; of a chunked array only the shape, the stages check the rest.
 
     reset: whether X is fitted, and sets the number and the names of the features. Raises ValueError.

@@ -269,7 +269,7 @@ def _progress(verbose: bool) -> RunProgress:
 
 
 def _complete_config(
-    X: Any, sections: dict[str, Any], folder: Path, labels: Any, names: Sequence[str] | None
+    X: Any, sections: dict[str, Any], folder: Path, labels: object, names: Sequence[str] | None
 ) -> Config:
     """The config of the sections with X as their input, checked before anything is written."""
     if "input" in sections:

@@ -144,7 +144,7 @@ class LocallyLinearEmbedding(
         hessian_tol: float | None = None,
         modified_tol: float | None = None,
         store: str | None = None,
-        config: dict[str, Any] | None = None,
+        config: dict[str, object] | None = None,
         verbose: bool = False,
     ) -> None:
         self.n_neighbors = n_neighbors

@@ -4,13 +4,16 @@ import html
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import describe_share
 from ..engine.progress import RunProgress
 from ..engine.step import Report, Step
 from ..engine.time_left import Look
 from ..storage.store import Store
+
+if TYPE_CHECKING:
+    from IPython.display import DisplayHandle
 
 
 def in_notebook() -> bool:
@@ -26,7 +29,7 @@ class NotebookProgress(RunProgress):
     def __init__(self) -> None:
         super().__init__()
         self._message = ""
-        self._handle: Any = None
+        self._handle: DisplayHandle | None = None
 
     def start(self, store: Store, expected: Mapping[str, float]) -> None:
         super().start(store, expected)

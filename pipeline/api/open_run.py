@@ -20,6 +20,7 @@ from .python_errors import short_traceback
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
 
 EMBEDDED = (array_specs.EMBEDDING, array_specs.COMPONENT, array_specs.EIGENVALUES)
 """The arrays of the step solve_embedding.write."""
@@ -92,7 +93,7 @@ class OpenedRun:
 
         return as_html(self)
 
-    def columns(self) -> "dict[str, pd.Series[Any]]":
+    def columns(self) -> "dict[str, pd.Series]":
         """Return the results of the run for each input row, in memory.
 
         Returns
@@ -155,7 +156,7 @@ class OpenedRun:
             frame.index = pd.Index(ids.read(0, len(frame)).to_pandas(), name=ids.name)
         return frame
 
-    def to_xarray(self) -> Any:
+    def to_xarray(self) -> "xr.Dataset":
         """Return the arrays with their dimensions, units and meanings.
 
         Returns

@@ -96,7 +96,7 @@ def refuse_unknown(initialize: Initializer) -> Initializer:
 
 
 def sections_of(
-    parameters: Mapping[str, Any], config: Mapping[str, Any] | None, n_rows: float = math.inf
+    parameters: Mapping[str, object], config: Mapping[str, Any] | None, n_rows: float = math.inf
 ) -> dict[str, object]:
     """The sections of a config with the values of parameters; None leaves the config's own value.
 

@@ -18,6 +18,7 @@ from .open_run import OpenedRun, open_run
 from .python_errors import python_errors, short_traceback
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
     from ..report.embedding_panels import Content
@@ -97,7 +98,7 @@ def _color_source(run: Any, color: object, n_rows: int) -> "ColorSource | None":
     if color is None or isinstance(color, str):
         if isinstance(color, str) and getattr(run, "store_", None):
             run = open_run(run.store_)
-        columns: Mapping[str, Any] = run.columns() if isinstance(run, OpenedRun) else {}
+        columns: Mapping[str, pd.Series] = run.columns() if isinstance(run, OpenedRun) else {}
         if color is None:
             label = label_column(Store(run.store).attributes()) if isinstance(run, OpenedRun) else ""
             color = columns[label].rename(label) if label in columns else None

@@ -5,7 +5,7 @@ import functools
 import re
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from ..core.errors import InputError, Interrupted, LleError, StoreHeld
 from ..core.setting import Setting
@@ -48,7 +48,7 @@ def short_traceback(function: Function) -> Function:
     """Decorator: errors whose message names the cure get a traceback of a few lines, without the internal calls."""
 
     @functools.wraps(function)
-    def call(*arguments: object, **keywords: object) -> Any:
+    def call(*arguments: object, **keywords: object) -> object:
         try:
             return function(*arguments, **keywords)
         except (ValueError, TypeError, LleError) as error:

@@ -5,9 +5,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from typing import Any
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 _lock = threading.Lock()
 _limits: list[tuple[object, int]] = []  # the limits that have not ended, in the order in which they began
@@ -52,7 +51,7 @@ def _apply() -> None:
             _set_threads(library, _unlimited.pop(library.filepath))
 
 
-def _set_threads(library: Any, n_threads: int) -> None:
+def _set_threads(library: LibController, n_threads: int) -> None:
     """Set the number for the process. Since threadpoolctl 3.8, OpenBLAS obeys the first thread that set it only."""
     release = getattr(library, "clear_controlling_thread", None)
     if release is not None:

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import zipfile
 from functools import lru_cache
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -53,5 +53,4 @@ class UnpackedRows(FileRows):
                 f"{self.where}: its header gives shape {self.shape} of {self.dtype}, found {problem}; the file is cut "
                 f"off or damaged, create it again"
             )
-        order = cast(Any, self._layout.order)
-        return np.ndarray(self.shape, self.dtype, content, self._layout.offset, order=order)[start:stop]
+        return np.ndarray(self.shape, self.dtype, content, self._layout.offset, order=self._layout.order)[start:stop]

@@ -5,7 +5,7 @@ import io
 import math
 import os
 import stat
-from typing import IO, NamedTuple, cast
+from typing import IO, Literal, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -28,7 +28,7 @@ class Layout(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
-    order: str
+    order: Literal["C", "F"]
     offset: int
 
     @property

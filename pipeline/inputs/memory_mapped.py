@@ -2,7 +2,6 @@
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
 
 import numpy as np
 
@@ -36,10 +35,11 @@ class MappedRows(FileRows):
         """A read-only view of rows [start, stop)."""
         if self._layout.n_bytes == 0 or start == stop:
             return np.empty((stop - start, *self.shape[1:]), self.dtype)
-        order = cast(Any, self._layout.order)
         try:
             with reading(self.where):
-                mapped = np.memmap(self._stamp.path, self.dtype, "r", self._layout.offset, self.shape, order)
+                mapped = np.memmap(
+                    self._stamp.path, self.dtype, "r", self._layout.offset, self.shape, self._layout.order
+                )
         except ValueError as error:
             raise InputError(
                 f"{self.where}: the file became shorter while it was used ({error}); restore it and start again"

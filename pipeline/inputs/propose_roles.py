@@ -5,7 +5,7 @@ A table of up to LOOKED_AT numbers is read as a whole, of a larger one the first
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -171,7 +171,7 @@ def _text_columns(source: Source, names: Sequence[str], windows: Sequence[tuple[
     return [_text(name, table.column(name)) for name in names]
 
 
-def _text(name: str, values: Any) -> Column:
+def _text(name: str, values: pa.ChunkedArray) -> Column:
     present = pc.drop_null(values.cast(pa.string()))
     present = present.filter(pc.not_equal(present, ""))
     distinct, n = pc.count_distinct(present).as_py(), len(present)

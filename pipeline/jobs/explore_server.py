@@ -14,10 +14,10 @@ import sys
 import webbrowser
 from collections.abc import Callable, Collection, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
+import numpy.typing as npt
 
 from ..core.errors import ConfigError, Interrupted
 from ..engine.step import Json
@@ -128,7 +128,7 @@ class Query:
         """Pixels to add to the radius of points."""
         return self.integer("larger", -9, 9) if "larger" in self._values else 0
 
-    def polygon(self) -> Any:
+    def polygon(self) -> npt.NDArray[np.float64]:
         return np.array(self.numbers("polygon")).reshape(-1, 2)
 
 

@@ -22,7 +22,7 @@ from ..core.signals import interruptible
 from ..engine.execute import Executor
 from ..engine.progress import RunProgress, SilentProgress
 from ..engine.step import Report, Step
-from ..report.sweep_page import flat_metrics, render_sweep, table_bytes
+from ..report.sweep_page import Row, flat_metrics, render_sweep, table_bytes
 from ..search.shorter_lists import is_truncated
 from ..stages.report_columns import color_source
 from ..storage import array_specs
@@ -30,7 +30,7 @@ from ..storage.lock import RunLock, wait_for_lock
 from ..storage.store import Store
 from .run import run
 from .run_stages import Shared, executing
-from .sweep_plan import Experiment, Row, plan_sweep, worker_limit
+from .sweep_plan import Experiment, plan_sweep, worker_limit
 from .task_tree import run_tree
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 import sys
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from ..core.errors import LleError, NotEnoughMemory, gib
 from ..core.machine import available_cores
@@ -209,7 +209,7 @@ def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> 
     }  # fmt: skip
 
 
-def _load(store: Store, component: int, family: str, blocks: Blocks) -> tuple[npt.NDArray[np.int64], Any]:
+def _load(store: Store, component: int, family: str, blocks: Blocks) -> tuple[npt.NDArray[np.int64], csr_array]:
     """The points of a component, and its factor A or F."""
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == component)
     load = matrices.load_factor if family == "lle" else matrices.load_local_factors

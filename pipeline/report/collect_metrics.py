@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from ..engine.damage import StepRecord
 from ..engine.step import BlockReport, Json
-from .metrics import Choice, EmbeddedClasses, FitSample, ListSizes, Metrics
+from .metrics import Alignment, Choice, EmbeddedClasses, FitSample, Ids, ListSizes, Metrics
 
 Reports = dict[str, list[BlockReport[Json]]]
 Records = dict[str, StepRecord]
@@ -36,7 +36,7 @@ COPIED = {
 
 def collect(reports: Reports, records: Records, n_input: int, n_features: int | None) -> Metrics:
     """All metrics known so far; keys of stages that have not run are None."""
-    copied = {name: _first(reports, step).get(name) for step, names in COPIED.items() for name in names}
+    copied: Json = {name: _first(reports, step).get(name) for step, names in COPIED.items() for name in names}
     metrics = Metrics(n_input=n_input, n_features=n_features, **copied)
     sample, invalid = _first(reports, "measure_quality.sample"), _total(reports, "ingest.read", "invalid")
     n_points, small = metrics.n_points, _first(reports, "solve_embedding.write").get("rows_in_small_components")
@@ -59,7 +59,7 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
         zero_trace_rows=_total(reports, "solve_weights.solve", "zero_trace"),
         unlisted_points=_first(reports, "local_factors.list_unlisted").get("count"),
         skipped_neighborhoods=_total(reports, "local_factors.solve", "skipped"),
-        alignment=_first(reports, "solve_embedding.align") or None,
+        alignment=cast(Alignment | None, _first(reports, "solve_embedding.align") or None),
         **_recall(reports),
         **_solutions([report.report for report in reports.get("solve_embedding.solve", [])]),
         **_costs(reports, records),
@@ -117,14 +117,17 @@ def _invalid_by_column(reports: Reports) -> dict[str, int] | None:
     return dict(counts.most_common(NAMED_COLUMNS))
 
 
-def _ids(reports: Reports) -> Any:
+def _ids(reports: Reports) -> Ids | None:
     checked = _first(reports, "ingest.check_ids")
-    return {**checked, "missing": _total(reports, "ingest.read_ids", "missing")} if checked else None
+    if not checked:
+        return None
+    missing = _total(reports, "ingest.read_ids", "missing")
+    return {"missing": missing, "duplicates": checked["duplicates"], "first": checked["first"]}
 
 
 def _recall(reports: Reports) -> Json:
     """The last measured recall, and the effect of each round of search with more overlap."""
-    measured = {0: _first(reports, "mend_graph.measure_recall")}
+    measured: dict[int, Json] = {0: _first(reports, "mend_graph.measure_recall")}
     for key in reports:
         if key.startswith("mend_graph.measure_recall_") and (recall := _first(reports, key)):
             measured[int(key.rpartition("_")[2])] = recall
@@ -194,7 +197,7 @@ def _costs(reports: Reports, records: Records) -> Json:
     return {"seconds": seconds, "peak_bytes": peak_bytes, "blocks": blocks}
 
 
-def _first(reports: Reports, step: str) -> Any:
+def _first(reports: Reports, step: str) -> Json:
     block_reports = reports.get(step)
     return block_reports[0].report if block_reports else {}
 

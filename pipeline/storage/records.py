@@ -3,10 +3,13 @@
 import json
 import types
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -25,7 +28,7 @@ METADATA = ("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chu
 def to_json(record: object) -> dict[str, object]:
     """The fields of a dataclass as JSON values, without those that have their default."""
     values = {}
-    for field in fields(cast(Any, record)):
+    for field in fields(cast("DataclassInstance", record)):
         default = field.default if field.default_factory is MISSING else field.default_factory()
         if (value := getattr(record, field.name)) != default:
             values[field.name] = _as_json(value)
@@ -65,7 +68,7 @@ def _value(kind: object, value: object) -> object:
         return _first_valid(arguments, value)
     if is_dataclass(origin) and isinstance(value, dict):
         hints = _hints(cast(type, origin))
-        return cast(Any, origin)(**{name: _value(hints[name], item) for name, item in value.items()})
+        return cast(Callable[..., object], origin)(**{name: _value(hints[name], item) for name, item in value.items()})
     if origin in (list, tuple) and isinstance(value, list):
         items = arguments[:1] * len(value) if origin is list or arguments[1:] == (...,) else arguments
         return origin(_value(item_kind, item) for item_kind, item in zip(items, value, strict=True))
@@ -86,9 +89,11 @@ def _first_valid(kinds: tuple[object, ...], value: object) -> object:
     raise TypeError
 
 
-def _is_plain(kind: Any, value: object) -> bool:
+def _is_plain(kind: object, value: object) -> bool:
     if kind in (Any, object) or isinstance(kind, TypeVar):
         return True
+    if not isinstance(kind, type):
+        return False
     return isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
 
 

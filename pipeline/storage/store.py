@@ -65,8 +65,8 @@ class Store(RunGroup):
         parts = math.gcd(rows, spec.parts) if spec.parts else 1
         self.delete(spec.name)
         self._create_node(spec.name, array_metadata(
-            planned.shape, planned.dtype, rows // parts, rows, spec.kind, dimension_names=spec.dims,
-            attributes={"meaning": spec.meaning, "unit": spec.unit},
+            planned.shape, planned.dtype, rows // parts, rows, spec.kind, spec.dims,
+            {"meaning": spec.meaning, "unit": spec.unit},
         ))  # fmt: skip
 
     def _create_node(self, name: str, metadata: dict[str, object]) -> None:

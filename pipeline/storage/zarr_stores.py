@@ -7,8 +7,8 @@ import json
 import math
 import threading
 import zlib
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ from .retries import retried_async
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as RemoteStore
+    from zarr.core.array_spec import ArrayConfigParams
+    from zarr.core.common import JSON
     from zarr.types import AnyArray as ZarrArray
 
 # By default blosc's lock is a named semaphore. A killed process does not remove its name, and Python then warns of a
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 blosc._MUTEX, blosc._MUTEX_IS_INIT = threading.Lock(), True
 
 CRC_BYTES = 4
-WRITE_ALL: Any = {"write_empty_chunks": True}  # also store chunks that equal the fill value
+WRITE_ALL: "ArrayConfigParams" = {"write_empty_chunks": True}  # also store chunks that equal the fill value
 INDEX_ENTRY = 16
 """Bytes of a chunk in the index of a shard: offset and length."""
 
@@ -68,29 +70,35 @@ class RetryingObjectStore(ObjectStore["RemoteStore"]):
 
 
 def array_metadata(
-    shape: tuple[int, ...], dtype: npt.DTypeLike, chunk: int, block: int, kind: str, **described: Any
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    chunk: int,
+    block: int,
+    kind: str,
+    dims: Sequence[str] | None = None,
+    attributes: dict[str, JSON] | None = None,
 ) -> dict[str, object]:
     """Zarr's metadata of an array: each block of rows is a shard of chunks of `chunk` rows.
 
     Ids and counts (`kind` "index") are compressed; floating-point numbers hardly shrink. Each chunk has a CRC-32C of
-    its stored bytes. `described` are zarr's attributes and dimension_names.
+    its stored bytes. `dims` are zarr's dimension_names.
     """
     packed = [zarr.codecs.BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")] if kind == "index" else []
     array = zarr.create_array(
         {}, shape=shape, dtype=np.dtype(dtype), chunks=(chunk, *shape[1:]), shards=(block, *shape[1:]), filters=None,
         compressors=[*packed, zarr.codecs.Crc32cCodec()], fill_value=np.nan if np.dtype(dtype).kind == "f" else 0,
-        **described,
+        dimension_names=dims, attributes=attributes,
     )  # fmt: skip
     document = array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
-    metadata: dict[str, Any] = json.loads(document.to_bytes())
+    metadata: dict[str, object] = json.loads(document.to_bytes())
     return metadata
 
 
-def open_array(place: "str | RemoteStore | None", name: str, metadata: dict[str, Any]) -> "ZarrArray":
+def open_array(place: "str | RemoteStore | None", name: str, metadata: Mapping[str, object]) -> "ZarrArray":
     """The array of a name in a folder (str) or a store of obstore. A read raises CorruptChunk for a missing chunk."""
     assert place is not None
     store = LocalStore(place) if isinstance(place, str) else RetryingObjectStore(place)
-    array = zarr.Array.from_dict(StorePath(store, name), metadata)
+    array = zarr.Array.from_dict(StorePath(store, name), cast("dict[str, JSON]", metadata))
     n_chunks = math.prod(shard // chunk for shard, chunk in zip(array.shards or (), array.chunks, strict=True))
     return _of_store(array, PlacedShards(store, INDEX_ENTRY * n_chunks + CRC_BYTES))
 
