@@ -227,16 +227,15 @@ def open_run(store: "str | os.PathLike[str]") -> OpenedRun:
     url = os.fspath(store)
     if Store(url).objects.exists("zarr.json"):
         return _opened(Store(url))
-    run, warning = read_whole(url, _opened_version)
+
+    def opened_version(run_store: Store) -> OpenedRun:
+        current_config.require_embedding(run_store)  # blocks may have been marked as damaged
+        return _opened(run_store)
+
+    run, warning = read_whole(url, opened_version)
     if warning:
         warnings.warn(warning, stacklevel=3)
     return run
-
-
-def _opened_version(run_store: Store) -> OpenedRun:
-    """A published version, which is complete. Raises NoEmbedding if blocks of it were marked as damaged."""
-    current_config.require_embedding(run_store)
-    return _opened(run_store)
 
 
 def _opened(run_store: Store) -> OpenedRun:

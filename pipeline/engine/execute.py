@@ -56,7 +56,11 @@ class Executor:
     ) -> None:
         self.client, self.memory_resource = client, memory_resource
         self.memory, self.high_memory = memory, high_memory
-        self._programs = None if client is None else _required_versions(client)
+        self._programs: dict[str, str] | None = None
+        if client is not None:
+            from ..clusters.version_check import required_versions  # loads distributed
+
+            self._programs = required_versions(client)
         self._available, self._available_read = 0, -math.inf
 
     def runs_here(self, step: Step[Report]) -> bool:
@@ -114,12 +118,6 @@ class Executor:
             resource = self.memory_resource
             submission = Submission(self.client, step, url, fingerprint, self._programs, resource)
             yield from outcomes_on_workers(submission, list(blocks))
-
-
-def _required_versions(client: "Client") -> dict[str, str] | None:
-    from ..clusters.version_check import required_versions  # loads distributed
-
-    return required_versions(client)
 
 
 def run_step(

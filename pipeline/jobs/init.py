@@ -136,13 +136,12 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path | None)
 
 
 def _line(key: str, value: object, comment: str, indent: int = 2) -> str:
-    text = " " * indent + f"{key}: {_list(value) if isinstance(value, list) else _scalar(value)}"
+    shown = (
+        _list(value) if isinstance(value, list) else quoted(value) if isinstance(value, str) else in_flow_style(value)
+    )
+    text = " " * indent + f"{key}: {shown}"
     comment = "".join(char if char.isprintable() else " " for char in comment)
     return f"{text:<{WIDTH - 2}}  # {comment}" if comment else text
-
-
-def _scalar(value: object) -> str:
-    return quoted(value) if isinstance(value, str) else in_flow_style(value)
 
 
 def _list(names: Iterable[str]) -> str:

@@ -12,11 +12,12 @@ from ..config.sweep import apply_value, experiment_name, experiments, short_name
 from ..core.errors import ConfigError, LleError
 from ..engine.plan import Layout, Walker
 from ..engine.step import Report, Step
-from ..report.sweep_page import Row
 from ..stages import registry
 from ..stages.ingest import open_input
 from ..storage.store import Store
 from .layout import check_layout, layout_of
+
+Row = dict[str, object]
 
 ANY_K = "any k "
 

@@ -20,11 +20,6 @@ def find_damage(store: Store) -> list[CorruptChunk]:
     return damage
 
 
-def metrics_are_damaged(store: Store) -> bool:
-    """Whether metrics.json is there and does not match its checksum, or has another shape."""
-    return store.objects.exists(METRICS) and _solvers(store) is None
-
-
 def _solvers(store: Store) -> list[dict[str, object]] | None:
     """How the eigenpairs of each component were computed, from metrics.json; None if it is missing or damaged."""
     metrics = store.metrics()
@@ -111,7 +106,7 @@ def check(store: Store, other_stores: Callable[[], list[Store]]) -> Checked:
     lines += [f"{count} block{'s' * (count > 1)} of {step} {'were' if count > 1 else 'was'} damaged and "
               f"marked as not done by an earlier check; run the job again to compute {'them' if count > 1 else 'it'}"
               for step, count in earlier.items()]  # fmt: skip
-    if not running(store) and metrics_are_damaged(store):
+    if not running(store) and store.objects.exists(METRICS) and _solvers(store) is None:
         with RunLock(store):
             store.objects.delete_objects([METRICS_CRC])  # so that the next run writes metrics of another shape again
         lines.append(f"{METRICS} is not as it was written; run the job again to write the report again")

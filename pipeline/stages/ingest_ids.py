@@ -70,7 +70,7 @@ def read_block_of_ids(
     name = source["id"]
     column = open_source(kind, **source).read_columns([name], *blocks.rows(block_index)).column(name)
     encoded = encode_ids(column)
-    write_ids(store, block_index, encoded)
+    store.write_bundle(_name(block_index), **encoded)
     missing = int((np.diff(encoded["offsets"]) == 0).sum())
     digest = array_digest(encoded["content"], array_digest(encoded["offsets"]))
     return IdsReport(name, _are_integers(column, kind), missing, blocks.size, digest=digest)
@@ -123,11 +123,6 @@ def encode_ids(ids: "pa.ChunkedArray") -> dict[str, npt.NDArray[np.generic]]:
     texts = [text.encode() for text in ids.cast(pa.large_string()).fill_null("").to_pylist()]
     offsets = np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype(np.int64)
     return {"offsets": offsets, "content": np.frombuffer(b"".join(texts), np.uint8)}
-
-
-def write_ids(store: Store, block_index: int, encoded: dict[str, npt.NDArray[np.generic]]) -> None:
-    """Write the ids of a block of rows."""
-    store.write_bundle(_name(block_index), **encoded)
 
 
 def read_ids(store: Store, block_index: int) -> "pa.Array":

@@ -106,9 +106,9 @@ class Bundles:
         first = INDEX_START + n_parts * ENTRY_BYTES
         entries = ((first + offset, length, 0) if in_object == number else (offset, length, in_object)
                    for offset, length, in_object in index)  # fmt: skip
-        head = [_with_crc(data, name) for data in (N_PARTS.pack(n_parts), *(ENTRY.pack(*entry) for entry in entries))]
+        head = [N_PARTS.pack(n_parts), *(ENTRY.pack(*entry) for entry in entries)]
         self.before_write()
-        self.objects.put(_object_of(name, 0), b"".join([*head, *pending]))
+        self.objects.put(_object_of(name, 0), b"".join([*(data + _crc(data, name) for data in head), *pending]))
         self.bundles_written.add(f"{name}{PARTS}")
 
     def read_parts(self, names: Sequence[str], part: int) -> Iterator[dict[str, Array]]:
@@ -250,10 +250,6 @@ def _unpacked(data: bytes) -> dict[str, Array]:
 def _crc(data: bytes | memoryview, name: str) -> bytes:
     """CRC-32 of a bundle's name and of data in it: swapped objects are detected."""
     return zlib.crc32(data, zlib.crc32(name.encode())).to_bytes(CRC_BYTES, "little")
-
-
-def _with_crc(data: bytes, name: str) -> bytes:
-    return data + _crc(data, name)
 
 
 def _checked(stored: bytes | None, name: str, chunk: str) -> bytes:

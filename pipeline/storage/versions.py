@@ -155,7 +155,9 @@ class Versions:
         """Delete a version unless it is in use; the mark is deleted last."""
         store = self.open(version)
         store.put_json(RETIRED, {"when": time.time()})
-        if any(_alive(store, name) for name in [LOCK, *store.objects.names(READERS)]):
+        names = [LOCK, *store.objects.names(READERS)]
+        holders = [(name, holder) for name in names if (holder := store.read_record(name, Holder))]
+        if any(holder_alive(store, name, holder) for name, holder in holders):
             return False
         store.erase()
         store.objects.delete("")
@@ -172,11 +174,6 @@ def show_report(url: str, store: Store) -> None:
         return
     root.objects.delete(REPORT)
     root.objects.copy(store.objects.names(REPORT), store.objects)
-
-
-def _alive(store: Store, name: str) -> bool:
-    holder = store.read_record(name, Holder)
-    return holder is not None and holder_alive(store, name, holder)
 
 
 def published_url(url: str) -> str:

@@ -76,7 +76,7 @@ def array_metadata(
     block: int,
     kind: str,
     dims: Sequence[str] | None = None,
-    attributes: dict[str, JSON] | None = None,
+    attributes: "dict[str, JSON] | None" = None,
 ) -> dict[str, object]:
     """Zarr's metadata of an array: each block of rows is a shard of chunks of `chunk` rows.
 
