@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -17,13 +18,14 @@ from matplotlib.collections import Collection
 from matplotlib.colors import ListedColormap, to_rgba, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
+from matplotlib.image import AxesImage
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.typing import ColorType
 
-from .palette import COLOR_MAP
+from .palette import COLOR_MAP, class_colors
 
 DPI = 150
 INK, FAINT, RULE, MISSING, POINT, PAPER = "#1f2933", "#6b7280", "#cbd2d9", "#a3acb7", "#2a6f97", "#ffffff"
@@ -32,6 +34,10 @@ ON_DARK = {
     INK: "#e4e8ed", FAINT: "#a5b0bc", RULE: "#56616d", MISSING: "#56616d", POINT: "#6fb3d9", PAPER: "#1d232a",
 }  # fmt: skip
 """Colours of pictures on a dark page; the last one is the background of its cards."""
+CLASSES_ON_DARK = {
+    light: dark for light, dark in zip(class_colors(24), class_colors(24, dark=True), strict=True) if light != dark
+}
+"""Colours of classes that are another one on a dark page."""
 LEGEND_LINES, LEGEND_LETTERS = 20, 24
 """Lines of a legend, and letters of a line, if its names are long."""
 CJK_CHARACTERS = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
@@ -125,7 +131,7 @@ def to_pair(figure: Figure) -> Pair:
 
 def darken(figure: Figure) -> None:
     """Replace the colours of this module in a drawn figure by those for a dark page."""
-    dark = {to_rgba(light)[:3]: to_rgba(color)[:3] for light, color in ON_DARK.items()}
+    dark = {to_rgba(light)[:3]: to_rgba(color)[:3] for light, color in (ON_DARK | CLASSES_ON_DARK).items()}
     steps = np.arange(256)  # points whose colours come from the map of values
     scale = dict(zip(map(tuple, colormaps[COLOR_MAP](steps)[:, :3].tolist()), DARK_MAP(steps)[:, :3], strict=True))
 
@@ -141,13 +147,23 @@ def darken(figure: Figure) -> None:
             artist.set_color(map_one(artist.get_color()))
         if isinstance(artist, Patch):
             artist.set(facecolor=map_one(artist.get_facecolor()), edgecolor=map_one(artist.get_edgecolor()))
-        if isinstance(artist, ScalarMappable) and artist.get_array() is not None:
+        if isinstance(artist, AxesImage) and (pixels := np.asarray(artist.get_array())).ndim == 3:
+            artist.set_data(_pixels_on_dark(pixels))
+        elif isinstance(artist, ScalarMappable) and artist.get_array() is not None:
             artist.set_cmap(DARK_MAP.with_extremes(bad=artist.get_cmap().get_bad()))
         elif isinstance(artist, Collection):
             for kind in ("facecolor", "edgecolor"):
                 colors = to_rgba_array(getattr(artist, f"get_{kind}")())
-                for number, color in enumerate(colors[:, :3].tolist()):
-                    colors[number, :3] = scale.get(tuple(color), color)
-                for light, replaced in dark.items():
-                    colors[np.isclose(colors[:, :3], light).all(axis=1), :3] = replaced
+                for number, color in enumerate(map(tuple, colors[:, :3].tolist())):
+                    colors[number, :3] = scale.get(color, dark.get(color, color))
                 artist.set(**{kind: colors})
+
+
+def _pixels_on_dark(pixels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """RGBA pixels (height, width, 4) of 0 to 255, or of 0 to 1, with the colours of classes for a dark page."""
+    full = 255 if pixels.dtype == np.uint8 else 1
+    pixels, place = pixels.copy(), np.array([65536, 256, 1])
+    codes = np.rint(pixels[..., :3] * (255 / full)).astype(int) @ place
+    for light, dark in CLASSES_ON_DARK.items():
+        pixels[codes == int(light[1:], 16), :3] = full * np.array(to_rgba(dark)[:3])
+    return pixels

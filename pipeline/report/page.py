@@ -22,7 +22,7 @@ from ..core.errors import counted
 from .bounds import CLUMP_SHARE, REDUNDANT
 from .coordinates import choice_of_coordinates
 from .cures import Config
-from .figure_style import DARK_MAP, DPI, Pair
+from .figure_style import CLASSES_ON_DARK, DARK_MAP, DPI, ON_DARK, Pair
 from .metrics import Metrics
 from .number_format import (
     data_name,
@@ -96,7 +96,8 @@ def render_page(
     dtype, unit and meaning of each array of the store.
     """
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    filters = (counted, thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when, marked)
+    filters = (counted, thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when, marked,
+               swatch)  # fmt: skip
     environment.filters.update({function.__name__: function for function in filters})
     source = resources.files(__package__).joinpath("template.html.j2").read_text(encoding="utf-8")
     store: str = config["output"]["store"]
@@ -117,6 +118,17 @@ def render_page(
         config_yaml=config_yaml,
         arrays=arrays,
     )
+
+
+def swatch(color: tuple[float, float, float, float]) -> str:
+    """The colour of a class on a light and on a dark page, as CSS.
+
+    >>> swatch((0.0, 0.0, 1.0, 1.0))
+    '--light: #0000ff; --dark: #0000ff'
+    """
+    light = to_hex(color)
+    dark = {name.lower(): other for name, other in (ON_DARK | CLASSES_ON_DARK).items()}
+    return f"--light: {light}; --dark: {dark.get(light, light).lower()}"
 
 
 def marked(sentence: object) -> Markup:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 
 from lle.config.load import check_config, resolved
 from lle.report import number_format, page
@@ -16,6 +17,7 @@ from lle.report.metrics import Metrics
 from lle.report.page_pictures import PagePicture, PagePictures
 from lle.report.page_tiles import Tile
 from lle.report.page_tiles import headline as headline_of
+from lle.report.palette import class_colors
 
 YAML = "method: lle\nneighbors: {n_neighbors: 12, min_recall: 0.9}\n"
 SECTIONS = {"input": {"kind": "npy", "path": "x.npy"}, "output": {"store": "/data/my runs/roll.zarr/"}}
@@ -203,7 +205,10 @@ def test_key_names_the_classes_or_the_ends_of_the_scale() -> None:
     classes = Key("species", (("ant", (0.0, 0.5, 1.0, 1.0)), ("bee", (1.0, 0.0, 0.0, 1.0))))
     html = render_page(METRICS, CONFIG, YAML, pictures(key=classes), [])
     assert "species ant bee" in Reader(html).text
-    assert "rgb(0, 128, 255)" in html
+    assert "--light: #0080ff; --dark: #0080ff" in html
+    nine = Key("species", (("i", to_rgba(class_colors(9)[8])),))
+    html = render_page(METRICS, CONFIG, YAML, pictures(key=nine), [])
+    assert f"--light: {class_colors(9)[8]}; --dark: {class_colors(9, dark=True)[8]}" in html
     for lowest, words in ((0.25, "angle 0.25 8"), (1e-5, "angle 0 8")):
         scale = pictures(key=Key("angle", (), lowest, 8.0))
         assert words in Reader(render_page(METRICS, CONFIG, YAML, scale, [])).text

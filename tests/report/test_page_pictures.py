@@ -4,11 +4,11 @@ import io
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from lle.report import page_pictures
+from lle.report import embedding_panels, page_pictures
 from lle.report.embedding_panels import SCATTER_POINTS
 from lle.report.figure_style import INK, ON_DARK, PAPER, to_pair
 from lle.report.page_pictures import DENSITY_POINTS, draw_page_pictures
@@ -140,3 +140,29 @@ def test_cells_of_few_classes_fill_a_picture_as_high_as_the_others(figures, n_cl
     boxes = [ax.get_window_extent() for ax in used]
     [(height, width)] = shapes
     assert height / width == pytest.approx(boxes[0].height / boxes[0].width, rel=0.4)  # pixels are about square
+
+
+def test_dark_pictures_have_the_class_colours_of_a_dark_page(figures: list[Figure]) -> None:
+    """From the ninth class on: the points, the lines of names, and the cells of classes."""
+    draw_page_pictures(cloud(200), one_component(200), classes(200, 10))  # to_pair leaves the dark colours
+    light, dark = ({to_rgb(color) for color in class_colors(10, is_dark)[8:]} for is_dark in (False, True))
+    [points] = figures[0].axes[0].collections
+    shown = {tuple(color) for color in points.get_facecolors()[:, :3].tolist()}
+    lines = {to_rgb(line.get_color()) for line in figures[0].axes[0].lines}
+    images = [image.get_array() for ax in figures[-1].axes for image in ax.images]
+    cells = {tuple(color) for image in images for color in image[..., :3].reshape(-1, 3).tolist()}
+    for colors in (shown, lines, cells):
+        assert dark <= colors
+        assert not colors & light
+
+
+def test_dark_raster_has_the_class_colours_of_a_dark_page(
+    figures: list[Figure], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedding_panels, "SCATTER_POINTS", 100)
+    draw_page_pictures(cloud(200), one_component(200), classes(200, 10))
+    [image] = figures[0].axes[0].images
+    pixels = {to_hex(color / 255) for color in np.unique(image.get_array()[..., :3].reshape(-1, 3), axis=0)}
+    light, dark = ({*class_colors(10, is_dark)[8:]} for is_dark in (False, True))
+    assert dark <= pixels
+    assert not pixels & light
