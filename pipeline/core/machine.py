@@ -117,12 +117,6 @@ def process_location() -> tuple[str, int | None]:
     return socket.gethostname(), numbers
 
 
-def ids_valid_here(host: str, numbers: int | None) -> bool:
-    """Whether process ids of this place are valid here. A place without `numbers` is compared by host only."""
-    own_host, own_numbers = process_location()
-    return host == own_host and numbers in (None, own_numbers)
-
-
 @cache
 def source_digest() -> str:
     """Digest of the package's source files. The version number alone does not change between releases."""

@@ -7,15 +7,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import TypeVar
 
 import psutil
 
 from ..core.errors import StoreError, StoreHeld
-from ..core.machine import ids_valid_here, process_location
+from ..core.machine import process_location
 from ..core.signals import interruptible
+from .records import from_json
 from .store import Store
 
 LOCK = "_run/lock.json"
@@ -32,7 +33,8 @@ T = TypeVar("T")
 class Holder:
     """The process that holds a lock: where its id is valid, its start, its last sign of life, and its Kubernetes Job.
 
-    Times are in seconds since 1970. `token` differs between all holders.
+    Times are in seconds since 1970. `token` differs between all holders. `numbers` is the id of the PID namespace: None
+    where the system does not show it, 0 in a lock without it, of which only the host is compared.
     """
 
     token: str
@@ -40,13 +42,14 @@ class Holder:
     host: str
     started: float
     alive: float
-    numbers: int | None = None
+    numbers: int | None = 0
     job: str | None = None
 
     @property
     def is_local(self) -> bool:
         """Whether its process id is valid here."""
-        return ids_valid_here(self.host, self.numbers)
+        host, numbers = process_location()
+        return self.host == host and self.numbers in (0, numbers)
 
     @property
     def is_of_my_job(self) -> bool:
@@ -56,6 +59,15 @@ class Holder:
         Kubernetes starts the next pod only after the last one has terminated.
         """
         return bool(self.job) and self.job == os.environ.get(JOB_UID)
+
+
+def read_holder(store: Store, name: str) -> Holder | None:
+    """The holder of a lock; None if there is no lock, or if it cannot be read.
+
+    Fields of another version of the program are left out: its lock must not look damaged.
+    """
+    content, known = store.get_json(name) or {}, {field.name for field in fields(Holder)}
+    return from_json(Holder, {key: value for key, value in content.items() if key in known})
 
 
 def _this_process() -> Holder:
@@ -75,7 +87,7 @@ class RunLock:
 
     def __enter__(self) -> "RunLock":
         while not self.store.objects.create(self.name, self._content()):
-            holder = self.store.read_record(self.name, Holder)
+            holder = read_holder(self.store, self.name)
             if holder is None and not self.store.objects.exists(self.name):
                 continue  # released in the meantime
             if holder is not None and holder_alive(self.store, self.name, holder):
@@ -94,7 +106,7 @@ class RunLock:
 
     def held(self) -> bool:
         """Whether this run still holds the lock. Another run may take it over if this process was suspended."""
-        holder = self.store.read_record(self.name, Holder)
+        holder = read_holder(self.store, self.name)
         return holder is not None and holder.token == self.me.token
 
     def _remove_dead(self, token: str) -> None:
@@ -103,13 +115,13 @@ class RunLock:
         # An object store has no "delete if unchanged". Two runs may find the same dead holder. Without the claim, the
         # slower one could delete the new lock of the faster one.
         if not self.store.objects.create(claim, self._content()):
-            other_holder = self.store.read_record(claim, Holder)
+            other_holder = read_holder(self.store, claim)
             if other_holder is not None and holder_alive(self.store, claim, other_holder):
                 raise self._refused(other_holder)
             self.store.objects.delete(claim)  # the run that created it died; the caller tries again
             return
         # The run that held the claim before may have removed the dead lock, and a third one may hold the store now.
-        current = self.store.read_record(self.name, Holder)
+        current = read_holder(self.store, self.name)
         if (TORN if current is None else current.token) == token:
             self.store.objects.delete(self.name)
         self.store.objects.delete(claim)
@@ -123,7 +135,7 @@ class RunLock:
 
     def _is_held_by(self, holder: Holder) -> bool:
         """Whether the same holder still has the lock and is alive."""
-        current = self.store.read_record(self.name, Holder)
+        current = read_holder(self.store, self.name)
         same = current is not None and current.token == holder.token
         return same and holder_alive(self.store, self.name, holder)
 
@@ -177,7 +189,7 @@ def wait_for_lock(act: Callable[[], T], seconds: float, log: Callable[[str], Non
 
 def running(store: Store) -> bool:
     """Whether a live driver holds the store."""
-    holder = store.read_record(LOCK, Holder)
+    holder = read_holder(store, LOCK)
     if holder is not None and not holder.is_local:
         age = time.time() - holder.alive  # a status query must not write to the store
         return not holder.is_of_my_job and age < STALE_SECONDS

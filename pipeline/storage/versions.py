@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ..core.errors import ConfigError, DamagedStore, LleError, NoEmbedding, OlderVersionRead, StoreError
 from .locate import POINTER, VERSIONS, is_id
-from .lock import LOCK, Holder, RunLock, holder_alive
+from .lock import LOCK, RunLock, holder_alive, read_holder
 from .store import Store
 
 READERS = "_run/readers"
@@ -156,7 +156,7 @@ class Versions:
         store = self.open(version)
         store.put_json(RETIRED, {"when": time.time()})
         names = [LOCK, *store.objects.names(READERS)]
-        holders = [(name, holder) for name in names if (holder := store.read_record(name, Holder))]
+        holders = [(name, holder) for name in names if (holder := read_holder(store, name))]
         if any(holder_alive(store, name, holder) for name, holder in holders):
             return False
         store.erase()

@@ -70,6 +70,12 @@ class TestRunLock:
         with RunLock(store):
             assert store.get_json(LOCK)["token"] != "t"
 
+    def test_lock_of_a_later_version_is_kept(self, store):
+        store.objects.create(LOCK, holder(a_later_field=[1, 2]))
+        assert running(store)
+        with pytest.raises(StoreError, match="another run holds this store"), RunLock(store):
+            pass
+
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="zombies are of POSIX")
     def test_lock_of_a_zombie_is_taken_over(self, store):
         child = subprocess.Popen([sys.executable, "-c", ""])
