@@ -462,3 +462,30 @@ def test_lines_of_names_end_in_the_colour_of_the_class_where_it_is_seen(browser,
         ("below", True, colors[0], colors[0]), ("above", False, colors[1], colors[1])}  # fmt: skip
     page.close()
     assert heard == []
+
+
+def test_ticks_and_selection_follow_the_view_along_both_axes(page):
+    """After keys, walking and Fit, the scales give the places of the points, and the selection is what is in view."""
+    places = """() => [0, 100, 399].map((i) => { const {scales, positions} = explorer.plot;
+      return [explorer.plot.place(i), [scales.x(positions.x[i]), scales.y(positions.y[i])]]; })"""
+    for key in ("ArrowUp", "+", "ArrowLeft", "ArrowDown", "n", "p", "0"):
+        page.keyboard.press(key)
+        page.wait_for_timeout(50)
+        for place, scaled in page.evaluate(places):
+            assert place == pytest.approx(scaled, abs=0.5)
+    page.keyboard.press("v")
+    page.wait_for_function("document.getElementById('selected-count').textContent.startsWith('400 rows')")
+
+
+def test_the_picture_file_lists_the_shown_classes_only(page):
+    page.click("#legend button:nth-child(2)")
+    with page.expect_download() as download:
+        page.evaluate(
+            """() => { globalThis.written = []; const own = CanvasRenderingContext2D.prototype.fillText;
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+              globalThis.written.push(text); own.call(this, text, ...at); }; }"""
+        )
+        page.evaluate("document.querySelector('#menu details').open = true")
+        page.click("#save-picture")
+    download.value.path()
+    assert [text for text in page.evaluate("globalThis.written") if text.endswith(")")] == ["kind 1 (100)"]

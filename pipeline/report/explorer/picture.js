@@ -62,9 +62,10 @@ async function composePicture(explorer) {
 }
 
 /** The classes or the scale of the colours, below the title of the legend. */
-function drawKey(context, {key}, write, family, height) {
+function drawKey(context, {key, chosen}, write, family, height) {
   if (key.kind === "classes") {
-    key.entries.slice(0, Math.floor((height - 30) / 19)).forEach((entry, e) => {
+    const shown = key.entries.filter((_, e) => chosen.size === 0 || chosen.has(e));
+    shown.slice(0, Math.floor((height - 30) / 19)).forEach((entry, e) => {
       context.fillStyle = entry.color;
       context.beginPath();
       context.arc(6, 20 + 19 * e, 5, 0, 2 * Math.PI);

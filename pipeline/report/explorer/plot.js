@@ -59,8 +59,10 @@ class Plot {
 
   /** The library updates the scales only after a mouse or a wheel has moved the view, and when it gets scales. */
   follow(moved) {
-    for (const axis of ["x", "y"]) this.scales[axis].domain([-1, 1]);
-    this.library.set({xScale: this.scales.x, yScale: this.scales.y});
+    for (const axis of ["x", "y"]) {  // one by one, because setting a scale also moves the domain of the other one
+      this.scales[axis].domain([-1, 1]);
+      this.library.set({[`${axis}Scale`]: this.scales[axis]});
+    }
     this.onView?.();
     return moved;
   }
