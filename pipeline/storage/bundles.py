@@ -7,8 +7,9 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from functools import partial, reduce
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,9 @@ import numpy.typing as npt
 from ..core.errors import CorruptChunk
 from .objects import open_objects
 from .records import from_json, opened, sealed, to_json
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Array = npt.NDArray[Any]
 """An array whose dtype is known only when it is read."""
@@ -216,6 +220,11 @@ class Bundles:
     def read_record(self, name: str, kind: type[T]) -> T | None:
         """A dataclass that was stored as a JSON object (storage/records.py); None if it is missing or damaged."""
         return from_json(kind, self.get_json(name))
+
+    def read_open_record(self, name: str, kind: type[T]) -> T | None:
+        """As `read_record`, without the fields that the class does not have: a later version may have written them."""
+        known = {field.name for field in fields(cast("type[DataclassInstance]", kind))}
+        return from_json(kind, {key: value for key, value in (self.get_json(name) or {}).items() if key in known})
 
     def read_records(self, names: Sequence[str], kind: type[T]) -> list[T | None]:
         """As `read_record` for several names, in their order; several are read at one time from an object store."""

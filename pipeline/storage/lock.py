@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -16,7 +16,6 @@ import psutil
 from ..core.errors import StoreError, StoreHeld
 from ..core.machine import process_location
 from ..core.signals import interruptible
-from .records import from_json
 from .store import Store
 
 LOCK = "_run/lock.json"
@@ -61,15 +60,6 @@ class Holder:
         return bool(self.job) and self.job == os.environ.get(JOB_UID)
 
 
-def read_holder(store: Store, name: str) -> Holder | None:
-    """The holder of a lock; None if there is no lock, or if it cannot be read.
-
-    Fields of another version of the program are left out: its lock must not look damaged.
-    """
-    content, known = store.get_json(name) or {}, {field.name for field in fields(Holder)}
-    return from_json(Holder, {key: value for key, value in content.items() if key in known})
-
-
 def _this_process() -> Holder:
     host, numbers = process_location()
     started = psutil.Process().create_time()
@@ -87,7 +77,7 @@ class RunLock:
 
     def __enter__(self) -> "RunLock":
         while not self.store.objects.create(self.name, self._content()):
-            holder = read_holder(self.store, self.name)
+            holder = self.store.read_open_record(self.name, Holder)
             if holder is None and not self.store.objects.exists(self.name):
                 continue  # released in the meantime
             if holder is not None and holder_alive(self.store, self.name, holder):
@@ -106,7 +96,7 @@ class RunLock:
 
     def held(self) -> bool:
         """Whether this run still holds the lock. Another run may take it over if this process was suspended."""
-        holder = read_holder(self.store, self.name)
+        holder = self.store.read_open_record(self.name, Holder)
         return holder is not None and holder.token == self.me.token
 
     def _remove_dead(self, token: str) -> None:
@@ -115,13 +105,13 @@ class RunLock:
         # An object store has no "delete if unchanged". Two runs may find the same dead holder. Without the claim, the
         # slower one could delete the new lock of the faster one.
         if not self.store.objects.create(claim, self._content()):
-            other_holder = read_holder(self.store, claim)
+            other_holder = self.store.read_open_record(claim, Holder)
             if other_holder is not None and holder_alive(self.store, claim, other_holder):
                 raise self._refused(other_holder)
             self.store.objects.delete(claim)  # the run that created it died; the caller tries again
             return
         # The run that held the claim before may have removed the dead lock, and a third one may hold the store now.
-        current = read_holder(self.store, self.name)
+        current = self.store.read_open_record(self.name, Holder)
         if (TORN if current is None else current.token) == token:
             self.store.objects.delete(self.name)
         self.store.objects.delete(claim)
@@ -135,7 +125,7 @@ class RunLock:
 
     def _is_held_by(self, holder: Holder) -> bool:
         """Whether the same holder still has the lock and is alive."""
-        current = read_holder(self.store, self.name)
+        current = self.store.read_open_record(self.name, Holder)
         same = current is not None and current.token == holder.token
         return same and holder_alive(self.store, self.name, holder)
 
@@ -189,7 +179,7 @@ def wait_for_lock(act: Callable[[], T], seconds: float, log: Callable[[str], Non
 
 def running(store: Store) -> bool:
     """Whether a live driver holds the store."""
-    holder = read_holder(store, LOCK)
+    holder = store.read_open_record(LOCK, Holder)
     if holder is not None and not holder.is_local:
         age = time.time() - holder.alive  # a status query must not write to the store
         return not holder.is_of_my_job and age < STALE_SECONDS

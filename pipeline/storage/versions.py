@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ..core.errors import ConfigError, DamagedStore, LleError, NoEmbedding, OlderVersionRead, StoreError
 from .locate import POINTER, VERSIONS, is_id
-from .lock import LOCK, RunLock, holder_alive, read_holder
+from .lock import LOCK, Holder, RunLock, holder_alive
 from .store import Store
 
 READERS = "_run/readers"
@@ -62,7 +62,7 @@ class Versions:
         """
         if not self.objects.exists(POINTER):
             return None
-        record = self.store.read_record(POINTER, Pointer)
+        record = self.store.read_open_record(POINTER, Pointer)
         if record is None or not record.history:
             raise StoreError(
                 f"{self.url}/{POINTER}: is damaged or was not written by a run. Write it again with `lle publish`: "
@@ -156,7 +156,7 @@ class Versions:
         store = self.open(version)
         store.put_json(RETIRED, {"when": time.time()})
         names = [LOCK, *store.objects.names(READERS)]
-        holders = [(name, holder) for name in names if (holder := read_holder(store, name))]
+        holders = [(name, holder) for name in names if (holder := store.read_open_record(name, Holder))]
         if any(holder_alive(store, name, holder) for name, holder in holders):
             return False
         store.erase()

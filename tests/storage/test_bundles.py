@@ -2,6 +2,7 @@
 
 import io
 import zlib
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -226,6 +227,11 @@ class TestParts:
         assert "damaged in transfer" in capsys.readouterr().err
 
 
+@dataclass(frozen=True)
+class Point:
+    x: int
+
+
 class TestJson:
     def test_round_trip(self, store):
         store.put_json("a/b.json", {"x": [1, None, "y"]})
@@ -235,3 +241,16 @@ class TestJson:
         assert store.get_json("a.json") is None
         store.objects.put("a.json", b'{"x": ')
         assert store.get_json("a.json") is None
+
+    @pytest.mark.parametrize(
+        ("content", "strict", "open_"),
+        [
+            ({"x": 1}, Point(1), Point(1)),
+            ({"x": 1, "later": 2}, None, Point(1)),
+            ({"later": 2}, None, None),
+            ({"x": "1", "later": 2}, None, None),
+        ],
+    )
+    def test_only_an_open_record_may_have_unknown_fields(self, store, content, strict, open_):
+        store.put_json("a.json", content)
+        assert (store.read_record("a.json", Point), store.read_open_record("a.json", Point)) == (strict, open_)
