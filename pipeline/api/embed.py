@@ -110,9 +110,9 @@ def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: o
     ----------
     X : array of shape (n, d), str, path or dict
         A NumPy array (or what converts to one, such as a table of pandas or Arrow; masked entries count as NaN), a
-        Dask array or a Zarr array of numbers; the path or URL of a file, whose columns get the roles that ``lle init``
-        proposes; or the input section of a config, such as ``{"kind": "parquet", "path": "rows/*.parquet"}``. Dask and
-        Zarr arrays are read by blocks.
+        Dask array or a Zarr array of numbers; the path or URL of a file, with the roles of columns, ``preprocess`` and
+        ``embedding`` that ``lle init`` writes; or the input section of a config, such as ``{"kind": "parquet", "path":
+        "rows/*.parquet"}``. Dask and Zarr arrays are read by blocks.
     labels : array of shape (n,) or (n, c), default None
         Numbers or text that colour the report, under the name of a Series. The embedding does not depend on them.
     n_neighbors, n_components, reg, method, metric, scale, tol : int, float or str
@@ -160,8 +160,12 @@ def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: o
     (800, 2)
     """
     given = {name: value for name, value in keywords.items() if value is not None}
-    data = section_of_file(X) if isinstance(X, str | os.PathLike) else X
+    proposed = _proposed_config(X) if isinstance(X, str | os.PathLike) else {}
+    data = proposed.get("input", X)
     sections = sections_of_keywords(given, data)
+    for name in proposed.keys() & {"preprocess", "embedding"}:
+        if isinstance(section := sections.get(name, {}), dict):
+            sections[name] = proposed[name] | section
     with finished_run(data, sections, verbose, labels, column_names(X), as_keyword) as (run, result):
         coordinates, config = run.read_all(array_specs.EMBEDDING.name), run.attributes()["config"]
     warn_of_embedding(result, config, as_keyword)
@@ -175,13 +179,12 @@ def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: o
 vars(embed)["__signature__"] = inspect.signature(get_overloads(embed)[-1])  # for help and completion
 
 
-def section_of_file(data: str | os.PathLike[str]) -> dict[str, object]:
-    """The input section that `lle init` proposes for a file, folder, pattern or URL. Raises ValueError."""
-    from ..inputs.detect_kind import detect_kind
-    from ..jobs.init_input import propose_input  # reads files of all kinds
+def _proposed_config(data: str | os.PathLike[str]) -> dict[str, Any]:
+    """The config that `lle init` proposes for a file, folder, pattern or URL. Raises ValueError."""
+    from ..jobs.init import proposed_config  # reads files of all kinds
 
     try:
-        return {key: value for key, (value, _) in propose_input(detect_kind(os.fspath(data))).keys.items()}
+        return proposed_config(os.fspath(data))
     except InputError as error:
         raise ValueError(str(error).removeprefix("input.path: ")) from None
 

@@ -4,7 +4,7 @@ import json
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import final
+from typing import Any, final
 from urllib.parse import urlsplit
 
 from ..config.load import check_config, json_schema, parse_input
@@ -56,9 +56,7 @@ def init(data: str, out: Path) -> PrintedConfig | WrittenConfig:
     """
     if is_file := str(out) != STDOUT:
         refuse_existing(out)
-    detected = detect_kind(data)
-    proposal = propose_input(detected)
-    source = open_section(parse_input({key: value for key, (value, _) in proposal.keys.items()}, ()))
+    proposal, source = _proposed(data)
     least = min(COMPONENTS, source.n_features) + 2
     if source.n_rows < least:
         raise InputError(f"{data}: expected at least {least} rows for {least - 2} coordinates, found {source.n_rows}")
@@ -68,11 +66,22 @@ def init(data: str, out: Path) -> PrintedConfig | WrittenConfig:
     label = next((proposal.keys[key][0] for key in ("label", "labels") if key in proposal.keys), None)
     if checked["columns"] is not None:
         checked["columns"]["left_out"] = dict(proposal.left_out)
-    first: FirstConfig = {**checked, "kind": detected.kind, "label": label, "config": str(out)}
+    first: FirstConfig = {**checked, "kind": str(proposal.keys["kind"][0]), "label": label, "config": str(out)}
     if not is_file:
         return {**first, "text": text}
     written, kept = _write(out, text)
     return {**first, "written": written, "kept": kept}
+
+
+def proposed_config(data: str) -> dict[str, Any]:
+    """The settings that `init` would write for an input. Raises InputError."""
+    config: dict[str, Any] = parse(config_text(*_proposed(data), data, None))
+    return config
+
+
+def _proposed(data: str) -> tuple[Proposal, Source]:
+    proposal = propose_input(detect_kind(data))
+    return proposal, open_section(parse_input({key: value for key, (value, _) in proposal.keys.items()}, ()))
 
 
 def _write(out: Path, text: str) -> tuple[list[str], list[str]]:

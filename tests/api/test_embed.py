@@ -361,6 +361,21 @@ def test_a_table_gives_a_table_with_its_index(customers):
     np.testing.assert_array_equal(coordinates, embed(table.to_numpy(), n_neighbors=8))
 
 
+def test_a_file_is_scaled_and_incomplete_rows_are_dropped_as_init_proposes(customers, tmp_path):
+    table = customers[1][["a", "b", "c"]] * [1, 1, 1000]
+    table.loc[5, "a"] = np.nan
+    table.to_csv(tmp_path / "x.csv", index=False)
+    sections = {"preprocess": {"scale": "standard", "invalid": "drop"}, "embedding": {"coordinates": "independent"}}
+    with pytest.warns(EmbeddingWarning, match="1 of 300 rows hold NaN"):
+        coordinates = embed(tmp_path / "x.csv", n_neighbors=8)
+    with pytest.warns(EmbeddingWarning):
+        np.testing.assert_array_equal(coordinates, embed(table, n_neighbors=8, **sections))
+    with pytest.warns(EmbeddingWarning):
+        unscaled = embed(tmp_path / "x.csv", n_neighbors=8, preprocess={"scale": "none"})
+    assert np.isnan(unscaled).any(axis=1).sum() == 1
+    assert not np.allclose(unscaled, coordinates, equal_nan=True)
+
+
 def test_a_file_has_the_roles_that_init_proposes_and_any_column_colours_its_plot(customers, tmp_path):
     path, table = customers
     coordinates = embed(path, n_neighbors=8, store=tmp_path / "run.zarr")
