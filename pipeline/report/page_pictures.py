@@ -5,6 +5,7 @@ with a cell for each class.
 """
 
 import math
+from textwrap import wrap
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,8 @@ DPI = 180
 DENSITY_POINTS = 2_000
 CLASS_POINTS = 200_000
 CLASS_COLUMNS = 4
+CLASS_LETTERS = 10
+"""Letters of a line of the name above a cell of a class."""
 CLASS_PIXELS = 300
 """Columns of pixels of all cells in a row."""
 OTHERS = (0.5, 0.5, 0.5, 0.3)
@@ -120,7 +123,11 @@ def _each_class(content: Content, classes: Classes) -> PagePicture:
     """One cell per class: its points in colour, all others in grey."""
     n_columns = min(CLASS_COLUMNS, math.ceil(math.sqrt(len(classes.names))))
     n_rows = -(-len(classes.names) // n_columns)
-    height = max(ASPECT * WIDTH, 0.95 * n_rows + 0.1)  # as high as the pictures beside it, or higher
+    titles = [wrap(plain_text(name, 4 * CLASS_LETTERS), CLASS_LETTERS) for name in classes.names]
+    more_lines = max(map(len, titles)) - 1
+    height = max(
+        ASPECT * WIDTH, (0.95 + 0.15 * more_lines) * n_rows + 0.1
+    )  # as high as the pictures beside it, or more
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
     cells = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
     panel = _sample(panel_of(cells[0], content, content.pairs[0]))
@@ -132,7 +139,7 @@ def _each_class(content: Content, classes: Classes) -> PagePicture:
     for ax in cells:
         ax.clear()
         ax.set_axis_off()
-    for code, (ax, name) in enumerate(zip(cells, classes.names, strict=False)):
+    for code, (ax, title) in enumerate(zip(cells, titles, strict=False)):
         inside = codes == code
         image = background.copy()
         painted = count_points(grid, panel.x[inside], panel.y[inside]) > 0.0
@@ -141,7 +148,7 @@ def _each_class(content: Content, classes: Classes) -> PagePicture:
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set(visible=True, color=RULE)
         ax.imshow(image, origin="lower", aspect="auto", interpolation="nearest")
-        ax.set_title(plain_text(name, 12), fontsize=9, color=INK, pad=2)
+        ax.set_title("\n".join(title), fontsize=9, color=INK, pad=2)
     pair = f"{content.pairs[0][0].label} and {content.pairs[0][1].label}"
     caption = "One picture for each class; the points of the others are grey."
     alternative = f"A small scatter plot of {pair} for each of {len(classes.names)} classes."

@@ -166,3 +166,12 @@ def test_dark_raster_has_the_class_colours_of_a_dark_page(
     light, dark = ({*class_colors(10, is_dark)[8:]} for is_dark in (False, True))
     assert dark <= pixels
     assert not pixels & light
+
+
+def test_cells_of_classes_have_names_that_differ(figures: list[Figure]) -> None:
+    names = ("CD4+/CD25 T Reg", "CD4+/CD45RA+/CD25- Naive T", "CD4+/CD45RO+ Memory", "B")
+    color = ColorSource(np.arange(40) % 4 * 1.0, "categorical", names, "bulk_labels")
+    draw_page_pictures(cloud(40), one_component(40), color)
+    titles = [ax.get_title() for ax in figures[-1].axes]
+    assert [title.replace("\n", "").replace(" ", "") for title in titles] == [name.replace(" ", "") for name in names]
+    assert max(len(line) for title in titles for line in title.split("\n")) <= 10
