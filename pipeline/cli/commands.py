@@ -38,9 +38,10 @@ from .arguments import (
 )
 from .finish import finish, leave
 from .output import (
+    FinishedSweep,
+    PlannedSweep,
     RunSummary,
     StatusLine,
-    SweepSummary,
     describe_check,
     describe_init,
     describe_plan,
@@ -123,13 +124,11 @@ def sweep(configs: ConfigPaths,
     from ..jobs import sweep_plan
     from ..jobs.sweep import run_sweep
 
-    def act() -> SweepSummary:
+    def act() -> PlannedSweep | FinishedSweep:
         url, experiments = sweep_plan.load_sweep(configs, tuple(set_ or ()), store)
         if dry_run:
             planned = sweep_plan.plan_sweep(experiments, sweep_plan.worker_limit(experiments))
-            counts = sweep_plan.count_steps(planned)
-            return {"store": url, "experiments": counts["experiments"], "cannot_run": counts["cannot_run"],
-                    "refused": counts["refused"], "steps": counts["steps"]}  # fmt: skip
+            return {"store": url, **sweep_plan.count_steps(planned)}
         result = run_sweep(url, experiments, fresh, RunProgress())
         return {"store": result.url, "seconds": round(result.seconds, 2), "experiments": len(result.rows),
                 "steps": result.counts}  # fmt: skip

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, TypedDict, final
 
 import typer
 
@@ -37,15 +37,25 @@ class RunSummary(TypedDict):
     metrics: "Json"
 
 
-class SweepSummary(TypedDict):
-    """The result of a sweep, or its plan, which has no seconds but the experiments that cannot run."""
+@final
+class PlannedSweep(TypedDict):
+    """The experiments of a sweep, those that cannot run with their errors, and numbers of steps."""
 
     store: str
     experiments: int
     steps: dict[str, int]
-    seconds: NotRequired[float]
-    cannot_run: NotRequired[int]
-    refused: NotRequired[dict[str, str]]
+    cannot_run: int
+    refused: dict[str, str]
+
+
+@final
+class FinishedSweep(TypedDict):
+    """The experiments of a sweep, numbers of steps, and its seconds."""
+
+    store: str
+    experiments: int
+    steps: dict[str, int]
+    seconds: float
 
 
 def describe_validation(valid: "Validated") -> str:
@@ -271,7 +281,7 @@ def describe_transform(result: "Json") -> str:
     return "\n".join(lines)
 
 
-def describe_sweep(sweep: SweepSummary) -> str:
+def describe_sweep(sweep: PlannedSweep | FinishedSweep) -> str:
     words = {"asked": "requested", "to_do": "to compute", "cut": "truncated from longer neighbour lists"}
     steps = ", ".join(f"{count} {words.get(kind, kind)}" for kind, count in sweep["steps"].items())
     if "seconds" not in sweep:
