@@ -179,9 +179,14 @@ def _padded(name: str, starts: Array, group: Any, start: int, stop: int) -> Arra
 
 def _member(file: H5adFile | ZarrFile, group: Any, name: str) -> Any:
     """An element by its path. Raises InputError that lists what is there."""
+    parent = name.rpartition("/")[0]
+    if not isinstance(group, zarr.Array) and parent and parent in group and not hasattr(group[parent], "keys"):
+        raise InputError(
+            f"{file.where}: expected a group {parent}, found one array, as an old anndata (before 0.7) wrote it; read "
+            f"the file with anndata and write it again"
+        )
     if not isinstance(group, zarr.Array) and name in group:
         return group[name]
-    parent = name.rpartition("/")[0]
     holder = None if isinstance(group, zarr.Array) or (parent and parent not in group) else group
     names = [] if holder is None else list(holder[parent] if parent else holder)
     listed = ", ".join(sorted(key for key in names if key != "_index")) or "nothing"

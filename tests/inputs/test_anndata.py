@@ -170,6 +170,18 @@ def test_exports_of_a_run_have_obs_names_as_ids(path, tmp_path):
         np.testing.assert_array_equal(open_source("anndata", path=copy).read(0, N), POINTS)
 
 
+@pytest.mark.parametrize("what", [{}, {"label": "stage"}])
+def test_tables_of_an_old_anndata_are_named(tmp_path, what):
+    """Before 0.7, obs and obsm were arrays of records."""
+    path = tmp_path / "old.h5ad"
+    with h5py.File(path, "w") as file:
+        file["obs"] = np.zeros(N, [("index", "S8"), ("stage", "i1")])
+        file["obsm"] = np.zeros(N, [("X_pca", "f4", (3,))])
+    wanted = {"obsm": "X_pca"} | what
+    with pytest.raises(InputError, match="as an old anndata"):
+        open_source("anndata", path=str(path), **wanted)
+
+
 def test_damaged_file_is_an_input_error(tmp_path):
     (tmp_path / "x.h5ad").write_bytes(b"no HDF5 at all" * 100)
     with pytest.raises(InputError, match=r"x\.h5ad: expected an \.h5ad file \(HDF5\), found something else"):
