@@ -48,12 +48,15 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -q -W --keep-going --fresh-env -b html docs build/docs
 	@echo "open build/docs/index.html"
 
-# The source archive and the wheel built from it, in dist/, and the quickstart by this wheel in an environment of its own.
+# The source archive and the wheel built from it, in dist/, and the quickstart by this wheel in an environment of its own:
+# the tools that build it would bring packages that the wheel may lack.
 dist:
-	rm -rf dist build/dist
+	rm -rf dist build/dist build/tools
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/pip install --quiet --disable-pip-version-check build twine
+	build/tools/bin/pyproject-build --outdir dist .
+	build/tools/bin/twine check --strict dist/*
 	$(PYTHON) -m venv build/dist
-	build/dist/bin/pip install --quiet --disable-pip-version-check build
-	build/dist/bin/pyproject-build --outdir dist .
 	build/dist/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
 	cd build/dist && ls lib/python*/site-packages/lle/py.typed && bin/lle run ../../configs/quickstart.yaml
 
