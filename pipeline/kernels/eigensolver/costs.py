@@ -35,6 +35,8 @@ MAX_BLOCK = 8
 """Largest block of a solve: eight columns take about twice the time of one."""
 HIERARCHY_BYTES, NORMAL_BYTES = 64, 72
 """Bytes for an entry of A, or of M, while the hierarchy of multigrid is set up."""
+VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 9 * 8, 16 * 8
+"""Bytes for a point and a column of a block while multigrid on A, or on M, solves."""
 
 GFLOP_PER_SECOND = 8.0
 """Speed of one thread in the numerical factorization."""
@@ -74,11 +76,11 @@ def multigrid_size(factor: csr_array, m: int, max_memory: int, normal_entries: i
     """(columns of a block, columns of the basis, bytes of everything) of block Davidson with multigrid.
 
     The hierarchy is that of A, or of M with ``normal_entries`` entries. It has one to three times the entries of its
-    matrix. Its solves take ten blocks.
+    matrix.
     """
     n, width = factor.shape[1], block_width(m)
     hierarchy = NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz
-    fixed = _bytes(factor) + hierarchy + n * width * (10 * (8 if normal_entries else 4) + 6 * 8)
+    fixed = _bytes(factor) + hierarchy + n * width * (NORMAL_VECTOR_BYTES if normal_entries else VECTOR_BYTES)
     return width, *_basis_size(factor, width, fixed, max_memory)
 
 
@@ -88,7 +90,7 @@ def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int
     ``row_entries`` are those of A for each point, at most. M has fewer entries than an A that is not square.
     """
     width, entry_bytes = block_width(m), HIERARCHY_BYTES + 12 if square else 4 * 12
-    return n_points * (entry_bytes * row_entries + width * (10 * 4 + 6 * 8 + 3 * 16))
+    return n_points * (entry_bytes * row_entries + width * (VECTOR_BYTES + 3 * 16))
 
 
 def refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:

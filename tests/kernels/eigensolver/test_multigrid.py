@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from lle.core.errors import NotEnoughMemory
-from lle.kernels.eigensolver import costs
+from lle.kernels.eigensolver import costs, multigrid_inverse
 from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases
 from lle.kernels.eigensolver.multigrid import MultigridError
 from lle.kernels.eigensolver.multigrid_inverse import FactorMultigrid, NormalMultigrid
@@ -78,6 +78,19 @@ def test_inverse_is_exact_enough_for_low_vectors():
     with FactorMultigrid(A, X, 1, 1) as inverse:
         images = inverse.apply(A.T @ (A @ right))
     assert np.abs(images - right).max() < 0.2 * np.abs(right).max()
+
+
+@pytest.mark.parametrize("seed", seeds(19, 83))
+def test_rough_solves_are_repeated_for_their_residuals(monkeypatch, seed):
+    A, X = problem("swiss_roll", 5000, seed)
+    expected, errors = np.column_stack([X, X**2]), []
+    expected -= expected.mean(axis=0)
+    for left_error, is_rough in ((1e-3, False), (1e-9, True)):  # a smaller error takes more solves
+        monkeypatch.setattr(multigrid_inverse, "LEFT_ERROR", left_error)
+        with FactorMultigrid(A, X, 1, 1) as inverse:
+            assert inverse._is_rough == is_rough
+            errors.append(np.linalg.norm(inverse.apply(A.T @ (A @ expected)) - expected) / np.linalg.norm(expected))
+    assert errors[1] < errors[0] / 5
 
 
 def test_aggregates_cover_all_rows_and_bases_are_orthonormal():
