@@ -79,8 +79,8 @@ class TestSinglePrecision:
             with PinnedLU(A, 211, 2, single=single) as inverse:
                 inverse.factor()
                 images.append(inverse.apply(block))
-        # the smallest singular value of A is 6e-5: one solve in single precision has an error of 1e-3
-        assert 0 < np.abs(images[1] - images[0]).max() < 1e-4 * np.abs(images[0]).max()
+        # without refinement the error is 1e-4 to 2e-3
+        assert 0 < np.abs(images[1] - images[0]).max() < 1e-5 * np.abs(images[0]).max()
 
     def test_refinement_that_does_not_converge_is_an_error(self, seed, monkeypatch):
         with PinnedLU(roll_factor(300, seed), 211, 1, single=True) as inverse:

@@ -1,6 +1,9 @@
+from functools import partial
+
 import pytest
 
 from lle.kernels.eigensolver import costs, pardiso
+from lle.kernels.eigensolver.pardiso import FactorSize
 from lle.kernels.eigensolver.problem import NO_HOOKS, Problem
 from lle.kernels.eigensolver.rayleigh_ritz import Tolerances
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
@@ -9,6 +12,7 @@ from tests.support.sampled_factors import edge_factor, gram, lle_factor, points,
 from tests.support.seeds import seeds
 
 PLENTY = 2**33
+FACTOR = FactorSize(60_000, 10**6, 0.01)
 
 needs_mkl = pytest.mark.skipif(not pardiso.is_available(), reason="only PARDISO analyses before it factors")
 
@@ -49,6 +53,17 @@ def test_first_method_that_fits_and_is_fast_is_chosen(monkeypatch):
     assert [prediction.fits for prediction in tight[:2]] == [False, True]
     assert chosen(tight, 600).method == "multigrid"
     assert chosen(predict(A, max_memory=1000), 600).method == "multigrid on M"
+
+
+@pytest.mark.parametrize("size", [costs.multigrid_size, partial(costs.preconditioned_size, size=FACTOR)])
+def test_basis_of_block_davidson_takes_the_memory_that_is_left(size):
+    A = roll_factor(3000, 5)
+    (width, fewest, least), (_, most, enough) = (size(A, 2, max_memory=n_bytes) for n_bytes in (0, PLENTY))
+    assert (fewest, most) == (3 * width, 5 * width)
+    for allowed in (least, (least + enough) // 2, enough - 1):
+        _, columns, n_bytes = size(A, 2, max_memory=allowed)
+        assert fewest <= columns < most
+        assert n_bytes <= allowed
 
 
 def test_auto_tries_only_methods_that_the_factor_permits(monkeypatch):
