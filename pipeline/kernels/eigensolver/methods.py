@@ -49,9 +49,9 @@ def factored(problem: Problem) -> Outcome:
     """Krylov space of M^+, by the LU of a square A; block Davidson with an LU in single precision if only that fits."""
     refuse_hopeless("factored", problem.factor, pardiso.GENERAL, problem)
     with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses) as inverse:
-        sizes, factor_nnz = lu_size(problem, inverse.size), inverse.size.nnz
+        (sizes, is_single), factor_nnz = lu_size(problem, inverse.size), inverse.size.nnz
         require_memory("factored", sizes[2], problem.max_memory)
-        if sizes == krylov_size(problem.factor, problem.planned_vectors, inverse.size):
+        if not is_single:
             return _by_inverse("factored", "LU of A", inverse, problem)
     with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses, single=True) as inverse:
         watch = Watch("factored", problem.hooks.progress)
@@ -59,18 +59,18 @@ def factored(problem: Problem) -> Outcome:
         return _by_davidson(inverse.apply, text, problem, sizes, watch, MAX_REFINEMENTS, factor_nnz)
 
 
-def lu_size(problem: Problem, size: FactorSize) -> tuple[int, int, int]:
-    """(columns of a block, columns of the basis, bytes of everything) with an LU of A.
+def lu_size(problem: Problem, size: FactorSize) -> tuple[tuple[int, int, int], bool]:
+    """((columns of a block, columns of the basis, bytes of everything) with an LU of A, whether in single precision).
 
-    The LU is in single precision if only that fits, or if nothing fits and it needs less. ``size`` is that of the LU in
+    Single precision is used if only that fits, or if nothing fits and it needs less. ``size`` is that of the LU in
     double precision.
     """
     double = krylov_size(problem.factor, problem.planned_vectors, size)
     if double[2] <= problem.max_memory or not pardiso.is_available():
-        return double
+        return double, False
     in_single = size.in_single(problem.factor.nnz)
     single = preconditioned_size(problem.factor, problem.planned_vectors, in_single, problem.max_memory)
-    return min(single, double, key=lambda sizes: sizes[2])
+    return (single, True) if single[2] < double[2] else (double, False)
 
 
 def shift_invert(problem: Problem) -> Outcome:

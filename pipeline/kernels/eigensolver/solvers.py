@@ -93,7 +93,7 @@ def _of_multigrid(name: str, problem: Problem, normal_entries: int) -> Predictio
 def _of_factor(name: str, problem: Problem, matrix: csr_array, matrix_type: int) -> Prediction:
     size, basis = _factor_size(problem, matrix, matrix_type)
     if matrix_type == pardiso.GENERAL:
-        n_bytes = methods.lu_size(problem, size)[2]
+        n_bytes = methods.lu_size(problem, size)[0][2]
     else:
         n_bytes = costs.krylov_size(problem.factor, problem.planned_vectors, size)[2]
     seconds = costs.factor_seconds(size, problem.factor.nnz, methods.TYPICAL_BLOCKS, problem.n_threads)
