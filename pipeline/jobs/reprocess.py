@@ -163,8 +163,8 @@ def reprocess(
     started, root, fingerprint = time.perf_counter(), Versions(config.output.store), identity(config, source)
     root.check_place()
     with RunLock(root.store) as lock:
-        if fresh:
-            root.delete_damaged_pointer()
+        if root.delete_damaged_pointer():
+            log("published.json was damaged: this run writes it again, the other versions stay as its history")
         if not fresh and is_current(root, fingerprint, source):
             log("nothing has changed: the files of the input and the config are those of the published version")
             _prune(root, config, log)

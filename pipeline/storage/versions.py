@@ -58,24 +58,26 @@ class Versions:
     def pointer(self) -> Pointer | None:
         """The record of the published version; None before the first publication.
 
-        Raises StoreError if it cannot be read.
+        Raises DamagedStore if it is damaged.
         """
         if not self.objects.exists(POINTER):
             return None
         record = self.store.read_open_record(POINTER, Pointer)
         if record is None or not record.history:
-            raise StoreError(
-                f"{self.url}/{POINTER}: is damaged or was not written by a run. Write it again with `lle publish`: "
-                f"`lle versions` lists the versions. Or delete it: the next run writes it"
+            raise DamagedStore(
+                f"{self.url}/{POINTER}: is damaged or was not written by a run. The next `lle run` writes it again. To "
+                f"publish one of the versions without a run, use `lle publish`: `lle versions` lists them"
             )
         return record
 
-    def delete_damaged_pointer(self) -> None:
-        """Delete the record of the published version if it cannot be read."""
+    def delete_damaged_pointer(self) -> bool:
+        """Delete the record of the published version if it is damaged, and return whether it was."""
         try:
             self.pointer()
-        except StoreError:
+        except DamagedStore:
             self.objects.delete(POINTER)
+            return True
+        return False
 
     def history(self) -> tuple[str, ...]:
         """The published versions, the newest first; empty before the first publication."""

@@ -282,8 +282,17 @@ class TestReaders:
         for text in ('{"version": ', "", "null", "[]", "7", "{}", '{"version": "20260102T030405Z-9f3e"}'):
             (tmp_path / "run.zarr/published.json").write_text(text)
             for command in (("export", tmp_path / "run.zarr", tmp_path / "y.npy"), ("status", tmp_path / "run.zarr"),
-                            ("run", job()), ("plan", job())):  # fmt: skip
+                            ("plan", job())):  # fmt: skip
                 assert "`lle publish`" in refused(1, *command), (text, command)
+
+    def test_run_writes_a_damaged_pointer_again(self, job, tmp_path):
+        """With equal settings the finished version is published again; with others the new one."""
+        first = lle("run", job())["published"]
+        for settings in ((), ("--set", "quality.sample=60")):
+            (tmp_path / "run.zarr/published.json").write_text('{"version": ')
+            last = lle("run", job(), *settings)["published"]
+            assert Versions(str(tmp_path / "run.zarr")).history() == ((first,) if last == first else (last, first))
+            assert (last == first) == (not settings)
 
 
 class TestDrivers:
