@@ -43,9 +43,9 @@ def parts(*, writers: int, readers: int, arrays: int, n_bytes: int) -> int:
 
 
 def report(*, n: int, m: int, d: int) -> int:
-    """Base64 of 16 bits for each number of a point in the explorer (coordinates, error, component, two labels) and its
+    """Base64 of 32 bits for each number of a point in the explorer (coordinates, error, component, two labels) and its
     row number, and of a byte for each pixel of an image."""
-    return REPORT_BYTES + min(n, EXPLORER_POINTS) * (2 * m + 12) * 3 // 2 + min(IMAGE_BYTES, n * d * 3 // 2)
+    return REPORT_BYTES + min(n, EXPLORER_POINTS) * (4 * m + 20) * 3 // 2 + min(IMAGE_BYTES, n * d * 3 // 2)
 
 
 def transform(*, d: int) -> int:

@@ -1,7 +1,8 @@
 """The explorer of a run: one HTML file that opens offline and shows up to `MAX_POINTS` points with WebGL.
 
 The page holds its columns as base64 text. Numbers are stored as 16-bit steps of their robust range, the few
-values outside that range as float32, and classes as class numbers. `explorer/data.js` decodes the columns.
+values outside that range as float32. Where such steps are too coarse, all numbers of a column are float32; whole
+numbers and dates are exact. Classes are stored as class numbers. `explorer/data.js` decodes the columns.
 """
 
 import base64
@@ -26,8 +27,10 @@ MAX_POINTS = 1_000_000
 MAX_INPUT_COLUMNS, MAX_INPUT_VALUES = 40, 10_000_000
 """Largest number of columns of the input on a page, and of their values; `lle explore` shows all columns."""
 STEPS = 65_534
-"""Steps of a 16-bit number; the code above them means "unknown"."""
-UNKNOWN = STEPS + 1
+"""Steps of a 16-bit number; the largest code, above them, means "unknown"."""
+COARSE = 256
+"""Steps are too coarse for a column whose range is this many times that of its middle half."""
+DAY = 86_400
 SAMPLE_SEED = 20001222
 SHARED_SCRIPTS = ("data.js", "axes.js", "names.js", "selection.js", "controls.js", "picture.js")
 SERVED_SCRIPTS = (*SHARED_SCRIPTS, "pointers.js", "served.js")
@@ -121,7 +124,7 @@ def render_explorer(page: ExplorerPage) -> bytes:
         "ids": None if page.ids is None else {"label": page.ids.label, "data": ids_payload},
         "title": page.title, "nRows": len(rows), "nInput": page.n_input, "nEmbedded": page.n_embedded,
         "rows": None if consecutive else {"data": rows_payload, "wide": page.n_input >= 2**32},
-        "columns": described, "palette": OKABE_ITO, "steps": STEPS,
+        "columns": described, "palette": OKABE_ITO,
         "classColors": [class_colors(MAX_CLASSES, dark) for dark in (False, True)],
         "colorMap": [to_hex(colormaps[COLOR_MAP](step / 63)) for step in range(64)],
     }  # fmt: skip
@@ -180,16 +183,48 @@ def encode_column(column: Column) -> tuple[Json, list[str]]:
         width = 1 if len(column.names) < 2**8 else 2 if len(column.names) < 2**16 else 4
         return {**described, "names": list(column.names), "bytes": width}, [to_base64(codes.astype(f"<u{width}"))]
     values = np.asarray(column.values, np.float64)
+    numbers, texts = _encode_measures(values) if column.kind == "number" else _encode_whole(values)
+    return {**described, "names": None, **numbers}, texts
+
+
+def _encode_measures(values: npt.NDArray[np.float64]) -> tuple[Json, list[str]]:
+    """Type and steps of numbers, and their base64 texts: 16-bit steps, or floats if such steps are too coarse."""
     known = np.isfinite(values)
     low, high = _range_of(values[known])
+    quarter, three_quarters = np.percentile(values[known], (25.0, 75.0)) if known.any() else (low, high)
+    if high - low > COARSE * (three_quarters - quarter) and np.ptp(values[known]) > 0.0:
+        return _encode_floats(values)
+    step = (high - low) / STEPS
     with np.errstate(invalid="ignore"):
-        codes = np.rint((values - low) * (STEPS / (high - low)))
+        codes = np.rint((values - low) / step)
     outside = np.flatnonzero(known & ((codes < 0) | (codes > STEPS)))
-    codes = np.where(known, np.clip(codes, 0, STEPS), UNKNOWN).astype("<u2")
-    texts = [to_base64(codes)]
+    texts = [to_base64(np.where(known, np.clip(codes, 0, STEPS), STEPS + 1).astype("<u2"))]
     if outside.size:
         texts += [to_base64(outside.astype("<u4")), to_base64(values[outside].astype("<f4"))]
-    return {**described, "names": None, "low": low, "high": high}, texts
+    return {"type": "u2", "low": low, "step": step}, texts
+
+
+def _encode_whole(values: npt.NDArray[np.float64]) -> tuple[Json, list[str]]:
+    """As `_encode_measures` for whole numbers and for dates, which are rounded to seconds and otherwise exact."""
+    known, whole = np.isfinite(values), np.rint(values)
+    low, high = (float(whole[known].min()), float(whole[known].max())) if known.any() else (0.0, 0.0)
+    step = 1 if (whole[known] % DAY).any() else DAY
+    n_steps = (high - low) / step
+    if n_steps >= 2**32 - 1:
+        return {"type": "f8", "low": low, "step": step}, [to_base64(whole.astype("<f8"))]
+    width = 2 if n_steps <= STEPS else 4
+    codes = np.where(known, (whole - low) / step, 2 ** (8 * width) - 1)
+    return {"type": f"u{width}", "low": low, "step": step}, [to_base64(codes.astype(f"<u{width}"))]
+
+
+def _encode_floats(values: npt.NDArray[np.float64]) -> tuple[Json, list[str]]:
+    """As float32, with seven digits, or as float64 where float32 has no such number. Unknown values are NaN."""
+    known = np.where(np.isfinite(values), values, np.nan)
+    with np.errstate(over="ignore", under="ignore"):
+        short = known.astype("<f4")
+    is_lost = np.isinf(short) | ((np.abs(short) < np.finfo(np.float32).tiny) & (known != 0.0))
+    kept = known.astype("<f8") if is_lost.any() else short
+    return {"type": kept.dtype.str[1:], "low": 0.0, "step": 0.0}, [to_base64(kept)]
 
 
 def _range_of(values: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -62,15 +62,30 @@ def robust_range(values: FloatArray) -> Range:
     return (low, high) if 0.0 < high - low < (highest - lowest) / 3.0 else (lowest, highest)
 
 
+def color_range(known: FloatArray) -> Range:
+    """The range of a linear colour scale of values (n,): inner percentiles if all span over 3, 5, 10 times their range.
+
+    A view must show nearly all points, but colours must tell apart the values of most.
+    """
+    q = np.percentile(known, (0.0, 0.1, 1.0, 5.0, 95.0, 99.0, 99.9, 100.0)).tolist()
+    low, high = q[0], q[-1]
+    for inner, outer, most in ((q[1], q[-2], 3.0), (q[2], q[-3], 5.0), (q[3], q[-4], 10.0)):
+        if outer > inner and high - low > most * (outer - inner):
+            low, high = inner, outer
+    return low, high
+
+
 def scale_of(known: FloatArray) -> tuple[Range, bool]:
     """The range of a colour scale of values (n,), and whether it is logarithmic.
 
-    Positive values that lie mostly near the low end: percentiles 1 and 99, on a log scale. Others: a robust range.
+    Values without negative ones, of which the positive ones lie mostly near the low end: their percentiles 1 and 99, on
+    a log scale; zeros have its lowest colour. Others: `color_range`.
     """
-    low, median, high = np.percentile(known, (1, 50, 99)).tolist()
-    if known.min() > 0.0 and high > 10.0 * low and median - low < 0.1 * (high - low):
-        return (low, high), True
-    return robust_range(known), False
+    if known.min() >= 0.0 and (positive := known[known > 0.0]).size:
+        low, median, high = np.percentile(positive, (1, 50, 99)).tolist()
+        if high > 10.0 * low and median - low < 0.1 * (high - low):
+            return (low, high), True
+    return color_range(known), False
 
 
 def classify(color: ColorSource) -> Classes | None:
@@ -106,4 +121,4 @@ def paint_points(color: ColorSource | None, is_drawn: BoolArray) -> Paint:
     label = color.label
     if color.kind == "categorical" and color.names is not None:
         label += f" ({len(color.names)} classes, numbered from 0)"
-    return Paint(None, color.values, Normalize(*robust_range(finite)), label) if finite.size else PLAIN
+    return Paint(None, color.values, Normalize(*color_range(finite)), label) if finite.size else PLAIN

@@ -27,6 +27,32 @@ class TestEncoding:
         assert decoded[70] == -2.5e7
         assert np.abs(np.delete(decoded - values, [3, 70])).max() < 1e-3
 
+    @pytest.mark.parametrize("kind", ["lognormal", "outliers", "huge"])
+    def test_values_of_very_different_sizes_keep_their_digits(self, rng, kind):
+        """Steps of a 16-bit number would show most of these as one value."""
+        values = {
+            "lognormal": np.exp(rng.normal(scale=6.0, size=5000)),
+            "outliers": np.where(np.arange(5000) % 100 < 3, 1e6, 1.0) * rng.normal(size=5000),
+            "huge": np.exp(rng.normal(scale=90.0, size=5000)),
+        }[kind]
+        values[7] = np.nan
+        decoded = decode(render_explorer(page_of(Column("a", "a", values))))["a"]
+        np.testing.assert_allclose(decoded, values, rtol=1e-7)
+
+    def test_dates_and_whole_numbers_are_exact(self, rng):
+        """Dates at midnight, to the second, and over millennia; whole numbers of six and of sixteen digits."""
+        days = 86400.0 * rng.integers(-9000, 20_000, 5000)
+        columns = {"day": days, "second": days + rng.integers(0, 86400, 5000), "age": rng.integers(0, 90, 5000) * 1.0,
+                   "far": days * 1000, "code": rng.integers(0, 10**6, 5000) * 1.0,
+                   "long": rng.integers(0, 2**53, 5000) * 1.0}  # fmt: skip
+        for values in columns.values():
+            values[9] = np.nan
+        kinds = {name: "whole" if name in ("age", "code", "long") else "date" for name in columns}
+        page = decode(render_explorer(page_of(*(Column(name, name, values, kind=kinds[name])
+                                                for name, values in columns.items()))))  # fmt: skip
+        for name, values in columns.items():
+            np.testing.assert_array_equal(page[name], values)
+
     def test_unknown_and_equal_values(self):
         columns = Column("a", "a", np.array([np.nan, 2.0, 2.0])), Column("b", "b", np.full(3, np.nan))
         decoded = decode(render_explorer(page_of(*columns)))

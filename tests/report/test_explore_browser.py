@@ -11,6 +11,7 @@ from PIL import Image
 
 from lle.report.explore import Column, render_explorer
 from lle.report.images import make_sheet
+from lle.report.tiles import color_key
 from tests.support.browser import (
     ARGUMENTS,
     CHROMIUM,
@@ -386,7 +387,7 @@ def test_dates_whole_numbers_and_the_picture_file(browser, tmp_path):
     (tmp_path / "explore.html").write_bytes(render_explorer(page_of(*columns)))
     page, heard = opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1400, "height": 900})
     page.evaluate("explorer.goTo(95)")
-    assert page.locator("#point dd").all_inner_texts()[2:] == ["2020-12-17", "5"]
+    assert page.locator("#point dd").all_inner_texts()[2:] == ["2020-12-17 12:26:40", "5"]
     assert page.locator("#legend .ends span").first.inner_text() == "2020-09-13"
     page.evaluate("document.querySelector('#menu details').open = true")
     with page.expect_download() as download:
@@ -421,6 +422,26 @@ def test_the_legend_shows_twelve_classes_without_scrolling(browser, tmp_path):
     kind = Column("kind", "kind", np.arange(N) % 12, [f"class {i}" for i in range(12)])
     page, heard = page_of_columns(browser, tmp_path, kind)
     assert page.locator("#legend").evaluate("(legend) => legend.scrollHeight <= legend.clientHeight")
+    page.close()
+    assert heard == []
+
+
+def test_values_of_very_different_sizes_have_their_digits_and_colours_as_in_lle_explore(browser, tmp_path):
+    rng = np.random.default_rng(2)
+    far = np.where(np.arange(N) % 100 < 4, 1e6, 1.0)
+    columns = {"skewed": np.exp(rng.normal(scale=6, size=N)), "far": far * rng.normal(size=N),
+               "zeros": np.where(np.arange(N) % 2 == 0, 0.0, np.exp(rng.normal(scale=3, size=N)))}  # fmt: skip
+    page, heard = page_of_columns(browser, tmp_path, *(Column(name, name, v) for name, v in columns.items()))
+    page.evaluate("explorer.goTo(41)")
+    shown = page.locator("#point dd").all_inner_texts()[2:]
+    np.testing.assert_allclose([float(text) for text in shown], [v[41] for v in columns.values()], rtol=1e-6)
+    for name, values in columns.items():
+        page.select_option("#color", label=name)
+        page.wait_for_function(f"document.getElementById('legend-title').textContent === '{name}'")
+        key = color_key(Column(name, name, values), N, False)
+        drawn = page.evaluate("explorer.key")
+        np.testing.assert_allclose(drawn["range"], key.range, rtol=0.2)  # of the nearest value, without interpolation
+        assert (drawn["log"], drawn["clipped"]) == (key.log, key.clipped)
     page.close()
     assert heard == []
 

@@ -162,6 +162,26 @@ def test_a_class_has_its_name_where_others_do_not_cover_it():
     assert (0 <= below.x <= 1, 9 <= above.x <= 10) == (True, True)
 
 
+@pytest.mark.parametrize("far", [1e3, 1e6])
+@pytest.mark.parametrize("share", [3, 8])
+def test_colours_tell_values_apart_beside_some_that_are_much_larger(rng, far, share):
+    values = rng.normal(size=20_000)
+    is_far = np.arange(20_000) % 100 < share
+    key = color_key(Column("v", "v", np.where(is_far, far * values, values)), 20_000, False)
+    counts = np.bincount(key.codes[~is_far], minlength=STEPS)
+    assert key.clipped
+    assert np.count_nonzero(counts) > 50
+    assert counts.max() < 0.1 * counts.sum()
+
+
+def test_zeros_beside_skewed_values_have_the_lowest_colour(rng):
+    values = np.where(rng.random(20_000) < 0.5, 0.0, rng.lognormal(0.0, 3.0, 20_000))
+    key = color_key(Column("v", "v", values), 20_000, False)
+    assert key.log
+    assert set(key.codes[values == 0.0].tolist()) == {0}
+    assert len(np.unique(key.codes[values > 0.0])) == STEPS
+
+
 def test_scales_of_skewed_constant_and_missing_values(rng):
     values = rng.lognormal(0.0, 3.0, 10_000)
     skewed = color_key(Column("v", "v", values), len(values), False)

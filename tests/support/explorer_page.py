@@ -49,9 +49,11 @@ def decode(page: bytes) -> dict[str, Any]:
             names = np.array([*column["names"], ""])
             decoded[column["name"]] = names[payload(column["data"][0], TYPES[column["bytes"]])]
             continue
-        codes = payload(column["data"][0], "<u2").astype(float)
-        values = column["low"] + codes * (column["high"] - column["low"]) / content["steps"]
-        values[codes > content["steps"]] = np.nan
+        codes = payload(column["data"][0], f"<{column['type']}").astype(float)
+        if column["type"] in ("u2", "u4"):
+            unknown = codes == 256 ** int(column["type"][1]) - 1
+            codes = np.where(unknown, np.nan, column["low"] + codes * column["step"])
+        values = codes
         if len(column["data"]) > 1:
             values[payload(column["data"][1], "<u4")] = payload(column["data"][2], "<f4")
         decoded[column["name"]] = values

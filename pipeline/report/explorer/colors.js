@@ -22,11 +22,16 @@ function classKey(column, colors) {
   return {entries, codes: Uint16Array.from(column.values, (code) => entryOf[Math.min(code, n)])};
 }
 
-/** 64 steps of a robust range (null without values), on a log scale where most of the positive values lie near the low end. */
+/**
+ * 64 steps of a robust range (null without values), on a log scale where no value is negative and most of the positive
+ * ones lie near the low end; zeros then have the lowest colour.
+ */
 function scaleKey(column, colorMap) {
-  const [first, low, median, high, last] = percentiles(column.values, [0, 0.01, 0.5, 0.99, 1]);
-  const log = first > 0 && high / low > 10 && median - low < 0.1 * (high - low);
-  const range = log ? [low, high] : robustRange(column.values);
+  const [first, last] = percentiles(column.values, [0, 1]);
+  const positive = first > 0 ? column.values : column.values.filter((value) => value > 0);
+  const [low, median, high] = percentiles(positive, [0.01, 0.5, 0.99]);
+  const log = first >= 0 && low > 0 && high / low > 10 && median - low < 0.1 * (high - low);
+  const range = log ? [low, high] : colorRange(column.values);
   const place = log ? (v) => Math.log(v / range[0]) / Math.log(range[1] / range[0])
     : (v) => (v - range[0]) / (range[1] - range[0]);
   const codes = Uint16Array.from(column.values, (value) =>

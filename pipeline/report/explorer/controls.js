@@ -34,6 +34,12 @@ function barColors({range, colors}) {
   return Array(2).fill(colors[range === null ? 64 : 32]);
 }
 
+/** A number with three digits; large ones have commas, very large ones a power of ten. */
+function shortNumber(value) {
+  const [size, short] = [Math.abs(value), Number(value.toPrecision(3))];
+  return (size >= 1e3 && size < 1e9 ? short.toLocaleString("en") : short.toString()).replace(/-/g, "−");
+}
+
 function scaleLegend(column, key) {
   const box = document.createElement("div");
   const bar = document.createElement("div");
@@ -44,7 +50,7 @@ function scaleLegend(column, key) {
   const [low, high] = key.range ?? [0, 0];
   const least = key.log ? 0 : 1e-3 * (high - low);
   const text = (value) => (column.kind === "date" ? dateText(value, false)
-    : (Math.abs(value) < least ? 0 : Number(value.toPrecision(3))).toString().replace("-", "−"));
+    : shortNumber(Math.abs(value) < least ? 0 : value));
   const texts = key.range === null ? ["no values"] : low < high ? [text(low), text(high)] : [`all ${text(low)}`];
   ends.append(...texts.map((end) => cellOf("span", end)));
   const notes = [key.log ? "log scale" : "", key.clipped ? "values beyond have the colour of the end" : "",

@@ -12,32 +12,31 @@ function takePayload(index) {
   return bytes.buffer;
 }
 
-/** Numbers from 16-bit steps of [low, high]; NaN where unknown; values outside of the range are exact. */
-function decodeNumbers(column, steps) {
-  const codes = new Uint16Array(takePayload(column.data[0]));
-  const values = new Float64Array(codes.length);
-  const step = (column.high - column.low) / steps;
-  for (let i = 0; i < codes.length; i++) values[i] = codes[i] > steps ? NaN : column.low + codes[i] * step;
-  if (column.data.length > 1) {
-    const rows = new Uint32Array(takePayload(column.data[1]));
-    const exact = new Float32Array(takePayload(column.data[2]));
+const TYPES = {u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array, f8: Float64Array};
+
+/** Numbers of a column, NaN where unknown: as they are, or steps from `low`; values outside of 16-bit steps are exact. */
+function decodeNumbers({type, low, step, data}) {
+  const codes = new TYPES[type](takePayload(data[0]));
+  if (type[0] === "f") return Float64Array.from(codes);
+  const unknown = 2 ** (8 * codes.BYTES_PER_ELEMENT) - 1;
+  const values = Float64Array.from(codes, (code) => (code === unknown ? NaN : low + code * step));
+  if (data.length > 1) {
+    const rows = new Uint32Array(takePayload(data[1]));
+    const exact = new Float32Array(takePayload(data[2]));
     rows.forEach((row, j) => { values[row] = exact[j]; });
   }
   return values;
 }
 
-function decodeColumn(column, steps) {
-  if (column.names === null) {
-    const digits = Math.max(0, Math.min(12, Math.ceil(-Math.log10((column.high - column.low) / steps))));
-    return {...column, values: decodeNumbers(column, steps), digits};
-  }
-  const types = {1: Uint8Array, 2: Uint16Array, 4: Uint32Array};
-  return {...column, values: new types[column.bytes](takePayload(column.data[0]))};
+function decodeColumn(column) {
+  if (column.names !== null) return {...column, values: new TYPES[`u${column.bytes}`](takePayload(column.data[0]))};
+  const digits = column.type[0] === "f" ? null : Math.max(0, Math.min(12, Math.ceil(-Math.log10(column.step))));
+  return {...column, values: decodeNumbers(column), digits};
 }
 
 /** What the page shows: its columns, and the input row of each of its points. */
 function decodePage(content) {
-  const columns = content.columns.map((column) => decodeColumn(column, content.steps));
+  const columns = content.columns.map((column) => decodeColumn(column));
   const wide = content.rows?.wide ? Float64Array : Uint32Array;
   const rows = content.rows === null ? null : new wide(takePayload(content.rows.data));
   const ids = content.ids === null ? null
@@ -86,10 +85,10 @@ function placeIn(numbers, wanted) {
   return -1;
 }
 
-/** The UTC date of seconds since 1970, and the time if `withTime`. */
+/** The UTC date of seconds since 1970, and the time if `withTime` and unless it is midnight. */
 function dateText(seconds, withTime) {
   const text = new Date(1000 * seconds).toISOString();
-  return withTime ? text.slice(0, 19).replace("T", " ") : text.slice(0, 10);
+  return withTime ? text.slice(0, 19).replace("T", " ").replace(" 00:00:00", "") : text.slice(0, 10);
 }
 
 /** A value as text; "" where unknown. */
@@ -102,8 +101,9 @@ function textOf(column, point) {
 /** A number of a column as text; "" where unknown. */
 function numberText(column, value) {
   if (Number.isNaN(value)) return "";
-  if (column.kind === "date") return dateText(value, column.high - column.low < 86400 * 60);
+  if (column.kind === "date") return dateText(value, true);
   if (column.kind === "whole") return String(Math.round(value));
+  if (column.digits === null) return String(Number(value.toPrecision(7)));
   const size = Math.abs(value);
   return size !== 0 && (size < 1e-4 || size >= 1e7) ? value.toPrecision(5) : value.toFixed(Math.min(column.digits, 6));
 }
@@ -119,6 +119,16 @@ function percentiles(values, shares, points = null) {
   }
   const sorted = Float64Array.from(sample).sort();
   return shares.map((share) => sorted[Math.round(share * (sorted.length - 1))] ?? 0);
+}
+
+/** Range of a colour scale: inner percentiles where all values span over 3, 5 or 10 times their range. */
+function colorRange(values) {
+  const [q0, q1, q10, q50, q950, q990, q999, q1000] = percentiles(values, [0, 0.001, 0.01, 0.05, 0.95, 0.99, 0.999, 1]);
+  let range = [q0, q1000];
+  for (const [low, high, most] of [[q1, q999, 3], [q10, q990, 5], [q50, q950, 10]]) {
+    if (high > low && range[1] - range[0] > most * (high - low)) range = [low, high];
+  }
+  return range[0] === range[1] ? [range[0] - 0.5, range[1] + 0.5] : range;
 }
 
 /** Range that a few far points cannot stretch: percentiles 0.1 to 99.9 where all values span over 3 times that. */
