@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["lle"]
 
+OWN_PARAMETERS = ("use_rep", "neighbors_key", "key_added", "copy")
+
 
 @short_traceback
 def lle(
@@ -74,7 +76,8 @@ def lle(
     adata, key_added = adata.copy() if copy else adata, key_added.removeprefix("X_")
     points = _representation(adata, use_rep)
     with tempfile.TemporaryDirectory(prefix="lle-") as folder:
-        sections = sections_of_keywords(parameters, points)
+        given = {name: value for name, value in parameters.items() if name != "verbose"}
+        sections = sections_of_keywords(given, points, "lle.scanpy.lle", OWN_PARAMETERS)
         if neighbors_key is not None:
             path = Path(folder) / "neighbors.npy"
             lists = _padded(_graph(adata, neighbors_key))
@@ -82,7 +85,8 @@ def lle(
             graph = {"precomputed": {"kind": "npy", "path": str(path)}}
             sections["neighbors"] = {"k_max": max(2, lists.shape[1]), **graph,
                                      **sections.get("neighbors", {})}  # fmt: skip
-        with finished_run(points, sections) as (store, result):
+        verbose, names = bool(parameters.get("verbose")), adata.obs.index
+        with finished_run(points, sections, verbose, ids=names, spelled=as_keyword) as (store, result):
             embedding = store.read_all(array_specs.EMBEDDING.name)
             component, config = store.read_all(array_specs.COMPONENT.name), store.attributes()["config"]
     warn_of_embedding(result, config, as_keyword)

@@ -11,7 +11,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.neighbors import kneighbors_graph
 
-from lle import LocallyLinearEmbedding, embed
+from lle import LocallyLinearEmbedding, embed, open_run
 from lle.scanpy import lle
 from tests.support.points import swiss_roll
 
@@ -54,6 +54,12 @@ def test_results_are_written_to_the_object(adata):
     assert adata.uns["lle"]["params"]["n_components"] == 3
 
 
+def test_a_kept_store_has_the_names_of_the_cells(adata, tmp_path, capsys):
+    lle(adata, store=tmp_path / "run.zarr", verbose=True, **QUICK)
+    assert list(open_run(tmp_path / "run.zarr").to_frame().index) == list(adata.obs.index)
+    assert "solve_embedding" in capsys.readouterr().err
+
+
 def test_copy_does_not_change_the_object(adata):
     result = lle(adata, key_added="sheet", copy=True, method="ltsa", **QUICK)
     assert "X_sheet" not in adata.obsm
@@ -69,7 +75,8 @@ def test_stored_neighbours_replace_the_search(adata):
     ({"use_rep": "X_umap"}, r"adata.obsm has no 'X_umap' \(there are: X_pca\)"),
     ({"use_rep": "X"}, "'X' is empty"),
     ({"neighbors_key": "other"}, "adata.uns has no 'other'; run scanpy.pp.neighbors"),
-    ({"n_neighbours": 4}, "there is no parameter 'n_neighbours'; did you mean n_neighbors?"),
+    ({"n_neighbours": 4}, r"lle\.scanpy\.lle: there is no parameter 'n_neighbours'; did you mean n_neighbors?"),
+    ({"use_reps": "X"}, r"lle\.scanpy\.lle: there is no parameter 'use_reps'; did you mean use_rep?"),
 ])  # fmt: skip
 def test_error_messages_list_what_there_is(adata, arguments, message):
     with pytest.raises(ValueError, match=message):

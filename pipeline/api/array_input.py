@@ -67,12 +67,12 @@ def as_vector(values: object) -> npt.NDArray[np.generic]:
     return np.asarray(values)
 
 
-def input_section(X: Any, folder: Path, labels: object = None) -> dict[str, Any]:
+def input_section(X: Any, folder: Path, labels: object = None, ids: object = None) -> dict[str, Any]:
     """The input section for X: a NumPy, Dask or Zarr array (n, d), or a copy of X if it is such a section.
 
     A Zarr array of the local file system is named by its path. Other arrays are written to `input-<digest>.npy` in
-    `folder`, and labels (n,) or (n, c) to `labels-<digest>.npy`. Equal arrays get the same file, which is then not
-    written again, so a run of the same input resumes.
+    `folder`, labels (n,) or (n, c) to `labels-<digest>.npy`, and ids (n,) to `id-<digest>.npy`. Equal arrays get the
+    same file, which is then not written again, so a run of the same input resumes.
 
     Raises InputError for a Dask array with an unknown number of rows, a sparse matrix, and labels beside a section.
     """
@@ -90,7 +90,25 @@ def input_section(X: Any, folder: Path, labels: object = None) -> dict[str, Any]
     section = {"kind": "npy", "path": str(_write(array, folder))}
     if labels is not None:
         section["labels"] = str(_write_labels(labels, len(X), folder))
+    if ids is not None:
+        section["id"] = str(_write_blocks(_as_ids(ids), folder, "id"))
     return section
+
+
+def index_of(X: object) -> object:
+    """The index of a pandas DataFrame; None if X is none, or if its rows are only numbered from 0."""
+    if not hasattr(X, "iloc"):
+        return None
+    index: Any = getattr(X, "index", None)
+    is_numbering = type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
+    return None if is_numbering else index
+
+
+def _as_ids(index: Any) -> npt.NDArray[np.generic]:
+    """Whole numbers unchanged, other ids as text; "" for a missing one."""
+    if getattr(index.dtype, "kind", "O") in "iu":
+        return np.asarray(index)
+    return np.array(["" if is_missing(value) else str(value) for value in index.tolist()], np.str_)
 
 
 def digest_of(X: object) -> str:
@@ -108,7 +126,7 @@ def digest_of(X: object) -> str:
 
 def remove_unnamed(folder: Path, paths_in_use: Collection[str]) -> None:
     """Remove the files of arrays in `folder` that are not in `paths_in_use`."""
-    for path in (*folder.glob("input-*.npy"), *folder.glob("labels-*.npy")):
+    for path in (file for name in ("input", "labels", "id") for file in folder.glob(f"{name}-*.npy")):
         if str(path) not in paths_in_use:
             path.unlink(missing_ok=True)
 

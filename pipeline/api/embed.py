@@ -36,7 +36,7 @@ from ..storage.store import Store
 from ..storage.store_in_memory import memory_root
 from ..storage.versions import Versions
 from .array_checks import refuse_invalid, refuse_other_types
-from .array_input import FIT, as_array, digest_of, input_section, is_chunked, remove_unnamed
+from .array_input import FIT, as_array, digest_of, index_of, input_section, is_chunked, remove_unnamed
 from .notebook_progress import NotebookProgress, in_notebook
 from .parameters import PARAMETERS, as_argument, as_keyword, n_rows_of, sections_of, unknown_parameter
 from .python_errors import python_errors, short_traceback
@@ -166,7 +166,7 @@ def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: o
     for name in proposed.keys() & {"preprocess", "embedding"}:
         if isinstance(section := sections.get(name, {}), dict):
             sections[name] = proposed[name] | section
-    with finished_run(data, sections, verbose, labels, column_names(X), as_keyword) as (run, result):
+    with finished_run(data, sections, verbose, labels, column_names(X), index_of(X), as_keyword) as (run, result):
         coordinates, config = run.read_all(array_specs.EMBEDDING.name), run.attributes()["config"]
     warn_of_embedding(result, config, as_keyword)
     if not hasattr(X, "iloc"):
@@ -189,16 +189,19 @@ def _proposed_config(data: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(str(error).removeprefix("input.path: ")) from None
 
 
-def sections_of_keywords(keywords: dict[str, object], X: object) -> dict[str, Any]:
+def sections_of_keywords(
+    keywords: dict[str, object], X: object, owner: str = "embed", own: Sequence[str] = ("labels",)
+) -> dict[str, Any]:
     """The sections of a config for parameters of the estimator and whole sections. Raises ValueError for others.
 
-    X is the array to embed, or its input section: few rows need no workers.
+    X is the array to embed, or its input section: few rows need no workers. owner: the function, for messages, and its
+    own parameters.
     """
     values = {name: value for name, value in keywords.items() if name in PARAMETERS}
     config = {name: value for name, value in keywords.items() if name not in PARAMETERS}
     for name, value in config.items():
         if name not in Config.model_fields:
-            raise ValueError(unknown_parameter("embed", name, value))
+            raise ValueError(unknown_parameter(owner, name, value, own))
     return sections_of(values, config, n_rows_of(X))
 
 
@@ -225,7 +228,7 @@ def warn_of_embedding(result: RunResult, config: dict[str, object], spelled: Cal
 @contextlib.contextmanager
 def finished_run(
     X: object, sections: dict[str, object], verbose: bool = False, labels: object = None,
-    names: Sequence[str] | None = None, spelled: Callable[[Setting], str] = as_argument,
+    names: Sequence[str] | None = None, ids: object = None, spelled: Callable[[Setting], str] = as_argument,
 ) -> Iterator[tuple[Store, RunResult]]:  # fmt: skip
     """Run the stages on X. Without output.store, the store is deleted at the end of the `with` block.
 
@@ -233,8 +236,8 @@ def finished_run(
 
     A run with output.store resumes: for the same X, results that do not depend on the changed sections are kept.
     `names` of the columns of X are stored, with the name of the labels: messages and pictures have them, and `lle
-    transform` matches tables by name. `spelled` is for
-    messages, as in `python_errors`.
+    transform` matches tables by name. A kept store also has `ids`, an index of pandas. `spelled` is for messages, as in
+    `python_errors`.
 
     Raises ValueError with the program's message for errors of the config and the input, KeyboardInterrupt for Ctrl-C,
     LleError for other failures (StoreError, BoundsNotMet, ...).
@@ -242,20 +245,24 @@ def finished_run(
     for name, value in reproducible_environment().items():
         os.environ.setdefault(name, value)
     with python_errors(spelled), tempfile.TemporaryDirectory(prefix="lle-") as folder, memory_root() as url:
-        config = _complete_config(X, sections, Path(folder), labels, names)
+        config = _complete_config(X, sections, Path(folder), labels, names, ids)
         if config.output.store == _temporary_store(Path(folder)) and fits_memory(config):
             config = config.model_copy(update={"output": config.output.model_copy(update={"store": url})})
-        attributes: Json = {} if names is None else {"columns": _columns(names, labels)}
+        label, id_name = _name_of(labels), _name_of(ids)
+        attributes: Json = {"names": {"label": label, "id": id_name}}
+        if names is not None:
+            attributes["columns"] = Columns(
+                features=list(names), label=label, id=id_name, left_out={}, suspect={}, possible_ids=[]
+            )
         result = run(config, fresh=False, progress=_progress(verbose), attributes=attributes)
         _remove_old_inputs(config)
         yield Store(result.store), result
 
 
-def _columns(names: Sequence[str], labels: object) -> Columns:
-    """The columns of a table in memory, with the name of its labels if they have one."""
-    name = getattr(labels, "name", None)
-    label = name if isinstance(name, str) else None
-    return Columns(features=list(names), label=label, id=None, left_out={}, suspect={}, possible_ids=[])
+def _name_of(values: object) -> str | None:
+    """The name of a Series or an index of pandas; None if it has none that is text."""
+    name = getattr(values, "name", None)
+    return name if isinstance(name, str) else None
 
 
 def column_names(X: object) -> list[str] | None:
@@ -272,7 +279,7 @@ def _progress(verbose: bool) -> RunProgress:
 
 
 def _complete_config(
-    X: Any, sections: dict[str, Any], folder: Path, labels: object, names: Sequence[str] | None
+    X: Any, sections: dict[str, Any], folder: Path, labels: object, names: Sequence[str] | None, ids: object
 ) -> Config:
     """The config of the sections with X as their input, checked before anything is written."""
     if "input" in sections:
@@ -302,7 +309,8 @@ def _complete_config(
         refuse_other_types(X)
         refuse_invalid(as_array(X), names)
     folder_of_input = folder if urlparse(store.url).scheme else _place(store)
-    input_settings = input_section(X, folder_of_input, labels)
+    is_kept = data["output"]["store"] != _temporary_store(folder)
+    input_settings = input_section(X, folder_of_input, labels, ids if is_kept else None)
     config = check_config({**data, "input": input_settings}, "config")
     written_here = input_settings.get("path", "").startswith(str(folder_of_input))
     if written_here and config.execution.cluster.kind not in OF_THIS_MACHINE:
@@ -329,7 +337,9 @@ def _remove_old_inputs(config: Config) -> None:
     with contextlib.suppress(StoreError), RunLock(root.store):
         stores = [root.store] if config.output.keep is None else [root.open(version) for version in root.ids()]
         inputs = [store.attributes()["config"]["input"] for store in stores if store.objects.exists("zarr.json")]
-        remove_unnamed(_place(root.store), {str(section.get(key)) for section in inputs for key in ("path", "labels")})
+        remove_unnamed(
+            _place(root.store), {str(section.get(key)) for section in inputs for key in ("path", "labels", "id")}
+        )
 
 
 def _place(store: Store) -> Path:

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from ..storage import array_specs
-from .array_input import as_array, is_chunked, is_dask, row_blocks
+from .array_input import as_array, index_of, is_chunked, is_dask, row_blocks
 from .checked_rows import checked_rows
 from .parameters import CONFIG_KEYS, WITHOUT_EFFECT, as_argument, n_rows_of, refuse_unknown, sections_of
 from .plot_method import PlotMixin
@@ -199,10 +199,11 @@ class LocallyLinearEmbedding(
         from .embed import finished_run, warn_of_embedding
         from .place_in_memory import FitResults, read_graph, read_training, state_of
 
+        ids = index_of(X)
         X = checked_rows(self, X, reset=True)
         labels = None if self.store is None or type(X) is dict else y
         names = getattr(self, "feature_names_in_", None)
-        with finished_run(X, self._sections(X), self.verbose, labels, names) as (store, result):
+        with finished_run(X, self._sections(X), self.verbose, labels, names, ids) as (store, result):
             self.embedding_: Array = store.read_all(array_specs.EMBEDDING.name)
             self.component_ = store.read_all(array_specs.COMPONENT.name)
             self.eigenvalues_, self.n_features_in_, stored_names = FitResults.of(store)

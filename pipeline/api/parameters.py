@@ -4,7 +4,7 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
@@ -133,20 +133,21 @@ def n_rows_of(X: object) -> float:
     return n_rows
 
 
-def unknown_parameter(owner: str, name: str, value: object) -> str:
-    """The error message for a keyword that is neither a parameter nor a section of the config."""
+def unknown_parameter(owner: str, name: str, value: object, own: Sequence[str] | None = None) -> str:
+    """The error message for a keyword that is neither a parameter nor a section of the config.
+
+    own: further parameters of a function that takes sections as keywords; None for an estimator, which has `config`.
+    """
     from ..config.load import sections_with_key  # pydantic's models
 
     message = f"{owner}: there is no parameter {name!r}"
     if sections := sections_with_key(name):
-        keys_by_section = dict.fromkeys(sections, f"{{{name!r}: {value!r}}}")
-        ways = [
-            f"{s}={keys}" if owner == "embed" else f"config={{{s!r}: {keys}}}" for s, keys in keys_by_section.items()
-        ]
-        choices = " or ".join(ways)
+        keys = f"{{{name!r}: {value!r}}}"
+        choices = " or ".join(f"{s}={keys}" if own is not None else f"config={{{s!r}: {keys}}}" for s in sections)
         return f"{message}; it is a key of a section of the config: {choices}"
-    similar = get_close_matches(name[:100], PARAMETERS, n=1)
-    return f"{message}{f'; did you mean {similar[0]}?' if similar else ''} (parameters: {', '.join(PARAMETERS)})"
+    parameters = [*(own or ()), *PARAMETERS]
+    similar = get_close_matches(name[:100], parameters, n=1)
+    return f"{message}{f'; did you mean {similar[0]}?' if similar else ''} (parameters: {', '.join(parameters)})"
 
 
 def _value_of(name: str, value: object) -> object:

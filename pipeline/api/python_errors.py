@@ -14,7 +14,7 @@ from .parameters import as_argument, with_parameter_names
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-ARRAY_FILE = re.compile(r"\S*/(?:input|(labels))-[0-9a-f]{32}\.npy")
+ARRAY_FILE = re.compile(r"\S*/(?:input|(labels|id))-[0-9a-f]{32}\.npy")
 """A file that ``array_input`` wrote. Messages name the argument X or labels instead."""
 
 

@@ -67,6 +67,9 @@ class NpyInput(AnyInput):
     path: str = Field(description=PATHS)
     labels: str | None = Field(None, validation_alias=_LABELS, description="path of a 1-D .npy")
     columns: tuple[Int, ...] | None = Field(None, description=COLUMN_NUMBERS)
+    id: str | None = Field(
+        None, description="path of a 1-D .npy of whole numbers or text that identify the rows in every result"
+    )
 
 
 class NpzInput(AnyInput):

@@ -27,12 +27,18 @@ CACHED_HEADERS = 1 << 16  # every task opens the whole input, and each remote he
 _IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
-def open_npy(path: PathText, labels: PathText | None = None, columns: Sequence[int] | None = None) -> Source:
-    """Points in .npy files, memory-mapped or (behind URLs) read by ranges; labels in .npy files with as many rows.
+def open_npy(
+    path: PathText, labels: PathText | None = None, columns: Sequence[int] | None = None,
+    id_column: PathText | None = None,
+) -> Source:  # fmt: skip
+    """Points in .npy files, memory-mapped or (behind URLs) read by ranges; labels and ids, in .npy files, as many.
 
     Raises InputError.
     """
-    return _open_files(_npy_rows, path, labels, columns)
+    source = _open_files(_npy_rows, path, labels, columns)
+    if id_column is not None:
+        source.set_ids([_npy_rows(stamp) for stamp in find_files(id_column, "id")])
+    return source
 
 
 def open_idx(path: PathText, labels: PathText | None = None, columns: Sequence[int] | None = None) -> Source:
@@ -61,7 +67,7 @@ def open_npz(
 
 def _open_files(
     rows_of: Callable[[Stamp], Rows], path: PathText, labels: PathText | None, columns: Sequence[int] | None
-) -> Source:
+) -> FileSource:
     points = [rows_of(stamp) for stamp in find_files(path, "path")]
     return FileSource(points, [rows_of(stamp) for stamp in find_files(labels, "labels")] if labels else None, columns)
 

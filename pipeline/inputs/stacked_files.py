@@ -142,6 +142,17 @@ class FileSource(Source):
         self.n_features = width if self._columns is None else len(self._columns)
         self.labels: Labels | None = None if labels is None else Labels(StackedRows(labels), self.n_rows)
         self.roles, self._table = roles, table
+        self._ids: StackedRows | None = None
+
+    def set_ids(self, ids: Sequence[Rows]) -> None:
+        """Name the rows by vectors of whole numbers or text. Raises InputError unless there is one for each row."""
+        stack, first = StackedRows(ids), ids[0]
+        if len(first.shape) != 1 or stack.n_rows != self.n_rows or first.dtype.kind not in "iuUS":
+            raise InputError(
+                f"{first.where}: expected {self.n_rows} ids, a vector of whole numbers or text, found shape "
+                f"{(stack.n_rows, *first.shape[1:])} of {first.dtype}; give one for each row"
+            )
+        self._ids = stack
 
     def locate(self, row: int) -> str:
         return self._points.locate(row)
@@ -170,6 +181,11 @@ class FileSource(Source):
 
     def read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
         check_range(start, stop, self.n_rows)
+        if self._ids is not None:
+            import pyarrow as pa  # few runs of arrays have ids
+
+            parts = [pa.array(_decoded(block)) for _, block in self._ids.pieces(start, stop)]
+            return pa.table([pa.chunked_array(parts)], list(names))
         if self._table is None:
             return super().read_columns(names, start, stop)
         return self._table.read(names, self._points.shares(start, stop))
@@ -197,4 +213,10 @@ class FileSource(Source):
             "n_features": self.n_features,
             "points": self._points.fingerprint(),
         }
-        return files if self.labels is None else files | {"labels": self.labels.fingerprint()}
+        if self.labels is not None:
+            files["labels"] = self.labels.fingerprint()
+        return files if self._ids is None else files | {"ids": self._ids.fingerprint()}
+
+
+def _decoded(ids: Array) -> Array:
+    return np.strings.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids

@@ -24,11 +24,15 @@ MEMORY_STORE_BYTES = 512 * 2**20
 
 
 def run_attributes(config: Config, source: Source) -> Json:
-    """The attributes of a run's store: config, state of the input, its columns if it is a table, package versions."""
+    """The attributes of a run's store: config, state of the input, its columns if it is a table, package versions.
+
+    `names` of label and id, which files of arrays lack, are those that a caller in Python adds.
+    """
     return {
         "config": resolved(config),
         "input_fingerprint": source.fingerprint(),
         "columns": described_columns(config, source),
+        "names": {},
         "image_shape": image_shape_of(config, source),
         "versions": versions(),
     }

@@ -54,7 +54,7 @@ def refuse_input(out: str, *sections: Mapping[str, object]) -> None:
     if is_url(out) or not local_path(out).is_file():
         return
     for section in sections:
-        for pattern in (section.get("path"), section.get("labels")):
+        for pattern in (section.get("path"), section.get("labels"), section.get("id")):
             if not isinstance(pattern, str):
                 continue
             files = [pattern, *matches(pattern)]

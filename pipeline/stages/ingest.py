@@ -305,7 +305,8 @@ def without_labels(source: Json) -> Json:
     """
     if source.get("where") is not None:
         return source
-    names = {"labels"} if source.get("columns", ()) is None else {"labels", "label", "id"}
+    is_table = "label" in source
+    names = {"labels"} if is_table and source.get("columns", ()) is None else {"labels", "label", "id"}
     return {key: value for key, value in source.items() if key not in names}
 
 

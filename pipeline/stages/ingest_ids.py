@@ -27,7 +27,7 @@ HASH_KEYS = ("first key of ids", "other key of ids")
 
 
 def read_ids_step(kind: str, source: Json, blocks: Blocks, bytes_beside: int) -> "Step[IdsReport]":
-    """Copy the ids of an input, its column `source["id"]`, into the store."""
+    """Copy the ids of an input, its column or file `source["id"]`, into the store."""
     return Step(
         "ingest.read_ids",
         task(read_block_of_ids, kind=kind, source=source, blocks=blocks),
@@ -49,7 +49,7 @@ def check_ids_step(blocks: Blocks) -> "Step[RepeatedIds]":
 
 @dataclass(frozen=True)
 class IdsReport(Report):
-    """Name of the column, whether all ids of a block are whole numbers, and how many are missing."""
+    """Name of the column ("id" for a file), whether all ids of a block are whole numbers, and how many are missing."""
 
     name: str
     whole: bool
@@ -73,7 +73,7 @@ def read_block_of_ids(
     store.write_bundle(_name(block_index), **encoded)
     missing = int((np.diff(encoded["offsets"]) == 0).sum())
     digest = array_digest(encoded["content"], array_digest(encoded["offsets"]))
-    return IdsReport(name, _are_integers(column, kind), missing, blocks.size, digest=digest)
+    return IdsReport("id" if kind == "npy" else name, _are_integers(column, kind), missing, blocks.size, digest=digest)
 
 
 def _are_integers(column: "pa.ChunkedArray", kind: str) -> bool:
@@ -175,5 +175,8 @@ def stored_ids(store: Store) -> StoredIds | None:
     if record is None:
         return None
     reports = checkpoint.reports_of_step(store, "ingest.read_ids", IdsReport)
+    if not reports:
+        return None
     is_integer = all(report.whole for report in reports)
-    return StoredIds(store, reports[0].name, is_integer, reports[0].block_size) if reports else None
+    name = store.attributes().get("names", {}).get("id") or reports[0].name
+    return StoredIds(store, name, is_integer, reports[0].block_size)

@@ -63,7 +63,7 @@ def _own_label(attributes: Json) -> str | None:
     """The name of the column or the array of the labels; None if they have none."""
     section = attributes["config"]["input"]
     name = section.get("label") or section.get("labels") if section["kind"] in NAMED_LABELS else None
-    name = name or (attributes.get("columns") or {}).get("label")
+    name = name or attributes.get("names", {}).get("label")
     return None if name is None else str(name)
 
 
