@@ -21,7 +21,7 @@ from ..stages.solve_embedding import ChosenComponents
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.fitted import fitted_store
-from ..storage.lock import RunLock, wait_for_lock
+from ..storage.lock import LOCK, RunLock, wait_for_lock
 from ..storage.store import Store, block_of
 from ..storage.versions import read_whole
 from .export import export_embedding
@@ -104,7 +104,7 @@ def _transform(
     job = new_rows_job(run, run_config, state, kind, parameters, source, max_ratio, far_as_nan)
     layout, cluster = new_rows_layout(run, job, source, execution)
     _require_own(work)
-    with interruptible(), RunLock(work):
+    with interruptible(), RunLock(work, LOCK, "Wait until it has ended, stop it, or choose another --work"):
         work.create_group({"transform": {"run": run.url, "input": section.model_dump(mode="json")}})
         try:
             with executing(cluster, progress) as executor:

@@ -7,7 +7,7 @@ from ..core.errors import CorruptChunk, StoreError
 from ..engine import checkpoint
 from ..engine.damage import damage_of_step
 from ..storage.fitted import fitted_store, has_fit
-from ..storage.lock import RunLock, running
+from ..storage.lock import FOR_A_COMMAND, LOCK, RunLock, running
 from ..storage.run_group import METRICS, METRICS_CRC
 from ..storage.store import Store
 
@@ -35,7 +35,7 @@ def unmark_damaged_blocks(store: Store, damage: list[CorruptChunk]) -> list[str]
 
     Raises StoreError while a run holds the store.
     """
-    with RunLock(store):
+    with RunLock(store, LOCK, FOR_A_COMMAND):
         return sorted({checkpoint.invalidate(store, error.array, error.chunk) for error in damage})
 
 
@@ -93,7 +93,7 @@ def check(store: Store, other_stores: Callable[[], list[Store]]) -> Checked:
         check(fitted_store(store), lambda: [])
     earlier, damage, lines = unmarked_blocks(store), find_damage(store), []
     if earlier:
-        with RunLock(store):
+        with RunLock(store, LOCK, FOR_A_COMMAND):
             for key, record in checkpoint.recorded_steps(store).items():
                 if key in earlier:
                     checkpoint.delete_damaged_markers(store, key, record.fingerprint)
@@ -107,7 +107,7 @@ def check(store: Store, other_stores: Callable[[], list[Store]]) -> Checked:
               f"marked as not done by an earlier check; run the job again to compute {'them' if count > 1 else 'it'}"
               for step, count in earlier.items()]  # fmt: skip
     if not running(store) and store.objects.exists(METRICS) and _solvers(store) is None:
-        with RunLock(store):
+        with RunLock(store, LOCK, FOR_A_COMMAND):
             store.objects.delete_objects([METRICS_CRC])  # so that the next run writes metrics of another shape again
         lines.append(f"{METRICS} is not as it was written; run the job again to write the report again")
     if lines:

@@ -4,7 +4,7 @@ from typing import TypedDict
 
 from ..core.errors import ConfigError, LleError, StoreError
 from ..report.metrics import Metrics
-from ..storage.lock import RunLock
+from ..storage.lock import FOR_A_COMMAND, LOCK, RunLock
 from ..storage.store import Store
 from ..storage.versions import Versions
 from .reprocess import content_of, finished_versions, is_finished
@@ -90,7 +90,7 @@ def publish_version(url: str, version: str) -> dict[str, str | None]:
     metrics = _metrics(store)
     if metrics is None or not is_finished(store):
         raise ConfigError(f"{store.url}: this version is not finished; choose another one that `lle versions` lists")
-    with RunLock(root.store):
+    with RunLock(root.store, LOCK, FOR_A_COMMAND):
         root.delete_damaged_pointer()
         before = None if (pointer := root.pointer()) is None else pointer.version
         others = finished_versions(root)[::-1] if pointer is None else []
@@ -109,7 +109,7 @@ def clean_store(url: str, keep: int | None) -> CleanedStore:
     root = Versions(url)
     if not root.store.has_versions():
         root.store.require_run()
-    with RunLock(root.store):
+    with RunLock(root.store, LOCK, FOR_A_COMMAND):
         if (pointer := root.pointer()) is None:
             deleted, errors = root.delete_all_but(finished_versions(root))
         else:

@@ -25,6 +25,10 @@ POLL_SECONDS = 5.0
 TORN = "torn"  # token of a lock that cannot be read
 JOB_UID = "LLE_JOB_UID"  # environment variable: uid of the Kubernetes Job of this process's pod
 
+FOR_A_RUN = "Wait for it (execution.lock_wait), stop it, or choose another output.store"
+FOR_A_COMMAND = "Wait until it has ended, or stop it, and repeat this command"
+"""Advice to a run, and to a command that works on a store that is there."""
+
 T = TypeVar("T")
 
 
@@ -67,10 +71,13 @@ def _this_process() -> Holder:
 
 
 class RunLock:
-    """A lock file. Host, process id and start time identify its holder, who renews it every 15 s."""
+    """A lock file. Host, process id and start time identify its holder, who renews it every 15 s.
 
-    def __init__(self, store: Store, name: str = LOCK) -> None:
-        self.store, self.name = store, name
+    `cure` is the advice if another run holds it.
+    """
+
+    def __init__(self, store: Store, name: str = LOCK, cure: str = FOR_A_RUN) -> None:
+        self.store, self.name, self.cure = store, name, cure
         self.me = _this_process()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._show_life, daemon=True)
@@ -118,8 +125,7 @@ class RunLock:
 
     def _refused(self, holder: Holder) -> StoreHeld:
         return StoreHeld(
-            f"{self.store.url}: another run holds this store (process {holder.pid} on {holder.host}). Wait for "
-            f"it (execution.lock_wait), stop it, or choose another output.store",
+            f"{self.store.url}: another run holds this store (process {holder.pid} on {holder.host}). {self.cure}",
             partial(self._is_held_by, holder),
         )
 

@@ -302,6 +302,10 @@ class TestDrivers:
         with RunLock(root.store):
             assert f"process {os.getpid()}" in refused(1, "run", job(), "--set", "weights.reg=0.1")
             assert lle("status", root.url)["state"] == "running"
+            for command in (["publish", root.url, first["published"]], ["clean", root.url]):
+                message = refused(1, *command)
+                assert "Wait until it has ended, or stop it, and repeat this command" in message
+                assert "output.store" not in message
         assert root.ids() == [first["published"]]
 
     def test_driver_that_lost_its_lock_does_not_publish(self, job, tmp_path, monkeypatch):
