@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..report.findings import Columns
 
 LISTED = 20  # names of columns in a line
+WIDE_TABLE = 56  # columns of a terminal in which each number of a status has its words
 
 
 class RunSummary(TypedDict):
@@ -188,6 +190,13 @@ def describe_solver(solver: "Json") -> str:
 
 
 def describe_status(status: "Status") -> str:
+    """The output of `lle status`, in a table as narrow as a narrow terminal needs it."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return "\n".join(line for part in status_lines(status, width) for line in part)
+
+
+def status_lines(status: "Status", width: int | None) -> tuple[list[str], list[str], list[str]]:
+    """Lines before the table of the stages, of the table, and after it. width: of the terminal; None without one."""
     lines = [f"{status['store']}: {status['state']}{_stopped_in(status)}"]
     if published := status.get("published"):
         lines[0] += f", published {published['version']} of {published['when']}, {published['rows']} rows"
@@ -196,20 +205,16 @@ def describe_status(status: "Status") -> str:
         lines[0] += f", {current['stage']}.{current['step']}: {blocks}{describe_progress(status)}"
     if failure := status.get("last_failure"):
         lines.append(f"  last run failed at {failure['when']} (exit code {failure['exit_code']}): {failure['message']}")
-    for name, entry in status["stages"].items():
-        total = "?" if entry["blocks"] is None else entry["blocks"]
-        lines.append(f"  {name:<18}{entry['done']:>6} of {total:>6} blocks{entry['seconds']:>10.1f} s")
-    lines.append(_total(status["stages"]))
-    lines += [f"  {record['text']}" for record in status["solving"]]
+    rest = [f"  {record['text']}" for record in status["solving"]]
     for head in status["filters"]:
         values = ", ".join(f"{value:.3g}" for value in head["values"])
-        lines.append(f"  {head['method']}: {head['n_steps']:,} steps so far, eigenvalues at most {values}")
+        rest.append(f"  {head['method']}: {head['n_steps']:,} steps so far, eigenvalues at most {values}")
     if work := status.get("unpublished"):
         done = sum(entry["done"] for entry in work["stages"].values())
-        lines.append(
+        rest.append(
             f"not published, {work['state']}{_stopped_in(work)}, {counted(done, 'block')} done: {work['store']}"
         )
-    return "\n".join(lines)
+    return lines, _stage_table(status["stages"], width), rest
 
 
 def describe_progress(status: "Status") -> str:
@@ -217,13 +222,25 @@ def describe_progress(status: "Status") -> str:
     return f"; run: {describe_share(**progress)}" if (progress := status.get("progress")) else ""
 
 
-def _total(stages: "dict[str, StageStatus]") -> str:
-    """The last line of the table. Stages that have not begun have an unknown number of blocks."""
+def _stage_table(stages: "dict[str, StageStatus]", width: int | None) -> list[str]:
+    """A line for each stage, and their total. Stages that have not begun have an unknown number of blocks."""
     n_waiting = sum(entry["blocks"] is None for entry in stages.values())
-    blocks = sum(entry["blocks"] or 0 for entry in stages.values())
-    done, seconds = (sum(entry[key] for entry in stages.values()) for key in ("done", "seconds"))
-    waiting = f"; {n_waiting} of {len(stages)} stages have not begun" if n_waiting else ""
-    return f"  {'total':<18}{done:>6} of {blocks:>6} blocks{seconds:>10.1f} s{waiting}"
+    rows = [(name, entry["done"], entry["blocks"], entry["seconds"]) for name, entry in stages.items()]
+    rows.append(("total", sum(row[1] for row in rows), sum(row[2] or 0 for row in rows), sum(row[3] for row in rows)))
+    if width is None or width >= WIDE_TABLE:
+        lines = [f"  {name:<18}{done:>6} of {'?' if of is None else of:>6} blocks{seconds:>10.1f} s"
+                 for name, done, of, seconds in rows]  # fmt: skip
+    else:
+        counts = [f"{done}/{'?' if of is None else of}" for _, done, of, _ in rows]
+        longest = max(map(len, counts))
+        lines = [f"{name:<17}{count:>{longest}}{seconds:>7.0f} s"
+                 for (name, _, _, seconds), count in zip(rows, counts, strict=True)]  # fmt: skip
+    waiting = f"{n_waiting} of {len(stages)} stages have not begun"
+    if n_waiting and (width is None or len(lines[-1]) + 2 + len(waiting) <= width):
+        lines[-1] += f"; {waiting}"
+    elif n_waiting:
+        lines.append(waiting)
+    return lines
 
 
 def _stopped_in(status: "Status") -> str:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from .output import describe_progress, describe_status
+from ..core.errors import NoRunYet
+from .output import describe_progress, status_lines
 
 if TYPE_CHECKING:
     from ..jobs.status import Status
@@ -20,9 +21,25 @@ LINE_SECONDS = 10.0
 
 
 def watch_status(read: Callable[[], "Status"], as_json: bool, seconds: float) -> "Status":
-    """Show the status every `seconds` until the run ends; returns the last one, which is not shown."""
+    """Show the status every `seconds` until the run ends; returns the last one, which is not shown.
+
+    Waits for a run that has not begun, or whose store is erased by --fresh, and says so on stderr.
+    """
     show = _print_json if as_json else _rewrite_table if sys.stdout.isatty() else _print_lines
-    return show(read, seconds)
+    return show(lambda: _read_begun(read, seconds), seconds)
+
+
+def _read_begun(read: Callable[[], "Status"], seconds: float) -> "Status":
+    is_announced = False
+    while True:
+        try:
+            return read()
+        except NoRunYet as error:
+            if not is_announced:
+                where = str(error).partition(": ")[0]
+                typer.echo(f"{where}: no run has begun there yet; waiting for one (Ctrl-C ends this)", err=True)
+            is_announced = True
+            time.sleep(seconds)
 
 
 def _print_json(read: Callable[[], "Status"], seconds: float) -> "Status":
@@ -35,9 +52,16 @@ def _print_json(read: Callable[[], "Status"], seconds: float) -> "Status":
 def _rewrite_table(read: Callable[[], "Status"], seconds: float) -> "Status":
     with Live(console=Console(highlight=False), auto_refresh=False, transient=True) as live:
         while (status := read())["state"] == "running":
-            live.update(Text(describe_status(status)), refresh=True)
+            live.update(_table(status, live.console.width), refresh=True)
             time.sleep(seconds)
     return status
+
+
+def _table(status: "Status", width: int) -> Group:
+    """The lines of the status; those of the table are never wrapped."""
+    head, table, rest = status_lines(status, width)
+    rows = [Text(line, no_wrap=True, overflow="ellipsis") for line in table]
+    return Group(*map(Text, head), *rows, *map(Text, rest))
 
 
 def _print_lines(read: Callable[[], "Status"], seconds: float) -> "Status":

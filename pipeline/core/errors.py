@@ -101,6 +101,10 @@ class DamagedStore(StoreError):
     """Something that a finished run has written is missing or does not match its checksum."""
 
 
+class NoRunYet(ConfigError):
+    """Nothing has been written to a store."""
+
+
 class NoEmbedding(ConfigError):
     """A run has no finished embedding of its config."""
 

@@ -9,7 +9,7 @@ from typing import NotRequired, TypedDict
 
 from ..core.address_space import explained, is_out_of_memory
 from ..core.credentials import redact
-from ..core.errors import ConfigError, Interrupted, LleError, StoreError
+from ..core.errors import Interrupted, LleError, NoRunYet, StoreError
 from ..engine import checkpoint
 from ..engine.time_left import RECORD, Look
 from ..stages.registry import stages_of
@@ -160,11 +160,11 @@ def status_of(url: str) -> Status:
 
 
 def root_status(root: Versions, status: Callable[[Store], Status]) -> Status:
-    """The status of the published version, the pointer, and the unpublished version. Raises ConfigError without any."""
+    """The status of the published version, the pointer, and the unpublished version. Raises NoRunYet without any."""
     pointer, unpublished = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
     work = status(unpublished[0]) if unpublished else None
     if pointer is None and work is None:
-        raise ConfigError(f"{root.url}: no version has been begun there")
+        raise NoRunYet(f"{root.url}: no version has been begun there")
     is_deleted, busy = pointer is not None and not root.published().objects.exists("zarr.json"), running(root.store)
     if is_deleted and not (busy and work):  # a version that is being computed is shown instead
         raise unreadable(root.published())

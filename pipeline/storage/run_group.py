@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from ..core.errors import ConfigError, CorruptChunk, DamagedStore
+from ..core.errors import ConfigError, CorruptChunk, DamagedStore, NoRunYet
 from . import records
 from .array_specs import FORMAT_VERSION
 from .bundles import Bundles
@@ -20,7 +20,7 @@ class RunGroup(Bundles):
     def require_run(self) -> None:
         """Check that this URL holds a readable run.
 
-        Raises ConfigError if there is none or its format differs, StoreError if it is damaged.
+        Raises NoRunYet if there is nothing, ConfigError for other data or another format, StoreError for a damaged run.
         """
         place = identify(self.objects)
         if place.kind == "other version":
@@ -29,7 +29,8 @@ class RunGroup(Bundles):
                 f"the version of the program that wrote it, or compute it again: `lle run CONFIG --fresh`"
             )
         if place.kind not in {"run", "damaged"}:
-            raise ConfigError(
+            kind = NoRunYet if place.kind == "empty" else ConfigError
+            raise kind(
                 f"{self.url}: no run has been started there. Expected the store of a run, found {place.description}; "
                 f"give the path or URL of output.store in its config"
             )

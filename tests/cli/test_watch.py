@@ -1,6 +1,7 @@
 """`lle status`: the table, its total and the time left, and what --watch prints on a terminal and into a file."""
 
 import io
+import re
 import signal
 import time
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from lle.cli import watch
 from lle.cli.commands import app
-from lle.cli.output import describe_status
+from lle.cli.output import describe_status, status_lines
 from lle.cli.watch import watch_status
 from lle.core.errors import Interrupted, StoreError
 from lle.jobs.status import Failure, failure_recorded
@@ -64,6 +65,64 @@ def test_status_has_a_total_and_counts_stages_that_have_not_begun():
     assert " ".join(total.split()) == "total 4 of 6 blocks 3.0 s; 1 of 3 stages have not begun"
 
 
+def status_with(n_blocks: int) -> dict:
+    """A run in its second of three stages with such numbers of blocks."""
+    names = ("find_neighbors", "solve_embedding", "write_report")
+    entries = [{"done": n_blocks, "blocks": n_blocks, "seconds": 1234.5, "steps": {}},
+               {"done": 3, "blocks": n_blocks, "seconds": 2.0, "steps": {}},
+               {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}]  # fmt: skip
+    return {"store": "runs/x.zarr", "state": "running", "now": None, "solving": [], "filters": [],
+            "stages": dict(zip(names, entries, strict=True))}  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [34, 40, 55, 56, 60, 80, 120])
+@pytest.mark.parametrize("n_blocks", [40, 400])
+def test_the_table_fits_the_terminal_with_all_of_its_numbers(width, n_blocks):
+    _, table, _ = status_lines(status_with(n_blocks), width)
+    assert max(map(len, table)) <= width
+    words = [" ".join(line.replace("/", " of ").replace(" blocks", "").split()) for line in table]
+    assert words[0].startswith(f"find_neighbors {n_blocks} of {n_blocks} 123")
+    assert words[1].startswith(f"solve_embedding 3 of {n_blocks} 2")
+    assert words[-1].endswith("1 of 3 stages have not begun")
+
+
+@pytest.mark.parametrize("width", [25, 40, 56])
+def test_a_narrow_watch_wraps_no_line_of_the_table(monkeypatch, width):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=width, height=40)
+    monkeypatch.setattr(watch, "Console", lambda **options: screen)
+    monkeypatch.setattr(watch.sys, "stdout", Mock(isatty=lambda: True))
+    statuses = iter([status_with(40), {"state": "done"}])
+    watch_status(lambda: next(statuses), False, 0.0)
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", screen.file.getvalue()).splitlines()]
+    names = ["runs/x.zarr:", "find_neighbors", "solve_embedding", "write_report", "total"]
+    assert [line.split()[0] for line in lines[:5]] == names
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_watch_waits_for_a_run_that_has_not_begun(tmp_path, toy_stages, monkeypatch, as_json):
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 200}, **FEW)
+    sleeps = []
+
+    def sleep(seconds):
+        sleeps.append(seconds)
+        if len(sleeps) == 3:
+            lle("run", config)
+
+    monkeypatch.setattr(watch, "time", Mock(strftime=time.strftime, monotonic=time.monotonic, sleep=sleep))
+    result = CliRunner().invoke(app, ["status", str(config), "--watch", *["--json"] * as_json])
+    assert result.exit_code == 0, result.output
+    assert len(sleeps) == 3
+    waiting = f"{tmp_path / 'run.zarr'}: no run has begun there yet; waiting for one (Ctrl-C ends this)\n"
+    assert result.stderr == waiting
+    assert "done" in result.stdout
+
+
+def test_watch_of_other_files_is_an_error(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    assert "other files: thesis.tex" in refused(2, "status", tmp_path, "--watch")
+
+
 def test_a_config_names_the_store_of_status(tmp_path):
     config = write_config(tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 200}, **FEW)
     assert f"{tmp_path / 'run.zarr'}: no run has been started there" in refused(2, "status", config)
@@ -79,7 +138,9 @@ def test_watch_rewrites_its_table_on_a_terminal(monkeypatch):
     screen = Console(file=io.StringIO(), force_terminal=True, width=100)
     monkeypatch.setattr(watch, "Console", lambda **options: screen)
     monkeypatch.setattr(watch.sys, "stdout", Mock(isatty=lambda: True))
-    monkeypatch.setattr(watch, "describe_status", lambda status: f"table {status['now']['done']}\nsecond line")
+    monkeypatch.setattr(watch, "status_lines", lambda status, width: (
+        [f"table {status['now']['done']}"], ["second line"], []
+    ))  # fmt: skip
     clock = Clock(at("ingest", "read", 1), at("ingest", "read", 2), {"state": "done", "now": None})
     assert watch_status(clock.read, False, 0.0)["state"] == "done"
     written = screen.file.getvalue()
