@@ -24,13 +24,13 @@ class ProgressRecord:
     """The fields of `SolverProgress`, and when they were recorded (seconds since the epoch).
 
     >>> ProgressRecord("multigrid", "solves for 8 vectors", 13, 2e-4, 1e-8, None, 0.0).text
-    'multigrid: 13 solves for 8 vectors, residual 2.0e-04 (to reach: 1.0e-08)'
+    'multigrid: 13 solves for 8 vectors, vector error 2.0e-04 (to reach: 1.0e-08)'
     """
 
     method: str
     phase: str
     n_solves: int
-    residual: float | None
+    vector_error: float | None
     bound: float | None
     seconds_left: float | None
     time: float
@@ -42,11 +42,11 @@ class ProgressRecord:
 
     @property
     def text(self) -> str:
-        """The method, and solves, residual and time left."""
+        """The method, and solves, vector error and time left."""
         count = f"{self.n_solves:,} " if self.n_solves else ""
         text = f"{self.method}: {count}{self.phase}"
-        if self.residual is not None:
-            text += f", residual {self.residual:.1e} (to reach: {self.bound:.1e})"
+        if self.vector_error is not None:
+            text += f", vector error {self.vector_error:.1e} (to reach: {self.bound:.1e})"
         if (left := self.remaining) is None:
             return text
         is_late = left <= -OVERDUE_SECONDS

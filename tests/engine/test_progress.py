@@ -155,9 +155,9 @@ def test_terminal_has_one_bar_for_the_run_that_is_removed_at_its_end(monkeypatch
     run_progress.console = Console(file=stream, force_terminal=True, width=width)
     run_progress.time_left.expect({"solve_embedding.solve": 10.0, "write_report.write": 10.0})
     step = make_step("solve_embedding.solve", no_task, 1)
-    run_progress.begin(step, 0, lambda: TaskState("solves", f"residual 1e-4, {'long ' * 50}", 30.0))
+    run_progress.begin(step, 0, lambda: TaskState("solves", f"vector error 1e-4, {'long ' * 50}", 30.0))
     deadline = time.monotonic() + 20
-    while stream.getvalue().count("residual") < 4 and time.monotonic() < deadline:
+    while stream.getvalue().count("vector error") < 4 and time.monotonic() < deadline:
         time.sleep(0.02)
     run_progress.end(step, 10.0, 1)
     run_progress.stop(done=True)
@@ -167,7 +167,7 @@ def test_terminal_has_one_bar_for_the_run_that_is_removed_at_its_end(monkeypatch
     assert {len(line) for line in bars} == {width}
     assert {line[0] for line in bars} <= set("━╸╺")
     lines = text.replace("\r", "\n").split("\n")
-    below = [number for number, line in enumerate(lines) if line.startswith("residual 1e-4")]
+    below = [number for number, line in enumerate(lines) if line.startswith("vector error 1e-4")]
     assert all(len(lines[number]) == width and lines[number].endswith("…") for number in below)
     assert re.fullmatch(r"solve_embedding\.solve: 0/1 blocks after \d+ s", lines[below[-1] - 1])
     assert stream.getvalue().rstrip("\r").endswith("\x1b[2K")  # the last line is erased

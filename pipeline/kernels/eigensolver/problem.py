@@ -37,8 +37,8 @@ class SolverProgress(NamedTuple):
     """The current work, with the size of the problem."""
     n_solves: int
     """Solves, each for one block of vectors; 0 in the other phases."""
-    residual: float | None
-    """The residual farthest from its bound; None if it is unknown."""
+    vector_error: float | None
+    """The estimated error of a vector, that farthest from its bound; None if it is unknown."""
     bound: float | None
     """That bound: tol, or the limit of float64 if that is larger."""
     seconds_left: float | None
@@ -170,16 +170,12 @@ class Watch:
         self._steps.clear()
         self._report(SolverProgress(self.method, phase, 0, None, None, self._predicted()))
 
-    def step(self, n_solves: int, residuals: F64, bounds: F64, other_ratio: float = 0.0) -> None:
-        """Report a step: residuals and bounds (m,); ``other_ratio`` is the largest ratio of other errors to bounds."""
-        ratios = residuals / bounds
-        worst = int(np.argmax(ratios))
-        self._steps.append((time.monotonic(), n_solves, float(max(ratios[worst], other_ratio))))
-        self._report(
-            SolverProgress(
-                self.method, self._phase, n_solves, float(residuals[worst]), float(bounds[worst]), self._left()
-            )
-        )
+    def step(self, n_solves: int, errors: F64, bounds: F64) -> None:
+        """Report a step: estimated errors of the vectors, and their bounds (m,)."""
+        worst = int(np.argmax(errors / bounds))
+        error, bound = float(errors[worst]), float(bounds[worst])
+        self._steps.append((time.monotonic(), n_solves, error / bound))
+        self._report(SolverProgress(self.method, self._phase, n_solves, error, bound, self._left()))
 
     def _left(self) -> float | None:
         """Seconds until the bounds or the limit of solves are reached; as predicted until the errors decrease."""

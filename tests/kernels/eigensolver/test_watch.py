@@ -17,7 +17,7 @@ class Clock:
 
 
 def steps_of(monkeypatch, errors, limit, seconds=2.0, solves=10):
-    """The reports of steps with these largest residuals against a bound of 1e-8."""
+    """The reports of steps with these largest errors against a bound of 1e-8."""
     reports, clock = [], Clock(monkeypatch)
     watched = Watch("multigrid", reports.append)
     watched.begin("solves", limit)
@@ -28,11 +28,11 @@ def steps_of(monkeypatch, errors, limit, seconds=2.0, solves=10):
 
 
 def test_time_left_follows_the_rate_of_convergence(monkeypatch):
-    """Each step of 2 s divides the residual by ten: after six steps it is 1e-6, two steps above the bound."""
+    """Each step of 2 s divides the error by ten: after six steps it is 1e-6, two steps above the bound."""
     reports = steps_of(monkeypatch, 10.0 ** -np.arange(1, 9), limit=10_000)
     assert reports[5].seconds_left == pytest.approx(4.0)
     assert reports[7].seconds_left == pytest.approx(0.0)
-    assert (reports[5].residual, reports[5].bound, reports[5].n_solves) == (pytest.approx(1e-6), 1e-8, 60)
+    assert (reports[5].vector_error, reports[5].bound, reports[5].n_solves) == (pytest.approx(1e-6), 1e-8, 60)
 
 
 def test_time_left_ends_at_the_limit_of_solves(monkeypatch):
@@ -59,8 +59,8 @@ def test_methods_report_their_steps_down_to_the_bound(method):
     assert len(steps) >= 2
     solves = [report.n_solves for report in steps]
     assert solves == sorted(set(solves))
-    assert steps[-1].residual <= steps[-1].bound
-    assert steps[0].residual > steps[-1].residual
+    assert steps[-1].vector_error <= steps[-1].bound
+    assert steps[0].vector_error > steps[-1].vector_error
     if method == "multigrid":
         assert solves[-1] == spectrum.stats.n_steps
     else:
