@@ -101,8 +101,10 @@ def _write(
     adata: "AnnData", key: str, embedding: npt.NDArray[np.float64], component: npt.NDArray[np.int32], metrics: Metrics
 ) -> None:
     adata.obsm[f"X_{key}"] = embedding
-    adata.obs[f"{key}_component"] = component.astype(str)
-    adata.obs[f"{key}_component"] = adata.obs[f"{key}_component"].astype("category")
+    import pandas as pd  # anndata has imported it
+
+    numbers, codes = np.unique(component, return_inverse=True)
+    adata.obs[f"{key}_component"] = pd.Categorical.from_codes(codes, [str(number) for number in numbers])
     adata.uns[key] = {
         "eigenvalues": np.array(metrics.eigenvalues, np.float64),
         "trustworthiness": metrics.number("trustworthiness"),

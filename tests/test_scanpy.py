@@ -12,7 +12,8 @@ from scipy.sparse import csr_matrix
 from sklearn.neighbors import kneighbors_graph
 
 from lle import LocallyLinearEmbedding, embed, open_run
-from lle.scanpy import lle
+from lle.report.metrics import Metrics
+from lle.scanpy import _write, lle
 from tests.support.points import swiss_roll
 
 N = 240
@@ -58,6 +59,12 @@ def test_a_kept_store_has_the_names_of_the_cells(adata, tmp_path, capsys):
     lle(adata, store=tmp_path / "run.zarr", verbose=True, **QUICK)
     assert list(open_run(tmp_path / "run.zarr").to_frame().index) == list(adata.obs.index)
     assert "solve_embedding" in capsys.readouterr().err
+
+
+def test_components_are_categories_in_the_order_of_their_numbers(adata):
+    _write(adata, "lle", POINTS, np.arange(N, dtype=np.int32) % 12 - 1, Metrics())
+    assert list(adata.obs["lle_component"].cat.categories) == [str(number) for number in range(-1, 11)]
+    assert list(adata.obs["lle_component"][:3]) == ["-1", "0", "1"]
 
 
 def test_copy_does_not_change_the_object(adata):

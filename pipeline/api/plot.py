@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import ConfigError
+from ..core.natural_order import natural_order
 from ..jobs.new_rows import TABLES
 from ..stages.report_columns import label_column
 from ..storage import array_specs
@@ -157,12 +158,14 @@ def colors_of(values: object, n_rows: int) -> "ColorSource":
         scale = np.full(n_rows, np.nan)
         scale[is_known] = known
         return ColorSource(scale, "continuous", None, label)
-    names, codes = np.unique(known.astype(np.int64 if is_number else str), return_inverse=True)
+    found, codes = np.unique(known.astype(np.int64 if is_number else str), return_inverse=True)
+    names = [str(value) for value in found.tolist()]
+    order = sorted(range(len(names)), key=lambda code: natural_order(names[code]))
     if len(names) > MAX_TEXT_CLASSES:
         raise ValueError(f"color: expected numbers or at most {MAX_TEXT_CLASSES} different texts, found {len(names)}")
     numbers = np.full(n_rows, np.nan)
-    numbers[is_known] = codes
-    return ColorSource(numbers, "categorical", tuple(map(str, names)), label)
+    numbers[is_known] = np.argsort(order)[codes]
+    return ColorSource(numbers, "categorical", tuple(names[code] for code in order), label)
 
 
 def _years(dates: object) -> npt.NDArray[np.float64]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.natural_order import natural_order
 from ..storage.bundles import Array
 from .base import Fingerprint, FloatArray, LabelKind, Rows
 
@@ -144,7 +145,7 @@ class Labels:
                 f"texts, found more, such as {sorted(texts)[:3]}; choose another label, or remove the key "
                 "(labels only colour the picture)"
             )
-        names = tuple(sorted(texts))
+        names = tuple(sorted(texts, key=natural_order))
         return Coding("categorical", names, {name: code for code, name in enumerate(names)})
 
     def _distinct(self, limit: int) -> set[Any]:

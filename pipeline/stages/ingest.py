@@ -175,6 +175,7 @@ def labels_step(
         blocks.count,
         task_costs.TASK_BYTES + blocks.size * (64 * width + 128) + bytes_beside,
         arrays=(PlannedArray(array_specs.LABEL, (blocks.n, width), "float64", blocks.size),),
+        version=2,
         input_state=open_source(kind, **source).fingerprint(),
         is_measurement=True,
         advice=advice,

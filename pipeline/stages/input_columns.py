@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import LleError
+from ..core.natural_order import natural_order
 from ..engine import current_config
 from ..engine.step import Json
 from ..inputs import Source, open_source
@@ -122,7 +123,7 @@ def _column(name: str, values: "pa.ChunkedArray") -> "Column | None":
         found = pc.unique(values.cast(pa.string()).drop_null())
         if len(found) > MAX_CLASSES:
             return None
-        names = sorted(found.to_pylist())
+        names = sorted(found.to_pylist(), key=natural_order)
     codes = pc.index_in(values.cast(pa.string()), pa.array(names, pa.string()))
     return Column(own, name, np.asarray(pc.fill_null(codes, -1), np.int64), names)
 

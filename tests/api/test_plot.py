@@ -100,6 +100,7 @@ class TestPlot:
     ([1.5, 2.0, np.nan], "continuous", None, [1.5, 2.0, np.nan]),
     ([7, 3, 7], "categorical", ("3", "7"), [1, 0, 1]),
     (["b", None, "a"], "categorical", ("a", "b"), [1, np.nan, 0]),
+    (["c10", "c9", "2"], "categorical", ("2", "c9", "c10"), [2, 1, 0]),
     (pd.Categorical(["x", None, "y"]), "categorical", ("x", "y"), [0, np.nan, 1]),
     ([True, False, True], "categorical", ("False", "True"), [1, 0, 1]),
     (pd.array([7, None, 3], "Int64"), "continuous", None, [7.0, np.nan, 3.0]),

@@ -27,6 +27,7 @@ class TestLabels:
             ([True, False], "categorical", ("0", "1"), [1, 0]),
             (["oak", "", "ash"], "categorical", ("ash", "oak"), [1, np.nan, 0]),
             ([b"oak", b"ash"], "categorical", ("ash", "oak"), [1, 0]),
+            (["t10", "t9", "10", "x", "9"], "categorical", ("9", "10", "t9", "t10", "x"), [3, 2, 1, 4, 0]),
             (["10", "9", "9.0"], "categorical", ("9", "10"), [1, 0, 0]),
             (["1.5", "", "2"], "continuous", None, [1.5, np.nan, 2]),
             ([0.5, np.nan], "continuous", None, [0.5, np.nan]),

@@ -29,6 +29,7 @@ def finished(tmp_path_factory):
     table = pa.table({
         **{name: x[:, j] for j, name in enumerate("abc")}, "age": AGES, "grade": AGES % 4, "segment": SEGMENTS,
         "day": DAYS, "active": AGES > 30, "note": [f"text {i}" for i in range(N)], "y1": x[:, 1], "kind": SEGMENTS,
+        "floor": [f"floor {i % 12}" for i in range(N)],
     })  # fmt: skip
     pq.write_table(table, folder / "x.parquet")
     source = {"kind": "parquet", "path": str(folder / "x.parquet"), "columns": ["a", "b", "c"], "label": "kind"}
@@ -52,6 +53,12 @@ def test_the_page_has_the_columns_of_the_input(finished):
     assert page["active"].tolist() == np.where(AGES[rows] > 30, "true", "false").tolist()
     days = np.array(DAYS, "datetime64[D]")[rows].astype(float)
     np.testing.assert_allclose(page["day"] / 86400, days, atol=500 / 60_000)
+
+
+def test_classes_are_in_the_order_of_their_numbers(finished):
+    [floor] = [column for column in input_columns(finished[0], np.arange(24), 40) if column.name == "floor"]
+    assert floor.names == [f"floor {number}" for number in range(12)]
+    assert floor.values.tolist() == [*range(12)] * 2
 
 
 def test_lle_explore_has_them_with_all_digits(finished):
