@@ -75,6 +75,58 @@ def test_long_names_are_whole_on_a_phone(browser, tmp_path):
     assert heard == []
 
 
+LONG = [f"{i} in the last twelve months the household has had to borrow money from friends" for i in range(8)]
+
+
+def open_curve(browser, tmp_path, width, height):
+    """The explorer of a parabola, whose eight parts are classes with long names."""
+    x = np.linspace(-1.0, 1.0, 8 * N)
+    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y, role="coordinate") for j, y in enumerate((x, x**2))]
+    page_file = tmp_path / "explore.html"
+    page_file.write_bytes(
+        render_explorer(page_of(*columns, Column("label", "label", np.repeat(np.arange(8), N), LONG)))
+    )
+    return opened(browser, page_file.as_uri(), viewport={"width": width, "height": height})
+
+
+def test_many_long_names_are_numbers_of_the_legend_on_a_phone(browser, tmp_path):
+    """Each class is named, and no name covers points or another name; on a wide screen the names are whole."""
+    page, heard = open_curve(browser, tmp_path, 420, 800)
+    shown = names_at_rest(page)
+    assert set(shown) == {f"#{i + 1}" for i in range(8)}
+    assert page.evaluate("explorer.placedNames.map(({covered, faults}) => [covered, faults])") == [[0, 0]] * 8
+    assert page.locator("#legend button > span").all_inner_texts() == LONG
+    before = "getComputedStyle(span, '::before').content"
+    numbers = page.locator("#legend button > span").evaluate_all(f"(spans) => spans.map((span) => {before})")
+    assert numbers == [f'"#{i + 1} "' for i in range(8)]
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.wait_for_function("explorer.numbered.size === 0 && explorer.arranging === null")
+    assert set(names_at_rest(page)) == set(LONG)
+    assert page.locator("#legend [data-number]").count() == 0
+    page.close()
+    assert heard == []
+
+
+def test_long_names_are_whole_in_the_picture_file(browser, tmp_path):
+    page, heard = open_curve(browser, tmp_path, 420, 800)
+    page.evaluate(
+        """() => { globalThis.written = []; const own = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+          const end = this.getTransform().transformPoint({x: x + this.measureText(text).width, y});
+          if (this.textAlign === "left") written.push([text, end.x <= this.canvas.width && end.y <= this.canvas.height]);
+          own.call(this, text, x, y); }; }"""
+    )
+    with page.expect_download() as download:
+        page.evaluate("document.querySelector('#save-picture').click()")
+    download.value.path()
+    written = page.evaluate("written")
+    assert all(is_inside for _, is_inside in written)
+    text = " ".join(text for text, _ in written)
+    assert all(f"#{i + 1} {name} (400)" in text for i, name in enumerate(LONG))
+    page.close()
+    assert heard == []
+
+
 def test_a_name_of_one_long_word_is_in_the_picture(browser, tmp_path):
     name = "a_column_of_answers/" * 3 + "x" * 25
     columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", np.arange(N) * 1.0, role="coordinate") for j in range(2)]

@@ -4,6 +4,7 @@ const CELL = 6;  // pixels of a cell of the map of what is drawn
 const LINE = 16;  // height of a line of a name
 const LETTERS = 20;  // in a line of a name, about
 const NAME_FONT = "600 13px system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
+const MOST_AREA = 0.25;  // share of the picture that names may take before the long ones become numbers
 const DOT = 4;  // radius of the dot, in the colour of the class, where a line ends
 const RADII = [14, 26, 40, 58, 80, 106, 138, 176, 222, 280, 350];
 const ANGLES = Array.from({length: 48}, (_, i) => (i * Math.PI) / 24);
@@ -88,33 +89,77 @@ function placeAt([x, y], radius, angle, {width, height}) {
   return {dx, dy, box, line: [[x, y], [Math.max(box.left, Math.min(x, box.right)), Math.max(box.top, Math.min(y, box.bottom))]]};
 }
 
-/** Places for the names within the picture; a name without a free place is left out. Earlier names take their places first. */
+/** The best place for a text {at, width, height} beside those that are placed; null where there is none in the picture. */
+function bestPlace({at, width, height}, placed, drawn) {
+  let best = null;
+  for (const radius of RADII) {
+    if (best !== null && best.cost <= radius) break;  // places farther away cost more
+    for (const angle of ANGLES) {
+      const place = placeAt(at, radius, angle, {width, height});
+      const {left, right, top, bottom} = place.box;
+      if (left < 2 || top < 2 || right > drawn.width - 2 || bottom > drawn.height - 2) continue;
+      if (placed.some((other) => overlaps(place.box, other.box))) continue;
+      const faults = placed.reduce((sum, other) => sum + crosses(place.line, other.line)
+        + 2 * (meets(place.line, other.box) + meets(other.line, place.box)), 0);
+      const covered = drawn.under(place.box);
+      const cost = radius + 60 * covered + 150 * faults + 6 * drawn.along(place.line);
+      if (best === null || cost < best.cost) best = {...place, cost, faults, covered};
+    }
+  }
+  return best;
+}
+
+/** Whether a text has no good place: none, or one where its line crosses others, or over parts of what is drawn. */
+function isBadlyPlaced({place, width, height}) {
+  if (place === null || place.faults > 0) return true;
+  return place.covered > 8 && place.covered < 0.7 * (width / CELL) * (height / CELL);  // above: within a dense cloud
+}
+
+/** Names with their places, the first ones first; the names of the entries in `numbered` are numbers. */
+function placeTexts(names, numbered, scales, drawn, context) {
+  const [texts, placed] = [[], []];
+  for (const name of names) {
+    const lines = numbered.has(name.entry) ? [numberOf(name.entry)] : linesOf(name.name);
+    const size = {width: Math.max(...lines.map((line) => context.measureText(line).width)) + 8, height: LINE * lines.length + 2};
+    const place = bestPlace({at: [scales.x(name.x), scales.y(name.y)], ...size}, placed, drawn);
+    texts.push({name, lines, size, ...size, place});
+    if (place !== null) placed.push(place);
+  }
+  return texts;
+}
+
+/**
+ * Places for the names within the picture. Long names are numbers of the legend, the set `numbered`, if all names would
+ * fill too much of the picture; other names are, if they have no good place.
+ */
 function arrangeNames(names, scales, drawn) {
   const context = document.createElement("canvas").getContext("2d");
   context.font = NAME_FONT;
-  const placed = [];
-  for (const name of names) {
-    const at = [scales.x(name.x), scales.y(name.y)];
-    if (at[0] < 0 || at[1] < 0 || at[0] > drawn.width || at[1] > drawn.height) continue;
-    const lines = linesOf(name.name);
-    const size = {width: Math.max(...lines.map((line) => context.measureText(line).width)) + 8, height: LINE * lines.length + 2};
-    let best = null;
-    for (const radius of RADII) {
-      if (best !== null && best.cost <= radius) break;  // places farther away cost more
-      for (const angle of ANGLES) {
-        const place = placeAt(at, radius, angle, size);
-        const {left, right, top, bottom} = place.box;
-        if (left < 2 || top < 2 || right > drawn.width - 2 || bottom > drawn.height - 2) continue;
-        if (placed.some((other) => overlaps(place.box, other.box))) continue;
-        const lineFaults = placed.reduce((sum, other) => sum + crosses(place.line, other.line)
-          + 2 * (meets(place.line, other.box) + meets(other.line, place.box)), 0);
-        const cost = radius + 60 * drawn.under(place.box) + 150 * lineFaults + 6 * drawn.along(place.line);
-        if (best === null || cost < best.cost) best = {...place, cost, name, lines, size};
-      }
-    }
-    if (best !== null) placed.push(best);
+  const inView = names.filter(({x, y}) => scales.x(x) >= 0 && scales.y(y) >= 0 && scales.x(x) <= drawn.width && scales.y(y) <= drawn.height);
+  const numbered = new Set();
+  const arrange = () => placeTexts(inView, numbered, scales, drawn, context);
+  const number = (texts) => texts.forEach(({name}) => numbered.add(name.entry));
+  let texts = arrange();
+  const area = texts.reduce((sum, {width, height}) => sum + width * height, 0);
+  if (area > MOST_AREA * drawn.width * drawn.height) number(texts.filter(({lines}) => lines.length > 1));
+  else number(texts.filter(isBadlyPlaced));
+  if (numbered.size > 0) texts = arrange();
+  const missing = texts.filter(({place}) => place === null);
+  if (missing.length > 0) {
+    number(missing);
+    number(texts.filter(({lines}) => lines.length > 1));
+    texts = arrange();
   }
-  return placed;
+  return {numbered, placed: texts.filter(({place}) => place !== null).map(({place, ...text}) => ({...place, ...text}))};
+}
+
+const numberOf = (entry) => `#${entry + 1}`;
+
+/** Show the numbers of the entries in `numbered` in the legend of classes. */
+function numberLegend(numbered) {
+  document.querySelectorAll("#legend button > span").forEach((span, entry) => {
+    if (numbered.has(entry)) span.dataset.number = `${numberOf(entry)} `; else delete span.dataset.number;
+  });
 }
 
 const svgElement = (tag, attributes, children = []) => {
@@ -149,7 +194,10 @@ function showNames(explorer, later = false) {
   const show = () => {
     const isShown = byId("show-names").checked && explorer.key?.kind === "classes";
     const names = explorer.names.filter((name) => explorer.chosen.size === 0 || explorer.chosen.has(name.entry));
-    explorer.placedNames = isShown ? arrangeNames(names, explorer.plot.scalesNow(), explorer.drawnMap()) : [];
+    const {placed, numbered} = isShown ? arrangeNames(names, explorer.plot.scalesNow(), explorer.drawnMap())
+      : {placed: [], numbered: new Set()};
+    Object.assign(explorer, {placedNames: placed, numbered});
+    numberLegend(numbered);
     drawNames(byId("names"), explorer.placedNames, explorer.plot.scalesNow());
     explorer.arranging = null;
   };
