@@ -22,7 +22,7 @@ from ..core.signals import interruptible
 from ..engine.execute import Executor
 from ..engine.progress import RunProgress, SilentProgress
 from ..engine.step import Report, Step
-from ..report.sweep_page import Row, flat_metrics, render_sweep, table_bytes
+from ..report.sweep_page import Row, best_experiments, flat_metrics, render_sweep, table_bytes
 from ..search.shorter_lists import is_truncated
 from ..stages.report_columns import color_source
 from ..storage import array_specs
@@ -123,7 +123,11 @@ def _write_results(root: Store, experiments: list[Experiment], result: SweepResu
 
     parameters = list(dict.fromkeys(name for experiment in experiments for name in experiment.values))
     title = f"{root.url.rsplit('/', 1)[-1]}: {len(experiments)} experiments"
-    cells = [cell for experiment in experiments for cell in _cells(experiment, len(experiments))]
+    _, best = best_experiments(result.rows)
+    cells = [
+        cell._replace(is_best=experiment.name in best)
+        for experiment in experiments for cell in _cells(experiment, len(experiments))
+    ]  # fmt: skip
     curves = all(experiment.config.eigensolver.n_components == 1 for experiment in experiments if experiment.config)
     axes = "; upwards the coordinate, to the right the true one" if curves and any(cell.key for cell in cells) else ""
     pictures = draw_contact_sheet(cells, title + axes)

@@ -44,13 +44,14 @@ FIRST_HEADING, HEADING = 34, 16
 
 class Cell(NamedTuple):
     """One experiment: its parameters, positions (n, 2) and colours (n, 4) of its points, and the colour key; without
-    points a note gives the reason."""
+    points a note gives the reason. One of the best experiments has a star."""
 
     values: Mapping[str, object]
     points: FloatArray | None
     colors: FloatArray | None
     note: str = ""
     key: Key | None = None
+    is_best: bool = False
 
 
 class Grid(NamedTuple):
@@ -190,6 +191,8 @@ def _fill(ax: Axes, cells: Sequence[Cell], corners: Sequence[tuple[float, float]
             points.append(np.column_stack([left + x, top + 1 - y])[inside])
             colors.append(cell.colors[inside])
             sizes.append(np.full(inside.sum(), float(np.clip(800 * side**2 / len(x), 0.2, 12.0))))
+        if cell.is_best:
+            ax.text(left + 0.97, top + 0.03, "★", fontsize=TITLE_SIZE, color=INK, ha="right", va="top")
         if cell.note:
             note = plain_text(cell.note, 24)
             ax.text(left + 0.5, top + 0.97, note, fontsize=6, color=FAINT, ha="center", va="bottom")

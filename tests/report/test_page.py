@@ -320,6 +320,11 @@ def test_warnings_are_shown_first() -> None:
     two = {"findings": [{"level": "minor"}, {"level": "minor"}], "warnings": ["first odd thing", "second & last"]}
     text = Reader(render_page({**METRICS, **two}, CONFIG, YAML, None, [])).text
     assert "2 warnings first odd thing second & last Measures Rows read" in text
+    grave = {**METRICS, **two, "verdict": "The verdict.", "findings": [{"level": "grave"}, *two["findings"]]}
+    text = Reader(render_page(grave, CONFIG, YAML, None, ARRAYS)).text
+    assert "The verdict. 2 more warnings first odd thing second & last" in text
+    alone = {**grave, "findings": [{"level": "grave"}], "warnings": []}
+    assert "The verdict. 1 warning Measures" in Reader(render_page(alone, CONFIG, YAML, None, ARRAYS)).text
     assert "no warnings" not in text
 
 

@@ -113,7 +113,8 @@ def test_long_names_are_whole_in_the_picture_file(browser, tmp_path):
         """() => { globalThis.written = []; const own = CanvasRenderingContext2D.prototype.fillText;
         CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
           const end = this.getTransform().transformPoint({x: x + this.measureText(text).width, y});
-          if (this.textAlign === "left") written.push([text, end.x <= this.canvas.width && end.y <= this.canvas.height]);
+          const isInside = end.x <= this.canvas.width && end.y <= this.canvas.height;
+          if (this.textAlign === "left") written.push([text, isInside]);
           own.call(this, text, x, y); }; }"""
     )
     with page.expect_download() as download:

@@ -140,6 +140,14 @@ def test_page_links_reports_and_marks_the_best_experiment():
     assert "highest trustworthiness" in page
 
 
+def test_a_star_marks_the_best_cell_of_the_picture(drawn):
+    draw_contact_sheet([cell({"n": n})._replace(is_best=n == 2) for n in range(3)], "sheet")
+    [star] = [box for text, box in texts(drawn[0]) if text == "★"]
+    frame = drawn[0].axes[0].get_window_extent()
+    assert frame.x0 + 2 / 3 * frame.width < star.x0 < star.x1 < frame.x1
+    assert frame.y0 < star.y0 < star.y1 < frame.y1
+
+
 class TestKey:
     def test_colour_scale_has_numbers_if_all_cells_share_a_range(self, drawn):
         draw_contact_sheet([cell({"n": n}) for n in range(3)], "sheet")
