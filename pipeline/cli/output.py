@@ -77,6 +77,8 @@ def describe_init(written: "PrintedConfig | WrittenConfig") -> str:
     lines += describe_columns(written["columns"])
     if written["columns"] is None and written["label"] is not None:
         lines.append(f"label: {written['label']}")
+    if written["incomplete"]:
+        lines.append(f"{written['incomplete']}; preprocess.invalid: drop leaves these rows out")
     config = shlex.quote(written["config"])
     lines += [*(f"warning: {text}" for text in written["warnings"]), f"written: {', '.join(written['written'])}"]
     lines += [f"kept: {name} differs from the schema of this version, which `lle schema` prints"

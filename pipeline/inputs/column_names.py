@@ -22,7 +22,8 @@ class ColumnRoles:
 class TableColumns(NamedTuple):
     """The columns of one file: all names, the type of each that holds no numbers, and those that are a row index.
 
-    `mixed` has a description of each column that is refused as a feature, because it holds numbers and text.
+    `mixed` has a description of each column that is refused as a feature, because it holds numbers and text, and
+    `missing_words` the words for a missing number that are in columns of numbers.
     """
 
     where: str
@@ -30,6 +31,7 @@ class TableColumns(NamedTuple):
     other_types: Mapping[str, str]
     row_index: Sequence[str]
     mixed: Mapping[str, str] = {}
+    missing_words: Mapping[str, Sequence[str]] = {}
 
     def features(self, special: Sequence[str | None]) -> list[str]:
         """The columns to use if the config names none; `special` are label and id."""

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from .base import Source
 from .column_names import TableColumns, choose_columns
 from .csv_index import index_rows, is_number, open_text
 from .files import FileRows, Stamp, find_files, reading
+from .missing_words import PADDED, SHOWN, is_missing_word
 from .stacked_files import FileSource, Share
 
 PARSE_BYTES = 1 << 26
@@ -38,7 +40,7 @@ def open_csv(
     """The named columns of CSV files with a header, or all numeric ones but the label and the id; labels from a column.
 
     A column is text if the first rows of a file hold entries in it and fewer than half of them are numbers. A column
-    with text between its numbers is refused. Empty entries read as NaN.
+    with text between its numbers is refused. Empty entries and words such as NA read as NaN in columns of numbers.
 
     Raises InputError.
     """
@@ -84,13 +86,35 @@ class CsvTable:
         return types
 
     def read(self, names: Sequence[str], shares: Iterable[Share]) -> pa.Table:
-        """The columns of the rows as text, null where an entry is empty. Raises InputError."""
+        """The columns of the rows as text, null where an entry is empty. Raises InputError.
+
+        In columns of numbers (by the first rows of the files) words for a missing one are null too.
+        """
         tables = [
             CsvRows(self._stamps[share.number], tuple(names), None).read_as(pa.string(), share.low, share.high)
             for share in shares
         ]
-        empty = pa.schema([(name, pa.string()) for name in names]).empty_table()
-        return pa.concat_tables([table.rename_columns(list(names)) for table in tables]) if tables else empty
+        if not tables:
+            return pa.schema([(name, pa.string()) for name in names]).empty_table()
+        table = pa.concat_tables([table.rename_columns(list(names)) for table in tables])
+        numeric = _columns_of_numbers(self._stamps)
+        columns = [_without_words(column) if name in numeric else column
+                   for name, column in zip(names, table.columns, strict=True)]  # fmt: skip
+        return pa.table(columns, list(names))
+
+
+def _without_words(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    is_word = pc.is_in(column, value_set=pa.array(PADDED))
+    return pc.if_else(is_word, pa.scalar(None, pa.string()), column)
+
+
+def _columns_of_numbers(stamps: Sequence[Stamp]) -> set[str]:
+    """Columns with numbers or truth values in the first rows of a file, and with text in those of none."""
+    first_rows = [looks_of_first_rows(stamp) for stamp in stamps]
+    kinds = {
+        name: {looks[name].kind for looks in first_rows if name in looks} for looks in first_rows for name in looks
+    }
+    return {name for name, found in kinds.items() if found & {"numbers", TRUTH} and found <= {*TYPES} - {"text"}}
 
 
 def _narrowest(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType:
@@ -110,20 +134,26 @@ def _narrowest(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType:
 def csv_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
     """The columns of each file, and which of them are text, from its first rows.
 
-    A column without entries in the first rows of one file has the type that it has in the others.
+    A column without values in the first rows of one file has the type that it has in the others. If it has values in
+    none, it is left out if it holds words such as NA: they may be texts.
     """
-    first_rows = [_types_of_first_rows(stamp) for stamp in stamps]
-    text = {name for types in first_rows for name, kind in types.items() if kind == "text"}
-    mixed = {name: kind for types in first_rows for name, kind in types.items() if kind not in TYPES}
+    first_rows, numeric = [looks_of_first_rows(stamp) for stamp in stamps], _columns_of_numbers(stamps)
+    other: dict[str, str] = {}
+    for name, look in ((name, look) for looks in first_rows for name, look in looks.items()):
+        if look.kind == "text" or (look.words and look.kind == "no values" and name not in numeric):
+            other[name] = "text" if "text" in {look.kind, other.get(name)} else f"no numbers, only {look.words[0]!r}"
+    mixed = {name: look.kind for looks in first_rows for name, look in looks.items() if look.kind not in TYPES}
+    words = {name: look.words for looks in first_rows for name, look in looks.items() if look.words and name in numeric}
     return [
         TableColumns(
             stamp.path,
             index_rows(stamp).names,
-            {name: "text" for name, kind in types.items() if name in text and kind in {"text", "no values"}},
+            {name: other[name] for name, look in looks.items() if name in other and look.kind in {"text", "no values"}},
             (),
             mixed,
+            words,
         )
-        for stamp, types in zip(stamps, first_rows, strict=True)
+        for stamp, looks in zip(stamps, first_rows, strict=True)
     ]
 
 
@@ -184,8 +214,8 @@ class CsvRows(FileRows):
         # Columns are named by number here: their names need not be unique or acceptable to Arrow.
         column_ids = [str(column) for column in self._columns]
         names = [self._index.names[column] for column in self._columns]
-        types = _types_of_first_rows(self._stamp) if kind == pa.float64() else {}
-        kinds = [pa.bool_() if types.get(name) == TRUTH else kind for name in names]
+        looks = looks_of_first_rows(self._stamp) if kind == pa.float64() else {}
+        kinds = [pa.bool_() if name in looks and looks[name].kind == TRUTH else kind for name in names]
         try:
             table = pyarrow.csv.read_csv(
                 pa.py_buffer(text),
@@ -198,6 +228,7 @@ class CsvRows(FileRows):
                 convert_options=pyarrow.csv.ConvertOptions(
                     column_types=dict(zip(column_ids, kinds, strict=True)),
                     include_columns=column_ids,
+                    null_values=PADDED if kind == pa.float64() else [""],
                     strings_can_be_null=True,
                     true_values=TRUE,
                     false_values=FALSE,
@@ -208,8 +239,8 @@ class CsvRows(FileRows):
             raise InputError(self._explain(str(error), base)) from error
         if table.num_rows != expected:
             raise InputError(
-                f"{self.where}: expected {expected} rows after line {base + 1}, found {table.num_rows}; line "
-                "breaks must all be the same: convert the file, or write it as Parquet"
+                f"{self.where}: expected {expected} rows after line {base + self._index.lines_above + 1}, found "
+                f"{table.num_rows}; line breaks must all be the same: convert the file, or write it as Parquet"
             )
         return table
 
@@ -217,7 +248,7 @@ class CsvRows(FileRows):
         row = re.search(r"Row #(\d+)", message)
         column = re.search(r"CSV column #(\d+)", message)
         # Row 1 is line 2, below the header; blank lines are not counted.
-        line = f" near line {base + int(row[1]) + 1}" if row else ""
+        line = f" near line {base + self._index.lines_above + int(row[1]) + 1}" if row else ""
         detail = re.sub(r"^(In CSV column #\d+: |Row #\d+: |CSV \w+ error( to \w+)?: )+", "", message.split("\n")[0])
         name = f", column '{self._index.names[int(column[1])]}'" if column else ""
         value = re.search(r"invalid value '(.*)'", detail)
@@ -257,27 +288,46 @@ def decimal_point(stamp: Stamp) -> str:
     return "," if decimals - {3} and not any(map(NUMBER_WITH_POINT.fullmatch, entries)) else "."
 
 
+class Look(NamedTuple):
+    """What the first rows of a column hold: one of TYPES, or a sentence about the text between its numbers.
+
+    `words` are those for a missing number that occur there, without the empty one.
+    """
+
+    kind: str
+    words: tuple[str, ...] = ()
+
+
 @lru_cache(maxsize=4096)
-def _types_of_first_rows(stamp: Stamp) -> dict[str, str]:
-    """For each column name: one of TYPES, or a sentence about the text between its numbers."""
+def looks_of_first_rows(stamp: Stamp) -> dict[str, Look]:
+    """For each column name what the first rows hold."""
     names = tuple(dict.fromkeys(index_rows(stamp).names))
     n_rows = min(csv_index.ROWS_PER_POSITION, index_rows(stamp).n_rows)
     if not n_rows:
-        return dict.fromkeys(names, "no values")
+        return dict.fromkeys(names, Look("no values"))
     table = CsvRows(stamp, names, None).read_as(pa.binary(), 0, n_rows)  # text may be in any encoding
-    return {name: _type_of_entries(column) for name, column in zip(names, table.columns, strict=True)}
+    return {name: _look_at(column) for name, column in zip(names, table.columns, strict=True)}
+
+
+def _look_at(column: pa.ChunkedArray) -> Look:
+    found = pc.unique(column.drop_null()).to_pylist()
+    words = [entry for entry in found if is_missing_word(entry)]
+    entries = column.filter(pc.invert(pc.is_in(column, value_set=pa.array([None, *words], pa.binary()))))
+    named = dict.fromkeys(word.decode().strip() for word in words)
+    return Look(_type_of_entries(entries), tuple(filter(None, named)))
 
 
 def _type_of_entries(column: pa.ChunkedArray) -> str:
-    if column.null_count == len(column):
+    """The type of the entries of a column, without those that are missing."""
+    if not len(column):
         return "no values"
-    entries = set(pc.unique(column.drop_null()).to_pylist())
+    entries = set(pc.unique(column).to_pylist())
     if entries <= {*TRUE, *FALSE} and not entries <= {b"0", b"1", b"0.0", b"1.0"}:
         return TRUTH
     try:
         pc.utf8_trim_whitespace(column.cast(pa.string())).cast(pa.float64())
     except pa.ArrowInvalid:
-        entries = pc.drop_null(column).to_pylist()
+        entries = column.to_pylist()
         text = [entry for entry in entries if not is_number(entry)]
         with_comma = [entry for entry in text if NUMBER_WITH_COMMA.fullmatch(entry.strip())]
         if 2 * len(with_comma) > len(entries):
@@ -286,5 +336,5 @@ def _type_of_entries(column: pa.ChunkedArray) -> str:
         if 2 * len(text) > len(entries):
             return "text"
         example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only
-        return f"text between numbers, such as {example[:MAX_EXAMPLE]!r}; empty entries are missing values"
+        return f"text between numbers, such as {example[:MAX_EXAMPLE]!r}; missing values are empty or {SHOWN}"
     return "numbers"

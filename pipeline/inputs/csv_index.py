@@ -1,6 +1,7 @@
 """Where the rows of a CSV file start, and what separates its columns: one scan of the file, once per process."""
 
 import csv
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import IO, NamedTuple, cast
@@ -17,6 +18,8 @@ DELIMITERS = ",;\t|"
 SCAN_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 28
 ROWS_PER_POSITION = 1024
+DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([\t -~])\"?\r?\n", re.IGNORECASE)
+"""A line above the header that names the delimiter, as Excel writes and reads it."""
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 
@@ -24,12 +27,14 @@ class RowIndex(NamedTuple):
     """Positions of the rows, counted after the header.
 
     positions: the byte position of every ROWS_PER_POSITION-th row, then the end of the (decompressed) file.
+    lines_above: lines above the header, 1 if the first one names the delimiter.
     """
 
     names: tuple[str, ...]
     n_rows: int
     positions: npt.NDArray[np.int64]
     delimiter: str
+    lines_above: int
 
 
 @lru_cache(maxsize=4096)
@@ -39,11 +44,15 @@ def index_rows(stamp: Stamp) -> RowIndex:
     names, delimiter = tuple[str, ...](), ","
     n_rows = n_lines = 0
     with reading(stamp.path), open_text(stamp) as handle:
-        for offset, block in _whole_lines(handle, stamp.path):
+        declaration = DECLARATION.match(handle.read(16))
+        start, declared = (declaration.end(), declaration[1].decode()) if declaration else (0, None)
+        handle.seek(start)
+        for offset, block in _whole_lines(handle, start, stamp.path):
             if n_lines == 0:
                 header, _, rest = block.partition(b"\n")
-                names, delimiter = _header(header, rest.lstrip(b"\r\n").partition(b"\n")[0], stamp.path)
-            starts, lines = _row_starts(block, n_lines, stamp.path)
+                first_row = rest.lstrip(b"\r\n").partition(b"\n")[0]
+                names, delimiter = _header(header, first_row, declared, stamp.path)
+            starts, lines = _row_starts(block, n_lines, bool(start), stamp.path)
             if n_lines == 0:
                 starts = starts[1:]
             positions.append(offset + starts[-n_rows % ROWS_PER_POSITION :: ROWS_PER_POSITION])
@@ -54,7 +63,8 @@ def index_rows(stamp: Stamp) -> RowIndex:
         raise InputError(
             f"{stamp.path}: expected a header line and rows, found an empty file; check how it was written"
         )
-    return RowIndex(names, n_rows, np.concatenate([*positions, [n_bytes]]).astype(np.int64), delimiter)
+    ends = np.concatenate([*positions, [n_bytes]]).astype(np.int64)
+    return RowIndex(names, n_rows, ends, delimiter, int(start > 0))
 
 
 def open_text(stamp: Stamp) -> IO[bytes]:
@@ -64,9 +74,9 @@ def open_text(stamp: Stamp) -> IO[bytes]:
     return cast(IO[bytes], pa.BufferReader(pa.py_buffer(unpacked(stamp, "", stamp.path))))
 
 
-def _whole_lines(handle: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
-    """Pieces of the file that end at a line break, each with its start byte."""
-    offset, tail = 0, b""
+def _whole_lines(handle: IO[bytes], offset: int, path: str) -> Iterator[tuple[int, bytes]]:
+    """Pieces of the file from byte `offset` on that end at a line break, each with its start byte."""
+    tail = b""
     while block := handle.read(SCAN_BYTES):
         block = tail + block
         cut = block.rfind(b"\n") + 1
@@ -82,7 +92,7 @@ def _whole_lines(handle: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
         yield offset, tail + b"\n"
 
 
-def _row_starts(block: bytes, lines_before: int, path: str) -> tuple[npt.NDArray[np.int64], int]:
+def _row_starts(block: bytes, lines_before: int, lines_above: int, path: str) -> tuple[npt.NDArray[np.int64], int]:
     """Starts of the lines that are not blank (the header always counts), and the number of all lines."""
     codes = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(codes == _NEWLINE)
@@ -90,10 +100,10 @@ def _row_starts(block: bytes, lines_before: int, path: str) -> tuple[npt.NDArray
     if b'"' in block:
         quotes = np.searchsorted(np.flatnonzero(codes == _QUOTE), ends)
         if (quotes % 2).any():
+            line = lines_above + lines_before + int(np.argmax(quotes % 2)) + 1
             raise InputError(
-                f"{path}, line {lines_before + int(np.argmax(quotes % 2)) + 1}: expected every quote closed "
-                "on its own line, found a line break inside quotes; convert the file to Parquet "
-                "(pandas.read_csv(...).to_parquet(...)) or remove the line break"
+                f"{path}, line {line}: expected every quote closed on its own line, found a line break inside quotes; "
+                "convert the file to Parquet (pandas.read_csv(...).to_parquet(...)) or remove the line break"
             )
     lengths = ends - starts
     is_row = (lengths > 1) | ((lengths == 1) & (codes[starts] != _RETURN))
@@ -102,8 +112,11 @@ def _row_starts(block: bytes, lines_before: int, path: str) -> tuple[npt.NDArray
     return starts[is_row], len(ends)
 
 
-def _header(line: bytes, first_row: bytes, path: str) -> tuple[tuple[str, ...], str]:
-    """The names of the columns, and the delimiter. `first_row` is empty if the file has only a header."""
+def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> tuple[tuple[str, ...], str]:
+    """The names of the columns, and the delimiter: that which the file declares, else the one that fits both lines.
+
+    `first_row` is empty if the file has only a header.
+    """
     if line[:2] == b"\x1f\x8b":
         raise InputError(f"{path}: expected text, found a gzip file; rename it so that it ends in .gz")
     try:
@@ -115,7 +128,7 @@ def _header(line: bytes, first_row: bytes, path: str) -> tuple[tuple[str, ...], 
             f"is {encoding}: iconv -f {encoding} -t UTF-8 OLD > NEW"
         ) from error
     try:
-        delimiter = _delimiter(text, first_row.decode(errors="replace").rstrip("\r") or text)
+        delimiter = declared or _delimiter(text, first_row.decode(errors="replace").rstrip("\r") or text)
         names = tuple(name.strip() for name in _fields(text, delimiter))
     except csv.Error as error:
         raise InputError(f"{path}: the header line cannot be read ({error}); write it again") from error

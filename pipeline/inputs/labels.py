@@ -11,6 +11,7 @@ from ..core.errors import InputError
 from ..core.natural_order import natural_order
 from ..storage.bundles import Array
 from .base import Fingerprint, FloatArray, LabelKind, Rows
+from .missing_words import PADDED, is_missing_word
 
 SCAN_ROWS = 1 << 18
 MAX_INTEGER_CLASSES = 64
@@ -49,9 +50,9 @@ _CODINGS: OrderedDict[str, Coding] = OrderedDict()
 class Labels:
     """The labels of an input. Raises InputError unless there is one per row, and all are numbers or text.
 
-    Floating-point labels are continuous. Text is categorical unless every entry is a number. Integers are
-    categorical if there are at most MAX_INTEGER_CLASSES different ones. The first use reads all labels, once
-    per process.
+    Floating-point labels are continuous. Text is categorical unless every entry is a number or a word for a missing
+    one; among other texts such words are classes. Integers are categorical if there are at most MAX_INTEGER_CLASSES
+    different ones. The first use reads all labels, once per process.
     """
 
     def __init__(self, stack: Stack, n_rows: int) -> None:
@@ -128,9 +129,9 @@ class Labels:
 
     def _find_text_coding(self) -> Coding:
         texts = self._distinct(MAX_TEXT_CLASSES) - {""}
-        number_of = {text: _number(text) for text in texts}
+        number_of = {text: _number(text) for text in texts if not is_missing_word(text)}
         numbers = sorted({number for number in number_of.values() if number is not None})
-        if texts and None not in number_of.values():
+        if number_of and None not in number_of.values():
             if len(numbers) > MAX_INTEGER_CLASSES or not all(number.is_integer() for number in numbers):
                 return Coding("continuous")
             names = tuple(str(int(number)) for number in numbers)
@@ -170,7 +171,8 @@ class Labels:
             codes = np.array([coding.code_of.get(value, np.nan) for value in unique.tolist()])
             return np.asarray(codes[inverse], np.float64)
         try:
-            return np.asarray(np.where(values == "", "nan", values) if self._is_text else values, np.float64)
+            is_missing = np.isin(values, PADDED) if self._is_text else False
+            return np.asarray(np.where(is_missing, "nan", values) if self._is_text else values, np.float64)
         except ValueError as error:
             raise InputError(
                 f"{where}: expected a number in every label, as in the first rows; {error}; correct the label"

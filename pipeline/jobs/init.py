@@ -25,11 +25,12 @@ WIDTH = 40  # column of the comments
 
 
 class FirstConfig(Validated):
-    """The input of a first config, and the name of its file."""
+    """The input of a first config, the name of its file, and the rows with missing numbers ("" for none)."""
 
     kind: str
     label: object
     config: str
+    incomplete: str
 
 
 @final
@@ -66,7 +67,8 @@ def init(data: str, out: Path) -> PrintedConfig | WrittenConfig:
     label = next((proposal.keys[key][0] for key in ("label", "labels") if key in proposal.keys), None)
     if checked["columns"] is not None:
         checked["columns"]["left_out"] = dict(proposal.left_out)
-    first: FirstConfig = {**checked, "kind": str(proposal.keys["kind"][0]), "label": label, "config": str(out)}
+    first: FirstConfig = {**checked, "kind": str(proposal.keys["kind"][0]), "label": label, "config": str(out),
+                          "incomplete": proposal.incomplete}  # fmt: skip
     if not is_file:
         return {**first, "text": text}
     written, kept = _write(out, text)

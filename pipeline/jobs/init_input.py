@@ -1,7 +1,7 @@
 """Propose the input section of a config for files of a known kind (`lle init`)."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from ..config.load import parse_input
 from ..core.errors import InputError, listed
 from ..inputs import Source, TableColumns, array_shapes, table_columns
 from ..inputs.detect_kind import Detected
+from ..inputs.missing_words import is_missing_word
 from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, Roles, propose_roles, propose_scale, rows_to_look_at
 from .new_rows import TABLES, open_section
 
@@ -57,9 +58,15 @@ def _of_table(detected: Detected) -> Proposal:
     special = {*roles.features, *(keys[role][0] for role in ("label", "id") if role in keys)}
     why = {**first.mixed, **first.other_types}
     no_role = {name: why.get(name, "row index") for name in first.names if name not in special}
-    missing = listed([f"{name} {count:,}" for name, count in roles.missing.items()])
+    missing = listed([f"{name} {count:,}{_written(first.missing_words.get(name, ()))}"
+                      for name, count in roles.missing.items()])  # fmt: skip
     incomplete = f"{roles.incomplete:,} of {roles.where} have missing values ({missing})" if roles.incomplete else ""
     return Proposal(keys, True, (roles.scale, roles.why_scale), no_role | dict(roles.left_out), incomplete)
+
+
+def _written(words: Sequence[str]) -> str:
+    """How missing numbers are written, if not as an empty entry."""
+    return f", some as {listed([repr(word) for word in words])}" if words else ""
 
 
 def _without_features(roles: Roles, table: TableColumns) -> str:
@@ -78,6 +85,8 @@ def _label_comment(section: dict[str, object], roles: Roles) -> str:
     except InputError:  # too many categories
         return ""
     found = "numbers" if names is None else f"{len(names)} categories"
+    if words := [name for name in names or () if is_missing_word(name)]:
+        found += f" (one is {words[0]!r})"
     remark = f"; others with few: {listed(roles.other_labels)}" if roles.other_labels else ""
     return f"{found} in {labelled.n_rows:,} rows; colours the picture and is not a feature{remark}"
 

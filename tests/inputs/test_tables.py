@@ -58,6 +58,67 @@ class TestCsv:
         block = open_source("csv", path=tmp_path / "x.csv").read(0, 3)
         np.testing.assert_array_equal(block, [[1, np.nan], [np.nan, 2], [np.nan, np.inf]])
 
+    @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+    def test_words_of_pandas_and_signs_are_missing_numbers(self, tmp_path, delimiter):
+        """pandas reads the same words as missing, without our signs."""
+        signs = ["-", "--", "?", ".", "na", "none", "NONE", "\\N"]
+        words = ["#N/A", "NA", "N/A", "NULL", "None", "n/a", "null", "<NA>", "nan", *signs, " ?", "   - "]
+        lines = [f"{i}{delimiter}{word}{delimiter}{i % 2 == 0}" for i, word in enumerate([*words, "7.5"])]
+        lines[3] = f'3{delimiter}"NULL"{delimiter}?'
+        path = tmp_path / "x.csv"
+        path.write_text("\n".join([delimiter.join(["a", "power", "paid"]), *lines]) + "\n")
+        source = open_source("csv", path=path)
+        assert source.roles == ColumnRoles(("a", "power", "paid"), None, None, {})
+        expected = pd.read_csv(path, sep=delimiter, na_values=[*signs, " ?", "   - "])
+        rows = source.read(0, len(lines))
+        np.testing.assert_array_equal(rows[:, 1], [np.nan] * len(words) + [7.5])
+        np.testing.assert_array_equal(rows[:, 1], expected["power"])
+        np.testing.assert_array_equal(rows[:, 2], expected["paid"].astype(float))
+        assert source.column_types(["power"]) == {"power": pa.float64()}
+        assert source.read_columns(["power"], 0, len(lines))["power"].to_pylist() == [None] * len(words) + ["7.5"]
+
+    def test_words_for_missing_numbers_are_classes_among_other_texts(self, tmp_path):
+        countries = ["NA", "FR", "None", "-", "", "FR"]
+        lines = "".join(f"{i},{country},{['1', '?', '10', '2', '', 'NA'][i]}\n" for i, country in enumerate(countries))
+        (tmp_path / "x.csv").write_text("a,country,group\n" + lines)
+        source = open_source("csv", path=tmp_path / "x.csv", label="country")
+        assert source.roles == ColumnRoles(("a", "group"), "country", None, {})
+        assert source.label_names == ("-", "FR", "NA", "None")
+        np.testing.assert_array_equal(source.read_labels(0, 6), [2, 1, 3, 0, np.nan, 1])
+        texts = source.read_columns(["country", "group"], 0, 6).to_pydict()
+        assert texts == {"country": [*countries[:4], None, "FR"], "group": ["1", None, "10", "2", None, None]}
+        numbers = open_source("csv", path=tmp_path / "x.csv", label="group")
+        assert (numbers.roles.features, numbers.label_names) == (("a",), ("1", "2", "10"))
+        np.testing.assert_array_equal(numbers.read_labels(0, 6), [0, np.nan, 2, 1, np.nan, np.nan])
+
+    def test_column_of_missing_words_has_the_type_of_other_files_or_is_left_out(self, tmp_path):
+        (tmp_path / "1.csv").write_text("a,b,c\n1,-,none\n2,-,none\n")
+        alone = open_source("csv", path=tmp_path / "1.csv")
+        assert alone.roles == ColumnRoles(("a",), None, None, {name: "no numbers, only " + word for name, word in
+                                                              (("b", "'-'"), ("c", "'none'"))})  # fmt: skip
+        (tmp_path / "2.csv").write_text("a,b,c\n3,4.5,severe\n")
+        source = open_source("csv", path=tmp_path / "*.csv", label="c")
+        assert source.roles == ColumnRoles(("a", "b"), "c", None, {})
+        np.testing.assert_array_equal(source.read(0, 3), [[1, np.nan], [2, np.nan], [3, 4.5]])
+        assert source.label_names == ("none", "severe")
+
+    @pytest.mark.parametrize("first", ["sep=;\r\n", "\ufeffsep=;\n", '"sep=;"\r\n', "SEP=;\n"])
+    def test_line_of_excel_names_the_delimiter(self, tmp_path, monkeypatch, first):
+        path = tmp_path / "x.csv"
+        path.write_bytes((first + "a;b,c\r\n1,5;2\r\n\r\n3,5;oops\r\n").encode())
+        for scan in (7, 1 << 20):
+            monkeypatch.setattr(csv_index, "SCAN_BYTES", scan)
+            csv_index.index_rows.cache_clear()
+            index = csv_index.index_rows(find_files(path, "path")[0])
+            assert (index.names, index.delimiter, index.n_rows) == (("a", "b,c"), ";", 2)
+        assert open_source("csv", path=path, columns=["a"]).read(0, 2).tolist() == [[1.5], [3.5]]
+        with pytest.raises(InputError, match=r"near line 4, column 'b,c'.*'oops'"):
+            open_source("csv", path=path, columns=["b,c"])
+
+    def test_declared_delimiter_need_not_be_one_of_the_usual(self, tmp_path):
+        (tmp_path / "x.csv").write_text("sep=^\na^b,c\n1^2\n")
+        assert open_source("csv", path=tmp_path / "x.csv").read(0, 1).tolist() == [[1.0, 2.0]]
+
     def test_text_columns_are_read_only_on_request(self, tmp_path):
         (tmp_path / "x.csv").write_bytes(b"a,name,b\n1,\xff,2\n3,\xe9,4\n")
         assert open_source("csv", path=tmp_path / "x.csv", columns=["b", "a"]).read(0, 2).tolist() == [[2, 1], [4, 3]]
@@ -77,7 +138,7 @@ class TestCsv:
         assert source.roles == ColumnRoles(("a",), None, None, {"model": "text"})
 
     def test_column_with_text_between_its_numbers_is_refused_with_the_line(self, tmp_path):
-        (tmp_path / "x.csv").write_text("a,power\n1,130\n2,?\n3,150\n")
+        (tmp_path / "x.csv").write_text("a,power\n1,130\n2,low\n3,150\n")
         with pytest.raises(InputError, match=r"x\.csv near line 3, column 'power': expected numbers"):
             open_source("csv", path=tmp_path / "x.csv")
 

@@ -111,6 +111,19 @@ class TestTables:
         assert config_of(tmp_path, write_table(tmp_path / f"a b'c.{suffix}", data)).input.columns == tuple(names)
 
 
+def test_words_for_missing_numbers_are_named(tmp_path):
+    data = frame(site=RNG.choice(["NA", "FR"], N))
+    data.loc[[3, 9], "b"] = np.nan
+    data.to_csv(tmp_path / "rows.csv", index=False, na_rep="?")
+    config = config_of(tmp_path, tmp_path / "rows.csv")
+    assert (config.preprocess.invalid, config.input.label) == ("drop", "site")
+    text = (tmp_path / "job.yaml").read_text()
+    assert "2 of 600 rows have missing values (b 2, some as '?')" in text
+    assert "2 categories (one is 'NA') in 600 rows" in text
+    shown = CliRunner().invoke(app, ["init", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "2.yaml")]).stdout
+    assert "missing values (b 2, some as '?'); preprocess.invalid: drop leaves these rows out" in shown
+
+
 @pytest.mark.parametrize(("factor", "scale"), [(1.0, "none"), (1000.0, "standard")])
 def test_scale_follows_from_the_spread_of_columns_in_every_format(tmp_path, factor, scale):
     rows = X * [1.0, 2.0, factor]
@@ -139,10 +152,10 @@ def test_unnamed_row_index_of_pandas_is_left_out(tmp_path):
 
 
 def test_csv_column_with_text_between_its_numbers_is_left_out_with_an_example(tmp_path):
-    power = np.where(np.arange(N) % 50 == 7, "?", RNG.integers(40, 200, N).astype(str))
+    power = np.where(np.arange(N) % 50 == 7, "low", RNG.integers(40, 200, N).astype(str))
     data = write_table(tmp_path / "cars.csv", frame(power=power))
     assert config_of(tmp_path, data).input.columns == ("a", "b", "c")
-    why = "text between numbers, such as '?'; empty entries are missing values"
+    why = "text between numbers, such as 'low'; missing values are empty or NA, None, NULL, n/a, - and ?"
     assert f"# left out: power ({why})" in (tmp_path / "job.yaml").read_text()
     only = write_table(tmp_path / "only.csv", pd.DataFrame({"power": power}))
     assert "column 'power': expected numbers" in refused(2, "init", only, "-o", tmp_path / "only.yaml")
