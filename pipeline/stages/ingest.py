@@ -15,17 +15,18 @@ from ..core.setting import Setting
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import MAX_BLOCKS, block_points, sample_size, sampled_per_block
-from ..engine.step import DRIVER, WHOLE_DATA, Json, Location, Report, Resource, Step, task
+from ..engine.step import DRIVER, Json, Location, Report, Resource, Step, task
 from ..engine.work import Work
 from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_unchanged_input
-from ..kernels.neighbors.duplicates import merge_duplicates, row_hashes
+from ..kernels.neighbors.duplicates import row_hashes
 from ..linalg.preprocess import fit_bytes, fit_transform, valid_array
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.bundles import Array
 from ..storage.store import Store, block_of
+from .ingest_duplicates import DistinctRows, merge_step
 from .ingest_ids import check_ids_step, read_ids_step
 
 EarlierRows = tuple[str, list[int]]
@@ -108,18 +109,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         if any(report.digest for report in ids):
             require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
         yield from check_ids_step(blocks)
-    merge, n_bytes = task(merge_rows, invalid=config.preprocess.invalid), task_costs.TASK_BYTES + 130 * n
-    arrays, expected = (PlannedArray(array_specs.REPRESENTATIVE, (n,), "int64", block_size),), DistinctRows(n, n)
-    [merged] = yield from Step(
-        "ingest.merge_duplicates",
-        merge,
-        1,
-        n_bytes,
-        arrays,
-        expected=lambda b: expected,
-        runs_on=WHOLE_DATA,
-        work=Work(2e-7 * n),
-    )
+    [merged] = yield from merge_step(blocks, config.preprocess.invalid)
     _check_size(merged, config)
     scale, pca = config.preprocess.scale, config.preprocess.pca
     layout = replace(layout, n_points=merged.n_points, n_features=pca or d)
@@ -205,12 +195,6 @@ class RowsRead(Report):
     state: str | None = None
 
 
-@dataclass(frozen=True)
-class DistinctRows(Report):
-    n_valid: int
-    n_points: int
-
-
 def read_block(
     store: Store, block_index: int, kind: Location[str], source: Location[Json], blocks: Blocks, sample: int,
     earlier: Resource[EarlierRows] = ("", []),
@@ -273,15 +257,6 @@ def read_labels(
     store.write(array_specs.LABEL.name, start, labels.reshape(len(labels), -1))
     kind_of_labels, names = opened.label_kind, opened.label_names
     return LabelsReport(kind_of_labels, names, digest=array_digest(labels, kind_of_labels, names))
-
-
-def merge_rows(store: Store, block_index: int, invalid: str) -> DistinctRows:
-    """Write the representative of every valid row: the first row with the same values."""
-    valid = store.read_all(array_specs.VALID.name) > 0
-    representative = merge_duplicates(store.read_all(array_specs.ROW_HASH.name), valid)
-    store.write(array_specs.REPRESENTATIVE.name, 0, representative)
-    is_representative = representative == np.arange(len(representative))
-    return DistinctRows(int(valid.sum()), int(is_representative.sum()))
 
 
 def fit_preprocess(

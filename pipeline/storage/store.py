@@ -143,6 +143,12 @@ class Store(RunGroup):
         """The whole array."""
         return self.read(name, 0, self.array(name).shape[0])
 
+    def in_blocks(self, name: str) -> Iterator[tuple[int, Array]]:
+        """The rows of each block of an array, with the number of the first one."""
+        n_rows, size = self.array(name).shape[0], block_of(self.array(name))
+        for start in range(0, n_rows, size):
+            yield start, self.read(name, start, min(start + size, n_rows))
+
     def gather(self, name: str, rows: npt.NDArray[np.integer]) -> Array:
         """The rows of an ascending list; each chunk that holds one of them is read once, and no other chunk."""
         array = self.array(name)

@@ -10,8 +10,8 @@ from sklearn.preprocessing import StandardScaler
 from lle.config.models import Config
 from lle.core.errors import InputError
 from lle.inputs import open_source
-from lle.stages import ingest
-from lle.stages.ingest import DistinctRows
+from lle.stages import ingest, ingest_duplicates
+from lle.stages.ingest_duplicates import DistinctRows
 from lle.storage import array_specs
 from tests.support.points import swiss_roll
 
@@ -116,6 +116,10 @@ class TestInvalidNames:
 
 @pytest.mark.parametrize("block_points", BLOCKS)
 class TestDuplicates:
+    @pytest.fixture(autouse=True, params=[2**24, 40])
+    def merged_at_once(self, request, monkeypatch):
+        monkeypatch.setattr(ingest_duplicates, "MERGED_AT_ONCE", request.param)
+
     def test_duplicates_are_represented_by_their_first_row(self, take_in, points, block_points, rng):
         points[100:180] = points[rng.integers(0, 100, 80)]
         points[220], points[240] = points[3], points[260 - 1]
