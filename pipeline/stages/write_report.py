@@ -35,17 +35,21 @@ from .report_columns import color_source, label_name, page_columns, rows_with_pl
 if TYPE_CHECKING:
     from ..report.page_pictures import PagePictures
 
-DRAWN_ROWS = 4_000_000
-"""Rows of a run with placed rows that its pictures show, an even sample: all rows may be more than memory holds."""
+DRAWN_ROWS, ALL_ROWS = 4_000_000, 10_000_000
+"""Rows that pictures show, an even sample of all rows, if the run has placed rows or more than ALL_ROWS rows."""
 
 
 def steps(config: Config, layout: Layout) -> Steps:
     """write; it is repeated whenever a step has computed something or the config has changed."""
     m = config.eigensolver.n_components
-    drawn = layout.n_input if config.input.fit_sample is None else min(layout.n_input, DRAWN_ROWS)
+    drawn = layout.n_input
+    if config.input.fit_sample is not None or drawn > ALL_ROWS:
+        drawn = min(drawn, DRAWN_ROWS)
     row = layout.n_features_input * np.dtype(layout.dtype).itemsize
     n_bytes = task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + drawn * (48 * m + 160)
     n_bytes += 2 * layout.block_points * row  # a block of input rows, for images
+    if config.input.fit_sample is None:
+        n_bytes += 40 * (layout.n_input - drawn)  # the errors of all points in input order
     n_bytes += min(640 * drawn, 2**28)  # columns of the input, on the page of the explorer
     yield from Step(
         "write_report.write",
@@ -154,9 +158,9 @@ def _collect(store: Store, among: Collection[str] | None = None) -> Metrics:
 
 
 def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
-    """The input rows that are drawn: all, or an even sample of at most `limit` rows of a run with placed rows."""
+    """The input rows that are drawn: all, or an even sample of at most `limit` rows."""
     n_rows = store.array(array_specs.EMBEDDING.name).shape[0]
-    return sample_of(n_rows, limit if has_fit(store) else n_rows)
+    return sample_of(n_rows, limit if has_fit(store) or n_rows > ALL_ROWS else n_rows)
 
 
 def explore(store: Store, config: dict[str, object], collected: Metrics) -> bytes:

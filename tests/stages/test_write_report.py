@@ -1,0 +1,29 @@
+"""The rows that pictures show."""
+
+import numpy as np
+import pytest
+
+from lle.stages import write_report
+from lle.storage import array_specs
+from lle.storage.array_specs import PlannedArray
+from lle.storage.store import Store
+from tests.support.plans import config_of, make_layout
+
+
+@pytest.mark.parametrize(("all_rows", "n_shown"), [(100, 100), (99, 7)])
+def test_pictures_of_more_rows_show_an_even_sample(tmp_path, monkeypatch, all_rows, n_shown):
+    monkeypatch.setattr(write_report, "ALL_ROWS", all_rows)
+    store = Store(str(tmp_path / "run.zarr"))
+    store.create_group({})
+    store.create(PlannedArray(array_specs.EMBEDDING, (100, 2), "float64", 50))
+    rows = write_report._shown_rows(store, 7)
+    assert len(np.unique(rows * n_shown // 100)) == n_shown == len(rows)
+
+
+def test_memory_does_not_grow_with_the_rows_of_pictures():
+    planned = {}
+    for n in (10_000_000, 10_000_001, 110_000_000):
+        config = config_of()
+        [planned[n]] = write_report.steps(config, make_layout(config, n=n))
+    assert planned[10_000_001].task_bytes < planned[10_000_000].task_bytes
+    assert planned[110_000_000].task_bytes - planned[10_000_001].task_bytes <= 40 * 10**8
