@@ -22,11 +22,12 @@ RANGE_NUMBERS = 2**22
 """Components with a smaller share of the largest variance are left out."""
 
 
-def input_rows(store: Store) -> npt.NDArray[np.int64]:
+def input_rows(store: Store) -> npt.NDArray[np.int32]:
     """(n,) number of input rows that are equal to each point, including its own row."""
-    representative = store.read_all(array_specs.REPRESENTATIVE.name)
-    counts = np.bincount(representative[representative >= 0], minlength=len(representative))
-    return np.asarray(counts[store.read_all(array_specs.ORIGINAL_INDEX.name)])
+    counts = np.zeros(store.array(array_specs.REPRESENTATIVE.name).shape[0], np.int32)
+    for _, representative in store.in_blocks(array_specs.REPRESENTATIVE.name):
+        np.add.at(counts, representative[representative >= 0], 1)
+    return np.concatenate([counts[rows] for _, rows in store.in_blocks(array_specs.ORIGINAL_INDEX.name)])
 
 
 def load_factor(store: Store, rows: Ids, blocks: Blocks) -> csr_array:

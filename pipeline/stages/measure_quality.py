@@ -28,7 +28,14 @@ from ..kernels.quality.locality import (
     undirected_graph,
 )
 from ..kernels.quality.redundancy import MIN_POINTS, regression_errors
-from ..kernels.quality.trustworthiness import count_closer, mean_interval, neighbor_thresholds, trustworthiness
+from ..kernels.quality.trustworthiness import (
+    TREE_POINTS,
+    count_closer,
+    mean_interval,
+    nearest_others,
+    neighbor_thresholds,
+    trustworthiness,
+)
 from ..linalg.component_matrices import input_rows
 from ..search.cell_groups import Folder
 from ..search.recall import sample_rows
@@ -58,7 +65,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     m, k, sample = config.eigensolver.n_components, config.neighbors.n_neighbors, min(config.quality.sample, n)
     sizes, seed, blocks = {"m": m, "sample": sample, "d": d, "k": k}, config.quality.seed, Blocks(n, block_size)
     n_bytes = choose_quality_sample_bytes(n=n, block_size=block_size, row=row, **sizes)
-    n_bytes += 32 * layout.n_input + ROWS_OF_COMPONENT * layout.n_features_input * 16
+    n_bytes += 4 * layout.n_input + ROWS_OF_COMPONENT * layout.n_features_input * 16
     n_written = disk_costs.quality_sample(n=n, blocks=n_blocks, sample=sample, row=row, m=m, k=k)  # both bundles
     choose = task(choose_sample, sample=sample, seed=seed, n_neighbors=k, blocks=blocks, place=layout.lists)
     bundles = {"_work/quality_sample.npz": n_written, "_work/embedded": 0}
@@ -70,7 +77,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     work = Work(parallel=6e-7 * n if d <= SURFACE_FEATURES else sample * n * (9e-9 + 7.5e-11 * d))
     yield from Step("measure_quality.count", count, n_blocks, n_bytes, bundles=bundles, is_measurement=True, work=work)
     score = task(score_sample, n_blocks=n_blocks, sample=sample, seed=seed)
-    n_bytes = score_bytes(n=n, n_blocks=n_blocks, **sizes)
+    n_bytes = score_bytes(n_blocks=n_blocks, **sizes)
     bundles = {f"{POINT_QUALITY}.npz": disk_costs.files(1, 24 * sample)}
     yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=4))
     if n_sources := geodesic_sources(config, n):
@@ -146,16 +153,15 @@ def choose_sample(
     store: Store, block_index: int, sample: int, seed: int, n_neighbors: int, blocks: Blocks, place: str
 ) -> Quality:
     """Write sampled points of the component with the most rows, their embedding, and distances to their neighbours."""
-    from scipy.spatial import cKDTree  # a fifth of a second
-
     embedded, n_rows = store.read_bundle("_work/embedding"), input_rows(store)
-    has_place = embedded["component"] >= 0
-    main = np.bincount(embedded["component"][has_place], n_rows[has_place]).argmax()
-    members = np.flatnonzero(embedded["component"] == main)
-    embedding = embedded["embedding"][members]
+    component = embedded["component"]
+    has_place = component >= 0
+    main = np.bincount(component[has_place], n_rows[has_place]).argmax()
+    members = np.flatnonzero(component == main)
+    embedding = embedded.pop("embedding")[members]
     k, ends = max(1, min(n_neighbors, (len(members) - 1) // 2)), np.cumsum(n_rows[members])
     chosen = np.searchsorted(ends, sample_rows(sample, seed, int(ends[-1]), stream=11), side="right")
-    near = _without_self(np.asarray(cKDTree(embedding).query(embedding[chosen], k + 1)[1]), chosen)
+    near = nearest_others(embedding, chosen, k)
     listed = store.gather(Folder(place).lists[0].name, members[chosen])[:, :k].astype(np.int64)
     valid = np.column_stack([np.ones(len(chosen), bool), listed >= 0])
     counts = np.maximum((listed >= 0).sum(axis=1), 1)
@@ -181,7 +187,7 @@ def choose_sample(
         )  # fmt: skip
     distinct = members[np.unique(chosen)]
     distances = store.gather(Folder(place).lists[1].name, distinct)[:, :n_neighbors].astype(np.float64)
-    return Quality(int(ends[-1]), differing(store, embedded["component"]), intrinsic_dimension(distances))
+    return Quality(int(ends[-1]), differing(store, component), intrinsic_dimension(distances))
 
 
 def differing(store: Store, component: npt.NDArray[np.int32]) -> list[int]:
@@ -215,13 +221,6 @@ def intrinsic_dimension(distances: npt.NDArray[np.float64]) -> Measured | None:
         return None
     top = high if np.isfinite(high) else None
     return Measured(value, low, top, len(complete), distances.shape[1])
-
-
-def _without_self(ids: npt.NDArray[np.integer], own_ids: npt.NDArray[np.integer]) -> Ids:
-    """Remove each row's own id from (s, k + 1) ids; if equal points displaced it, remove the farthest id."""
-    keep = ids != own_ids[:, None]
-    keep[keep.all(axis=1), -1] = False
-    return np.asarray(ids[keep].reshape(len(ids), -1), np.int64)
 
 
 def count_block(store: Store, block_index: int, blocks: Blocks, sample: int, seed: int) -> Report:
@@ -269,8 +268,7 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
 
 
 def _measured(estimate: Estimate, sample: int) -> Measured:
-    value, low, high = estimate
-    return Measured(value, low, high, sample)
+    return Measured(*estimate, sample)
 
 
 def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: int, seed: int) -> Quality:
@@ -337,7 +335,9 @@ def labels_of(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
 
 def choose_quality_sample_bytes(*, n: int, m: int, sample: int, block_size: int, row: int, d: int, k: int) -> int:
     near, rows = 2 * sample * (k + 1), 3 * block_size + 4 * sample + 2 * min(2 * sample * (k + 1), n)
-    return task_costs.TASK_BYTES + n * (40 * m + 120) + rows * row + 64 * (near + BATCH_ELEMENTS)
+    return (
+        task_costs.TASK_BYTES + n * (16 * m + 28) + min(n, TREE_POINTS) * 64 + rows * row + 64 * (near + BATCH_ELEMENTS)
+    )
 
 
 def count_closer_bytes(*, m: int, sample: int, block_size: int, row: int, d: int, k: int) -> int:
@@ -345,6 +345,6 @@ def count_closer_bytes(*, m: int, sample: int, block_size: int, row: int, d: int
     return task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + points + sample * (3 * row + 16 * d + 80 * k)
 
 
-def score_bytes(*, n: int, m: int, sample: int, d: int, k: int, n_blocks: int) -> int:
+def score_bytes(*, m: int, sample: int, d: int, k: int, n_blocks: int) -> int:
     spread = sample * (16 * k * (n_blocks + 6) + 24 * d + 400 * m + 400)
-    return task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + n * (24 * m + 16) + spread
+    return task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + spread

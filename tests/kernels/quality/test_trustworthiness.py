@@ -4,9 +4,11 @@ from sklearn.manifold import trustworthiness as sklearn_trustworthiness
 
 from lle.core.errors import InputError
 from lle.kernels.neighbors import distances
+from lle.kernels.quality import trustworthiness as kernel
 from lle.kernels.quality.trustworthiness import (
     count_closer,
     mean_interval,
+    nearest_others,
     neighbor_thresholds,
     participation,
     trustworthiness,
@@ -164,3 +166,17 @@ def test_trustworthiness__interval_of_a_sample_contains_the_value_of_all(seed: i
     assert low - (high - low) / 4 < of_all_points < high + (high - low) / 4
     assert high - low < 0.1
     assert low < value < high
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("tree_points", [700, 300, 3])
+def test_nearest_others__those_of_all_trees(seed: int, tree_points: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "TREE_POINTS", tree_points)
+    rng = np.random.default_rng(seed)
+    points, k = rng.normal(size=(700, 2)), 9
+    chosen = np.sort(rng.choice(700, 50, replace=False))
+    np.testing.assert_array_equal(nearest_others(points, chosen, k), exact_neighbors(points, k)[0][chosen])
+    points[:] = 1.0  # the own point is not among the nearest
+    ids = nearest_others(points, chosen, k)
+    assert ids.shape == (50, k)
+    assert (ids != chosen[:, None]).all()
