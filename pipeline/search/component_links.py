@@ -10,26 +10,27 @@ from ..config.models import Config
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.step import WHOLE_DATA, Report, Step, task
-from ..kernels.graph.connectivity import Edges, neighbor_graph, weak_components
-from ..kernels.graph.repair import apply_repair
+from ..kernels.graph.connectivity import Edges
+from ..kernels.graph.repair import Lists, apply_repair, longest_with
 from ..kernels.graph.spanning_links import POINTS_AT_ONCE, spanning_links
 from ..kernels.neighbors.knn import exact_neighbors
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 from .cell_groups import Folder
+from .contracted_graph import condensed_bytes, condensed_graph
 
 LABELS, LINKS = "_work/component_labels", "_work/links"
 
 Ids = npt.NDArray[np.int64]
 
 
-def link_steps(config: Config, layout: Layout) -> Generator[Step[Report], list[Report], bool]:
-    """components -> connect, if there are several; returns whether links were written."""
-    n, k, m = layout.n_points, layout.k_max, config.eigensolver.n_components
+def link_steps(config: Config, layout: Layout, nodes: int) -> Generator[Step[Report], list[Report], bool]:
+    """components -> connect, if there are several; returns whether links were written. `nodes`: of the graph."""
+    n, m = layout.n_points, config.eigensolver.n_components
     blocks = Blocks(n, layout.block_points)
-    label = task(label_components, blocks=blocks, place=layout.lists)
-    n_bytes = task_costs.TASK_BYTES + n * (8 * k + 124)
+    label = task(label_components, blocks=blocks)
+    n_bytes = condensed_bytes(n=n, k=layout.k_max, nodes=nodes)
     bundles, expected = {f"{LABELS}.npz": disk_costs.per_point(n=n, blocks=1, numbers=1)}, Components(1, 0)
     [components] = yield from Step(
         "mend_graph.components", label, 1, n_bytes, bundles=bundles, expected=lambda b: expected, runs_on=WHOLE_DATA
@@ -60,9 +61,9 @@ class Connected(Report):
     longest_link: float
 
 
-def label_components(store: Store, block_index: int, blocks: Blocks, place: str) -> Components:
+def label_components(store: Store, block_index: int, blocks: Blocks) -> Components:
     """Component of each point, largest first; a report without links where there is only one."""
-    n_components, component = weak_components(neighbor_graph(store.read_all(Folder(place).lists[0].name)))
+    n_components, component = condensed_graph(store, blocks).weak_components()
     store.write_bundle(LABELS, component=component)
     return Components(n_components, int((component > 0).sum()))
 
@@ -90,15 +91,28 @@ def connect_components(store: Store, block_index: int, blocks: Blocks) -> Connec
     return Connected(n_joined, n_joined - 1, longest, message=message)
 
 
-def linked_lists(
-    store: Store, indices: npt.NDArray[np.integer], distances: npt.NDArray[np.float32]
-) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.float32], Edges]:
-    """The lists of all points with the links, and the links."""
-    links = Edges(**store.read_bundle(LINKS))
-    ids = links.neighbors.astype(indices.dtype)
-    links = Edges(links.rows.astype(indices.dtype), ids, links.distances.astype(distances.dtype))
-    width = int(((indices >= 0).sum(axis=1) + np.bincount(links.rows, minlength=len(indices))).max())
-    return *apply_repair(indices, distances, 0, links, max(width, indices.shape[1])), links
+def stored_lists(store: Store, blocks: Blocks, place: str, longest: int, links: Edges) -> Lists:
+    """The lists of a round with the links; `longest` is the length of the longest without them."""
+    names = [spec.name for spec in Folder(place).lists]
+
+    def searched(start: int, stop: int) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.float32]]:
+        indices, distances = (store.read(name, start, stop) for name in names)
+        return indices, distances
+
+    def linked(start: int, stop: int) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.float32]]:
+        return apply_repair(*searched(start, stop), start, links, longest)
+
+    lists = Lists(blocks.n, blocks.size, searched, longest)
+    if not len(links.rows):
+        return lists
+    longest = longest_with(lists, links.rows)
+    return Lists(blocks.n, blocks.size, linked, longest)
+
+
+def read_links(store: Store) -> Edges:
+    """The links that `connect` wrote."""
+    links = store.read_bundle(LINKS)
+    return Edges(links["rows"].astype(np.int32), links["neighbors"].astype(np.int32), links["distances"])
 
 
 # --- bytes of a task (engine/task_costs.py explains the terms)

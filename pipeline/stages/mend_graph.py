@@ -1,8 +1,9 @@
 """Check the neighbour lists and the graph, and repair them.
 
 The recall is measured on a sample against exact search over all points. While it is below the bound of the config, more
-groups of cells are searched. Then weak components and closed classes are computed. Members of small closed classes get
-reverse neighbours.
+groups of cells are searched. Then weak components and closed classes are computed: each block joins the points that
+reach each other inside it, and one task reads the edges between such nodes. Members of small closed classes get reverse
+neighbours.
 """
 
 from dataclasses import dataclass, replace
@@ -17,11 +18,12 @@ from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import index_dtype
 from ..engine.step import WHOLE_DATA, Report, Step, task
 from ..engine.work import Work
-from ..kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, strong_components, weak_components
-from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, Repair, apply_repair, plan_repair
+from ..kernels.graph.connectivity import Edges
+from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, Repair, apply_repair, repair_graph
 from ..linalg.component_matrices import input_rows
 from ..search.cell_groups import Folder
-from ..search.component_links import link_steps, linked_lists
+from ..search.component_links import link_steps, read_links, stored_lists
+from ..search.contracted_graph import NO_EDGES, condensed_bytes, condensed_graph, contract_step
 from ..search.recall import raise_recall
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -36,7 +38,7 @@ NAMED_COMPONENTS = 100
 
 def steps(config: Config, layout: Layout) -> Steps:
     """choose_sample -> sample_exact -> measure_recall, more rounds while that is too low
-    -> components -> connect, if the config connects components -> analyse -> apply.
+    -> contract -> components -> connect, if the config connects components -> analyse -> apply.
     """
     if config.neighbors.precomputed is None:
         searched = yield from raise_recall(config, layout)
@@ -47,21 +49,37 @@ def steps(config: Config, layout: Layout) -> Steps:
         config.neighbors.reverse, config.method, config.eigensolver.n_components, config.k_bounds[0]
     )
     connects = config.graph.components == "connect" and config.method != "pca"
-    links = connects and (yield from link_steps(config, layout))
-    n_reverse = AUTO_REVERSE if reverse is None else reverse
+    nodes = yield from contract_step(layout)
+    links = connects and (yield from link_steps(config, layout, nodes.nodes))
     least, lists = min_component(config), layout.lists
-    analysis = task(analyse_graph, reverse=reverse, min_component=least, blocks=blocks, place=lists, links=links)
+    analysis = task(
+        analyse_graph,
+        reverse=reverse,
+        min_component=least,
+        blocks=blocks,
+        place=lists,
+        links=links,
+        longest=nodes.longest,
+    )
     [graph] = yield from Step(
         "mend_graph.analyse",
         analysis,
         1,
-        analyse_graph_bytes(n=n, n_input=layout.n_input, k=k, added=n_reverse, links=links),
+        analyse_graph_bytes(
+            n=n,
+            n_input=layout.n_input,
+            k=k,
+            nodes=nodes.nodes,
+            targets=min(n, TARGETS_AT_ONCE) if reverse is None else n,
+            reverse=AUTO_REVERSE if reverse is None else reverse,
+            block_size=block_size,
+        ),
         arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block_size),),
         bundles={"_work/additions": disk_costs.files(blocks.count, 24 * n * max(1, reverse or 0))},
-        version=2,
+        version=3,
         expected=lambda b: GraphReport(k + (reverse or 0), 1, 1, [], 0, 1, 1, [], 0, 0, 0),
         runs_on=WHOLE_DATA,
-        work=Work(0.03 + 1.05e-7 * n * k),
+        work=Work(0.03 + 2e-8 * n * k),
     )
     k_max = graph.k_max
     ids = PlannedArray(array_specs.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block_size)
@@ -93,32 +111,27 @@ class GraphReport(Report):
 
 
 def analyse_graph(
-    store: Store, block_index: int, reverse: int | None, min_component: int, blocks: Blocks, place: str, links: bool
-) -> GraphReport:
+    store: Store, block_index: int, reverse: int | None, min_component: int, blocks: Blocks, place: str, links: bool,
+    longest: int,
+) -> GraphReport:  # fmt: skip
     """Weak components, closed classes, and the reverse neighbours that repair them.
 
     Components with at least `min_component` input rows come first (always including the largest), then the others; both
     are sorted by distinct points. The order does not depend on n_components, so a new n_components keeps the graph.
     """
-    ids_name, distances_name = (spec.name for spec in Folder(place).lists)
-    indices, distances, added = store.read_all(ids_name), None, []
-    if links:
-        indices, distances, edges = linked_lists(store, indices, store.read_all(distances_name))
-        added = [edges]
-    graph = neighbor_graph(indices)
-    strong = strong_components(graph)
-    (n_components, component), classes = weak_components(graph, strong), closed_classes(graph, strong)
-    del graph, strong
+    added = read_links(store) if links else NO_EDGES
+    lists, graph = stored_lists(store, blocks, place, longest, added), condensed_graph(store, blocks, added)
+    graph.settle()
+    n_components, component = graph.weak_components()
     rows = input_rows(store)
     n_points, n_rows = np.bincount(component), np.bincount(component, weights=rows).astype(np.int64)
     is_large = n_rows >= min(min_component, int(n_rows.max()))
     order = np.lexsort((-n_points, ~is_large))
     component, is_large, n_rows = np.argsort(order).astype(np.int32)[component], is_large[order], n_rows[order]
-    distances = store.read_all(distances_name) if distances is None else distances
-    repair = plan_repair(indices, distances, component, reverse, is_large, classes)
-    store.write(array_specs.POINT_COMPONENT.name, 0, component.astype(np.int32))
-    added.append(Edges(repair.added_rows, repair.added_neighbors, repair.added_distances))
-    additions = Edges(*(np.concatenate(parts) for parts in zip(*added, strict=True)))
+    store.write(array_specs.POINT_COMPONENT.name, 0, component)
+    repair = repair_graph(lists, graph, component, reverse, is_large)
+    repairs = Edges(repair.added_rows, repair.added_neighbors, repair.added_distances)
+    additions = Edges(*(np.concatenate(parts) for parts in zip(added, repairs, strict=True)))
     order = np.argsort(additions.rows, kind="stable")
     for target in range(-(-blocks.n // blocks.size)):
         of_block = order[slice(*np.searchsorted(additions.rows[order], blocks.rows(target)))]
@@ -127,7 +140,7 @@ def analyse_graph(
             distances=additions.distances[of_block],
         )  # fmt: skip
     return GraphReport(
-        k_max=max(repair.max_neighbors, indices.shape[1]),
+        k_max=max(repair.max_neighbors, store.array(Folder(place).lists[0].name).shape[1]),
         n_components_weak=int(n_components),
         n_components_large=int(is_large.sum()),
         component_sizes=n_rows[:NAMED_COMPONENTS].tolist(),
@@ -138,7 +151,7 @@ def analyse_graph(
         reverse_added=int(repair.n_reverse_added),
         bridges_added=int(repair.n_bridges_added),
         points_repaired=int(repair.n_points_repaired),
-        message=describe_repair(repair, len(indices)) if repair.n_points_repaired else "",
+        message=describe_repair(repair, blocks.n) if repair.n_points_repaired else "",
     )
 
 
@@ -170,13 +183,10 @@ def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, plac
 # --- bytes of a task (engine/task_costs.py explains the terms)
 
 
-def analyse_graph_bytes(*, n: int, n_input: int, k: int, added: int, links: bool) -> int:
-    """`added` is the largest number of reverse neighbours of a point. The lists stay; of the rest the largest counts:
-    the graph with the added edges, the candidates of one pass, the sort of the added edges, or the lists with links.
-    """
-    id_bytes = 4 if n * (k + added) < 2**31 else 12  # SciPy converts the columns of larger graphs to int64
-    graph = n * (id_bytes * (k + added) + 12 * added + 44)
-    hub = n if n > TARGETS_AT_ONCE else 0  # a pass is not shorter than the edges of one point
-    candidates = 48 * (k * min(n, TARGETS_AT_ONCE) + hub) + 24 * n * added
-    largest = max(graph, candidates, 45 * n * added, 40 * n * k if links else 0)
-    return task_costs.TASK_BYTES + n * (8 * k + 124) + 16 * n_input + largest
+def analyse_graph_bytes(
+    *, n: int, n_input: int, k: int, nodes: int, targets: int, reverse: int, block_size: int
+) -> int:
+    """`nodes` are the strong components of the blocks, `targets` the points that get `reverse` neighbours each."""
+    candidates = 96 * min(targets, TARGETS_AT_ONCE) * (k + reverse)
+    repair = 12 * n + 12 * nodes + candidates + 45 * targets * reverse + 64 * block_size * k
+    return max(condensed_bytes(n=n, k=k, nodes=nodes), task_costs.TASK_BYTES + repair) + 4 * n_input

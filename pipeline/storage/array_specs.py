@@ -126,6 +126,9 @@ KNN_DISTANCES = ArraySpec("_work/knn_distances", ("point", "neighbor"), "float32
 EMBEDDED_HASH = ArraySpec(
     "_work/embedded_hash", ("input row", "half"), "uint64", "hash of the input row of each embedding row", kind="index"
 )
+POINT_NODE = ArraySpec(
+    "_work/node", ("point",), "int32", "strong component of each point by the edges inside its block", kind="index"
+)
 POINT_COMPONENT = ArraySpec("_work/component", ("point",), "int32", "weak component of each point", kind="index")
 
 ARRAYS = (

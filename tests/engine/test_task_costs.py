@@ -43,7 +43,7 @@ PRIMES = {
     "block_size": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
     "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "lists": 23, "foreign": 3001, "rows": 20011, "tall": 47,
     "transform": True, "overlap": 31, "outside": 4999, "entries": 60017, "at_once": 30011,
-    "n_input": 20021, "added": 29, "links": False,
+    "n_input": 20021, "nodes": 7001, "targets": 6007, "reverse": 29,
     "members": 2503,
 }  # fmt: skip
 EXPECTED = {
@@ -61,7 +61,9 @@ EXPECTED = {
     "choose_quality_sample": 10007 * (48 + 28 + 64) + 3 * 1009 * 53 + 5064 * (106 + 64) + 64 * 2**18 + 211 * 212,
     "count_closer": 2 * SCORE_BYTES + 1009 * (212 + 96 + 64 + 88) + 8192 * 168 + 211 * (159 + 112 + 880),
     "score": 2 * SCORE_BYTES + 211 * (176 * 19 + 168 + 1200 + 400),
-    "analyse_graph": 10007 * (88 + 124 + 45 * 29) + 16 * 20021,
+    "contract": 64 * 1009 * 12,
+    "condensed": 4 * 10007 + 100 * 7001 + 60 * 10007 * 11,
+    "analyse_graph": 12 * (10007 + 7001) + 96 * 6007 * 40 + 45 * 6007 * 29 + 64 * 1009 * 11 + 4 * 20021,
     "merge": 80 * 30011,  # not all 60017 entries at once
     "nearest_points": 2003 * (159 + 64 + 88) + 20011 * (168 + 1650) + 2 * SCORE_BYTES + 20011 * 11 * (53 + 56),
 }  # fmt: skip
@@ -89,8 +91,9 @@ PLANNED = {
     ("k_per_point", "find_neighbors.read_k"): 10007 * 40 + 128 * 1009 + 60013,
     ("precomputed", "find_neighbors.read_graph"): 10007 * (60 + 12 * 13) + 1009 * 32 * 13,
     ("lle", "mend_graph.measure_recall"): 2000 * 3300,
-    ("connect", "mend_graph.components"): 10007 * (88 + 124),
-    ("lle", "mend_graph.analyse"): 10007 * (88 + 124 + 16 + 528 + 96),
+    ("lle", "mend_graph.contract"): 1009 * 12 * 64,
+    ("connect", "mend_graph.components"): 4 * 10007 + 100 * 5040 + 60 * 10007 * 11,
+    ("lle", "mend_graph.analyse"): 10007 * (12 + 96 * 15 + 45 * 4 + 4) + 12 * 5040 + 64 * 1009 * 11,
     ("lle", "mend_graph.apply"): 1009 * 880,
     ("lle", "solve_weights.request"): 1009 * 440 + 3 * 1009 * 11 * (16 + 2 * 8),
     ("lle", "solve_weights.send"): 1009 * (392 + 32 + 3 * 24) + 2 * 9 * 1009 * 56,
@@ -170,11 +173,12 @@ class TestFigures:
         sizes = {key: PRIMES[key] for key in inspect.signature(figure).parameters}
         assert figure(**sizes) == TASK_BYTES + EXPECTED[name]
 
-    def test_graph_of_many_points_is_repaired_in_passes(self):
-        n, lists, graph = 10**8, 8 * 12 + 124, 4 * 16 + 12 * 4 + 44
-        planned = figures()["analyse_graph"](n=n, n_input=n, k=12, added=4, links=False)
-        assert planned == TASK_BYTES + n * (lists + max(graph, 45 * 4) + 16)
-        assert planned < 40 * GIB
+    def test_one_process_holds_the_graph_of_10_to_the_8_points(self):
+        """Neither its edges, nor the candidates of a pass."""
+        n, k, nodes, pass_ = 10**8, 12, 5 * 10**7, 2**21
+        sizes = {"n": n, "n_input": n, "k": k, "nodes": nodes, "targets": pass_, "reverse": 4, "block_size": 65_536}
+        joined = TASK_BYTES + 4 * n + 100 * nodes + 60 * nodes // 4
+        assert figures()["analyse_graph"](**sizes) == joined + 4 * n < 7 * GIB
 
     def test_largest_total_adds_the_values_of_each_target(self):
         assert largest_total([{"0": 5, "1": 3}, {"1": 4}, {"0": 1}]) == 7
@@ -216,6 +220,12 @@ class TestBlocksFollowMemory:
         config = config_of(neighbors={"n_neighbors": 5000}, execution={"block_points": "auto"})
         layout = make_layout(config, n=1000 * 2000, d=3, block=2**16)
         assert layout.n_input / task_costs.fit_blocks(stages_of_run(config), layout, GIB).block_points <= 1000
+
+    def test_no_process_is_planned_above_8_gib_at_10_to_the_8_rows_but_the_eigensolve(self):
+        config = config_of(neighbors={"method": "pynndescent", "n_neighbors": 12})
+        steps, _ = walk_all(config, replace(make_layout(config, n=10**8, d=50, block=65_536), dtype="float32"))
+        large = {s.key for s in steps if s.task_bytes + task_costs.PROCESS_BYTES > 8 * GIB}
+        assert large == {"solve_embedding.solve"}
 
     def test_steps_before_the_eigensolve_do_not_grow_with_the_points(self):
         """Only steps on workers; a step of the driver may hold a few numbers for each point."""

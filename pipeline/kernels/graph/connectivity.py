@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from ...core.errors import BoundsNotMet, InputError
+from ...core.errors import BoundsNotMet
 
 Ids = npt.NDArray[np.integer]
 Components = tuple[int, npt.NDArray[np.int32]]
@@ -40,53 +40,32 @@ class Edges(NamedTuple):
     distances: npt.NDArray[np.float32]
 
 
-class Condensation(NamedTuple):
-    """One node for each strong component of a graph (v nodes), and the edges between nodes (e edges)."""
-
-    sources: Ids
-    """(e,) node that each edge leaves."""
-    targets: Ids
-    """(e,) node that each edge enters."""
-    component: Ids
-    """(v,) weak component of each node."""
-    size: Ids
-    """(v,) points in each node."""
-    lowest: Ids
-    """(v,) lowest point in each node."""
-
-
-def neighbor_graph(indices: Ids, added: Edges | None = None) -> csr_array:
-    """Adjacency of neighbour lists (n, K), -1 in empty slots, and of added edges, sorted by row: (n, n), float64 ones.
-
-    SciPy's graph functions take such a graph without a copy: all ones are one number in memory, and the columns of a
-    row are distinct and ascending. Ascending columns halve the time of strong components.
+def neighbor_graph(indices: Ids) -> csr_array:
+    """Adjacency of neighbour lists (n, K), -1 in empty slots: (n, n), float64 ones. Ascending columns halve the time of
+    strong components.
     """
-    n_slots, n_edges = indices.size + (0 if added is None else len(added.rows)), 0
-    indptr = np.zeros(len(indices) + 1, np.int64 if n_slots > np.iinfo(np.int32).max else indices.dtype)
-    columns = np.empty(n_slots, indices.dtype)
+    n_edges = 0
+    indptr = np.zeros(len(indices) + 1, np.int64 if indices.size > np.iinfo(np.int32).max else indices.dtype)
+    columns = np.empty(indices.size, indices.dtype)
     for start in range(0, len(indices), ROWS_AT_ONCE):
-        lists = np.sort(_lists_with(indices, added, start), axis=1)
+        lists = np.sort(indices[start : start + ROWS_AT_ONCE], axis=1)
         is_edge = lists >= 0
         is_edge[:, 1:] &= lists[:, 1:] != lists[:, :-1]
         indptr[start + 1 : start + len(lists) + 1] = n_edges + np.cumsum(is_edge.sum(axis=1))
         ends = lists[is_edge]
         columns[n_edges : n_edges + len(ends)] = ends
         n_edges += len(ends)
-    ones = np.broadcast_to(np.float64(1), n_edges)
-    return csr_array((ones, columns[:n_edges], indptr), shape=(len(indices), len(indices)))
+    return unit_graph(columns[:n_edges], indptr)
 
 
-def _lists_with(indices: Ids, added: Edges | None, start: int) -> Ids:
-    """ROWS_AT_ONCE lists from ``start`` on, with the added edges in further slots."""
-    lists = indices[start : start + ROWS_AT_ONCE]
-    if added is None:
-        return lists
-    part = slice(*np.searchsorted(added.rows, [start, start + len(lists)]))
-    rows = added.rows[part] - start
-    slot = rank_in_row(rows)
-    columns = np.full((len(lists), int(slot.max(initial=-1)) + 1), -1, indices.dtype)
-    columns[rows, slot] = added.neighbors[part]
-    return np.hstack([lists, columns])
+def unit_graph(columns: Ids, indptr: Ids) -> csr_array:
+    """A graph (n, n) with all entries one, from the columns of each row, distinct and ascending.
+
+    SciPy's graph functions take it without a copy: all ones are one number in memory.
+    """
+    n_nodes = len(indptr) - 1
+    ones = np.broadcast_to(np.float64(1), len(columns))
+    return csr_array((ones, columns, indptr), shape=(n_nodes, n_nodes))
 
 
 def disconnected_from_own_list(indices: npt.NDArray[np.integer]) -> npt.NDArray[np.intp]:
@@ -140,7 +119,7 @@ def weak_components(graph: csr_array, strong: Components | None = None) -> Compo
         joined = csr_array((np.ones(len(sources), np.int8), ends), shape=(n_components, n_components))
         n_components, merged = connected_components(joined, directed=False)
         raw = merged[raw]
-    labels, _ = _by_size(raw, n_components)
+    labels, _ = by_size(raw, n_components)
     return int(n_components), labels
 
 
@@ -162,7 +141,7 @@ def closed_classes(graph: csr_array, strong: Components | None = None) -> Closed
     """Strongly connected components that no edge leaves."""
     n_strong, node = strong or strong_components(graph)
     is_open = open_nodes(graph, n_strong, node)
-    class_of_point, sizes = _by_size(np.where(is_open[node], np.int32(-1), node), n_strong)
+    class_of_point, sizes = by_size(np.where(is_open[node], np.int32(-1), node), n_strong)
     return ClosedClasses(class_of_point, sizes)
 
 
@@ -181,69 +160,12 @@ def closed_point(factor: csr_array, component: str = "this component") -> int:
     return int(members[len(members) // 2])
 
 
-def condense(node: Ids, n_nodes: int, edges: Edges, component: Ids) -> Condensation:
-    """The condensation from the strong component ``node`` (n,) of each point; edges inside a node may be omitted."""
-    lowest = np.full(n_nodes, len(node))
-    np.minimum.at(lowest, node, np.arange(len(node)))
-    size = np.bincount(node, minlength=n_nodes)
-    return Condensation(node[edges.rows], node[edges.neighbors], component[lowest], size, lowest)
-
-
-def add_reverses(condensed: Condensation, chosen: Ids) -> Condensation:
-    """Append the reverses of the chosen edges (positions), and merge nodes that become strongly connected."""
-    sources = np.append(condensed.sources, condensed.targets[chosen])
-    targets = np.append(condensed.targets, condensed.sources[chosen])
-    n_nodes = len(condensed.size)
-    graph = csr_array((np.ones(len(sources), dtype=np.int8), (sources, targets)), shape=(n_nodes, n_nodes))
-    n_merged, label = connected_components(graph, directed=True, connection="strong")
-    component, size = np.zeros((2, n_merged), dtype=np.int64)
-    component[label] = condensed.component
-    np.add.at(size, label, condensed.size)
-    lowest = np.full(n_merged, condensed.lowest.max())
-    np.minimum.at(lowest, label, condensed.lowest)
-    return Condensation(label[sources], label[targets], component, size, lowest)
-
-
-def closed_nodes(condensed: Condensation) -> npt.NDArray[np.intp]:
-    """Nodes that no edge leaves."""
-    is_open = np.zeros(len(condensed.size), dtype=np.bool_)
-    is_open[condensed.sources[condensed.sources != condensed.targets]] = True
-    return np.flatnonzero(~is_open)
-
-
-def all_but_largest(closed: Ids, condensed: Condensation, large: npt.NDArray[np.bool_]) -> Ids:
-    """Closed nodes of the large components, without the largest of each (ties: the lowest point stays)."""
-    closed = closed[large[condensed.component[closed]]]
-    component = condensed.component[closed]
-    order = np.lexsort((condensed.lowest[closed], -condensed.size[closed], component))
-    smaller: Ids = closed[order[rank_in_row(component[order]) > 0]]
-    return smaller
-
-
-def shortest_entering(condensed: Condensation, nodes: Ids) -> Ids:
-    """For each node the position of the first edge into it; this is the shortest if edges are sorted by length.
-
-    Raises:
-        InputError: no edge enters one of the nodes.
-    """
-    is_target = np.zeros(len(condensed.size), dtype=np.bool_)
-    is_target[nodes] = True
-    entering = np.flatnonzero(is_target[condensed.targets] & (condensed.sources != condensed.targets))
-    entered, first = np.unique(condensed.targets[entering], return_index=True)
-    if len(entered) < len(nodes):
-        raise InputError(
-            f"expected an edge into each of {len(nodes)} closed classes from the rest of their components, found one "
-            f"into {len(entered)}: the component labels are not the weak components of this graph; compute them again"
-        )
-    return entering[first]
-
-
 def rank_in_row(rows: Ids) -> npt.NDArray[np.int64]:
     """Position of each entry within its row, for sorted rows: 0, 1, ... in each row."""
     return np.arange(len(rows)) - np.searchsorted(rows, rows)
 
 
-def _by_size(labels: npt.NDArray[np.integer], n_labels: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+def by_size(labels: npt.NDArray[np.integer], n_labels: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Renumber the labels by size, then lowest member; -1 stays -1. Returns (new labels, sizes)."""
     members = np.flatnonzero(labels >= 0)
     sizes = np.bincount(labels[members], minlength=n_labels)

@@ -8,37 +8,43 @@ Both methods add only reverses of edges that the search found:
 Reverse neighbours come first: they open a class at many of its points, a bridge at one.
 """
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import InputError
-from .connectivity import (
-    ROWS_AT_ONCE,
-    ClosedClasses,
-    Edges,
-    add_reverses,
-    all_but_largest,
-    closed_classes,
-    closed_nodes,
-    condense,
-    neighbor_graph,
-    open_nodes,
-    rank_in_row,
-    shortest_entering,
-    strong_components,
-)
+from .connectivity import ROWS_AT_ONCE, Edges, rank_in_row
+from .contraction import CondensedGraph, condensed_in_memory
 
 AUTO_REVERSE = 4
 """Reverse neighbours per point for ``reverse=None``: on the cover type data 4 gave the same eigenvalues as 24."""
 
-TARGETS_AT_ONCE = 2**22
+TARGETS_AT_ONCE = 2**21
 """Points that get reverse neighbours in one pass over all lists; bounds its memory, does not affect results."""
 
 Ids = npt.NDArray[np.integer]
 Bools = npt.NDArray[np.bool_]
 Float32 = npt.NDArray[np.float32]
+
+
+class Lists(NamedTuple):
+    """Neighbour lists that are read in blocks of `size` rows."""
+
+    n: int
+    size: int
+    read: Callable[[int, int], tuple[Ids, Float32]]
+    """The lists of the points start to stop - 1: (b, K) ids, -1 in empty slots, and (b, K) distances."""
+    longest: int
+    """Length of the longest list."""
+
+    def blocks(self, points: Ids | None = None) -> Iterator[tuple[int, Ids, Float32]]:
+        """(first point, ids, distances) of each block; `points`: ascending, blocks without any of them are not read."""
+        for start in range(0, self.n, self.size):
+            stop = min(start + self.size, self.n)
+            if points is None or np.diff(np.searchsorted(points, [start, stop]))[0]:
+                yield start, *self.read(start, stop)
 
 
 class Repair(NamedTuple):
@@ -64,61 +70,76 @@ class Repair(NamedTuple):
 
 
 def plan_repair(
-    indices: Ids,
-    distances: Float32,
-    component: npt.NDArray[np.int32],
-    reverse: int | None,
-    is_large: npt.NDArray[np.bool_],
-    classes: ClosedClasses | None = None,
+    indices: Ids, distances: Float32, component: npt.NDArray[np.int32], reverse: int | None, is_large: Bools
+) -> Repair:
+    """As `repair_graph`, for lists in memory: (n, K) ids, -1 in empty slots, and (n, K) distances."""
+    longest = int((indices >= 0).sum(axis=1).max(initial=0))
+    lists = Lists(len(indices), ROWS_AT_ONCE, lambda start, stop: (indices[start:stop], distances[start:stop]), longest)
+    return repair_graph(lists, condensed_in_memory(indices), component, reverse, is_large)
+
+
+def repair_graph(
+    lists: Lists, graph: CondensedGraph, component: npt.NDArray[np.int32], reverse: int | None, is_large: Bools
 ) -> Repair:
     """Choose the edges to add. Deterministic; uses sorts and table look-ups, no loop over points.
 
     Args:
-        indices: (n, K) neighbour ids, -1 in empty slots.
-        distances: (n, K) their distances; empty slots are ignored.
+        lists: the neighbour lists.
+        graph: their graph, settled. It has the added edges afterwards.
         component: (n,) labels of the weak components of this graph.
         reverse: reverse neighbours per point. None: ``AUTO_REVERSE`` for the members of closed classes with less than
             half of the points of their component, 0 for other points. c > 0: c for all points. 0: no edge is added
             at all, also no bridge (the graph of Roweis & Saul).
         is_large: (components,) mask; the others get no bridges, and with None no reverse neighbours.
-        classes: the closed classes of this graph; None computes them.
 
     Raises:
         InputError: a distance is negative or not a number.
     """
-    classes = classes or closed_classes(neighbor_graph(indices))
-    n_classes = len(classes.sizes)
-    component_of_class = _component_of_class(classes, component)
-    is_small = _members_of_small_classes(classes, component)
-    needs_repair = (is_small & is_large[component]).any() or (np.bincount(component_of_class) > 1)[is_large].any()
+    n_before, nothing = len(graph.closed), _no_edges(component)
+    components = component[graph.lowest[graph.closed]]
+    sizes = np.bincount(component, minlength=len(is_large))
+    is_small = _small_classes(graph, component, sizes)[graph.closed]
+    needs_repair = (is_small & is_large[components]).any() or (np.bincount(components) > 1)[is_large].any()
     if reverse == 0 or (reverse is None and not needs_repair):
-        return _as_repair(indices, component, _no_edges(indices), _no_edges(indices), n_classes, component_of_class)
+        return _as_repair(lists, graph, component, nothing, nothing, n_before)
     if reverse is None:
-        reverses = _open_small_classes(indices, distances, classes, component, is_large)
+        reverses = _open_small_classes(lists, graph, component, sizes, is_large)
     else:
-        avoid = np.where(is_small, classes.class_of_point, -1)
-        reverses = _reverse_neighbors(indices, distances, np.ones(len(indices), np.bool_), avoid, reverse)
-    bridges, component_of_class = _bridges(indices, distances, reverses, component, is_large)
-    return _as_repair(indices, component, reverses, bridges, n_classes, component_of_class)
+        is_target = np.ones(len(component), np.bool_)
+        is_small = _small_classes(graph, component, sizes)
+        reverses = _reverse_neighbors(lists, is_target, graph.node, is_small, reverse)
+        graph.add(reverses.rows, reverses.neighbors)
+    bridges = _bridges(lists, graph, component, is_large)
+    return _as_repair(lists, graph, component, reverses, bridges, n_before)
 
 
 def _as_repair(
-    indices: Ids, component: npt.NDArray[np.int32], reverses: Edges, bridges: Edges, n_before: int,
-    component_of_class: Ids,
+    lists: Lists, graph: CondensedGraph, component: npt.NDArray[np.int32], reverses: Edges, bridges: Edges,
+    n_before: int,
 ) -> Repair:  # fmt: skip
     added = _concatenate([reverses, bridges])
     added = _take(added, np.lexsort((added.neighbors, added.distances, added.rows)))
-    counts = (indices >= 0).sum(axis=1) + np.bincount(added.rows, minlength=len(indices))
+    components = component[graph.lowest[graph.closed]]
     return Repair(
         *added,
         n_reverse_added=len(reverses.rows),
         n_bridges_added=len(bridges.rows),
         n_points_repaired=len(np.unique(added.rows)),
         closed_classes_before=n_before,
-        closed_classes_left=len(component_of_class),
-        classes_by_component=np.bincount(component_of_class, minlength=int(component.max(initial=-1)) + 1),
-        max_neighbors=int(counts.max(initial=0)),
+        closed_classes_left=len(components),
+        classes_by_component=np.bincount(components, minlength=int(component.max(initial=-1)) + 1),
+        max_neighbors=longest_with(lists, added.rows),
     )
+
+
+def longest_with(lists: Lists, rows: Ids) -> int:
+    """Length of the longest list with one more neighbour for each of `rows` (ascending, possibly repeated)."""
+    longest = lists.longest
+    for start, indices, _ in lists.blocks(rows):
+        first, past = np.searchsorted(rows, [start, start + len(indices)])
+        counts = (indices >= 0).sum(axis=1) + np.bincount(rows[first:past] - start, minlength=len(indices))
+        longest = max(longest, int(counts.max()))
+    return longest
 
 
 def apply_repair(indices: Ids, distances: Float32, first_row: int, added: Edges, k_max: int) -> tuple[Ids, Float32]:
@@ -158,149 +179,150 @@ def apply_repair(indices: Ids, distances: Float32, first_row: int, added: Edges,
 
 
 def _open_small_classes(
-    indices: Ids, distances: Float32, classes: ClosedClasses, component: npt.NDArray[np.int32], is_large: Bools
+    lists: Lists, graph: CondensedGraph, component: npt.NDArray[np.int32], sizes: Ids, is_large: Bools
 ) -> Edges:
     """Reverse neighbours of the members of small closed classes, until every such member has them.
 
     A class that was opened may now be part of a larger one that is still small, so the step is repeated. Each round
     gives reverse neighbours to points that had none, and some edge enters every class: the next round has fewer.
     """
-    added, is_repaired = _no_edges(indices), np.zeros(len(indices), np.bool_)
+    added, is_repaired = [_no_edges(component)], np.zeros(len(component), np.bool_)
     while True:
-        is_small = _members_of_small_classes(classes, component) & is_large[component]
-        is_target = is_small & ~is_repaired
+        is_small = _small_classes(graph, component, sizes)
+        is_target = (is_small & is_large[component[graph.lowest]])[graph.node] & ~is_repaired
         if not is_target.any():
-            return added
-        avoid = np.where(is_small, classes.class_of_point, -1)
-        new_edges = _reverse_neighbors(indices, distances, is_target, avoid, AUTO_REVERSE)
-        added = _concatenate([added, new_edges])
-        added = _take(added, np.argsort(added.rows, kind="stable"))
+            return _concatenate(added)
+        added.append(_reverse_neighbors(lists, is_target, graph.node, is_small, AUTO_REVERSE))
         is_repaired |= is_target
-        classes = closed_classes(neighbor_graph(indices, added))
+        graph.add(added[-1].rows, added[-1].neighbors)
 
 
-def _members_of_small_classes(classes: ClosedClasses, component: Ids) -> Bools:
-    """For each point: whether it is in a closed class with less than half of the points of its component."""
-    sizes = np.bincount(component)[_component_of_class(classes, component)]
-    is_small = np.append(2 * classes.sizes < sizes, False)  # index -1 (transient points) reads the last entry
-    return np.asarray(is_small[classes.class_of_point])
+def _small_classes(graph: CondensedGraph, component: Ids, sizes: Ids) -> Bools:
+    """For each node: whether it is a closed class with less than half of the points of its component."""
+    is_small = np.zeros(len(graph.size), np.bool_)
+    closed = graph.closed
+    is_small[closed] = 2 * graph.size[closed].astype(np.int64) < sizes[component[graph.lowest[closed]]]
+    return is_small
 
 
-def _component_of_class(classes: ClosedClasses, component: Ids) -> Ids:
-    component_of_class = np.zeros(len(classes.sizes), dtype=np.int64)
-    members = classes.class_of_point >= 0
-    component_of_class[classes.class_of_point[members]] = component[members]
-    return component_of_class
+def _reverse_neighbors(lists: Lists, is_target: Bools, node: Ids, is_small: Bools, limit: int) -> Edges:
+    """Up to ``limit`` reverse neighbours of each wanted point: those outside its small class first, by distance.
 
-
-def _reverse_neighbors(indices: Ids, distances: Float32, is_target: Bools, avoid: Ids, limit: int) -> Edges:
-    """Up to ``limit`` reverse neighbours of each wanted point: those outside its class ``avoid`` first, by distance."""
-    parts = [_no_edges(indices)]
-    for targets in _passes(indices, np.flatnonzero(is_target)):
-        is_part = np.zeros(len(indices), np.bool_)
-        is_part[targets] = True
-        candidates = _concatenate(
-            [_one_way_edges(indices, distances, is_part, start) for start in range(0, len(indices), ROWS_AT_ONCE)]
-        )
-        parts.append(_nearest(candidates, avoid, limit))
+    `node` is the node of each point, `is_small` says which nodes are small closed classes.
+    """
+    targets, parts = np.flatnonzero(is_target), [_no_edges(node)]
+    for start in range(0, len(targets), TARGETS_AT_ONCE):
+        is_part = np.zeros(lists.n, np.bool_)
+        is_part[targets[start : start + TARGETS_AT_ONCE]] = True
+        candidates = _one_way(lists, _entering(lists, is_part, node, is_small, limit))
+        parts.append(_nearest(candidates, _inside(candidates, node, is_small), limit))
     return _concatenate(parts)
 
 
-def _passes(indices: Ids, targets: Ids) -> list[Ids]:
-    """The targets, cut where so many edges enter them as enter TARGETS_AT_ONCE points on average."""
-    if len(indices) <= TARGETS_AT_ONCE:
-        return [targets]
-    n_entering = np.zeros(len(indices), np.int32)
-    for start in range(0, len(indices), ROWS_AT_ONCE):
-        block = indices[start : start + ROWS_AT_ONCE]
-        np.add.at(n_entering, block[block >= 0], 1)
-    ends, limit = np.cumsum(n_entering[targets], dtype=np.int64), TARGETS_AT_ONCE * indices.shape[1]
-    cuts = np.searchsorted(ends, np.arange(limit, ends.max(initial=0), limit))
-    return [part for part in np.split(targets, cuts) if len(part)]
+def _entering(lists: Lists, is_target: Bools, node: Ids, is_small: Bools, limit: int) -> Edges:
+    """Reverses of edges that enter the targets, those first that `_nearest` prefers: ``limit`` and one list for each.
+
+    One list of a target has so many edges, so ``limit`` candidates are left without them.
+    """
+    pending, n_pending, n_targets = [_no_edges(node)], 0, int(np.count_nonzero(is_target))
+    for start, indices, distances in lists.blocks():
+        pending.append(_edges_into(is_target, start, indices, distances))
+        n_pending += len(pending[-1].rows)
+        enough = limit + lists.longest
+        if n_pending > 2 * n_targets * enough:
+            edges = _concatenate(pending)
+            pending = [_nearest(edges, _inside(edges, node, is_small), enough)]
+            n_pending = len(pending[0].rows)
+    return _concatenate(pending)
 
 
-def _nearest(candidates: Edges, avoid: Ids, limit: int) -> Edges:
-    """Up to ``limit`` edges of each row: those to points outside its class first, by distance, then by neighbour."""
-    rows, neighbors, lengths = candidates
-    inside = (avoid[rows] >= 0) & (avoid[rows] == avoid[neighbors])
-    # One 64-bit key: 31 bits of row, 1 of inside, 32 of distance (floats >= 0 sort like their bits). Candidates are
-    # sorted by neighbour, so the stable sort breaks ties in distance by the lower id.
+def _inside(edges: Edges, node: Ids, is_small: Bools) -> Bools:
+    """Whether both ends of each edge are in the same small class."""
+    ends = node[edges.rows], node[edges.neighbors]
+    return np.asarray(is_small[ends[0]] & (ends[0] == ends[1]))
+
+
+def _nearest(candidates: Edges, inside: Bools, limit: int) -> Edges:
+    """Up to ``limit`` edges of each row: those that are not inside first, by distance, then by neighbour."""
+    rows, _, lengths = candidates
+    # One 64-bit key: 31 bits of row, 1 of inside, 32 of distance (floats >= 0 sort like their bits). Candidates of a
+    # row with equal keys are sorted by neighbour, so the stable sort breaks ties in distance by the lower id.
     key = rows.astype(np.uint64) << np.uint64(33)
     key |= inside.astype(np.uint64) << np.uint64(32)
     key |= (lengths.astype(np.float32) + np.float32(0.0)).view(np.uint32)  # + 0.0 turns -0.0 into 0.0
     order = np.argsort(key, kind="stable")
-    selected = order[rank_in_row(rows[order]) < limit]
-    return Edges(rows[selected], neighbors[selected], lengths[selected])
+    return _take(candidates, order[rank_in_row(rows[order]) < limit])
 
 
-def _one_way_edges(indices: Ids, distances: Float32, is_target: Bools, start: int) -> Edges:
-    """Reverses i -> j of the edges j -> i of ROWS_AT_ONCE rows j that have no reverse yet, for wanted i."""
-    stop = min(start + ROWS_AT_ONCE, len(indices))
-    block, lengths = indices[start:stop], distances[start:stop]
-    own_ids = np.arange(start, stop, dtype=indices.dtype)
-    is_wanted = (block >= 0) & is_target[block]
+def _edges_into(is_target: Bools, start: int, block: Ids, lengths: Float32) -> Edges:
+    """Reverses i -> j of the edges j -> i of the block from point `start` on, for wanted i."""
     if not (lengths[block >= 0] >= 0).all():
         raise InputError(
-            f"expected distances that are zero or positive, found others in rows {start} to {stop - 1}; "
+            f"expected distances that are zero or positive, found others in rows {start} to {start + len(block) - 1}; "
             "compute the distances of these neighbours again"
         )
-    rows, slots = np.nonzero(is_wanted)
-    ends = block[rows, slots]
-    is_new = np.empty(len(rows), np.bool_)
-    for first in range(0, len(rows), ROWS_AT_ONCE):
-        part = slice(first, first + ROWS_AT_ONCE)
-        is_new[part] = (indices[ends[part]] != own_ids[rows[part], None]).all(axis=1)
-    return Edges(ends[is_new], own_ids[rows[is_new]], lengths[rows[is_new], slots[is_new]])
+    rows, slots = np.nonzero((block >= 0) & is_target[block])
+    return Edges(block[rows, slots], (rows + start).astype(block.dtype), lengths[rows, slots])
 
 
-def _bridges(indices: Ids, distances: Float32, added: Edges, component: Ids, large: Bools) -> tuple[Edges, Ids]:
-    """Shortest edges out of closed classes until each large component has one: (edges, component of each class left).
+def _one_way(lists: Lists, edges: Edges) -> Edges:
+    """Those of the edges that the lists do not have, sorted by row, in each row in the given order."""
+    edges = _take(edges, np.argsort(edges.rows, kind="stable"))
+    is_new = np.ones(len(edges.rows), np.bool_)
+    for start, indices, _ in lists.blocks(edges.rows):
+        first, past = np.searchsorted(edges.rows, [start, start + len(indices)])
+        for low in range(first, past, ROWS_AT_ONCE):
+            part = slice(low, min(low + ROWS_AT_ONCE, past))
+            is_new[part] = (indices[edges.rows[part] - start] != edges.neighbors[part, None]).all(axis=1)
+    return _take(edges, np.flatnonzero(is_new))
+
+
+def _bridges(lists: Lists, graph: CondensedGraph, component: Ids, is_large: Bools) -> Edges:
+    """Shortest edges out of closed classes, added to the graph until each large component has one class.
 
     Some edge enters every closed class that is not its whole component; the shortest one is reversed. The class merges
-    with the other end and may stay closed, so the step is repeated, on the condensation only.
+    with the other end and may stay closed, so the step is repeated. Only edges of the lists are reversed: the reverse
+    of an added edge is one of them, so an added edge never enters a closed class.
     """
-    graph = neighbor_graph(indices, added)
-    n_nodes, node = strong_components(graph)
-    closed = np.flatnonzero(~open_nodes(graph, n_nodes, node))
-    condensed = condense(node, n_nodes, _no_edges(indices), component)
-    if not all_but_largest(closed, condensed, large).size:
-        return _no_edges(indices), condensed.component[closed]
-    del graph
-    edges = _crossing_edges(indices, distances, added, node)
-    condensed = condense(node, n_nodes, edges, component)
-    bridges = [_no_edges(indices)]
-    while True:
-        closed = closed_nodes(condensed)
-        to_open = all_but_largest(closed, condensed, large)
-        if not to_open.size:
-            return _concatenate(bridges), condensed.component[closed]
-        chosen = shortest_entering(condensed, to_open)
-        bridge = Edges(edges.neighbors[chosen], edges.rows[chosen], edges.distances[chosen])
-        bridges.append(bridge)
-        # A bridge is never reversed: its reverse is an edge of the graph, so the bridge enters no closed class.
-        edges = _concatenate([edges, bridge])
-        condensed = add_reverses(condensed, chosen)
+    bridges = [_no_edges(component)]
+    while len(to_open := _all_but_largest(graph, component, is_large)):
+        entering = _shortest_entering(lists, graph, to_open)
+        bridges.append(Edges(entering.neighbors, entering.rows, entering.distances))
+        graph.add(entering.neighbors, entering.rows)
+    return _concatenate(bridges)
 
 
-def _crossing_edges(indices: Ids, distances: Float32, added: Edges, node: Ids) -> Edges:
-    """Edges between different strong components, shortest first (ties: lowest end, then lowest start).
+def _all_but_largest(graph: CondensedGraph, component: Ids, is_large: Bools) -> Ids:
+    """Closed classes of the large components, without the largest of each (ties: the one of the lowest point)."""
+    closed = graph.closed[is_large[component[graph.lowest[graph.closed]]]]
+    components = component[graph.lowest[closed]]
+    order = np.lexsort((graph.lowest[closed], -graph.size[closed], components))
+    return np.asarray(closed[order[rank_in_row(components[order]) > 0]])
 
-    Of the edges from one component to another in a pass only the first is needed.
+
+def _shortest_entering(lists: Lists, graph: CondensedGraph, classes: Ids) -> Edges:
+    """The shortest edge of the lists into each of the classes (ties: lowest end, then lowest start).
+
+    Raises:
+        InputError: no edge enters one of them.
     """
-    is_crossing = node[added.rows] != node[added.neighbors]
-    parts = [_take(added, np.flatnonzero(is_crossing))]
-    for start in range(0, len(indices), ROWS_AT_ONCE):
-        block = indices[start : start + ROWS_AT_ONCE]
-        rows, slots = np.nonzero((block >= 0) & (node[block] != node[start : start + len(block), None]))
-        ids = (rows + start).astype(indices.dtype)
-        edges = _shortest_first(Edges(ids, block[rows, slots], distances[start : start + len(block)][rows, slots]))
-        pairs = node[edges.rows].astype(np.int64) * len(node) + node[edges.neighbors]
-        parts.append(_take(edges, np.sort(np.unique(pairs, return_index=True)[1])))
-    return _shortest_first(_concatenate(parts))
-
-
-def _shortest_first(edges: Edges) -> Edges:
-    return _take(edges, np.lexsort((edges.rows, edges.neighbors, edges.distances)))
+    is_wanted = np.zeros(len(graph.size), np.bool_)
+    is_wanted[classes] = True
+    found = _no_edges(graph.node)
+    for start, block, lengths in lists.blocks():
+        own, ends = graph.node[start : start + len(block), None], graph.node[block]
+        rows, slots = np.nonzero((block >= 0) & is_wanted[ends] & (ends != own))
+        entering = Edges((rows + start).astype(block.dtype), block[rows, slots], lengths[rows, slots])
+        found = _concatenate([found, entering])
+        order = np.lexsort((found.rows, found.neighbors, found.distances, graph.node[found.neighbors]))
+        found = _take(found, order[rank_in_row(graph.node[found.neighbors[order]]) == 0])
+    if len(found.rows) < len(classes):
+        raise InputError(
+            f"expected an edge into each of {len(classes)} closed classes from the rest of their components, found "
+            f"one into {len(found.rows)}: the component labels are not the weak components of this graph; compute them "
+            f"again"
+        )
+    return found
 
 
 def _no_edges(like: Ids) -> Edges:

@@ -4,18 +4,8 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import connected_components
 
-from lle.core.errors import InputError
 from lle.kernels.graph import connectivity
-from lle.kernels.graph.connectivity import (
-    Edges,
-    add_reverses,
-    closed_classes,
-    closed_nodes,
-    condense,
-    neighbor_graph,
-    shortest_entering,
-    weak_components,
-)
+from lle.kernels.graph.connectivity import closed_classes, neighbor_graph, weak_components
 from tests.support.oracle import dense_factor, exact_neighbors, lle
 from tests.support.seeds import seeds
 
@@ -48,15 +38,12 @@ def random_lists(seed: int, n_points: int, k: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_neighbor_graph__empty_slots_repeated_ids_and_added_edges(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbor_graph__empty_slots_and_repeated_ids(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connectivity, "ROWS_AT_ONCE", 2)
     indices = np.array([[3, -1, 1], [-1, -1, -1], [0, 3, 3], [-1, 2, -1]], dtype=dtype)
     expected = np.zeros((4, 4))
     expected[[0, 0, 2, 2, 3], [3, 1, 0, 3, 2]] = 1
-    np.testing.assert_array_equal(neighbor_graph(indices).toarray(), expected)
-    added = Edges(np.array([1, 2, 2]), np.array([0, 1, 0]), np.ones(3, np.float32))
-    expected[[1, 2], [0, 1]] = 1
-    graph = neighbor_graph(indices, added)
+    graph = neighbor_graph(indices)
     np.testing.assert_array_equal(graph.toarray(), expected)
     assert graph.has_canonical_format
     assert graph.data.strides == (0,)
@@ -151,23 +138,3 @@ def test_two_components__two_null_vectors(seed: int) -> None:
     assert np.count_nonzero(reference.eigenvalues < 1e-14) == n_closed
     indicator = (labels == 1) / np.sqrt(20)
     assert np.linalg.norm(reference.A @ indicator) < 1e-12
-
-
-def test_condensation__merges_what_a_reverse_connects() -> None:
-    # Nodes {0, 1} -> {2}, {3, 4} -> {2}: one closed node. Reversing 0 -> 2 merges the first two nodes.
-    node = np.array([0, 0, 1, 2, 2])
-    edges = Edges(np.array([0, 4]), np.array([2, 2]), np.array([1.0, 2.0], dtype=np.float32))
-    condensed = condense(node, 3, edges, np.array([7, 7, 7, 7, 7]))
-    np.testing.assert_array_equal(closed_nodes(condensed), [1])
-    np.testing.assert_array_equal(shortest_entering(condensed, np.array([1])), [0])
-    merged = add_reverses(condensed, np.array([0]))
-    (closed,) = closed_nodes(merged)
-    assert (merged.size[closed], merged.lowest[closed], merged.component[closed]) == (3, 0, 7)
-    assert sorted(merged.size) == [2, 3]
-
-
-def test_condensation__no_edge_into_a_class() -> None:
-    no_ids = np.zeros(0, dtype=np.int64)
-    condensed = condense(np.arange(2), 2, Edges(no_ids, no_ids, np.zeros(0, np.float32)), np.zeros(2, np.int32))
-    with pytest.raises(InputError, match="labels are not the weak components"):
-        shortest_entering(condensed, np.array([1]))

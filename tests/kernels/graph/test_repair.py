@@ -5,18 +5,17 @@ from lle.core.errors import InputError
 from lle.kernels.graph import connectivity
 from lle.kernels.graph import repair as repair_kernel
 from lle.kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, weak_components
-from lle.kernels.graph.repair import AUTO_REVERSE, Repair, apply_repair, plan_repair
+from lle.kernels.graph.contraction import condensed_in_memory
+from lle.kernels.graph.repair import AUTO_REVERSE, Lists, Repair, apply_repair, plan_repair
 from tests.support.oracle import dense_factor, exact_neighbors, point_weights
 from tests.support.seeds import seeds
 
 SEEDS = seeds(11, 23, 37)
 
-Lists = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-NOTHING = Edges(*(np.zeros(0, dtype=dtype) for dtype in (np.int32, np.int32, np.float32)))
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def clumped_lists(seed: int, n_points: int = 300, k: int = 5) -> Lists:
+def clumped_lists(seed: int, n_points: int = 300, k: int = 5) -> Arrays:
     """Neighbours, distances and components of points in a wide cloud with tight clumps just above k points."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n_points, 3))
@@ -25,13 +24,13 @@ def clumped_lists(seed: int, n_points: int = 300, k: int = 5) -> Lists:
     return lists_of_points(X, k)
 
 
-def lists_of_points(X: np.ndarray, k: int) -> Lists:
+def lists_of_points(X: np.ndarray, k: int) -> Arrays:
     neighbors, distances = exact_neighbors(X, k)
     component = weak_components(neighbor_graph(neighbors))[1]
     return neighbors.astype(np.int32), distances.astype(np.float32), component
 
 
-def random_groups(seed: int, k: int = 3) -> Lists:
+def random_groups(seed: int, k: int = 3) -> Arrays:
     """Groups of 20 points that list each other, and some points of other groups."""
     rng = np.random.default_rng(seed)
     edges = {}
@@ -42,7 +41,7 @@ def random_groups(seed: int, k: int = 3) -> Lists:
     return lists_of_edges(list(edges.values()), 400)
 
 
-def lists_of_edges(edges: list[tuple[int, int, float]], n_points: int) -> Lists:
+def lists_of_edges(edges: list[tuple[int, int, float]], n_points: int) -> Arrays:
     """Ragged lists from (row, neighbor, distance)."""
     width = max(sum(edge[0] == i for edge in edges) for i in range(n_points))
     indices = np.full((n_points, width), -1, dtype=np.int32)
@@ -57,16 +56,25 @@ def added_of(plan: Repair) -> Edges:
     return Edges(plan.added_rows, plan.added_neighbors, plan.added_distances)
 
 
-def repaired(lists: Lists, plan: Repair) -> np.ndarray:
+def repaired(lists: Arrays, plan: Repair) -> np.ndarray:
     return apply_repair(lists[0], lists[1], 0, added_of(plan), plan.max_neighbors)[0]
 
 
-def large(lists: Lists, n_points: int) -> np.ndarray:
+def large(lists: Arrays, n_points: int) -> np.ndarray:
     """Mask of the components with at least `n_points` points."""
     return np.bincount(lists[2]) >= n_points
 
 
-def reverse_by_hand(lists: Lists, limit: int, avoid: np.ndarray) -> set[tuple[int, int]]:
+def bridges_of(lists: Arrays, is_large: np.ndarray) -> tuple[Edges, np.ndarray]:
+    """The bridges without reverse neighbours, and the component of each closed class that is left."""
+    indices, distances, component = lists
+    stored = Lists(len(indices), 7, lambda start, stop: (indices[start:stop], distances[start:stop]), 0)
+    graph = condensed_in_memory(indices)
+    bridges = repair_kernel._bridges(stored, graph, component, is_large)
+    return bridges, component[graph.lowest[graph.closed]]
+
+
+def reverse_by_hand(lists: Arrays, limit: int, avoid: np.ndarray) -> set[tuple[int, int]]:
     """The rule as a loop over single points."""
     indices, distances, _ = lists
     chosen = set()
@@ -206,13 +214,13 @@ def test_bridges__shortest_edge_out_repeated_along_a_chain() -> None:
     # {0, 1} is entered by the chain 4 -> 3 -> 2 -> 0 (and by 2 -> 1, which is longer); 4 also lists the ring 5, ..., 9.
     edges = [(0, 1, 1.0), (1, 0, 1.0), (2, 0, 2.0), (2, 1, 2.5), (3, 2, 2.0), (4, 3, 3.0), (4, 5, 9.0)]
     edges += [(i, 5 + (i - 4) % 5, 1.0) for i in range(5, 10)]
-    indices, distances, component = lists_of_edges(edges, 10)
-    bridges, components_left = repair_kernel._bridges(indices, distances, NOTHING, component, np.array([True]))
+    lists = lists_of_edges(edges, 10)
+    bridges, components_left = bridges_of(lists, np.array([True]))
     assert components_left.tolist() == [0]
     np.testing.assert_array_equal(bridges.rows, [0, 2, 3])
     np.testing.assert_array_equal(bridges.neighbors, [2, 3, 4])
     np.testing.assert_array_equal(bridges.distances, [2, 2, 3])
-    untouched, components_left = repair_kernel._bridges(indices, distances, NOTHING, component, np.array([False]))
+    untouched, components_left = bridges_of(lists, np.array([False]))
     assert (len(untouched.rows), components_left.tolist()) == (0, [0, 0])
 
 
@@ -222,7 +230,7 @@ def test_bridges__one_class_in_each_component_of_a_random_graph(seed: int, k: in
     indices, distances, component = random_groups(seed, k)
     n_components = int(component.max()) + 1
     everywhere = np.ones(n_components, dtype=bool)
-    bridges, components_left = repair_kernel._bridges(indices, distances, NOTHING, component, everywhere)
+    bridges, components_left = bridges_of((indices, distances, component), everywhere)
     order = np.argsort(bridges.rows, kind="stable")
     bridges = Edges(bridges.rows[order], bridges.neighbors[order], bridges.distances[order])
     graph = neighbor_graph(apply_repair(indices, distances, 0, bridges, 50)[0])
@@ -281,12 +289,12 @@ def test_plan__a_pass_has_no_more_edges_than_its_bound(seed: int, monkeypatch: p
     plan = plan_repair(*lists, reverse=2, is_large=np.ones(1, np.bool_))
     sizes, nearest = [], repair_kernel._nearest
     monkeypatch.setattr(repair_kernel, "TARGETS_AT_ONCE", at_once)
+    monkeypatch.setattr(repair_kernel, "ROWS_AT_ONCE", 7)
     monkeypatch.setattr(
         repair_kernel, "_nearest", lambda edges, *others: sizes.append(len(edges.rows)) or nearest(edges, *others)
     )
     again = plan_repair(*lists, reverse=2, is_large=np.ones(1, np.bool_))
-    assert max(sizes) <= at_once * k + np.bincount(indices.ravel()).max()
-    assert sum(sizes) > 10 * max(sizes)
+    assert max(sizes) <= 2 * at_once * (k + 2) + 7 * k
     for expected, actual in zip(plan, again, strict=True):
         np.testing.assert_array_equal(expected, actual)
 
