@@ -20,7 +20,11 @@ SAMPLE = 20_000
 NAMED_SHARE = 0.01
 """A class has its name in each piece of which it is at least this share, and in the piece with most of its points."""
 MOST_NAMES = 60
-LINE_LETTERS = 20
+LINE_LETTERS, MOST_LETTERS = 20, 80
+MOST_AREA = 0.25
+"""Share of the picture that names may take before the long ones become numbers."""
+DENSE = 0.7
+"""A name over a larger share of drawn cells is inside a dense cloud, not over a thin part of it."""
 RADII = (8, 14, 22, 32, 44, 60, 80, 105, 135, 170, 220)
 """Distances of names from their points, in points of 1/72 inch."""
 ANGLES = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
@@ -98,11 +102,13 @@ def _cells(points: Array, low: Array, span: Array) -> npt.NDArray[np.int64]:
 
 def write_names(
     figure: Figure, ax: Axes, points: tuple[Array, Array], codes: Array, names: Sequence[str], colors: Array,
-    piece: Array | None,
+    piece: Array | None, numbered: set[int] | None = None,
 ) -> None:  # fmt: skip
     """Write the names of classes into the axes whose layout is final. points: x and y (n,), as drawn; codes: (n,).
 
-    colors: RGBA (n_classes, 4) of the lines from the names to their points.
+    colors: RGBA (n_classes, 4) of the lines from the names to their points. numbered: classes whose number, as
+    `number_of` writes it, stands for their name. Names that have no good place, and long ones that would fill too much
+    of the picture, are added to it; None: there are no numbers.
 
     A name never covers another one and is never cut: a long one has several lines.
     """
@@ -111,35 +117,86 @@ def write_names(
     frame, unit = ax.get_window_extent(), figure.dpi / 72.0
     pixels = ax.transData.transform(np.column_stack(points))
     drawn = _drawn_cells(pixels - (frame.x0, frame.y0), frame, CELL * unit)
-    placed = list[_Placed]()
-    for place in name_places(*points, codes, len(names), piece):
-        text = "\n".join(textwrap.wrap(plain_text(names[place.code], 80), LINE_LETTERS)) or "(empty)"
-        artist = ax.text(0.0, 0.0, text, color=INK, zorder=6, **STYLE)
-        artist.set_in_layout(False)
-        with fonts_for([artist]):
-            extent = artist.get_window_extent()
-        at = ax.transData.transform((place.x, place.y))
-        best = _best(at, extent.width + 4 * unit, extent.height + 2 * unit, frame, drawn, placed, unit)
-        if best is None:
-            artist.remove()
-            continue
-        placed.append(best)
-        to_data = ax.transData.inverted()
-        middle_of_box = best.box.get_points().mean(axis=0)
-        x, y = to_data.transform(middle_of_box)
-        artist.set_position((float(x), float(y)))
-        line = to_data.transform(np.array([best.start, best.end]))
-        for width, color in ((1.8, INK), (0.9, colors[place.code])):
-            ax.plot(*line.T, color=color, linewidth=width, marker="o", markevery=[0], markersize=3.0 + width, zorder=5,
-                    markeredgewidth=0.0, scalex=False, scaley=False, in_layout=False)  # fmt: skip
+    places = name_places(*points, codes, len(names), piece)
+    if numbered is not None:
+        numbered |= {code for code, name in enumerate(names) if len(name) > MOST_LETTERS}
+    found = list[_Found]()
+    for _ in range(1 if numbered is None else 3):
+        found = _arranged(ax, places, names, numbered or set(), frame, drawn)
+        more = set() if numbered is None else _without_good_place(found, frame, drawn) - numbered
+        if numbered is None or not more:
+            break
+        numbered |= more
+    for place, text, best in found:
+        if best is not None:
+            _write(ax, text, best, colors[place.code])
+
+
+def number_of(code: int) -> str:
+    """The number of a class in pictures and in their legend."""
+    return f"#{code + 1}"
 
 
 class _Placed(NamedTuple):
-    """A placed name: its box and the ends of its line, in pixels."""
+    """A placed name: its box and the ends of its line, in pixels; cells under the box, and crossed lines and names."""
 
     box: Bbox
     start: tuple[float, float]
     end: tuple[float, float]
+    covered: float = 0.0
+    faults: int = 0
+
+
+_Found = tuple[NamePlace, str, _Placed | None]
+"""A class at a place, the text that names it there, and where it is written; None if there is no place for it."""
+
+
+def _arranged(
+    ax: Axes, places: Sequence[NamePlace], names: Sequence[str], numbered: set[int], frame: Bbox, drawn: Array
+) -> list[_Found]:
+    """The text of each place and where it is written, the first ones first."""
+    placed, found, unit = list[_Placed](), list[_Found](), ax.figure.dpi / 72.0
+    for place in places:
+        text = number_of(place.code) if place.code in numbered else _lines_of(names[place.code])
+        artist = ax.text(0.0, 0.0, text, **STYLE)
+        with fonts_for([artist]):
+            extent = artist.get_window_extent()
+        artist.remove()
+        at = ax.transData.transform((place.x, place.y))
+        best = _best(at, extent.width + 4 * unit, extent.height + 2 * unit, frame, drawn, placed, unit)
+        placed += [] if best is None else [best]
+        found.append((place, text, best))
+    return found
+
+
+def _lines_of(name: str) -> str:
+    return "\n".join(textwrap.wrap(plain_text(name, MOST_LETTERS), LINE_LETTERS)) or "(empty)"
+
+
+def _without_good_place(found: Sequence[_Found], frame: Bbox, drawn: Array) -> set[int]:
+    """Classes to number: all with long names if the names fill too much, else those over parts of what is drawn."""
+    is_long = {place.code for place, text, _ in found if "\n" in text}
+    cell = frame.width * frame.height / ((drawn.shape[0] - 1) * (drawn.shape[1] - 1))
+    area = sum(best.box.width * best.box.height for _, _, best in found if best is not None)
+    if any(best is None for _, _, best in found) or area > MOST_AREA * frame.width * frame.height:
+        return is_long or {place.code for place, _, best in found if best is None}
+    bad = [
+        best is not None
+        and (best.faults > 0 or 8 < best.covered < DENSE * best.box.width * best.box.height / cell)
+        for _, _, best in found
+    ]  # fmt: skip
+    return {place.code for (place, _, _), is_bad in zip(found, bad, strict=True) if is_bad}
+
+
+def _write(ax: Axes, text: str, best: _Placed, color: Array) -> None:
+    """Write a text and its line; the axes keep their layout."""
+    to_data = ax.transData.inverted()
+    x, y = to_data.transform(best.box.get_points().mean(axis=0)).tolist()
+    ax.text(x, y, text, color=INK, zorder=6, **STYLE).set_in_layout(False)
+    line = to_data.transform(np.array([best.start, best.end]))
+    for width, shade in ((1.8, INK), (0.9, color)):
+        ax.plot(*line.T, color=shade, linewidth=width, marker="o", markevery=[0], markersize=3.0 + width, zorder=5,
+                markeredgewidth=0.0, scalex=False, scaley=False, in_layout=False)  # fmt: skip
 
 
 def _drawn_cells(pixels: Array, frame: Bbox, cell: float) -> Array:
@@ -166,7 +223,8 @@ def _best(
                 continue
             end = (min(max(at[0], box.x0), box.x1), min(max(at[1], box.y0), box.y1))
             candidate = _Placed(box, (float(at[0]), float(at[1])), end)
-            cost = radius / unit + 60.0 * _covered(box, frame, drawn) + 150.0 * _faults(candidate, placed)
+            candidate = candidate._replace(covered=_covered(box, frame, drawn), faults=_faults(candidate, placed))
+            cost = radius / unit + 60.0 * candidate.covered + 150.0 * candidate.faults
             if cost < lowest:
                 cost += 6.0 * _along(candidate, frame, drawn)
             if cost < lowest:

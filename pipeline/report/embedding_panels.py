@@ -165,9 +165,13 @@ def _view(values: FloatArray) -> Range:
 
 
 def draw_content(
-    figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], content: Content, add_key: Callable[[Paint], None]
-) -> Paint:
-    """Draw the points of each panel; returns their colours. `add_key` is called before points are aggregated."""
+    figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], content: Content, add_key: Callable[[Paint], None],
+    numbered: set[int] | None = None,
+) -> Paint:  # fmt: skip
+    """Draw the points of each panel; returns their colours. `add_key` is called before points are aggregated.
+
+    numbered: classes with a number in place of a name, see `write_names`; None if the key has no numbers.
+    """
     if content.pairs[0][0] is content.pairs[0][1]:
         _draw_histograms(axes, panels)
         return PLAIN
@@ -186,7 +190,8 @@ def draw_content(
                 piece[rows] = number
             codes = classes.codes[panel.rows]
             names = _known(classes.names)
-            write_names(figure, ax, (panel.x, panel.y), codes, names, classes.colors, piece[panel.rows])
+            at = panel.x, panel.y
+            write_names(figure, ax, at, codes, names, classes.colors, piece[panel.rows], numbered)
     return paint
 
 

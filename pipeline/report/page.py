@@ -20,6 +20,7 @@ from matplotlib.colors import to_hex
 
 from ..core.errors import counted
 from .bounds import CLUMP_SHARE, REDUNDANT
+from .class_names import number_of
 from .coordinates import choice_of_coordinates
 from .cures import Config
 from .figure_style import CLASSES_ON_DARK, DARK_MAP, DPI, ON_DARK, Pair
@@ -97,7 +98,7 @@ def render_page(
     """
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     filters = (counted, thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when, marked,
-               swatch)  # fmt: skip
+               number_of, swatch)  # fmt: skip
     environment.filters.update({function.__name__: function for function in filters})
     source = resources.files(__package__).joinpath("template.html.j2").read_text(encoding="utf-8")
     store: str = config["output"]["store"]

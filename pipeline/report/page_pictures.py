@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from .class_names import number_of
 from .color_key import Key, key_of
 from .embedding_panels import (
     DRAW_ORDER_SEED,
@@ -57,12 +58,13 @@ class PagePicture(NamedTuple):
 
 class PagePictures(NamedTuple):
     """All pictures of an embedding, the colour key (None: one colour), a remark below all of them, and the picture
-    of the eigenvalues."""
+    of the eigenvalues. numbered: classes of the key with a number in place of a name in some picture."""
 
     pictures: list[PagePicture]
     key: Key | None
     remark: str
     spectrum: Pair | None = None
+    numbered: frozenset[int] = frozenset()
 
 
 def draw_page_pictures(
@@ -76,15 +78,17 @@ def draw_page_pictures(
     classes = content.paint.classes
     apart = classes is not None and content.n_coordinates > 1 and len(classes.names) > 1
     width = SINGLE_WIDTH if len(content.pairs) == 1 and not apart else WIDTH
-    drawn = [_scatter(content, pair, width) for pair in content.pairs]
-    wide, _ = _scatter(content, content.pairs[0], FULL_WIDTH, FULL_ASPECT)
+    numbered, numbered_if_wide = set[int](), set[int]()
+    drawn = [_scatter(content, pair, width, numbered) for pair in content.pairs]
+    wide, _ = _scatter(content, content.pairs[0], FULL_WIDTH, numbered_if_wide, FULL_ASPECT)
     pictures = [picture for picture, _ in drawn]
     pictures[0] = pictures[0]._replace(wide=wide.pair)
     if apart and classes is not None:
         if content.n_rows >= DENSITY_POINTS:
             pictures.append(_density(content))
-        pictures.append(_each_class(content, classes))
-    return PagePictures(pictures, key_of(drawn[0][1]), _remark(content))
+        pictures.append(_each_class(content, classes, numbered))
+    in_key = frozenset(numbered | numbered_if_wide)
+    return PagePictures(pictures, key_of(drawn[0][1]), _remark(content), numbered=in_key)
 
 
 def _figure(width: float, aspect: float = ASPECT) -> tuple[Figure, Axes]:
@@ -93,12 +97,12 @@ def _figure(width: float, aspect: float = ASPECT) -> tuple[Figure, Axes]:
 
 
 def _scatter(
-    content: Content, pair: tuple[Column, Column], width: float, aspect: float = ASPECT
+    content: Content, pair: tuple[Column, Column], width: float, numbered: set[int], aspect: float = ASPECT
 ) -> tuple[PagePicture, Paint]:
     figure, ax = _figure(width, aspect)
     panel = panel_of(ax, content, pair)
     outside = ax.get_title(loc="right")
-    paint = draw_content(figure, [ax], [panel], content, lambda paint: None)
+    paint = draw_content(figure, [ax], [panel], content, lambda paint: None, numbered)
     histogram = pair[0] is pair[1]
     kind = "Histogram" if histogram else "Scatter plot"
     subject = pair[0].label if histogram else f"{pair[0].label} (across) and {pair[1].label} (up)"
@@ -119,11 +123,16 @@ def _density(content: Content) -> PagePicture:
     return PagePicture(to_pair(figure), caption, f"The same points by density: at most {highest:,.0f} about a pixel.")
 
 
-def _each_class(content: Content, classes: Classes) -> PagePicture:
-    """One cell per class: its points in colour, all others in grey."""
+def _each_class(content: Content, classes: Classes, numbered: set[int]) -> PagePicture:
+    """One cell per class: its points in colour, all others in grey. Classes whose names are too long get numbers."""
     n_columns = min(CLASS_COLUMNS, math.ceil(math.sqrt(len(classes.names))))
     n_rows = -(-len(classes.names) // n_columns)
-    titles = [wrap(plain_text(name, 4 * CLASS_LETTERS), CLASS_LETTERS) for name in classes.names]
+    numbered |= {code for code, name in enumerate(classes.names) if len(name) > 4 * CLASS_LETTERS}
+    texts = [
+        number_of(code) if code in numbered else plain_text(name, 4 * CLASS_LETTERS)
+        for code, name in enumerate(classes.names)
+    ]
+    titles = [wrap(text, CLASS_LETTERS) for text in texts]
     more_lines = max(map(len, titles)) - 1
     height = max(
         ASPECT * WIDTH, (0.95 + 0.15 * more_lines) * n_rows + 0.1

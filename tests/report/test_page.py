@@ -164,6 +164,12 @@ def pictures(n: int = 1, text: str = "", key: Key | None = None) -> PagePictures
     return PagePictures(drawn, key, text, to_pair(message_figure("spectrum", "")))
 
 
+def test_key_has_the_numbers_of_classes() -> None:
+    key = Key("answer", (("yes, often", to_rgba("#0072b2")), ("no", to_rgba("#e69f00"))))
+    drawn = pictures(key=key)._replace(numbered=frozenset({0}))
+    assert "answer #1 yes, often no" in Reader(render_page(METRICS, CONFIG, YAML, drawn, ARRAYS)).text
+
+
 def test_page_is_self_contained() -> None:
     drawn = pictures(2)
     html = render_page(METRICS, CONFIG, YAML, drawn, ARRAYS)

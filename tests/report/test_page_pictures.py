@@ -113,6 +113,28 @@ def test_class_names_are_drawn(figures: list[Figure]) -> None:
     assert sorted(text.get_text() for text in figures[0].axes[0].texts) == [f"kind {i}" for i in range(9)]
 
 
+LONG = tuple(f"{i} in the last twelve months the household has had to borrow money from friends" for i in range(8))
+
+
+def test_long_names_are_numbers_of_the_key_where_they_would_fill_the_picture(figures: list[Figure]) -> None:
+    """Eight parts of a parabola: the small picture and the cells have numbers, the one for wide screens has names."""
+    x = np.linspace(-1.0, 1.0, 800)
+    color = ColorSource(np.repeat(np.arange(8.0), 100), "categorical", LONG, "answer")
+    drawn = draw_page_pictures(np.column_stack([x, x**2]), one_component(800), color)
+    numbers = [f"#{i + 1}" for i in range(8)]
+    small, wide, *_, cells = figures
+    assert sorted(text.get_text() for text in small.axes[0].texts) == numbers
+    assert sorted(text.get_text().replace("\n", " ") for text in wide.axes[0].texts) == list(LONG)
+    assert [ax.get_title() for ax in cells.axes if ax.get_title()] == numbers
+    assert drawn.numbered == set(range(8))
+    frame = small.axes[0].get_window_extent()
+    for text in small.axes[0].texts:
+        box = text.get_window_extent()
+        assert frame.x0 <= box.x0 < box.x1 <= frame.x1
+        assert frame.y0 <= box.y0 < box.y1 <= frame.y1
+        assert not box.count_contains(small.axes[0].transData.transform(np.column_stack([x, x**2])))
+
+
 def test_each_cell_shows_its_class_in_colour_and_the_others_in_grey(figures: list[Figure]) -> None:
     embedding = np.repeat([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], 20, axis=0)
     color = ColorSource(np.repeat([0.0, 1.0, 2.0], 20), "categorical", ("a", "b", "c"), "l")
