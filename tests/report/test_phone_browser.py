@@ -15,6 +15,7 @@ from tests.support.browser import CONTRASTS, axe_problems, names_at_rest, needs_
 from tests.support.explorer_page import page_of
 
 N = 400
+LONG = [f"{i} in the last twelve months the household has had to borrow money from friends" for i in range(8)]
 
 pytestmark = [pytest.mark.slow, *needs_browser]
 
@@ -22,7 +23,8 @@ pytestmark = [pytest.mark.slow, *needs_browser]
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_report_is_readable_on_a_phone(browser, tmp_path, scheme):
     y, classes = np.random.default_rng(7).normal(size=(N, 2)), np.arange(N) % 4
-    color = ColorSource(classes * 1.0, "categorical", ("a", "b", "c", "d"), "label")
+    names = (LONG[0], "b", "c", LONG[3])
+    color = ColorSource(classes * 1.0, "categorical", names, "label")
     drawn = draw_page_pictures(y, np.zeros(N, np.int32), color)
     measured = {"n_components_weak": 1, "residual_variance": {"value": 0.4}, "warnings": ["a warning"]}
     sections = {"input": {"kind": "npy", "path": "x.npy"}, "output": {"store": "/data/roll.zarr"}}
@@ -30,7 +32,7 @@ def test_report_is_readable_on_a_phone(browser, tmp_path, scheme):
         Metrics.read({"n_points": N, **measured}),
         resolved(check_config(sections, "test")),
         "method: lle\n",
-        drawn._replace(spectrum=None),
+        drawn._replace(spectrum=None, numbered=frozenset({0, 3})),
         [],
     )
     (tmp_path / "index.html").write_text(html)
@@ -44,6 +46,8 @@ def test_report_is_readable_on_a_phone(browser, tmp_path, scheme):
         ".map((mark) => mark.getBoundingClientRect().top - mark.parentElement.getBoundingClientRect().top)"
     )
     assert max(lines) < 8  # beside the name of the tile, not below it
+    numbers = page.locator(".key span b").evaluate_all("(all) => all.map((e) => e.getBoundingClientRect().height)")
+    assert max(numbers) < 30  # on one line
     image = page.locator("figure img").first
     scale = image.evaluate("(image) => image.clientWidth / image.naturalWidth")
     assert scale * 9 * DPI / 72 >= 10  # text of 9 points, in pixels
@@ -73,9 +77,6 @@ def test_long_names_are_whole_on_a_phone(browser, tmp_path):
     assert page.locator("#legend").evaluate("(legend) => legend.scrollWidth <= legend.clientWidth")
     page.close()
     assert heard == []
-
-
-LONG = [f"{i} in the last twelve months the household has had to borrow money from friends" for i in range(8)]
 
 
 def open_curve(browser, tmp_path, width, height):
