@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 import typer.main
 import yaml
-from typer.testing import CliRunner
 
-import lle
 from lle.cli.arguments import EXAMPLES
 from lle.cli.commands import app
 from lle.config.load import check_config
@@ -160,17 +158,6 @@ def test_examples_of_api_run(name: str) -> None:
     result = doctest.testmod(import_module(f"lle.api.{name}"))
     assert result.attempted > 3
     assert result.failed == 0
-
-
-def test_version_is_that_of_the_project() -> None:
-    declared = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert declared is not None
-    assert lle.__version__ == declared[1]
-    assert CliRunner().invoke(app, ["--version"]).stdout == f"lle {declared[1]}\n"
-    assert f"version: {declared[1]}\n" in (ROOT / "CITATION.cff").read_text()
-    for name in ("k8s/Dockerfile", "k8s/base/kustomization.yaml", "docs/kubernetes.md", "docs/tutorials/slurm.md"):
-        tags = re.findall(r"(?:\blle:|newTag: )(\d[\w.]*\d)", (ROOT / name).read_text())
-        assert set(tags) == {declared[1]}, name
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a release publishes agrees: pyproject.toml, CITATION.cff, .zenodo.json, the conda recipe."""
+"""What a release publishes agrees: pyproject.toml, CHANGELOG.md, CITATION.cff, .zenodo.json, the conda recipe, docs."""
 
 import json
 import re
@@ -9,7 +9,10 @@ from typing import Any
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from typer.testing import CliRunner
 
+import lle
+from lle.cli.commands import app
 from tests.support.paths import REPOSITORY
 
 PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
@@ -31,6 +34,21 @@ def recipe_requirements() -> Iterator[tuple[str, SpecifierSet]]:
         yield name, SpecifierSet(versions)
 
 
+def test_every_file_names_the_version_of_the_project() -> None:
+    version = PROJECT["version"]
+    assert lle.__version__ == version
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"lle {version}\n"
+    assert (CITATION["version"], RECIPE["context"]["version"]) == (version, version)
+    assert "version" not in ARCHIVE  # the archive takes it from the tag
+    for name in ("k8s/Dockerfile", "k8s/base/kustomization.yaml", "docs/kubernetes.md", "docs/tutorials/slurm.md"):
+        tags = re.findall(r"(?:\blle:|newTag: )(\d[\w.]*\d)", (REPOSITORY / name).read_text())
+        assert set(tags) == {version}, name
+    assert f"`git tag -s v{version}`" in (REPOSITORY / "CONTRIBUTING.md").read_text()
+    section, date = re.findall(r"^## (\S+) \((.+)\)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    if date != "unreleased":  # changes after a release stand below the next version
+        assert (section, date) == (version, CITATION["date-released"])
+
+
 def test_recipe_needs_what_the_wheel_needs() -> None:
     wheel = [Requirement(text) for text in PROJECT["dependencies"]]
     expected = {conda_name(one.name): one.specifier for one in wheel}
@@ -43,7 +61,6 @@ def test_recipe_needs_what_the_wheel_needs() -> None:
 
 def test_recipe_describes_the_project() -> None:
     assert RECIPE["package"]["name"] == PROJECT["name"]
-    assert RECIPE["context"]["version"] == PROJECT["version"]
     assert RECIPE["about"]["license"] == PROJECT["license"]
     assert RECIPE["about"]["summary"] == PROJECT["description"]
     assert RECIPE["build"]["python"]["entry_points"] == [f"{k} = {v}" for k, v in PROJECT["scripts"].items()]
@@ -51,14 +68,12 @@ def test_recipe_describes_the_project() -> None:
 
 
 def test_citation_and_archive_agree() -> None:
-    assert CITATION["version"] == PROJECT["version"]
     assert CITATION["license"] == PROJECT["license"]
     assert ARCHIVE["license"] == PROJECT["license"].lower()  # Zenodo's identifiers are in lower case
     assert CITATION["title"] == ARCHIVE["title"]
     assert ARCHIVE["description"] == PROJECT["description"]
     assert [one["name"] for one in ARCHIVE["creators"]] == [one["name"] for one in CITATION["authors"]]
     assert any(CITATION["references"][0]["doi"] in reference for reference in ARCHIVE["references"])
-    assert "version" not in ARCHIVE  # the archive takes it from the tag
 
 
 def test_project_describes_itself_as_the_archive_does() -> None:
@@ -73,8 +88,3 @@ def test_classifiers_name_the_supported_versions_of_python() -> None:
     assert named == [f"3.{minor}" for minor in range(30) if f"3.{minor}" in supported]
     workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "checks.yml").read_text())
     assert workflow["jobs"]["tests"]["strategy"]["matrix"]["python"] == named
-
-
-def test_first_section_of_the_changelog_is_unreleased_or_the_version() -> None:
-    heading = re.findall(r"^## (.+)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
-    assert re.fullmatch(rf"\d[\d.]* \(unreleased\)|{re.escape(PROJECT['version'])} \(\d{{4}}-\d\d-\d\d\)", heading)
