@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ..core.errors import ConfigError
+
 if TYPE_CHECKING:
     from ..config.models import Config
 
@@ -55,9 +57,12 @@ EXAMPLES = {
 
 def store_of(text: str) -> str:
     """The store of a STORE argument: itself, or output.store if it is the YAML file of a config. Raises ConfigError."""
-    if Path(text).suffix not in {".yaml", ".yml"} or not Path(text).is_file():
+    path = Path(text)
+    if "://" in text or path.suffix not in {".yaml", ".yml"} or path.is_dir():
         return text
-    return load(Path(text), None, None).output.store
+    if not path.exists():
+        raise ConfigError(f"{text}: expected the config of a run or its store, found nothing; correct the name")
+    return load(path, None, None).output.store
 
 
 def load(config: Path, overrides: list[str] | None, store: str | None) -> "Config":

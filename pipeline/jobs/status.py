@@ -99,8 +99,7 @@ def status(store: Store) -> Status:
     last: Position | None = None
     for holder, key, record in _recorded_steps(store):
         stage, _, step = key.partition(".")
-        finished_blocks = checkpoint.finished_blocks(holder, key, record.fingerprint)
-        n_done = len(finished_blocks) if checkpoint.has_metadata(holder, record) else 0
+        n_done = _n_done(holder, key, record)
         entry = stages.setdefault(stage, {"done": 0, "blocks": 0, "seconds": 0.0, "steps": {}})
         entry["done"] += n_done
         entry["blocks"] = (entry["blocks"] or 0) + record.n_blocks
@@ -124,6 +123,15 @@ def status(store: Store) -> Status:
                          "values": head.values}
                         for head in saved_heads(fitted, "_work/eigen")],
             "last_failure": last_failure(store)}  # fmt: skip
+
+
+def _n_done(store: Store, key: str, record: checkpoint.StepRecord) -> int:
+    """Finished blocks of a step; 0 if the metadata of its arrays are damaged."""
+    n_done = len(checkpoint.finished_blocks(store, key, record.fingerprint))
+    if checkpoint.has_metadata(store, record):
+        return n_done
+    current = checkpoint.step_record(store, key)  # a run may have deleted the arrays since the record was read
+    return n_done if current is not None and checkpoint.has_metadata(store, current) else 0
 
 
 def progress_of(store: Store) -> Progress | None:

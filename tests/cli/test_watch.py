@@ -4,6 +4,7 @@ import io
 import re
 import signal
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from unittest.mock import Mock
 
@@ -17,6 +18,7 @@ from lle.cli.commands import app
 from lle.cli.output import describe_status, status_lines
 from lle.cli.watch import watch_status
 from lle.core.errors import Interrupted, StoreError
+from lle.engine import checkpoint
 from lle.jobs.status import Failure, failure_recorded
 from lle.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
@@ -116,6 +118,22 @@ def test_watch_waits_for_a_run_that_has_not_begun(tmp_path, toy_stages, monkeypa
     waiting = f"{tmp_path / 'run.zarr'}: no run has begun there yet; waiting for one (Ctrl-C ends this)\n"
     assert result.stderr == waiting
     assert "done" in result.stdout
+
+
+def test_a_config_that_is_not_there_is_no_store_to_wait_for(tmp_path):
+    for options in ([], ["--watch"]):
+        assert "found nothing; correct the name" in refused(2, "status", tmp_path / "jop.yaml", *options)
+
+
+def test_data_deleted_while_a_status_is_read_do_not_count_as_undone(tmp_path, monkeypatch):
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 200}, **FEW)
+    lle("run", config)
+    before, records = lle("status", config), checkpoint.recorded_steps
+    assert any(record.freed for record in records(Store(before["store"])).values())
+    monkeypatch.setattr(checkpoint, "recorded_steps", lambda store: {
+        key: replace(record, freed=()) for key, record in records(store).items()
+    })  # fmt: skip
+    assert lle("status", config) == before
 
 
 def test_watch_of_other_files_is_an_error(tmp_path):
