@@ -160,7 +160,9 @@ def colors_of(values: object, n_rows: int) -> "ColorSource":
         return ColorSource(scale, "continuous", None, label)
     found, codes = np.unique(known.astype(np.int64 if is_number else str), return_inverse=True)
     names = [str(value) for value in found.tolist()]
-    order = sorted(range(len(names)), key=lambda code: natural_order(names[code]))
+    dtype: Any = getattr(values, "dtype", None)
+    ranks = {str(name): rank for rank, name in enumerate(dtype.categories)} if getattr(dtype, "ordered", False) else {}
+    order = sorted(range(len(names)), key=lambda code: (ranks.get(names[code], 0), natural_order(names[code])))
     if len(names) > MAX_TEXT_CLASSES:
         raise ValueError(f"color: expected numbers or at most {MAX_TEXT_CLASSES} different texts, found {len(names)}")
     numbers = np.full(n_rows, np.nan)

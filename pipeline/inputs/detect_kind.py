@@ -24,6 +24,9 @@ IDX_NAME = re.compile(r"idx\d")
 ZARR_HEADS = ("zarr.json", ".zgroup", ".zarray")
 CURES = {
     ".xlsx": "write Parquet: pandas.read_excel(path).to_parquet(out)",
+    **dict.fromkeys(
+        (".txt", ".dat", ".data"), "if it is a table with a header line, rename it so that it ends in .csv"
+    ),
     ".yaml": "a config is an argument of lle run",
     ".json": "write Parquet: pandas.read_json(path).to_parquet(out)",
     ".gz": "decompress it first; only CSV and IDX files may be gzipped",
@@ -61,7 +64,7 @@ def kind_of_name(name: str) -> str | None:
 
 
 def _kind_of_content(path: str) -> str | None:
-    if Path(path).suffix.lower() in CURES.keys() - {".gz"}:  # an .xlsx file begins as an .npz file does
+    if Path(path).suffix.lower() == ".xlsx":  # such a file begins as an .npz file does
         return None
     with reading(path), open(path, "rb") as file:
         head = file.read(8)

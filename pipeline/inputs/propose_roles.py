@@ -25,6 +25,7 @@ LARGEST_SPREAD = 20.0
 """If the largest standard deviation is at most this many times their lower quartile, columns keep their scale. It
 is 8 times for the pixels of MNIST, 4 for iris, 63 for forest cover, 550 for wine and 31,000 for breast cancer."""
 LONGEST_ID = 64
+DATE = r"^\d{4}-\d\d-\d\d([ T]|$)"
 LABEL_NAME = re.compile(r"labels?|class(es)?|targets?|y|category|categories|species|cluster|group|(cell_?)?type", re.I)
 
 
@@ -176,6 +177,7 @@ def _text(name: str, values: pa.ChunkedArray) -> Column:
     present = present.filter(pc.not_equal(present, ""))
     distinct, n = pc.count_distinct(present).as_py(), len(present)
     is_id = n == len(values) > 1 and distinct == n and pc.max(pc.utf8_length(present)).as_py() <= LONGEST_ID
+    is_id = is_id and not pc.all(pc.match_substring_regex(present, DATE)).as_py()
     is_category = 2 <= distinct <= MAX_CATEGORIES and distinct * MIN_REPEATS <= n
     return Column(name, True, distinct, len(values) - n, is_id, is_category)
 

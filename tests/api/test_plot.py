@@ -102,6 +102,8 @@ class TestPlot:
     (["b", None, "a"], "categorical", ("a", "b"), [1, np.nan, 0]),
     (["c10", "c9", "2"], "categorical", ("2", "c9", "c10"), [2, 1, 0]),
     (pd.Categorical(["x", None, "y"]), "categorical", ("x", "y"), [0, np.nan, 1]),
+    (pd.Categorical(["low", "high", None], ["low", "mid", "high"], ordered=True), "categorical", ("low", "high"),
+     [0, 1, np.nan]),
     ([True, False, True], "categorical", ("False", "True"), [1, 0, 1]),
     (pd.array([7, None, 3], "Int64"), "continuous", None, [7.0, np.nan, 3.0]),
     (pd.array([True, None, False], "boolean"), "categorical", ("False", "True"), [1, np.nan, 0]),

@@ -44,6 +44,13 @@ class TestTables:
         section = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input
         assert (section.kind, section.label, section.id, section.columns) == (suffix, "site", "customer", None)
 
+    def test_dates_as_text_are_no_id(self, tmp_path, suffix):
+        days = pd.date_range("2025-01-01", periods=N, freq="h")
+        data = frame(hour=days.astype(str), customer=[f"c{i}" for i in range(N)])
+        assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.id == "customer"
+        del data["customer"]
+        assert config_of(tmp_path, write_table(tmp_path / f"2.{suffix}", data), "2.yaml").input.id is None
+
     def test_unique_whole_numbers_are_the_id_and_times_are_left_out(self, tmp_path, suffix):
         data = frame(record=RNG.permutation(N), when=1.7e9 + RNG.integers(0, 10**7, N))
         section = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input
@@ -256,10 +263,13 @@ def test_a_config_on_standard_output_writes_no_file(tmp_path, monkeypatch):
     assert "lle-schema" not in result.stdout
 
 
-@pytest.mark.parametrize(("name", "cure"), [("rows.xlsx", "write Parquet"), ("rows.bin", "name the files")])
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [("rows.xlsx", "write Parquet"), ("rows.bin", "name the files"), ("rows.txt", "rename it so that it ends in .csv")],
+)
 def test_unreadable_kinds_are_refused_with_a_cure(tmp_path, name, cure):
     (tmp_path / name).write_bytes(b"PK\3\4 something else")
-    if name == "rows.bin":
+    if name != "rows.xlsx":
         (tmp_path / name).write_bytes(b"\1\2\3\4 something else")
     assert cure in refused(2, "init", tmp_path / name, "-o", tmp_path / "job.yaml")
     assert not (tmp_path / "job.yaml").exists()
