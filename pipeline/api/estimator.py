@@ -197,7 +197,7 @@ class LocallyLinearEmbedding(
             the logger "lle".
         """
         from .embed import finished_run, warn_of_embedding
-        from .place_in_memory import FitResults, read_graph, read_training, state_of
+        from .place_in_memory import fit_results, read_graph, read_training, state_of
 
         ids = index_of(X)
         X = checked_rows(self, X, reset=True)
@@ -206,7 +206,7 @@ class LocallyLinearEmbedding(
         with finished_run(X, self._sections(X), self.verbose, labels, names, ids) as (store, result):
             self.embedding_: Array = store.read_all(array_specs.EMBEDDING.name)
             self.component_ = store.read_all(array_specs.COMPONENT.name)
-            self.eigenvalues_, self.n_features_in_, stored_names = FitResults.of(store)
+            self.eigenvalues_, self.n_features_in_, stored_names = fit_results(store)
             if type(X) is dict and stored_names is not None:
                 self.feature_names_in_ = np.array(stored_names, object)
             self._state, config = state_of(store), store.attributes()["config"]

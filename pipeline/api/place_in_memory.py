@@ -1,7 +1,7 @@
 """Out-of-sample coordinates in memory: load the training set of a finished run and embed new rows."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +44,9 @@ class Training:
         Raises ValueError for NaN, infinity, distances that overflow, and zero rows with neighbors.metric: cosine.
         """
         numbers = np.asarray(rows, np.float64)
-        _require_finite(numbers)
+        _require(np.isfinite(numbers), "hold NaN or infinity")
         queries, zero = self.prepare(numbers)
-        _require_direction(zero)
+        _require(~zero, "are zero after preprocessing and have no direction for neighbors.metric: cosine")
         if self.method == "pca":
             return project_like(queries, self.points, self.embedding)
         return self._from_neighbors(np.asarray(queries, np.float64), self.points, self.embedding, self.component)
@@ -59,7 +59,7 @@ class Training:
         if coordinates.ndim != 2 or coordinates.shape[1] != self.embedding.shape[1]:
             m, shape = self.embedding.shape[1], coordinates.shape
             raise InputError(f"input: expected coordinates of shape (b, {m}), found shape {shape}")
-        _require_finite(coordinates)
+        _require(np.isfinite(coordinates), "hold NaN or infinity")
         solved = np.isfinite(self.embedding).all(axis=1)
         embedding, rows, component = self.embedding[solved], self.rows[solved], self.component[solved]
         if self.method == "pca":
@@ -73,7 +73,8 @@ class Training:
         component: npt.NDArray[np.int32],
     ) -> npt.NDArray[np.float64]:  # fmt: skip
         """The values (b, m) of queries (b, d), by the weights of the points (n, d) near them with values (n, m)."""
-        _require_finite_distances(queries)
+        largest = np.abs(queries).max(initial=0.0)
+        _require(summable(queries), f"are so far away, with numbers up to {largest:.1e}, that their distances overflow")
         ids, k = np.arange(len(points)), min(self.n_neighbors, len(points))
         lists = exact_neighbors(queries, np.full(len(queries), NO_POINT), points, ids, k)
         return place(
@@ -81,54 +82,25 @@ class Training:
         ).coordinates
 
 
-def _require_finite(rows: npt.NDArray[np.float64]) -> None:
-    finite = np.isfinite(rows)
-    bad = np.flatnonzero(~finite.all(axis=1))
+def _require(is_good: npt.NDArray[np.bool_], problem: str) -> None:
+    """Raises InputError with the first row that is not good; is_good: of rows (b,) or of their numbers (b, d)."""
+    bad = np.flatnonzero(~is_good.reshape(len(is_good), -1).all(axis=1))
     if bad.size:
+        column = f", column {np.argmin(is_good[bad[0]])}" if is_good.ndim == 2 else ""
         raise InputError(
-            f"input: {bad.size} of {len(rows)} rows to embed hold NaN or infinity (first: row {bad[0]}, column "
-            f"{np.argmin(finite[bad[0]])}, counted from 0); correct or remove them"
+            f"input: {bad.size} of {len(is_good)} rows to embed {problem} (first: row {bad[0]}{column}, counted from "
+            f"0); correct or remove them"
         )
 
 
-def _require_direction(zero: npt.NDArray[np.bool_]) -> None:
-    """Raises InputError if rows are zero, (b,)."""
-    bad = np.flatnonzero(zero)
-    if bad.size:
-        raise InputError(
-            f"input: {bad.size} of {len(zero)} rows to embed are zero after preprocessing (first: row {bad[0]}, "
-            f"counted from 0), and have no direction for neighbors.metric: cosine; remove them"
-        )
-
-
-def _require_finite_distances(queries: npt.NDArray[np.float64]) -> None:
-    """Raises InputError for rows (b, d) so far away that sums of squares are not finite."""
-    bad = np.flatnonzero(~summable(queries))
-    if bad.size:
-        raise InputError(
-            f"input: {bad.size} of {len(queries)} rows to embed are so far away that their distances overflow (first: "
-            f"row {bad[0]}, counted from 0, with a number of size {np.abs(queries[bad[0]]).max():.1e}); correct or "
-            f"remove them"
-        )
-
-
-class FitResults(NamedTuple):
+def fit_results(store: Store) -> tuple[npt.NDArray[np.float64], int, list[str] | None]:
     """Eigenvalues (components, m) of a run, the number of features of its input, and their names if it is a table."""
-
-    eigenvalues: npt.NDArray[np.float64]
-    n_features: int
-    names: list[str] | None
-
-    @classmethod
-    def of(cls, store: Store) -> "FitResults":
-        """The results in the store of a finished run."""
-        fitted, columns = fitted_store(store), store.attributes().get("columns")
-        n_features = int(fitted.array(array_specs.RAW.name).shape[1])
-        names = None if columns is None else list(columns["features"])
-        eigenvalues = fitted.read_all(array_specs.EIGENVALUES.name)
-        if eigenvalues.shape[1] > fitted.array(array_specs.EMBEDDING.name).shape[1]:
-            eigenvalues = np.take_along_axis(eigenvalues, _taken(fitted), axis=1)
-        return cls(eigenvalues, n_features, names)
+    fitted, columns = fitted_store(store), store.attributes().get("columns")
+    n_features = int(fitted.array(array_specs.RAW.name).shape[1])
+    eigenvalues = fitted.read_all(array_specs.EIGENVALUES.name)
+    if eigenvalues.shape[1] > fitted.array(array_specs.EMBEDDING.name).shape[1]:
+        eigenvalues = np.take_along_axis(eigenvalues, _taken(fitted), axis=1)
+    return eigenvalues, n_features, None if columns is None else list(columns["features"])
 
 
 def _taken(store: Store) -> npt.NDArray[np.int64]:

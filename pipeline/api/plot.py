@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from ..report.embedding_panels import Content
-    from ..report.point_colors import ColorSource, Paint
+    from ..report.point_colors import ColorSource
 
 MAX_INTEGER_CLASSES = 20
 MAX_TEXT_CLASSES = 1000
@@ -116,7 +116,7 @@ def _input_column(run: OpenedRun, name: str, n_rows: int, columns: list[str]) ->
     """A column of the run's input table. Raises ValueError if there is none of this name, or the input has changed."""
     import pandas as pd
 
-    from ..jobs.export_columns import columns_of_input, input_of_run
+    from ..jobs.export import columns_of_input, input_of_run
 
     store = Store(run.store)
     names = (store.attributes().get("columns") or {}).get("features", ())
@@ -180,6 +180,7 @@ def _years(dates: object) -> npt.NDArray[np.float64]:
 
 def _draw(ax: "Axes", content: "Content") -> None:
     """The points of the first pair of coordinates, with their key."""
+    from ..report.embedding_figure import add_key
     from ..report.embedding_panels import draw_content, panel_of
 
     figure = ax.get_figure(root=True)
@@ -187,22 +188,6 @@ def _draw(ax: "Axes", content: "Content") -> None:
     content = content._replace(pairs=content.pairs[:1])
     panel = panel_of(ax, content, content.pairs[0])
     engine = figure.get_layout_engine()
-    draw_content(figure, [ax], [panel], content, lambda paint: _add_key(ax, paint))
+    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    draw_content(figure, [ax], [panel], content, lambda paint: add_key(ax, [ax], paint, **beside))
     figure.set_layout_engine(engine)  # pixels are counted in a fixed layout; the figure stays the caller's
-
-
-def _add_key(ax: "Axes", paint: "Paint") -> None:
-    """A legend of the classes or a colour bar, beside the axes."""
-    from matplotlib.cm import ScalarMappable
-
-    from ..report.figure_style import add_legend, plain_text
-    from ..report.palette import COLOR_MAP
-    from ..report.point_colors import PLAIN
-
-    if paint.classes is not None:
-        classes = paint.classes
-        add_legend(ax, paint.label, classes.names, classes.colors, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    elif paint is not PLAIN:
-        figure = ax.get_figure(root=True)
-        assert figure is not None
-        figure.colorbar(ScalarMappable(paint.norm, COLOR_MAP), ax=ax).set_label(plain_text(paint.label))

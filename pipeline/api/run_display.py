@@ -2,8 +2,7 @@
 
 import base64
 import html
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,27 +14,14 @@ from ..storage.store import Store
 from .parameters import as_keyword
 
 if TYPE_CHECKING:
-    import dask.array as da
+    from .open_run import OpenedRun
 
 MAX_LINE, GREY = 100, "#6b7280"
 TILE = "display:inline-block;vertical-align:top;width:11em;margin:0 .6em .6em 0;padding:.2em .6em;border-left:3px solid"
 BORDERS = {"good": "#2e7d32", "warning": "#b45309"}
 
 
-class Results(Protocol):
-    """The attributes of an `OpenedRun` that are shown."""
-
-    @property
-    def store(self) -> str: ...
-    @property
-    def config(self) -> dict[str, Any]: ...
-    @property
-    def metrics(self) -> dict[str, Any] | None: ...
-    @property
-    def arrays(self) -> "Mapping[str, da.Array]": ...
-
-
-def as_text(run: Results) -> str:
+def as_text(run: "OpenedRun") -> str:
     """Lines of text: the store, the method and its sizes, the quality, the arrays."""
     lines = [f"OpenedRun({run.store!r})", f"  method {run.config['method']}, input {run.config['input']['kind']}"]
     if run.metrics is None:
@@ -49,7 +35,7 @@ def as_text(run: Results) -> str:
     )
 
 
-def as_html(run: Results) -> str:
+def as_html(run: "OpenedRun") -> str:
     """The verdict, the tiles of the report, and the picture, which is drawn if the run has no report."""
     parts = [f"<p><b>{html.escape(run.store)}</b></p>"]
     if run.metrics is not None:
@@ -69,7 +55,7 @@ def _tile(tile: Tile) -> str:
     return f'<div style="{TILE} {border}" title="{sentence}">{text}</div>'
 
 
-def picture_of(run: Results) -> bytes | None:
+def picture_of(run: "OpenedRun") -> bytes | None:
     """The picture of the report, or a new one; None if the run has no embedding."""
     if "embedding" not in run.arrays:
         return None

@@ -36,10 +36,9 @@ from .arguments import (
     load,
     store_of,
 )
-from .finish import finish, leave
+from .finish import Commands, finish, leave
 from .output import (
     FinishedSweep,
-    PlannedSweep,
     RunSummary,
     StatusLine,
     describe_check,
@@ -52,11 +51,11 @@ from .output import (
     describe_transform,
     describe_validation,
 )
-from .usage_errors import Commands
 from .version_commands import clean, publish, versions
 
 if TYPE_CHECKING:
     from ..jobs.status import Status
+    from ..jobs.sweep_plan import PlannedSweep
     from ..jobs.verify import Checked
 
 app = typer.Typer(
@@ -124,11 +123,11 @@ def sweep(configs: ConfigPaths,
     from ..jobs import sweep_plan
     from ..jobs.sweep import run_sweep
 
-    def act() -> PlannedSweep | FinishedSweep:
+    def act() -> "PlannedSweep | FinishedSweep":
         url, experiments = sweep_plan.load_sweep(configs, tuple(set_ or ()), store)
         if dry_run:
             planned = sweep_plan.plan_sweep(experiments, sweep_plan.worker_limit(experiments))
-            return {"store": url, **sweep_plan.count_steps(planned)}
+            return sweep_plan.describe_sweep(url, planned)
         result = run_sweep(url, experiments, fresh, RunProgress())
         return {"store": result.url, "seconds": round(result.seconds, 2), "experiments": len(result.rows),
                 "steps": result.counts}  # fmt: skip

@@ -15,9 +15,10 @@ from ..core.errors import MAX_NAMES, counted, describe_share, gib, listed
 
 if TYPE_CHECKING:
     from ..engine.step import Json
-    from ..jobs.init import PrintedConfig, WrittenConfig
+    from ..jobs.init import FirstConfig
     from ..jobs.plan_preview import Plan
     from ..jobs.status import StageStatus, Status
+    from ..jobs.sweep_plan import PlannedSweep
     from ..jobs.validate import Validated
     from ..jobs.verify import Checked
     from ..jobs.versions import CleanedStore, ListedVersions
@@ -40,17 +41,6 @@ class RunSummary(TypedDict):
 
 
 @final
-class PlannedSweep(TypedDict):
-    """The experiments of a sweep, those that cannot run with their errors, and numbers of steps."""
-
-    store: str
-    experiments: int
-    steps: dict[str, int]
-    cannot_run: int
-    refused: dict[str, str]
-
-
-@final
 class FinishedSweep(TypedDict):
     """The experiments of a sweep, numbers of steps, and its seconds."""
 
@@ -69,7 +59,7 @@ def describe_validation(valid: "Validated") -> str:
     return "\n".join([*lines, *describe_columns(valid["columns"]), *(f"warning: {text}" for text in valid["warnings"])])
 
 
-def describe_init(written: "PrintedConfig | WrittenConfig") -> str:
+def describe_init(written: "FirstConfig") -> str:
     if "text" in written:
         return "\n".join([*(f"# warning: {text}" for text in written["warnings"]), written["text"].rstrip("\n")])
     size = f"{counted(written['n_input'], 'row')} of {counted(written['n_features'], 'feature')}"
@@ -300,7 +290,7 @@ def describe_transform(result: "Json") -> str:
     return "\n".join(lines)
 
 
-def describe_sweep(sweep: PlannedSweep | FinishedSweep) -> str:
+def describe_sweep(sweep: "PlannedSweep | FinishedSweep") -> str:
     words = {"asked": "requested", "to_do": "to compute", "cut": "truncated from longer neighbour lists"}
     steps = ", ".join(f"{count} {words.get(kind, kind)}" for kind, count in sweep["steps"].items())
     if "seconds" not in sweep:

@@ -27,7 +27,7 @@ def check_places(section: BaseModel, key: str = "") -> None:
     allowed = os.environ.get(VARIABLE)
     if allowed is None:
         return
-    places = [_real_place(place) for place in allowed.split()]
+    places = [place if _is_url(place) else os.path.realpath(_local_path(place)) for place in allowed.split()]
     source = getattr(section, "input", None)
     for name, value, marks in _texts(section, key):
         if command := next((mark for mark in marks if isinstance(mark, Command)), None):
@@ -92,11 +92,6 @@ def _links_below(folder: str) -> Iterator[str]:
             for target in map(os.path.realpath, links):
                 yield target  # before the folder is read: the caller stops at the first place outside
                 folders_to_read.append(target)
-
-
-def _real_place(text: str) -> str:
-    """A path without links and dots; a URL unchanged."""
-    return text if _is_url(text) else os.path.realpath(_local_path(text))
 
 
 def _local_path(text: str) -> str:

@@ -52,12 +52,9 @@ def find_secret(text: str, values: Collection[str] | None = None) -> str | None:
     return None
 
 
-def secrets_in(data: object, key: str = "") -> Iterator[tuple[str, str]]:
+def secrets_in(data: object, key: str = "", values: Collection[str] | None = None) -> Iterator[tuple[str, str]]:
     """Yield (key, kind of secret) for each secret in nested dicts and lists. The values are never returned."""
-    yield from _secrets_in(data, key, _environment())
-
-
-def _secrets_in(data: object, key: str, values: Collection[str]) -> Iterator[tuple[str, str]]:
+    values = _environment() if values is None else values
     if isinstance(data, dict):
         for name, value in data.items():
             full_key = f"{key}.{name}" if key else str(name)
@@ -66,10 +63,10 @@ def _secrets_in(data: object, key: str, values: Collection[str]) -> Iterator[tup
             elif kind := find_secret(str(name), values):
                 yield f"{key}.{HIDDEN}" if key else HIDDEN, kind
             else:
-                yield from _secrets_in(value, full_key, values)
+                yield from secrets_in(value, full_key, values)
     elif isinstance(data, list | tuple):
         for value in data:
-            yield from _secrets_in(value, key, values)
+            yield from secrets_in(value, key, values)
     elif isinstance(data, str) and (kind := find_secret(data, values)):
         yield key, kind
 

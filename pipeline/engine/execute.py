@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import Context
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..core.address_space import explained
 from ..core.errors import CorruptChunk, StageIncomplete
@@ -19,24 +19,16 @@ from ..core.machine import available_memory
 from ..core.signals import raise_if_stopped
 from ..storage.store import Store
 from . import checkpoint, subprocess_call, task_costs
-from .step import DRIVER, WHOLE_DATA, WORKER, BlockReport, Json, Report, Step, TaskState
+from .step import DRIVER, WHOLE_DATA, WORKER, BlockReport, Json, Report, Step
 from .tasks import Outcome, is_final, run_task
 
 if TYPE_CHECKING:
     from distributed import Client
 
+    from .progress import RunProgress
+
 WAKE_SECONDS = 0.2
 MEMORY_SECONDS = 1.0
-
-
-class Progress(Protocol):
-    """Receives the progress of a step."""
-
-    def begin(self, step: Step[Report], n_done: int, state: Callable[[], TaskState | None] | None = None) -> None: ...
-
-    def advance(self, step: Step[Report], report: BlockReport[Report]) -> None: ...
-
-    def end(self, step: Step[Report], seconds: float, computed: int) -> None: ...
 
 
 class Executor:
@@ -125,7 +117,7 @@ def run_step(
     upstream: str,
     store: Store,
     executor: Executor,
-    progress: Progress,
+    progress: "RunProgress",
     finished_steps: checkpoint.FinishedSteps = None,
     source_stores: Sequence[Store] = (),
     restore: Callable[[], None] = lambda: None,

@@ -119,12 +119,10 @@ def _serve(
     except MemoryError as error:
         connection.send(("error", NotEnoughMemory(f"out of memory ({error}); raise eigensolver.max_memory")))
     except BaseException as error:
-        connection.send(("error", error if _can_be_pickled(error) else LleError(f"{type(error).__name__}: {error}")))
-
-
-def _can_be_pickled(error: BaseException) -> bool:
-    """Whether the error can be pickled; other errors are sent as text."""
-    return isinstance(error, LleError | ArithmeticError | ValueError | OSError)
+        is_sent_whole = isinstance(
+            error, LleError | ArithmeticError | ValueError | OSError
+        )  # others may not be pickled
+        connection.send(("error", error if is_sent_whole else LleError(f"{type(error).__name__}: {error}")))
 
 
 def _die_with_parent() -> None:

@@ -5,7 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,13 @@ import numpy.typing as npt
 from ..core.errors import InputError
 from ..core.machine import available_memory
 from ..storage.bundles import Array
+from .column_names import ColumnRoles
+from .damage import damage_as_input_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
-from .column_names import ColumnRoles
-from .damage import damage_as_input_error
+
+    from .labels import Labels
 
 FloatArray = npt.NDArray[np.float64]
 LabelKind = Literal["none", "categorical", "continuous"]
@@ -44,17 +46,6 @@ def _named_errors(read: Callable[..., object]) -> Callable[..., object]:
     return checked
 
 
-class LabelInfo(Protocol):
-    """Kind, names of categories, and number of columns of labels."""
-
-    @property
-    def kind(self) -> LabelKind: ...
-    @property
-    def names(self) -> tuple[str, ...] | None: ...
-    @property
-    def width(self) -> int: ...
-
-
 class KnownLabels(NamedTuple):
     """Labels that need not be read to know their kind."""
 
@@ -75,7 +66,7 @@ class Source(ABC):
     dtype: np.dtype[np.generic]
     roles: ColumnRoles | None = None
     """The columns of the input if it is a table; `read` returns its features."""
-    labels: LabelInfo | None = None
+    labels: "Labels | KnownLabels | None" = None
     image_shape: tuple[int, ...] | None = None
     """Height and width of the image that each row is, and 3 if it has colours; None if rows are no images."""
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..core.errors import InputError
-from .compressed import unpacked
+from .array_rows import unpacked
 from .files import Stamp, open_file, reading
 
 DELIMITERS = ",;\t|"

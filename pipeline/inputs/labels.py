@@ -2,38 +2,25 @@
 
 import json
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..core.errors import InputError
 from ..core.natural_order import natural_order
 from ..storage.bundles import Array
-from .base import Fingerprint, FloatArray, LabelKind, Rows
+from .base import Fingerprint, FloatArray, LabelKind
 from .missing_words import PADDED, is_missing_word
+
+if TYPE_CHECKING:
+    from .stacked_files import StackedRows
 
 SCAN_ROWS = 1 << 18
 MAX_INTEGER_CLASSES = 64
 MAX_TEXT_CLASSES = 1000
 SCANNED_TEXT_BYTES = 240  # memory per text of ten characters: an object, and two fixed-width copies
 _CACHED_CODINGS = 32
-
-
-class Stack(Protocol):
-    """The methods of StackedRows that Labels uses."""
-
-    parts: tuple[Rows, ...]
-    n_rows: int
-
-    def pieces(self, start: int, stop: int) -> Iterator[tuple[slice, Array]]: ...
-
-    def bytes_beside(self, n_rows: int) -> int: ...
-
-    def fingerprint(self) -> list[Fingerprint]: ...
-
-    @property
-    def detects_changes(self) -> bool: ...
 
 
 class Coding(NamedTuple):
@@ -55,7 +42,7 @@ class Labels:
     different ones. The first use reads all labels, once per process.
     """
 
-    def __init__(self, stack: Stack, n_rows: int) -> None:
+    def __init__(self, stack: "StackedRows", n_rows: int) -> None:
         self._stack = stack
         first = stack.parts[0]
         if stack.n_rows != n_rows:

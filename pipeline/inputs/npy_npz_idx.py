@@ -12,11 +12,10 @@ import numpy as np
 
 from ..core.errors import InputError
 from .array_checks import only_matrix
+from .array_rows import COMPRESSED, UnpackedRows, stored_rows
 from .base import Rows, Source
-from .compressed import COMPRESSED, UnpackedRows
 from .damage import decoding
 from .files import HEADER_BYTES, Layout, Stamp, find_files, open_file, path_or_file, reading
-from .memory_mapped import stored_rows
 from .stacked_files import FileSource
 
 PathText = str | os.PathLike[str]

@@ -189,17 +189,14 @@ def _read_group(stamp: Stamp, group: int, columns: list[str]) -> pa.Table:
     if stamp.path.lower().endswith(ARROW):
         with decoding(stamp.path, "an Arrow file"), _open_arrow(stamp) as file:
             return pa.Table.from_batches([file.get_batch(group)]).select(columns)
-    with decoding(stamp.path, PARQUET), _open_table(stamp) as file:
+    # pre_buffer fetches many columns ahead of decoding: each remote read is a request.
+    options = {"metadata": _footer(stamp), "pre_buffer": stamp.is_remote}
+    with decoding(stamp.path, PARQUET), pq.ParquetFile(path_or_file(stamp), **options) as file:
         return file.read_row_group(group, columns=columns, use_threads=False)
 
 
 def _open_arrow(stamp: Stamp) -> pa.ipc.RecordBatchFileReader:
     return pa.ipc.open_file(open_file(stamp, ARROW_BYTES) if stamp.is_remote else pa.memory_map(stamp.path))
-
-
-def _open_table(stamp: Stamp) -> pq.ParquetFile:
-    # pre_buffer fetches many columns ahead of decoding: each remote read is a request.
-    return pq.ParquetFile(path_or_file(stamp), metadata=_footer(stamp), pre_buffer=stamp.is_remote)
 
 
 def _is_numeric(kind: pa.DataType) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import InputError
+from ..core.even_sample import even_sample
 from ..storage.bundles import Array
 from .base import Fingerprint, FloatArray, Source, check_range
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 WINDOW_ROWS, WINDOW_BYTES = 4096, 1 << 23
 """Rows of the source in memory at a time: WINDOW_ROWS, or more if they fit WINDOW_BYTES. No result depends on it."""
-
-SAMPLE_SEED = 20001222
 
 _rows_by_key: dict[str, npt.NDArray[np.int64]] = {}
 
@@ -117,13 +116,10 @@ class SelectedRows(ChosenRows):
 
 
 class SampledRows(ChosenRows):
-    """A sample of the rows of a source: one random row from each of `size` equal ranges, all rows if there are fewer.
-
-    The sample depends only on `size` and the number of rows.
-    """
+    """An even sample of the rows of a source; all rows if there are fewer."""
 
     def __init__(self, source: Source, size: int) -> None:
-        super().__init__(source, sample_of(source.n_rows, size), source)
+        super().__init__(source, even_sample(source.n_rows, size), source)
         self._size = size
 
     def state(self, start: int, stop: int) -> str:
@@ -133,18 +129,6 @@ class SampledRows(ChosenRows):
     def fingerprint(self) -> Fingerprint:
         """Fingerprint of the source, and the size of the sample."""
         return {"fit_sample": self._size, "of": self._source.fingerprint()}
-
-
-def sample_of(n_rows: int, size: int) -> npt.NDArray[np.int64]:
-    """One random row from each of `size` equal ranges of n_rows rows, ascending; all rows if there are no more.
-
-    >>> len(sample_of(1000, 300)), sample_of(5, 9)
-    (300, array([0, 1, 2, 3, 4]))
-    """
-    if n_rows <= size:
-        return np.arange(n_rows)
-    edges = np.array([part * n_rows // size for part in range(size + 1)])
-    return np.random.default_rng(SAMPLE_SEED).integers(edges[:-1], edges[1:])
 
 
 def _matching(source: Source, where: float | str) -> npt.NDArray[np.int64]:

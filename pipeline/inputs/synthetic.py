@@ -5,7 +5,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..core.errors import InputError
-from ..kernels.manifolds import MANIFOLDS, check_parameters, sample
+from ..kernels.manifolds import MANIFOLDS, sample
 from ..storage.bundles import Array
 from .base import Fingerprint, FloatArray, KnownLabels, Source
 
@@ -21,8 +21,7 @@ def open_synthetic(
     """
     if name == "digits":
         return DigitsSource(n_points, noise)
-    if name not in MANIFOLDS:
-        raise InputError(f"input.name: '{name}' is not known; choose one of {', '.join(MANIFOLDS)} or digits")
+    assert n_points is not None
     return ManifoldSource(name, n_points, noise, seed, phi)
 
 
@@ -31,10 +30,7 @@ class ManifoldSource(Source):
 
     dtype = np.dtype(np.float64)
 
-    def __init__(self, name: str, n_points: int | None, noise: float, seed: int, phi: float) -> None:
-        if n_points is None or n_points < 1:
-            raise InputError(f"input.n_points: expected a number of points >= 1 for {name}, found {n_points}; set it")
-        check_parameters(name, seed, noise, phi)
+    def __init__(self, name: str, n_points: int, noise: float, seed: int, phi: float) -> None:
         self.n_rows = n_points
         self.n_features, self._n_coordinates = MANIFOLDS[name]
         self.labels = KnownLabels("continuous", width=self._n_coordinates)

@@ -105,7 +105,9 @@ def expected(config: Config, steps: Sequence[Step[Report]], speed: float | None 
         seconds[step.key] = (step.work.serial + shared) / speed + overhead
         if step.key == SEARCH:
             compiling = step.work.serial / speed
-    start = (START_SECONDS + WORKERS_START_SECONDS * _starts_workers(config, n_processes)) / speed
+    # A given number of local workers starts also for a single block.
+    starts_workers = cluster.kind == "local" and (n_processes > 1 or cluster.workers != "auto")
+    start = (START_SECONDS + WORKERS_START_SECONDS * starts_workers) / speed
     return Expected(start, seconds, n_processes, compiling)
 
 
@@ -117,28 +119,16 @@ def _n_processes(cluster: Section, n_blocks: int, shared_seconds: float) -> int:
     return 1 if is_auto and shared_seconds < SHARED_SECONDS else min(expected_workers(cluster) or 1, n_blocks)
 
 
-def _starts_workers(config: Config, n_processes: int) -> bool:
-    """Whether the run starts workers on this machine; a given number of them starts also for a single block."""
-    cluster = config.execution.cluster
-    return cluster.kind == "local" and (n_processes > 1 or cluster.workers != "auto")
-
-
-def cluster_to_start(config: Config, first_layout: Layout) -> Section:
+def cluster_to_start(config: Config, steps: Sequence[Step[Report]]) -> Section:
     """The cluster of a config; serial execution if `workers: auto` would take longer to start than it saves."""
     cluster = config.execution.cluster
     if cluster.kind != "local" or cluster.workers != "auto":
         return cluster
-    alone = expected(config, planned(stages_of_run(config), first_layout)[0], speed=1.0).workers == 1
-    return Cluster(kind="serial") if alone else cluster
-
-
-def announced_seconds(config: Config, first_layout: Layout) -> str:
-    """A line for the log of a new run that would take LONG_SECONDS on the reference core, else an empty text."""
-    return announcement(config, planned(stages_of_run(config), first_layout)[0])
+    return Cluster(kind="serial") if expected(config, steps, speed=1.0).workers == 1 else cluster
 
 
 def announcement(config: Config, steps: Sequence[Step[Report]]) -> str:
-    """As `announced_seconds`, for planned steps."""
+    """A line for the log of a new run that would take LONG_SECONDS on the reference core, else an empty text."""
     if expected(config, steps, speed=1.0).seconds < LONG_SECONDS:
         return ""
     return f"expected: {expected(config, steps).text()}"

@@ -15,13 +15,14 @@ from ..core.errors import NAMED_ROWS, BoundsNotMet, InputError, counted, first_r
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config
 from ..engine.execute import Executor
-from ..engine.plan import History, Layout, RunResult, Steps
+from ..engine.plan import History, Layout, RunResult, Steps, planned
 from ..engine.progress import RunProgress
 from ..engine.step import Json, Report, Step
 from ..inputs import Source, open_source
 from ..inputs.consistency import require_unchanged_input
 from ..stages import embed_new, ingest, write_report
 from ..stages.ingest_ids import read_ids_step
+from ..stages.registry import stages_of_run
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.fitted import FIT, fitted_store
@@ -59,7 +60,8 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
     with interruptible(), RunLock(store):
         begin_store(store, config, source, fresh, history, progress.print_line)
         fitted, finished_steps = fitted_store(store), set[str]()
-        cluster = cluster_to_start(config, ingest.first_layout(config, source))
+        steps_of_all, _ = planned(stages_of_run(config), ingest.first_layout(config, source))
+        cluster = cluster_to_start(config, steps_of_all)
         with missed_bounds_recorded(store, progress, started, finished_steps):
             with (
                 executing(cluster, progress) as executor,
@@ -126,7 +128,8 @@ class _Placing(StageRun):
         """Place the rows. Raises InputChanged if the input changed during the run, InputError for rows with NaN."""
         self._config, self._source = config, source
         job = job_of_placing(config, fitted, source)
-        stored = _stored_block(self.store, source.n_rows)
+        earlier = self.store.usable_array(array_specs.EMBEDDING.name)
+        stored = block_of(earlier) if earlier is not None and earlier.shape[0] == source.n_rows else None
         layout, _ = new_rows_layout(fitted, job, source, config.execution, stored)
         self.walk_stage("transform", steps(config, job, layout, source))
         checkpoint.delete_unused_steps(self.store, "ingest", self.finished_steps)
@@ -154,15 +157,12 @@ class _Placing(StageRun):
 
 def steps(config: Config, job: embed_new.Job, layout: Layout, source: Source) -> Steps:
     """read_labels (if the input has labels) -> calibrate -> embed."""
+    (kind, parameters), blocks = ingest.all_rows(config), Blocks(layout.n_input, layout.block_points)
+    bytes_beside = source.bytes_beside(min(blocks.size, blocks.n))
     if source.label_width:
-        kind, parameters = ingest.all_rows(config)
-        blocks = Blocks(layout.n_input, layout.block_points)
-        bytes_beside = source.bytes_beside(min(blocks.size, blocks.n))
         yield ingest.labels_step(kind, parameters, blocks, source.label_width, bytes_beside)
-    if config.input.model_dump().get("id") is not None:
-        kind, parameters = ingest.all_rows(config)
-        blocks = Blocks(layout.n_input, layout.block_points)
-        yield read_ids_step(kind, parameters, blocks, source.bytes_beside(min(blocks.size, blocks.n)))
+    if parameters.get("id") is not None:
+        yield read_ids_step(kind, parameters, blocks, bytes_beside)
     return (yield from embed_new.steps(job, layout))
 
 
@@ -173,9 +173,3 @@ def job_of_placing(config: Config, fitted: Store, source: Source) -> embed_new.J
     state: Json = {"fingerprint": record.fingerprint, "begun": record.begun}
     trained = fitted.attributes()["config"]
     return new_rows_job(fitted, trained, state, kind, ingest.without_labels(parameters), source, None, False)
-
-
-def _stored_block(store: Store, n_rows: int) -> int | None:
-    """Rows of a block in an earlier placing of the same number of rows; None if there is none."""
-    array = store.usable_array(array_specs.EMBEDDING.name)
-    return block_of(array) if array is not None and array.shape[0] == n_rows else None

@@ -4,7 +4,7 @@ import json
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NotRequired, cast
 from urllib.parse import urlsplit
 
 from ..config.load import check_config, json_schema, parse_input
@@ -25,30 +25,22 @@ WIDTH = 40  # column of the comments
 
 
 class FirstConfig(Validated):
-    """The input of a first config, the name of its file, and the rows with missing numbers ("" for none)."""
+    """The input of a first config and the name of its file; the `text`, or the files that were `written`.
+
+    `incomplete` says which rows have missing numbers ("" for none). `kept` is the schema beside the files, if it is
+    that of another version.
+    """
 
     kind: str
     label: object
     config: str
     incomplete: str
+    text: NotRequired[str]
+    written: NotRequired[list[str]]
+    kept: NotRequired[list[str]]
 
 
-@final
-class PrintedConfig(FirstConfig):
-    """A config that was not written to a file."""
-
-    text: str
-
-
-@final
-class WrittenConfig(FirstConfig):
-    """The files that were written; `kept` is the schema beside them, if it is that of another version."""
-
-    written: list[str]
-    kept: list[str]
-
-
-def init(data: str, out: Path) -> PrintedConfig | WrittenConfig:
+def init(data: str, out: Path) -> FirstConfig:
     """Write a commented config for an input to the new file `out`; returns the result of `validate`, and its path.
 
     For `out` "-" no file is written, and the result holds the text. The schema for editors is written beside the
@@ -67,12 +59,14 @@ def init(data: str, out: Path) -> PrintedConfig | WrittenConfig:
     label = next((proposal.keys[key][0] for key in ("label", "labels") if key in proposal.keys), None)
     if checked["columns"] is not None:
         checked["columns"]["left_out"] = dict(proposal.left_out)
-    first: FirstConfig = {**checked, "kind": str(proposal.keys["kind"][0]), "label": label, "config": str(out),
-                          "incomplete": proposal.incomplete}  # fmt: skip
-    if not is_file:
-        return {**first, "text": text}
-    written, kept = _write(out, text)
-    return {**first, "written": written, "kept": kept}
+    described = {**checked, "kind": str(proposal.keys["kind"][0]), "label": label, "config": str(out),
+                 "incomplete": proposal.incomplete}  # fmt: skip
+    first = cast(FirstConfig, described)
+    if is_file:
+        first["written"], first["kept"] = _write(out, text)
+    else:
+        first["text"] = text
+    return first
 
 
 def proposed_config(data: str) -> dict[str, Any]:

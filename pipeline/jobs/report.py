@@ -4,10 +4,9 @@ from ..engine import current_config
 from ..engine.checkpoint import finished_blocks
 from ..report.metrics import Stopped
 from ..stages.write_report import write_report
-from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import running
 from ..storage.store import Store
-from .status import stages_of_store
+from .status import stages_of_store, steps_of_run
 
 
 def rebuild_report(store: Store) -> None:
@@ -26,13 +25,11 @@ def unfinished_stage(store: Store) -> Stopped | None:
     A stage has finished if a later one has begun, or all blocks of its steps are done and the report was written.
     """
     begun, open_stages = set[str](), set[str]()
-    for holder in [fitted_store(store), store] if has_fit(store) else [store]:
-        for key, record in current_config.current_steps(holder).items():
-            stage = key.partition(".")[0]
-            if holder is store or stage != "write_report":
-                begun.add(stage)
-                if len(finished_blocks(holder, key, record.fingerprint)) < record.n_blocks:
-                    open_stages.add(stage)
+    for holder, key, record in steps_of_run(store, current_config.current_steps):
+        stage = key.partition(".")[0]
+        begun.add(stage)
+        if len(finished_blocks(holder, key, record.fingerprint)) < record.n_blocks:
+            open_stages.add(stage)
     for stage in stages_of_store(store):
         if stage not in begun or stage in open_stages:
             return {"stage": stage, "running": running(store), "reason": None}

@@ -201,24 +201,18 @@ def begin(
     resumed = None
     if not fresh and source.detects_changes:
         resumed = next((version for version in interrupted if _fingerprint(root.open(version)) == fingerprint), None)
-    newest_interrupted = next(
-        (version for version in interrupted if version != resumed and _is_run(root.open(version))), None
-    )
+    others = [version for version in interrupted if version != resumed and _is_run(root.open(version))]
+    newest_interrupted, history = others[:1], root.history()
     if not forecast:
         for version in interrupted:
-            if version == resumed or (version == newest_interrupted and not fresh):
+            if version == resumed or (version in newest_interrupted and not fresh):
                 continue
             # A version is finished but none is published if the pointer was damaged or deleted.
             if pointer is not None or not checkpoint.is_complete(root.open(version)):
                 with contextlib.suppress(StoreError):  # pruning tries again and reports the reason
                     root.drop(version)
-    older = root.history()[1:]
-    further_stores = [
-        root.open(version) for version in [*([] if newest_interrupted is None else [newest_interrupted]), *older]
-    ]
-    source_stores = (
-        () if fresh else tuple(filter(_is_run, [*([] if published is None else [published]), *further_stores]))
-    )
+    reusable = () if fresh else (*history[:1], *newest_interrupted, *history[1:])
+    source_stores = tuple(filter(_is_run, map(root.open, reusable)))
     compared = not fresh and published is not None and checkpoint.is_complete(published)
     content = pointer.content if compared and pointer is not None else ""
     version = resumed or root.new_id()

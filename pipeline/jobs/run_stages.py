@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -17,6 +17,7 @@ from ..engine.execute import Executor, run_step
 from ..engine.plan import History, Layout, RunResult, Steps, Walker, deleted_inputs, planned
 from ..engine.progress import RunProgress
 from ..engine.step import BlockReport, Report, Step
+from ..engine.task_costs import check_plan
 from ..inputs import Source
 from ..linalg.component_solve import Solution
 from ..report.findings import most_invalid
@@ -27,8 +28,8 @@ from ..stages.registry import METHOD_ARRAYS, stages_of_run
 from ..storage.fitted import FIT, has_fit
 from ..storage.lock import RunLock
 from ..storage.store import Store
-from .expected_time import announced_rest, announced_seconds, cluster_to_start, expected_steps, steps_after_ingest
-from .layout import check_layout, layout_of, run_attributes
+from .expected_time import announced_rest, announcement, cluster_to_start, expected_steps, steps_after_ingest
+from .layout import layout_of, run_attributes
 
 FEWER_POINTS = 0.8
 """Share of the input's rows that are distinct and valid below which the expected seconds are stated again."""
@@ -60,14 +61,15 @@ def run_store(
     resumed = not fresh and store.can_resume()
     earlier = next(iter([*([store] if resumed else []), *history.source_stores]), None)
     layout = shared.layout if shared else layout_of(config, source, earlier)
-    announced = not resumed and not shared and _check_new_run(config, layout, progress)
+    steps, _ = planned(stages_of_run(config), layout)
+    announced = not resumed and not shared and _check_new_run(config, steps, progress)
     with interruptible(), RunLock(store):
         begin_store(store, config, source, fresh, history, progress.print_line)
         finished_steps = set[str]()
         with missed_bounds_recorded(store, progress, started, finished_steps):
             if shared is None:
-                progress.start(store, expected_steps(config, planned(stages_of_run(config), layout)[0]))
-            cluster = cluster_to_start(config, layout)
+                progress.start(store, expected_steps(config, steps))
+            cluster = cluster_to_start(config, steps)
             with contextlib.ExitStack() as opened:
                 executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
                 with performance(executor.client if profile else None) as profiled:
@@ -85,13 +87,13 @@ def run_store(
     return replace(result, unchanged=unmet is None)
 
 
-def _check_new_run(config: Config, layout: Layout, progress: RunProgress) -> bool:
+def _check_new_run(config: Config, steps: Sequence[Step[Report]], progress: RunProgress) -> bool:
     """Log the expected seconds of a long run; returns whether it did.
 
     Raises NotEnoughMemory if a step of the plan does not fit its workers.
     """
-    check_layout(config, layout)
-    if text := announced_seconds(config, layout):
+    check_plan(steps, memory_of_workers(config.execution.cluster))
+    if text := announcement(config, steps):
         progress.print_line(text)
     return bool(text)
 

@@ -97,7 +97,7 @@ def status(store: Store) -> Status:
     stages: dict[str, StageStatus] = {}
     now: Position | None = None
     last: Position | None = None
-    for holder, key, record in _recorded_steps(store):
+    for holder, key, record in steps_of_run(store, checkpoint.recorded_steps):
         stage, _, step = key.partition(".")
         n_done = _n_done(holder, key, record)
         entry = stages.setdefault(stage, {"done": 0, "blocks": 0, "seconds": 0.0, "steps": {}})
@@ -152,23 +152,24 @@ def stages_of_store(store: Store) -> list[str]:
     return names
 
 
-def _recorded_steps(store: Store) -> Iterator[tuple[Store, str, checkpoint.StepRecord]]:
-    """(store, step, record) of each step begun, in their order: those of the fit, then those of all rows."""
-    holders = [fitted_store(store), store] if has_fit(store) else [store]
-    for holder in holders:
-        for key, record in checkpoint.recorded_steps(holder).items():
+def steps_of_run(
+    store: Store, records: Callable[[Store], dict[str, checkpoint.StepRecord]]
+) -> Iterator[tuple[Store, str, checkpoint.StepRecord]]:
+    """(store, step, record) of each step in `records`, in their order: those of the fit, then those of all rows."""
+    for holder in [fitted_store(store), store] if has_fit(store) else [store]:
+        for key, record in records(holder).items():
             if holder is store or not key.startswith("write_report."):
                 yield holder, key, record
 
 
 def status_of(url: str) -> Status:
-    """As `status`; for a root of versions, that of the published version, the pointer, and the unpublished version."""
+    """As `status`; for a root of versions, that of the published version, the pointer, and the unpublished version.
+
+    Raises NoRunYet if there are no versions yet.
+    """
     root = Versions(url)
-    return root_status(root, status) if root.store.has_versions() else status(root.store)
-
-
-def root_status(root: Versions, status: Callable[[Store], Status]) -> Status:
-    """The status of the published version, the pointer, and the unpublished version. Raises NoRunYet without any."""
+    if not root.store.has_versions():
+        return status(root.store)
     pointer, unpublished = root.pointer(), [store for store in map(root.open, root.unpublished()) if store.is_run()]
     work = status(unpublished[0]) if unpublished else None
     if pointer is None and work is None:

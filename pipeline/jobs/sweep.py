@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+import dask
 import numpy as np
+from distributed import Client, Future, as_completed
+from distributed.client import FutureCancelledError
 
 from ..clusters.limits import n_workers
 from ..clusters.version_check import require_versions, required_versions
@@ -22,6 +25,7 @@ from ..core.signals import interruptible
 from ..engine.execute import Executor
 from ..engine.progress import RunProgress, SilentProgress
 from ..engine.step import Report, Step
+from ..engine.worker_tasks import GATHER_SECONDS, RETRIES
 from ..report.sweep_page import Row, best_experiments, flat_metrics, render_sweep, table_bytes
 from ..search.shorter_lists import is_truncated
 from ..stages.report_columns import color_source
@@ -31,7 +35,6 @@ from ..storage.store import Store
 from .run import run
 from .run_stages import Shared, executing
 from .sweep_plan import Experiment, plan_sweep, worker_limit
-from .task_tree import run_tree
 
 if TYPE_CHECKING:
     from ..report.sweep_figure import Cell
@@ -178,32 +181,65 @@ def _rows(ordered: list[Experiment], limit: int | None, fresh: bool, progress: R
         executor.memory = limit
         small = all(experiment.layout.n_input <= SMALL_POINTS for experiment in ready if experiment.layout)
         if executor.client is not None and small:
-            yield from _on_workers(executor, ready, stores, fresh)
+            yield from _on_workers(executor.client, limit, ready, stores, fresh)
             return
         for experiment in ready:
             yield run_experiment(experiment, stores.get(experiment.parent), fresh, executor)
 
 
-def _on_workers(executor: Executor, ready: list[Experiment], stores: dict[str, str], fresh: bool) -> Iterator[Row]:
-    """Run each experiment as one task, submitted when its parent has ended; yield the rows."""
-    named = {experiment.name: experiment for experiment in ready}
-    children: dict[str, list[str]] = {}
+def _on_workers(
+    client: Client, limit: int | None, ready: list[Experiment], stores: dict[str, str], fresh: bool
+) -> Iterator[Row]:
+    """Run each experiment as one task, submitted when its parent has ended; yield the rows.
+
+    Experiments with many children have priority. Raises LleError if the scheduler was lost.
+    """
+    children: dict[str, list[Experiment]] = {}
     for experiment in ready:
-        children.setdefault(experiment.parent, []).append(experiment.name)
-    same = (fresh, executor.memory, required_versions(executor.client) if executor.client else None)
-    arguments = {name: (experiment, stores.get(experiment.parent), *same) for name, experiment in named.items()}
-    for name, row in run_tree(executor.client, children, _task, arguments):
-        if isinstance(row, BaseException):
-            code = row.exit_code if isinstance(row, LleError) else 1
-            row = _row(named[name], StepCounts(), "failed", code, f"{type(row).__name__}: {row}", 0.0)
-        yield row
+        children.setdefault(experiment.parent, []).append(experiment)
+    programs, running = required_versions(client), dict[Future, Experiment]()
+
+    def submit(parent: str) -> list[Future]:
+        futures = {
+            client.submit(
+                _task, experiment, stores.get(parent), fresh, limit, programs, pure=False, retries=RETRIES,
+                priority=len(children.get(experiment.name, ())),
+            ): experiment for experiment in children.get(parent, ())
+        }  # fmt: skip
+        running.update(futures)
+        return list(futures)
+
+    pool = as_completed(submit(""))
+    try:
+        for future in pool:
+            experiment = running.pop(future)
+            yield _row_of_task(experiment, future)
+            for following in submit(experiment.name):
+                pool.add(following)
+    finally:
+        for future in running:
+            future.release()  # as in engine/worker_tasks.py
+
+
+def _row_of_task(experiment: Experiment, future: Future) -> Row:
+    """The row of a finished task, also of one that failed. Raises LleError if the scheduler was lost."""
+    try:
+        error = future.exception(timeout=GATHER_SECONDS)
+        if error is None:
+            row: Row = future.result(timeout=GATHER_SECONDS)
+            return row
+    except (FutureCancelledError, OSError, TimeoutError) as lost:
+        raise LleError(f"the Dask scheduler was lost ({lost}); run again to resume") from None
+    code = error.exit_code if isinstance(error, LleError) else 1
+    return _row(experiment, StepCounts(), "failed", code, f"{type(error).__name__}: {error}", 0.0)
 
 
 def _task(
     experiment: Experiment, source_store: str | None, fresh: bool, limit: int | None, programs: dict[str, str] | None
 ) -> Row:
     require_versions(programs)
-    return run_experiment(experiment, source_store, fresh, Executor(None, memory=limit))
+    with dask.config.set(scheduler="synchronous"):
+        return run_experiment(experiment, source_store, fresh, Executor(None, memory=limit))
 
 
 def run_experiment(experiment: Experiment, source_store: str | None, fresh: bool, executor: Executor) -> Row:

@@ -3,7 +3,7 @@
 import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, final
 
 from ..clusters.limits import memory_of_workers
 from ..config.load import check_config, read_settings
@@ -164,16 +164,18 @@ class _Fingerprints(Walker):
             self.found.append(ANY_K + any_k.fingerprint(self.upstream))
 
 
-class StepCounts(TypedDict):
+@final
+class PlannedSweep(TypedDict):
     """Experiments of a sweep, those that cannot run with their errors, and numbers of steps."""
 
+    store: str
     experiments: int
     cannot_run: int
     refused: dict[str, str]
     steps: dict[str, int]
 
 
-def count_steps(planned: list[Experiment]) -> StepCounts:
+def describe_sweep(url: str, planned: list[Experiment]) -> PlannedSweep:
     """Number of steps that the experiments need, and how many of these are distinct."""
     distinct = {
         fingerprint
@@ -184,6 +186,7 @@ def count_steps(planned: list[Experiment]) -> StepCounts:
     n_steps = sum(experiment.n_steps for experiment in planned)
     refused = {experiment.name: experiment.error for experiment in planned if experiment.config is None}
     return {
+        "store": url,
         "experiments": len(planned),
         "cannot_run": len(refused),
         "refused": refused,

@@ -24,8 +24,7 @@ from ..storage.fitted import fitted_store
 from ..storage.lock import LOCK, RunLock, wait_for_lock
 from ..storage.store import Store, block_of
 from ..storage.versions import read_whole
-from .export import export_embedding
-from .export_columns import columns_of_input
+from .export import columns_of_input, export_embedding
 from .new_rows import open_new, open_section
 from .output_file import PathOrUrl, check_out, refuse_input, suffix_of
 from .run_stages import StageRun, executing

@@ -1,10 +1,8 @@
 """Sentences about the choice of coordinates among the computed eigenvectors (`embedding.coordinates: independent`)."""
 
-from collections.abc import Sequence
-
 from ..core.errors import counted
 from .metrics import Choice, Clump, Metrics
-from .number_format import thousands
+from .number_format import joined, thousands
 
 MAX_COMPONENTS = 3
 """Components that are described; metrics.json has all of them."""
@@ -28,7 +26,7 @@ def choice_of_coordinates(metrics: Metrics) -> list[str]:
 def _of_component(choice: Choice) -> list[str]:
     if choice["computed"] == len(choice["taken"]) and not choice["clumps_taken"]:
         return ["The coordinates are the lowest eigenvectors, which do not predict each other."]
-    sentences = [f"The coordinates are eigenvectors {_listed(choice['taken'])} of {choice['computed']} computed ones."]
+    sentences = [f"The coordinates are eigenvectors {joined(choice['taken'])} of {choice['computed']} computed ones."]
     sentences += [
         f"Eigenvector {one['left']} was replaced by {one['taken']}: the other coordinates predict "
         f"{1 - one['unexplained_left']:.0%} of its variance, and {1 - one['unexplained_taken']:.0%} of that of "
@@ -43,7 +41,7 @@ def _of_component(choice: Choice) -> list[str]:
     ]
     if choice["clumps_taken"]:
         sentences.append(
-            f"Too few of them are spread over at least 1 % of the points, so {_listed(choice['clumps_taken'])} "
+            f"Too few of them are spread over at least 1 % of the points, so {joined(choice['clumps_taken'])} "
             f"{'is a clump' if len(choice['clumps_taken']) == 1 else 'are clumps'}."
         )
     return sentences
@@ -52,8 +50,3 @@ def _of_component(choice: Choice) -> list[str]:
 def _rows(group: Clump) -> str:
     named = ", ".join(map(thousands, group["rows"]))
     return f"rows {named}{', ...' if group['points'] > len(group['rows']) else ''}"
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    *before, last = map(str, numbers)
-    return f"{', '.join(before)} and {last}" if before else last

@@ -4,6 +4,7 @@ Figures do not use pyplot's global state, so any process or thread can draw them
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,15 +40,17 @@ def draw_embedding(
     drawn = "1 row" if content.n_rows == 1 else f"{content.n_rows:,} rows"
     parts = f" in {len(groups)} components, side by side" if len(groups) > 1 else ""
     axes[0].set_title(drawn + parts, loc="left", fontsize=10, color=INK)
-    draw_content(figure, axes, panels, content, lambda paint: _add_key(figure, axes, paint))
+    draw_content(figure, axes, panels, content, lambda paint: add_key(figure, axes, paint, loc="outside right upper"))
     return to_png(figure)
 
 
-def _add_key(figure: Figure, axes: Sequence[Axes], paint: Paint) -> None:
-    """Legend for classes, colour bar for values and counts."""
+def add_key(target: Figure | Axes, axes: Sequence[Axes], paint: Paint, **place: Any) -> None:
+    """A legend of the classes at a `place` of the target, or a colour bar of values and counts beside the axes."""
+    figure = target.get_figure(root=True)
+    assert figure is not None
     if paint.classes is not None:
         classes = paint.classes
-        legend = add_legend(figure, paint.label, classes.names, classes.colors, loc="outside right upper")
+        legend = add_legend(target, paint.label, classes.names, classes.colors, **place)
         legend.set_alignment("left")
         for text in (*legend.get_texts(), legend.get_title()):
             text.set(fontsize=9, color=INK)

@@ -189,15 +189,10 @@ def draw_content(
             for number, rows in enumerate(content.groups.values()):
                 piece[rows] = number
             codes = classes.codes[panel.rows]
-            names = _known(classes.names)
+            names = classes.names[:-1] if classes.names[-1] == UNKNOWN_CLASS else classes.names
             at = panel.x, panel.y
             write_names(figure, ax, at, codes, names, classes.colors, piece[panel.rows], numbered)
     return paint
-
-
-def _known(names: Sequence[str]) -> Sequence[str]:
-    """The names of the classes, without the name for unknown classes at the end."""
-    return names[:-1] if names[-1] == UNKNOWN_CLASS else names
 
 
 def _draw_histograms(axes: Sequence[Axes], panels: Sequence[Panel]) -> None:

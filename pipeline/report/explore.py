@@ -9,7 +9,7 @@ import base64
 import json
 from collections.abc import Sequence
 from importlib import resources
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jinja2
 import numpy as np
@@ -17,11 +17,10 @@ import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
+from ..engine.step import Json
 from .images import Shape, Sheet
 from .palette import COLOR_MAP, OKABE_ITO, class_colors
-from .point_colors import MAX_CLASSES, Array
-
-Json = dict[str, Any]
+from .point_colors import MAX_CLASSES, Array, robust_range
 
 MAX_POINTS = 1_000_000
 MAX_INPUT_COLUMNS, MAX_INPUT_VALUES = 40, 10_000_000
@@ -31,7 +30,6 @@ STEPS = 65_534
 COARSE = 256
 """Steps are too coarse for a column whose range is this many times that of its middle half."""
 DAY = 86_400
-SAMPLE_SEED = 20001222
 SHARED_SCRIPTS = ("data.js", "axes.js", "names.js", "selection.js", "controls.js", "picture.js")
 SERVED_SCRIPTS = (*SHARED_SCRIPTS, "pointers.js", "served.js")
 SCRIPTS = (*SHARED_SCRIPTS, "layout.js", "colors.js", "plot.js", "page.js")
@@ -87,18 +85,6 @@ class ServedPage(NamedTuple):
     components: Sequence[tuple[int, str]]
     ids: str | None
     image_shape: Shape | None = None
-
-
-def even_sample(rows: npt.NDArray[np.int64], limit: int = MAX_POINTS) -> npt.NDArray[np.int64]:
-    """All rows, or one random row from each of `limit` equal ranges if there are more. Ascending.
-
-    >>> even_sample(np.arange(5), 10)
-    array([0, 1, 2, 3, 4])
-    """
-    if len(rows) <= limit:
-        return rows
-    edges = np.arange(limit + 1) * len(rows) // limit
-    return rows[np.random.default_rng(SAMPLE_SEED).integers(edges[:-1], edges[1:])]
 
 
 def render_explorer(page: ExplorerPage) -> bytes:
@@ -190,7 +176,9 @@ def encode_column(column: Column) -> tuple[Json, list[str]]:
 def _encode_measures(values: npt.NDArray[np.float64]) -> tuple[Json, list[str]]:
     """Type and steps of numbers, and their base64 texts: 16-bit steps, or floats if such steps are too coarse."""
     known = np.isfinite(values)
-    low, high = _range_of(values[known])
+    low, high = robust_range(values[known]) if known.any() else (0.0, 1.0)
+    if not high - low > 1e-300:
+        low, high = low - 0.5, low + 0.5
     quarter, three_quarters = np.percentile(values[known], (25.0, 75.0)) if known.any() else (low, high)
     if high - low > COARSE * (three_quarters - quarter) and np.ptp(values[known]) > 0.0:
         return _encode_floats(values)
@@ -225,16 +213,3 @@ def _encode_floats(values: npt.NDArray[np.float64]) -> tuple[Json, list[str]]:
     is_lost = np.isinf(short) | ((np.abs(short) < np.finfo(np.float32).tiny) & (known != 0.0))
     kept = known.astype("<f8") if is_lost.any() else short
     return {"type": kept.dtype.str[1:], "low": 0.0, "step": 0.0}, [to_base64(kept)]
-
-
-def _range_of(values: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Range of the steps: percentiles 0.1 to 99.9 if all values span over 3 times that range, else all values.
-
-    Otherwise a few points far out along a spike would leave only a few steps for the others.
-    """
-    if not values.size:
-        return 0.0, 1.0
-    lowest, low, high, highest = np.percentile(values, (0.0, 0.1, 99.9, 100.0)).tolist()
-    if not 0.0 < high - low < (highest - lowest) / 3.0:
-        low, high = lowest, highest
-    return (low, high) if high - low > 1e-300 else (low - 0.5, low + 0.5)

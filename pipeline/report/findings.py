@@ -9,7 +9,7 @@ from . import bounds, cures
 from .cures import NO_CURE, Config
 from .finding import Cure, Finding, Level
 from .metrics import Metrics
-from .number_format import percent, share_of, thousands
+from .number_format import joined, percent, share_of, thousands
 from .solution_findings import of_alignment, of_convergence, of_lost_eigenvalues, of_replaced_solver
 
 NAMED_COLUMNS = 3
@@ -215,7 +215,7 @@ def _of_redundancy(metrics: Metrics, config: Config) -> Iterator[Finding]:
     repeated = {j: value for j, value in enumerate(metrics.redundancy or [], start=1) if value > bounds.REDUNDANT}
     if not repeated:
         return
-    subject = f"Coordinate {min(repeated)} is" if len(repeated) == 1 else f"Coordinates {_listed(list(repeated))} are"
+    subject = f"Coordinate {min(repeated)} is" if len(repeated) == 1 else f"Coordinates {joined(repeated)} are"
     shares = sorted({f"{value:.2f}" for value in (min(repeated.values()), max(repeated.values()))})
     sentence = f"{subject} predictable from the earlier ones by local linear fits (R² {' to '.join(shares)})"
     trust = metrics.number("trustworthiness")
@@ -238,10 +238,6 @@ def _of_distances(metrics: Metrics, config: Config) -> Iterator[Finding]:
         f"bound: {bounds.HIGH_RESIDUAL_VARIANCE:g}): only neighbourhoods can be interpreted"
     )
     yield Finding("residual_variance", variance, bounds.HIGH_RESIDUAL_VARIANCE, sentence)
-
-
-def _listed(numbers: list[int]) -> str:
-    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def scope(metrics: Metrics, prefix: str = " ") -> str:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from numbers import Real
 from typing import TypeGuard
@@ -103,6 +103,16 @@ def text(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return " × ".join(f"{side:,}" if isinstance(side, int) else str(side) for side in value)
     return NOT_MEASURED if value is None or isinstance(value, jinja2.Undefined) else str(value)
+
+
+def joined(numbers: Iterable[int]) -> str:
+    """Numbers in a sentence.
+
+    >>> joined([2, 3, 5]), joined([4])
+    ('2, 3 and 5', '4')
+    """
+    *before, last = map(str, numbers)
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def share_of(part: object, total: object) -> float | None:

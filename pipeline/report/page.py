@@ -4,9 +4,9 @@ Every number may be missing (a stage did not run, a metric was not requested); i
 `template.html.j2` has the layout and the tables.
 """
 
-import base64
 import math
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import zip_longest
@@ -23,7 +23,7 @@ from .bounds import CLUMP_SHARE, REDUNDANT
 from .class_names import number_of
 from .coordinates import choice_of_coordinates
 from .cures import Config
-from .figure_style import CLASSES_ON_DARK, DARK_MAP, DPI, ON_DARK, Pair
+from .figure_style import CLASSES_ON_DARK, DARK_MAP, DPI, ON_DARK
 from .metrics import Metrics
 from .number_format import (
     data_name,
@@ -39,25 +39,9 @@ from .number_format import (
     thousands,
     when,
 )
-from .page_pictures import DPI as PICTURE_DPI
-from .page_pictures import PagePictures
+from .page_pictures import PagePicture, PagePictures
 from .page_tiles import headline
 from .palette import COLOR_MAP
-
-
-class Image(NamedTuple):
-    """A picture for a light and a dark page in base64, its width in CSS pixels, caption and alternative text.
-
-    wide_light, wide_dark: the same for wide screens, if there is one.
-    """
-
-    light: str
-    dark: str
-    width: int
-    caption: str
-    alternative: str
-    wide_light: str = ""
-    wide_dark: str = ""
 
 
 class ColorScale(NamedTuple):
@@ -100,6 +84,7 @@ def render_page(
     filters = (counted, thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when, marked,
                number_of, swatch)  # fmt: skip
     environment.filters.update({function.__name__: function for function in filters})
+    environment.filters["base64"] = lambda png: b64encode(png).decode()
     source = resources.files(__package__).joinpath("template.html.j2").read_text(encoding="utf-8")
     store: str = config["output"]["store"]
     return environment.from_string(source).render(
@@ -180,36 +165,26 @@ def spectra(metrics: Metrics, tol: float) -> list[Spectrum]:
     return result if metrics.eigenvalues else []
 
 
-def _image(pair: Pair, dpi: int, caption: str, alternative: str) -> Image:
-    # The header chunk of a PNG begins with the width; a CSS inch has 96 pixels.
-    width = round(int.from_bytes(pair.light[16:20], "big") * 96 / dpi)
-    light, dark = (base64.b64encode(png).decode("ascii") for png in pair)
-    return Image(light, dark, width, caption, alternative)
-
-
-def _images(drawn: PagePictures | None, metrics: Metrics) -> list[Image]:
+def _images(drawn: PagePictures | None, metrics: Metrics) -> list[PagePicture]:
     """The pictures of the embedding; the alternative text of the first includes the quality measures."""
     if drawn is None:
         return []
-    images = [_image(picture.pair, PICTURE_DPI, picture.caption, picture.alternative) for picture in drawn.pictures]
-    if (wide := drawn.pictures[0].wide) is not None:
-        light, dark = (base64.b64encode(png).decode("ascii") for png in wide)
-        images[0] = images[0]._replace(wide_light=light, wide_dark=dark)
+    first, *others = drawn.pictures
     names = ("trustworthiness", "continuity")
     measured = [f"{name} {value:.3f}" for name in names if (value := metrics.number(name)) is not None]
     if measured:
-        images[0] = images[0]._replace(alternative=f"{images[0].alternative} {', '.join(measured).capitalize()}.")
-    return images
+        first = first._replace(alternative=f"{first.alternative} {', '.join(measured).capitalize()}.")
+    return [first, *others]
 
 
-def _spectrum_image(drawn: PagePictures | None, metrics: Metrics) -> Image | None:
+def _spectrum_image(drawn: PagePictures | None, metrics: Metrics) -> PagePicture | None:
     if drawn is None or drawn.spectrum is None:
         return None
     rows = [[value for value in row if is_known(value)] for row in metrics.eigenvalues or []]
     ranges = [f"component {c}: {min(row):.2g} to {max(row):.2g}" for c, row in enumerate(rows[:10]) if row]
     caption = "Eigenvalues of M, without zero eigenvalues."
     alternative = f"Eigenvalues on a log axis, smallest to largest; {'; '.join(ranges) or 'none measured'}."
-    return _image(drawn.spectrum, DPI, caption, alternative)
+    return PagePicture(drawn.spectrum, caption, alternative, dpi=DPI)
 
 
 def _color_scale(drawn: PagePictures | None) -> ColorScale | None:

@@ -54,6 +54,12 @@ class PagePicture(NamedTuple):
     caption: str
     alternative: str
     wide: Pair | None = None
+    dpi: int = DPI
+
+    @property
+    def width(self) -> int:
+        """Its width in CSS pixels, 96 to an inch; the header chunk of a PNG begins with the width."""
+        return round(int.from_bytes(self.pair.light[16:20], "big") * 96 / self.dpi)
 
 
 class PagePictures(NamedTuple):

@@ -1,7 +1,7 @@
 """The results of a sweep, one row per experiment: a Parquet table with all numbers, and an HTML page."""
 
-import base64
 import io
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -84,7 +84,7 @@ def render_sweep(
         rows=[{**row, "cells": [_cell(row.get(name)) for name in measures], "report": reports.get(row["experiment"]),
                "is_best": row["experiment"] in best} for row in rows],
         best_by=measure.replace("_", " "),
-        pictures=[base64.b64encode(png).decode() for png in pictures],
+        pictures=[b64encode(png).decode() for png in pictures],
         failed=[row for row in rows if row["state"] != "done"],
     )  # fmt: skip
 

@@ -5,8 +5,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from ..core.even_sample import even_sample
 from ..engine import current_config
-from ..report.explore import even_sample
 from ..report.images import Shape, Sheet, image_png, make_sheet, most_thumbnails, pixel_range, thumbnails
 from ..storage import array_specs
 from ..storage.store import Store, block_of
@@ -34,14 +34,15 @@ def page_images(store: Store, rows: Rows) -> Sheet | None:
     if shape is None or not len(rows):
         return None
     points = np.flatnonzero(_in_few_blocks(store, rows, READ_BLOCKS))
-    points = even_sample(points, most_thumbnails(shape))
+    points = points[even_sample(len(points), most_thumbnails(shape))]
     return make_sheet(points, _thumbnails(store, rows[points], shape))
 
 
 def _in_few_blocks(store: Store, rows: Rows, limit: int) -> npt.NDArray[np.bool_]:
     """Which rows are in one of at most `limit` blocks, evenly spread."""
     blocks = rows // block_of(store.array(array_specs.RAW.name))
-    return np.isin(blocks, even_sample(np.unique(blocks), limit))
+    distinct = np.unique(blocks)
+    return np.isin(blocks, distinct[even_sample(len(distinct), limit)])
 
 
 def _thumbnails(store: Store, rows: Rows, shape: Shape) -> npt.NDArray[np.float32]:
@@ -58,7 +59,8 @@ class StoredImages:
     def __init__(self, store: Store, shape: Shape, rows: Rows) -> None:
         array = store.array(array_specs.RAW.name)
         self._size, self._n_rows, self.shape = block_of(array), array.shape[0], shape
-        sample = even_sample(rows[_in_few_blocks(store, rows, CACHED_BLOCKS)], RANGE_ROWS)
+        near = rows[_in_few_blocks(store, rows, CACHED_BLOCKS)]
+        sample = near[even_sample(len(near), RANGE_ROWS)]
         self._limits = pixel_range(_thumbnails(store, sample, shape))
         self._block = lru_cache(CACHED_BLOCKS)(
             lambda start: store.read(array_specs.RAW.name, start, min(start + self._size, self._n_rows))

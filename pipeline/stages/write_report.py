@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from ..config.models import Config
 from ..config.yaml_io import to_yaml
+from ..core.even_sample import even_sample
 from ..core.machine import peak_bytes
 from ..core.methods import METHODS
 from ..engine import checkpoint, current_config, disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
 from ..engine.work import Work
-from ..inputs.row_filter import sample_of
 from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report import collect_metrics, findings
 from ..report.metrics import Metrics, Reg, Stopped
@@ -160,7 +160,7 @@ def _collect(store: Store, among: Collection[str] | None = None) -> Metrics:
 def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
     """The input rows that are drawn: all, or an even sample of at most `limit` rows."""
     n_rows = store.array(array_specs.EMBEDDING.name).shape[0]
-    return sample_of(n_rows, limit if has_fit(store) or n_rows > ALL_ROWS else n_rows)
+    return even_sample(n_rows, limit if has_fit(store) or n_rows > ALL_ROWS else n_rows)
 
 
 def explore(store: Store, config: dict[str, object], collected: Metrics) -> bytes:
@@ -171,7 +171,6 @@ def explore(store: Store, config: dict[str, object], collected: Metrics) -> byte
         MAX_POINTS,
         ExplorerPage,
         RowTexts,
-        even_sample,
         render_explorer,
     )
     from .report_images import page_images  # matplotlib
@@ -179,7 +178,7 @@ def explore(store: Store, config: dict[str, object], collected: Metrics) -> byte
     rows = _shown_rows(store, MAX_POINTS)
     n_rows, shown = store.array(array_specs.COMPONENT.name).shape[0], rows_with_place(store, rows)
     n_shown = len(shown) if len(rows) == n_rows else n_rows - (collected.invalid_dropped or 0)
-    sample = even_sample(shown)
+    sample = shown[even_sample(len(shown), MAX_POINTS)]
     ids = stored_ids(store)
     texts = None if ids is None else RowTexts(ids.name, ids.gather(sample))
     n_of_input = min(MAX_INPUT_COLUMNS, MAX_INPUT_VALUES // max(1, len(sample))) if n_rows <= MAX_POINTS else 0

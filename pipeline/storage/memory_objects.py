@@ -14,15 +14,6 @@ roots: dict[str, dict[str, tuple[object, float]]] = {}
 """URL -> name -> (content, time of writing). A content is bytes, or what `StoreInMemory` keeps as Python objects."""
 
 
-def is_in_memory(url: str) -> bool:
-    """Whether a URL names a store in memory.
-
-    >>> is_in_memory("process-memory://1f"), is_in_memory("runs/x.zarr")
-    (True, False)
-    """
-    return url.startswith(f"{SCHEME}://")
-
-
 class MemoryObjects(Objects):
     """Objects of one root by name. Each operation on the dictionary is atomic, so threads may share a root."""
 

@@ -7,14 +7,14 @@ from urllib.parse import unquote, urlparse
 
 from ..core.credentials import refuse_secret
 from .local_objects import LocalObjects
-from .memory_objects import MemoryObjects, is_in_memory
+from .memory_objects import SCHEME, MemoryObjects
 from .object_protocol import Objects
 from .remote_objects import RemoteObjects
 
 
 def open_objects(url: str) -> Objects:
     """The objects under a path, a file:// URL, a store in memory, or any URL that obstore supports (s3://, gs://, az://)."""
-    if is_in_memory(url):
+    if url.startswith(f"{SCHEME}://"):
         return MemoryObjects(url)
     refuse_secret(url)
     parsed = urlparse(url)

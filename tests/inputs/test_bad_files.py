@@ -112,9 +112,7 @@ BAD_INPUTS = {
         "column name": (npy(x=X), {"columns": ["a"]}, r"from 0 to 2, found \['a'\]"),
         "column twice": (npy(x=X), {"columns": [1, 1]}, "twice"),
         "no column chosen": (npy(x=X), {"columns": []}, "empty list"),
-        "unknown key": (npy(x=X), {"colour": 1}, "colour.*path, labels, columns"),
     }),
-    "hdf5": ({}, {"unknown kind": (steps(), {}, "hdf5.*parquet")}),
     "npz": ({"path": "x.npz"}, {
         "not a zip": (text("hello", "x.npz"), {}, r"x\.npz: expected an \.npz archive"),
         "cut off": (steps(npz(x=RANDOM), cut("x.npz", 3000)), {}, "cut-off"),

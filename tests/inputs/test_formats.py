@@ -13,9 +13,11 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lle.core.errors import InputError
-from lle.inputs import compressed, csv_index, open_source, parquet_files
+from lle.config.load import check_config
+from lle.core.errors import InputError, LleError
+from lle.inputs import array_rows, csv_index, open_source, parquet_files
 from lle.kernels.manifolds import MANIFOLDS, sample
+from lle.stages.ingest import open_input
 from tests.support.input_files import IDX_CODES, D, N, write_frame, write_group, write_idx
 
 ALL_INPUTS = [
@@ -192,9 +194,9 @@ class TestReadsOnlyWhatItNeeds:
     @pytest.mark.parametrize("name", ["idx gzip", "npz deflated", "npz by columns"])
     def test_compressed_files_are_unpacked_once(self, inputs, data, name, monkeypatch):
         unpacked = []
-        original = compressed.open_file
-        monkeypatch.setattr(compressed, "open_file", lambda *args: unpacked.append(args) or original(*args))
-        compressed.unpacked.cache_clear()
+        original = array_rows.open_file
+        monkeypatch.setattr(array_rows, "open_file", lambda *args: unpacked.append(args) or original(*args))
+        array_rows.unpacked.cache_clear()
         kind, params = inputs[name]
         blocks = [open_source(kind, **params).read(start, min(start + 100, N)) for start in range(0, N, 100)]
         assert np.array_equal(np.concatenate(blocks), data[0])
@@ -274,8 +276,9 @@ class TestSynthetic:
         ],
     )
     def test_wrong_parameters_are_refused_by_name(self, params, word):
-        with pytest.raises(InputError, match=word):
-            open_source("synthetic", **params)
+        job = {"input": {"kind": "synthetic", **params}, "output": {"store": "x.zarr"}}
+        with pytest.raises(LleError, match=word):
+            open_input(check_config(job, "test"))
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

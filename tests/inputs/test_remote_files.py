@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from lle.core.errors import InputChanged, InputError, LleError
-from lle.inputs import memory_mapped, open_source, remote_files
+from lle.inputs import array_rows, open_source, remote_files
 from lle.storage.objects import open_objects
 from tests.support.commands import FEW, lle, write_config
 from tests.support.input_files import changed
@@ -263,13 +263,13 @@ def test_chosen_columns_are_read_in_windows_of_rows(tmp_path, monkeypatch):
     X = np.arange(3000.0).reshape(100, 30)
     np.save(tmp_path / "x.npy", X)
     monkeypatch.setattr("lle.inputs.stacked_files.WINDOW_BYTES", 8 * 30 * 7)
-    read, sizes = memory_mapped.MappedRows.read, []
+    read, sizes = array_rows.MappedRows.read, []
 
     def counting(self, start, stop):
         sizes.append(stop - start)
         return read(self, start, stop)
 
-    monkeypatch.setattr(memory_mapped.MappedRows, "read", counting)
+    monkeypatch.setattr(array_rows.MappedRows, "read", counting)
     block = open_source("npy", path=tmp_path / "x.npy", columns=[29, 3]).read(5, 95)
     np.testing.assert_array_equal(block, X[5:95][:, [29, 3]])
     assert max(sizes) == 7

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from lle.cli.commands import app
 from lle.inputs import open_source
-from lle.jobs.export_columns import columns_of_input
+from lle.jobs.export import columns_of_input
 from lle.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
 from tests.support.points import swiss_roll

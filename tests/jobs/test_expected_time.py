@@ -10,7 +10,7 @@ from lle.cli import commands
 from lle.config.load import check_config
 from lle.engine.plan import Layout, planned
 from lle.jobs import expected_time
-from lle.jobs.expected_time import announced_seconds, cluster_to_start, expected, expected_steps, machine_speed
+from lle.jobs.expected_time import announcement, cluster_to_start, expected, expected_steps, machine_speed
 from lle.jobs.fit_and_place import config_of_fit
 from lle.jobs.layout import layout_of
 from lle.jobs.placing_preview import forecast_placing, foreseen_placing
@@ -146,7 +146,8 @@ def test_workers_share_blocks_only():
 ])  # fmt: skip
 def test_local_cluster_starts_only_if_workers_save_time(cluster, n, d, kind):
     settings = config(execution={"cluster": cluster})
-    assert cluster_to_start(settings, Layout(n, d, "float32", 15_000)).kind == kind
+    steps, _ = planned(stages_of_run(settings), Layout(n, d, "float32", 15_000))
+    assert cluster_to_start(settings, steps).kind == kind
 
 
 def test_start_of_the_program_and_of_local_workers_takes_time():
@@ -179,7 +180,7 @@ def test_speed_of_this_machine_is_measured_once(monkeypatch):
 
 def test_only_long_runs_are_announced():
     def text(n):
-        return announced_seconds(config(), Layout(n, 3, "float64", 5_000))
+        return announcement(config(), planned(stages_of_run(config()), Layout(n, 3, "float64", 5_000))[0])
 
     assert text(5_000) == ""
     assert text(2_000_000).startswith("expected: about ")

@@ -9,9 +9,9 @@ import pytest
 
 from lle import LocallyLinearEmbedding, embed, open_run
 from lle.core.errors import StoreError
+from lle.core.even_sample import even_sample
 from lle.engine import checkpoint
 from lle.engine.row_exchange import REQUESTS, SENT
-from lle.inputs.row_filter import sample_of
 from lle.jobs import fit_and_place
 from lle.stages.assemble_cost import CONTRIBUTIONS
 from lle.stages.order_points import SORTED
@@ -51,7 +51,7 @@ def placed(tmp_path_factory, points):
 def by_hand(tmp_path_factory, points):
     """The coordinates of all rows from a run of the sample and `lle transform`."""
     folder = tmp_path_factory.mktemp("by_hand")
-    np.save(folder / "sample.npy", points[sample_of(N, SAMPLE)])
+    np.save(folder / "sample.npy", points[even_sample(N, SAMPLE)])
     np.save(folder / "all.npy", points)
     config = write_config(folder, input={"kind": "npy", "path": str(folder / "sample.npy")}, **SETTINGS)
     store = lle("run", config)["store"]
@@ -63,7 +63,7 @@ def test_equals_a_run_of_the_sample_and_transform(placed, by_hand):
     _, store, _ = placed
     table, fitted = by_hand
     np.testing.assert_array_equal(store.read_all("embedding"), table[["y1", "y2"]].to_numpy())
-    np.testing.assert_array_equal(store.read_all("embedding")[sample_of(N, SAMPLE)], fitted)
+    np.testing.assert_array_equal(store.read_all("embedding")[even_sample(N, SAMPLE)], fitted)
     np.testing.assert_array_equal(store.read_all("distance_ratio"), table["distance_ratio"])
     assert np.isfinite(store.read_all("embedding")).all()
 
@@ -157,7 +157,7 @@ def test_blocks_and_workers_do_not_change_the_result(tmp_path, points, by_hand):
 
 
 def test_rows_with_nan_are_refused_or_have_no_coordinates(tmp_path, points):
-    bad = np.setdiff1d(np.arange(N), sample_of(N, SAMPLE))[[3, 700]]
+    bad = np.setdiff1d(np.arange(N), even_sample(N, SAMPLE))[[3, 700]]
     damaged = points.copy()
     damaged[bad, 1] = np.nan
     config = job(tmp_path / "job", damaged)
@@ -208,6 +208,6 @@ def test_python_interface(tmp_path, points, by_hand):
 
 
 def test_sample_is_spread_evenly_and_has_the_requested_size():
-    rows = sample_of(10_007, 1000)
+    rows = even_sample(10_007, 1000)
     assert len(np.unique(rows)) == 1000
     assert (np.abs(rows - np.arange(1000) * 10.007) < 11).all()

@@ -25,7 +25,7 @@ from lle.engine.checkpoint import read_reports, recorded_steps
 from lle.jobs import run as runs
 from lle.jobs import sweep, sweep_plan
 from lle.jobs.sweep import StepCounts, run_sweep
-from lle.jobs.sweep_plan import count_steps, load_sweep, plan_sweep
+from lle.jobs.sweep_plan import describe_sweep, load_sweep, plan_sweep
 from lle.stages import find_neighbors
 from lle.storage import local_objects
 from lle.storage.blocks import Blocks
@@ -123,7 +123,7 @@ def test_nothing_is_computed_twice(swept):
     assert result.counts["cut"] == 1
     assert result.counts["asked"] == sum(result.counts[kind] for kind in StepCounts.KINDS)
     assert result.counts["computed"] + result.counts["cut"] == sum(kinds.values())
-    planned = count_steps(plan_sweep(load_sweep([path], (), None)[1], None))
+    planned = describe_sweep("", plan_sweep(load_sweep([path], (), None)[1], None))
     assert planned["steps"] == {"asked": result.counts["asked"], "to_do": sum(kinds.values())}
 
 
@@ -380,9 +380,7 @@ class TestWorkerOfAnotherVersion:
         with pytest.raises(ConfigError, match=r"numpy: 1\.2\.3 here"):
             sweep._task(None, None, False, None, {**program_versions(), "numpy": "1.2.3"})
 
-    def test_row_of_a_version_conflict_has_a_permanent_exit_code(self, monkeypatch):
-        experiment = sweep_plan.Experiment("one", {}, None)
-        monkeypatch.setattr(sweep, "run_tree", lambda *arguments: [("one", ConfigError("numpy"))])
-        executor = SimpleNamespace(client=None, memory=None)
-        [row] = sweep._on_workers(executor, [experiment], {}, False)
+    def test_row_of_a_version_conflict_has_a_permanent_exit_code(self):
+        failed = SimpleNamespace(exception=lambda timeout: ConfigError("numpy"))
+        row = sweep._row_of_task(sweep_plan.Experiment("one", {}, None), failed)
         assert (row["state"], row["exit_code"], row["message"]) == ("failed", 2, "ConfigError: numpy")

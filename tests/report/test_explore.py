@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lle.core.even_sample import even_sample
 from lle.engine import disk_costs
-from lle.report.explore import SCRIPTS, Column, even_sample, read_asset, render_explorer
+from lle.report.explore import SCRIPTS, Column, read_asset, render_explorer
 from lle.storage.store import Store
 from tests.support.commands import lle
 from tests.support.explorer_page import Scripts, decode, page_of
@@ -92,7 +93,7 @@ class TestEncoding:
 
 def test_sample_is_evenly_spaced():
     rows = np.arange(1000) * 3
-    sample = even_sample(rows, 100)
+    sample = rows[even_sample(len(rows), 100)]
     assert len(sample) == 100
     assert (sample // 30 == np.arange(100)).all()  # one from each stretch of ten rows
     assert len(np.unique(sample % 30)) > 5

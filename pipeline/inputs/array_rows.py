@@ -1,16 +1,67 @@
-"""Rows of uncompressed arrays in files, by memory mapping, or by byte ranges behind a URL."""
+"""Rows of arrays in files: by memory mapping, by byte ranges behind a URL, or decompressed once by each process."""
 
+import gzip
+import io
 import math
+import shutil
+import tempfile
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from ..core.errors import InputError
 from ..storage.bundles import Array
-from .files import FileRows, Layout, Stamp, reading
+from .damage import decoding
+from .files import FileRows, Layout, Stamp, open_file, reading
 from .remote_files import read_range
 
 COLUMNS_AT_ONCE = 16
+COPIED_BYTES = 1 << 20
+STREAM_BYTES = 1 << 22  # bytes per request of a compressed file behind a URL
+COMPRESSED = "a complete compressed file"
+
+
+# The file has no name: it is mapped, and disappears with the cache or the process.
+@lru_cache(maxsize=64)
+def unpacked(stamp: Stamp, member: str, where: str) -> npt.NDArray[np.uint8]:
+    """The decompressed bytes of a gzip file, or of a `member` of an archive. Raises InputError."""
+    with decoding(where, COMPRESSED), tempfile.TemporaryFile() as target, open_file(stamp, STREAM_BYTES) as packed:
+        if member:
+            with zipfile.ZipFile(packed) as archive, archive.open(member) as stream:
+                shutil.copyfileobj(stream, target, COPIED_BYTES)
+        else:
+            with gzip.GzipFile(fileobj=packed) as unzipped:
+                shutil.copyfileobj(cast(io.BufferedIOBase, unzipped), target, COPIED_BYTES)
+        target.flush()
+        return np.memmap(target, np.uint8, "r") if target.tell() else np.empty(0, np.uint8)
+
+
+class ArrayRows(FileRows):
+    """An array in a file, or in a `member` of an archive."""
+
+    def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout) -> None:
+        self.where, self.shape, self.dtype = where, layout.shape, layout.dtype
+        self._stamp, self._member, self._layout = stamp, member, layout
+
+
+class UnpackedRows(ArrayRows):
+    """An array whose layout counts from the start of the decompressed bytes."""
+
+    def read(self, start: int, stop: int) -> Array:
+        """A read-only view of rows [start, stop)."""
+        content = unpacked(self._stamp, self._member, self.where)
+        extra = len(content) - self._layout.offset - self._layout.n_bytes
+        if extra:
+            problem = "more data" if extra > 0 else f"the end of the data in rows {start} to {stop - 1}"
+            raise InputError(
+                f"{self.where}: its header gives shape {self.shape} of {self.dtype}, found {problem}; the file is cut "
+                f"off or damaged, create it again"
+            )
+        return np.ndarray(self.shape, self.dtype, content, self._layout.offset, order=self._layout.order)[start:stop]
 
 
 def stored_rows(stamp: Stamp, member: str, where: str, layout: Layout) -> "MappedRows":
@@ -18,12 +69,11 @@ def stored_rows(stamp: Stamp, member: str, where: str, layout: Layout) -> "Mappe
     return (RangedRows if stamp.is_remote else MappedRows)(stamp, member, where, layout)
 
 
-class MappedRows(FileRows):
+class MappedRows(ArrayRows):
     """An uncompressed array in a file; only the pages of the requested rows are read."""
 
     def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout) -> None:
-        self.where, self.shape, self.dtype = where, layout.shape, layout.dtype
-        self._stamp, self._member, self._layout = stamp, member, layout
+        super().__init__(stamp, member, where, layout)
         expected = layout.offset + layout.n_bytes
         if stamp.size < expected:
             raise InputError(
