@@ -4,12 +4,12 @@ import os
 import re
 from collections.abc import Iterator
 from typing import Literal, get_args, get_origin
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from pydantic import BaseModel
 
 from ..core.errors import ConfigError
-from ..core.patterns import matches
+from ..core.patterns import is_url, local_path, matches
 from .fields import NAME, Command
 
 VARIABLE = "LLE_ALLOWED_PLACES"
@@ -27,7 +27,7 @@ def check_places(section: BaseModel, key: str = "") -> None:
     allowed = os.environ.get(VARIABLE)
     if allowed is None:
         return
-    places = [place if _is_url(place) else os.path.realpath(_local_path(place)) for place in allowed.split()]
+    places = [place if is_url(place) else os.path.realpath(local_path(place)) for place in allowed.split()]
     source = getattr(section, "input", None)
     for name, value, marks in _texts(section, key):
         if command := next((mark for mark in marks if isinstance(mark, Command)), None):
@@ -72,10 +72,10 @@ def _marks(annotation: object) -> Iterator[object]:
 
 def _places_of(text: str) -> Iterator[str]:
     """The real path of a text; for a pattern, of every match; and the targets of all links in these folders."""
-    if _is_url(text):
+    if is_url(text):
         yield text
         return
-    for match in (_local_path(text), *matches(_local_path(text))):
+    for match in (local_path(text), *matches(local_path(text))):
         yield (path := os.path.realpath(match))
         yield from _links_below(path)
 
@@ -94,16 +94,7 @@ def _links_below(folder: str) -> Iterator[str]:
                 folders_to_read.append(target)
 
 
-def _local_path(text: str) -> str:
-    """The local path or pattern of a text, with file:// URLs and ~ resolved."""
-    return os.path.expanduser(unquote(urlsplit(text).path) if text.startswith("file:") else text)
-
-
-def _is_url(text: str) -> bool:
-    return "://" in text and not text.startswith("file:")
-
-
 def _is_inside(location: str, place: str) -> bool:
     # HTTP clients treat a backslash as a slash and skip tabs and line breaks.
-    dotted = _is_url(location) and ".." in re.split(r"[/\\]", re.sub(r"[\t\r\n]", "", unquote(location)))
+    dotted = is_url(location) and ".." in re.split(r"[/\\]", re.sub(r"[\t\r\n]", "", unquote(location)))
     return not dotted and (location == place or location.startswith(place.rstrip("/") + "/"))

@@ -1,13 +1,24 @@
-"""The paths that match a pattern, found in a bounded part of the disk."""
+"""Paths and URLs in a config, and the paths that match a pattern, found in a bounded part of the disk."""
 
 import glob
 import os
 from collections.abc import Iterator
+from urllib.parse import unquote, urlsplit
 
 from .errors import InputError
 
 MAX_ENTRIES = 200_000
 """Files and folders that a pattern may search: a second on a local disk, minutes on a slow network."""
+
+
+def is_url(text: str) -> bool:
+    """Whether a path is a URL, except file: URLs."""
+    return "://" in text and not text.startswith("file:")
+
+
+def local_path(text: str) -> str:
+    """The local path or pattern of a text, with file: URLs and ~ resolved."""
+    return os.path.expanduser(unquote(urlsplit(text).path) if text.startswith("file:") else text)
 
 
 def matches(pattern: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.errors import InputError, listed
-from .file_stamp import is_url
+from ..core.patterns import is_url
 from .files import find_paths, reading
 
 SUFFIXES = {

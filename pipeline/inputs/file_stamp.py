@@ -4,6 +4,8 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from ..core.patterns import is_url
+
 
 class Stamp(NamedTuple):
     """A file and its state. tag: the ETag of a remote object, "" if the service gives none."""
@@ -28,8 +30,3 @@ class Stamp(NamedTuple):
         name = PurePosixPath(unquote(self.path) if self.is_remote else self.path).name
         state = {"tag": self.tag} if self.tag else {"mtime_ns": self.mtime_ns}
         return {"name": name, "size": self.size, **state}
-
-
-def is_url(text: str) -> bool:
-    """Whether a path is a URL, except file: URLs."""
-    return "://" in text and not text.startswith("file:")

@@ -6,15 +6,14 @@ import math
 import os
 import stat
 from typing import IO, Literal, NamedTuple, cast
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
 from ..core.errors import InputError
-from ..core.patterns import matches
+from ..core.patterns import is_url, local_path, matches
 from .base import Fingerprint, Rows
 from .damage import reading
-from .file_stamp import Stamp, is_url
+from .file_stamp import Stamp
 from .remote_files import RangeFile, find_objects
 
 __all__ = ["FileRows", "Layout", "Stamp", "find_files", "find_paths", "open_file", "path_or_file", "reading"]
@@ -57,9 +56,7 @@ def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
 
     Raises InputError.
     """
-    text = os.path.expanduser(os.fspath(pattern))
-    if text.startswith("file:"):
-        text = unquote(urlsplit(text).path)
+    text = local_path(os.fspath(pattern))
     if os.path.realpath(text).startswith(KERNEL_FILES):
         raise InputError(
             f"input.{key}: expected a file on a disk, found '{text}', which the kernel generates; name another file"

@@ -17,6 +17,7 @@ from zarr.abc.store import Store as ZarrStore
 from zarr.core.sync import collect_aiterator
 
 from ..core.errors import ConfigError, InputError
+from ..core.patterns import is_url
 from ..storage.bundles import Array
 from ..storage.remote_objects import open_remote
 from ..storage.zarr_stores import RetryingObjectStore
@@ -174,10 +175,8 @@ def _list_remote(location: Location, prefix: str) -> list[tuple[str, int, str]]:
 
 
 def locate(url: str) -> list[Location]:
-    parsed = urlparse(url)
-    if "://" not in url or parsed.scheme == "file":
-        pattern = unquote(parsed.path) if parsed.scheme == "file" else url
-        return [Location(path, path, None) for path in find_paths(pattern, "url")]
+    if not is_url(url):
+        return [Location(path, path, None) for path in find_paths(url, "url")]
     if find_spec("obstore") is None:
         raise InputError(f"input.url: reading {url} needs the extra s3: run pip install '.[s3]' in the source folder")
     try:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.errors import ConfigError
+from ..core.patterns import is_url, local_path
 from ..engine import current_config
 from ..engine.step import Json
 from ..stages.ingest_ids import stored_ids
@@ -26,7 +27,6 @@ from ..storage import array_specs
 from ..storage.bundles import Array
 from ..storage.storage_errors import storage_errors
 from ..storage.store import Store
-from .output_file import is_url, local_path
 
 if TYPE_CHECKING:
     import h5py
@@ -73,7 +73,7 @@ def _name_in_obsm(into: str) -> str:
 def _path_of(out: str) -> Path:
     if is_url(out):
         raise ConfigError(f"{out}: expected a local file for .h5ad; copy it to this machine, and back afterwards")
-    path = local_path(out)
+    path = Path(local_path(out))
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigError(f"{out}: expected the name of a file in an existing folder; choose another name")
     return path

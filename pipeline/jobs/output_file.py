@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..core.errors import ConfigError
-from ..core.patterns import matches
+from ..core.patterns import is_url, local_path, matches
 from ..storage.remote_objects import RemoteObjects
 from ..storage.storage_errors import storage_errors
 
@@ -18,11 +17,6 @@ SUFFIXES = (".npy", ".parquet", ".arrow", ".csv")
 
 
 PathOrUrl = str | os.PathLike[str]
-
-
-def is_url(out: str) -> bool:
-    """Whether `out` names an object and not a local file; one letter before the colon is a drive."""
-    return re.match(r"\w\w+://", out) is not None and not out.startswith("file://")
 
 
 def suffix_of(out: str) -> str:
@@ -37,7 +31,7 @@ def check_out(out: str) -> None:
     if is_url(out):
         _folder_of(out)
         return
-    path = local_path(out)
+    path = Path(local_path(out))
     if path.is_dir():
         raise ConfigError(f"{out}: expected the name of a file, found a folder; choose another name")
     if not path.absolute().parent.is_dir():
@@ -46,12 +40,12 @@ def check_out(out: str) -> None:
 
 def will_replace(out: str) -> bool:
     """Whether a table or an array at `out` would replace a local file; an .h5ad file gets only one more matrix."""
-    return suffix_of(out) in SUFFIXES and not is_url(out) and local_path(out).is_file()
+    return suffix_of(out) in SUFFIXES and not is_url(out) and Path(local_path(out)).is_file()
 
 
 def refuse_input(out: str, *sections: Mapping[str, object]) -> None:
     """Raises ConfigError if `out` is a local file of these input sections, which the command would replace."""
-    if is_url(out) or not local_path(out).is_file():
+    if is_url(out) or not Path(local_path(out)).is_file():
         return
     for section in sections:
         for pattern in (section.get("path"), section.get("labels"), section.get("id")):
@@ -77,7 +71,7 @@ def written_whole(out: str) -> Iterator[BinaryIO]:
                 file.flush()
             folder.put_file(name, Path(file.name))
         return
-    path = local_path(out)
+    path = Path(local_path(out))
     partial = path.with_name(f".{uuid.uuid4().hex}.partial")  # of this process alone: others may write to `out` too
     with storage_errors(out):
         try:
@@ -86,11 +80,6 @@ def written_whole(out: str) -> Iterator[BinaryIO]:
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
-
-
-def local_path(out: str) -> Path:
-    """The path of a local file, also of a file:// URL."""
-    return Path(out.removeprefix("file://")).expanduser()
 
 
 def _folder_of(out: str) -> RemoteObjects:
