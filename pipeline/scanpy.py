@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from .api.embed import finished_run, sections_of_keywords, warn_of_embedding
 from .api.parameters import as_keyword
 from .api.python_errors import short_traceback
+from .core.arrays import Float64, Int32, Int64
 from .report.metrics import Metrics
 from .storage import array_specs
 
@@ -97,9 +97,7 @@ def lle(
     return adata if copy else None
 
 
-def _write(
-    adata: "AnnData", key: str, embedding: npt.NDArray[np.float64], component: npt.NDArray[np.int32], metrics: Metrics
-) -> None:
+def _write(adata: "AnnData", key: str, embedding: Float64, component: Int32, metrics: Metrics) -> None:
     adata.obsm[f"X_{key}"] = embedding
     import pandas as pd  # anndata has imported it
 
@@ -136,7 +134,7 @@ def _graph(adata: "AnnData", neighbors_key: str) -> "csr_array":
     return graph
 
 
-def _padded(graph: "csr_array") -> npt.NDArray[np.int64]:
+def _padded(graph: "csr_array") -> Int64:
     """The columns of each row of a CSR matrix; -1 pads."""
     counts = np.diff(graph.indptr)
     ids = np.full((graph.shape[0], max(1, int(counts.max(initial=1)))), -1, np.int64)

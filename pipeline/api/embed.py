@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_overloads, overload
 from urllib.parse import urlparse
 
-import numpy as np
-import numpy.typing as npt
-
 from ..config.load import check_config
 from ..config.models import Config
+from ..core.arrays import Float64
 from ..core.errors import ConfigError, InputError, StoreError
 from ..core.machine import reproducible_environment
 from ..core.setting import Setting
@@ -101,7 +99,7 @@ def embed(
     quality: Section = None,
     output: Section = None,
     execution: Section = None,
-) -> npt.NDArray[np.float64]: ...
+) -> Float64: ...
 @short_traceback
 def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: object) -> Any:
     """Embed X by the stages of `lle run` and return its coordinates.

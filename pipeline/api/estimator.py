@@ -8,10 +8,10 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ..core.arrays import Float64
 from ..storage import array_specs
 from .array_input import as_array, index_of, is_chunked, is_dask, row_blocks
 from .checked_rows import checked_rows
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from .place_in_memory import Training
 
-Array = npt.NDArray[np.float64]
 
 FEW_ROWS = 50
 """Up to this number of rows an n_neighbors that is too large is reduced, as in small folds of a cross-validation."""
@@ -204,7 +203,7 @@ class LocallyLinearEmbedding(
         labels = None if self.store is None or type(X) is dict else y
         names = getattr(self, "feature_names_in_", None)
         with finished_run(X, self._sections(X), self.verbose, labels, names, ids) as (store, result):
-            self.embedding_: Array = store.read_all(array_specs.EMBEDDING.name)
+            self.embedding_: Float64 = store.read_all(array_specs.EMBEDDING.name)
             self.component_ = store.read_all(array_specs.COMPONENT.name)
             self.eigenvalues_, self.n_features_in_, stored_names = fit_results(store)
             if type(X) is dict and stored_names is not None:
@@ -217,7 +216,7 @@ class LocallyLinearEmbedding(
         warn_of_embedding(result, config, as_argument)
         return self
 
-    def fit_transform(self, X: object, y: object = None) -> Array:
+    def fit_transform(self, X: object, y: object = None) -> Float64:
         """Run the stages on X and return its coordinates.
 
         Parameters
@@ -276,7 +275,7 @@ class LocallyLinearEmbedding(
             return training.place(X)
         return np.concatenate([training.place(block) for _, block in row_blocks(X)])
 
-    def inverse_transform(self, Y: object) -> Array:
+    def inverse_transform(self, Y: object) -> Float64:
         """Rows in the space of X for coordinates of the embedding.
 
         The weights that reconstruct coordinates from the `n_neighbors` nearest embedded points are applied to the rows

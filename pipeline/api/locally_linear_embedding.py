@@ -2,9 +2,7 @@
 
 import inspect
 
-import numpy as np
-import numpy.typing as npt
-
+from ..core.arrays import Float64
 from ..core.errors import UndeterminedEmbedding
 from .estimator import LocallyLinearEmbedding
 from .python_errors import short_traceback
@@ -28,7 +26,7 @@ def locally_linear_embedding(
     modified_tol: float = 1e-12,
     random_state: object = None,
     n_jobs: int | None = None,
-) -> tuple[npt.NDArray[np.float64], float]:
+) -> tuple[Float64, float]:
     """Embed X, with the arguments and results of `sklearn.manifold.locally_linear_embedding`.
 
     Parameters

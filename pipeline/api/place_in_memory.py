@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ..core.arrays import Bools, Float64, Floats, Int32, Int64
 from ..core.errors import InputError, StoreError
 from ..engine import checkpoint
 from ..kernels.neighbors.knn import NO_POINT, exact_neighbors
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 class Training:
     """The preprocessed points (n, d) of a run, their coordinates (n, m; NaN: none), and the settings of the weights."""
 
-    points: npt.NDArray[np.floating]
-    rows: npt.NDArray[np.floating]
+    points: Floats
+    rows: Floats
     """The same rows (n, d) in input units; the same array as points if there was no preprocessing."""
-    embedding: npt.NDArray[np.float64]
-    component: npt.NDArray[np.int32]
+    embedding: Float64
+    component: Int32
     prepare: Preparation
     method: str
     n_neighbors: int
@@ -38,7 +39,7 @@ class Training:
     rule: str
 
     @python_errors()
-    def place(self, rows: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
+    def place(self, rows: npt.NDArray[np.generic]) -> Float64:
         """The coordinates (b, m) of rows (b, d) in input units; NaN if the nearest point has none.
 
         Raises ValueError for NaN, infinity, distances that overflow, and zero rows with neighbors.metric: cosine.
@@ -51,7 +52,7 @@ class Training:
             return project_like(queries, self.points, self.embedding)
         return self._from_neighbors(np.asarray(queries, np.float64), self.points, self.embedding, self.component)
 
-    def place_back(self, coordinates: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def place_back(self, coordinates: Float64) -> Float64:
         """The rows (b, d) in input units for coordinates (b, m): `place` with the roles of the two spaces exchanged.
 
         Raises InputError for another number of columns, NaN and infinity.
@@ -68,10 +69,7 @@ class Training:
             return np.asarray(np.column_stack([coordinates, np.ones(len(coordinates))]) @ map_)
         return self._from_neighbors(coordinates, embedding, rows, component)
 
-    def _from_neighbors(
-        self, queries: npt.NDArray[np.float64], points: npt.NDArray[np.floating], values: npt.NDArray[np.floating],
-        component: npt.NDArray[np.int32],
-    ) -> npt.NDArray[np.float64]:  # fmt: skip
+    def _from_neighbors(self, queries: Float64, points: Floats, values: Floats, component: Int32) -> Float64:
         """The values (b, m) of queries (b, d), by the weights of the points (n, d) near them with values (n, m)."""
         largest = np.abs(queries).max(initial=0.0)
         _require(summable(queries), f"are so far away, with numbers up to {largest:.1e}, that their distances overflow")
@@ -82,7 +80,7 @@ class Training:
         ).coordinates
 
 
-def _require(is_good: npt.NDArray[np.bool_], problem: str) -> None:
+def _require(is_good: Bools, problem: str) -> None:
     """Raises InputError with the first row that is not good; is_good: of rows (b,) or of their numbers (b, d)."""
     bad = np.flatnonzero(~is_good.reshape(len(is_good), -1).all(axis=1))
     if bad.size:
@@ -93,7 +91,7 @@ def _require(is_good: npt.NDArray[np.bool_], problem: str) -> None:
         )
 
 
-def fit_results(store: Store) -> tuple[npt.NDArray[np.float64], int, list[str] | None]:
+def fit_results(store: Store) -> tuple[Float64, int, list[str] | None]:
     """Eigenvalues (components, m) of a run, the number of features of its input, and their names if it is a table."""
     fitted, columns = fitted_store(store), store.attributes().get("columns")
     n_features = int(fitted.array(array_specs.RAW.name).shape[1])
@@ -103,7 +101,7 @@ def fit_results(store: Store) -> tuple[npt.NDArray[np.float64], int, list[str] |
     return eigenvalues, n_features, None if columns is None else list(columns["features"])
 
 
-def _taken(store: Store) -> npt.NDArray[np.int64]:
+def _taken(store: Store) -> Int64:
     """The positions (components, m) of the eigenpairs that `embedding.coordinates: independent` chose."""
     record = checkpoint.step_record(store, "solve_embedding.solve") or checkpoint.DAMAGED
     reports = checkpoint.finished_blocks(store, "solve_embedding.solve", record.fingerprint)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Float64, Int32
 from ..core.errors import ConfigError
 from ..core.natural_order import natural_order
 from ..jobs.new_rows import TABLES
@@ -81,7 +81,7 @@ def plot(run_or_Y: object, color: object = None, ax: "Axes | None" = None) -> "A
     return ax
 
 
-def _coordinates(run: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
+def _coordinates(run: Any) -> tuple[Float64, Int32]:
     """The coordinates (n, m) and the component of each row."""
     if isinstance(run, OpenedRun):
         return run["embedding"].compute(), run["component"].compute()
@@ -170,7 +170,7 @@ def colors_of(values: object, n_rows: int) -> "ColorSource":
     return ColorSource(numbers, "categorical", tuple(names[code] for code in order), label)
 
 
-def _years(dates: object) -> npt.NDArray[np.float64]:
+def _years(dates: object) -> Float64:
     """Dates (n,) as years with a fraction; NaN where they are missing."""
     import pandas as pd
 

@@ -154,8 +154,9 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
 
 
 @app.command(epilog=f"Example: {EXAMPLES['suggest']}")
-def suggest(config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: Overrides = None,
-            as_json: AsJson = False) -> None:  # fmt: skip
+def suggest(
+    config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: Overrides = None, as_json: AsJson = False
+) -> None:
     """Embed a sample with many settings; suggest method, n_components, n_neighbors and reg, with reasons."""
 
     from ..jobs import suggest as suggestions

@@ -1,12 +1,13 @@
 """An even sample of rows, which depends only on its size and the number of rows."""
 
 import numpy as np
-import numpy.typing as npt
+
+from .arrays import Int64
 
 SEED = 20001222
 
 
-def even_sample(n_rows: int, size: int) -> npt.NDArray[np.int64]:
+def even_sample(n_rows: int, size: int) -> Int64:
     """One random row from each of `size` equal ranges of n_rows rows, ascending; all rows if there are no more.
 
     >>> len(even_sample(1000, 300)), even_sample(5, 9)

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import UInt8
 from ..core.errors import InputError
 from ..storage.bundles import Array
 from .damage import decoding
@@ -27,7 +27,7 @@ COMPRESSED = "a complete compressed file"
 
 # The file has no name: it is mapped, and disappears with the cache or the process.
 @lru_cache(maxsize=64)
-def unpacked(stamp: Stamp, member: str, where: str) -> npt.NDArray[np.uint8]:
+def unpacked(stamp: Stamp, member: str, where: str) -> UInt8:
     """The decompressed bytes of a gzip file, or of a `member` of an archive. Raises InputError."""
     with decoding(where, COMPRESSED), tempfile.TemporaryFile() as target, open_file(stamp, STREAM_BYTES) as packed:
         if member:

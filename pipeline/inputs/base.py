@@ -8,8 +8,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Float64
 from ..core.errors import InputError
 from ..core.machine import available_memory
 from ..storage.bundles import Array
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from .labels import Labels
 
-FloatArray = npt.NDArray[np.float64]
 LabelKind = Literal["none", "categorical", "continuous"]
 Fingerprint = dict[str, object]
 
@@ -109,7 +108,7 @@ class Source(ABC):
     def read(self, start: int, stop: int) -> Array:
         """Rows [start, stop) as a new C-contiguous (rows, n_features) array of `dtype`. Raises InputError."""
 
-    def read_labels(self, start: int, stop: int) -> FloatArray | None:
+    def read_labels(self, start: int, stop: int) -> Float64 | None:
         """(rows,) or (rows, q) float64, NaN for a missing label; None without labels.
 
         Raises InputError.

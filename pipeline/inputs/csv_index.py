@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import IO, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.arrays import Int64
 from ..core.errors import InputError
 from .array_rows import unpacked
 from .files import Stamp, open_file, reading
@@ -32,7 +32,7 @@ class RowIndex(NamedTuple):
 
     names: tuple[str, ...]
     n_rows: int
-    positions: npt.NDArray[np.int64]
+    positions: Int64
     delimiter: str
     lines_above: int
 
@@ -40,7 +40,7 @@ class RowIndex(NamedTuple):
 @lru_cache(maxsize=4096)
 def index_rows(stamp: Stamp) -> RowIndex:
     """Scan a file for its rows, once per process. Raises InputError if it is not a CSV file with a header."""
-    positions: list[npt.NDArray[np.int64]] = []
+    positions: list[Int64] = []
     names, delimiter = tuple[str, ...](), ","
     n_rows = n_lines = 0
     with reading(stamp.path), open_text(stamp) as handle:
@@ -92,7 +92,7 @@ def _whole_lines(handle: IO[bytes], offset: int, path: str) -> Iterator[tuple[in
         yield offset, tail + b"\n"
 
 
-def _row_starts(block: bytes, lines_before: int, lines_above: int, path: str) -> tuple[npt.NDArray[np.int64], int]:
+def _row_starts(block: bytes, lines_before: int, lines_above: int, path: str) -> tuple[Int64, int]:
     """Starts of the lines that are not blank (the header always counts), and the number of all lines."""
     codes = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(codes == _NEWLINE)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..core.arrays import Float64
 from ..core.errors import InputError
 from ..core.natural_order import natural_order
 from ..storage.bundles import Array
-from .base import Fingerprint, FloatArray, LabelKind
+from .base import Fingerprint, LabelKind
 from .missing_words import PADDED, is_missing_word
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Labels:
         """Names of the categories, None for continuous labels."""
         return self._coding().names
 
-    def read(self, start: int, stop: int) -> FloatArray:
+    def read(self, start: int, stop: int) -> Float64:
         """(rows,) or (rows, width): values, or indices into `names`; NaN for a missing label."""
         coding = self._coding()
         result = np.empty((stop - start, self.width))
@@ -150,7 +151,7 @@ class Labels:
                 break
         return distinct
 
-    def _encode(self, block: Array, coding: Coding) -> FloatArray:
+    def _encode(self, block: Array, coding: Coding) -> Float64:
         where = self._stack.parts[0].where
         values = _as_text(block, where) if self._is_text else block
         if coding.code_of is not None:

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Float64, Int64
 from ..core.errors import InputError
 from ..core.even_sample import even_sample
 from ..storage.bundles import Array
-from .base import Fingerprint, FloatArray, Source, check_range
+from .base import Fingerprint, Source, check_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 WINDOW_ROWS, WINDOW_BYTES = 4096, 1 << 23
 """Rows of the source in memory at a time: WINDOW_ROWS, or more if they fit WINDOW_BYTES. No result depends on it."""
 
-_rows_by_key: dict[str, npt.NDArray[np.int64]] = {}
+_rows_by_key: dict[str, Int64] = {}
 
 
 class ChosenRows(Source):
     """Some rows of a source, ascending. `labelled` is the same input with the labels to return."""
 
-    def __init__(self, source: Source, rows: npt.NDArray[np.int64], labelled: Source) -> None:
+    def __init__(self, source: Source, rows: Int64, labelled: Source) -> None:
         self._source, self._rows, self._labelled = source, rows, labelled
         self.n_rows, self.n_features, self.dtype = len(rows), source.n_features, source.dtype
         self.roles, self.image_shape, self.labels = source.roles, source.image_shape, labelled.labels
@@ -46,7 +46,7 @@ class ChosenRows(Source):
             out[part] = self._source.read(low, high)[rows]
         return out
 
-    def read_labels(self, start: int, stop: int) -> FloatArray | None:
+    def read_labels(self, start: int, stop: int) -> Float64 | None:
         if not self.label_width:
             return None
         parts = [np.asarray(self._labelled.read_labels(low, high))[rows]
@@ -68,7 +68,7 @@ class ChosenRows(Source):
 
         return pa.concat_tables(parts)
 
-    def _windows(self, start: int, stop: int) -> Iterator[tuple[slice, int, int, npt.NDArray[np.int64]]]:
+    def _windows(self, start: int, stop: int) -> Iterator[tuple[slice, int, int, Int64]]:
         """Yield (target slice in rows [start, stop), source range low, high, row numbers in that range)."""
         chosen = self._rows[start:stop]
         size = self._window_rows
@@ -131,7 +131,7 @@ class SampledRows(ChosenRows):
         return {"fit_sample": self._size, "of": self._source.fingerprint()}
 
 
-def _matching(source: Source, where: float | str) -> npt.NDArray[np.int64]:
+def _matching(source: Source, where: float | str) -> Int64:
     key = json.dumps([source.fingerprint(), where], sort_keys=True)
     if key not in _rows_by_key:
         names = source.label_names

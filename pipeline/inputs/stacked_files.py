@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from ..core.arrays import Float64
 from ..core.errors import InputError
 from ..storage.bundles import Array
 from .array_checks import check_columns, check_matrix, common_dtype
-from .base import Fingerprint, FloatArray, Rows, Source, check_range, stamp_text
+from .base import Fingerprint, Rows, Source, check_range, stamp_text
 from .column_names import ColumnRoles
 from .labels import Labels
 
@@ -173,7 +174,7 @@ class FileSource(Source):
                 result[first - start :][target] = block[:, self._columns]
         return result
 
-    def read_labels(self, start: int, stop: int) -> FloatArray | None:
+    def read_labels(self, start: int, stop: int) -> Float64 | None:
         return None if self.labels is None else self.labels.read(start, stop)
 
     def column_types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":

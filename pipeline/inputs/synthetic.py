@@ -4,10 +4,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..core.arrays import Float64
 from ..core.errors import InputError
 from ..kernels.manifolds import MANIFOLDS, sample
 from ..storage.bundles import Array
-from .base import Fingerprint, FloatArray, KnownLabels, Source
+from .base import Fingerprint, KnownLabels, Source
 
 N_DIGITS, N_PIXELS = 1797, 64
 
@@ -39,7 +40,7 @@ class ManifoldSource(Source):
     def read(self, start: int, stop: int) -> Array:
         return sample(self._name, start, stop, self._seed, self._noise, self._phi).points
 
-    def read_labels(self, start: int, stop: int) -> FloatArray:
+    def read_labels(self, start: int, stop: int) -> Float64:
         coordinates = sample(self._name, start, stop, self._seed, self._noise, self._phi).coordinates
         return coordinates[:, 0] if self._n_coordinates == 1 else coordinates
 
@@ -65,7 +66,7 @@ class DigitsSource(Source):
     def read(self, start: int, stop: int) -> Array:
         return _digits()[0][start:stop].copy()
 
-    def read_labels(self, start: int, stop: int) -> FloatArray:
+    def read_labels(self, start: int, stop: int) -> Float64:
         return _digits()[1][start:stop].copy()
 
     def fingerprint(self) -> Fingerprint:
@@ -73,7 +74,7 @@ class DigitsSource(Source):
 
 
 @lru_cache(maxsize=1)
-def _digits() -> tuple[FloatArray, FloatArray]:
+def _digits() -> tuple[Float64, Float64]:
     from sklearn.datasets import load_digits  # the import takes two seconds
 
     images, digits = load_digits(return_X_y=True)

@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Float64
 from ..core.errors import ConfigError, Interrupted
 from ..engine.step import Json
 from ..report.point_grid import Part
@@ -128,7 +128,7 @@ class Query:
         """Pixels to add to the radius of points."""
         return self.integer("larger", -9, 9) if "larger" in self._values else 0
 
-    def polygon(self) -> npt.NDArray[np.float64]:
+    def polygon(self) -> Float64:
         return np.array(self.numbers("polygon")).reshape(-1, 2)
 
 

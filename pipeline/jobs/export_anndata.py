@@ -13,10 +13,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.arrays import Int64
 from ..core.errors import ConfigError
 from ..core.patterns import is_url, local_path
 from ..engine import current_config
@@ -128,7 +128,7 @@ def _write(h5py: ModuleType, file: "h5py.File", store: Store, name: str, out: st
     return len(order)
 
 
-def _rows_in_order_of(obs: "h5py.Group", store: Store, out: str) -> npt.NDArray[np.int64]:
+def _rows_in_order_of(obs: "h5py.Group", store: Store, out: str) -> Int64:
     """The row of the run for each row of the file."""
     names = obs[obs.attrs.get("_index", "_index")]
     names = names["values"] if hasattr(names, "keys") else names  # an index of nullable strings is a group

@@ -152,9 +152,8 @@ def is_current(root: Versions, fingerprint: str, source: Source) -> bool:
 
 
 def reprocess(
-    config: Config, source: Source, fresh: bool, work: Callable[[Store, History], RunResult],
-    log: Callable[[str], None],
-) -> RunResult:  # fmt: skip
+    config: Config, source: Source, fresh: bool, work: Callable[[Store, History], RunResult], log: Callable[[str], None]
+) -> RunResult:
     """Run a job whose store is a root of versions, and publish its result.
 
     `work` runs all stages in the store of a version; it can end early if nothing has changed. A new version is

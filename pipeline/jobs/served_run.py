@@ -7,11 +7,11 @@ from itertools import count
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.arrays import Bools, Float64
 from ..core.errors import DamagedStore
 from ..core.machine import available_memory
 from ..engine import current_config
@@ -148,8 +148,9 @@ class ServedRun:
         with self._lock:
             return self._images.png(row)
 
-    def near(self, axes: Axes, color: int, chosen: Sequence[int], at: tuple[float, float],
-             reach: tuple[float, float]) -> Json | None:  # fmt: skip
+    def near(
+        self, axes: Axes, color: int, chosen: Sequence[int], at: tuple[float, float], reach: tuple[float, float]
+    ) -> Json | None:
         """The nearest shown row within reach of a position; None if there is none."""
         grid = self.grid(axes)
         places = self._shown(grid, grid.nearest(*at, reach), color, chosen)
@@ -191,7 +192,7 @@ class ServedRun:
         grid = self.grid(axes)
         return grid.numbers[self._shown(grid, np.arange(len(grid.numbers)), color, chosen)]
 
-    def inside(self, axes: Axes, color: int, chosen: Sequence[int], polygon: npt.NDArray[np.float64]) -> Array:
+    def inside(self, axes: Axes, color: int, chosen: Sequence[int], polygon: Float64) -> Array:
         """The shown points inside a polygon (v, 2)."""
         grid = self.grid(axes)
         return grid.numbers[self._shown(grid, grid.inside(polygon), color, chosen)]
@@ -244,7 +245,7 @@ class ServedRun:
             raise ValueError("this selection is no longer held; select the rows again")
         return self._selections[selection]
 
-    def _is_member(self, points: Array) -> npt.NDArray[np.bool_]:
+    def _is_member(self, points: Array) -> Bools:
         is_member = np.zeros(len(self._rows), bool)
         is_member[points] = True
         return is_member

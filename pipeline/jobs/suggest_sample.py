@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
+from ..core.arrays import Bools, Float64, Floats, Int64
 from ..core.errors import InputError, counted
 from ..engine.plan_sizes import block_points
 from ..inputs import Source
@@ -30,28 +30,25 @@ the sample, because larger neighbourhoods are curved."""
 LEAST_PIECE = 8
 """Least points of a piece of the sample that trials can use, for each of its neighbours."""
 
-Array = npt.NDArray[np.floating]
-Ids = npt.NDArray[np.int64]
-
 
 class NeighborSample(NamedTuple):
     """s sampled points, and the neighbours of the first q of them among all rows, after preprocessing."""
 
     n_rows: int
-    points: Array
+    points: Floats
     """(s, d) distinct sampled points in random order."""
     lists: NeighborLists
     """(q, k) neighbours of the first q points among all distinct rows; ids are hashes of rows."""
-    pool_ids: Ids
+    pool_ids: Int64
     """(p,) ids of all neighbours, ascending."""
-    pool: Array
+    pool: Floats
     """(p, d) their coordinates."""
     is_whole: bool
     """All rows are sampled."""
-    labels: npt.NDArray[np.float64] | None = None
+    labels: Float64 | None = None
     """(s,) category of each sampled point, NaN for none; None if the input has no labels that are categories."""
 
-    def neighbors(self, first: int, past: int, k: int) -> Array:
+    def neighbors(self, first: int, past: int, k: int) -> Floats:
         """Coordinates (past - first, k, d) of the k nearest neighbours of some of the first q points."""
         ids = self.lists.ids[first:past, :k]
         return np.asarray(self.pool[np.minimum(np.searchsorted(self.pool_ids, ids), len(self.pool) - 1)])
@@ -98,7 +95,7 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
     return sampled._replace(is_whole=sample >= source.n_rows, labels=labels)
 
 
-def _prepared(prepare: Preparation, rows: Array) -> Array:
+def _prepared(prepare: Preparation, rows: Floats) -> Floats:
     """The points of rows. Raises InputError for zero rows if the metric needs a direction."""
     points, zero = prepare(rows)
     if zero.any():
@@ -110,7 +107,7 @@ def _prepared(prepare: Preparation, rows: Array) -> Array:
 
 
 def _with_neighbors(
-    source: Source, prepare: Preparation, points: Array, ids: Ids, n_queries: int, k: int
+    source: Source, prepare: Preparation, points: Floats, ids: Int64, n_queries: int, k: int
 ) -> NeighborSample:
     queries, query_ids = points[:n_queries], ids[:n_queries]
     lists = NeighborLists(np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), np.inf))
@@ -132,7 +129,7 @@ def _with_neighbors(
     return NeighborSample(source.n_rows, points, lists, pool_ids, pool, False)
 
 
-def _blocks(source: Source) -> Iterator[tuple[int, Array, npt.NDArray[np.bool_]]]:
+def _blocks(source: Source) -> Iterator[tuple[int, Floats, Bools]]:
     """Yield (first row, rows, which of them are valid) of each block."""
     size = block_points("auto", source.n_rows, source.n_features * source.dtype.itemsize)
     for start in range(0, source.n_rows, size):
@@ -141,7 +138,7 @@ def _blocks(source: Source) -> Iterator[tuple[int, Array, npt.NDArray[np.bool_]]
             yield start, rows, np.isfinite(np.square(rows, dtype=np.float64).sum(axis=1))
 
 
-def _ids(rows: Array) -> Ids:
+def _ids(rows: Floats) -> Int64:
     """63 bits of each row's hash. Equal rows have equal ids.
 
     Two different rows among ten million have the same id in one run of 200,000.
@@ -149,7 +146,7 @@ def _ids(rows: Array) -> Ids:
     return (row_hashes(rows)[:, 0] >> np.uint64(1)).astype(np.int64)
 
 
-def largest_gap(points: npt.NDArray[np.floating], max_dimension: int) -> SpectralGap:
+def largest_gap(points: Floats, max_dimension: int) -> SpectralGap:
     """The gap in the spectra of neighbourhoods in the sample (s, d), up to `max_dimension` dimensions."""
     scales = [k for k in SPECTRUM_NEIGHBORS if k <= len(points) // SPECTRUM_SHARE] or [SPECTRUM_NEIGHBORS[0]]
     queries, every = points[:SPECTRUM_POINTS], np.arange(len(points))
@@ -157,7 +154,7 @@ def largest_gap(points: npt.NDArray[np.floating], max_dimension: int) -> Spectra
     return spectral_gap({k: mean_spectrum(points[near[:, :k]]) for k in scales}, max_dimension)
 
 
-def largest_piece(points: npt.NDArray[np.float64], k: int) -> tuple[int, npt.NDArray[np.int64]]:
+def largest_piece(points: Float64, k: int) -> tuple[int, Int64]:
     """The number of pieces of the graph of k neighbours of points (n, d), and the points of the largest one.
 
     All points count as one piece if the largest has too few for trials.

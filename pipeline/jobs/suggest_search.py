@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
 from ..config.neighbors import min_neighbors
+from ..core.arrays import Float64
 from ..core.errors import LleError
 from ..core.methods import METHODS
 from ..kernels.batches import batches
@@ -90,7 +90,7 @@ def _trial_points(n_features: int) -> int:
     return max(MIN_TRIAL_POINTS, min(largest_trial(n_features), TRIAL_NUMBERS // n_features))
 
 
-def _measured_scores(scores: npt.NDArray[np.float64], chosen: int, k: int) -> str:
+def _measured_scores(scores: Float64, chosen: int, k: int) -> str:
     """What was measured with 1, ..., m coordinates, and what follows for the chosen number.
 
     >>> _measured_scores(np.array([0.9, 0.96, 0.965]), 2, 12)  # doctest: +NORMALIZE_WHITESPACE

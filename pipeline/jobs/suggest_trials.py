@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
 from ..config.neighbors import reverse_neighbors
+from ..core.arrays import Float64, Int64
 from ..core.errors import LleError
 from ..kernels.embed_in_memory import embed_in_memory, repaired_lists
 from ..kernels.factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists
@@ -19,9 +19,6 @@ from ..report.bounds import CLUMP_SHARE
 
 COMPARED_NEIGHBORS = 12
 """Number of neighbours that the measures compare; the same for all trials, so that their values are comparable."""
-
-Float64 = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ class Trials:
         every = np.arange(len(points))
         self.lists = exact_neighbors(points, every, points, every, max_neighbors)
         self._quality = SampleQuality(points, COMPARED_NEIGHBORS, MEASURED_POINTS, labels)
-        self._graphs: dict[tuple[int, int | None], tuple[Ids, Ids]] = {}
+        self._graphs: dict[tuple[int, int | None], tuple[Int64, Int64]] = {}
 
     def run(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Trial:
         """Embed the sample and measure the embedding. Every call needs the same n_components."""
@@ -138,7 +135,7 @@ class Trials:
         sample = reg_of_lists(self.points, np.arange(len(self.points)), self.lists.ids[:, :n_neighbors], n_components)
         return choose_by_trial(local, sample, trustworthiness, len(self.points), self._is_whole)
 
-    def _graph(self, n_neighbors: int, reverse: int | None) -> tuple[Ids, Ids]:
+    def _graph(self, n_neighbors: int, reverse: int | None) -> tuple[Int64, Int64]:
         """The largest component of the sample's graph: its points, and their lists after the repair of a run."""
         key = n_neighbors, reverse
         if key not in self._graphs:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ..core.arrays import Float64, Int64
 from ..core.errors import LleError
 from .batches import batches
 from .eigensolver.factorization import NO_ANALYSES, Analyses
@@ -24,12 +24,9 @@ from .neighbors.knn import NeighborLists, exact_distances
 TOL = 1e-4
 MAX_BYTES = 2**31
 
-Float64 = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
-
 
 def embed_in_memory(
-    method: str, points: Float64, ids: Ids, n_components: int, reg: float, rule: str, analyses: Analyses = NO_ANALYSES
+    method: str, points: Float64, ids: Int64, n_components: int, reg: float, rule: str, analyses: Analyses = NO_ANALYSES
 ) -> Float64:
     """Coordinates (n, m) of points (n, d) by a method of the config; the eigenvectors have relative errors of TOL.
 
@@ -59,7 +56,7 @@ def embed_in_memory(
     return _solve(factor, n_components, "shift_invert", flat=method != "modified")
 
 
-def repaired_lists(lists: NeighborLists, n_points: int, reverse: int | None = None) -> Ids:
+def repaired_lists(lists: NeighborLists, n_points: int, reverse: int | None = None) -> Int64:
     """(n, K or more) neighbour ids after ``plan_repair`` of one component, -1 in empty slots."""
     largest = np.max(lists.distances, where=np.isfinite(lists.distances), initial=0.0)
     distances = np.ldexp(lists.distances, -np.frexp(largest)[1]).astype(np.float32)  # within the range of float32
@@ -68,7 +65,7 @@ def repaired_lists(lists: NeighborLists, n_points: int, reverse: int | None = No
     return apply_repair(lists.ids, distances, 0, added, repair.max_neighbors)[0].astype(np.int64)
 
 
-def lle_factor(points: Float64, ids: Ids, reg: float, rule: str) -> csr_array:
+def lle_factor(points: Float64, ids: Int64, reg: float, rule: str) -> csr_array:
     """A = I - W (n, n) of LLE."""
     weights = np.concatenate([
         barycenter_weights(points[part], points[np.maximum(ids[part], 0)], ids[part] >= 0, reg, rule).weights
@@ -77,7 +74,7 @@ def lle_factor(points: Float64, ids: Ids, reg: float, rule: str) -> csr_array:
     return local_factor(ids, weights, 0, len(points))
 
 
-def _modified_factor(points: Float64, ids: Ids, n_components: int, reg: float, rule: str) -> csr_array:
+def _modified_factor(points: Float64, ids: Int64, n_components: int, reg: float, rule: str) -> csr_array:
     values = [
         spread(principal_directions(points[near] - points[rows, None]).values, n_components)
         for rows, near in _neighborhoods(points, ids)
@@ -90,7 +87,7 @@ def _modified_factor(points: Float64, ids: Ids, n_components: int, reg: float, r
     return stack_rows(parts, len(points), len(points))
 
 
-def _tangent_factor(method: str, points: Float64, ids: Ids, n_components: int) -> csr_array:
+def _tangent_factor(method: str, points: Float64, ids: Int64, n_components: int) -> csr_array:
     """Rows of F for ltsa and hessian; points outside of the lists of their neighbours join their own, as in a run."""
     joined, own = np.full(len(points), -1), disconnected_from_own_list(ids)
     joined[own] = own
@@ -101,7 +98,7 @@ def _tangent_factor(method: str, points: Float64, ids: Ids, n_components: int) -
     return stack_rows(parts, len(points), len(points))
 
 
-def _laplacian(points: Float64, ids: Ids, n_components: int) -> Float64:
+def _laplacian(points: Float64, ids: Int64, n_components: int) -> Float64:
     squared = np.square(exact_distances(points, points, ids))
     t = float(squared[ids >= 0].mean())
     lists = np.where(ids[:, :, None] >= 0, ids[np.maximum(ids, 0)], -1)
@@ -112,7 +109,7 @@ def _laplacian(points: Float64, ids: Ids, n_components: int) -> Float64:
     return np.asarray(_solve(factor, n_components, "shift_invert", null=null) / null[:, None])
 
 
-def _neighborhoods(points: Float64, ids: Ids) -> Iterator[tuple[Ids, Ids]]:
+def _neighborhoods(points: Float64, ids: Int64) -> Iterator[tuple[Int64, Int64]]:
     """Batches of points with equally many neighbours: (b,) points and (b, c) their neighbours."""
     for rows, near in groups_of_equal_size(ids):
         for part in batches(len(rows), 8 * near.shape[1] * (points.shape[1] + near.shape[1])):

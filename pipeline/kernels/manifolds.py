@@ -9,11 +9,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Float64
 from ..core.errors import InputError
-
-FloatArray = npt.NDArray[np.float64]
 
 GRANULE_ROWS = 65_536
 
@@ -29,8 +27,8 @@ class ManifoldSample(NamedTuple):
     points (rows, d) float64; coordinates (rows, q) float64, without noise.
     """
 
-    points: FloatArray
-    coordinates: FloatArray
+    points: Float64
+    coordinates: Float64
 
 
 def sample(name: str, start: int, stop: int, seed: int, noise: float, phi: float) -> ManifoldSample:
@@ -79,7 +77,7 @@ def _sample_granule(name: str, granule: int, seed: int, noise: float, phi: float
     return ManifoldSample(points, coordinates)
 
 
-def archimedean_arc_length(angle: FloatArray, radius: float, growth: float) -> FloatArray:
+def archimedean_arc_length(angle: Float64, radius: float, growth: float) -> Float64:
     """Length of the planar spiral r = radius + growth * angle from angle 0 to each angle (radians).
 
     The integral of sqrt(r^2 + growth^2) d(angle); with p = r / growth, its antiderivative is
@@ -88,13 +86,13 @@ def archimedean_arc_length(angle: FloatArray, radius: float, growth: float) -> F
     scaled = angle + radius / growth
     origin = radius / growth
 
-    def antiderivative(p: FloatArray | float) -> FloatArray:
+    def antiderivative(p: Float64 | float) -> Float64:
         return np.asarray(growth / 2 * (p * np.sqrt(1 + np.square(p)) + np.arcsinh(p)))
 
     return antiderivative(scaled) - antiderivative(origin)
 
 
-def _swiss_roll(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+def _swiss_roll(u: Float64, v: Float64, phi: float) -> ManifoldSample:
     """scikit-learn's roll, (t cos t, 21 v, t sin t) with t = 1.5 pi (1 + 2 u).
 
     Coordinates: arc length along the roll from its inner end, and height. With the arc length the unrolled sheet is
@@ -106,7 +104,7 @@ def _swiss_roll(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
     return ManifoldSample(np.column_stack([t * np.cos(t), height, t * np.sin(t)]), np.column_stack([along, height]))
 
 
-def _s_curve(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+def _s_curve(u: Float64, v: Float64, phi: float) -> ManifoldSample:
     """scikit-learn's curve, (sin t, 2 v, sign(t) (cos t - 1)) with t = 3 pi (u - 1/2).
 
     Coordinates: t, which is the arc length, and the width 2 v.
@@ -118,7 +116,7 @@ def _s_curve(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
     )
 
 
-def _spiral_2d(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+def _spiral_2d(u: Float64, v: Float64, phi: float) -> ManifoldSample:
     """A plane curve of radius 1 + theta, three turns, theta uniform in [0, 6 pi].
 
     Coordinate: arc length from the inner end.
@@ -129,7 +127,7 @@ def _spiral_2d(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
     return ManifoldSample(np.column_stack([radius * np.cos(theta), radius * np.sin(theta)]), along[:, np.newaxis])
 
 
-def _spiral_3d(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+def _spiral_3d(u: Float64, v: Float64, phi: float) -> ManifoldSample:
     """A rolled sheet of radius 1 + theta / 2, three turns, height uniform in [0, 40].
 
     Coordinates: arc length, height.
@@ -142,7 +140,7 @@ def _spiral_3d(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
     return ManifoldSample(points, np.column_stack([along, height]))
 
 
-def _punctured_sphere(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+def _punctured_sphere(u: Float64, v: Float64, phi: float) -> ManifoldSample:
     """The unit sphere without the wedge of azimuth [0, phi), uniform by area.
 
     Coordinates: azimuth, polar angle (radians). Area is uniform in azimuth and in height (Archimedes), so the
@@ -155,14 +153,14 @@ def _punctured_sphere(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSampl
     return ManifoldSample(points, np.column_stack([azimuth, np.arccos(height)]))
 
 
-def _elliptic_paraboloid(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+def _elliptic_paraboloid(u: Float64, v: Float64, phi: float) -> ManifoldSample:
     """z = x^2 / a^2 + y^2 / b^2 with a = 1, b = 2 over x in [-a, a], y in [-b, b]. Coordinates: x, y."""
     x, y = PARABOLOID_A * (2 * u - 1), PARABOLOID_B * (2 * v - 1)
     z = x**2 / PARABOLOID_A**2 + y**2 / PARABOLOID_B**2
     return ManifoldSample(np.column_stack([x, y, z]), np.column_stack([x, y]))
 
 
-def _cusp(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+def _cusp(u: Float64, v: Float64, phi: float) -> ManifoldSample:
     """z = sqrt(r), the surface of revolution of z = sqrt|x|, over the unit disc (uniform on the disc).
 
     Coordinates: x, y.
@@ -172,12 +170,12 @@ def _cusp(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
     return ManifoldSample(np.column_stack([x, y, np.sqrt(radius)]), np.column_stack([x, y]))
 
 
-def _sheet(u: FloatArray, v: FloatArray, phi: float) -> ManifoldSample:
+def _sheet(u: Float64, v: Float64, phi: float) -> ManifoldSample:
     """The flat unit square in the plane z = 0 of space. Coordinates: x, y."""
     return ManifoldSample(np.column_stack([u, v, np.zeros_like(u)]), np.column_stack([u, v]))
 
 
-_SHAPES: dict[str, Callable[[FloatArray, FloatArray, float], ManifoldSample]] = {
+_SHAPES: dict[str, Callable[[Float64, Float64, float], ManifoldSample]] = {
     "swiss_roll": _swiss_roll,
     "s_curve": _s_curve,
     "spiral_2d": _spiral_2d,

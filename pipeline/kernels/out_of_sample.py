@@ -7,16 +7,12 @@ sum 1) that best reconstruct a new point from its neighbours are applied to the 
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Bools, Float64, Floats, Int64, Ints
 from .batches import batches
 from .factors.lle_weights import barycenter_weights
 from .neighbors.cells import Boxes
 from .neighbors.knn import TIE, NeighborLists
-
-F64 = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 COINCIDENT = 1e-12
 """Relative to the size of the coordinates: closer points are equal up to rounding."""
@@ -25,20 +21,20 @@ COINCIDENT = 1e-12
 class Neighborhood(NamedTuple):
     """Training points (w, d) that are neighbours of new points, in memory."""
 
-    points: npt.NDArray[np.floating]
+    points: Floats
     """(w, d)"""
-    embedding: npt.NDArray[np.floating]
+    embedding: Floats
     """(w, m)"""
-    component: npt.NDArray[np.integer]
+    component: Ints
     """(w,) component of each, components have unrelated coordinates"""
-    positions: Ids
+    positions: Int64
     """(b, k) rows of these arrays that are the neighbours of each new point, nearest first; any row in empty slots"""
 
 
 class Placed(NamedTuple):
     """New points (b,) in the embedding."""
 
-    coordinates: F64
+    coordinates: Float64
     """(b, m)"""
     coincident: Bools
     """(b,) whether the point equals a training point, and has its coordinates."""
@@ -46,7 +42,7 @@ class Placed(NamedTuple):
     """(b, k) whether a neighbour has a weight: those in the component of the nearest one."""
 
 
-def reach_of(points: F64, boxes: Boxes, counts: Ids, k: int) -> F64:
+def reach_of(points: Float64, boxes: Boxes, counts: Int64, k: int) -> Float64:
     """An upper bound (b,) on the distance of each point (b, d) to its k-th nearest among the rows of the boxes.
 
     All rows of a box are at most as far as its farthest corner, so a box with at least k rows gives a bound. counts
@@ -63,7 +59,7 @@ def reach_of(points: F64, boxes: Boxes, counts: Ids, k: int) -> F64:
     return np.asarray(np.sqrt(best) * (1 + 1e-12))
 
 
-def reached(points: F64, reach: F64, boxes: Boxes, chosen: Ids) -> Bools:
+def reached(points: Float64, reach: Float64, boxes: Boxes, chosen: Int64) -> Bools:
     """(b, chosen) whether each chosen box is within the reach (b,) of each point (b, d), or equally near."""
     out = np.empty((len(points), len(chosen)), bool)
     limit = np.square((1 + TIE) * reach)
@@ -76,7 +72,7 @@ def reached(points: F64, reach: F64, boxes: Boxes, chosen: Ids) -> Bools:
     return out
 
 
-def of_one_component(ids: Ids, component: npt.NDArray[np.integer]) -> Bools:
+def of_one_component(ids: Int64, component: Ints) -> Bools:
     """(b, k) mask of the neighbours in the component of the nearest one: components have unrelated coordinates.
 
     ids (b, k), nearest first, -1 pads; component (b, k) of each.
@@ -87,9 +83,7 @@ def of_one_component(ids: Ids, component: npt.NDArray[np.integer]) -> Bools:
     return np.asarray((ids >= 0) & (component == component[:, :1]))
 
 
-def place(
-    points: npt.NDArray[np.floating], lists: NeighborLists, training: Neighborhood, reg: float, rule: str
-) -> Placed:
+def place(points: Floats, lists: NeighborLists, training: Neighborhood, reg: float, rule: str) -> Placed:
     """Weighted sums of the neighbours' coordinates, with the barycentric weights of the new points, a batch at a time.
 
     A new point that equals a training point gets its coordinates; with reg > 0 the weights would only approximate them.
@@ -117,8 +111,8 @@ def place(
 
 
 def of_equal_rank(
-    distances: npt.NDArray[np.floating], listed_distances: npt.NDArray[np.floating], positions: Ids, valid: Bools
-) -> tuple[F64, F64]:
+    distances: Floats, listed_distances: Floats, positions: Int64, valid: Bools
+) -> tuple[Float64, Float64]:
     """The distances for ``distance_ratio``, all of one rank although lists vary in length: farthest (b,), radii (b, k).
 
     A list that ends at a radius is shorter than that of a new point. So the rank is the length, at least 1, of the
@@ -141,7 +135,7 @@ def of_equal_rank(
     return farthest.astype(np.float64), np.asarray(listed_distances[positions, last], np.float64)
 
 
-def distance_ratio(farthest: F64, neighbor_radii: F64, valid: Bools) -> F64:
+def distance_ratio(farthest: Float64, neighbor_radii: Float64, valid: Bools) -> Float64:
     """(b,) distance to the k-th neighbour divided by the mean of the neighbours' distances to their k-th neighbours.
 
     farthest (b,), neighbor_radii (b, k), valid (b, k). About 1 for a point of the same sample, for any density and
@@ -153,9 +147,7 @@ def distance_ratio(farthest: F64, neighbor_radii: F64, valid: Bools) -> F64:
     return np.asarray(farthest / np.maximum(mean, np.finfo(np.float64).tiny))
 
 
-def project_like(
-    queries: npt.NDArray[np.floating], points: npt.NDArray[np.floating], scores: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def project_like(queries: Floats, points: Floats, scores: Float64) -> Float64:
     """The scores (b, m) of queries (b, d) on the principal components of the points (n, d) with scores (n, m).
 
     With centred points P and scores S = P C for orthonormal eigenvectors C of P'P, P'S = C S'S, and S'S is diagonal.

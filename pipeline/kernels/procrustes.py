@@ -8,10 +8,9 @@ the covariance of coordinates of unit covariance, and the space spanned by the e
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import orthogonal_procrustes
 
-F64 = npt.NDArray[np.float64]
+from ..core.arrays import Float64
 
 DETERMINED = 1e-6
 """Relative to the largest singular value of new' previous; with a smaller one the rotation is not determined."""
@@ -20,7 +19,7 @@ DETERMINED = 1e-6
 class Alignment(NamedTuple):
     """The rotation onto the previous coordinates, and the difference before and after it."""
 
-    rotation: F64
+    rotation: Float64
     """(m, m) orthogonal (determinant 1 or -1): new @ rotation is nearest to previous."""
     residual_before: float
     """||new - previous|| / ||previous||, Frobenius norms."""
@@ -28,7 +27,7 @@ class Alignment(NamedTuple):
     """||new @ rotation - previous|| / ||previous||."""
 
 
-def align(new: npt.NDArray[np.float64], previous: npt.NDArray[np.float64]) -> Alignment | None:
+def align(new: Float64, previous: Float64) -> Alignment | None:
     """The orthogonal R that minimises ||new R - previous|| for coordinates (r, m) of the same r points.
 
     About the origin, because embeddings are centred and a translation would change that. None if the points do not
@@ -43,7 +42,7 @@ def align(new: npt.NDArray[np.float64], previous: npt.NDArray[np.float64]) -> Al
     """
     if len(new) == 0 or np.linalg.matrix_rank(new.T @ previous, rtol=DETERMINED) < new.shape[1]:
         return None
-    rotation: F64 = np.asarray(orthogonal_procrustes(new, previous)[0], np.float64)
+    rotation: Float64 = np.asarray(orthogonal_procrustes(new, previous)[0], np.float64)
     size = np.linalg.norm(previous)
     before, after = (float(np.linalg.norm(turned - previous) / size) for turned in (new, new @ rotation))
     return Alignment(rotation, before, after)

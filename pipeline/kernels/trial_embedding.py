@@ -7,8 +7,8 @@ points, so no trial is made if all points have much noise and the sample has les
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Float64, Int64
 from ..core.errors import LleError
 from .eigensolver.factorization import OneAnalysis
 from .embed_in_memory import embed_in_memory, repaired_lists
@@ -34,8 +34,6 @@ TRIAL_WORK = 4 * 10**9
 
 MIN_POINTS = 100
 """With fewer points no trial of a sample is made, because its result would be too uncertain."""
-
-Float64 = npt.NDArray[np.float64]
 
 
 def largest_trial(n_features: int) -> int:
@@ -98,7 +96,7 @@ def reg_by_trial(
     return choose_by_trial(local, sample, trustworthiness, len(inside), is_whole)
 
 
-def largest_component(lists: NeighborLists) -> tuple[npt.NDArray[np.int64], NeighborLists]:
+def largest_component(lists: NeighborLists) -> tuple[Int64, NeighborLists]:
     """The largest weak component of a graph: (ids in it, ascending; its lists, which count its points from 0)."""
     _, component = weak_components(neighbor_graph(lists.ids))  # component 0 is the largest
     inside = np.flatnonzero(component == 0)

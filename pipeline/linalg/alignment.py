@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config.models import Config
+from ..core.arrays import Float64, Int32
 from ..core.errors import ConfigError, CorruptChunk
 from ..engine import checkpoint, current_config, disk_costs
 from ..engine.plan import Layout
@@ -29,9 +30,9 @@ EMBEDDED = "_work/embedding"
 class EarlierEmbedding(NamedTuple):
     """An earlier embedding in the order of its input."""
 
-    embedding: npt.NDArray[np.float64]
+    embedding: Float64
     """(rows, m)"""
-    component: npt.NDArray[np.int32]
+    component: Int32
     """(rows,) component of each row, -1 = not embedded"""
     hashes: npt.NDArray[np.uint64]
     """(rows, 2) hashes of the input rows; (0, 2) if they are unknown"""
@@ -131,9 +132,7 @@ def align_components(
     return Alignment(previous or "this store", scale, rows, compared, components, reason)
 
 
-def _align_component(
-    store: Store, number: int, earlier: EarlierEmbedding, scale: str
-) -> tuple[Json, npt.NDArray[np.float64]]:
+def _align_component(store: Store, number: int, earlier: EarlierEmbedding, scale: str) -> tuple[Json, Float64]:
     """One component against the earlier component that shares most of its points.
 
     `size_ratio` is the norm of the new coordinates of the shared points over the norm of the earlier ones. With scale
@@ -172,7 +171,7 @@ def coordinate_scale(scale: str, n_points: int) -> float:
     return float(np.sqrt(n_points)) if scale == "unit_covariance" else 1.0
 
 
-def rotations(store: Store) -> npt.NDArray[np.float64]:
+def rotations(store: Store) -> Float64:
     """(components, m, m) rotations that the step `align` computed."""
     return store.read_bundle(ROTATION)["rotations"]
 

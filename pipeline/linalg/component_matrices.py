@@ -1,15 +1,13 @@
 """The matrices of one component, read from a store's blocks: A = I - W, the local factors F, M, and its null vector."""
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
+from ..core.arrays import Float32, Float64, Int32, Int64
 from ..kernels.factors.cost_matrix import local_factor
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-
-Ids = npt.NDArray[np.int64]
 
 MAX_PRODUCTS = 2**28
 """Products of entries of F up to which M is computed instead of read, in about two seconds."""
@@ -22,7 +20,7 @@ RANGE_NUMBERS = 2**22
 """Components with a smaller share of the largest variance are left out."""
 
 
-def input_rows(store: Store) -> npt.NDArray[np.int32]:
+def input_rows(store: Store) -> Int32:
     """(n,) number of input rows that are equal to each point, including its own row."""
     counts = np.zeros(store.array(array_specs.REPRESENTATIVE.name).shape[0], np.int32)
     for _, representative in store.in_blocks(array_specs.REPRESENTATIVE.name):
@@ -30,7 +28,7 @@ def input_rows(store: Store) -> npt.NDArray[np.int32]:
     return np.concatenate([counts[rows] for _, rows in store.in_blocks(array_specs.ORIGINAL_INDEX.name)])
 
 
-def load_factor(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
+def load_factor(store: Store, rows: Int64, blocks: Blocks) -> csr_array:
     """A = I - W of the points `rows` (n,), ascending and closed under neighbours: (n, n)."""
     parts = []
     for start in range(0, blocks.n, blocks.size):
@@ -44,7 +42,7 @@ def load_factor(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
     return _restrict_columns(csr_array(vstack(parts, format="csr")), rows)
 
 
-def load_local_factors(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
+def load_local_factors(store: Store, rows: Int64, blocks: Blocks) -> csr_array:
     """F of the points `rows` (n,), ascending, a union of weak components; for the methods that store rows of F.
 
     The result is never square, because callers treat a square factor as I - W, with one row for each point. A
@@ -65,7 +63,7 @@ def load_local_factors(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
     return factor
 
 
-def leading_components(store: Store, rows: Ids, n_points: int) -> npt.NDArray[np.float32]:
+def leading_components(store: Store, rows: Int64, n_points: int) -> Float32:
     """Leading principal components of the points `rows` (n,), ascending, each of variance 1: (n, MAX_COMPONENTS).
 
     There are fewer if the points have fewer columns with variance. The directions are those of evenly spaced points,
@@ -89,13 +87,13 @@ def leading_components(store: Store, rows: Ids, n_points: int) -> npt.NDArray[np
     return components
 
 
-def null_vector(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
+def null_vector(store: Store, rows: Int64) -> Float64:
     """D^1/2 1 of the points `rows`, a unit vector: the null vector of D^-1/2 L D^-1/2, instead of the constant."""
     root = np.sqrt(store.gather(array_specs.DEGREE.name, rows))
     return np.asarray(root / np.linalg.norm(root))
 
 
-def cost_matrix(store: Store, rows: Ids, blocks: Blocks, factor: csr_array, is_stored: bool) -> csr_array:
+def cost_matrix(store: Store, rows: Int64, blocks: Blocks, factor: csr_array, is_stored: bool) -> csr_array:
     """M of the points `rows` (n,) with the factor F (any, n): read from the store, or computed in memory.
 
     Small products are always computed, because the last digits of a stored M depend on the size of the blocks.
@@ -106,7 +104,7 @@ def cost_matrix(store: Store, rows: Ids, blocks: Blocks, factor: csr_array, is_s
     return product_matrix(factor)
 
 
-def load_cost_matrix(store: Store, rows: Ids, blocks: Blocks) -> csr_array:
+def load_cost_matrix(store: Store, rows: Int64, blocks: Blocks) -> csr_array:
     """M of the points `rows` (n,), ascending, a union of weak components: (n, n)."""
     parts = []
     for number, start in enumerate(range(0, blocks.n, blocks.size)):
@@ -124,7 +122,7 @@ def product_matrix(factor: csr_array) -> csr_array:
     return product
 
 
-def _restrict_columns(matrix: csr_array, rows: Ids) -> csr_array:
+def _restrict_columns(matrix: csr_array, rows: Int64) -> csr_array:
     """Renumber the columns to positions in `rows`, which contain every column with an entry."""
     if len(rows) == matrix.shape[1]:
         return matrix

@@ -5,9 +5,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ..core.arrays import Float64, Int64
 from ..core.errors import LleError, NotEnoughMemory, gib
 from ..core.machine import available_cores
 from ..core.methods import METHODS as FAMILY
@@ -35,9 +35,6 @@ LIMIT_OVER_PLAN = 1.15
 """Memory at which that process is stopped, relative to the memory that the solver may plan with."""
 TRIES = 3
 """How often a method is started whose process another program ends."""
-
-
-F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,7 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> So
     )
 
 
-def _functions(vectors: F64, null: NullVector) -> F64:
+def _functions(vectors: Float64, null: NullVector) -> Float64:
     """Eigenvectors of M as functions on the points: for Laplacian eigenmaps divided by the null vector."""
     return vectors if null is None else vectors / (null[:, None] * np.sqrt(len(null)))
 
@@ -209,7 +206,7 @@ def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> 
     }  # fmt: skip
 
 
-def _load(store: Store, component: int, family: str, blocks: Blocks) -> tuple[npt.NDArray[np.int64], csr_array]:
+def _load(store: Store, component: int, family: str, blocks: Blocks) -> tuple[Int64, csr_array]:
     """The points of a component, and its factor A or F."""
     rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == component)
     load = matrices.load_factor if family == "lle" else matrices.load_local_factors

@@ -6,8 +6,8 @@ Clumps are skipped first. Then coordinates that the others predict are replaced 
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Float64, Int64
 from ..engine.step import Json
 from ..kernels.quality.independent import MEASURED_POINTS, IndependentCoordinates, Replacement
 from ..kernels.quality.trustworthiness import CLUMP_SHARE, participation
@@ -20,13 +20,11 @@ NAMED_ROWS = 10
 GROUP_SHARE = 0.9
 """Share of the squares of a clump's vector that the points of its group hold."""
 
-Float64 = npt.NDArray[np.float64]
-
 
 class Coordinates:
     """The choice of m eigenvectors of the points ``rows`` (n,) of a component."""
 
-    def __init__(self, store: Store, rows: npt.NDArray[np.int64], n_wanted: int, n_neighbors: int) -> None:
+    def __init__(self, store: Store, rows: Int64, n_wanted: int, n_neighbors: int) -> None:
         """n_wanted is m; n_neighbors is the number of neighbours of the trustworthiness."""
         self._store, self._rows, self._n_wanted, self._n_neighbors = store, rows, n_wanted, n_neighbors
         self._sampled = np.sort(np.random.default_rng(SEED).permutation(len(rows))[:SAMPLED_POINTS])
@@ -60,7 +58,7 @@ class Coordinates:
             "replaced": [_described(replacement) for replacement in replacements],
         }  # fmt: skip
 
-    def _spread(self, sizes: Float64) -> npt.NDArray[np.int64]:
+    def _spread(self, sizes: Float64) -> Int64:
         """The vectors that are no clumps, of vectors with these participations."""
         return np.flatnonzero(sizes >= CLUMP_SHARE * len(self._rows))
 

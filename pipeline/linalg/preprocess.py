@@ -7,9 +7,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..clusters.serial import use_synchronous_dask
+from ..core.arrays import Bools, Float64, Floats
 from ..core.errors import NAMED_ROWS, InputError
 from ..engine import task_costs
 from ..storage.blocks import Blocks
@@ -28,19 +28,19 @@ CHUNK_BYTES = 2**26
 class Transform:
     """x -> ((x - mean) / scale - center) @ components.T, in float64; components None keeps all features."""
 
-    mean: npt.NDArray[np.float64]
-    scale: npt.NDArray[np.float64]
-    center: npt.NDArray[np.float64] | None = None
-    components: npt.NDArray[np.float64] | None = None
+    mean: Float64
+    scale: Float64
+    center: Float64 | None = None
+    components: Float64 | None = None
 
-    def __call__(self, rows: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    def __call__(self, rows: Floats) -> Float64:
         scaled = (rows.astype(np.float64) - self.mean) / self.scale
         if self.components is None or self.center is None:
             return np.asarray(scaled)
         return np.asarray((scaled - self.center) @ self.components.T)
 
 
-def unit_rows(rows: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+def unit_rows(rows: Floats) -> Float64:
     """Rows (n, d) divided by their Euclidean lengths, float64; rows of zeros stay as they are.
 
     Rows are first divided by their largest entry, so no square overflows or underflows.
@@ -66,7 +66,7 @@ class Preparation(NamedTuple):
         """The preparation of a run; `transform`: it has scaled or projected its rows."""
         return cls(Transform(**store.read_bundle("_work/transform")) if transform else None, unit)
 
-    def __call__(self, rows: npt.NDArray[np.floating]) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.bool_]]:
+    def __call__(self, rows: Floats) -> tuple[Floats, Bools]:
         """(points, which of them are zero although the metric needs a direction)."""
         points = rows if self.transform is None else self.transform(rows)
         if not self.unit:
@@ -75,7 +75,7 @@ class Preparation(NamedTuple):
         return points, np.asarray(~points.any(axis=1))
 
 
-def summable(points: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
+def summable(points: Floats) -> Bools:
     """Which points (n, d) are so near the origin that sums of squared distances are finite."""
     return np.asarray(
         np.abs(points).max(axis=1, initial=0.0) < np.sqrt(np.finfo(np.float64).max / 1e9 / points.shape[1])
@@ -88,7 +88,7 @@ def _dask_array() -> ModuleType:
     return import_module("dask.array")
 
 
-def valid_rows(url: str, block_index: int, blocks: Blocks) -> npt.NDArray[np.float64]:
+def valid_rows(url: str, block_index: int, blocks: Blocks) -> Float64:
     """The valid rows of an input block (no NaN, no infinity), float64 (n_valid, d)."""
     store = Store(url)
     rows = blocks.rows(block_index)
@@ -113,14 +113,12 @@ def _stacked(tasks: Sequence[tuple[Callable[..., object], tuple[object, ...], in
     return da.concatenate(chunks)
 
 
-def stored_rows(url: str, start: int, stop: int) -> npt.NDArray[np.float64]:
+def stored_rows(url: str, start: int, stop: int) -> Float64:
     """Points [start, stop) in internal order, float64."""
     return np.asarray(Store(url).read("points", start, stop), dtype=np.float64)
 
 
-def principal_components(
-    store: Store, n_points: int, n_features: int, n_components: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def principal_components(store: Store, n_points: int, n_features: int, n_components: int) -> tuple[Float64, Float64]:
     """Mean (d,) and leading principal components (n_components, d) of the stored points."""
     size = chunk_rows(n_features, n_points)
     cuts = [(start, min(start + size, n_points)) for start in range(0, n_points, size)]
@@ -149,15 +147,13 @@ def fit_transform(X: "Array", scale: str, pca: int | None, names: Sequence[str] 
     return Transform(mean, spread, center, components)
 
 
-def fit_sample(
-    rows: npt.NDArray[np.floating], scale: str, pca: int | None, names: Sequence[str] | None = None
-) -> Transform:
+def fit_sample(rows: Floats, scale: str, pca: int | None, names: Sequence[str] | None = None) -> Transform:
     """As ``fit_transform``, for rows in memory."""
     da = _dask_array()
     return fit_transform(da.from_array(rows.astype(np.float64), chunks=rows.shape), scale, pca, names)
 
 
-def _standard(X: "Array", names: Sequence[str] | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _standard(X: "Array", names: Sequence[str] | None) -> tuple[Float64, Float64]:
     from dask_ml.preprocessing import StandardScaler  # slow to import, rarely needed
 
     first = np.asarray(X[0].compute())  # sums of differences to it keep digits that sums of large numbers lose
@@ -175,7 +171,7 @@ def _standard(X: "Array", names: Sequence[str] | None) -> tuple[npt.NDArray[np.f
     return mean, spread
 
 
-def _components(X: "Array", n_components: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _components(X: "Array", n_components: int) -> tuple[Float64, Float64]:
     """Mean (d,) and leading right singular vectors (n_components, d) of the centred rows.
 
     They are the singular vectors of R in the tall-skinny QR of the rows (Benson, Gleich & Demmel 2013, IEEE Big Data).

@@ -4,9 +4,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
+from ..core.arrays import Int64
 from ..core.methods import METHODS
 from ..engine import current_config, task_costs
 from ..engine.checkpoint import finished_blocks
@@ -113,7 +113,7 @@ def choose_from_sample(
     return ChosenReg(**measures, message=f"weights.reg: {chosen.reg:g}: {chosen.reason}")
 
 
-def _stored_lists(store: Store, order: npt.NDArray[np.int64], k: int) -> NeighborLists | None:
+def _stored_lists(store: Store, order: Int64, k: int) -> NeighborLists | None:
     """The k nearest neighbours of all points (n,) in this order, numbered by it; None if some have fewer."""
     ids = store.read_all(array_specs.NEIGHBOR_INDICES.name)[order, :k].astype(np.int64)
     if ids.shape[1] < k or (ids < 0).any():
@@ -122,9 +122,7 @@ def _stored_lists(store: Store, order: npt.NDArray[np.int64], k: int) -> Neighbo
     return NeighborLists(np.argsort(order)[ids], distances.astype(np.float64))
 
 
-def _rows_with_smallest_hashes(
-    store: Store, sample: int, blocks: Blocks
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _rows_with_smallest_hashes(store: Store, sample: int, blocks: Blocks) -> tuple[Int64, Int64]:
     """The points whose input row numbers have the smallest hashes: (ids, ascending; their order by input row)."""
     hashes, rows, original = np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64)
     for start, stop in map(blocks.rows, range(blocks.count)):

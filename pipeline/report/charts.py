@@ -3,22 +3,18 @@
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from ..core.arrays import Float64
 from .figure_style import FAINT, INK, POINT, Pair, chart_figure, label_axes, message_figure, plain_text, to_pair, to_png
 from .number_format import scientific
 from .palette import OKABE_ITO
 
-FloatArray = npt.NDArray[np.float64]
-
 MAX_SPECTRUM_COMPONENTS = 10
 
 
-def draw_spectrum(
-    eigenvalues: FloatArray, residuals: FloatArray | None, rounding_floor: float | None, quantity: str
-) -> Pair:
+def draw_spectrum(eigenvalues: Float64, residuals: Float64 | None, rounding_floor: float | None, quantity: str) -> Pair:
     """PNGs of the eigenvalues on a log axis, one line per graph component.
 
     eigenvalues, residuals: (c, m); residuals are relative, ||M v - lambda v|| / lambda, drawn as error bars.

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from ..core.arrays import Array, Int64
 from .figure_style import INK, PAPER, fonts_for, plain_text
-from .point_colors import Array
 
 SAMPLE = 20_000
 """The middle of a class is computed from about this number of its points."""
@@ -94,7 +93,7 @@ def middle(x: Array, y: Array, all_x: Array, all_y: Array, weight: float) -> tup
     return float(x[nearest]), float(y[nearest])
 
 
-def _cells(points: Array, low: Array, span: Array) -> npt.NDArray[np.int64]:
+def _cells(points: Array, low: Array, span: Array) -> Int64:
     """The cell, of 8 x 8, of each point (n, 2)."""
     column, row = (8 * (points - low) / span).clip(0, 7).astype(int).T
     return np.asarray(8 * row + column)

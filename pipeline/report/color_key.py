@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize, to_rgba
 
+from ..core.arrays import Float64, Int64
 from .figure_style import INK, MISSING, POINT, add_legend, plain_text
 from .palette import COLOR_MAP
-from .point_colors import PLAIN, ColorSource, FloatArray, Paint, paint_points
+from .point_colors import PLAIN, ColorSource, Paint, paint_points
 
 Color = tuple[float, ...]
 
@@ -40,7 +40,7 @@ def key_of(paint: Paint) -> Key | None:
     return Key(paint.label, (), float(paint.norm.vmin or 0.0), float(paint.norm.vmax or 0.0))
 
 
-def color_points(color: ColorSource | None, rows: npt.NDArray[np.int64]) -> tuple[FloatArray, Key | None]:
+def color_points(color: ColorSource | None, rows: Int64) -> tuple[Float64, Key | None]:
     """RGBA (len(rows), 4) of some rows of an embedding, by class or by value, and the key; None without values."""
     paint = PLAIN if color is None else paint_points(color, np.ones(color.values.size, bool))
     if paint.classes is not None:

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from ..core.arrays import Float64, Int64
 from .figure_style import INK, label_axes
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Range = tuple[float, float]
 
 GAP = 0.12
@@ -40,9 +38,9 @@ class Box(NamedTuple):
 class Arrangement(NamedTuple):
     """Points of several components side by side, the labels (x, y, text) above them, and what has no room."""
 
-    rows: IntArray
-    x: FloatArray
-    y: FloatArray
+    rows: Int64
+    x: Float64
+    y: Float64
     x_range: Range
     y_range: Range
     labels: list[tuple[float, float, str]]
@@ -52,7 +50,7 @@ class Arrangement(NamedTuple):
 
 
 def arrange(
-    groups: Mapping[int, IntArray], x: FloatArray, y: FloatArray, boxes: Mapping[int, Box], aspect: float | None
+    groups: Mapping[int, Int64], x: Float64, y: Float64, boxes: Mapping[int, Box], aspect: float | None
 ) -> Arrangement:
     """Place the components `groups` (rows of each, largest first), about `aspect` times as wide as high in total.
 
@@ -85,7 +83,7 @@ def arrange(
     return Arrangement(rows, moved_x, moved_y, x_range, y_range, labels, n_outside, len(hidden), int(hidden.sum()))
 
 
-def _places(n_rows: IntArray, sizes: FloatArray, aspect: float | None) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _places(n_rows: Int64, sizes: Float64, aspect: float | None) -> tuple[Float64, Float64, Float64]:
     """Factors (c, 2) of the sizes (c, 2) of components, lower left corners (b, 2) of the first b <= c, and the gap."""
     scales = np.ones(sizes.shape)
     scales[:, : 2 if aspect else 1] = np.maximum(np.sqrt(n_rows / n_rows[0]), SMALLEST_SCALE)[:, None]
@@ -104,7 +102,7 @@ def _places(n_rows: IntArray, sizes: FloatArray, aspect: float | None) -> tuple[
     return scales, np.concatenate([corners, in_strip]), gap
 
 
-def shelves(sizes: FloatArray, aspect: float | None) -> FloatArray:
+def shelves(sizes: Float64, aspect: float | None) -> Float64:
     """Lower left corners (b, 2) of boxes of these sizes (b, 2), on shelves from the top, each filled from the left.
 
     A shelf is as high as its highest box. The width is the one that brings all boxes closest to `aspect` (width over
@@ -125,7 +123,7 @@ def shelves(sizes: FloatArray, aspect: float | None) -> FloatArray:
     return _fill(sizes, float(widths[int(np.argmin(ratios))]))
 
 
-def _fill(sizes: FloatArray, width: float) -> FloatArray:
+def _fill(sizes: Float64, width: float) -> Float64:
     corners = np.zeros_like(sizes)
     left, top, bottom = 0.0, 0.0, 0.0
     for number, (wide, high) in enumerate(sizes):

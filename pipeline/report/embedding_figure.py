@@ -6,21 +6,18 @@ Figures do not use pyplot's global state, so any process or thread can draw them
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
+from ..core.arrays import Float64, Int32
 from .embedding_panels import content_of, draw_content, panel_of
 from .figure_style import DPI, FAINT, INK, RULE, add_legend, message_figure, plain_text, to_png
 from .palette import COLOR_MAP
-from .point_colors import PLAIN, ColorSource, FloatArray, Paint
+from .point_colors import PLAIN, ColorSource, Paint
 
 
-def draw_embedding(
-    embedding: FloatArray, component: npt.NDArray[np.int32], color: ColorSource | None, title: str
-) -> bytes:
+def draw_embedding(embedding: Float64, component: Int32, color: ColorSource | None, title: str) -> bytes:
     """PNG of the first (up to three) coordinates of an embedding.
 
     embedding: (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points. Each graph

@@ -15,22 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.figure import Figure
 
+from ..core.arrays import Bools, Float64, Int32, Int64
 from .class_names import write_names
 from .component_layout import PIECE, Box, arrange, draw_frame, remove_overlapping
 from .figure_style import FAINT, MISSING, POINT, label_axes, plain_text
 from .palette import COLOR_MAP
-from .point_colors import (
-    PLAIN,
-    UNKNOWN_CLASS,
-    BoolArray,
-    ColorSource,
-    FloatArray,
-    IntArray,
-    Paint,
-    Range,
-    paint_points,
-    robust_range,
-)
+from .point_colors import PLAIN, UNKNOWN_CLASS, ColorSource, Paint, Range, paint_points, robust_range
 from .rasterize import Grid, count_points, mean_values, shade_classes
 
 SCATTER_POINTS = 100_000
@@ -43,15 +33,15 @@ class Column(NamedTuple):
     """The content of one axis: values (n,) for each row of the embedding."""
 
     label: str
-    values: FloatArray
+    values: Float64
 
 
 class Panel(NamedTuple):
     """One pair of axes: `rows` of the embedding at (x, y), shown in (x_range, y_range)."""
 
-    rows: IntArray
-    x: FloatArray
-    y: FloatArray
+    rows: Int64
+    x: Float64
+    y: Float64
     x_range: Range
     y_range: Range
 
@@ -59,8 +49,8 @@ class Panel(NamedTuple):
 class Content(NamedTuple):
     """The content of pictures: rows of each component, the largest first, pairs of columns, and colours."""
 
-    component: npt.NDArray[np.int32]
-    groups: dict[int, IntArray]
+    component: Int32
+    groups: dict[int, Int64]
     pairs: list[tuple[Column, Column]]
     paint: Paint
     n_coordinates: int
@@ -86,7 +76,7 @@ class Content(NamedTuple):
         return notes
 
 
-def content_of(embedding: FloatArray, component: npt.NDArray[np.int32], color: ColorSource | None) -> Content:
+def content_of(embedding: Float64, component: Int32, color: ColorSource | None) -> Content:
     """Choose what to draw of an embedding (n, m), NaN for dropped points; component: (n,), -1 for dropped points.
 
     One coordinate is paired with the colour value, or with itself if there is none; of several coordinates the first
@@ -111,14 +101,14 @@ def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
     return _plain_panel(ax, rows, *pair)
 
 
-def largest_components(component: npt.NDArray[np.int32], is_drawn: BoolArray, limit: int) -> dict[int, IntArray]:
+def largest_components(component: Int32, is_drawn: Bools, limit: int) -> dict[int, Int64]:
     """The shown rows of the `limit` components with most shown rows, largest first."""
     labels, counts = np.unique(component[is_drawn], return_counts=True)
     order = np.lexsort((labels, -counts))[:limit]
     return {int(label): np.flatnonzero(is_drawn & (component == label)) for label in labels[order]}
 
 
-def count_outside(x: FloatArray, y: FloatArray, x_range: Range, y_range: Range) -> int:
+def count_outside(x: Float64, y: Float64, x_range: Range, y_range: Range) -> int:
     """Number of points outside a view of x_range by y_range."""
     inside = (x >= x_range[0]) & (x <= x_range[1]) & (y >= y_range[0]) & (y <= y_range[1])
     return int(inside.size - np.count_nonzero(inside))
@@ -133,7 +123,7 @@ def _color_column(paint: Paint) -> Column:
     return Column(paint.label, paint.classes.codes + jitter)
 
 
-def _plain_panel(ax: Axes, rows: IntArray, x: Column, y: Column) -> Panel:
+def _plain_panel(ax: Axes, rows: Int64, x: Column, y: Column) -> Panel:
     """Set limits, labels and the note on points outside; returns the points to show."""
     panel = Panel(rows, x.values[rows], y.values[rows], _view(x.values[rows]), _view(y.values[rows]))
     ax.set_xlim(panel.x_range)
@@ -145,7 +135,7 @@ def _plain_panel(ax: Axes, rows: IntArray, x: Column, y: Column) -> Panel:
     return panel
 
 
-def _side_by_side(ax: Axes, groups: Mapping[int, IntArray], x: Column, y: Column, flat: bool) -> Panel:
+def _side_by_side(ax: Axes, groups: Mapping[int, Int64], x: Column, y: Column, flat: bool) -> Panel:
     """As _panel for several components; with one coordinate (flat) they share the other axis."""
     boxes = {label: Box(_view(x.values[rows]), _view(y.values[rows])) for label, rows in groups.items()}
     arrangement = arrange(groups, x.values, y.values, boxes, None if flat else PANEL_ASPECT)
@@ -158,7 +148,7 @@ def _side_by_side(ax: Axes, groups: Mapping[int, IntArray], x: Column, y: Column
     return Panel(*arrangement[:5])
 
 
-def _view(values: FloatArray) -> Range:
+def _view(values: Float64) -> Range:
     low, high = robust_range(values)
     margin = 0.04 * (high - low) if high > low else 0.5 * max(1.0, abs(low))
     return low - margin, high + margin

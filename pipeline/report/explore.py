@@ -13,14 +13,14 @@ from typing import Literal, NamedTuple
 
 import jinja2
 import numpy as np
-import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
+from ..core.arrays import Array, Float64, Int64
 from ..engine.step import Json
 from .images import Shape, Sheet
 from .palette import COLOR_MAP, OKABE_ITO, class_colors
-from .point_colors import MAX_CLASSES, Array, robust_range
+from .point_colors import MAX_CLASSES, robust_range
 
 MAX_POINTS = 1_000_000
 MAX_INPUT_COLUMNS, MAX_INPUT_VALUES = 40, 10_000_000
@@ -63,7 +63,7 @@ class ExplorerPage(NamedTuple):
     """The content of the page: title, ascending input rows (n,), their columns, counts for the heading, ids, images."""
 
     title: str
-    rows: npt.NDArray[np.int64]
+    rows: Int64
     columns: Sequence[Column]
     n_input: int
     n_embedded: int
@@ -173,7 +173,7 @@ def encode_column(column: Column) -> tuple[Json, list[str]]:
     return {**described, "names": None, **numbers}, texts
 
 
-def _encode_measures(values: npt.NDArray[np.float64]) -> tuple[Json, list[str]]:
+def _encode_measures(values: Float64) -> tuple[Json, list[str]]:
     """Type and steps of numbers, and their base64 texts: 16-bit steps, or floats if such steps are too coarse."""
     known = np.isfinite(values)
     low, high = robust_range(values[known]) if known.any() else (0.0, 1.0)
@@ -192,7 +192,7 @@ def _encode_measures(values: npt.NDArray[np.float64]) -> tuple[Json, list[str]]:
     return {"type": "u2", "low": low, "step": step}, texts
 
 
-def _encode_whole(values: npt.NDArray[np.float64]) -> tuple[Json, list[str]]:
+def _encode_whole(values: Float64) -> tuple[Json, list[str]]:
     """As `_encode_measures` for whole numbers and for dates, which are rounded to seconds and otherwise exact."""
     known, whole = np.isfinite(values), np.rint(values)
     low, high = (float(whole[known].min()), float(whole[known].max())) if known.any() else (0.0, 0.0)
@@ -205,7 +205,7 @@ def _encode_whole(values: npt.NDArray[np.float64]) -> tuple[Json, list[str]]:
     return {"type": f"u{width}", "low": low, "step": step}, [to_base64(codes.astype(f"<u{width}"))]
 
 
-def _encode_floats(values: npt.NDArray[np.float64]) -> tuple[Json, list[str]]:
+def _encode_floats(values: Float64) -> tuple[Json, list[str]]:
     """As float32, with seven digits, or as float64 where float32 has no such number. Unknown values are NaN."""
     known = np.where(np.isfinite(values), values, np.nan)
     with np.errstate(over="ignore", under="ignore"):

@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -25,6 +24,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.typing import ColorType
 
+from ..core.arrays import Array
 from .palette import COLOR_MAP, class_colors
 
 DPI = 150
@@ -159,7 +159,7 @@ def darken(figure: Figure) -> None:
                 artist.set(**{kind: colors})
 
 
-def _pixels_on_dark(pixels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _pixels_on_dark(pixels: Array) -> Array:
     """RGBA pixels (height, width, 4) of 0 to 255, or of 0 to 1, with the colours of classes for a dark page."""
     full = 255 if pixels.dtype == np.uint8 else 1
     pixels, place = pixels.copy(), np.array([65536, 256, 1])

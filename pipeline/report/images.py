@@ -6,9 +6,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from .point_colors import Array, robust_range
+from ..core.arrays import Array, Float32, UInt8
+from .point_colors import robust_range
 
 Shape = tuple[int, ...]
 
@@ -43,7 +43,7 @@ def most_thumbnails(shape: Shape) -> int:
     return max(1, SHEET_PIXELS // math.prod(thumbnail_shape(shape)))
 
 
-def thumbnails(rows: Array, shape: Shape) -> npt.NDArray[np.float32]:
+def thumbnails(rows: Array, shape: Shape) -> Float32:
     """(k, height, width, colours) means of the pixels of images of some shape, given as rows (k, features)."""
     from PIL import Image
 
@@ -65,7 +65,7 @@ def pixel_range(pixels: Array) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + 1.0)
 
 
-def make_sheet(points: Array, images: npt.NDArray[np.float32]) -> Sheet:
+def make_sheet(points: Array, images: Float32) -> Sheet:
     """A sheet of thumbnails (k, height, width, colours) of the given points (k,)."""
     n, height, width, colors = images.shape
     columns = math.ceil(math.sqrt(n))
@@ -80,12 +80,12 @@ def image_png(row: Array, shape: Shape, limits: tuple[float, float]) -> bytes:
     return _png(_gray_levels(row.reshape(*shape[:2], -1), limits))
 
 
-def _gray_levels(pixels: Array, limits: tuple[float, float]) -> npt.NDArray[np.uint8]:
+def _gray_levels(pixels: Array, limits: tuple[float, float]) -> UInt8:
     levels = (np.nan_to_num(pixels, nan=limits[0]) - limits[0]) * (255 / (limits[1] - limits[0]))
     return np.rint(np.clip(levels, 0, 255)).astype(np.uint8)
 
 
-def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
+def _png(pixels: UInt8) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()

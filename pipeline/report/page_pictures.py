@@ -9,11 +9,11 @@ from textwrap import wrap
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from ..core.arrays import Float64, Int32
 from .class_names import number_of
 from .color_key import Key, key_of
 from .embedding_panels import (
@@ -28,7 +28,7 @@ from .embedding_panels import (
     panel_of,
 )
 from .figure_style import INK, RULE, Pair, message_figure, plain_text, to_pair
-from .point_colors import Classes, ColorSource, FloatArray, Paint
+from .point_colors import Classes, ColorSource, Paint
 from .rasterize import Grid, count_points
 
 WIDTH, SINGLE_WIDTH = 3.9, 4.6
@@ -73,9 +73,7 @@ class PagePictures(NamedTuple):
     numbered: frozenset[int] = frozenset()
 
 
-def draw_page_pictures(
-    embedding: FloatArray, component: npt.NDArray[np.int32], color: ColorSource | None
-) -> PagePictures:
+def draw_page_pictures(embedding: Float64, component: Int32, color: ColorSource | None) -> PagePictures:
     """Draw an embedding (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points."""
     content = content_of(embedding, component, color)
     if not content.groups:

@@ -1,18 +1,14 @@
 """Colours of points: by class, by value, or one for all."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.colors import Normalize, to_rgba_array
 
+from ..core.arrays import Bools, Float64, Int64
 from .figure_style import MISSING
 from .palette import class_colors
 
-Array = npt.NDArray[Any]
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 Range = tuple[float, float]
 
 MAX_CLASSES = 20
@@ -27,7 +23,7 @@ class ColorSource(NamedTuple):
     label: name of the values, with their unit.
     """
 
-    values: FloatArray
+    values: Float64
     kind: Literal["categorical", "continuous"]
     names: tuple[str, ...] | None
     label: str
@@ -36,16 +32,16 @@ class ColorSource(NamedTuple):
 class Classes(NamedTuple):
     """codes (n,) index into names and colors (n_classes, 4); rows of unknown class have the last code."""
 
-    codes: IntArray
+    codes: Int64
     names: list[str]
-    colors: FloatArray
+    colors: Float64
 
 
 class Paint(NamedTuple):
     """How points get colours: by class, by value through `norm`, or (both None) one colour for all."""
 
     classes: Classes | None
-    values: FloatArray | None
+    values: Float64 | None
     norm: Normalize
     label: str
 
@@ -53,7 +49,7 @@ class Paint(NamedTuple):
 PLAIN = Paint(None, None, Normalize(0.0, 1.0), "")
 
 
-def robust_range(values: FloatArray) -> Range:
+def robust_range(values: Float64) -> Range:
     """A range that ignores a few extreme values: percentiles 0.1 to 99.9 if all values span over 3 times that range.
 
     LLE places weakly connected points far out along spikes; a view of all of them would shrink the others to a dot.
@@ -62,7 +58,7 @@ def robust_range(values: FloatArray) -> Range:
     return (low, high) if 0.0 < high - low < (highest - lowest) / 3.0 else (lowest, highest)
 
 
-def color_range(known: FloatArray) -> Range:
+def color_range(known: Float64) -> Range:
     """The range of a linear colour scale of values (n,): inner percentiles if all span over 3, 5, 10 times their range.
 
     A view must show nearly all points, but colours must tell apart the values of most.
@@ -75,7 +71,7 @@ def color_range(known: FloatArray) -> Range:
     return low, high
 
 
-def scale_of(known: FloatArray) -> tuple[Range, bool]:
+def scale_of(known: Float64) -> tuple[Range, bool]:
     """The range of a colour scale of values (n,), and whether it is logarithmic.
 
     Values without negative ones, of which the positive ones lie mostly near the low end: their percentiles 1 and 99, on
@@ -110,7 +106,7 @@ def _class_name(label: float, names: tuple[str, ...] | None) -> str:
     return f"{label:g}"
 
 
-def paint_points(color: ColorSource | None, is_drawn: BoolArray) -> Paint:
+def paint_points(color: ColorSource | None, is_drawn: Bools) -> Paint:
     """The colours of the points; the scale of values depends only on the points drawn, `is_drawn` (n,)."""
     if color is None:
         return PLAIN

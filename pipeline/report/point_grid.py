@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .point_colors import Array, robust_range
+from ..core.arrays import Array, Float32, Float64
+from .point_colors import robust_range
 
-Float32 = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.intp]
 
 CELLS = 256
@@ -57,7 +57,7 @@ class PointGrid:
         starts, stops = self._starts[first + columns[0]], self._starts[first + columns[1] + 1]
         return [slice(start, stop) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True) if stop > start]
 
-    def inside(self, polygon: npt.NDArray[np.float64]) -> Positions:
+    def inside(self, polygon: Float64) -> Positions:
         """Places in the sorted order of the points inside a polygon (v, 2)."""
         from matplotlib.path import Path  # a fifth of a second
 

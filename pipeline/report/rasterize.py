@@ -4,11 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from .point_colors import Array
-
-Float64 = npt.NDArray[np.float64]
+from ..core.arrays import Array, Float64, UInt8
 
 POINTS_AT_ONCE = 2**20
 
@@ -44,7 +41,7 @@ def mean_values(grid: Grid, x: Array, y: Array, values: Array) -> Float64:
     return count_points(grid, x, y, values[is_finite]) / np.where(counts > 0.0, counts, np.nan)
 
 
-def shade_classes(grid: Grid, x: Array, y: Array, codes: Array, colors: Sequence[str]) -> npt.NDArray[np.uint8]:
+def shade_classes(grid: Grid, x: Array, y: Array, codes: Array, colors: Sequence[str]) -> UInt8:
     """RGBA, lowest row first: class colours mixed by their counts around a pixel, opacity by rank of density.
 
     Args:

@@ -12,16 +12,14 @@ from math import ceil, log, prod, sqrt
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor
 
+from ..core.arrays import Float64, Int64
 from .color_key import Key, common_key, draw_key
 from .figure_style import FAINT, INK, ON_DARK, PAPER, RULE, Pair, plain_text, to_pair
 from .point_colors import robust_range
-
-FloatArray = npt.NDArray[np.float64]
 
 POINTS_IN_ALL, MAX_POINTS = 400_000, 5_000
 WIDTH = 14.0
@@ -47,8 +45,8 @@ class Cell(NamedTuple):
     points a note gives the reason. One of the best experiments has a star."""
 
     values: Mapping[str, object]
-    points: FloatArray | None
-    colors: FloatArray | None
+    points: Float64 | None
+    colors: Float64 | None
     note: str = ""
     key: Key | None = None
     is_best: bool = False
@@ -65,7 +63,7 @@ class Grid(NamedTuple):
         return list(product(*(self.values[name] for name in names)))
 
 
-def sampled_rows(n_rows: int, n_cells: int) -> npt.NDArray[np.int64]:
+def sampled_rows(n_rows: int, n_cells: int) -> Int64:
     """Evenly spaced rows of an embedding, as many as fit a sheet of `n_cells` cells."""
     n_points = int(np.clip(POINTS_IN_ALL // max(n_cells, 1), 200, MAX_POINTS))
     return np.unique(np.linspace(0, n_rows - 1, min(n_points, n_rows)).astype(np.int64))
@@ -203,7 +201,7 @@ def _fill(ax: Axes, cells: Sequence[Cell], corners: Sequence[tuple[float, float]
         ax.scatter(x, y, c=np.concatenate(colors)[order], s=np.concatenate(sizes)[order], linewidths=0)
 
 
-def _scaled(values: FloatArray) -> FloatArray:
+def _scaled(values: Float64) -> Float64:
     low, high = robust_range(values)
     return (values - low) / (high - low) if high > low else np.full(len(values), 0.5)
 

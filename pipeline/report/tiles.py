@@ -9,18 +9,15 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.colors import to_hex, to_rgba_array
 
+from ..core.arrays import Array, Bools, Float64, Int64, UInt8
 from ..core.machine import available_cores
 from .explore import Column
 from .palette import COLOR_MAP, OKABE_ITO, class_colors
-from .point_colors import MAX_CLASSES, Array, scale_of
+from .point_colors import MAX_CLASSES, scale_of
 from .point_grid import Part, PointGrid
-
-Float64 = npt.NDArray[np.float64]
-Rgba = npt.NDArray[np.uint8]
 
 STEPS = 64
 """Steps of a colour scale."""
@@ -47,7 +44,7 @@ class ColorKey(NamedTuple):
     """
 
     kind: str
-    codes: npt.NDArray[np.uint8]
+    codes: UInt8
     colors: list[str]
     entries: list[tuple[str, int]] = []  # noqa: RUF012 (a tuple's default)
     n_named: int = 0
@@ -98,8 +95,8 @@ def _scale(values: Array, missing: str, dark: bool) -> ColorKey:
 
 
 def draw_part(
-    grid: PointGrid, codes: npt.NDArray[np.uint8], key: ColorKey, part: Part, size: tuple[int, int],
-    chosen: Sequence[int] = (), is_selected: npt.NDArray[np.bool_] | None = None, larger: int = 0,
+    grid: PointGrid, codes: UInt8, key: ColorKey, part: Part, size: tuple[int, int],
+    chosen: Sequence[int] = (), is_selected: Bools | None = None, larger: int = 0,
 ) -> bytes:  # fmt: skip
     """A part of the picture as a PNG of `size` (width, height) with a transparent background.
 
@@ -118,7 +115,7 @@ def draw_part(
     return _png(picture)
 
 
-def _png(picture: Rgba) -> bytes:
+def _png(picture: UInt8) -> bytes:
     """A PNG whose rows have no filter: a third of the time of Pillow, which tries them all, and a tenth more bytes."""
     height, width = picture.shape[:2]
     rows = np.zeros((height, 1 + 4 * width), np.uint8)  # each row begins with the number of its filter
@@ -134,9 +131,8 @@ def _png(picture: Rgba) -> bytes:
 
 
 def _drawn(
-    grid: PointGrid, codes: npt.NDArray[np.uint8], key: ColorKey, is_shown: npt.NDArray[np.bool_], part: Part,
-    size: tuple[int, int], larger: int,
-) -> Rgba:  # fmt: skip
+    grid: PointGrid, codes: UInt8, key: ColorKey, is_shown: Bools, part: Part, size: tuple[int, int], larger: int
+) -> UInt8:
     """RGBA (height, width, 4), the top row first: the mean colour of classes, the colour of the mean of a scale.
 
     is_shown: (n_colors,), whether points of a code are drawn. Each point is a disc, the smaller the more points.
@@ -160,9 +156,8 @@ def _values_of_scale(n_colors: int) -> Float64:
 
 
 def _sums(
-    grid: PointGrid, codes: npt.NDArray[np.uint8], values: Float64, is_shown: npt.NDArray[np.bool_], part: Part,
-    size: tuple[int, int], radius: int,
-) -> tuple[Float64, int]:  # fmt: skip
+    grid: PointGrid, codes: UInt8, values: Float64, is_shown: Bools, part: Part, size: tuple[int, int], radius: int
+) -> tuple[Float64, int]:
     """(height, width, 4): number of points on each pixel and sums of their values; and the number of points drawn.
 
     Strips of the picture are computed in threads.
@@ -232,7 +227,7 @@ def paint(sums: Array, opacity: Array, colors: Array, is_scale: bool, picture: A
             picture[r, c, 3] = opacity[min(int(n), len(opacity) - 1)]
 
 
-def _opacity(n: Array, faintest: int) -> npt.NDArray[np.uint8]:
+def _opacity(n: Array, faintest: int) -> UInt8:
     """Opacity of pixels with 0, 1, 2, ... points by the rank of their number, 255 for the largest number."""
     pixels = np.bincount(np.minimum(n, MAX_COUNT).astype(np.int64).ravel())
     pixels[0] = 0
@@ -243,7 +238,7 @@ def _opacity(n: Array, faintest: int) -> npt.NDArray[np.uint8]:
     return np.asarray(faintest + (255 - faintest) * np.maximum(rank - lowest, 0.0) / (1.0 - lowest)).astype(np.uint8)
 
 
-def _disc(radius: int) -> npt.NDArray[np.int64]:
+def _disc(radius: int) -> Int64:
     """(pixels, 2): rows and columns of a disc about its middle."""
     rows, columns = np.mgrid[-radius : radius + 1, -radius : radius + 1].reshape(2, -1)
     inside = rows**2 + columns**2 <= radius**2 + (radius > 0)

@@ -12,8 +12,8 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Array as Array
 from ..core.errors import CorruptChunk
 from .objects import open_objects
 from .records import from_json, opened, sealed, to_json
@@ -21,8 +21,6 @@ from .records import from_json, opened, sealed, to_json
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-Array = npt.NDArray[Any]
-"""An array whose dtype is known only when it is read."""
 T = TypeVar("T")
 Item = TypeVar("Item")
 CRC_BYTES = 4

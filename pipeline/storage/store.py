@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Ints
 from ..core.errors import CorruptChunk, DamagedStore, MissingArray
 from .array_specs import PlannedArray
 from .bundles import Array
@@ -149,7 +149,7 @@ class Store(RunGroup):
         for start in range(0, n_rows, size):
             yield start, self.read(name, start, min(start + size, n_rows))
 
-    def gather(self, name: str, rows: npt.NDArray[np.integer]) -> Array:
+    def gather(self, name: str, rows: Ints) -> Array:
         """The rows of an ascending list; each chunk that holds one of them is read once, and no other chunk."""
         array = self.array(name)
         block, chunk = block_of(array), array.chunks[0]

@@ -8,14 +8,12 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from .threads import Floats, Threads
+from ...core.arrays import Float32, Float64, Floats, Int32, Ints
+from .threads import Threads
 
-F32 = npt.NDArray[np.float32]
-F64 = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.integer]
+F32 = Float32
 
 AGGREGATES_AT_ONCE = 2048
 LEAST_SHARE = 0.25
@@ -25,11 +23,11 @@ LEAST_SHARE = 0.25
 class Aggregates(NamedTuple):
     """Aggregates of the rows of a level, with the local bases that make the columns of P0."""
 
-    number: Ids
+    number: Ints
     """(n,) aggregate of each row."""
-    starts: Ids
+    starts: Ints
     """(aggregates + 1,) positions in ``rows``."""
-    rows: Ids
+    rows: Ints
     """(n,) rows ordered by aggregate."""
     basis: F32
     """(n, q): row i holds the basis vectors of its aggregate at i. Vector d of aggregate a is column q a + d of P0."""
@@ -68,13 +66,13 @@ class LocalBases(NamedTuple):
     """Aggregates with their bases, and the near-null vectors in these bases."""
 
     aggregates: Aggregates
-    candidates: F64
+    candidates: Float64
     """(n_columns, c) near-null vectors of the next level."""
-    shares: F64
+    shares: Float64
     """(aggregates, 3) shares of their variance in the first one, two and three directions of an aggregate."""
 
 
-def find_aggregates(matrix: csr_array, node_rows: int, max_nodes: int, width: int) -> tuple[Ids, Ids, Ids]:
+def find_aggregates(matrix: csr_array, node_rows: int, max_nodes: int, width: int) -> tuple[Ints, Ints, Ints]:
     """(number, starts, rows) of ``Aggregates`` for a matrix whose nodes are ``node_rows`` successive rows."""
     min_nodes = max(-(-width // node_rows), int(max_nodes * LEAST_SHARE))
     of_node = aggregate(matrix.indptr, matrix.indices, node_rows, max_nodes, min_nodes)
@@ -83,7 +81,7 @@ def find_aggregates(matrix: csr_array, node_rows: int, max_nodes: int, width: in
     return number, starts, np.argsort(number, kind="stable")
 
 
-def find_bases(number: Ids, starts: Ids, rows: Ids, candidates: F64, width: int, threads: Threads) -> LocalBases:
+def find_bases(number: Ints, starts: Ints, rows: Ints, candidates: Float64, width: int, threads: Threads) -> LocalBases:
     """Orthonormal bases of ``width`` vectors on the aggregates, for near-null vectors ``candidates`` (n, c)."""
     n_aggregates = len(starts) - 1
     basis = np.empty((len(number), width), np.float32)
@@ -97,7 +95,7 @@ def find_bases(number: Ids, starts: Ids, rows: Ids, candidates: F64, width: int,
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def aggregate(indptr: Ids, indices: Ids, width: int, max_nodes: int, min_nodes: int) -> npt.NDArray[np.int32]:
+def aggregate(indptr: Ints, indices: Ints, width: int, max_nodes: int, min_nodes: int) -> Int32:
     """Aggregate number of each node (n,), numbered in the order of their first nodes.
 
     A node is ``width`` successive rows; its neighbours are the nodes in the pattern of its first row. The first node
@@ -137,7 +135,15 @@ def aggregate(indptr: Ids, indices: Ids, width: int, max_nodes: int, min_nodes: 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def local_bases(
-    starts: Ids, rows: Ids, candidates: F64, width: int, basis: F32, coarse: F64, shares: F64, first: int, past: int
+    starts: Ints,
+    rows: Ints,
+    candidates: Float64,
+    width: int,
+    basis: F32,
+    coarse: Float64,
+    shares: Float64,
+    first: int,
+    past: int,
 ) -> None:
     """Orthonormal bases of the near-null vectors on the aggregates ``first`` to ``past``.
 
@@ -189,7 +195,7 @@ def local_bases(
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def restrict_rows(starts: Ids, rows: Ids, basis: F32, fine: Floats, coarse: Floats, first: int, past: int) -> None:
+def restrict_rows(starts: Ints, rows: Ints, basis: F32, fine: Floats, coarse: Floats, first: int, past: int) -> None:
     """coarse = P0' fine for the aggregates ``first`` to ``past``; P0 has the bases of ``local_bases``."""
     width = basis.shape[1]
     for aggregate in range(first, past):
@@ -203,7 +209,7 @@ def restrict_rows(starts: Ids, rows: Ids, basis: F32, fine: Floats, coarse: Floa
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def prolong_rows(number: Ids, basis: F32, coarse: Floats, fine: Floats, first: int, past: int) -> None:
+def prolong_rows(number: Ints, basis: F32, coarse: Floats, fine: Floats, first: int, past: int) -> None:
     """fine = P0 coarse for the rows ``first`` to ``past``; ``number`` (n,) is the aggregate of each row."""
     width = basis.shape[1]
     for i in range(first, past):

@@ -9,28 +9,26 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 
+from ...core.arrays import Float64
 from .rayleigh_ritz import NO_GROWTH, Growth, NullVector, without_null
-
-F64 = npt.NDArray[np.float64]
 
 
 class KrylovSpace(NamedTuple):
     """A Krylov space, and the values and errors of the requested pairs in it."""
 
-    basis: F64
+    basis: Float64
     """(n, k) orthonormal columns, in Fortran order."""
-    values: F64
+    values: Float64
     """(m,) Ritz values of the operator, descending."""
-    errors: F64
+    errors: Float64
     """(m,) ||operator y - value y|| / value of the Ritz vectors y, by the Lanczos relation."""
     n_applied: int
     """Columns to which the operator was applied."""
 
 
-def orthonormalise(block: F64, against: F64, null: NullVector = None) -> F64:
+def orthonormalise(block: Float64, against: Float64, null: NullVector = None) -> Float64:
     """Orthonormal columns (n, b) that are orthogonal to the null vector and to the columns ``against`` (n, k).
 
     A column that is linearly dependent on the others is replaced by some unit vector orthogonal to all of them.
@@ -39,14 +37,14 @@ def orthonormalise(block: F64, against: F64, null: NullVector = None) -> F64:
 
 
 def block_lanczos(
-    apply: Callable[[F64], F64],
-    start: F64,
+    apply: Callable[[Float64], Float64],
+    start: Float64,
     n_wanted: int,
     max_columns: int,
     tol: float,
     max_applied: int,
     null: NullVector = None,
-    each_step: Callable[[int, F64], None] = lambda n_applied, errors: None,
+    each_step: Callable[[int, Float64], None] = lambda n_applied, errors: None,
     growth: Growth = NO_GROWTH,
 ) -> KrylovSpace:
     """A Krylov space with the ``n_wanted`` largest eigenpairs of ``apply``, orthogonal to its null vector.
@@ -96,12 +94,12 @@ def block_lanczos(
             projected[:used, :used] = np.diag(values[:used])
 
 
-def _largest(projected: F64) -> tuple[F64, F64]:
+def _largest(projected: Float64) -> tuple[Float64, Float64]:
     values, vectors = np.linalg.eigh((projected + projected.T) / 2)
     return values[::-1], vectors[:, ::-1]
 
 
-def _orthonormalise(block: F64, against: F64, null: NullVector) -> tuple[F64, F64]:
+def _orthonormalise(block: Float64, against: Float64, null: NullVector) -> tuple[Float64, Float64]:
     """(Q, R) with block = Q R, except for the parts of the block along ``against`` and the null vector."""
     columns, triangle = _reduced_qr(_without(block, against, null))
     # the second pass removes rounding errors of the first, which are large for nearly dependent columns
@@ -109,14 +107,14 @@ def _orthonormalise(block: F64, against: F64, null: NullVector) -> tuple[F64, F6
     return columns, correction @ triangle
 
 
-def _without(block: F64, against: F64, null: NullVector) -> F64:
+def _without(block: Float64, against: Float64, null: NullVector) -> Float64:
     block = without_null(block, null)
     if against.shape[1]:
         block -= ((against.T @ block).T @ against.T).T  # in Fortran order as the block: twice as fast
     return block
 
 
-def _reduced_qr(block: F64) -> tuple[F64, F64]:
+def _reduced_qr(block: Float64) -> tuple[Float64, Float64]:
     block = np.asfortranarray(block)
     columns, triangle = scipy.linalg.qr(block, mode="economic", overwrite_a=True, check_finite=False)
     return np.asarray(columns, np.float64), np.asarray(triangle, np.float64)

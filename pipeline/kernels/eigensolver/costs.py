@@ -11,10 +11,10 @@ machine.
 """
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
+from ...core.arrays import Ints
 from ...core.errors import NotEnoughMemory, gib
 from . import pardiso
 from .davidson import block_width
@@ -156,7 +156,7 @@ def patience_seconds(nnz: int, n_threads: int, *, square: bool) -> float:
     return max(SHORT_SECONDS, multigrid_seconds(nnz, n_threads, on_m=not square))
 
 
-def _analysed(matrix: csr_array, matrix_type: int, rows: npt.NDArray[np.integer], n_threads: int) -> FactorSize:
+def _analysed(matrix: csr_array, matrix_type: int, rows: Ints, n_threads: int) -> FactorSize:
     factorization = analyse(canonical(matrix[rows][:, rows]), matrix_type, n_threads)
     factorization.release()
     size = factorization.size

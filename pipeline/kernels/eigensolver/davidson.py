@@ -10,30 +10,28 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ...core.arrays import Float64
 from .block_lanczos import orthonormalise
 from .rayleigh_ritz import NO_GROWTH, TINY, Growth, NullVector, RitzPairs, Tolerances, multiply, rayleigh_ritz
 
-F64 = npt.NDArray[np.float64]
-
-Inverse = Callable[[F64], F64]
+Inverse = Callable[[Float64], Float64]
 ROWS_AT_ONCE = 8192
 
 
 class SubspaceState(NamedTuple):
     """Everything needed to continue an iteration; the continued iteration gives the same bytes."""
 
-    values: F64
+    values: Float64
     """(k,) Ritz values, ascending."""
-    vectors: F64
+    vectors: Float64
     """(n, k) Ritz vectors."""
     n_steps: int
     """Steps so far: applications of T, each of which adds a block to the basis."""
-    errors: F64
+    errors: Float64
     """(m,) ``Davidson.errors`` after the last step; ones before the first step."""
-    previous_values: F64
+    previous_values: Float64
     """(m,) Ritz values one step earlier."""
     n_residual_steps: int = 0
     """Steps after the vector errors had met their bounds."""
@@ -43,7 +41,7 @@ class Davidson(NamedTuple):
     """Eigenpairs with estimates of their errors."""
 
     pairs: RitzPairs
-    errors: F64
+    errors: Float64
     """(m,) sine of the angle between each vector and the eigenvector, estimated with T."""
     n_steps: int
     at_limit: bool
@@ -53,7 +51,7 @@ class Davidson(NamedTuple):
 class _Basis:
     """Orthonormal columns V, A V, and (A V)' A V."""
 
-    def __init__(self, factor: csr_array, capacity: int, values: F64, vectors: F64) -> None:
+    def __init__(self, factor: csr_array, capacity: int, values: Float64, vectors: Float64) -> None:
         """Start from Ritz pairs (k,), (n, k)."""
         self._factor = factor
         self._vectors = np.empty((factor.shape[1], capacity))
@@ -63,7 +61,7 @@ class _Basis:
         self._vectors[:, : self.used] = vectors
         self._begin(values)
 
-    def grow(self, block: F64) -> None:
+    def grow(self, block: Float64) -> None:
         """Add orthonormal columns (n, b) that are orthogonal to the basis."""
         past = self.used + block.shape[1]
         self._vectors[:, self.used : past] = block
@@ -86,7 +84,7 @@ class _Basis:
         self.used = n_columns
         self._begin(self.values[:n_columns].copy())
 
-    def lowest(self, n_pairs: int) -> tuple[RitzPairs, F64]:
+    def lowest(self, n_pairs: int) -> tuple[RitzPairs, Float64]:
         """The lowest Ritz pairs, and the residuals M v - lambda v (n, n_pairs).
 
         Singular values of their images restore the digits that are lost in the Gram matrix of the basis.
@@ -99,11 +97,11 @@ class _Basis:
         return RitzPairs(values, vectors), multiply(self._factor.T, images) - vectors * values
 
     @property
-    def columns(self) -> F64:
+    def columns(self) -> Float64:
         """V (n, used), a view."""
         return self._vectors[:, : self.used]
 
-    def _begin(self, values: F64) -> None:
+    def _begin(self, values: Float64) -> None:
         self._images[:, : self.used] = multiply(self._factor, self.columns)
         self._gram[:] = 0.0
         self._gram[range(self.used), range(self.used)] = values
@@ -131,7 +129,7 @@ def most_pairs(max_columns: int) -> int:
 
 
 def first_state(
-    factor: csr_array, start: F64, n_given: int, n_wanted: int, inverse: Inverse, null: NullVector
+    factor: csr_array, start: Float64, n_given: int, n_wanted: int, inverse: Inverse, null: NullVector
 ) -> SubspaceState:
     """Ritz pairs in the span of the start block (n, b), b > m; T is first applied to all columns after ``n_given``."""
     block = start
@@ -151,7 +149,7 @@ def lowest_pairs(
     max_steps: int,
     each_restart: Callable[[SubspaceState, bool], None],
     null: NullVector = None,
-    each_step: Callable[[int, F64, F64, F64], None] = lambda n_steps, values, residuals, errors: None,
+    each_step: Callable[[int, Float64, Float64, Float64], None] = lambda n_steps, values, residuals, errors: None,
     *,
     flat: bool = True,
     max_residual_steps: float = float("inf"),

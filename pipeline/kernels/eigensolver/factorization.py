@@ -13,11 +13,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import splu
 
+from ...core.arrays import Float64
 from ...core.errors import NotEnoughMemory
 from . import pardiso
 from .pardiso import FactorizationError, FactorSize
-
-F64 = npt.NDArray[np.float64]
 
 ANALYSIS_VERSION = 5
 """Part of every key; version 1 counted the order of elimination from 1."""
@@ -85,7 +84,7 @@ class Factorization(Protocol):
     def factor(self) -> None:
         """Compute the factor. Raises: NotEnoughMemory, FactorizationError."""
 
-    def solve(self, rhs: F64, transposed: bool) -> F64:
+    def solve(self, rhs: Float64, transposed: bool) -> Float64:
         """Solve for all columns of ``rhs`` (n, m) at once."""
 
     def release(self) -> None:
@@ -121,9 +120,9 @@ class SuperLU:
         except RuntimeError as error:
             raise FactorizationError(f"SuperLU on {self._matrix.shape[0]:,} rows: {error}") from error
 
-    def solve(self, rhs: F64, transposed: bool) -> F64:
+    def solve(self, rhs: Float64, transposed: bool) -> Float64:
         """Solve for all columns of ``rhs`` (n, m) at once."""
-        solution: F64 = self._factor.solve(np.asarray(rhs), "T" if transposed else "N")
+        solution: Float64 = self._factor.solve(np.asarray(rhs), "T" if transposed else "N")
         return solution
 
     def release(self) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ...core.arrays import Float64
 from ...core.errors import InputError, gib
 from . import costs, davidson, pardiso
 from .block_lanczos import block_lanczos, orthonormalise
@@ -20,7 +20,6 @@ from .rayleigh_ritz import TINY, RitzPairs, complement, rayleigh_ritz, residual_
 if TYPE_CHECKING:
     from .multigrid_inverse import MultigridInverse
 
-F64 = npt.NDArray[np.float64]
 
 SEED = 20_000
 """Seed of the start block, so that every run starts from the same vectors."""
@@ -120,7 +119,7 @@ def _hierarchy(inverse: "MultigridInverse", matrix: str, predicted: int, problem
 
 
 def _by_davidson(
-    inverse: Callable[[F64], F64],
+    inverse: Callable[[Float64], Float64],
     text: str,
     problem: Problem,
     sizes: tuple[int, int, int],
@@ -194,7 +193,7 @@ def _factor(factor_name: str, inverse: PseudoInverse, predicted: int, watch: Wat
     return f"{size}, about {seconds:.0f} s, {gib(predicted)} of {gib(problem.max_memory)} allowed"
 
 
-def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tuple[RitzPairs, F64, int]:
+def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tuple[RitzPairs, Float64, int]:
     """Correct v <- v - M^+ (A' (A v) - lambda v) until the pairs are accurate: (pairs, errors, number of corrections).
 
     Each correction is a step of inverse iteration, in a form where rounding errors are relative to the correction.
@@ -222,10 +221,10 @@ def _cost_matrix(problem: Problem) -> csr_array:
     return cost_matrix
 
 
-def _finite(apply: Callable[[F64], F64]) -> Callable[[F64], F64]:
+def _finite(apply: Callable[[Float64], Float64]) -> Callable[[Float64], Float64]:
     """The same operator; it raises FactorizationError instead of returning NaN or infinity."""
 
-    def checked(block: F64) -> F64:
+    def checked(block: Float64) -> Float64:
         image = apply(block)
         if not np.isfinite(image).all():
             raise FactorizationError(
@@ -237,7 +236,7 @@ def _finite(apply: Callable[[F64], F64]) -> Callable[[F64], F64]:
     return checked
 
 
-def _start_block(problem: Problem, width: int) -> F64:
+def _start_block(problem: Problem, width: int) -> Float64:
     """The given approximations, filled up with random columns that are the same in every run: (n, width)."""
     block = np.random.default_rng(SEED).standard_normal((problem.n, width))
     if problem.start is not None:

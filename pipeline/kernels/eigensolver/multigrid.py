@@ -15,12 +15,12 @@ Loads numba.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ...core.arrays import Float32, Float64, Floats
 from .aggregation import Aggregates, find_aggregates, find_bases
 from .pardiso import FactorizationError
-from .threads import F64, Floats, Threads
+from .threads import Threads
 
 COARSEST_ROWS = 1500
 """Rows of the coarsest level, which is solved densely."""
@@ -70,7 +70,7 @@ class Level(NamedTuple):
 class Hierarchy:
     """W-cycles for blocks of right-hand sides."""
 
-    def __init__(self, matrix: csr_array, known: F64, threads: Threads, seed: int, *, symmetric: bool) -> None:
+    def __init__(self, matrix: csr_array, known: Float64, threads: Threads, seed: int, *, symmetric: bool) -> None:
         """Set up the hierarchy.
 
         Args:
@@ -141,7 +141,7 @@ class Hierarchy:
         self._threads.combine(a, residual, residual, x, (step[1], step[0], 1.0))
 
 
-def _local_directions(matrix: csr_array, known: F64, threads: Threads) -> int:
+def _local_directions(matrix: csr_array, known: Float64, threads: Threads) -> int:
     """Directions of the near-null vectors in an aggregate: one to three, or 0 if they vary in more."""
     if known.shape[1] == 1:
         return 0
@@ -173,7 +173,7 @@ def _smoother(matrix: csr_array, seed: int, *, symmetric: bool) -> Smoother:
     return Smoother(((float(first), float(second)),), SMOOTHED_BASIS / radius)
 
 
-def _arnoldi(matrix: csr_array, seed: int) -> F64:
+def _arnoldi(matrix: csr_array, seed: int) -> Float64:
     """The Hessenberg matrix (m + 1, m) of a few Arnoldi steps from a random vector."""
     n_steps = min(ARNOLDI_STEPS, matrix.shape[0] - 1)
     vectors = np.zeros((matrix.shape[0], n_steps + 1), matrix.dtype, order="F")
@@ -199,7 +199,7 @@ def _coarse_matrix(level: Level, threads: Threads) -> csr_array:
     return threads.product(csr_array(r.T.tocsr()), threads.product(level.matrix, csr_array(p)))
 
 
-def normalised(matrix: csr_array) -> tuple[csr_array, F64]:
+def normalised(matrix: csr_array) -> tuple[csr_array, Float64]:
     """(S matrix S, S) with a diagonal S > 0 for which the result has about ones on its diagonal.
 
     If the diagonal entry of a row is small against the others, it stays below one: else the scaled row would be very
@@ -218,14 +218,14 @@ def normalised(matrix: csr_array) -> tuple[csr_array, F64]:
     return result, scale
 
 
-def _scaled(aggregates: Aggregates, scale: F64) -> Aggregates:
+def _scaled(aggregates: Aggregates, scale: Float64) -> Aggregates:
     """P0 times the diagonal matrix ``scale``."""
     width = aggregates.basis.shape[1]
     factors = scale.reshape(-1, width)[aggregates.number]
     return aggregates._replace(basis=(aggregates.basis * factors).astype(np.float32))
 
 
-def _symmetric_inverse(matrix: csr_array, null: F64) -> F64:
+def _symmetric_inverse(matrix: csr_array, null: Float64) -> Float64:
     """The inverse (n, n) of a symmetric positive semidefinite matrix; eigenvalues near zero count as rounding errors.
 
     ``null`` (n,) gets the eigenvalue one. M of exactly flat data has further null vectors, which must not be lost.
@@ -235,7 +235,7 @@ def _symmetric_inverse(matrix: csr_array, null: F64) -> F64:
     return np.ascontiguousarray((vectors / np.maximum(values, len(values) * EPS * values[-1])) @ vectors.T)
 
 
-def _bordered_inverse(matrix: csr_array, null: F64) -> npt.NDArray[np.float32]:
+def _bordered_inverse(matrix: csr_array, null: Float64) -> Float32:
     """G (n, n) such that x = G b solves matrix x = b for the b in its range; ``null`` (n,) is its null vector.
 
     The left null vector is not known, but it is not orthogonal to ``null``: the bordered matrix is regular.

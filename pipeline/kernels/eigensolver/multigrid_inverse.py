@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ...core.arrays import Float64, Floats
 from .multigrid import Hierarchy, MultigridError, normalised
 from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
-from .threads import F64, Floats, Threads
+from .threads import Threads
 
 CYCLES = 4
 """Cycles of a solve. With fewer, block Davidson needs more steps; more cycles do not save steps."""
@@ -36,7 +36,7 @@ class MultigridInverse(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None: ...
 
-    def apply(self, block: F64) -> F64:
+    def apply(self, block: Float64) -> Float64:
         """T times the block (n, b), orthogonal to the null vector."""
 
 
@@ -86,7 +86,7 @@ class _Solver:
 class FactorMultigrid(_Solver):
     """T = A^+ A'^+ for a square A; the numbers of a cycle are float32."""
 
-    def __init__(self, factor: csr_array, candidates: npt.NDArray[np.floating], n_threads: int, seed: int) -> None:
+    def __init__(self, factor: csr_array, candidates: Floats, n_threads: int, seed: int) -> None:
         """Set up the hierarchy and the left null vector of A (n, n), which has ones on the diagonal.
 
         ``candidates`` (n, c) are vectors that A nearly maps to zero, such as the coordinates of the points; c may be 0.
@@ -99,7 +99,7 @@ class FactorMultigrid(_Solver):
         self._left, n_solves = self._left_null_vector()
         self._is_rough = n_solves > ACCURATE_SOLVES
 
-    def apply(self, block: F64) -> F64:
+    def apply(self, block: Float64) -> Float64:
         """See ``MultigridInverse``."""
         half = self._refined(block - block.mean(axis=0), transposed=True)
         half -= np.outer(self._left, self._left @ half)
@@ -107,7 +107,7 @@ class FactorMultigrid(_Solver):
         solution -= solution.mean(axis=0)
         return solution
 
-    def _refined(self, rhs: F64, *, transposed: bool) -> F64:
+    def _refined(self, rhs: Float64, *, transposed: bool) -> Float64:
         """Solve with A or A' for rhs (n, b); where a solve is rough, solve again for the residuals in float64."""
         solution = self._in_float32(rhs, transposed)
         if self._is_rough:
@@ -115,12 +115,12 @@ class FactorMultigrid(_Solver):
             solution += self._in_float32(rhs - product, transposed)
         return solution
 
-    def _in_float32(self, rhs: F64, transposed: bool) -> F64:
+    def _in_float32(self, rhs: Float64, transposed: bool) -> Float64:
         """Solve at unit length, because residuals can be below the smallest float32."""
         lengths = np.maximum(np.linalg.norm(rhs, axis=0), TINY)
         return np.asarray(self._solve(np.ascontiguousarray(rhs / lengths, np.float32), transposed=transposed) * lengths)
 
-    def _left_null_vector(self) -> tuple[F64, int]:
+    def _left_null_vector(self) -> tuple[Float64, int]:
         """(u (n,), number of solves), A' u = 0: the constant, corrected with residuals in double precision.
 
         Raises MultigridError.
@@ -143,9 +143,7 @@ class FactorMultigrid(_Solver):
 class NormalMultigrid(_Solver):
     """T = S (S M S)^+ S with a diagonal S, for any M; all numbers are float64."""
 
-    def __init__(
-        self, cost_matrix: csr_array, candidates: npt.NDArray[np.floating], null: NullVector, n_threads: int, seed: int
-    ) -> None:
+    def __init__(self, cost_matrix: csr_array, candidates: Floats, null: NullVector, n_threads: int, seed: int) -> None:
         """Set up the hierarchy of M (n, n) with the unit null vector ``null``, None for the constant.
 
         ``candidates`` (n, c): see ``FactorMultigrid``. Raises MultigridError; see ``Hierarchy``.
@@ -156,7 +154,7 @@ class NormalMultigrid(_Solver):
         known = _near_null(cost_matrix.shape[0], candidates, null) / self._scale
         self.hierarchy = Hierarchy(matrix, known, self._threads, seed, symmetric=True)
 
-    def apply(self, block: F64) -> F64:
+    def apply(self, block: Float64) -> Float64:
         """See ``MultigridInverse``."""
         lengths = np.maximum(np.linalg.norm(block, axis=0), TINY)
         rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
@@ -164,7 +162,7 @@ class NormalMultigrid(_Solver):
         return remove_null(solution, self._null)
 
 
-def _near_null(n: int, candidates: npt.NDArray[np.floating], null: NullVector) -> F64:
+def _near_null(n: int, candidates: Floats, null: NullVector) -> Float64:
     """The null vector, and its products with the columns of ``candidates`` (n, c): (n, 1 + c)."""
     known = np.ones((n, 1 + candidates.shape[1]))
     if candidates.size:

@@ -19,9 +19,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from ...core.address_space import free_address_space
+from ...core.arrays import Array, Float64
 from ...core.errors import LleError, NotEnoughMemory
-
-F64 = npt.NDArray[np.float64]
 
 ANALYSE, FACTOR, SOLVE, RELEASE = 11, 22, 33, -1
 GENERAL, POSITIVE_DEFINITE = 11, 2
@@ -109,7 +108,7 @@ def _mkl_threads(library: Any, n_threads: int) -> Iterator[None]:
         library.MKL_Set_Num_Threads_Local(n_before)
 
 
-def _iparm(matrix_type: int, n_threads: int, dtype: type[np.signedinteger[Any]], single: bool) -> npt.NDArray[Any]:
+def _iparm(matrix_type: int, n_threads: int, dtype: type[np.signedinteger[Any]], single: bool) -> Array:
     """PARDISO's parameters. The manual counts from 1, so its iparm(2) is entry 1 here."""
     iparm = np.zeros(64, dtype)
     general = matrix_type == GENERAL
@@ -174,7 +173,7 @@ class Pardiso:
             self._matrix = None
         self._call(FACTOR)
 
-    def solve(self, rhs: F64, transposed: bool) -> F64:
+    def solve(self, rhs: Float64, transposed: bool) -> Float64:
         """Solve for all columns of ``rhs`` (n, m) at once, with the matrix or its transpose.
 
         Eight columns take about twice the time of one, because the factor is read once for all of them. In single
@@ -224,7 +223,7 @@ class Pardiso:
         # a 32-bit count of entries is negative above 2^31 and positive again above 2^32
         return self.size.nnz < 0 or self.size.n_bytes >= 2**32 * self._data.itemsize
 
-    def _call(self, phase: int, rhs: npt.NDArray[Any] | None = None, solution: npt.NDArray[Any] | None = None) -> None:
+    def _call(self, phase: int, rhs: Array | None = None, solution: Array | None = None) -> None:
         n_rhs = 1 if rhs is None else rhs.shape[1]
         numbers = [np.array([v], self._int) for v in (1, 1, self._type, phase, self._n, n_rhs, 0, 0)]
         maxfct, mnum, mtype, phase_, n, nrhs, silent, error = numbers

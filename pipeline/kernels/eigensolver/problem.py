@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ...core.arrays import Float64, Floats
 from .davidson import SubspaceState
 from .factorization import NO_ANALYSES, Analyses
 from .rayleigh_ritz import NO_GROWTH, Growth, NullVector, RitzPairs, Tolerances
-
-F64 = npt.NDArray[np.float64]
 
 WINDOW = 8
 """Steps that the rate of convergence is measured over."""
@@ -65,10 +63,10 @@ class Hooks(NamedTuple):
 
 
 NO_HOOKS = Hooks()
-Candidates = Callable[[], npt.NDArray[np.floating]]
+Candidates = Callable[[], Floats]
 
 
-def no_candidates() -> npt.NDArray[np.floating]:
+def no_candidates() -> Floats:
     """No coordinates are known."""
     return np.empty((0, 0))
 
@@ -86,7 +84,7 @@ class Problem(NamedTuple):
     max_memory: int
     """Bytes for A and everything the method allocates."""
     n_threads: int
-    start: F64 | None
+    start: Float64 | None
     """(n, any) approximations to the requested vectors."""
     hooks: Hooks
     max_steps: int
@@ -140,7 +138,7 @@ class Outcome(NamedTuple):
     """The result of a method."""
 
     pairs: RitzPairs
-    errors: F64
+    errors: Float64
     """(m,) estimated errors of the vectors."""
     stats: SolverStats
     exact_errors: bool = True
@@ -170,7 +168,7 @@ class Watch:
         self._steps.clear()
         self._report(SolverProgress(self.method, phase, 0, None, None, self._predicted()))
 
-    def step(self, n_solves: int, errors: F64, bounds: F64) -> None:
+    def step(self, n_solves: int, errors: Float64, bounds: Float64) -> None:
         """Report a step: estimated errors of the vectors, and their bounds (m,)."""
         worst = int(np.argmax(errors / bounds))
         error, bound = float(errors[worst]), float(bounds[worst])

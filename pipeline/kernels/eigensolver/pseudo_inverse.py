@@ -17,16 +17,14 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ...core.arrays import Float64
 from ...core.errors import InputError
 from . import pardiso
 from .factorization import NO_ANALYSES, Analyses, Factorization, analyse, analysis_key
 from .pardiso import FactorizationError
 from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
-
-F64 = npt.NDArray[np.float64]
 
 REFINED, MAX_REFINEMENTS = 1e-2, 20
 """A solve in single precision is refined until the error is predicted to be at most REFINED of the solution: mostly
@@ -54,7 +52,7 @@ class PseudoInverse(ABC):
         self._factorization.factor()
 
     @abstractmethod
-    def apply(self, rhs: F64) -> F64:
+    def apply(self, rhs: Float64) -> Float64:
         """M^+ applied to all columns of ``rhs`` (n, m), after projection onto the complement of the null vector."""
 
 
@@ -100,7 +98,7 @@ class PinnedLU(PseudoInverse):
             )
         self._left = left_null / length
 
-    def apply(self, rhs: F64) -> F64:
+    def apply(self, rhs: Float64) -> Float64:
         half = self._solve(rhs - rhs.mean(axis=0), transposed=True)
         half -= np.outer(self._left @ half, self._left).T  # in Fortran order as the solution
         # row p of A_p only determines the mean of the solution, which is subtracted below
@@ -108,7 +106,7 @@ class PinnedLU(PseudoInverse):
         solution -= solution.mean(axis=0)
         return solution
 
-    def _solve(self, rhs: F64, transposed: bool) -> F64:
+    def _solve(self, rhs: Float64, transposed: bool) -> Float64:
         """Solve with the pinned A or its transpose for all columns (n, m). Raises FactorizationError."""
         solution = self._factorization.solve(rhs, transposed)
         if self._factor is None:
@@ -130,7 +128,7 @@ class PinnedLU(PseudoInverse):
             f"{size:.0e}; raise eigensolver.max_memory, so that double precision fits"
         )
 
-    def _product(self, factor: csr_array, block: F64, transposed: bool) -> F64:
+    def _product(self, factor: csr_array, block: Float64, transposed: bool) -> Float64:
         """The pinned A or its transpose times a block (n, m), from A: their row at the pin differs."""
         pin = self._pin
         image = multiply(factor.T if transposed else factor, block)
@@ -174,7 +172,7 @@ class PinnedCholesky(PseudoInverse):
                 "rounding errors (1e-16 of the largest), or the neighbour graph has several closed classes"
             ) from error
 
-    def apply(self, rhs: F64) -> F64:
+    def apply(self, rhs: Float64) -> Float64:
         rhs = without_null(rhs, self._null)
         rhs[self._pin] = 0.0
         return remove_null(self._factorization.solve(rhs, transposed=False), self._null)

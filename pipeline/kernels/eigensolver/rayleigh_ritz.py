@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 from scipy.linalg.lapack import dgeqrf
 from scipy.sparse import csc_array, csr_array
 
-F64 = npt.NDArray[np.float64]
-NullVector = F64 | None
+from ...core.arrays import Float64
+
+NullVector = Float64 | None
 """The null vector of M, a unit vector (n,) without zeros; None for the constant. It is the constant for all methods but
 Laplacian eigenmaps: written as a symmetric problem, their null vector is D^1/2 1."""
 
@@ -39,9 +39,9 @@ BOUND_STEPS = 12
 class RitzPairs(NamedTuple):
     """Approximate eigenpairs of M, eigenvalues ascending."""
 
-    values: F64
+    values: Float64
     """(m,) ||A v||^2."""
-    vectors: F64
+    vectors: Float64
     """(n, m) orthonormal columns."""
 
     def lowest(self, n_wanted: int) -> "RitzPairs":
@@ -54,10 +54,10 @@ class Growth(NamedTuple):
 
     counts: tuple[int, ...]
     """Numbers of pairs, ascending."""
-    suffice: Callable[[F64], bool]
+    suffice: Callable[[Float64], bool]
     """Whether no more pairs than the vectors (n, c) are needed."""
 
-    def wanted(self, n_found: int, most: int, vectors: Callable[[], F64]) -> int:
+    def wanted(self, n_found: int, most: int, vectors: Callable[[], Float64]) -> int:
         """The number of pairs to compute after ``n_found`` of them, at most ``most``; ``n_found`` if these suffice.
 
         >>> Growth((10, 16), lambda vectors: False).wanted(2, 12, lambda: np.ones((5, 2)))
@@ -77,25 +77,25 @@ class Tolerances(NamedTuple):
     largest: float
     """Upper bound on the eigenvalues of M."""
 
-    def vector_bounds(self, values: F64) -> F64:
+    def vector_bounds(self, values: Float64) -> Float64:
         """Bounds on the errors of the vectors, (m,)."""
         ratio = self.largest / np.maximum(values, TINY)
         return np.maximum(self.tol, VECTOR_FLOOR * EPS * np.sqrt(ratio))
 
-    def residual_bounds(self, values: F64) -> F64:
+    def residual_bounds(self, values: Float64) -> Float64:
         """Bounds on ||M v - lambda v|| / lambda, (m,)."""
         ratio = self.largest / np.maximum(values, TINY)
         return np.maximum(self.tol, RESIDUAL_FLOOR * EPS * ratio)
 
-    def met_by_vectors(self, errors: F64, values: F64) -> bool:
+    def met_by_vectors(self, errors: Float64, values: Float64) -> bool:
         """Whether the estimated errors of the vectors are small enough."""
         return bool((errors <= self.vector_bounds(values)).all())
 
-    def met_by_residuals(self, residuals: F64, values: F64) -> bool:
+    def met_by_residuals(self, residuals: Float64, values: Float64) -> bool:
         """Whether the residuals ||M v - lambda v|| / lambda are small enough."""
         return bool((residuals <= self.residual_bounds(values)).all())
 
-    def settled(self, previous_values: F64, values: F64) -> bool:
+    def settled(self, previous_values: Float64, values: Float64) -> bool:
         """Whether the last step changed no eigenvalue, or one has become zero.
 
         The eigenvalue of a second null vector decreases step by step, so it would be plausible before it reaches zero.
@@ -103,7 +103,7 @@ class Tolerances(NamedTuple):
         unchanged = np.abs(previous_values - values) <= UNSETTLED * values
         return bool(unchanged.all()) or self.has_null_vector(values)
 
-    def has_null_vector(self, values: F64) -> bool:
+    def has_null_vector(self, values: Float64) -> bool:
         """Whether the lowest eigenvalue is zero within rounding errors of float64, so M has a second null vector."""
         return bool(values[0] <= (NULL_FLOOR * EPS) ** 2 * self.largest)
 
@@ -130,7 +130,7 @@ def largest_eigenvalue(factor: csr_array, seed: int) -> float:
     return float(np.linalg.eigvalsh(tridiagonal)[-1] + off[-1])
 
 
-def rayleigh_ritz(factor: csr_array, basis: F64, n_wanted: int) -> RitzPairs:
+def rayleigh_ritz(factor: csr_array, basis: Float64, n_wanted: int) -> RitzPairs:
     """The ``n_wanted`` lowest Ritz pairs of M = A' A in the span of ``basis``, by the singular values of A Q.
 
     Args:
@@ -149,7 +149,7 @@ def rayleigh_ritz(factor: csr_array, basis: F64, n_wanted: int) -> RitzPairs:
     return RitzPairs(singular[::-1][:n_wanted] ** 2, np.ascontiguousarray(basis @ lowest.T))
 
 
-def multiply(matrix: csr_array | csc_array, block: F64) -> F64:
+def multiply(matrix: csr_array | csc_array, block: Float64) -> Float64:
     """matrix @ block for a block (n, k) in any memory order; a few columns at a time, as scipy copies to C order."""
     out = np.empty((matrix.shape[0], block.shape[1]), order="F")
     for first in range(0, block.shape[1], COLUMNS_AT_ONCE):
@@ -158,18 +158,18 @@ def multiply(matrix: csr_array | csc_array, block: F64) -> F64:
     return out
 
 
-def residual_vectors(factor: csr_array, pairs: RitzPairs) -> F64:
+def residual_vectors(factor: csr_array, pairs: RitzPairs) -> Float64:
     """M v - lambda v, (n, m), computed as A' (A v) - lambda v."""
     return multiply(factor.T, multiply(factor, pairs.vectors)) - pairs.vectors * pairs.values
 
 
-def residual_norms(factor: csr_array, pairs: RitzPairs) -> F64:
+def residual_norms(factor: csr_array, pairs: RitzPairs) -> Float64:
     """||M v - lambda v|| / lambda, (m,)."""
-    norms: F64 = np.linalg.norm(residual_vectors(factor, pairs), axis=0) / np.maximum(pairs.values, TINY)
+    norms: Float64 = np.linalg.norm(residual_vectors(factor, pairs), axis=0) / np.maximum(pairs.values, TINY)
     return norms
 
 
-def fix_signs(vectors: F64) -> F64:
+def fix_signs(vectors: Float64) -> Float64:
     """Multiply columns by -1 where needed, so that the first entry of largest absolute value in each is positive.
 
     >>> fix_signs(np.array([[1.0, 2.0], [-3.0, 2.0]]))
@@ -180,20 +180,20 @@ def fix_signs(vectors: F64) -> F64:
     return vectors * np.where(vectors[at, np.arange(vectors.shape[1])] < 0.0, -1.0, 1.0)
 
 
-def without_null(block: F64, null: NullVector) -> F64:
+def without_null(block: Float64, null: NullVector) -> Float64:
     """The block (n, m) projected onto the complement of the null vector."""
     if null is None:
         return np.asarray(block - block.mean(axis=0))
     return np.asarray(block - np.outer(null, null @ block))
 
 
-def remove_null(block: F64, null: NullVector) -> F64:
+def remove_null(block: Float64, null: NullVector) -> Float64:
     """As ``without_null``, but in place."""
     block -= block.mean(axis=0) if null is None else np.outer(null, null @ block)
     return block
 
 
-def complement(n: int, null: NullVector) -> F64:
+def complement(n: int, null: NullVector) -> Float64:
     """An orthonormal basis (n, n - 1) of the complement of the null vector, in Fortran order."""
     if null is None:
         return np.asfortranarray(scipy.linalg.helmert(n).T)

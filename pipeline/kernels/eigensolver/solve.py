@@ -29,10 +29,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ...core.arrays import Float64
 from ...core.errors import ConfigError, InputError, NotEnoughMemory
 from ...core.threads import limited_threads
 from ..graph.connectivity import closed_point
@@ -42,8 +41,6 @@ from .pardiso import FactorizationError
 from .problem import NO_HOOKS, Candidates, Hooks, LongFactorization, Outcome, Problem, SolverStats, no_candidates
 from .rayleigh_ritz import EPS, NO_GROWTH, Growth, NullVector, Tolerances, fix_signs, largest_eigenvalue, residual_norms
 from .solvers import SOLVERS, auto_methods
-
-F64 = npt.NDArray[np.float64]
 
 DENSE_POINTS = 400
 """Up to this number of points the dense method takes less time than the analysis of a sparse factorization."""
@@ -58,13 +55,13 @@ METHODS = ("factored", "multigrid", "shift_invert")
 class Spectrum:
     """The m lowest eigenpairs of M, without the zero eigenvalue."""
 
-    eigenvalues: F64
+    eigenvalues: Float64
     """(m,) ascending, ||A v||^2."""
-    vectors: F64
+    vectors: Float64
     """(n, m) orthonormal, orthogonal to the constant; the largest absolute entry of each is positive."""
-    residuals: F64
+    residuals: Float64
     """(m,) ||M v - lambda v|| / lambda, computed as A' (A v)."""
-    vector_errors: F64
+    vector_errors: Float64
     """(m,) estimated sine of the angle between each vector and the eigenvector."""
     converged: bool
     """Whether residuals and vector errors are within tol, or as small as float64 allows."""
@@ -81,7 +78,7 @@ def bottom_eigenpairs(
     tol: float,
     max_memory: int,
     n_threads: int,
-    initial: F64 | None,
+    initial: Float64 | None,
     max_steps: int,
     candidates: Candidates = no_candidates,
     skip: Mapping[str, str] = MappingProxyType({}),

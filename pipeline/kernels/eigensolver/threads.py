@@ -10,12 +10,9 @@ from typing import Self
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
-F64 = npt.NDArray[np.float64]
-Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
-Ids = npt.NDArray[np.integer]
+from ...core.arrays import Float64, Floats, Ints
 
 ROWS_AT_ONCE = 32_768
 """Rows of one call, and of one partial sum of a dot product."""
@@ -49,12 +46,12 @@ class Threads:
         self.each(lambda first, past: combine_rows(a.indptr, a.indices, a.data, x, y, out, f, first, past), a.shape[0])
         return out
 
-    def add(self, x: Floats, factors: F64, out: Floats) -> None:
+    def add(self, x: Floats, factors: Float64, out: Floats) -> None:
         """out += x times ``factors`` (m,), column by column."""
         f = factors.astype(x.dtype)
         self.each(lambda first, past: add_columns(x, f, out, first, past), len(x))
 
-    def dots(self, x: Floats, y: Floats) -> F64:
+    def dots(self, x: Floats, y: Floats) -> Float64:
         """Dot products (m,) of the columns of x and y (n, m), summed in float64 in a fixed order."""
         parts = np.zeros((-(-len(x) // ROWS_AT_ONCE), x.shape[1]))
         self.each(lambda first, past: column_dots(x, y, parts[first // ROWS_AT_ONCE], first, past), len(x))
@@ -74,7 +71,7 @@ class Threads:
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def combine_rows(
-    indptr: Ids, indices: Ids, data: Floats, x: Floats, y: Floats, out: Floats, factors: Floats, start: int, stop: int
+    indptr: Ints, indices: Ints, data: Floats, x: Floats, y: Floats, out: Floats, factors: Floats, start: int, stop: int
 ) -> None:
     """Rows start to stop of out = f0 matrix x + f1 y + f2 out, f = ``factors``."""
     n_columns = x.shape[1]
@@ -95,7 +92,7 @@ def combine_rows(
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def column_dots(x: Floats, y: Floats, out: F64, start: int, stop: int) -> None:
+def column_dots(x: Floats, y: Floats, out: Float64, start: int, stop: int) -> None:
     """out (m,) = dot products of the columns of x and y (n, m), over the rows start to stop."""
     out[:] = 0.0
     for i in range(start, stop):

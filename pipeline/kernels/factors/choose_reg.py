@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Bools, Float64, Floats, Int64
 from ...core.errors import counted
 from ..batches import batches
 
@@ -64,8 +64,6 @@ BLURRED_OUTSIDE = 0.2
 
 This variance is 0.15 if a neighbourhood has one dimension more than the embedding, and 0.25 if it has two more.
 """
-
-Float64 = npt.NDArray[np.float64]
 
 
 class LocalVariance(NamedTuple):
@@ -126,12 +124,7 @@ class RegChoice(NamedTuple):
         return f"{reason}; no trial: {causes[self.no_trial]}"
 
 
-def local_variance(
-    points: npt.NDArray[np.floating],
-    neighbors: npt.NDArray[np.floating],
-    valid: npt.NDArray[np.bool_],
-    n_components: int,
-) -> LocalVariance:
+def local_variance(points: Floats, neighbors: Floats, valid: Bools, n_components: int) -> LocalVariance:
     """Noise and variance outside n_components directions of the offsets c_j = y_j - x from each point, in float64.
 
     Assume that the point and its neighbours lie on a surface, plus independent noise e. Then c_j = t_j + e_j - e_x. All
@@ -200,9 +193,7 @@ def choose_reg(variance: LocalVariance, n_components: int) -> RegChoice:
     return RegChoice(reg, noise, outside, n_components, int(known.sum()))
 
 
-def reg_of_lists(
-    points: npt.NDArray[np.floating], queries: npt.NDArray[np.int64], ids: npt.NDArray[np.int64], n_components: int
-) -> RegChoice:
+def reg_of_lists(points: Floats, queries: Int64, ids: Int64, n_components: int) -> RegChoice:
     """`choose_reg` for the points (q,) at positions `queries` of (n, d) points, and the positions `ids` (q, K) of
     their neighbours, -1 in empty slots; computed in batches."""
     parts = batches(len(ids), 8 * ids.shape[1] * (points.shape[1] + ids.shape[1]))

@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ...core.arrays import Bools, Float64, Int32, Int64, Ints
 from ...core.errors import InputError
 
 TABLE_SHARE = 4
@@ -29,13 +29,13 @@ DENSE_SHARE, DENSE_ROWS = 4, 512
 class RowContribution(NamedTuple):
     """The rows with entries of a sum of f_i f_i', in compressed form (r rows, m entries)."""
 
-    rows: npt.NDArray[np.integer]
+    rows: Ints
     """(r,) global row ids, ascending."""
-    indptr: npt.NDArray[np.integer]
+    indptr: Ints
     """(r + 1,) row s holds entries indptr[s] to indptr[s + 1]."""
-    indices: npt.NDArray[np.integer]
+    indices: Ints
     """(m,) global column ids, ascending and distinct within a row."""
-    data: npt.NDArray[np.float64]
+    data: Float64
     """(m,) values."""
 
 
@@ -48,9 +48,7 @@ def index_dtype(*largest: int) -> type[np.int32] | type[np.int64]:
     return np.int32 if max(largest) <= np.iinfo(np.int32).max else np.int64
 
 
-def local_factor(
-    indices: npt.NDArray[np.integer], weights: npt.NDArray[np.float64], first_row: int, n_points: int
-) -> csr_array:
+def local_factor(indices: Ints, weights: Float64, first_row: int, n_points: int) -> csr_array:
     """Rows first_row, ..., first_row + B - 1 of A = I - W as a (B, n_points) matrix with sorted columns.
 
     Args:
@@ -87,7 +85,7 @@ def gram_contributions(factor: csr_array, max_entries: int) -> Iterator[RowContr
     """
     touched, compact = _renumber(factor.indices)
     n_points = factor.shape[1]
-    rows: npt.NDArray[np.integer] = touched.astype(index_dtype(n_points))
+    rows: Ints = touched.astype(index_dtype(n_points))
     local = csr_array((factor.data, compact, factor.indptr), shape=(factor.shape[0], len(touched)))
     transposed = local.T.tocsr()
     is_dense = DENSE_SHARE * local.nnz >= local.shape[0] * local.shape[1] and local.shape[0] >= DENSE_ROWS
@@ -96,17 +94,17 @@ def gram_contributions(factor: csr_array, max_entries: int) -> Iterator[RowContr
         # SciPy's product adds the terms of an entry in ascending order of the source rows.
         product = transposed[first:past] @ local if dense is None else csr_array(dense[first:past])
         product.sort_indices()
-        indptr: npt.NDArray[np.integer] = product.indptr.astype(index_dtype(n_points, int(product.nnz)))
+        indptr: Ints = product.indptr.astype(index_dtype(n_points, int(product.nnz)))
         yield RowContribution(rows[first:past], indptr, rows[product.indices], product.data)
 
 
-def _dense_gram(local: csr_array) -> npt.NDArray[np.float64]:
+def _dense_gram(local: csr_array) -> Float64:
     """F' F as one symmetric product."""
     dense = local.toarray()
     return np.asarray(dense.T @ dense)
 
 
-def _cuts(transposed: csr_array, lengths: npt.NDArray[np.integer], max_entries: int) -> list[int]:
+def _cuts(transposed: csr_array, lengths: Ints, max_entries: int) -> list[int]:
     """Boundaries of the runs; ``lengths`` are the entries of each row of F, which are the columns of ``transposed``."""
     if not transposed.nnz:
         return [0]
@@ -114,7 +112,7 @@ def _cuts(transposed: csr_array, lengths: npt.NDArray[np.integer], max_entries: 
     return cut_rows(np.minimum(counts, transposed.shape[0]), max_entries)
 
 
-def cut_rows(counts: npt.NDArray[np.int64], max_entries: int) -> list[int]:
+def cut_rows(counts: Int64, max_entries: int) -> list[int]:
     """Boundaries of runs of consecutive rows that have at most ``max_entries`` entries each, or consist of one row.
 
     >>> cut_rows(np.array([2, 2, 9, 1, 1]), 4)
@@ -211,7 +209,7 @@ def merge_row(contributions: Iterable[RowContribution], n_points: int) -> csr_ar
     return csr_array((sums[columns], columns.astype(ids), np.array([0, len(columns)], ids)), shape=(1, n_points))
 
 
-def _stack(contributions: Sequence[RowContribution]) -> tuple[npt.NDArray[np.integer], csr_array]:
+def _stack(contributions: Sequence[RowContribution]) -> tuple[Ints, csr_array]:
     """Stack the pieces: (distinct columns ascending, matrix with one row for each row of a piece, on these columns)."""
     lengths = np.concatenate([np.diff(piece.indptr) for piece in contributions])
     n_entries = int(lengths.sum())
@@ -223,7 +221,7 @@ def _stack(contributions: Sequence[RowContribution]) -> tuple[npt.NDArray[np.int
     return touched, csr_array((data, position.astype(dtype, copy=False), indptr), shape=(len(lengths), len(touched)))
 
 
-def _renumber(ids: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.int32]]:
+def _renumber(ids: Ints) -> tuple[Ints, Int32]:
     """(distinct ids ascending, position of each id among them).
 
     If the range of ids is at most TABLE_SHARE times their number, a table is used: 5 times faster than sorting.
@@ -243,13 +241,7 @@ def _renumber(ids: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.integer], np
     return distinct + lowest, position[shifted]
 
 
-def _require_distinct(
-    columns: npt.NDArray[np.integer],
-    used: npt.NDArray[np.bool_],
-    indices: npt.NDArray[np.integer],
-    first_row: int,
-    n_points: int,
-) -> None:
+def _require_distinct(columns: Ints, used: Bools, indices: Ints, first_row: int, n_points: int) -> None:
     if indices.size and indices.max() >= n_points:
         raise InputError(f"expected neighbour ids below n_points = {n_points}, found {indices.max()}; search again")
     repeated = ((columns[:, 1:] == columns[:, :-1]) & used[:, 1:]).any(axis=1)

@@ -10,14 +10,11 @@ eigenvalues of M are far above that if neighbourhoods are large.
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg.lapack import dpstrf
 from scipy.sparse import csr_array
 
+from ...core.arrays import Float64, Ints
 from .cost_matrix import index_dtype
-
-Ids = npt.NDArray[np.integer]
-F64 = npt.NDArray[np.float64]
 
 LARGE = 48
 """From this number of neighbours on local matrices are added; with fewer, rows of F are as fast and more accurate."""
@@ -43,7 +40,7 @@ def always_added(n_neighbors: int, n_points: int, n_block: int) -> bool:
     return n_neighbors >= LARGE and n_points <= MAX_COLUMNS and n_points**2 <= 2 * fewest * n_neighbors**2
 
 
-def columns_to_add(ids: Ids, n_entries: int) -> Ids | None:
+def columns_to_add(ids: Ints, n_entries: int) -> Ints | None:
     """The distinct ids (T,) of neighbourhoods (b, K), -1 in empty slots; None if rows of F need less memory.
 
     Args:
@@ -56,7 +53,7 @@ def columns_to_add(ids: Ids, n_entries: int) -> Ids | None:
     return columns if len(columns) <= MAX_COLUMNS and len(columns) ** 2 <= 2 * n_entries else None
 
 
-def root_of_sum(matrices: Iterable[tuple[Ids, F64]], columns: Ids, n_points: int) -> csr_array:
+def root_of_sum(matrices: Iterable[tuple[Ints, Float64]], columns: Ints, n_points: int) -> csr_array:
     """R (at most T, n_points) with R'R the sum of local matrices, columns sorted.
 
     Args:

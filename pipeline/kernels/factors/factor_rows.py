@@ -4,29 +4,27 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ...core.arrays import Bools, Float64, Int64, Ints
 from ...core.errors import InputError
 from .cost_matrix import index_dtype
-
-Ids = npt.NDArray[np.integer]
 
 
 class LocalRows(NamedTuple):
     """Rows of F for points whose neighbourhoods have the same size (b points, R rows each, C ids)."""
 
-    points: Ids
+    points: Ints
     """(b,) position of each point in its block."""
-    columns: Ids
+    columns: Ints
     """(b, C) global ids of the neighbourhood of each point, distinct in each row."""
-    values: npt.NDArray[np.float64]
+    values: Float64
     """(b, R, C) entries of the rows."""
-    used: npt.NDArray[np.bool_]
+    used: Bools
     """(b, R) which rows are part of F."""
 
 
-def groups_of_equal_size(ids: npt.NDArray[np.int64]) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+def groups_of_equal_size(ids: Int64) -> Iterator[tuple[Int64, Int64]]:
     """Divide the rows of lists (b, K), -1 in empty slots, by their number c of ids: (positions (g,), ids (g, c)).
 
     >>> [(rows.tolist(), ids.tolist()) for rows, ids in groups_of_equal_size(np.array([[4, 7], [-1, 5], [9, 8]]))]
@@ -68,7 +66,7 @@ def stack_rows(parts: Sequence[LocalRows], n_block: int, n_points: int) -> csr_a
     return csr_array((data, indices, entries.astype(dtype)), shape=(int(first[-1]), n_points))
 
 
-def _require_distinct(columns: Ids, n_points: int) -> None:
+def _require_distinct(columns: Ints, n_points: int) -> None:
     ordered = np.sort(columns, axis=1)
     is_invalid = (ordered[:, 0] < 0) | (ordered[:, -1] >= n_points) | (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
     if is_invalid.any():

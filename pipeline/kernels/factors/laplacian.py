@@ -10,25 +10,22 @@ the row sqrt(w) (e_i / sqrt(d_i) - e_j / sqrt(d_j)). Its null vector is D^1/2 1,
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from ...core.arrays import Float64, Ints
 from .cost_matrix import index_dtype
-
-Ids = npt.NDArray[np.integer]
-F64 = npt.NDArray[np.float64]
 
 
 class LaplacianEdges(NamedTuple):
     """Undirected edges, three arrays (e,)."""
 
-    rows: Ids
+    rows: Ints
     """The point that owns the edge; the edge is stored in its block."""
-    neighbors: Ids
-    weights: F64
+    neighbors: Ints
+    weights: Float64
 
 
-def own_edges(rows: Ids, indices: Ids, squared: F64, lists: npt.NDArray[np.integer], t: float | None) -> LaplacianEdges:
+def own_edges(rows: Ints, indices: Ints, squared: Float64, lists: Ints, t: float | None) -> LaplacianEdges:
     """The edges that the given points own. Each edge {i, j} has one owner: the point that lists the other as neighbour.
 
     If both points list each other, the lower id is the owner.
@@ -48,7 +45,7 @@ def own_edges(rows: Ids, indices: Ids, squared: F64, lists: npt.NDArray[np.integ
     return LaplacianEdges(rows[at], indices[at, slot].astype(np.int64), weights)
 
 
-def edge_factor(edges: LaplacianEdges, row_degrees: F64, neighbor_degrees: F64, n_points: int) -> csr_array:
+def edge_factor(edges: LaplacianEdges, row_degrees: Float64, neighbor_degrees: Float64, n_points: int) -> csr_array:
     """Rows of F (e, n_points), one for each edge, columns sorted; the degrees (e,) are those of the ends of an edge."""
     length = np.sqrt(edges.weights)
     values = np.column_stack([length / np.sqrt(row_degrees), -length / np.sqrt(neighbor_degrees)])
@@ -60,7 +57,7 @@ def edge_factor(edges: LaplacianEdges, row_degrees: F64, neighbor_degrees: F64, 
     return csr_array((values.ravel(), columns.ravel().astype(dtype), indptr), shape=(len(columns), n_points))
 
 
-def partial_degrees(edges: LaplacianEdges) -> tuple[Ids, F64]:
+def partial_degrees(edges: LaplacianEdges) -> tuple[Ints, Float64]:
     """Sums of edge weights at each point: (distinct ids ascending (i,), their contributions to the degrees (4, i)).
 
     The degree is the sum of the four rows. The first three hold the bits of the weights down to 2^-30, 2^-60 and 2^-90:
@@ -75,6 +72,6 @@ def partial_degrees(edges: LaplacianEdges) -> tuple[Ids, F64]:
     return ids, sums
 
 
-def degrees(sums: F64) -> F64:
+def degrees(sums: Float64) -> Float64:
     """Degrees (i,) from summed contributions (4, i), the smallest added first."""
     return np.asarray(((sums[3] + sums[2]) + sums[1]) + sums[0])

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Bools, Float64, Floats
 from ...core.errors import InputError, UndeterminedEmbedding
 
-Float64 = npt.NDArray[np.float64]
-Solve = Callable[[Float64, npt.NDArray[np.bool_], Float64], Float64]
+Solve = Callable[[Float64, Bools, Float64], Float64]
 
 GENERAL_POSITION = 1e-12
 """Neighbours are in general position if the smallest eigenvalue of their Gram matrix exceeds this times its trace."""
@@ -24,21 +23,15 @@ UNDERFLOW = 1e-290
 class BarycenterWeights(NamedTuple):
     """Weights of a batch of points (B points, K neighbour slots)."""
 
-    weights: npt.NDArray[np.float64]
+    weights: Float64
     """(B, K); rows sum to 1, exactly 0 in invalid slots."""
-    squared_error: npt.NDArray[np.float64]
+    squared_error: Float64
     """(B,) ||x_i - sum_j w_ij y_ij||^2, in squared input units."""
-    zero_trace: npt.NDArray[np.bool_]
+    zero_trace: Bools
     """(B,) True if all neighbours coincide with the point (`UNDERFLOW`): equal weights, which hold no geometry."""
 
 
-def barycenter_weights(
-    points: npt.NDArray[np.floating],
-    neighbors: npt.NDArray[np.floating],
-    valid: npt.NDArray[np.bool_],
-    reg: float,
-    rule: str,
-) -> BarycenterWeights:
+def barycenter_weights(points: Floats, neighbors: Floats, valid: Bools, reg: float, rule: str) -> BarycenterWeights:
     """Solve (G_i + R_i I) w = 1 for each point and normalise; computed in float64 for any dtype of the points.
 
     The rule determines R_i. If the trace of G_i is zero (all neighbours at the point), R_i is ``reg`` for every rule.
@@ -86,7 +79,7 @@ def barycenter_weights(
     return BarycenterWeights(weights, np.einsum("bd,bd->b", residual, residual), trace == 0)
 
 
-def _ridge(offsets: Float64, trace: Float64, valid: npt.NDArray[np.bool_], reg: float, rule: str) -> Float64:
+def _ridge(offsets: Float64, trace: Float64, valid: Bools, reg: float, rule: str) -> Float64:
     """R_i, the number added to the diagonal of each Gram matrix, (B,)."""
     if rule == "absolute":
         return np.full(len(trace), reg)
@@ -100,7 +93,7 @@ def _ridge(offsets: Float64, trace: Float64, valid: npt.NDArray[np.bool_], reg: 
     return ridge
 
 
-def _solve_by_features(offsets: Float64, valid: npt.NDArray[np.bool_], ridge: Float64) -> Float64:
+def _solve_by_features(offsets: Float64, valid: Bools, ridge: Float64) -> Float64:
     """R (c c' + R I)^-1 1 = 1 - c (c'c + R I)^-1 c'1, for more neighbours than features d (Woodbury's identity).
 
     The system has d rows instead of K. Where the Gram matrix is singular, errors are about 1e-16 for every reg, and
@@ -112,7 +105,7 @@ def _solve_by_features(offsets: Float64, valid: npt.NDArray[np.bool_], ridge: Fl
     return np.asarray(valid - fitted[:, :, 0])
 
 
-def _solve_by_neighbors(offsets: Float64, valid: npt.NDArray[np.bool_], ridge: Float64) -> Float64:
+def _solve_by_neighbors(offsets: Float64, valid: Bools, ridge: Float64) -> Float64:
     """(c c' + R I)^-1 1. One batched call of LAPACK's general solver.
 
     A Cholesky factorisation vectorised over the batch was measured: 1.5 times faster at K = 12, 1.7 times slower at
@@ -125,7 +118,7 @@ def _solve_by_neighbors(offsets: Float64, valid: npt.NDArray[np.bool_], ridge: F
     return np.asarray(np.linalg.solve(gram, valid.astype(np.float64)[:, :, None])[:, :, 0])
 
 
-def _normalised(solve: Solve, offsets: Float64, valid: npt.NDArray[np.bool_], ridge: Float64, reg: float) -> Float64:
+def _normalised(solve: Solve, offsets: Float64, valid: Bools, ridge: Float64, reg: float) -> Float64:
     try:
         solution = solve(offsets, valid, ridge)
     except np.linalg.LinAlgError as error:
@@ -143,7 +136,7 @@ def _singular(reg: float) -> UndeterminedEmbedding:
     )
 
 
-def _require_neighbors(valid: npt.NDArray[np.bool_]) -> None:
+def _require_neighbors(valid: Bools) -> None:
     empty = np.flatnonzero(~valid.any(axis=1))
     if empty.size:
         raise InputError(
@@ -152,7 +145,7 @@ def _require_neighbors(valid: npt.NDArray[np.bool_]) -> None:
         )
 
 
-def _require_finite(trace: npt.NDArray[np.float64]) -> None:
+def _require_finite(trace: Float64) -> None:
     bad = np.flatnonzero(~np.isfinite(trace))
     if bad.size:
         raise InputError(

@@ -21,15 +21,14 @@ If the neighbourhoods are flat, the coordinates of the manifold are null vectors
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-F64 = npt.NDArray[np.float64]
+from ...core.arrays import Float64, Floats
 
 NOISE = 1e-3
 """Noise of a neighbourhood, as a share of the variance within the tangent, below which it counts as none."""
 
 
-def tangent_coordinates(points: npt.NDArray[np.floating], n_components: int) -> F64:
+def tangent_coordinates(points: Floats, n_components: int) -> Float64:
     """The leading left singular vectors (B, K, m) of centred neighbourhoods (B, K, d); m <= min(K, d).
 
     If d >= K they are computed as eigenvectors of the Gram matrix, with d / K times less work. These are as accurate
@@ -39,13 +38,13 @@ def tangent_coordinates(points: npt.NDArray[np.floating], n_components: int) -> 
     centered = points.astype(np.float64)
     centered -= centered.mean(axis=1, keepdims=True)
     if n_features < n_neighbors:
-        vectors: F64 = np.linalg.svd(centered, full_matrices=False)[0]
+        vectors: Float64 = np.linalg.svd(centered, full_matrices=False)[0]
     else:
         vectors = np.linalg.eigh(centered @ centered.transpose(0, 2, 1))[1][:, :, ::-1]
     return vectors[:, :, :n_components]
 
 
-def alignment_rows(points: npt.NDArray[np.floating], n_components: int) -> F64:
+def alignment_rows(points: Floats, n_components: int) -> Float64:
     """Local factors of ltsa: (B, K - m - 1, K) orthonormal rows orthogonal to 1 and to the tangent coordinates.
 
     Args:
@@ -53,16 +52,16 @@ def alignment_rows(points: npt.NDArray[np.floating], n_components: int) -> F64:
         n_components: m, dimensions of the tangent spaces.
     """
     affine = _with_ones(tangent_coordinates(points, n_components))
-    complete: F64 = np.linalg.qr(affine, mode="complete")[0]
+    complete: Float64 = np.linalg.qr(affine, mode="complete")[0]
     return complete[:, :, n_components + 1 :].transpose(0, 2, 1)
 
 
-def alignment_matrices(points: npt.NDArray[np.floating], n_components: int) -> F64:
+def alignment_matrices(points: Floats, n_components: int) -> Float64:
     """The products F_i' F_i of ``alignment_rows``, (B, K, K)."""
     return _complement(_with_ones(tangent_coordinates(points, n_components)))
 
 
-def hessian_rows(points: npt.NDArray[np.floating], n_components: int) -> F64:
+def hessian_rows(points: Floats, n_components: int) -> Float64:
     """Local factors of Hessian eigenmaps: (B, K - m - 1, K) orthogonal rows, orthogonal to 1 and to the tangent.
 
     The first m (m + 1) / 2 have length 1, the others sqrt(s) for the noise s of the neighbourhood, or 0.
@@ -77,7 +76,7 @@ def hessian_rows(points: npt.NDArray[np.floating], n_components: int) -> F64:
     return rows
 
 
-def hessian_matrices(points: npt.NDArray[np.floating], n_components: int) -> F64:
+def hessian_matrices(points: Floats, n_components: int) -> Float64:
     """The products F_i' F_i of ``hessian_rows``, (B, K, K)."""
     columns, noise = _quadratic_columns(points, n_components, "reduced")
     second = columns[:, :, n_components + 1 :]
@@ -85,13 +84,13 @@ def hessian_matrices(points: npt.NDArray[np.floating], n_components: int) -> F64
 
 
 def _quadratic_columns(
-    points: npt.NDArray[np.floating], n_components: int, mode: Literal["complete", "reduced"]
-) -> tuple[F64, F64]:
+    points: Floats, n_components: int, mode: Literal["complete", "reduced"]
+) -> tuple[Float64, Float64]:
     """Orthonormal columns (B, K, any) from [1, U, products of U], and the noise (B,) of each neighbourhood."""
     tangent = tangent_coordinates(points, n_components)
     a, b = np.triu_indices(n_components)
     quadratic = np.concatenate([_with_ones(tangent), tangent[:, :, a] * tangent[:, :, b]], axis=2)
-    columns: F64 = np.linalg.qr(quadratic, mode=mode)[0]
+    columns: Float64 = np.linalg.qr(quadratic, mode=mode)[0]
     centered = points.astype(np.float64)
     centered -= centered.mean(axis=1, keepdims=True)
     inside = np.square(tangent.transpose(0, 2, 1) @ centered).sum(axis=(1, 2))
@@ -102,11 +101,11 @@ def _quadratic_columns(
     return columns, np.minimum(noise, 1.0)
 
 
-def _complement(columns: F64) -> F64:
+def _complement(columns: Float64) -> Float64:
     """I - Q Q' for orthonormal columns Q (B, K, any)."""
     return np.asarray(np.eye(columns.shape[1]) - columns @ columns.transpose(0, 2, 1))
 
 
-def _with_ones(tangent: F64) -> F64:
+def _with_ones(tangent: Float64) -> Float64:
     n_points, n_neighbors, _ = tangent.shape
     return np.concatenate([np.full((n_points, n_neighbors, 1), n_neighbors**-0.5), tangent], axis=2)

@@ -10,11 +10,9 @@ point contributes the s_i rows (W_i', -1) to F.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Bools, Float64, Floats, Int64
 from .lle_weights import UNDERFLOW
-
-F64 = npt.NDArray[np.float64]
 
 GENERAL_POSITION = 1e-12
 """As in ``lle_weights``: an eigenvalue of a Gram matrix above this times the trace is not zero."""
@@ -25,22 +23,22 @@ ALIGNED = 1e-12
 class PrincipalDirections(NamedTuple):
     """Spectra of local Gram matrices G = Z Z' of the offsets Z of the neighbours from the point."""
 
-    vectors: F64
+    vectors: Float64
     """(B, K, K or min(K, d)) orthonormal columns, sorted by descending eigenvalue."""
-    values: F64
+    values: Float64
     """(B, min(K, d)) eigenvalues, descending; the remaining ones are zero."""
 
 
 class WeightRows(NamedTuple):
     """The local factors of a batch of points."""
 
-    values: F64
+    values: Float64
     """(B, K, K + 1) rows over the K neighbours and the point itself; each sums to 0."""
-    used: npt.NDArray[np.bool_]
+    used: Bools
     """(B, K) which of the rows are used: the last s_i of each point."""
 
 
-def variances(offsets: npt.NDArray[np.floating]) -> F64:
+def variances(offsets: Floats) -> Float64:
     """Eigenvalues (B, min(K, d)), descending, of the Gram matrices of offsets (B, K, d)."""
     _, n_neighbors, n_features = offsets.shape
     offsets = _without_underflow(offsets)
@@ -49,14 +47,14 @@ def variances(offsets: npt.NDArray[np.floating]) -> F64:
     return np.asarray(np.maximum(np.linalg.eigvalsh(offsets @ offsets.transpose(0, 2, 1))[:, ::-1], 0.0))
 
 
-def _without_underflow(offsets: npt.NDArray[np.floating]) -> F64:
+def _without_underflow(offsets: Floats) -> Float64:
     """The offsets in float64, zero for points whose squared offsets have lost digits (``lle_weights.UNDERFLOW``)."""
-    copies: F64 = offsets.astype(np.float64)
+    copies: Float64 = offsets.astype(np.float64)
     copies[np.einsum("bkd,bkd->b", copies, copies) < UNDERFLOW] = 0.0
     return copies
 
 
-def principal_directions(offsets: npt.NDArray[np.floating], complete: bool = True) -> PrincipalDirections:
+def principal_directions(offsets: Floats, complete: bool = True) -> PrincipalDirections:
     """Eigenvectors and eigenvalues of the Gram matrices of offsets (B, K, d).
 
     Without `complete`, eigenvectors of eigenvalues that are zero because K > d are left out.
@@ -70,7 +68,7 @@ def principal_directions(offsets: npt.NDArray[np.floating], complete: bool = Tru
     return PrincipalDirections(vectors[:, :, ::-1], np.maximum(values[:, ::-1], 0.0))
 
 
-def spread(values: F64, n_components: int) -> F64:
+def spread(values: Float64, n_components: int) -> Float64:
     """rho_i, (B,): variance outside the m leading directions over the variance in them; NaN if the latter is zero."""
     inside = values[:, :n_components].sum(axis=1)
     rho = np.full(len(values), np.nan)
@@ -78,7 +76,7 @@ def spread(values: F64, n_components: int) -> F64:
     return rho
 
 
-def modified_rows(offsets: npt.NDArray[np.floating], threshold: float, reg: float, rule: str) -> WeightRows:
+def modified_rows(offsets: Floats, threshold: float, reg: float, rule: str) -> WeightRows:
     """The weight vectors of a batch of points.
 
     s_i is the largest number of directions whose total variance is below ``threshold`` times that of the others; it is
@@ -107,7 +105,7 @@ def modified_rows(offsets: npt.NDArray[np.floating], threshold: float, reg: floa
     return WeightRows(rows, used)
 
 
-def modified_matrices(offsets: npt.NDArray[np.floating], threshold: float, reg: float, rule: str) -> F64:
+def modified_matrices(offsets: Floats, threshold: float, reg: float, rule: str) -> Float64:
     """The products F_i' F_i of ``modified_rows``, (B, K + 1, K + 1), from the K - s_i leading directions U_i only.
 
     H_i maps V_i' 1 to alpha_i 1, so V_i H_i 1 = p / alpha_i for p = V_i V_i' 1 = 1 - U_i U_i' 1, and
@@ -141,31 +139,31 @@ def modified_matrices(offsets: npt.NDArray[np.floating], threshold: float, reg: 
     return matrices
 
 
-def _null_sizes(values: F64, n_neighbors: int, threshold: float) -> npt.NDArray[np.int64]:
+def _null_sizes(values: Float64, n_neighbors: int, threshold: float) -> Int64:
     """s_i, (B,): number of directions whose summed eigenvalues are below the threshold times the sum of the others."""
     leading = np.cumsum(values, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = leading[:, -1:] / leading[:, :-1] - 1.0
     sizes = (ratios < threshold).sum(axis=1) + n_neighbors - values.shape[1]
-    clipped: npt.NDArray[np.int64] = np.maximum(sizes, 1)
+    clipped: Int64 = np.maximum(sizes, 1)
     return clipped
 
 
-def _ridges(values: F64, n_neighbors: int, n_features: int, reg: float, rule: str) -> F64:
+def _ridges(values: Float64, n_neighbors: int, n_features: int, reg: float, rule: str) -> Float64:
     """R_i, the number added to the eigenvalues, (B,)."""
     trace = values.sum(axis=1)
     if rule == "absolute":
         return np.full(len(values), reg)
-    ridge: F64 = np.where(trace > 0, reg * trace, reg)
+    ridge: Float64 = np.where(trace > 0, reg * trace, reg)
     if rule == "when_needed" and n_neighbors <= n_features:
         ridge[(values[:, -1] > GENERAL_POSITION * trace) & (trace > 0)] = 0.0
     return ridge
 
 
-def _regularised(vectors: F64, values: F64, sums: F64, ridge: F64) -> F64:
+def _regularised(vectors: Float64, values: Float64, sums: Float64, ridge: Float64) -> Float64:
     """w_i ~ (G_i + R_i I)^-1 1, normalised to sum to 1, (B, K)."""
     padded = np.zeros_like(sums)
     padded[:, : values.shape[1]] = values
-    weights: F64 = (vectors @ (sums / (padded + ridge[:, None]))[:, :, None])[:, :, 0]
+    weights: Float64 = (vectors @ (sums / (padded + ridge[:, None]))[:, :, None])[:, :, 0]
     weights /= weights.sum(axis=1, keepdims=True)
     return weights

@@ -8,13 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from ...core.arrays import Bools, Float64, Floats, Int32, Int64, Ints
 from .distances import typical_point
-
-Floats = npt.NDArray[np.floating]
-Ids = npt.NDArray[np.integer]
 
 CHUNK_ROWS, CHUNK_SCORES = 4096, 2**20
 LARGEST, ROUNDS_OF_CUTS = 5, 8
@@ -28,13 +25,13 @@ TREE_FEATURES = 10
 class Boxes(NamedTuple):
     """Bounding boxes of row ranges: rows [start, stop) are in [low, high]. Shapes (b,), (b,), (b, d), (b, d)."""
 
-    start: npt.NDArray[np.int64]
-    stop: npt.NDArray[np.int64]
-    low: npt.NDArray[np.float64]
-    high: npt.NDArray[np.float64]
+    start: Int64
+    stop: Int64
+    low: Float64
+    high: Float64
 
 
-def fit_cells(sample: Floats, n_cells: int, seed: int) -> npt.NDArray[np.float64]:
+def fit_cells(sample: Floats, n_cells: int, seed: int) -> Float64:
     """Centres (about n_cells, d) of bisecting k-means on a sample (s, d), in the order of the tree's leaves.
 
     The largest cell is split each time, so cells have similar sizes. Adjacent leaves of the tree are close in space.
@@ -77,7 +74,7 @@ def _bisected(points: Floats, n_cells: int, rng: np.random.Generator) -> list[Fl
     return [parts[path] for path in sorted(parts)]
 
 
-def _two_means(points: Floats, rng: np.random.Generator) -> npt.NDArray[np.bool_] | None:
+def _two_means(points: Floats, rng: np.random.Generator) -> Bools | None:
     """Which points (s, d) belong to the second of two clusters (Lloyd's algorithm); None if all points are equal.
 
     With two centres an iteration needs two products of the points with a vector: one compares the distances to the
@@ -103,7 +100,7 @@ def _two_means(points: Floats, rng: np.random.Generator) -> npt.NDArray[np.bool_
     return above
 
 
-def split_at_medians(points: Floats, n_parts: int) -> npt.NDArray[np.float64]:
+def split_at_medians(points: Floats, n_parts: int) -> Float64:
     """Medians (n_parts, d) of parts of equal size, each split at the feature with the largest interquartile range."""
     if n_parts < 2:
         return np.asarray(np.median(points, axis=0)[None, :], np.float64)
@@ -114,7 +111,7 @@ def split_at_medians(points: Floats, n_parts: int) -> npt.NDArray[np.float64]:
     return np.concatenate([split_at_medians(below, n_below), split_at_medians(above, n_parts - n_below)])
 
 
-def nearest_cells(points: Floats, centers: npt.NDArray[np.float64], n_nearest: int) -> npt.NDArray[np.int32]:
+def nearest_cells(points: Floats, centers: Float64, n_nearest: int) -> Int32:
     """(b, n_nearest) cells of each point (b, d), nearest first; n_nearest is at most the number of centres."""
     from scipy.spatial import cKDTree  # a fifth of a second
 
@@ -124,9 +121,7 @@ def nearest_cells(points: Floats, centers: npt.NDArray[np.float64], n_nearest: i
     return _lowest_scores(points, centers, n_nearest, lambda scores: scores)
 
 
-def nearest_groups(
-    points: Floats, centers: npt.NDArray[np.float64], groups: npt.NDArray[np.int32], n_nearest: int
-) -> npt.NDArray[np.int32]:
+def nearest_groups(points: Floats, centers: Float64, groups: Int32, n_nearest: int) -> Int32:
     """(b, n_nearest or all) groups of each point (b, d), nearest first, by the nearest cell of each group.
 
     groups (n_cells,): the group of each cell, 0 to the last in ascending order.
@@ -138,9 +133,7 @@ def nearest_groups(
     )  # fmt: skip
 
 
-def _lowest_scores(
-    points: Floats, centers: npt.NDArray[np.float64], n_nearest: int, gather: Callable[[Floats], Floats]
-) -> npt.NDArray[np.int32]:
+def _lowest_scores(points: Floats, centers: Float64, n_nearest: int, gather: Callable[[Floats], Floats]) -> Int32:
     """(b, n_nearest) columns with the lowest scores, ascending, computed some rows at a time.
 
     A score is the squared distance to a centre minus the point's own square; `gather` maps scores to the columns.
@@ -158,7 +151,7 @@ def _lowest_scores(
     return out
 
 
-def _lowest(scores: Floats, n: int) -> npt.NDArray[np.int64]:
+def _lowest(scores: Floats, n: int) -> Int64:
     """(b, n) columns of the n lowest scores (b, c) of each row, ascending.
 
     The columns are divided into SIEVES disjoint sets. The n-th lowest of the sets' minima bounds the n lowest scores,
@@ -181,7 +174,7 @@ def _lowest(scores: Floats, n: int) -> npt.NDArray[np.int64]:
     return np.asarray(columns[order][starts[:, None] + np.arange(n)])
 
 
-def group_cells(cell_sizes: npt.NDArray[np.integer], target: int) -> npt.NDArray[np.int32]:
+def group_cells(cell_sizes: Ints, target: int) -> Int32:
     """Group (n_cells,) of each cell: runs of consecutive cells with about `target` points each.
 
     >>> group_cells(np.array([3, 3, 3, 3, 3, 3]), 6).tolist()
@@ -194,7 +187,7 @@ def group_cells(cell_sizes: npt.NDArray[np.integer], target: int) -> npt.NDArray
     return np.unique(groups, return_inverse=True)[1].astype(np.int32)
 
 
-def first_distinct(groups: npt.NDArray[np.int32], n_distinct: int) -> npt.NDArray[np.int32]:
+def first_distinct(groups: Int32, n_distinct: int) -> Int32:
     """The first n_distinct distinct values of each row (b, q), -1 if a row has fewer.
 
     >>> first_distinct(np.array([[4, 4, 2, 4, 1], [3, 3, 3, 3, 3]], np.int32), 2).tolist()
@@ -211,7 +204,7 @@ def first_distinct(groups: npt.NDArray[np.int32], n_distinct: int) -> npt.NDArra
     return out
 
 
-def bounding_boxes(points: Floats, bounds: npt.NDArray[np.int64], first_row: int) -> Boxes:
+def bounding_boxes(points: Floats, bounds: Int64, first_row: int) -> Boxes:
     """Boxes of the row ranges [bounds[i], bounds[i+1]) of a block (b, d) that begins at row `first_row`."""
     starts = bounds[:-1][np.diff(bounds) > 0]
     stops = bounds[1:][np.diff(bounds) > 0]
@@ -220,9 +213,7 @@ def bounding_boxes(points: Floats, bounds: npt.NDArray[np.int64], first_row: int
     return Boxes(starts + first_row, stops + first_row, low, high)
 
 
-def boxes_within(
-    boxes: Boxes, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], reach: float
-) -> npt.NDArray[np.bool_]:
+def boxes_within(boxes: Boxes, low: Float64, high: Float64, reach: float) -> Bools:
     """Mask of the boxes within `reach` (input units) of the box [low, high]."""
     gap = np.maximum(0.0, np.maximum(boxes.low - high, low - boxes.high))
     return np.asarray(np.einsum("bd,bd->b", gap, gap) <= reach**2)

@@ -9,11 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.floating]
-F64 = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.integer]
+from ...core.arrays import Float64, Floats, Int64, Ints
 
 SAMPLED = 256  # rows from which the typical point is computed
 DIFFERENCES = 2**18  # elements in memory at one time; does not affect results
@@ -25,7 +22,7 @@ UNDERFLOW = 1e-30
 """Far above what underflow changes in single precision, where the largest squares are about 1."""
 
 
-def typical_point(points: Floats) -> F64:
+def typical_point(points: Floats) -> Float64:
     """The median (d,) of each coordinate over a few evenly spaced points of (n, d); zeros if there are none.
 
     Unlike the mean it stays among the points if a few rows are far away, such as rows of fill values.
@@ -49,17 +46,17 @@ def square_rounding(n_features: int, dtype: type[np.floating] = np.float64) -> f
 class NearPairs(NamedTuple):
     """Positions (h,) of queries and points, sorted by query, with bounds of their squared distances."""
 
-    rows: npt.NDArray[np.int64]
-    columns: npt.NDArray[np.int64]
-    lower: F64
-    upper: F64
+    rows: Int64
+    columns: Int64
+    lower: Float64
+    upper: Float64
 
 
 class _Bounds:
     """Bounds of squared distances in one precision, from queries (b, d) and their squares and limits (b,)."""
 
     @np.errstate(over="ignore", invalid="ignore")  # far beyond single precision
-    def __init__(self, dtype: type[np.floating], queries: F64, squares: F64, limits: F64) -> None:
+    def __init__(self, dtype: type[np.floating], queries: Float64, squares: Float64, limits: Float64) -> None:
         self.dtype, self.rounding = dtype, square_rounding(queries.shape[1], dtype)
         self.squares, self.limits = squares, limits
         self.base = (1 - self.rounding) * squares - UNDERFLOW
@@ -68,17 +65,17 @@ class _Bounds:
         self.highest = np.nextafter((limits - self.base).astype(dtype), dtype(np.inf))
 
     @np.errstate(over="ignore", invalid="ignore")
-    def side(self, points: F64, squares: F64) -> Floats:
+    def side(self, points: Float64, squares: Float64) -> Floats:
         """The points (c, d) with their squares (c,), as the right side of the product."""
         return self._operand(points, (1 - self.rounding) * squares)
 
-    def _operand(self, points: F64, last: F64) -> Floats:
+    def _operand(self, points: Float64, last: Float64) -> Floats:
         operand = np.empty((len(points), points.shape[1] + 1), self.dtype)
         operand[:, :-1], operand[:, -1] = points, last
         return operand
 
     @np.errstate(over="ignore", invalid="ignore")
-    def select(self, rows: slice, side: Floats, squares: F64) -> tuple[NearPairs, int]:
+    def select(self, rows: slice, side: Floats, squares: Float64) -> tuple[NearPairs, int]:
         """The near pairs of some queries, and the number of those that may be beyond the limit."""
         scores = self.queries[rows] @ side.T
         near = np.flatnonzero(~(scores > self.highest[rows, None]))  # ~ includes NaN
@@ -89,7 +86,7 @@ class _Bounds:
         return NearPairs(queries, columns, lower, upper), n_doubtful
 
 
-def near_pairs(queries: Floats, points: Floats, limits: F64) -> Iterator[NearPairs]:
+def near_pairs(queries: Floats, points: Floats, limits: Float64) -> Iterator[NearPairs]:
     """All pairs of a query (b, d) and a point (c, d) whose squared distance may be at most limits (b,), tile by tile.
 
     Pairs with a coordinate that is not finite are included. A matrix product in single precision selects the pairs. If
@@ -118,7 +115,7 @@ def near_pairs(queries: Floats, points: Floats, limits: F64) -> Iterator[NearPai
             yield NearPairs(pairs.rows, pairs.columns + start, pairs.lower / scale**2, pairs.upper / scale**2)
 
 
-def pair_squares(left: Floats, rows: Ids, right: Floats, columns: Ids) -> F64:
+def pair_squares(left: Floats, rows: Ints, right: Floats, columns: Ints) -> Float64:
     """Squared distances (h,) of the pairs left[rows], right[columns], from differences in float64."""
     out = np.empty(len(rows))
     step = max(1, DIFFERENCES // max(1, left.shape[1]))
@@ -129,6 +126,6 @@ def pair_squares(left: Floats, rows: Ids, right: Floats, columns: Ids) -> F64:
     return out
 
 
-def pair_distances(left: Floats, rows: Ids, right: Floats, columns: Ids) -> F64:
+def pair_distances(left: Floats, rows: Ints, right: Floats, columns: Ints) -> Float64:
     """Distances (h,) of the pairs left[rows], right[columns], from differences in float64."""
     return np.sqrt(pair_squares(left, rows, right, columns))

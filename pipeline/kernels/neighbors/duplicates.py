@@ -7,6 +7,8 @@ before the neighbour search.
 import numpy as np
 import numpy.typing as npt
 
+from ...core.arrays import Bools, Float32, Float64, Int64
+
 ROWS_AT_ONCE = 512
 """Rows converted to 64-bit words at one time: fits the cache; does not affect results."""
 
@@ -14,7 +16,7 @@ SEED = 20000522
 """Seed of the coefficients; hashes are comparable only if made with the same seed."""
 
 
-def row_hashes(points: npt.NDArray[np.float32] | npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:
+def row_hashes(points: Float32 | Float64) -> npt.NDArray[np.uint64]:
     """128-bit hash (B, 2) of the exact values of each row of (B, d); -0.0 equals 0.0, all other bits count.
 
     Four sums a_0 + sum_i a_i w_i mod 2^64 over the 32-bit words w of a row, with random 64-bit a_i; the high 32 bits
@@ -38,7 +40,7 @@ def row_hashes(points: npt.NDArray[np.float32] | npt.NDArray[np.float64]) -> npt
     return high[:, ::2] << np.uint64(32) | high[:, 1::2]
 
 
-def merge_duplicates(hashes: npt.NDArray[np.uint64], valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def merge_duplicates(hashes: npt.NDArray[np.uint64], valid: Bools) -> Int64:
     """The first valid row with the same hash, for each row (n,); -1 for invalid rows.
 
     >>> merge_duplicates(np.array([[7, 7], [1, 2], [7, 7]], dtype=np.uint64), np.array([True, True, True]))

@@ -10,14 +10,11 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Float32, Float64, Floats, Int32, Int64, Ints
 from ..graph.connectivity import rank_in_row
 from .cells import TREE_FEATURES
 from .distances import TILE_POINTS, near_pairs, pair_distances, square_rounding, typical_point
-
-Floats = npt.NDArray[np.floating]
-Ids = npt.NDArray[np.integer]
 
 CHUNK_ELEMENTS = 2**18  # of work arrays; larger ones do not stay in the cache
 BRUTE_QUERIES = 1024
@@ -34,11 +31,11 @@ NO_POINT = -2
 class NeighborLists(NamedTuple):
     """ids (b, k) int64 padded with -1, distances (b, k) float64 padded with inf; sorted by distance."""
 
-    ids: npt.NDArray[np.int64]
-    distances: npt.NDArray[np.float64]
+    ids: Int64
+    distances: Float64
 
 
-def exact_distances(queries: Floats, candidates: Floats, positions: Ids) -> npt.NDArray[np.float64]:
+def exact_distances(queries: Floats, candidates: Floats, positions: Ints) -> Float64:
     """Distances (b, k) from each query (b, d) to candidates[positions], from differences in float64; inf for -1."""
     out = np.empty(positions.shape, np.float64)
     step = max(1, CHUNK_ELEMENTS // max(1, positions.shape[1] * queries.shape[1]))
@@ -50,7 +47,7 @@ def exact_distances(queries: Floats, candidates: Floats, positions: Ids) -> npt.
     return out
 
 
-def exact_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
+def exact_neighbors(queries: Floats, query_ids: Ints, points: Floats, point_ids: Ints, k: int) -> NeighborLists:
     """The k nearest points (c, d) of each query (b, d), by the k-d tree up to TREE_FEATURES features, else brute force.
 
     A query whose id is no point's (such as NO_POINT) may equal a point.
@@ -59,7 +56,7 @@ def exact_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: 
     return search(queries, query_ids, points, point_ids, k)
 
 
-def kdtree_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
+def kdtree_neighbors(queries: Floats, query_ids: Ints, points: Floats, point_ids: Ints, k: int) -> NeighborLists:
     """Exact neighbours by SciPy's k-d tree. points (c, d) contain the queries (b, d); both have ids.
 
     If several points tie at the k-th distance, a tree returns any of them. So a row whose last candidate is as near as
@@ -85,7 +82,7 @@ def kdtree_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids:
     return lists
 
 
-def brute_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
+def brute_neighbors(queries: Floats, query_ids: Ints, points: Floats, point_ids: Ints, k: int) -> NeighborLists:
     """Exact neighbours by matrix products over chunks of points, with a few spare candidates for rounding errors.
 
     The lists (b, k) do not depend on far rows or on which queries are searched together.
@@ -95,7 +92,7 @@ def brute_neighbors(queries: Floats, query_ids: Ids, points: Floats, point_ids: 
     return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def _brute_batch(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids, k: int) -> NeighborLists:
+def _brute_batch(queries: Floats, query_ids: Ints, points: Floats, point_ids: Ints, k: int) -> NeighborLists:
     """The products give a lower bound of each squared distance, with the rounding error subtracted. If a discarded
     point can be as near as the k-th nearest neighbour, the query is searched again by differences."""
     rounding, middle = square_rounding(points.shape[1]), typical_point(points)
@@ -134,7 +131,7 @@ def _brute_batch(queries: Floats, query_ids: Ids, points: Floats, point_ids: Ids
 
 
 def _search_again(
-    queries: Floats, query_ids: Ids, reach: npt.NDArray[np.float64], points: Floats, point_ids: Ids, k: int
+    queries: Floats, query_ids: Ints, reach: Float64, points: Floats, point_ids: Ints, k: int
 ) -> NeighborLists:
     """The k nearest points (c, d) of each query (b, d) within its reach (b,), by differences."""
     lists = NeighborLists(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
@@ -152,7 +149,7 @@ def _search_again(
     return lists
 
 
-def cell_neighbors(points: Floats, ids: Ids, k: int, exact_below: int, seed: int) -> NeighborLists:
+def cell_neighbors(points: Floats, ids: Ints, k: int, exact_below: int, seed: int) -> NeighborLists:
     """Neighbours among the points (c, d) of one cell: exact up to `exact_below` points, else by NN-descent.
 
     Runs in one thread, so a seed gives one graph. Source: Dong, Charikar & Li 2011, as implemented by pynndescent.
@@ -165,7 +162,7 @@ def cell_neighbors(points: Floats, ids: Ids, k: int, exact_below: int, seed: int
     return select_nearest(neighbor_ids, exact_distances(points, points, positions), ids, k)
 
 
-def _nn_descent(points: npt.NDArray[np.float32], k: int, seed: int) -> npt.NDArray[np.int32]:
+def _nn_descent(points: Float32, k: int, seed: int) -> Int32:
     from pynndescent import NNDescent  # the import takes seconds; exact searches do not need it
 
     from .nn_descent_cache import use_cached_search
@@ -177,7 +174,7 @@ def _nn_descent(points: npt.NDArray[np.float32], k: int, seed: int) -> npt.NDArr
         return np.asarray(index.neighbor_graph[0])
 
 
-def select_nearest(ids: npt.NDArray[np.int64], distances: Floats, self_ids: Ids, k: int) -> NeighborLists:
+def select_nearest(ids: Int64, distances: Floats, self_ids: Ints, k: int) -> NeighborLists:
     """The k nearest distinct ids of each row (b, q), without the row's own id and -1; padded to k columns.
 
     Equal ids of a row have equal distances. Rows in ascending order are not sorted again.
@@ -194,7 +191,7 @@ def select_nearest(ids: npt.NDArray[np.int64], distances: Floats, self_ids: Ids,
     return lists
 
 
-def _first_columns(ids: npt.NDArray[np.int64], distances: Floats, self_ids: Ids, k: int) -> NeighborLists:
+def _first_columns(ids: Int64, distances: Floats, self_ids: Ints, k: int) -> NeighborLists:
     """The first k columns of ascending rows (b, q), q > k, without the row's own id."""
     is_self = ids == np.asarray(self_ids)[:, None]
     own = np.where(is_self.any(axis=1), is_self.argmax(axis=1), k)
@@ -203,7 +200,7 @@ def _first_columns(ids: npt.NDArray[np.int64], distances: Floats, self_ids: Ids,
     return NeighborLists(nearest[0], np.asarray(nearest[1], np.float64))
 
 
-def _sorted_selection(ids: npt.NDArray[np.int64], distances: Floats, self_ids: Ids, k: int) -> NeighborLists:
+def _sorted_selection(ids: Int64, distances: Floats, self_ids: Ints, k: int) -> NeighborLists:
     order = np.argsort(ids, axis=1, kind="stable")
     ids = np.take_along_axis(ids, order, axis=1)
     distances = np.take_along_axis(np.asarray(distances, np.float64), order, axis=1)
@@ -223,14 +220,12 @@ def _sorted_selection(ids: npt.NDArray[np.int64], distances: Floats, self_ids: I
 class Hits(NamedTuple):
     """Pairs (sample position, point id, distance), each (h,)."""
 
-    sample: npt.NDArray[np.int64]
-    ids: npt.NDArray[np.int64]
-    distances: npt.NDArray[np.float64]
+    sample: Int64
+    ids: Int64
+    distances: Float64
 
 
-def points_within(
-    sample: Floats, sample_ids: Ids, radii: npt.NDArray[np.float64], block: Floats, first_row: int
-) -> Hits:
+def points_within(sample: Floats, sample_ids: Ints, radii: Float64, block: Floats, first_row: int) -> Hits:
     """All points of a block (b, d) within `radii` (s,) of the sample points (s, d), without the point itself.
 
     Distances are float64 differences of the original coordinates; a distance equal to the radius counts. If the radius
@@ -247,7 +242,7 @@ def points_within(
     return Hits(*(np.concatenate(parts) for parts in zip(*all_hits, strict=True)))
 
 
-def _pairs_within(queries: Floats, reach: npt.NDArray[np.float64], points: Floats) -> Iterator[Hits]:
+def _pairs_within(queries: Floats, reach: Float64, points: Floats) -> Iterator[Hits]:
     """Pairs (position of a query (b, d), position of a point (c, d), distance) within reach (b,), tile by tile.
 
     A tile has a range of queries, and its pairs are sorted by query. Only queries far from most others have many
@@ -275,9 +270,7 @@ def nearest_hits(hits: Hits, n_sample: int, k: int) -> NeighborLists:
     return lists
 
 
-def _points_within_by_tree(
-    sample: Floats, sample_ids: Ids, radii: npt.NDArray[np.float64], block: Floats, first_row: int
-) -> Hits:
+def _points_within_by_tree(sample: Floats, sample_ids: Ints, radii: Float64, block: Floats, first_row: int) -> Hits:
     from scipy.spatial import cKDTree  # a fifth of a second
 
     queries, points = sample.astype(np.float64), block.astype(np.float64)
@@ -292,9 +285,7 @@ def _points_within_by_tree(
     return Hits(rows[within], columns[within] + first_row, distances[within])
 
 
-def recall_per_point(
-    hits: Hits, found_distances: npt.NDArray[np.float64], n_sample: int, k: int | npt.NDArray[np.integer]
-) -> npt.NDArray[np.float64]:
+def recall_per_point(hits: Hits, found_distances: Float64, n_sample: int, k: int | Ints) -> Float64:
     """Share (n_sample,) of each sample point's k nearest neighbours that the search found, in [0, 1].
 
     hits: all points within the distance of the k-th neighbour found, from all blocks. found_distances (n_sample, any):

@@ -1,15 +1,14 @@
 """How many of its nearest neighbours each point keeps. Lists sorted by distance are truncated, never reordered."""
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Float32, Float64, Floats, Int64, Ints
 from .knn import Hits, NeighborLists
 
-F64 = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
+Counts = Int64
 
 
-def as_stored(distances: F64) -> npt.NDArray[np.float32]:
+def as_stored(distances: Float64) -> Float32:
     """Distances (b, k) in float32 for the store; finite values beyond float32 become its maximum (inf: empty slot).
 
     >>> as_stored(np.array([[1.0, 1e39, np.inf]])).tolist()
@@ -19,12 +18,12 @@ def as_stored(distances: F64) -> npt.NDArray[np.float32]:
     return np.where(np.isfinite(distances), np.minimum(distances, largest), np.inf).astype(np.float32)
 
 
-def _rounded(distances: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+def _rounded(distances: Floats) -> Float32:
     with np.errstate(over="ignore"):  # values beyond float32 become inf, which is outside any radius
         return distances.astype(np.float32)
 
 
-def cut_lists(lists: NeighborLists, counts: npt.NDArray[np.integer]) -> NeighborLists:
+def cut_lists(lists: NeighborLists, counts: Ints) -> NeighborLists:
     """The first counts (b,) neighbours of each list (b, k); other slots get id -1 and distance inf.
 
     >>> cut_lists(NeighborLists(np.array([[4, 7]]), np.array([[1.0, 2.0]])), np.array([1])).ids
@@ -34,7 +33,7 @@ def cut_lists(lists: NeighborLists, counts: npt.NDArray[np.integer]) -> Neighbor
     return NeighborLists(np.where(is_kept, lists.ids, -1), np.where(is_kept, lists.distances, np.inf))
 
 
-def counts_within(distances: npt.NDArray[np.floating], radius: float, k_min: int) -> Counts:
+def counts_within(distances: Floats, radius: float, k_min: int) -> Counts:
     """Neighbours to keep (b,) of lists (b, k), ascending: those within the radius, but at least k_min.
 
     Distances are compared in float32, the stored precision. So a neighbour exactly at the radius is within it in spite
@@ -44,7 +43,7 @@ def counts_within(distances: npt.NDArray[np.floating], radius: float, k_min: int
     return np.asarray(np.maximum(within, np.minimum(k_min, np.isfinite(distances).sum(axis=1))))
 
 
-def flat_counts(neighbors: F64, n_listed: npt.NDArray[np.integer], n_components: int, k_min: int, eta: float) -> Counts:
+def flat_counts(neighbors: Float64, n_listed: Ints, n_components: int, k_min: int, eta: float) -> Counts:
     """Neighbours to keep (b,) so that the neighbourhood is close to an affine subspace of n_components dimensions.
 
     The neighbourhood contraction of Zhang, Wang & Zha 2012 (Adaptive Manifold Learning, IEEE Trans. PAMI 34, section
@@ -74,7 +73,7 @@ def flat_counts(neighbors: F64, n_listed: npt.NDArray[np.integer], n_components:
     return counts
 
 
-def flatness(points: F64, n_components: int) -> F64:
+def flatness(points: Float64, n_components: int) -> Float64:
     """r (b,) of neighbourhoods (b, k, d): root of the variance outside the leading directions over that inside."""
     centered = points - points.mean(axis=1, keepdims=True)
     if points.shape[2] < points.shape[1]:
@@ -86,7 +85,7 @@ def flatness(points: F64, n_components: int) -> F64:
     return np.asarray(np.sqrt(np.divide(outside, inside, out=np.zeros_like(inside), where=inside > 0)))
 
 
-def exact_reach(distances: F64, radius: float | None) -> F64:
+def exact_reach(distances: Float64, radius: float | None) -> Float64:
     """Search radius (s,) of an exact search that verifies lists (s, k) of varying length.
 
     The distance of the last listed neighbour. With a radius, at least that radius, unless the list is full: then only

@@ -7,7 +7,8 @@ independent would make intervals many times too narrow.
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
+
+from ...core.arrays import Float64, Ints
 
 RESAMPLES = 500
 """Each 2.5 % tail then has a dozen resamples."""
@@ -15,7 +16,6 @@ TOGETHER = 50
 DRAWN = 2**16
 """Points that are drawn at a time; does not affect results."""
 
-Float64 = npt.NDArray[np.float64]
 Estimate = tuple[float, float, float]
 """(value, low, high): an estimate and the ends of its 95 % interval."""
 
@@ -35,7 +35,7 @@ def ratio_intervals(numerators: Float64, denominators: Float64, seed: int) -> li
     return [(value, *_tails(ratios)) for value, ratios in zip(values, np.array(resampled).T, strict=True)]
 
 
-def correlation_interval(first: Float64, second: Float64, rows: npt.NDArray[np.integer], seed: int) -> Estimate:
+def correlation_interval(first: Float64, second: Float64, rows: Ints, seed: int) -> Estimate:
     """1 - r^2 of two tables of distances (p, s) from the points ``rows`` of a sample to all s; r is their correlation.
 
     Distances of a point to itself and pairs that are not finite are excluded. Sources (rows) and sample are resampled

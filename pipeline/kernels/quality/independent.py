@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Float64
 from .redundancy import MIN_POINTS, prediction_errors, standardized
 from .sample_quality import SampleQuality
 
@@ -25,8 +25,6 @@ STANDARD_ERRORS = 3.0
 """Least gain in trustworthiness, in standard errors of the gain; the best of up to ten candidates is taken."""
 NEW_ABOVE = 0.3
 """Least share of the variance of a new coordinate that the others leave unexplained."""
-
-Float64 = npt.NDArray[np.float64]
 
 
 class Replacement(NamedTuple):

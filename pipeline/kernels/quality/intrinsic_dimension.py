@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaincinv  # scipy.stats takes a second to load
 
+from ...core.arrays import Float64, Floats
 from ...core.errors import InputError
 
 USED_SHARE = 0.9
@@ -24,8 +24,6 @@ POINTS_PER_DIRECTION = 4
 """Points of a neighbourhood for each direction that its spectrum shows."""
 
 NORMAL_QUANTILE_975 = 1.959963984540054
-
-Float64 = npt.NDArray[np.float64]
 
 
 class Dimension(NamedTuple):
@@ -104,7 +102,7 @@ class SpectralGap(NamedTuple):
     """Size of the neighbourhoods with this gap."""
 
 
-def mean_spectrum(neighborhoods: npt.NDArray[np.floating]) -> Float64:
+def mean_spectrum(neighborhoods: Floats) -> Float64:
     """Mean over neighbourhoods (b, k, d) of their variances along principal axes: (min(k, d),), descending, sum 1."""
     centered = neighborhoods - neighborhoods.mean(axis=1, keepdims=True, dtype=np.float64)
     transposed = centered.transpose(0, 2, 1)

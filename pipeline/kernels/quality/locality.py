@@ -1,12 +1,10 @@
 """Measures of single neighbourhoods (label agreement, local Procrustes error), and distances in the graph."""
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-Float64 = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.integer]
+from ...core.arrays import Bools, Float64, Floats, Ints
 
 BATCH_ELEMENTS = 1 << 18
 
@@ -30,13 +28,7 @@ def neighborhood_hit(labels: Float64, neighbor_labels: Float64) -> Float64:
     return share
 
 
-def procrustes_errors(
-    points: npt.NDArray[np.floating],
-    embedding: npt.NDArray[np.floating],
-    rows: Ids,
-    embedded_rows: Ids,
-    valid: npt.NDArray[np.bool_],
-) -> Float64:
+def procrustes_errors(points: Floats, embedding: Floats, rows: Ints, embedded_rows: Ints, valid: Bools) -> Float64:
     """Distance of each neighbourhood from its image under the best rotation, shift and scale, in [0, 1]: (s,).
 
     The normalised local Procrustes statistic of Goldberg & Ritov 2009 (Local Procrustes for manifold embedding,
@@ -68,7 +60,7 @@ def procrustes_errors(
     return np.clip(out, 0.0, 1.0)
 
 
-def _centred(neighborhoods: npt.NDArray[np.floating], valid: npt.NDArray[np.bool_]) -> Float64:
+def _centred(neighborhoods: Floats, valid: Bools) -> Float64:
     """(b, q, d) minus the mean of each neighbourhood's valid points, times a power of two; zero where not valid.
 
     The power makes the largest entry about 1, so that products of squares neither overflow nor underflow.
@@ -79,7 +71,7 @@ def _centred(neighborhoods: npt.NDArray[np.floating], valid: npt.NDArray[np.bool
     return np.asarray(np.ldexp(centred, -np.frexp(np.abs(centred).max(axis=(1, 2), keepdims=True))[1]))
 
 
-def undirected_graph(neighbors: Ids, distances: npt.NDArray[np.floating]) -> csr_array:
+def undirected_graph(neighbors: Ints, distances: Floats) -> csr_array:
     """Neighbour lists (n, K), -1 in empty slots, as edge lengths in both directions, for ``graph_distances``."""
     valid = neighbors >= 0
     indptr = np.concatenate([[0], np.cumsum(valid.sum(axis=1))]).astype(neighbors.dtype)
@@ -88,7 +80,7 @@ def undirected_graph(neighbors: Ids, distances: npt.NDArray[np.floating]) -> csr
     return csr_array(graph.maximum(graph.T.tocsr()))
 
 
-def graph_distances(graph: csr_array, source: int, targets: Ids) -> Float64:
+def graph_distances(graph: csr_array, source: int, targets: Ints) -> Float64:
     """Lengths (t,) of the shortest paths from a point to the targets along edges; inf if there is no path.
 
     Estimates of geodesic distances on the manifold (Tenenbaum, de Silva & Langford 2000, Science 290).

@@ -8,8 +8,8 @@ oscillations are found too.
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Float64, Int64, Ints
 from ...core.errors import InputError
 
 SPANS = (3, 6, 12)
@@ -20,8 +20,6 @@ RIDGE = 1e-6
 """Added to the equations of the slopes, relative to their trace: earlier coordinates can depend on each other."""
 
 BATCH_ELEMENTS = 1 << 20
-
-Float64 = npt.NDArray[np.float64]
 
 
 def regression_errors(embedding: Float64) -> Float64:
@@ -59,7 +57,7 @@ def prediction_errors(others: Float64, values: Float64) -> Float64:
     return min(candidates, key=lambda error: float(error @ error))
 
 
-def local_linear(earlier: Float64, values: Float64, ids: npt.NDArray[np.integer]) -> Float64:
+def local_linear(earlier: Float64, values: Float64, ids: Ints) -> Float64:
     """Value (s,) at each point (s, p) of a linear fit to the values (s,) at other points ``ids`` (s, q), nearest first.
 
     Tricube weights reach zero just beyond the farthest point. If all points coincide, the value is their mean.
@@ -82,7 +80,7 @@ def local_linear(earlier: Float64, values: Float64, ids: npt.NDArray[np.integer]
     return out
 
 
-def nearest_others(points: Float64, n_wanted: int) -> npt.NDArray[np.int64]:
+def nearest_others(points: Float64, n_wanted: int) -> Int64:
     """The n_wanted nearest points (s, n_wanted) of each point, without the point itself (by its id)."""
     from scipy.spatial import cKDTree  # a fifth of a second
 

@@ -4,8 +4,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Bools, Float64, Int64
 from ..neighbors.distances import square_rounding, typical_point
 from ..neighbors.knn import NeighborLists, exact_neighbors
 from .locality import neighborhood_hit
@@ -13,9 +13,6 @@ from .trustworthiness import ROUNDING, trustworthiness
 
 SMALLEST_STRETCH = 0.05
 """Smallest stretch of a direction in ``unstretched``, as a share of the largest."""
-
-Float64 = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
 
 
 class Scores(NamedTuple):
@@ -34,7 +31,7 @@ class Scores(NamedTuple):
         return np.asarray(np.nanmean([values for values in self if values is not None], axis=0))
 
 
-def unstretched(embedding: Float64, near: Ids, rows: Ids, distances: Float64) -> Float64:
+def unstretched(embedding: Float64, near: Int64, rows: Int64, distances: Float64) -> Float64:
     """The image (n, m) of an embedding under the linear map that fits distances of neighbours best.
 
     Spectral methods find coordinates up to a linear map: their eigenvectors have equal length, which turns a long sheet
@@ -78,7 +75,7 @@ class SampleQuality:
     def __init__(self, points: Float64, k: int, n_measured: int, labels: Float64 | None = None) -> None:
         """k is lowered to what n points allow; labels (n,) are categories, NaN for none."""
         self.n_points = len(points)
-        self.measured: Ids = np.arange(0, self.n_points, max(1, self.n_points // n_measured))
+        self.measured: Int64 = np.arange(0, self.n_points, max(1, self.n_points // n_measured))
         self.k = max(1, min(k, (self.n_points - 1) // 2))
         self.labels = labels
         # Squares of very small or large coordinates would not be in the range of float64.
@@ -119,7 +116,7 @@ class SampleQuality:
         squared, squares = self._squared_distances(shifted)
         return squared, np.sort(squared, axis=1), 2 * square_rounding(shifted.shape[1]) * squares
 
-    def _nearest(self, embedding: Float64) -> Ids:
+    def _nearest(self, embedding: Float64) -> Int64:
         """The nearest embedded points (s, k) of the measured points in an embedding; -1 for points with NaN."""
         inside = np.flatnonzero(_has_coordinates(embedding))
         rows = np.flatnonzero(np.isin(self.measured, inside))
@@ -127,7 +124,7 @@ class SampleQuality:
         near[rows] = exact_neighbors(embedding[queries], queries, embedding[inside], inside, self.k).ids
         return near
 
-    def _trustworthiness(self, near: Ids) -> Float64:
+    def _trustworthiness(self, near: Int64) -> Float64:
         squared, ascending, errors = self._squared
         rounding = errors[self.measured, None] + errors[near]
         limits = np.take_along_axis(squared, near, axis=1) * (1 - ROUNDING) - rounding
@@ -135,7 +132,7 @@ class SampleQuality:
         values = np.clip(trustworthiness(np.where(near < 0, self.n_points, closer + 1), self.n_points), 0.0, 1.0)
         return np.where(near[:, 0] < 0, 0.0, values)
 
-    def _ranks_in(self, embedding: Float64) -> Ids:
+    def _ranks_in(self, embedding: Float64) -> Int64:
         """Ranks (s, k), from 1, in an embedding of the neighbours of the measured points."""
         inside = _has_coordinates(embedding)
         table = np.where(inside[:, None], embedding, 0.0)
@@ -153,5 +150,5 @@ class SampleQuality:
         return squared, squares
 
 
-def _has_coordinates(embedding: Float64) -> npt.NDArray[np.bool_]:
+def _has_coordinates(embedding: Float64) -> Bools:
     return np.asarray(np.isfinite(embedding).all(axis=1))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ...core.arrays import Bools, Float64, Floats, Int64, Ints
 from ...core.errors import InputError
 from ..batches import batches
 from ..neighbors.distances import near_pairs, pair_squares
@@ -34,9 +35,6 @@ CLUMP_SHARE = 0.01
 """A coordinate concentrated on a smaller share of its component's points is a clump."""
 
 NORMAL_QUANTILE_975 = 1.959963984540054
-
-Float64 = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
 
 
 def mean_interval(values: Float64) -> tuple[float, float, float]:
@@ -77,7 +75,7 @@ def participation(vectors: Float64) -> Float64:
     return ratio
 
 
-def nearest_others(embedding: Float64, chosen: Ids, k: int) -> Ids:
+def nearest_others(embedding: Float64, chosen: Int64, k: int) -> Int64:
     """The k nearest other points of an embedding (n, m) for some of its points (s,), nearest first: (s, k).
 
     Of a point with equal points, which may displace it in its own list, the farthest is left out instead of itself.
@@ -95,9 +93,7 @@ def nearest_others(embedding: Float64, chosen: Ids, k: int) -> Ids:
     return np.asarray(ids[keep].reshape(len(ids), -1), np.int64)
 
 
-def neighbor_thresholds(
-    sample: npt.NDArray[np.floating], points: npt.NDArray[np.floating], neighbors: npt.NDArray[np.integer]
-) -> Float64:
+def neighbor_thresholds(sample: Floats, points: Floats, neighbors: Ints) -> Float64:
     """Squared distances (s, q) of a sample (s, d) to its neighbours among points (n, d), ascending in each row."""
     squares = np.empty(neighbors.shape)
     for part in batches(len(sample), 16 * neighbors.shape[1] * sample.shape[1]):
@@ -106,13 +102,7 @@ def neighbor_thresholds(
     return np.sort(squares, axis=1)
 
 
-def count_closer(
-    sample: npt.NDArray[np.floating],
-    sample_ids: npt.NDArray[np.integer],
-    block: npt.NDArray[np.floating],
-    first_row: int,
-    thresholds: Float64,
-) -> npt.NDArray[np.int64]:
+def count_closer(sample: Floats, sample_ids: Ints, block: Floats, first_row: int, thresholds: Float64) -> Int64:
     """For each sample point and threshold, the number of closer points in a block: (s, q).
 
     Closer means a squared distance below threshold (1 - ``ROUNDING``): the neighbour that gave the threshold and
@@ -151,7 +141,7 @@ def count_closer(
     return np.asarray(np.cumsum(closer.reshape(len(sample), width + 1)[:, :width], axis=1))
 
 
-def _limits_passed(squares: Float64, limits: Float64, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _limits_passed(squares: Float64, limits: Float64, rows: Int64) -> Int64:
     """The number of the limits (s, q) of its row that each squared distance (h,) reaches."""
     n_limits = limits.shape[1]
     least, most = np.zeros(len(rows), np.int64), np.full(len(rows), n_limits)
@@ -163,14 +153,12 @@ def _limits_passed(squares: Float64, limits: Float64, rows: npt.NDArray[np.int64
     return least
 
 
-def _require_finite(*arrays: npt.NDArray[np.floating]) -> None:
+def _require_finite(*arrays: Floats) -> None:
     if not all(np.isfinite(array).all() for array in arrays):
         raise InputError("expected finite coordinates, found others; exclude dropped rows from the quality measures")
 
 
-def _near_block(
-    sample: npt.NDArray[np.floating], block: npt.NDArray[np.floating], squared_reach: Float64
-) -> npt.NDArray[np.intp]:
+def _near_block(sample: Floats, block: Floats, squared_reach: Float64) -> npt.NDArray[np.intp]:
     """Sample points (s, d) whose squared distance to the box around a block (b, d) is at most squared_reach (s,).
 
     Points with a coordinate that is not finite are included.
@@ -182,13 +170,7 @@ def _near_block(
     return np.flatnonzero(~(np.einsum("sd,sd->s", gap, gap) > (1 + AS_NEAR) * squared_reach))
 
 
-def _count_by_tree(
-    sample: npt.NDArray[np.floating],
-    sample_ids: npt.NDArray[np.integer],
-    block: npt.NDArray[np.floating],
-    first_row: int,
-    limits: Float64,
-) -> npt.NDArray[np.int64]:
+def _count_by_tree(sample: Floats, sample_ids: Ints, block: Floats, first_row: int, limits: Float64) -> Int64:
     """The same counts for few coordinates: whole branches of a k-d tree are inside or outside a ball."""
     from scipy.spatial import cKDTree  # a fifth of a second
 
@@ -205,9 +187,7 @@ def _count_by_tree(
     return counts
 
 
-def _count_among_nearest(
-    tree: "cKDTree", sample: npt.NDArray[np.floating], radii: Float64
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def _count_among_nearest(tree: "cKDTree", sample: Floats, radii: Float64) -> tuple[Int64, Bools]:
     """Points of a tree within radii (s, q) of the sample (s, d), and where the count (s, q) is unknown.
 
     Most radii are small if the embedding is good. A list of nearest points then gives all counts of a point at once.
@@ -218,9 +198,7 @@ def _count_among_nearest(
     return counts, (counts == listed) & (listed < tree.n)
 
 
-def trustworthiness(
-    ranks: npt.NDArray[np.integer], n_points: int, counts: npt.NDArray[np.integer] | None = None
-) -> Float64:
+def trustworthiness(ranks: Ints, n_points: int, counts: Ints | None = None) -> Float64:
     """Trustworthiness of each sample point, in [0, 1]; the mean over all points is that of the embedding.
 
     1 - 2 / (k (2 n - 3 k - 1)) sum_j max(0, r_j - k) over the k nearest neighbours j in the embedding, where r_j is the
