@@ -26,7 +26,9 @@ LARGEST_SPREAD = 20.0
 is 8 times for the pixels of MNIST, 4 for iris, 63 for forest cover, 550 for wine and 31,000 for breast cancer."""
 LONGEST_ID = 64
 DATE = r"^\d{4}-\d\d-\d\d([ T]|$)"
-LABEL_NAME = re.compile(r"labels?|class(es)?|targets?|y|category|categories|species|cluster|group|(cell_?)?type", re.I)
+LABEL_NAME = re.compile(
+    r"labels?|class(es)?|targets?|y|category|categories|species|clusters?|leiden|louvain|group|(cell_?)?type", re.I
+)
 
 
 class Column(NamedTuple):

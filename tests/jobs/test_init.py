@@ -44,6 +44,10 @@ class TestTables:
         section = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input
         assert (section.kind, section.label, section.id, section.columns) == (suffix, "site", "customer", None)
 
+    def test_clusters_are_the_label_before_other_categories(self, tmp_path, suffix):
+        data = frame(batch=RNG.choice(["b1", "b2"], N), leiden=[f"cluster {number}" for number in CLASSES])
+        assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.label == "leiden"
+
     def test_dates_as_text_are_no_id(self, tmp_path, suffix):
         days = pd.date_range("2025-01-01", periods=N, freq="h")
         data = frame(hour=days.astype(str), customer=[f"c{i}" for i in range(N)])
