@@ -35,7 +35,7 @@ def address():
         Column("y3", "coordinate 3", y[:, 0] * y[:, 1], role="coordinate"),
         Column("label", "label", classes, NAMES), Column("reconstruction_error", "error", np.exp(y[:, 0])),
     ]  # fmt: skip
-    page = ServedPage("LLE", "run.zarr", N, 3 * N, columns, [], None)
+    page = ServedPage("LLE", f"/data/{'runs-of-a-long-name/' * 4}run.zarr", N, 3 * N, columns, [], None)
     with Server(ServedRun(page, 3 * np.arange(N), columns, None), 0) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.url
@@ -325,6 +325,7 @@ def test_text_has_contrast_and_nothing_is_cut_off(browser, address, scheme, widt
     assert page.evaluate(CONTRASTS) == []
     assert axe_problems(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("aside").evaluate("(aside) => aside.scrollWidth <= aside.clientWidth")
     assert page.locator("#canvas").bounding_box()["width"] > 0.7 * min(width, 1100)
     page.close()
     assert heard == []
