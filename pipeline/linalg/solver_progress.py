@@ -24,7 +24,7 @@ class ProgressRecord:
     """The fields of `SolverProgress`, and when they were recorded (seconds since the epoch).
 
     >>> ProgressRecord("multigrid", "solves for 8 vectors", 13, 2e-4, 1e-8, None, 0.0).text
-    'multigrid: 13 solves for 8 vectors, vector error 2.0e-04 (to reach: 1.0e-08)'
+    'multigrid: vector error 2.0e-04 (to reach: 1.0e-08) after 13 solves for 8 vectors'
     """
 
     method: str
@@ -42,11 +42,11 @@ class ProgressRecord:
 
     @property
     def text(self) -> str:
-        """The method, and solves, vector error and time left."""
-        count = f"{self.n_solves:,} " if self.n_solves else ""
-        text = f"{self.method}: {count}{self.phase}"
+        """The method, vector error, solves and time left: a narrow terminal shows the beginning."""
+        text = f"{self.n_solves:,} {self.phase}" if self.n_solves else self.phase
         if self.vector_error is not None:
-            text += f", vector error {self.vector_error:.1e} (to reach: {self.bound:.1e})"
+            text = f"vector error {self.vector_error:.1e} (to reach: {self.bound:.1e}) after {text}"
+        text = f"{self.method}: {text}"
         if (left := self.remaining) is None:
             return text
         is_late = left <= -OVERDUE_SECONDS

@@ -230,7 +230,7 @@ def test_analysis_of_another_matrix_is_not_used(tmp_path):
 
 
 def test_status_shows_the_progress_of_the_eigensolver(solved, monkeypatch):
-    """Products, residual and time left while it works; nothing is left in the store at the end."""
+    """Vector error, products and time left while it works; nothing is left in the store at the end."""
     monkeypatch.setattr(solver_progress, "RECORD_SECONDS", 0.0)
     monkeypatch.setattr(status, "running", lambda store: True)
     statuses, record = [], SolverProgress._asdict
@@ -241,7 +241,7 @@ def test_status_shows_the_progress_of_the_eigensolver(solved, monkeypatch):
 
     monkeypatch.setattr(SolverProgress, "_asdict", look)
     solve(solved, method="multigrid")
-    line = r"^  multigrid: [\d,]+ solves for 8 vectors, residual \S+ \(to reach: \S+\)(, about 1 s left)?$"
+    line = r"^  multigrid: vector error \S+ \(to reach: \S+\) after [\d,]+ solves for 8 vectors(, about 1 s left)?$"
     assert re.search(line, statuses[-1], re.M)
     assert not solved.objects.names("_work/eigen/progress")
     assert status.status(solved)["solving"] == []
