@@ -82,7 +82,7 @@ def describe_columns(columns: "Columns | None") -> list[str]:
         return []
     lines = [f"features: {listed(columns['features'], LISTED)}"]
     lines += [f"{role}: {columns[role]}" for role in ("label", "id") if columns[role] is not None]
-    left_out = [f"{name} ({reason})" for name, reason in columns["left_out"].items()]
+    left_out = [f"{name or repr(name)} ({reason})" for name, reason in columns["left_out"].items()]
     return lines + [f"left out: {listed(left_out, LISTED)}"] * bool(left_out)
 
 

@@ -160,6 +160,8 @@ def test_unnamed_row_index_of_pandas_is_left_out(tmp_path):
     frame(site=RNG.choice(["north", "south"], N)).to_csv(tmp_path / "rows.csv")
     section = config_of(tmp_path, str(tmp_path / "rows.csv")).input
     assert (section.columns, section.label) == (("a", "b", "c"), "site")
+    shown = CliRunner().invoke(app, ["init", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "2.yaml")]).stdout
+    assert "left out: '' (row index)\n" in shown
 
 
 def test_csv_column_with_text_between_its_numbers_is_left_out_with_an_example(tmp_path):
