@@ -16,6 +16,8 @@ from ...core.arrays import Float64, Floats, Ints
 
 ROWS_AT_ONCE = 32_768
 """Rows of one call, and of one partial sum of a dot product."""
+ENTRIES_AT_ONCE = 2**18
+"""Entries of the matrix in one call: coarse levels have few rows, but many entries in each."""
 
 
 class Threads:
@@ -43,7 +45,10 @@ class Threads:
     ) -> Floats:
         """out = f0 matrix x + f1 y + f2 out for blocks (n, m); ``out`` must not be ``x``."""
         a, f = matrix, np.array(factors, x.dtype)
-        self.each(lambda first, past: combine_rows(a.indptr, a.indices, a.data, x, y, out, f, first, past), a.shape[0])
+        self.each(
+            lambda first, past: combine_rows(a.indptr, a.indices, a.data, x, y, out, f, first, past), a.shape[0],
+            min(ROWS_AT_ONCE, 1 + ENTRIES_AT_ONCE * a.shape[0] // max(a.nnz, 1)),
+        )  # fmt: skip
         return out
 
     def add(self, x: Floats, factors: Float64, out: Floats) -> None:
@@ -77,11 +82,26 @@ def combine_rows(
     n_columns = x.shape[1]
     row = np.empty(n_columns, x.dtype)
     for i in range(start, stop):
-        row[:] = 0.0
-        for entry in range(indptr[i], indptr[i + 1]):
-            value, j = data[entry], indices[entry]
-            for c in range(n_columns):
-                row[c] += value * x[j, c]
+        if n_columns == 8:  # the usual block: sums in registers take half the time
+            r0 = r1 = r2 = r3 = r4 = r5 = r6 = r7 = x.dtype.type(0.0)
+            for entry in range(indptr[i], indptr[i + 1]):
+                value, j = data[entry], indices[entry]
+                r0 += value * x[j, 0]
+                r1 += value * x[j, 1]
+                r2 += value * x[j, 2]
+                r3 += value * x[j, 3]
+                r4 += value * x[j, 4]
+                r5 += value * x[j, 5]
+                r6 += value * x[j, 6]
+                r7 += value * x[j, 7]
+            for c, total in enumerate((r0, r1, r2, r3, r4, r5, r6, r7)):
+                row[c] = total
+        else:
+            row[:] = 0.0
+            for entry in range(indptr[i], indptr[i + 1]):
+                value, j = data[entry], indices[entry]
+                for c in range(n_columns):
+                    row[c] += value * x[j, c]
         for c in range(n_columns):
             new = factors[0] * row[c]
             if factors[1] != 0.0:
