@@ -38,8 +38,9 @@ MIN_VARIANCE = 0.9
 """Share of the variance of an aggregate that its local directions must hold to be used."""
 NODES = {1: 24, 2: 10, 3: 20, 4: 36}
 """Points in an aggregate of the finest level, by the vectors q of its basis."""
-COARSE_NODES = 6
-"""Nodes in an aggregate of the other levels."""
+COARSE_NODES = {1: 12, 2: 6, 3: 6, 4: 12}
+"""Nodes in an aggregate of the other levels. Coarse rows of three and more dimensions have hundreds of entries, so few
+levels take less time; on surfaces more levels need fewer steps."""
 TINY = float(np.finfo(np.float32).tiny)
 EPS = float(np.finfo(np.float64).eps)
 
@@ -68,7 +69,7 @@ class Level(NamedTuple):
 
 
 class Hierarchy:
-    """W-cycles for blocks of right-hand sides."""
+    """V-cycles for blocks of right-hand sides."""
 
     def __init__(self, matrix: csr_array, known: Float64, threads: Threads, seed: int, *, symmetric: bool) -> None:
         """Set up the hierarchy.
@@ -102,7 +103,7 @@ class Hierarchy:
             matrix, scale = normalised(_coarse_matrix(level, threads))
             self.levels.append(level._replace(aggregates=_scaled(level.aggregates, scale)))
             known = found.candidates / scale[:, None]
-            node_rows, max_nodes = width, COARSE_NODES
+            node_rows, max_nodes = width, COARSE_NODES[width]
         inverse = _symmetric_inverse(matrix, known[:, 0]) if symmetric else _bordered_inverse(matrix, known[:, 0])
         self._coarsest, self._coarsest_transposed = csr_array(inverse), csr_array(np.ascontiguousarray(inverse.T))
 
@@ -112,7 +113,7 @@ class Hierarchy:
         return sum(level.matrix.nnz for level in self.levels) / self.levels[0].matrix.nnz
 
     def cycle(self, rhs: Floats, *, transposed: bool, depth: int = 0) -> Floats:
-        """One W-cycle for B x = rhs (n, m), or B' x = rhs, from zero; ``rhs`` has the type of B."""
+        """One V-cycle for B x = rhs (n, m), or B' x = rhs, from zero; ``rhs`` has the type of B."""
         threads = self._threads
         if depth == len(self.levels):
             inverse = self._coarsest_transposed if transposed else self._coarsest
@@ -124,13 +125,12 @@ class Hierarchy:
         residual, spare = np.empty_like(rhs), np.empty_like(rhs)
         for step in smoothing[1:]:
             self._smooth(a, rhs, x, residual, step)
-        for _ in range(1 if depth == 0 else 2):
-            threads.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
-            threads.combine(a, residual, residual, spare, (-omega, 1.0, 0.0))
-            coarse = self.cycle(level.aggregates.restrict(spare, threads), transposed=transposed, depth=depth + 1)
-            correction = level.aggregates.prolong(coarse, threads)
-            x += correction
-            threads.combine(a, correction, correction, x, (-omega, 0.0, 1.0))
+        threads.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
+        threads.combine(a, residual, residual, spare, (-omega, 1.0, 0.0))
+        coarse = self.cycle(level.aggregates.restrict(spare, threads), transposed=transposed, depth=depth + 1)
+        correction = level.aggregates.prolong(coarse, threads)
+        x += correction
+        threads.combine(a, correction, correction, x, (-omega, 0.0, 1.0))
         for step in smoothing:
             self._smooth(a, rhs, x, residual, step)
         return x

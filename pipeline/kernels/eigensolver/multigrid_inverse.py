@@ -1,4 +1,4 @@
-"""T, an approximate inverse of M = A' A by multigrid: solves of a few W-cycles each. Loads numba.
+"""T, an approximate inverse of M = A' A by multigrid: solves of a few V-cycles each. Loads numba.
 
 ``FactorMultigrid`` solves with A' and with A, for a square A whose spectrum is on one side of zero. ``NormalMultigrid``
 solves with M, for every method of the family and for any spectrum.
@@ -54,7 +54,7 @@ class _Solver:
         self._threads.__exit__(kind, error, at)
 
     def _solve(self, rhs: Floats, *, transposed: bool) -> Floats:
-        """B x = rhs (n, b), or B' x = rhs, by conjugate residuals of C B x = C rhs, where C is one W-cycle.
+        """B x = rhs (n, b), or B' x = rhs, by conjugate residuals of C B x = C rhs, where C is one V-cycle.
 
         Eisenstat, Elman & Schultz 1983 (GCR). ||C (rhs - B x)|| is near the error of x. ||rhs - B x|| is not: where the
         solution is smooth, an x near zero can have the smaller residual.

@@ -5,9 +5,9 @@
 | dense | singular values of the dense A | a few hundred points |
 | factored | Krylov space of M^+, by the LU of A | square A (LLE) whose factor fits in memory |
 | factored | block Davidson, with the LU of A as inverse | if the factor only fits in single precision |
-| multigrid | block Davidson, with W-cycles on A and A' as inverse | square A of any dimension; no factor |
+| multigrid | block Davidson, with V-cycles on A and A' as inverse | square A of any dimension; no factor |
 | shift_invert | Krylov space of M^+, by the Cholesky factor of M | every method of the family whose factor fits |
-| multigrid on M | block Davidson, with W-cycles on M as inverse | every method of the family; no factor |
+| multigrid on M | block Davidson, with V-cycles on M as inverse | every method of the family; no factor |
 
 Every method ends with singular values of A on a small subspace, so the eigenvalues are ||A v||^2. The methods with a
 factor correct their vectors by v <- v - M^+ (A' (A v) - lambda v). M in float64 has lost digits, but its Cholesky
