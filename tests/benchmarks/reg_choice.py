@@ -110,12 +110,12 @@ def data_sets(n: int) -> dict[str, Callable[[], Data]]:
     return sets
 
 
-def measure(data: Data, reg: float | str, n_components: int) -> tuple[Outcome, str]:
+def measure(data: Data, reg: float | str, n_components: int, method: str = "lle") -> tuple[Outcome, str]:
     """A run, and the reason of its reg."""
     points, labels = data
     sections = {
-        "weights": {"reg": reg}, "eigensolver": {"n_components": n_components}, "graph": {"components": "largest"},
-        "quality": {"sample": 1000, "geodesic_sources": 0},
+        "method": method, "weights": {"reg": reg}, "eigensolver": {"n_components": n_components},
+        "graph": {"components": "largest"}, "quality": {"sample": 1000, "geodesic_sources": 0},
     }  # fmt: skip
     started = time.process_time()
     with finished_run(points, sections) as (store, result):
@@ -131,10 +131,10 @@ def measure(data: Data, reg: float | str, n_components: int) -> tuple[Outcome, s
     return outcome, metrics["reg"]["reason"]
 
 
-def compare(name: str, data: Data, n_components: int) -> str:
+def compare(name: str, data: Data, n_components: int, method: str) -> str:
     """One line of the table."""
-    outcomes = {reg: measure(data, reg, n_components)[0] for reg in GRID}
-    auto, _ = measure(data, "auto", n_components)
+    outcomes = {reg: measure(data, reg, n_components, method)[0] for reg in GRID}
+    auto, _ = measure(data, "auto", n_components, method)
     plain, all_outcomes = outcomes[1e-3], [*outcomes.values(), auto]
     cells = [name, f"{data[0].shape[0]:,} x {data[0].shape[1]}", n_components, f"{auto.reg:g}"]
     for key in ("trustworthiness", "hit"):
@@ -152,6 +152,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="data sets whose names begin so")
     parser.add_argument("--points", type=int, default=3000)
     parser.add_argument("--components", type=int, nargs="+", default=[2])
+    parser.add_argument("--method", choices=("lle", "modified"), default="lle")
     arguments = parser.parse_args()
     print("| data | rows x columns | coordinates | auto | trustworthiness: 1e-3, auto, best | hit: 1e-3, auto, best "
           "| smallest participation: 1e-3, auto | seconds: 1e-3, auto |\n" + "|---" * 8 + "|")  # fmt: skip
@@ -159,7 +160,7 @@ def main() -> None:
         if arguments.only is None or name.startswith(tuple(arguments.only)):
             data = load()
             for n_components in arguments.components:
-                print(compare(name, data, n_components), flush=True)
+                print(compare(name, data, n_components, arguments.method), flush=True)
 
 
 if __name__ == "__main__":

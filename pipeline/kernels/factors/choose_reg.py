@@ -116,7 +116,7 @@ class RegChoice(NamedTuple):
         if self.no_trial is None:
             return reason
         causes: dict[NoTrial, str] = {
-            "method": "only lle has one",
+            "method": "modified LLE hardly depends on reg",
             "few points": f"the largest piece of the sample has only {n_points}",
             "less noise": f"a sample of {n_points} has less noise",
             "failed": f"{n_points} could not be embedded with any value",
