@@ -23,6 +23,7 @@ from ..storage.bundles import BATCH_BYTES, Array
 from ..storage.store import Store
 from . import disk_costs, task_costs
 from .plan import Layout
+from .second_level import join_step, parts_of
 from .step import Report, Step, task
 
 Ids = npt.NDArray[np.integer]
@@ -43,10 +44,16 @@ def folders(lists: str) -> tuple[str, str]:
     return REQUESTS + suffix, SENT + suffix
 
 
+def exchanged(lists: str = LISTS) -> tuple[str, ...]:
+    """All folders that `exchange` may leave."""
+    requests, sent = folders(lists)
+    return requests, sent, f"{sent}_joined"
+
+
 def exchange(
     stage: str, layout: Layout, array: str, row: int, lists: str = LISTS
 ) -> Generator[Step[Report], list[Report], int]:
-    """request -> send, for the rows (`row` bytes each) of `array` whose ids are in the neighbour lists `lists`.
+    """request -> send (-> join_sent), for the rows of `array` (`row` bytes each) whose ids are in the lists `lists`.
 
     Returns the largest number of rows that are sent to one block.
     """
@@ -69,7 +76,9 @@ def exchange(
     bundles = {sent: disk_costs.parts(writers=n_blocks, readers=n_blocks, arrays=1, n_bytes=sent_bytes)}
     send = task(send_rows, array=array, blocks=blocks, group=group, lists=lists)
     yield from Step(f"{stage}.send", send, n_blocks, task_costs.TASK_BYTES + n_bytes, bundles=bundles, version=2)
-    return max((report.largest for report in requests), default=0)
+    largest = max((report.largest for report in requests), default=0)
+    yield from join_step(f"{stage}.join_sent", sent, n_blocks, n_blocks, row * largest, sent_bytes)
+    return largest
 
 
 @dataclass(frozen=True)
@@ -138,9 +147,13 @@ def receive_rows(
     sources = np.unique(needed // blocks.size).astype(np.int64)
     cuts = np.searchsorted(rows, np.column_stack([sources, sources + 1]) * blocks.size)
     # A part holds no ids: it has one row for each id of that block in `rows`, in the same order, since both come from
-    # the same lists by `foreign_rows`.
-    names = [f"{folders(lists)[1]}/{source:05d}" for source in sources.tolist()]
-    for (low, high), part in zip(cuts, store.read_parts(names, block_index), strict=True):
+    # the same lists by `foreign_rows`. The other blocks have no part.
+    parts = parts_of(folders(lists)[1], blocks.count)
+    if parts.is_joined:
+        received = parts.of(store, block_index)
+    else:
+        received = store.read_parts([f"{parts.folder}/{source:05d}" for source in sources.tolist()], block_index)
+    for (low, high), part in zip(cuts, received, strict=True):
         values[low:high] = part["values"]
     return rows, values
 

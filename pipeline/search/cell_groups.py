@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.plan_sizes import index_dtype, largest_total
+from ..engine.second_level import join_step, parts_of
 from ..engine.step import WHOLE_DATA, Count, Counts, Report, Step, task
 from ..engine.work import Work
 from ..kernels.neighbors.cells import first_distinct, group_cells, nearest_groups
@@ -105,13 +106,18 @@ class Folder:
 def search_groups(
     stage: str, layout: Layout, k: int, searched: Round, output: Lists | None = None, compile_seconds: float = 0.0
 ) -> Generator[Step[Report], list[Report], None]:
-    """group_cells -> send_members -> search_cells -> merge. Writes the arrays `output`; None: those of the round."""
+    """group_cells -> send_members (-> join_members) -> search_cells (-> join_lists) -> merge.
+
+    Writes the arrays `output`; None: those of the round.
+    """
     [groups] = yield from _group_step(stage, layout, searched)
     sent = yield from _send_step(stage, layout, searched, groups.count)
     members = largest_total([report.counts for report in sent])
+    yield from _join_members(stage, layout, searched, groups.count, members)
     search = _search_step(stage, layout, k, searched, groups.count, members)
     yield from replace(search, work=search.work._replace(serial=compile_seconds))
-    yield from _merge_step(stage, layout, k, searched, output)
+    yield from _join_neighbors(stage, layout, k, searched, groups.count)
+    yield from _merge_step(stage, layout, k, searched, output, groups.count)
 
 
 def _group_step(stage: str, layout: Layout, searched: Round) -> Step[Count]:
@@ -156,12 +162,32 @@ def _search_step(stage: str, layout: Layout, k: int, searched: Round, n_groups: 
     search = task(search_group, n_neighbors=k, exact_below=EXACT_CELL, seed=seed, blocks=blocks, place=place)
     n_bytes = search_group_bytes(members=members, row=layout.row_bytes, d=layout.n_features, k=k)
     bundles = {Folder(place).neighbors(): disk_costs.lists(k=k, **_visits(layout, searched, n_groups))}
-    key, deletes = searched.key(f"{stage}.search_cells"), (Folder(place).members(),)
+    key, deletes = searched.key(f"{stage}.search_cells"), (parts_of(Folder(place).members(), blocks.count).folder,)
     work = Work(parallel=layout.n_points * searched.overlap * (2e-5 + 5e-8 * layout.n_features))
     return Step(key, search, n_groups, n_bytes, bundles=bundles, deletes=deletes, version=4, work=work)
 
 
-def _merge_step(stage: str, layout: Layout, k: int, searched: Round, output: Lists | None) -> Step[Report]:
+def _join_members(
+    stage: str, layout: Layout, searched: Round, n_groups: int, members: int
+) -> Generator[Step[Report], list[Report], None]:
+    row, visits = layout.row_bytes, _visits(layout, searched, n_groups)
+    key, folder = searched.key(f"{stage}.join_members"), Folder(searched.place).members()
+    n_bytes = disk_costs.members(row=row, **visits)
+    yield from join_step(key, folder, visits["blocks"], n_groups, members * (row + 8), n_bytes)
+
+
+def _join_neighbors(
+    stage: str, layout: Layout, k: int, searched: Round, n_groups: int
+) -> Generator[Step[Report], list[Report], None]:
+    visits, of_block = _visits(layout, searched, n_groups), searched.overlap * layout.block_points * (16 * k + 8)
+    key, folder = searched.key(f"{stage}.join_lists"), Folder(searched.place).neighbors()
+    n_bytes = disk_costs.lists(k=k, **visits)
+    yield from join_step(key, folder, n_groups, visits["blocks"], of_block, n_bytes)
+
+
+def _merge_step(
+    stage: str, layout: Layout, k: int, searched: Round, output: Lists | None, n_searched: int
+) -> Step[Report]:
     """Merge the lists of each block's points."""
     blocks, place, previous = Blocks(layout.n_points, layout.block_points), searched.place, searched.previous
     n, n_groups, folder = blocks.n, searched.overlap, Folder(place)
@@ -173,7 +199,7 @@ def _merge_step(stage: str, layout: Layout, k: int, searched: Round, output: Lis
         merge_block, n_neighbors=k, n_groups_each=n_groups, blocks=blocks, place=place, previous=previous, into=into
     )
     n_bytes = merge_lists_bytes(block_size=blocks.size, k=k, lists=n_groups + bool(previous))
-    key, deletes = searched.key(f"{stage}.merge"), (folder.neighbors(),)
+    key, deletes = searched.key(f"{stage}.merge"), (parts_of(folder.neighbors(), n_searched).folder,)
     return Step(key, merge, blocks.count, n_bytes, arrays=(ids, distances), deletes=deletes)
 
 
@@ -221,8 +247,7 @@ def search_group(
 
 def read_members(store: Store, group: int, n_blocks: int, place: str) -> tuple[Ids, npt.NDArray[np.floating]]:
     """(ids of a group's members, ascending; their coordinates), both empty if it has none."""
-    received = store.read_parts(store.parts_below(Folder(place).members(), n_blocks), group)
-    parts = [part for part in received if part]
+    parts = list(parts_of(Folder(place).members(), n_blocks).of(store, group))
     if not parts:
         return np.zeros(0, np.int64), np.zeros((0, 0))
     return np.concatenate([part["members"] for part in parts]), np.concatenate([part["points"] for part in parts])
@@ -267,7 +292,7 @@ def received_lists(
     distances = np.full(ids.shape, np.inf)
     n_filled = np.zeros(stop - start, np.int64)
     n_groups = int(store.read_bundle(folder.groups)["groups"].max()) + 1
-    for part in filter(None, store.read_parts(store.parts_below(folder.neighbors(), n_groups), block_index)):
+    for part in parts_of(folder.neighbors(), n_groups).of(store, block_index):
         rows = part["members"] - start
         ids[rows, n_filled[rows]] = part["ids"]
         distances[rows, n_filled[rows]] = part["distances"]

@@ -16,7 +16,7 @@ from ..core.errors import NAMED_ROWS, InputError, first_rows
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import index_dtype
-from ..engine.row_exchange import exchange, folders, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import exchange, exchanged, receive_rows, receive_rows_bytes
 from ..engine.step import WHOLE_DATA, Json, Location, Report, Step, task
 from ..engine.work import Work
 from ..inputs import Source, open_source
@@ -64,7 +64,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         blocks.count,
         received + 6 * BATCH_BYTES + 64 * block_size * width,
         arrays=(ids, distances),
-        deletes=folders(LONG) if rule == "eta" or is_precomputed else (),
+        deletes=exchanged(LONG) if rule == "eta" or is_precomputed else (),
         expected=lambda b: ListLengths(0, k_max, k_max, 0, 0),
         work=Work(parallel=1e-6 * n * k_max),
     )

@@ -16,6 +16,7 @@ from ..config.models import Config
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import factor_entries, largest_total
+from ..engine.second_level import Parts, join_step, parts_of
 from ..engine.step import Count, Counts, Resource, Step, task
 from ..engine.work import SURFACE_FEATURES, Work
 from ..kernels.factors.cost_matrix import (
@@ -35,12 +36,14 @@ from ..storage.store import Store
 CONTRIBUTIONS = "_work/contributions"
 PART_ENTRIES = 2**21
 """Entries of M that a contribute task holds in memory at a time."""
+MOST_JOINED = 2**30
+"""Contributions to one block are joined if they have no more bytes."""
 RANGE_CHUNK = 2**18
 """Largest number of entries in a chunk of a block of M that is written in ranges of rows; the last chunk is padded."""
 
 
 def steps(config: Config, layout: Layout) -> Steps:
-    """contribute -> merge."""
+    """contribute (-> join) -> merge."""
     n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     blocks = Blocks(n, block_size)
     factor_bound = block_size * factor_entries(config.method, k, config.eigensolver.n_components)
@@ -65,10 +68,14 @@ def steps(config: Config, layout: Layout) -> Steps:
     )
     entries = largest_total([report.counts for report in contributions])
     total_entries = min(total_entries, sum(sum(report.counts.values()) for report in contributions))
-    merge = task(merge_block, blocks=blocks, max_entries=at_once)
+    parts = Parts(CONTRIBUTIONS, n_blocks)
+    if 16 * entries <= MOST_JOINED:
+        parts = parts_of(CONTRIBUTIONS, n_blocks)
+        yield from join_step("assemble_cost.join", CONTRIBUTIONS, n_blocks, n_blocks, 16 * entries, stored_bytes)
+    merge = task(merge_block, blocks=blocks, max_entries=at_once, parts=parts)
     n_bytes = merge_bytes(entries=entries, at_once=at_once, n=n)
     bundles = {array_specs.COST_MATRIX: disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=total_entries)}
-    work, deletes = Work(parallel=0.4 * seconds), (CONTRIBUTIONS,)
+    work, deletes = Work(parallel=0.4 * seconds), (parts.folder,)
     yield from Step("assemble_cost.merge", merge, n_blocks, n_bytes, bundles=bundles, deletes=deletes, work=work)
     return layout
 
@@ -103,14 +110,16 @@ def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks
     return Counts(entries)
 
 
-def merge_block(store: Store, block_index: int, blocks: Blocks, max_entries: Resource[int]) -> Count:
+def merge_block(
+    store: Store, block_index: int, blocks: Blocks, max_entries: Resource[int], parts: Resource[Parts]
+) -> Count:
     """Write a block of rows of M, the sum of its parts; returns the number of its entries.
 
     If the parts have more than `max_entries` entries, they are read again for each range of rows with so many.
     """
     start, stop = blocks.rows(block_index)
     n_entries = 0
-    for number, rows in enumerate(_merged_ranges(store, block_index, blocks, max_entries)):
+    for number, rows in enumerate(_merged_ranges(store, block_index, blocks, max_entries, parts)):
         if number == 0:
             chunk = 0 if rows.shape[0] == stop - start else max(1, min(RANGE_CHUNK, max_entries // 8))
             store.write_rows(array_specs.COST_MATRIX, block_index, start, rows, chunk)
@@ -120,27 +129,28 @@ def merge_block(store: Store, block_index: int, blocks: Blocks, max_entries: Res
     return Count(n_entries)
 
 
-def _merged_ranges(store: Store, block_index: int, blocks: Blocks, max_entries: int) -> Iterator[csr_array]:
+def _merged_ranges(
+    store: Store, block_index: int, blocks: Blocks, max_entries: int, contributions: Parts
+) -> Iterator[csr_array]:
     """Ranges of the rows of a block of M, in order: one if all parts have at most `max_entries` entries."""
     start, stop = blocks.rows(block_index)
-    names = sorted(store.parts_below(CONTRIBUTIONS, blocks.count), key=lambda name: name.rsplit("/", 1)[1])
     counts, parts = np.zeros(stop - start, np.int64), list[RowContribution]()
-    for part in _read_parts(store, names, block_index):
+    for part in _read_parts(store, contributions, block_index):
         counts[part.rows - start] += np.diff(part.indptr)
         parts = [*parts, part] if counts.sum() <= max_entries else []
     if counts.sum() <= max_entries:
         yield merge_contributions(parts, start, stop, blocks.n)
         return
     for first, past in pairwise(start + cut for cut in cut_rows(counts, max_entries)):
-        selected = (rows_between(part, first, past) for part in _read_parts(store, names, block_index))
+        selected = (rows_between(part, first, past) for part in _read_parts(store, contributions, block_index))
         if past == first + 1:
             yield merge_row(selected, blocks.n)
         else:
             yield merge_contributions(list(selected), first, past, blocks.n)
 
 
-def _read_parts(store: Store, names: list[str], block_index: int) -> Iterator[RowContribution]:
-    return (RowContribution(**part) for part in store.read_parts(names, block_index) if part)
+def _read_parts(store: Store, contributions: Parts, block_index: int) -> Iterator[RowContribution]:
+    return (RowContribution(**part) for part in contributions.of(store, block_index))
 
 
 def merge_bytes(*, entries: int, at_once: int, n: int) -> int:

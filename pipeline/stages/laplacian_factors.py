@@ -14,7 +14,7 @@ from ..core.errors import InputError, counted
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import FactorRows, index_dtype
-from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows, receive_rows_bytes
 from ..engine.step import WHOLE_DATA, Report, Step, task
 from ..engine.work import Work
 from ..kernels.factors.laplacian import LaplacianEdges, degrees, edge_factor, own_edges, partial_degrees
@@ -50,7 +50,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     received = receive_rows_bytes(block_size=block_size, foreign=foreign, row=row)
     weigh, n_bytes = task(weigh_block, t=t, blocks=blocks), received + 16 * BATCH_LINKS + 200 * block_size * k
     edges = {"_work/edges": disk_costs.files(n_blocks, 48 * n * k)}
-    yield from Step("local_factors.edges", weigh, n_blocks, n_bytes, bundles=edges, deletes=folders(LISTS), version=2)
+    yield from Step("local_factors.edges", weigh, n_blocks, n_bytes, bundles=edges, deletes=exchanged(), version=2)
     degrees = PlannedArray(array_specs.DEGREE, (n,), "float64", block_size)
     add = task(add_degrees, t=t, blocks=blocks)
     n_bytes = task_costs.TASK_BYTES + 56 * n + 150 * block_size * k

@@ -19,7 +19,7 @@ from ..core.errors import UndeterminedEmbedding
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import FactorRows, factor_entries
-from ..engine.row_exchange import LISTS, exchange, folders, positions_of, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows, receive_rows_bytes
 from ..engine.step import WHOLE_DATA, Count, Report, Step, Task, task
 from ..engine.work import Work
 from ..kernels.batches import BATCH_BYTES, batches
@@ -61,7 +61,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         n_blocks,
         received + solve_bytes(block_size=block_size, k=k, entries=entries_per_point, n=n),
         bundles={array_specs.LOCAL_FACTORS: factor_bytes},
-        deletes=folders(LISTS),
+        deletes=exchanged(),
         version=2 if method == "hessian" else 1,
         work=Work(parallel=n * k**2 * (8e-8 + 3e-10 * layout.n_features)),
         expected=lambda b: FactorRows(block_size * entries_per_point, 0),

@@ -1,8 +1,8 @@
 """Sort the points by cell (internal order), so that neighbours are close to each other in memory and on disk.
 
 Each of two passes moves every row once. The first sorts a few input blocks at a time by cell and writes them as one
-shard. In the second, each block of points reads its slice of every shard. There are at most 64 shards if memory allows,
-so the time grows with the number of points and not with its square.
+shard. In the second, each block of points reads its slice of every shard; of many blocks, several are read together.
+There are at most 64 shards if memory allows, so the time grows with the number of points and not with its square.
 """
 
 import math
@@ -19,7 +19,8 @@ from ..core.errors import NAMED_ROWS, InputError, first_rows
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import SAMPLE_PER_CELL, n_cells, neighbor_method, sampled_per_block
-from ..engine.step import WHOLE_DATA, Count, Report, Step, task
+from ..engine.second_level import DIRECT_WRITERS
+from ..engine.step import WHOLE_DATA, Count, Report, Resource, Step, task
 from ..engine.work import Work
 from ..kernels.neighbors.cells import bounding_boxes, fit_cells, nearest_cells
 from ..linalg.preprocess import Preparation
@@ -120,13 +121,17 @@ def planned(
 
 def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step[Report]:
     n, block_size, d = layout.n_points, layout.block_points, layout.n_features
-    n_bytes = task_costs.TASK_BYTES + block_size * (6 * d * np.dtype(dtype).itemsize + 24 * n_nearest + 64)
+    of_block = block_size * (6 * d * np.dtype(dtype).itemsize + 24 * n_nearest + 64)
+    n_blocks = layout.point_blocks()
+    group = max(1, min(SORT_BYTES // of_block, -(-n_blocks // DIRECT_WRITERS)))
+    n_bytes = task_costs.TASK_BYTES + group * of_block
     n_bytes += 24 * task_costs.COUNTED_BLOCKS * layout.n_cells + 16 * (-(-layout.n_input // shard) + layout.n_cells)
-    gather, n_blocks = task(gather_block, blocks=Blocks(n, block_size)), layout.point_blocks()
+    gather = task(gather_blocks, blocks=Blocks(n, block_size), group=group)
     arrays, deletes = planned(GATHERED, n, block_size, layout, dtype, n_nearest), tuple(spec.name for spec in SORTED)
     bundles = {"_work/boxes": disk_costs.files(n_blocks, 16 * (layout.n_cells + 2 * n_blocks) * (d + 1))}
     work = Work(parallel=n * (7e-7 + 1.4e-8 * d))
-    return Step("order_points.gather", gather, n_blocks, n_bytes, arrays, bundles, deletes, work=work)
+    n_tasks = -(-n_blocks // group)
+    return Step("order_points.gather", gather, n_tasks, n_bytes, arrays, bundles, deletes, work=work)
 
 
 def blocks_together(layout: Layout, sort_bytes: Callable[..., int]) -> int:
@@ -198,9 +203,10 @@ def sort_block(
     return SortedRows(zero=int(zero.sum()), first_zero=distinct[zero][:NAMED_ROWS].tolist())
 
 
-def gather_block(store: Store, block_index: int, blocks: Blocks) -> Report:
-    """Collect a block of points in internal order from the slices of all sorted shards."""
-    start, stop = blocks.rows(block_index)
+def gather_blocks(store: Store, block_index: int, blocks: Blocks, group: Resource[int]) -> Report:
+    """Collect a group of blocks of points in internal order from the slices of all sorted shards."""
+    own = range(block_index * group, min((block_index + 1) * group, blocks.count))
+    start, stop = blocks.rows(own[0])[0], blocks.rows(own[-1])[1]
     cells = cells_between(store, start, stop)
     block_size = block_of(store.array(array_specs.SORTED_INDEX.name))
     moves = []
@@ -217,9 +223,11 @@ def gather_block(store: Store, block_index: int, blocks: Blocks) -> Report:
         store.write(spec.name, start, rows)
         if spec is array_specs.POINTS:
             ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0))
-            bounds = np.unique(np.clip(np.concatenate([[start], ends, [stop]]), start, stop)) - start
-            boxes = bounding_boxes(rows, bounds, start)
-            store.write_bundle(f"_work/boxes/{block_index:05d}", **boxes._asdict())
+            for number in own:
+                first, past = blocks.rows(number)
+                bounds = np.unique(np.clip(np.concatenate([[first], ends, [past]]), first, past)) - first
+                boxes = bounding_boxes(rows[first - start : past - start], bounds, first)
+                store.write_bundle(f"_work/boxes/{number:05d}", **boxes._asdict())
     return Report()
 
 

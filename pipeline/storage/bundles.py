@@ -12,6 +12,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from ..core.arrays import Array as Array
 from ..core.errors import CorruptChunk
@@ -29,6 +30,8 @@ OBJECT_BYTES = 32 * 2**20
 """`write_parts` begins another object when one would grow beyond this; so a task does not hold all of its parts."""
 BATCH_BYTES = 8 * 2**20
 """Expected bytes of the results that `map_together` collects at one time; a larger one is read alone."""
+JOINED_AT_ONCE = 64 * 2**20
+"""Bytes of parts that `joined_parts` reads at one time, or one part of all objects."""
 LENGTH, N_PARTS = struct.Struct("<I"), struct.Struct("<I")
 ENTRY = struct.Struct("<QQI")  # offset and length of a part, number of the object that holds it
 ENTRY_BYTES = ENTRY.size + CRC_BYTES
@@ -123,6 +126,53 @@ class Bundles:
         yield from self.map_together(
             lambda item: self._part(*item, part), list(zip(names, entries, strict=True)), lengths
         )
+
+    def joined_parts(self, names: Sequence[str], n_parts: int) -> Iterator[tuple[int, dict[str, Array]]]:
+        """Each part of several bundles together, for `write_parts`; `read_joined` reads it."""
+        indexes = list(self.map_together(partial(self._index, n_parts=n_parts), names))
+        lengths = np.array([index[:, 1] for index in indexes])
+        ends, first = np.cumsum(lengths.sum(axis=0)), 0
+        while first < n_parts:
+            low = int(ends[first - 1]) if first else 0
+            past = max(first + 1, int(np.searchsorted(ends, low + JOINED_AT_ONCE, side="right")))
+            read = [self._between(name, index[first:past], first) for name, index in zip(names, indexes, strict=True)]
+            for part, pieces in enumerate(zip(*read, strict=True), first):
+                if any(pieces):
+                    data, sizes = np.frombuffer(b"".join(pieces), np.uint8), np.array([len(piece) for piece in pieces])
+                    yield part, {"sizes": sizes, "data": data}
+            first = past
+
+    def read_joined(self, names: Sequence[str], part: int) -> Iterator[dict[str, Array]]:
+        """As `read_parts` for the bundles that were joined to these, in their order."""
+        for joined in filter(None, self.read_parts(names, part)):
+            for end, size in zip(np.cumsum(joined["sizes"]), joined["sizes"], strict=True):
+                yield _unpacked(joined["data"][end - size : end].tobytes()) if size else {}
+
+    def _index(self, name: str, n_parts: int) -> npt.NDArray[np.int64]:
+        """All entries of a bundle in parts: (n_parts, 3)."""
+
+        def read() -> npt.NDArray[np.int64]:
+            stored = self.objects.get_range(_object_of(name, 0), INDEX_START, n_parts * ENTRY_BYTES)
+            pieces = (stored and stored[at : at + ENTRY_BYTES] for at in range(0, n_parts * ENTRY_BYTES, ENTRY_BYTES))
+            return np.array([ENTRY.unpack(_checked(piece, name, f"entry {at}")) for at, piece in enumerate(pieces)])
+
+        return self._read_twice(name, read)
+
+    def _between(self, name: str, entries: npt.NDArray[np.int64], first: int) -> list[bytes]:
+        """The parts of a bundle with these entries, from part `first` on, without their CRC-32; empty if missing."""
+
+        def read() -> list[bytes]:
+            pieces = [b""] * len(entries)
+            for number in np.unique(entries[entries[:, 1] > 0, 2]).tolist():
+                held = np.flatnonzero((entries[:, 1] > 0) & (entries[:, 2] == number))
+                start, stop = entries[held, 0].min(), entries[held, :2].sum(axis=1).max()
+                stored = self.objects.get_range(_object_of(name, number), int(start), int(stop - start))
+                for at, (low, length, _) in zip(held.tolist(), (entries[held] - [start, 0, 0]).tolist(), strict=True):
+                    piece = stored and stored[low : low + length]
+                    pieces[at] = _checked(piece, name, f"part {first + at}")
+            return pieces
+
+        return self._read_twice(name, read)
 
     def map_together(
         self, function: Callable[[Item], T], items: Sequence[Item], n_bytes: Sequence[int] | None = None

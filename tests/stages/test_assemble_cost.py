@@ -10,6 +10,7 @@ from lle.core.errors import CorruptChunk
 from lle.engine.plan import Layout
 from lle.engine.plan_sizes import largest_total
 from lle.engine.progress import RunProgress
+from lle.engine.second_level import Parts
 from lle.engine.task_costs import TASK_BYTES
 from lle.jobs import run as runs
 from lle.stages import assemble_cost
@@ -82,7 +83,9 @@ class TestCostMatrix:
 
 def test_deleted_contributions_are_damage_and_not_an_empty_matrix(tmp_path):
     with pytest.raises(CorruptChunk, match="missing"):
-        assemble_cost.merge_block(Store(str(tmp_path / "run")), 0, Blocks(20, 10), 100)
+        assemble_cost.merge_block(
+            Store(str(tmp_path / "run")), 0, Blocks(20, 10), 100, Parts(assemble_cost.CONTRIBUTIONS, 2)
+        )
 
 
 def test_equals_the_dense_product_without_reverse_neighbors(assemble):
