@@ -95,9 +95,7 @@ def _annotations(function: Callable[..., object]) -> dict[str, object]:
     return get_type_hints(function, include_extras=True)
 
 
-def task(
-    function: Callable[Concatenate[Store, int, P], R], *positional: P.args, **parameters: P.kwargs
-) -> Task[R]:  # fmt: skip
+def task(function: Callable[Concatenate[Store, int, P], R], *positional: P.args, **parameters: P.kwargs) -> Task[R]:
     """A task that calls `function(store, block_index, **parameters)`; parameters are given by name."""
     assert not positional
     return Task(function, parameters)

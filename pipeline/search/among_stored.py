@@ -4,9 +4,9 @@ Rows of components that are too small to be embedded get coordinates from them t
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
+from ..core.arrays import Float64, Int32, Int64
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.plan_sizes import max_boxes
@@ -19,9 +19,6 @@ from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store, block_of
 from .kdtree_blocks import read_boxes
-
-Ids = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.floating]
 
 HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20  # limits on the stored points in memory at one time
 
@@ -36,7 +33,7 @@ def halo_rows(row: int) -> int:
     return max(1, min(HALO_ROWS, HALO_BYTES // row))
 
 
-def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_embedded: int) -> NeighborLists:
+def nearest_points(trained: Store, points: Float64, k: int, n_embedded: int) -> NeighborLists:
     """The k nearest embedded training points of new points (b, d)."""
     stored = trained.array(array_specs.POINTS.name)
     boxes = read_boxes(trained, -(-stored.shape[0] // block_of(stored)))
@@ -61,7 +58,7 @@ def nearest_points(trained: Store, points: npt.NDArray[np.float64], k: int, n_em
     return lists
 
 
-def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Ids:
+def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Int64:
     """How many points of each box have coordinates; a box lies in one block."""
     counts = boxes.stop - boxes.start
     if n_embedded:
@@ -102,7 +99,7 @@ def place_block(store: Store, block_index: int, n_graph: int, n_neighbors: int, 
     return Count(len(rows))
 
 
-def place_rows(store: Store, embedding: npt.NDArray[np.float64], component: npt.NDArray[np.int32]) -> None:
+def place_rows(store: Store, embedding: Float64, component: Int32) -> None:
     """Coordinates of the points (n, m) in small components, in place: weighted sums of those of their neighbours."""
     for name in store.objects.names(PLACED):
         part = store.read_bundle(name.removesuffix(".npz"))

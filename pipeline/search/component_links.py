@@ -4,9 +4,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
+from ..core.arrays import Float32, Ints
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.step import WHOLE_DATA, Report, Step, task
@@ -21,8 +21,6 @@ from .cell_groups import Folder
 from .contracted_graph import condensed_bytes, condensed_graph
 
 LABELS, LINKS = "_work/component_labels", "_work/links"
-
-Ids = npt.NDArray[np.int64]
 
 
 def link_steps(config: Config, layout: Layout, nodes: int) -> Generator[Step[Report], list[Report], bool]:
@@ -95,11 +93,11 @@ def stored_lists(store: Store, blocks: Blocks, place: str, longest: int, links: 
     """The lists of a round with the links; `longest` is the length of the longest without them."""
     names = [spec.name for spec in Folder(place).lists]
 
-    def searched(start: int, stop: int) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.float32]]:
+    def searched(start: int, stop: int) -> tuple[Ints, Float32]:
         indices, distances = (store.read(name, start, stop) for name in names)
         return indices, distances
 
-    def linked(start: int, stop: int) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.float32]]:
+    def linked(start: int, stop: int) -> tuple[Ints, Float32]:
         return apply_repair(*searched(start, stop), start, links, longest)
 
     lists = Lists(blocks.n, blocks.size, searched, longest)

@@ -4,17 +4,15 @@ The block's own points bound the distance of a neighbour. Only cells within that
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Float64, Floats, Int64
 from ..engine import task_costs
 from ..kernels.neighbors.cells import Boxes, boxes_within
 from ..kernels.neighbors.knn import TIE, NeighborLists, kdtree_neighbors, select_nearest
 from ..storage import array_specs
 from ..storage.store import Store
 
-Ids = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.floating]
-Reals = npt.NDArray[np.float64]
+Reals = Float64
 
 HALO_ROWS, ROWS_AT_ONCE = 65_536, 1024
 
@@ -35,7 +33,7 @@ def search_by_tree(
 
 
 def merge_from_boxes(
-    store: Store, boxes: Boxes, chosen: Ids, block_points: Floats, ids: Ids, lists: NeighborLists
+    store: Store, boxes: Boxes, chosen: Int64, block_points: Floats, ids: Int64, lists: NeighborLists
 ) -> None:
     """Merge points of the chosen boxes into the lists (b, k) of a block's points (b, d), in place."""
     k = lists.ids.shape[1]
@@ -58,9 +56,7 @@ def read_boxes(store: Store, n_blocks: int) -> Boxes:
     return Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
 
 
-def boxes_within_reach(
-    boxes: Boxes, start: int, stop: int, points: npt.NDArray[np.floating], reach: npt.NDArray[np.float64]
-) -> Ids:
+def boxes_within_reach(boxes: Boxes, start: int, stop: int, points: Floats, reach: Float64) -> Int64:
     """Boxes of rows outside [start, stop) within reach (b,) of one of the block's points (b, d)."""
     in_block = (boxes.start >= start) & (boxes.start < stop)
     points = points.astype(np.float64)
@@ -74,7 +70,7 @@ def boxes_within_reach(
     return np.flatnonzero(is_chosen)
 
 
-def rows_within_reach(points: Floats, reach: Reals, low: Reals, high: Reals) -> Ids:
+def rows_within_reach(points: Floats, reach: Reals, low: Reals, high: Reals) -> Int64:
     """Rows of the points (b, d) that are within reach (b,) of at least one of the boxes [low, high], (c, d) each.
 
     Most points of a block are far from the boxes of others. Consecutive points are near each other, so only a few pairs
@@ -91,13 +87,13 @@ def rows_within_reach(points: Floats, reach: Reals, low: Reals, high: Reals) -> 
     return np.flatnonzero(is_near)
 
 
-def batches_of(boxes: Boxes, chosen: Ids, n_rows: int) -> list[Ids]:
+def batches_of(boxes: Boxes, chosen: Int64, n_rows: int) -> list[Int64]:
     """The chosen boxes in batches of about n_rows rows, to bound the memory."""
     total = np.cumsum((boxes.stop - boxes.start)[chosen])
     return np.split(chosen, np.flatnonzero(np.diff(total // n_rows)) + 1) if len(chosen) else []
 
 
-def nearest_rows(boxes: Boxes, start: int, stop: int, n_wanted: int) -> Ids:
+def nearest_rows(boxes: Boxes, start: int, stop: int, n_wanted: int) -> Int64:
     """At least n_wanted rows of the cells nearest to a block that has too few points to bound the search."""
     in_block = (boxes.start >= start) & (boxes.start < stop)
     middle = (boxes.low[in_block] + boxes.high[in_block]).mean(axis=0)
@@ -107,7 +103,7 @@ def nearest_rows(boxes: Boxes, start: int, stop: int, n_wanted: int) -> Ids:
     return rows_of(boxes, order[:n_boxes])
 
 
-def rows_of(boxes: Boxes, chosen: Ids) -> Ids:
+def rows_of(boxes: Boxes, chosen: Int64) -> Int64:
     """The rows of the chosen boxes."""
     rows = [np.arange(boxes.start[i], boxes.stop[i]) for i in chosen]
     return np.concatenate(rows) if rows else np.empty(0, np.int64)

@@ -4,9 +4,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
+from ..core.arrays import Float64, Int64
 from ..core.errors import BoundsNotMet
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
@@ -21,8 +21,6 @@ from ..storage.blocks import Blocks
 from ..storage.store import Store
 from .cell_groups import Folder, Round, first_round, next_round, search_groups
 from .variable_neighborhoods import value_of
-
-Ids = npt.NDArray[np.int64]
 
 
 def raise_recall(config: Config, layout: Layout) -> Generator[Step[Report], list[Report], Round]:
@@ -115,7 +113,7 @@ def below_bound(recall: Recall, values: list[float], config: Config) -> str:
     )
 
 
-def sample_rows(sample: int, seed: int, n_points: int, stream: int = 5) -> npt.NDArray[np.int64]:
+def sample_rows(sample: int, seed: int, n_points: int, stream: int = 5) -> Int64:
     """A random sample of the rows 0 to n_points - 1, ascending; each use has a random stream of its own."""
     return np.sort(np.random.default_rng([seed, stream]).permutation(n_points)[:sample])
 
@@ -151,7 +149,7 @@ def choose_sample(
     return Report()
 
 
-def wanted_counts(store: Store, rows: Ids, distances: npt.NDArray[np.float64], rule: ListRule | None) -> Ids:
+def wanted_counts(store: Store, rows: Int64, distances: Float64, rule: ListRule | None) -> Int64:
     """The required number of neighbours of each sampled point (s,), as far as it is known before exact search."""
     if rule is None:
         return np.full(len(rows), distances.shape[1])

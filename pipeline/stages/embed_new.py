@@ -8,8 +8,8 @@ a run's embedding.
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Bools, Float64, Floats, Int64
 from ..core.errors import NAMED_ROWS
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
@@ -27,9 +27,6 @@ from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store, read_elsewhere
-
-Ids = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.floating]
 
 CALIBRATION_POINTS = 10_000
 USUAL_SHARE = 0.999
@@ -147,7 +144,7 @@ def calibrate(
     return Calibration(float(np.quantile(ratios, USUAL_SHARE)))
 
 
-def _ratios_of_training(trained: Store, k: int, sample: int, seed: int, n_embedded: int) -> npt.NDArray[np.float64]:
+def _ratios_of_training(trained: Store, k: int, sample: int, seed: int, n_embedded: int) -> Float64:
     n = trained.array(array_specs.POINTS.name).shape[0]
     chosen = np.sort(np.random.default_rng([seed, 17]).choice(n, sample, replace=False))
     if n_embedded:
@@ -184,21 +181,14 @@ def embed_block(
 
 
 def _write(
-    store: Store,
-    spec: array_specs.ArraySpec,
-    start: int,
-    valid: npt.NDArray[np.bool_],
-    values: Floats | Ids,
-    missing: float,
+    store: Store, spec: array_specs.ArraySpec, start: int, valid: Bools, values: Floats | Int64, missing: float
 ) -> None:
     out = np.full((len(valid), *values.shape[1:]), missing, store.array(spec.name).dtype)
     out[valid] = values
     store.write(spec.name, start, out)
 
 
-def read_new(
-    trained: Store, rows: Floats, dtype: str, transform: bool, unit: bool
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+def read_new(trained: Store, rows: Floats, dtype: str, transform: bool, unit: bool) -> tuple[Float64, Bools]:
     """(valid rows as the run would have stored them, which rows are valid).
 
     Rows are first rounded to the dtype of the run's input, so that a training point from a file of another dtype is
@@ -215,8 +205,8 @@ def read_new(
 
 
 def _embed(
-    trained: Store, points: npt.NDArray[np.float64], lists: NeighborLists, k: int, reg: float, rule: str
-) -> tuple[npt.NDArray[np.float64], Ids, npt.NDArray[np.float64], npt.NDArray[np.bool_], int]:
+    trained: Store, points: Float64, lists: NeighborLists, k: int, reg: float, rule: str
+) -> tuple[Float64, Int64, Float64, Bools, int]:
     """Coordinates (b, m), component (b,), distance ratio (b,), and whether each new point is a training point (b,).
 
     The last result is the number of points with neighbours in several components.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
+from ..core.arrays import Int64
 from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, UndeterminedEmbedding, counted, first_rows
 from ..core.setting import Setting
 from ..engine import disk_costs, task_costs
@@ -226,7 +226,7 @@ def read_block(
     return RowsRead(len(rows), len(invalid), first, is_read, counts, state, digest=array_digest(rows))
 
 
-def rows_of_sample(sample: int, n_rows: int) -> npt.NDArray[np.int64]:
+def rows_of_sample(sample: int, n_rows: int) -> Int64:
     """Ascending input rows, one drawn from each of `sample` equal ranges: the same rows for any block size."""
     positions = (np.arange(sample) + np.random.default_rng(2003).random(sample)) * (n_rows / sample)
     return np.unique(np.minimum(positions.astype(np.int64), n_rows - 1))

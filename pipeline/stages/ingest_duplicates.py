@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Int64
 from ..engine import task_costs
 from ..engine.step import WHOLE_DATA, Report, Step, task
 from ..engine.work import Work
@@ -52,7 +52,7 @@ def merge_rows(store: Store, block_index: int, invalid: str) -> DistinctRows:
     return DistinctRows(int((representative >= 0).sum()), n_points)
 
 
-def _merged_in_ranges(store: Store, n: int) -> npt.NDArray[np.int64]:
+def _merged_in_ranges(store: Store, n: int) -> Int64:
     """As `merge_duplicates` for all rows: of each block first, then of the first rows of the blocks by their hashes.
 
     The hashes are read once for each range of values; about MERGED_AT_ONCE first rows are in a range, however many

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ..core.arrays import Int64
 from ..core.errors import InputError
 from ..engine import checkpoint, current_config, task_costs
 from ..engine.step import WHOLE_DATA, Json, Location, Report, Step, task
@@ -136,7 +137,7 @@ def read_ids(store: Store, block_index: int) -> "pa.Array":
     return pc.if_else(pc.equal(ids, ""), pa.scalar(None, pa.large_string()), ids)
 
 
-def gather_ids(store: Store, rows: npt.NDArray[np.int64], block_size: int) -> list[str]:
+def gather_ids(store: Store, rows: Int64, block_size: int) -> list[str]:
     """The ids of some rows, ascending, stored in blocks of block_size rows; "" where one is missing."""
     texts: list[str] = []
     for block in np.unique(rows // block_size).tolist():
@@ -164,7 +165,7 @@ class StoredIds:
         ids = pa.chunked_array(parts).slice(start - first * self._block_size, stop - start)
         return ids.cast(pa.int64() if self._whole else pa.string()).combine_chunks()
 
-    def gather(self, rows: npt.NDArray[np.int64]) -> list[str]:
+    def gather(self, rows: Int64) -> list[str]:
         """The ids of some rows, ascending, as text; "" where one is missing."""
         return gather_ids(self._store, rows, self._block_size)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Float64, Int64
 from ..core.errors import LleError
 from ..core.natural_order import natural_order
 from ..engine import current_config
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..report.explore import Column
 
-Rows = npt.NDArray[np.int64]
+Rows = Int64
 
 OWN_NAMES = re.compile(r"row|component|distance_ratio|y\d+")
 ROWS_AT_ONCE = 2**18
@@ -128,7 +128,7 @@ def _column(name: str, values: "pa.ChunkedArray") -> "Column | None":
     return Column(own, name, np.asarray(pc.fill_null(codes, -1), np.int64), names)
 
 
-def _floats(values: "pa.ChunkedArray") -> npt.NDArray[np.float64]:
+def _floats(values: "pa.ChunkedArray") -> Float64:
     """Numbers as float64; NaN where they are missing."""
     import pyarrow as pa
 

@@ -9,9 +9,9 @@ the points.
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
+from ..core.arrays import Float64, Int32, Int64
 from ..core.errors import InputError
 from ..engine import checkpoint, disk_costs, task_costs
 from ..engine.plan import Layout, Steps
@@ -43,8 +43,6 @@ from ..storage import array_specs
 from ..storage.array_specs import POINT_QUALITY
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-
-Ids = npt.NDArray[np.int64]
 
 PAIRED_POINTS = 500
 """Sampled points whose pairwise distances are compared; 500 resamples of their pairs take half a second."""
@@ -190,7 +188,7 @@ def choose_sample(
     return Quality(int(ends[-1]), differing(store, component), intrinsic_dimension(distances))
 
 
-def differing(store: Store, component: npt.NDArray[np.int32]) -> list[int]:
+def differing(store: Store, component: Int32) -> list[int]:
     """Columns of the input with one value in nearly every component (n,), not the same in all: they separate them.
 
     Looks at up to ROWS_OF_COMPONENT points of each of the largest components.
@@ -210,7 +208,7 @@ def differing(store: Store, component: npt.NDArray[np.int32]) -> list[int]:
     return [int(column) for column in np.flatnonzero(separates)]
 
 
-def intrinsic_dimension(distances: npt.NDArray[np.float64]) -> Measured | None:
+def intrinsic_dimension(distances: Float64) -> Measured | None:
     """The dimension of the data around sampled points, from (s, k) distances to neighbours; None if they have none."""
     complete = distances[(np.isfinite(distances) & (distances > 0)).all(axis=1)]
     if distances.shape[1] < 2 or len(complete) < MIN_POINTS:
@@ -303,7 +301,7 @@ def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, 
     return Quality(neighborhood_hit=measured[0], neighborhood_hit_input=measured[1])
 
 
-def compare_truth(embedding: npt.NDArray[np.float64], truth: npt.NDArray[np.float64], seed: int) -> Quality:
+def compare_truth(embedding: Float64, truth: Float64, seed: int) -> Quality:
     """Residual variance against the truth: of distances (1 - r^2), and of the coordinates after an affine map."""
     from scipy.spatial.distance import cdist  # a fifth of a second
 
@@ -320,7 +318,7 @@ def compare_truth(embedding: npt.NDArray[np.float64], truth: npt.NDArray[np.floa
     return Quality(residual_variance_truth=distances, residual_variance_affine=coordinates)
 
 
-def labels_of(store: Store, rows: Ids) -> npt.NDArray[np.float64]:
+def labels_of(store: Store, rows: Int64) -> Float64:
     """Labels (r, width) of points, given by their rows in internal order (r,); NaN for -1."""
     unique, positions = np.unique(rows, return_inverse=True)
     original = store.gather(array_specs.ORIGINAL_INDEX.name, unique[unique >= 0])

@@ -9,7 +9,6 @@ neighbours.
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
 from ..config.neighbors import reverse_neighbors
@@ -29,8 +28,6 @@ from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-
-Ids = npt.NDArray[np.int64]
 
 NAMED_COMPONENTS = 100
 """Components whose sizes and closed classes are reported, in the order in which they are embedded."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ..core.arrays import Int64
 from ..engine import checkpoint, current_config
 from ..engine.step import Json
 from ..storage import array_specs
@@ -24,7 +25,7 @@ ROWS_AT_ONCE = 2**20
 TRUSTWORTHINESS = "trustworthiness"
 
 
-def color_source(store: Store, rows: npt.NDArray[np.int64]) -> "ColorSource | None":
+def color_source(store: Store, rows: Int64) -> "ColorSource | None":
     """The first label of some input rows, ascending, and the names of the labels; None if the input has no labels."""
     from ..report.point_colors import ColorSource
 
@@ -67,7 +68,7 @@ def _own_label(attributes: Json) -> str | None:
     return None if name is None else str(name)
 
 
-def rows_with_place(store: Store, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def rows_with_place(store: Store, rows: Int64) -> Int64:
     """Those of the given input rows (ascending) that the explorer shows.
 
     Beside several components that is without placed rows (-2): the store does not record whose coordinates they have.
@@ -79,9 +80,7 @@ def rows_with_place(store: Store, rows: npt.NDArray[np.int64]) -> npt.NDArray[np
     return np.asarray(rows[is_shown])
 
 
-def page_columns(
-    store: Store, rows: npt.NDArray[np.int64], dtype: Float = np.float64, n_of_input: int = 0
-) -> "Iterator[Column]":
+def page_columns(store: Store, rows: Int64, dtype: Float = np.float64, n_of_input: int = 0) -> "Iterator[Column]":
     """Columns of the given input rows (ascending) for the explorer, with the same names as in an export.
 
     Coordinates and errors have the dtype: float32 takes half the memory. n_of_input: most columns of the input.
@@ -112,7 +111,7 @@ def page_columns(
         yield Column("placed", "placed among the others", (component < 0).astype(np.int64), ["no", "yes"])
 
 
-def _coordinates(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> npt.NDArray[np.generic]:
+def _coordinates(store: Store, rows: Int64, dtype: Float) -> npt.NDArray[np.generic]:
     name = array_specs.EMBEDDING.name
     out = np.empty((len(rows), store.array(name).shape[1]), dtype, order="F")
     for start in range(0, len(rows), ROWS_AT_ONCE):
@@ -120,7 +119,7 @@ def _coordinates(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> npt
     return out
 
 
-def label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
+def label_columns(store: Store, rows: Int64) -> "list[Column]":
     """The labels of some input rows, ascending; empty if the input has none."""
     from ..report.explore import Column
 
@@ -143,7 +142,7 @@ def label_columns(store: Store, rows: npt.NDArray[np.int64]) -> "list[Column]":
     return columns + [Column(f"{name}{j}", f"{label} {j}", values) for j, values in enumerate(further, 2)]
 
 
-def trustworthiness_column(store: Store, rows: npt.NDArray[np.int64], dtype: Float) -> "Column | None":
+def trustworthiness_column(store: Store, rows: Int64, dtype: Float) -> "Column | None":
     """The trustworthiness of each sampled point, NaN elsewhere; None if it is not measured."""
     from ..report.explore import Column
 
@@ -157,11 +156,7 @@ def trustworthiness_column(store: Store, rows: npt.NDArray[np.int64], dtype: Flo
 
 
 def _values_of_rows(
-    store: Store,
-    rows: npt.NDArray[np.int64],
-    points: npt.NDArray[np.int64],
-    values: npt.NDArray[np.generic],
-    dtype: Float,
+    store: Store, rows: Int64, points: Int64, values: npt.NDArray[np.generic], dtype: Float
 ) -> npt.NDArray[np.generic]:
     """(len(rows),) values of input rows: known at the input rows `points` and at rows equal to them, else NaN."""
     of_input = np.full(store.array(array_specs.COMPONENT.name).shape[0], np.nan, dtype)

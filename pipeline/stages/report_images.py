@@ -3,8 +3,8 @@
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Bools, Float32, Int64
 from ..core.even_sample import even_sample
 from ..engine import current_config
 from ..report.images import Shape, Sheet, image_png, make_sheet, most_thumbnails, pixel_range, thumbnails
@@ -16,7 +16,7 @@ READ_BLOCKS = 16
 CACHED_BLOCKS = 4
 RANGE_ROWS = 500
 
-Rows = npt.NDArray[np.int64]
+Rows = Int64
 
 
 def image_shape(store: Store) -> Shape | None:
@@ -38,14 +38,14 @@ def page_images(store: Store, rows: Rows) -> Sheet | None:
     return make_sheet(points, _thumbnails(store, rows[points], shape))
 
 
-def _in_few_blocks(store: Store, rows: Rows, limit: int) -> npt.NDArray[np.bool_]:
+def _in_few_blocks(store: Store, rows: Rows, limit: int) -> Bools:
     """Which rows are in one of at most `limit` blocks, evenly spread."""
     blocks = rows // block_of(store.array(array_specs.RAW.name))
     distinct = np.unique(blocks)
     return np.isin(blocks, distinct[even_sample(len(distinct), limit)])
 
 
-def _thumbnails(store: Store, rows: Rows, shape: Shape) -> npt.NDArray[np.float32]:
+def _thumbnails(store: Store, rows: Rows, shape: Shape) -> Float32:
     """Thumbnails of some rows; one block of the input is in memory at a time."""
     cuts = np.flatnonzero(np.diff(rows // block_of(store.array(array_specs.RAW.name)))) + 1
     return np.concatenate(

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
 from ..config.yaml_io import to_yaml
+from ..core.arrays import Int64
 from ..core.even_sample import even_sample
 from ..core.machine import peak_bytes
 from ..core.methods import METHODS
@@ -157,7 +157,7 @@ def _collect(store: Store, among: Collection[str] | None = None) -> Metrics:
     )
 
 
-def _shown_rows(store: Store, limit: int) -> npt.NDArray[np.int64]:
+def _shown_rows(store: Store, limit: int) -> Int64:
     """The input rows that are drawn: all, or an even sample of at most `limit` rows."""
     n_rows = store.array(array_specs.EMBEDDING.name).shape[0]
     return even_sample(n_rows, limit if has_fit(store) or n_rows > ALL_ROWS else n_rows)

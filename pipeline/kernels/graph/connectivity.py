@@ -13,10 +13,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from ...core.arrays import Bools, Float32, Int32, Int64, Ints
 from ...core.errors import BoundsNotMet
 
-Ids = npt.NDArray[np.integer]
-Components = tuple[int, npt.NDArray[np.int32]]
+Components = tuple[int, Int32]
 """Number of components, and the label of each point."""
 
 ROWS_AT_ONCE = 65536
@@ -26,21 +26,21 @@ ROWS_AT_ONCE = 65536
 class ClosedClasses(NamedTuple):
     """The closed classes of a directed graph on n points, largest first (ties: lowest member first)."""
 
-    class_of_point: npt.NDArray[np.int32]
+    class_of_point: Int32
     """(n,) class of each point, -1 if it is transient."""
-    sizes: npt.NDArray[np.int64]
+    sizes: Int64
     """(number of classes,) points in each class; empty only if n = 0."""
 
 
 class Edges(NamedTuple):
     """Directed edges row -> neighbor with their lengths; three arrays (m,)."""
 
-    rows: Ids
-    neighbors: Ids
-    distances: npt.NDArray[np.float32]
+    rows: Ints
+    neighbors: Ints
+    distances: Float32
 
 
-def neighbor_graph(indices: Ids) -> csr_array:
+def neighbor_graph(indices: Ints) -> csr_array:
     """Adjacency of neighbour lists (n, K), -1 in empty slots: (n, n), float64 ones. Ascending columns halve the time of
     strong components.
     """
@@ -58,7 +58,7 @@ def neighbor_graph(indices: Ids) -> csr_array:
     return unit_graph(columns[:n_edges], indptr)
 
 
-def unit_graph(columns: Ids, indptr: Ids) -> csr_array:
+def unit_graph(columns: Ints, indptr: Ints) -> csr_array:
     """A graph (n, n) with all entries one, from the columns of each row, distinct and ascending.
 
     SciPy's graph functions take it without a copy: all ones are one number in memory.
@@ -68,7 +68,7 @@ def unit_graph(columns: Ids, indptr: Ids) -> csr_array:
     return csr_array((ones, columns, indptr), shape=(n_nodes, n_nodes))
 
 
-def disconnected_from_own_list(indices: npt.NDArray[np.integer]) -> npt.NDArray[np.intp]:
+def disconnected_from_own_list(indices: Ints) -> npt.NDArray[np.intp]:
     """Points, ascending, that the lists (n, K) do not connect with the points of their own list.
 
     A list connects its members with each other, but not with its owner. Methods whose local matrices cover only the
@@ -87,12 +87,12 @@ def disconnected_from_own_list(indices: npt.NDArray[np.integer]) -> npt.NDArray[
     return np.flatnonzero((first[:, 0] >= 0) & (part_of_point != part_of_point[first[:, 0]]))
 
 
-def edges_between(graph: csr_array, node: Ids, at_least: int = 1) -> Iterator[tuple[Ids, Ids]]:
+def edges_between(graph: csr_array, node: Ints, at_least: int = 1) -> Iterator[tuple[Ints, Ints]]:
     """Edges between points of different nodes in batches of `at_least`, the last one smaller: (sources, targets).
 
     A batch has no more than that and the edges of ROWS_AT_ONCE rows.
     """
-    pending, n_pending = list[tuple[Ids, Ids]](), 0
+    pending, n_pending = list[tuple[Ints, Ints]](), 0
     for start in range(0, graph.shape[0], ROWS_AT_ONCE):
         indptr = graph.indptr[start : start + ROWS_AT_ONCE + 1]
         targets = graph.indices[indptr[0] : indptr[-1]]
@@ -129,7 +129,7 @@ def strong_components(graph: csr_array) -> Components:
     return int(n_components), labels
 
 
-def open_nodes(graph: csr_array, n_nodes: int, node: Ids) -> npt.NDArray[np.bool_]:
+def open_nodes(graph: csr_array, n_nodes: int, node: Ints) -> Bools:
     """Which nodes (a label for each point) an edge leaves."""
     is_open = np.zeros(n_nodes, dtype=np.bool_)
     for sources, _ in edges_between(graph, node):
@@ -160,12 +160,12 @@ def closed_point(factor: csr_array, component: str = "this component") -> int:
     return int(members[len(members) // 2])
 
 
-def rank_in_row(rows: Ids) -> npt.NDArray[np.int64]:
+def rank_in_row(rows: Ints) -> Int64:
     """Position of each entry within its row, for sorted rows: 0, 1, ... in each row."""
     return np.arange(len(rows)) - np.searchsorted(rows, rows)
 
 
-def by_size(labels: npt.NDArray[np.integer], n_labels: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+def by_size(labels: Ints, n_labels: int) -> tuple[Int32, Int64]:
     """Renumber the labels by size, then lowest member; -1 stays -1. Returns (new labels, sizes)."""
     members = np.flatnonzero(labels >= 0)
     sizes = np.bincount(labels[members], minlength=n_labels)

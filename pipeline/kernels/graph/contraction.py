@@ -17,14 +17,13 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from ...core.arrays import Bools, Int32, Ints
 from .connectivity import ROWS_AT_ONCE, Components, by_size, neighbor_graph, strong_components, unit_graph
 
 EDGES_AT_ONCE = 2**22
 """Edges between nodes that are joined together; does not affect results. With more nodes it is a quarter of them."""
 
-Ids = npt.NDArray[np.integer]
-Bools = npt.NDArray[np.bool_]
-Pairs = tuple[Ids, Ids]
+Pairs = tuple[Ints, Ints]
 """Edges as ids of their first and last points."""
 
 
@@ -32,15 +31,15 @@ class Contracted(NamedTuple):
     """A block of a graph whose points are joined to v nodes."""
 
     n_nodes: int
-    node: npt.NDArray[np.int32]
+    node: Int32
     """(b,) node of each point of the block, 0 to v - 1."""
-    sources: Ids
+    sources: Ints
     """(e,) a point of the node that each edge leaves; several edges between two nodes of a block count as one."""
-    targets: Ids
+    targets: Ints
     """(e,) a point of the node that it enters."""
 
 
-def contract(indices: Ids, start: int) -> Contracted:
+def contract(indices: Ints, start: int) -> Contracted:
     """Join the points of a block of neighbour lists (b, K), of the points from `start` on; -1 in empty slots.
 
     >>> contract(np.array([[1, 7], [0, 2], [7, -1]]), 0)._asdict() | {"node": None}
@@ -58,7 +57,7 @@ def contract(indices: Ids, start: int) -> Contracted:
     return Contracted(n_nodes, node, *_distinct(first[node[rows]], targets))
 
 
-def _distinct(sources: Ids, targets: Ids) -> Pairs:
+def _distinct(sources: Ints, targets: Ints) -> Pairs:
     """Each pair once, sorted."""
     keys = sources.astype(np.int64) << 32
     keys |= targets
@@ -77,7 +76,7 @@ class CondensedGraph:
         lowest: (v,) int32, lowest point of each node.
     """
 
-    def __init__(self, node: npt.NDArray[np.int32], n_nodes: int, edges: Callable[[], Iterable[Pairs]]) -> None:
+    def __init__(self, node: Int32, n_nodes: int, edges: Callable[[], Iterable[Pairs]]) -> None:
         """`node` belongs to the graph from now on; `edges` reads all edges between different nodes once."""
         self.node, self._edges, self._added = node, edges, list[Pairs]()
         self.follows = np.full(n_nodes, -1, np.int32)
@@ -97,7 +96,7 @@ class CondensedGraph:
         n_labels = len(self.size)
         labels = np.arange(n_labels, dtype=np.int32)
 
-        def joins_labels(source: Ids, target: Ids) -> Bools:
+        def joins_labels(source: Ints, target: Ints) -> Bools:
             return np.asarray(labels[source] != labels[target])
 
         for sources, targets in self._batches(joins_labels):
@@ -112,7 +111,7 @@ class CondensedGraph:
         while True:
             n_joined, n_other = 0, 0
 
-            def leaves_root(source: Ids, target: Ids) -> Bools:
+            def leaves_root(source: Ints, target: Ints) -> Bools:
                 nonlocal n_other
                 is_root = self.follows[source] < 0
                 n_other += int(np.count_nonzero(~is_root & (source != target)))
@@ -124,7 +123,7 @@ class CondensedGraph:
             if n_joined == 0 or (n_joined == 1 and n_other == 0):  # the second: all edges were joined together
                 return
 
-    def add(self, rows: Ids, neighbors: Ids) -> None:
+    def add(self, rows: Ints, neighbors: Ints) -> None:
         """Add edges between points, and settle again."""
         ends = self.node[rows], self.node[neighbors]
         crosses = ends[0] != ends[1]
@@ -132,7 +131,7 @@ class CondensedGraph:
         self._added.append((self.lowest[sources], self.lowest[targets]))
         self.settle()
 
-    def _batches(self, is_wanted: Callable[[Ids, Ids], Bools]) -> Iterator[Pairs]:
+    def _batches(self, is_wanted: Callable[[Ints, Ints], Bools]) -> Iterator[Pairs]:
         """The wanted edges of all, as nodes; joining nodes between two batches is possible."""
         at_least = max(EDGES_AT_ONCE, len(self.size) // 4)
         pending, n_pending = list[Pairs](), 0
@@ -147,11 +146,11 @@ class CondensedGraph:
         if n_pending:
             yield _concatenated(pending)
 
-    def _join(self, sources: Ids, targets: Ids) -> None:
+    def _join(self, sources: Ints, targets: Ints) -> None:
         """Join the nodes of each cycle of these edges and the kept ones, and keep one edge out of each node."""
         branches, n_nodes = np.flatnonzero(self.follows >= 0).astype(np.int32), len(self.size)
         sources, targets = _distinct(*_concatenated([(branches, self.follows[branches]), (sources, targets)]))
-        indptr: Ids = np.zeros(n_nodes + 1, np.int32 if len(sources) < 2**31 else np.int64)
+        indptr: Ints = np.zeros(n_nodes + 1, np.int32 if len(sources) < 2**31 else np.int64)
         np.cumsum(np.bincount(sources, minlength=n_nodes), out=indptr[1:])
         n_joined, label = strong_components(unit_graph(targets, indptr))
         ends = label[sources], label[targets]
@@ -165,7 +164,7 @@ class CondensedGraph:
         for _, part in self._parts():
             part[:] = label[part]
 
-    def _parts(self) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+    def _parts(self) -> Iterator[tuple[int, Int32]]:
         """Views of `node`, each with its first point."""
         return ((start, self.node[start : start + ROWS_AT_ONCE]) for start in range(0, len(self.node), ROWS_AT_ONCE))
 
@@ -175,7 +174,7 @@ def _concatenated(parts: list[Pairs]) -> Pairs:
     return sources, targets
 
 
-def condensed_in_memory(indices: Ids) -> CondensedGraph:
+def condensed_in_memory(indices: Ints) -> CondensedGraph:
     """The condensed graph of neighbour lists (n, K) in memory."""
     whole = contract(indices, 0)
     graph = CondensedGraph(whole.node, whole.n_nodes, lambda: [(whole.sources, whole.targets)])

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Bools, Float32, Int32, Ints
 from ...core.errors import InputError
 from .connectivity import ROWS_AT_ONCE, Edges, rank_in_row
 from .contraction import CondensedGraph, condensed_in_memory
@@ -24,22 +24,18 @@ AUTO_REVERSE = 4
 TARGETS_AT_ONCE = 2**21
 """Points that get reverse neighbours in one pass over all lists; bounds its memory, does not affect results."""
 
-Ids = npt.NDArray[np.integer]
-Bools = npt.NDArray[np.bool_]
-Float32 = npt.NDArray[np.float32]
-
 
 class Lists(NamedTuple):
     """Neighbour lists that are read in blocks of `size` rows."""
 
     n: int
     size: int
-    read: Callable[[int, int], tuple[Ids, Float32]]
+    read: Callable[[int, int], tuple[Ints, Float32]]
     """The lists of the points start to stop - 1: (b, K) ids, -1 in empty slots, and (b, K) distances."""
     longest: int
     """Length of the longest list."""
 
-    def blocks(self, points: Ids | None = None) -> Iterator[tuple[int, Ids, Float32]]:
+    def blocks(self, points: Ints | None = None) -> Iterator[tuple[int, Ints, Float32]]:
         """(first point, ids, distances) of each block; `points`: ascending, blocks without any of them are not read."""
         for start in range(0, self.n, self.size):
             stop = min(start + self.size, self.n)
@@ -50,9 +46,9 @@ class Lists(NamedTuple):
 class Repair(NamedTuple):
     """The edges to add to a neighbour graph, and their effect."""
 
-    added_rows: Ids
+    added_rows: Ints
     """(m,) points that get another neighbour, ascending; the three arrays are sorted by row, then distance."""
-    added_neighbors: Ids
+    added_neighbors: Ints
     """(m,) that neighbour."""
     added_distances: Float32
     """(m,) the distance that the search gave for the opposite edge."""
@@ -63,24 +59,20 @@ class Repair(NamedTuple):
     closed_classes_before: int
     """In the whole graph, including small components."""
     closed_classes_left: int
-    classes_by_component: Ids
+    classes_by_component: Ints
     """(components,) closed classes left in each."""
     max_neighbors: int
     """Longest neighbour list after the repair: the k_max for ``apply_repair``."""
 
 
-def plan_repair(
-    indices: Ids, distances: Float32, component: npt.NDArray[np.int32], reverse: int | None, is_large: Bools
-) -> Repair:
+def plan_repair(indices: Ints, distances: Float32, component: Int32, reverse: int | None, is_large: Bools) -> Repair:
     """As `repair_graph`, for lists in memory: (n, K) ids, -1 in empty slots, and (n, K) distances."""
     longest = int((indices >= 0).sum(axis=1).max(initial=0))
     lists = Lists(len(indices), ROWS_AT_ONCE, lambda start, stop: (indices[start:stop], distances[start:stop]), longest)
     return repair_graph(lists, condensed_in_memory(indices), component, reverse, is_large)
 
 
-def repair_graph(
-    lists: Lists, graph: CondensedGraph, component: npt.NDArray[np.int32], reverse: int | None, is_large: Bools
-) -> Repair:
+def repair_graph(lists: Lists, graph: CondensedGraph, component: Int32, reverse: int | None, is_large: Bools) -> Repair:
     """Choose the edges to add. Deterministic; uses sorts and table look-ups, no loop over points.
 
     Args:
@@ -114,9 +106,8 @@ def repair_graph(
 
 
 def _as_repair(
-    lists: Lists, graph: CondensedGraph, component: npt.NDArray[np.int32], reverses: Edges, bridges: Edges,
-    n_before: int,
-) -> Repair:  # fmt: skip
+    lists: Lists, graph: CondensedGraph, component: Int32, reverses: Edges, bridges: Edges, n_before: int
+) -> Repair:
     added = _concatenate([reverses, bridges])
     added = _take(added, np.lexsort((added.neighbors, added.distances, added.rows)))
     components = component[graph.lowest[graph.closed]]
@@ -132,7 +123,7 @@ def _as_repair(
     )
 
 
-def longest_with(lists: Lists, rows: Ids) -> int:
+def longest_with(lists: Lists, rows: Ints) -> int:
     """Length of the longest list with one more neighbour for each of `rows` (ascending, possibly repeated)."""
     longest = lists.longest
     for start, indices, _ in lists.blocks(rows):
@@ -142,7 +133,7 @@ def longest_with(lists: Lists, rows: Ids) -> int:
     return longest
 
 
-def apply_repair(indices: Ids, distances: Float32, first_row: int, added: Edges, k_max: int) -> tuple[Ids, Float32]:
+def apply_repair(indices: Ints, distances: Float32, first_row: int, added: Edges, k_max: int) -> tuple[Ints, Float32]:
     """Neighbour lists of a block with the added neighbours, by distance: ((B, k_max) ids, (B, k_max) distances).
 
     Empty slots come last, with id -1 and distance inf. At equal distances the original neighbours precede the added
@@ -178,9 +169,7 @@ def apply_repair(indices: Ids, distances: Float32, first_row: int, added: Edges,
     return all_indices[:, :k_max], np.take_along_axis(all_distances, order, axis=1)[:, :k_max]
 
 
-def _open_small_classes(
-    lists: Lists, graph: CondensedGraph, component: npt.NDArray[np.int32], sizes: Ids, is_large: Bools
-) -> Edges:
+def _open_small_classes(lists: Lists, graph: CondensedGraph, component: Int32, sizes: Ints, is_large: Bools) -> Edges:
     """Reverse neighbours of the members of small closed classes, until every such member has them.
 
     A class that was opened may now be part of a larger one that is still small, so the step is repeated. Each round
@@ -197,7 +186,7 @@ def _open_small_classes(
         graph.add(added[-1].rows, added[-1].neighbors)
 
 
-def _small_classes(graph: CondensedGraph, component: Ids, sizes: Ids) -> Bools:
+def _small_classes(graph: CondensedGraph, component: Ints, sizes: Ints) -> Bools:
     """For each node: whether it is a closed class with less than half of the points of its component."""
     is_small = np.zeros(len(graph.size), np.bool_)
     closed = graph.closed
@@ -205,7 +194,7 @@ def _small_classes(graph: CondensedGraph, component: Ids, sizes: Ids) -> Bools:
     return is_small
 
 
-def _reverse_neighbors(lists: Lists, is_target: Bools, node: Ids, is_small: Bools, limit: int) -> Edges:
+def _reverse_neighbors(lists: Lists, is_target: Bools, node: Ints, is_small: Bools, limit: int) -> Edges:
     """Up to ``limit`` reverse neighbours of each wanted point: those outside its small class first, by distance.
 
     `node` is the node of each point, `is_small` says which nodes are small closed classes.
@@ -219,7 +208,7 @@ def _reverse_neighbors(lists: Lists, is_target: Bools, node: Ids, is_small: Bool
     return _concatenate(parts)
 
 
-def _entering(lists: Lists, is_target: Bools, node: Ids, is_small: Bools, limit: int) -> Edges:
+def _entering(lists: Lists, is_target: Bools, node: Ints, is_small: Bools, limit: int) -> Edges:
     """Reverses of edges that enter the targets, those first that `_nearest` prefers: ``limit`` and one list for each.
 
     One list of a target has so many edges, so ``limit`` candidates are left without them.
@@ -236,7 +225,7 @@ def _entering(lists: Lists, is_target: Bools, node: Ids, is_small: Bools, limit:
     return _concatenate(pending)
 
 
-def _inside(edges: Edges, node: Ids, is_small: Bools) -> Bools:
+def _inside(edges: Edges, node: Ints, is_small: Bools) -> Bools:
     """Whether both ends of each edge are in the same small class."""
     ends = node[edges.rows], node[edges.neighbors]
     return np.asarray(is_small[ends[0]] & (ends[0] == ends[1]))
@@ -254,7 +243,7 @@ def _nearest(candidates: Edges, inside: Bools, limit: int) -> Edges:
     return _take(candidates, order[rank_in_row(rows[order]) < limit])
 
 
-def _edges_into(is_target: Bools, start: int, block: Ids, lengths: Float32) -> Edges:
+def _edges_into(is_target: Bools, start: int, block: Ints, lengths: Float32) -> Edges:
     """Reverses i -> j of the edges j -> i of the block from point `start` on, for wanted i."""
     if not (lengths[block >= 0] >= 0).all():
         raise InputError(
@@ -277,7 +266,7 @@ def _one_way(lists: Lists, edges: Edges) -> Edges:
     return _take(edges, np.flatnonzero(is_new))
 
 
-def _bridges(lists: Lists, graph: CondensedGraph, component: Ids, is_large: Bools) -> Edges:
+def _bridges(lists: Lists, graph: CondensedGraph, component: Ints, is_large: Bools) -> Edges:
     """Shortest edges out of closed classes, added to the graph until each large component has one class.
 
     Some edge enters every closed class that is not its whole component; the shortest one is reversed. The class merges
@@ -292,7 +281,7 @@ def _bridges(lists: Lists, graph: CondensedGraph, component: Ids, is_large: Bool
     return _concatenate(bridges)
 
 
-def _all_but_largest(graph: CondensedGraph, component: Ids, is_large: Bools) -> Ids:
+def _all_but_largest(graph: CondensedGraph, component: Ints, is_large: Bools) -> Ints:
     """Closed classes of the large components, without the largest of each (ties: the one of the lowest point)."""
     closed = graph.closed[is_large[component[graph.lowest[graph.closed]]]]
     components = component[graph.lowest[closed]]
@@ -300,7 +289,7 @@ def _all_but_largest(graph: CondensedGraph, component: Ids, is_large: Bools) -> 
     return np.asarray(closed[order[rank_in_row(components[order]) > 0]])
 
 
-def _shortest_entering(lists: Lists, graph: CondensedGraph, classes: Ids) -> Edges:
+def _shortest_entering(lists: Lists, graph: CondensedGraph, classes: Ints) -> Edges:
     """The shortest edge of the lists into each of the classes (ties: lowest end, then lowest start).
 
     Raises:
@@ -325,7 +314,7 @@ def _shortest_entering(lists: Lists, graph: CondensedGraph, classes: Ids) -> Edg
     return found
 
 
-def _no_edges(like: Ids) -> Edges:
+def _no_edges(like: Ints) -> Edges:
     empty = np.zeros(0, dtype=like.dtype)
     return Edges(empty, empty, np.zeros(0, dtype=np.float32))
 
@@ -334,5 +323,5 @@ def _concatenate(parts: list[Edges]) -> Edges:
     return Edges(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def _take(edges: Edges, order: Ids) -> Edges:
+def _take(edges: Edges, order: Ints) -> Edges:
     return Edges(edges.rows[order], edges.neighbors[order], edges.distances[order])

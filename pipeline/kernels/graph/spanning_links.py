@@ -7,11 +7,11 @@ component only the point nearest to each of them is used, so the work depends on
 """
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
+from ...core.arrays import Float64, Floats, Int64
 from .connectivity import Edges, rank_in_row
 
 TREE_POINTS = 1024
@@ -21,12 +21,9 @@ POINTS_AT_ONCE = 4096
 REVERSED_LINKS = 4
 """Links from other components that a point lists, shortest first; more would make it a hub."""
 
-Ids = npt.NDArray[np.int64]
-Float64 = npt.NDArray[np.float64]
-
 
 def spanning_links(
-    points: npt.NDArray[np.floating], ids: Ids, component: Ids, nearest_ids: Ids, nearest_distances: Float64
+    points: Floats, ids: Int64, component: Int64, nearest_ids: Int64, nearest_distances: Float64
 ) -> Edges:
     """Links that join all components, as edges of neighbour lists sorted by row, then distance.
 
@@ -66,7 +63,7 @@ def spanning_links(
     return _as_edges(*links)
 
 
-def _candidates(points: npt.NDArray[np.floating], group: Ids) -> tuple[Ids, Ids, Float64]:
+def _candidates(points: Floats, group: Int64) -> tuple[Int64, Int64, Float64]:
     """Pairs of points of different groups, with the shortest of each group among them: (point, other, distance)."""
     sizes = np.bincount(group)
     parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
@@ -94,7 +91,7 @@ def _candidates(points: npt.NDArray[np.floating], group: Ids) -> tuple[Ids, Ids,
     return np.r_[start, end], np.r_[end, start], np.r_[lengths, lengths]
 
 
-def _shortest_of_each_group(group: Ids, other_group: Ids, pairs: Ids, lengths: Float64) -> Ids:
+def _shortest_of_each_group(group: Int64, other_group: Int64, pairs: Int64, lengths: Float64) -> Int64:
     """Positions of the links to add: the shortest of each group, without those that would close a cycle."""
     low, high = pairs.min(axis=1), pairs.max(axis=1)
     order = np.lexsort((high, low, lengths, group))
@@ -117,14 +114,14 @@ def _shortest_of_each_group(group: Ids, other_group: Ids, pairs: Ids, lengths: F
     return np.array(chosen, np.int64)
 
 
-def _joined(group: Ids, other_group: Ids, n_groups: int) -> Ids:
+def _joined(group: Int64, other_group: Int64, n_groups: int) -> Int64:
     """The new group of each group; 0 for those that are joined with group 0."""
     graph = csr_array((np.ones(len(group), np.int8), (group, other_group)), shape=(n_groups, n_groups))
     label = connected_components(graph, directed=False)[1].astype(np.int64)
     return np.where(label == label[0], 0, label + 1)
 
 
-def _as_edges(pairs: Ids, lengths: Float64) -> Edges:
+def _as_edges(pairs: Int64, lengths: Float64) -> Edges:
     order = np.lexsort((pairs[:, 0], lengths, pairs[:, 1]))
     reversed_links = order[rank_in_row(pairs[order, 1]) < REVERSED_LINKS]
     rows, neighbors = np.r_[pairs[:, 0], pairs[reversed_links, 1]], np.r_[pairs[:, 1], pairs[reversed_links, 0]]
