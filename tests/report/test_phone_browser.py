@@ -81,11 +81,11 @@ def test_long_names_are_whole_on_a_phone(browser, tmp_path):
 
 def open_curve(browser, tmp_path, width, height):
     """The explorer of a parabola, whose eight parts are classes with long names."""
-    x = np.linspace(-1.0, 1.0, 8 * N)
+    x = np.linspace(-1.0, 1.0, 8 * 3 * N)
     columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y, role="coordinate") for j, y in enumerate((x, x**2))]
     page_file = tmp_path / "explore.html"
     page_file.write_bytes(
-        render_explorer(page_of(*columns, Column("label", "label", np.repeat(np.arange(8), N), LONG)))
+        render_explorer(page_of(*columns, Column("label", "label", np.repeat(np.arange(8), 3 * N), LONG)))
     )
     return opened(browser, page_file.as_uri(), viewport={"width": width, "height": height})
 
@@ -97,6 +97,10 @@ def test_many_long_names_are_numbers_of_the_legend_on_a_phone(browser, tmp_path)
     assert set(shown) == {f"#{i + 1}" for i in range(8)}
     assert page.evaluate("explorer.placedNames.map(({covered, faults}) => [covered, faults])") == [[0, 0]] * 8
     assert page.locator("#legend button > span").all_inner_texts() == LONG
+    counts = page.locator("#legend button > small").evaluate_all(
+        "(all) => all.map((e) => e.getBoundingClientRect().height)"
+    )
+    assert max(counts) < 30  # on one line
     before = "getComputedStyle(span, '::before').content"
     numbers = page.locator("#legend button > span").evaluate_all(f"(spans) => spans.map((span) => {before})")
     assert numbers == [f'"#{i + 1} "' for i in range(8)]
@@ -124,7 +128,7 @@ def test_long_names_are_whole_in_the_picture_file(browser, tmp_path):
     written = page.evaluate("written")
     assert all(is_inside for _, is_inside in written)
     text = " ".join(text for text, _ in written)
-    assert all(f"#{i + 1} {name} (400)" in text for i, name in enumerate(LONG))
+    assert all(f"#{i + 1} {name} (1,200)" in text for i, name in enumerate(LONG))
     page.close()
     assert heard == []
 
