@@ -54,6 +54,13 @@ def counts_by_hand(X: np.ndarray, ids: np.ndarray, thresholds: np.ndarray) -> np
     return counts
 
 
+@pytest.fixture(params=[0, 10**6], ids=["pairs or tree", "sorted"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count without and with sorting, whatever the number of thresholds."""
+    monkeypatch.setattr(kernel, "SORTED_SHARE", request.param)
+
+
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("n_features", "shift", "dtype"), [(2, 0, "f8"), (3, 1e6, "f8"), (50, 5, "f4")])
 def test_count_closer__equals_ranks_for_any_blocks(seed: int, n_features: int, shift: float, dtype: str) -> None:
@@ -75,6 +82,7 @@ def test_count_closer__equals_ranks_for_any_blocks(seed: int, n_features: int, s
     assert (off_by_one != expected).any()
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("n_features", [2, 3])
 def test_count_closer__same_for_blocks_far_from_most_sample_points(seed: int, n_features: int) -> None:
@@ -89,6 +97,7 @@ def test_count_closer__same_for_blocks_far_from_most_sample_points(seed: int, n_
     np.testing.assert_array_equal(counts, expected)
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_count_closer__ties_and_near_duplicates_far_from_the_origin(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -103,6 +112,7 @@ def test_count_closer__ties_and_near_duplicates_far_from_the_origin(seed: int) -
     assert (counts != counts_by_hand(X, ids, thresholds * (1 + 1e-6))).any()
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("n_features", [2, 30])
 def test_count_closer__block_without_points_counts_none(n_features: int) -> None:
     sample = np.random.default_rng(11).normal(size=(4, n_features))
@@ -110,6 +120,7 @@ def test_count_closer__block_without_points_counts_none(n_features: int) -> None
     np.testing.assert_array_equal(counts, np.zeros((4, 3)))
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_count_closer__same_for_any_tile(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
@@ -122,6 +133,7 @@ def test_count_closer__same_for_any_tile(seed: int, monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(count_closer(X[ids], ids, X, 0, thresholds), expected)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_count_closer__nan_in_the_block() -> None:
     X = np.ones((5, 2))
     X[3] = np.nan
