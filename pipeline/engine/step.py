@@ -105,12 +105,13 @@ def task(function: Callable[Concatenate[Store, int, P], R], *positional: P.args,
 class TaskState:
     """What the tasks of a running step do.
 
-    A `phase`, a line of text on it, and the seconds left in the step (None: unknown).
+    A `phase`, a line of text on it, and the seconds left in the step (None: unknown), which may be a forecast.
     """
 
     phase: str
     text: str
     seconds_left: float | None
+    is_forecast: bool = False
 
 
 RunsOn = Literal["worker", "high-memory worker", "driver"]

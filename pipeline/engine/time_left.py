@@ -96,7 +96,7 @@ class TimeLeft:
     def _left_in_step(self, state: TaskState | None, age: float) -> float | None:
         """Seconds left in the running step; None if nothing is known."""
         if state is not None and state.seconds_left is not None:
-            return max(state.seconds_left - age, 1.0)
+            return max((self._pace() if state.is_forecast else 1.0) * state.seconds_left - age, 1.0)
         expected = self._pace() * self._share * self._expected.get(self._running, 0.0)
         if not expected and not self._n_fresh:
             return None

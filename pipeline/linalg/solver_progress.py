@@ -23,7 +23,7 @@ LONG_SECONDS = 2.0
 class ProgressRecord:
     """The fields of `SolverProgress`, and when they were recorded (seconds since the epoch).
 
-    >>> ProgressRecord("multigrid", "solves for 8 vectors", 13, 2e-4, 1e-8, None, 0.0).text
+    >>> ProgressRecord("multigrid", "solves for 8 vectors", 13, 2e-4, 1e-8, None, False, 0.0).text
     'multigrid: vector error 2.0e-04 (to reach: 1.0e-08) after 13 solves for 8 vectors'
     """
 
@@ -33,6 +33,7 @@ class ProgressRecord:
     vector_error: float | None
     bound: float | None
     seconds_left: float | None
+    is_forecast: bool
     time: float
 
     @property
@@ -86,4 +87,5 @@ def solver_state(store: Store) -> TaskState | None:
     left = [record.remaining for record in records]
     known = [max(seconds, 1.0) for seconds in left if seconds is not None and seconds > -OVERDUE_SECONDS]
     phase, text = "; ".join(record.phase for record in records), "; ".join(record.text for record in records)
-    return TaskState(phase, text, max(known) if len(known) == len(left) else None)
+    is_forecast = any(record.is_forecast for record in records)
+    return TaskState(phase, text, max(known) if len(known) == len(left) else None, is_forecast)

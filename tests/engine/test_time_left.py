@@ -100,6 +100,8 @@ def test_tasks_that_report_their_time_replace_the_forecast(clock):
     clock.now = 30.0
     pace = (30 + 3 * PRIOR) / (2 + 3 * PRIOR)
     assert run.look(TaskState("solves", "", 60.0), age=4.0).seconds_left == pytest.approx(56.0 + pace)
+    forecast = TaskState("LU", "", 10.0, is_forecast=True)  # the machine is as slow as before
+    assert run.look(forecast, age=4.0).seconds_left == pytest.approx(10 * pace - 4 + pace)
     assert run.look().seconds_left == pytest.approx(OVERDUE * 30 + pace)
 
 

@@ -41,6 +41,8 @@ class SolverProgress(NamedTuple):
     """That bound: tol, or the limit of float64 if that is larger."""
     seconds_left: float | None
     """Predicted seconds until the method ends; None if they are unknown."""
+    is_forecast: bool = False
+    """Whether they come from operation counts, not from the steps so far."""
 
 
 def _ignore(*_: object) -> None:
@@ -166,24 +168,26 @@ class Watch:
         self._phase, self._limit = phase, limit
         self._end = self._end if seconds is None else time.monotonic() + seconds
         self._steps.clear()
-        self._report(SolverProgress(self.method, phase, 0, None, None, self._predicted()))
+        self._report(SolverProgress(self.method, phase, 0, None, None, self._predicted(), is_forecast=True))
 
     def step(self, n_solves: int, errors: Float64, bounds: Float64) -> None:
         """Report a step: estimated errors of the vectors, and their bounds (m,)."""
         worst = int(np.argmax(errors / bounds))
         error, bound = float(errors[worst]), float(bounds[worst])
         self._steps.append((time.monotonic(), n_solves, error / bound))
-        self._report(SolverProgress(self.method, self._phase, n_solves, error, bound, self._left()))
+        measured = self._measured()
+        left, is_forecast = (self._predicted(), True) if measured is None else (measured, False)
+        self._report(SolverProgress(self.method, self._phase, n_solves, error, bound, left, is_forecast))
 
-    def _left(self) -> float | None:
-        """Seconds until the bounds or the limit of solves are reached; as predicted until the errors decrease."""
+    def _measured(self) -> float | None:
+        """Seconds until the bounds or the limit of solves are reached, by the last steps; None while they are few."""
         (began, solves_before, first), (now, solves, last) = self._steps[0], self._steps[-1]
         if len(self._steps) < 2 or not 0.0 < last < math.inf:
-            return self._predicted()
+            return None
         seconds = (now - began) / max(solves - solves_before, 1) * max(self._limit - solves, 0)
         if last < first:
             return min(seconds, max(math.log(last), 0.0) * (now - began) / math.log(first / last))
-        return seconds if len(self._steps) == WINDOW else self._predicted()
+        return seconds if len(self._steps) == WINDOW else None
 
     def _predicted(self) -> float | None:
         """The rest of the seconds that a phase began with; None if there are none left."""

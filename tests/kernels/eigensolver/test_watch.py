@@ -31,6 +31,7 @@ def test_time_left_follows_the_rate_of_convergence(monkeypatch):
     """Each step of 2 s divides the error by ten: after six steps it is 1e-6, two steps above the bound."""
     reports = steps_of(monkeypatch, 10.0 ** -np.arange(1, 9), limit=10_000)
     assert reports[5].seconds_left == pytest.approx(4.0)
+    assert [report.is_forecast for report in reports[:2]] == [True, False]
     assert reports[7].seconds_left == pytest.approx(0.0)
     assert (reports[5].vector_error, reports[5].bound, reports[5].n_solves) == (pytest.approx(1e-6), 1e-8, 60)
 
