@@ -44,10 +44,10 @@ def folders(lists: str) -> tuple[str, str]:
     return REQUESTS + suffix, SENT + suffix
 
 
-def exchanged(lists: str = LISTS) -> tuple[str, ...]:
-    """All folders that `exchange` may leave."""
+def exchanged(n_blocks: int, lists: str = LISTS) -> tuple[str, ...]:
+    """The folders that `exchange` leaves."""
     requests, sent = folders(lists)
-    return requests, sent, f"{sent}_joined"
+    return requests, parts_of(sent, n_blocks).folder
 
 
 def exchange(

@@ -64,7 +64,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         blocks.count,
         received + 6 * BATCH_BYTES + 64 * block_size * width,
         arrays=(ids, distances),
-        deletes=exchanged(LONG) if rule == "eta" or is_precomputed else (),
+        deletes=exchanged(blocks.count, LONG) if rule == "eta" or is_precomputed else (),
         expected=lambda b: ListLengths(0, k_max, k_max, 0, 0),
         work=Work(parallel=1e-6 * n * k_max),
     )

@@ -50,7 +50,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     received = receive_rows_bytes(block_size=block_size, foreign=foreign, row=row)
     weigh, n_bytes = task(weigh_block, t=t, blocks=blocks), received + 16 * BATCH_LINKS + 200 * block_size * k
     edges = {"_work/edges": disk_costs.files(n_blocks, 48 * n * k)}
-    yield from Step("local_factors.edges", weigh, n_blocks, n_bytes, bundles=edges, deletes=exchanged(), version=2)
+    yield from Step(
+        "local_factors.edges", weigh, n_blocks, n_bytes, bundles=edges, deletes=exchanged(n_blocks), version=2
+    )
     degrees = PlannedArray(array_specs.DEGREE, (n,), "float64", block_size)
     add = task(add_degrees, t=t, blocks=blocks)
     n_bytes = task_costs.TASK_BYTES + 56 * n + 150 * block_size * k

@@ -61,7 +61,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         n_blocks,
         received + solve_bytes(block_size=block_size, k=k, entries=entries_per_point, n=n),
         bundles={array_specs.LOCAL_FACTORS: factor_bytes},
-        deletes=exchanged(),
+        deletes=exchanged(n_blocks),
         version=2 if method == "hessian" else 1,
         work=Work(parallel=n * k**2 * (8e-8 + 3e-10 * layout.n_features)),
         expected=lambda b: FactorRows(block_size * entries_per_point, 0),

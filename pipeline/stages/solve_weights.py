@@ -30,7 +30,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     solve = task(solve_block, reg=reg, rule=config.weights.rule, blocks=blocks)
     weights = PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block_size)
     errors = PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block_size)
-    arrays, deletes, d = (weights, errors), exchanged(), layout.n_features
+    arrays, deletes, d = (weights, errors), exchanged(blocks.count), layout.n_features
     sending = n * (3e-7 + 1.5e-8 * d) if blocks.count > 1 else 0.0
     work = Work(parallel=barycentric_weights(n, d, k) + n * (1.5e-6 + 2.3e-9 * k * d) + sending)
     yield from Step(
