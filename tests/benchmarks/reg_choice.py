@@ -131,7 +131,7 @@ def measure(data: Data, reg: float | str, n_components: int, method: str = "lle"
     return outcome, metrics["reg"]["reason"]
 
 
-def compare(name: str, data: Data, n_components: int, method: str) -> str:
+def compare(name: str, data: Data, n_components: int, method: str = "lle") -> str:
     """One line of the table."""
     outcomes = {reg: measure(data, reg, n_components, method)[0] for reg in GRID}
     auto, _ = measure(data, "auto", n_components, method)
