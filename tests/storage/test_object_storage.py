@@ -149,7 +149,7 @@ class TestSweep:
         first = run_sweep(url, experiments, False, RunProgress())
         local_url, local_experiments = load_sweep([config], (), str(tmp_path / "here"))
         assert run_sweep(local_url, local_experiments, False, RunProgress()).counts == first.counts
-        assert (first.counts["cut"], first.counts["reused"]) == (1, 20)
+        assert (first.counts["cut"], first.counts["reused"]) == (1, 21)
         for experiment in experiments:
             assert results(f"{url}/{experiment.name}.zarr") == results(f"{local_url}/{experiment.name}.zarr")
         objects = open_objects(url)
