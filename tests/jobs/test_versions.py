@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -293,6 +294,14 @@ class TestReaders:
             last = lle("run", job(), *settings)["published"]
             assert Versions(str(tmp_path / "run.zarr")).history() == ((first,) if last == first else (last, first))
             assert (last == first) == (not settings)
+
+    def test_a_pointer_that_cannot_be_read_now_is_not_deleted(self, job, tmp_path, monkeypatch):
+        lle("run", job())
+        root = Versions(str(tmp_path / "run.zarr"))
+        monkeypatch.setattr(Store, "read_open_record", Mock(side_effect=StoreError("the network is down")))
+        with pytest.raises(StoreError, match="network"):
+            root.delete_damaged_pointer()
+        assert (tmp_path / "run.zarr/published.json").exists()
 
 
 class TestDrivers:
