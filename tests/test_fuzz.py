@@ -8,8 +8,8 @@ import pytest
 from tests.fuzz import campaign as fuzz
 from tests.fuzz.mutate import mutated_bytes, mutated_tree
 
-PARTS = {"configs": 4, "inputs": 4, "stores": 10, "bits": 2, "walks": 2, "whole_runs": 10}
-"""Tests of each target, of about 45 seconds of one core each."""
+PARTS = {"configs": 2, "inputs": 2, "stores": 5, "bits": 1, "walks": 1, "whole_runs": 5}
+"""Tests of each target, of about 20 seconds of one core each."""
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 TARGETS = ("configs", "inputs", "stores", "bits", "walks", "whole_runs")
-DEFAULT_CASES = {"configs": 10_000, "inputs": 10_000, "stores": 1_000, "bits": 300, "walks": 30, "whole_runs": 500}
+DEFAULT_CASES = {"configs": 2000, "inputs": 2000, "stores": 200, "bits": 60, "walks": 6, "whole_runs": 100}
 HANG_SECONDS = 600
 """Time without a result after which a process counts as hanging, far above what any load makes of a case."""
 HEADROOM_BYTES = 4 * 2**30
