@@ -1,9 +1,10 @@
 """Neighbours in overlapping groups of cells: `find_neighbors` runs one round, `mend_graph` more if recall is low.
 
 Every point is sent to its nearest groups of cells, each group is searched separately, and the lists are merged by
-distance. A task writes one object, with a part for each group or block that reads from it (`Bundles.write_parts`). So
-every chunk of points is read once, and the size of a group bounds the memory. A round with more overlap
-uses smaller groups, so that each has as many members as before: time grows with the overlap, memory does not.
+distance. In the first round all points go to two groups, and half of them, those nearest to a third, also to that. A
+task writes one object, with a part for each group or block that reads from it (`Bundles.write_parts`). So every chunk
+of points is read once, and the size of a group bounds the memory. A round with more overlap uses smaller groups, so
+that each has as many members as before: time grows with the overlap, memory does not.
 """
 
 from collections.abc import Generator, Sequence
@@ -11,15 +12,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ..core.arrays import Float64, Floats, Int32, Int64
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.plan_sizes import index_dtype, largest_total
 from ..engine.second_level import join_step, parts_of
 from ..engine.step import WHOLE_DATA, Count, Counts, Report, Step, task
 from ..engine.work import Work
-from ..kernels.neighbors.cells import first_distinct, group_cells, nearest_groups
+from ..kernels.neighbors.cells import first_distinct, group_cells, nearest_groups, reach_of_next
 from ..kernels.neighbors.knn import NeighborLists, cell_neighbors, select_nearest
 from ..kernels.neighbors.list_lengths import as_stored
 from ..storage import array_specs
@@ -27,13 +28,15 @@ from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
-Ids = npt.NDArray[np.int64]
 Lists = tuple[array_specs.ArraySpec, array_specs.ArraySpec]
 
 GROUP_POINTS = 50_000
 GROUP_BYTES = 256 * 2**20
 GROUP_BLOCKS = 8  # upper limit in blocks, whose size follows the workers' memory
 N_GROUPS_EACH = 2
+SHARE_OF_THIRD, REACHED = 0.5, 2000
+"""In the first round this share of the points is also searched in a third group: the points whose distance to it is
+smallest, in distances to their nearest cell. The bound is a quantile of a sample of REACHED points."""
 EXACT_CELL = 4096
 FIRST = "_work"
 
@@ -55,6 +58,11 @@ class Round(NamedTuple):
     def key(self, step: str) -> str:
         """The key of one of its steps, unique to the round."""
         return f"{step}_{self.overlap}" if self.previous else step
+
+    @property
+    def visits(self) -> float:
+        """Groups per point, on average."""
+        return self.overlap + (0.0 if self.previous else SHARE_OF_THIRD)
 
 
 def first_round(layout: Layout, k: int, seed: int) -> Round:
@@ -123,13 +131,20 @@ def search_groups(
 def _group_step(stage: str, layout: Layout, searched: Round) -> Step[Count]:
     """Assign the cells to groups."""
     group = task(group_all_cells, target=searched.target, place=searched.place)
-    n_bytes = group_cells_bytes(n_blocks=layout.input_blocks(), n_cells=layout.n_cells)
+    n_bytes = group_cells_bytes(
+        n_blocks=layout.input_blocks(),
+        n_cells=layout.n_cells,
+        block_size=layout.block_points,
+        row=layout.row_bytes,
+        d=layout.n_features,
+    )
     return Step(
         searched.key(f"{stage}.group_cells"),
         group,
         1,
         n_bytes,
         bundles={f"{Folder(searched.place).groups}.npz": disk_costs.groups(n_cells=layout.n_cells)},
+        version=2,
         expected=lambda b: Count(max(1, round(layout.n_points / searched.target))),
         runs_on=WHOLE_DATA,
         remark=searched.remark,
@@ -140,10 +155,9 @@ def _send_step(stage: str, layout: Layout, searched: Round, n_groups: int) -> St
     """Send the points of each block to their groups."""
     row, overlap, blocks = layout.row_bytes, searched.overlap, Blocks(layout.n_points, layout.block_points)
     n_bytes = send_members_bytes(block_size=blocks.size, row=row, overlap=overlap)
-    if searched.previous:
-        n_bytes += task_costs.SCORE_BYTES + 40 * layout.n_cells * layout.n_features
+    n_bytes += 40 * layout.n_cells * layout.n_features + (task_costs.SCORE_BYTES if searched.previous else 0)
     send = task(send_members, n_groups_each=overlap, blocks=blocks, place=searched.place)
-    key, expected = searched.key(f"{stage}.send_members"), min(blocks.n, overlap * searched.target)
+    key, expected = searched.key(f"{stage}.send_members"), min(blocks.n, round(searched.visits * searched.target))
     bundles = {Folder(searched.place).members(): disk_costs.members(row=row, **_visits(layout, searched, n_groups))}
     return Step(
         key,
@@ -151,7 +165,7 @@ def _send_step(stage: str, layout: Layout, searched: Round, n_groups: int) -> St
         blocks.count,
         n_bytes,
         bundles=bundles,
-        version=2,
+        version=3,
         expected=lambda b: Counts({"0": 0 if b else expected}),
     )
 
@@ -163,7 +177,7 @@ def _search_step(stage: str, layout: Layout, k: int, searched: Round, n_groups: 
     n_bytes = search_group_bytes(members=members, row=layout.row_bytes, d=layout.n_features, k=k)
     bundles = {Folder(place).neighbors(): disk_costs.lists(k=k, **_visits(layout, searched, n_groups))}
     key, deletes = searched.key(f"{stage}.search_cells"), (parts_of(Folder(place).members(), blocks.count).folder,)
-    work = Work(parallel=layout.n_points * searched.overlap * (2e-5 + 5e-8 * layout.n_features))
+    work = Work(parallel=layout.n_points * searched.visits * (2e-5 + 5e-8 * layout.n_features))
     return Step(key, search, n_groups, n_bytes, bundles=bundles, deletes=deletes, version=4, work=work)
 
 
@@ -179,7 +193,7 @@ def _join_members(
 def _join_neighbors(
     stage: str, layout: Layout, k: int, searched: Round, n_groups: int
 ) -> Generator[Step[Report], list[Report], None]:
-    visits, of_block = _visits(layout, searched, n_groups), searched.overlap * layout.block_points * (16 * k + 8)
+    visits, of_block = _visits(layout, searched, n_groups), (searched.overlap + 1) * layout.block_points * (16 * k + 8)
     key, folder = searched.key(f"{stage}.join_lists"), Folder(searched.place).neighbors()
     n_bytes = disk_costs.lists(k=k, **visits)
     yield from join_step(key, folder, n_groups, visits["blocks"], of_block, n_bytes)
@@ -198,33 +212,48 @@ def _merge_step(
     merge = task(
         merge_block, n_neighbors=k, n_groups_each=n_groups, blocks=blocks, place=place, previous=previous, into=into
     )
-    n_bytes = merge_lists_bytes(block_size=blocks.size, k=k, lists=n_groups + bool(previous))
+    n_bytes = merge_lists_bytes(block_size=blocks.size, k=k, lists=n_groups + 1)
     key, deletes = searched.key(f"{stage}.merge"), (parts_of(folder.neighbors(), n_searched).folder,)
     return Step(key, merge, blocks.count, n_bytes, arrays=(ids, distances), deletes=deletes)
 
 
 def _visits(layout: Layout, searched: Round, n_groups: int) -> dict[str, int]:
     """Blocks, groups, and pairs of a point and a group that it is sent to."""
-    return {"blocks": layout.point_blocks(), "groups": n_groups, "visits": searched.overlap * layout.n_points}
+    return {"blocks": layout.point_blocks(), "groups": n_groups, "visits": round(searched.visits * layout.n_points)}
 
 
 def group_all_cells(store: Store, block_index: int, target: int, place: str) -> Count:
-    """Assign every cell to a group."""
+    """Assign every cell to a group, and write within which reach a point joins its third group."""
     counts = store.read_all(array_specs.CELL_COUNTS.name).sum(axis=0)
     groups = group_cells(counts, target)
-    store.write_bundle(Folder(place).groups, groups=groups)
-    return Count(int(groups.max()) + 1)
+    n_groups = int(groups.max()) + 1
+    reach = _reach_of_third(store, groups) if place == FIRST and n_groups > N_GROUPS_EACH else 0.0
+    store.write_bundle(Folder(place).groups, groups=groups, reach=np.array(reach))
+    return Count(n_groups)
+
+
+def _reach_of_third(store: Store, groups: Int32) -> float:
+    """The distance to the third group that SHARE_OF_THIRD of the points do not exceed, in distances to the nearest."""
+    n_points = store.array(array_specs.POINTS.name).shape[0]
+    rows = np.unique(np.linspace(0, n_points - 1, REACHED).astype(np.int64))
+    points, nearest = (store.gather(spec.name, rows) for spec in (array_specs.POINTS, array_specs.NEAREST_CELLS))
+    centers = store.read_bundle("_work/cells")["centers"]
+    ratios = reach_of_next(points, centers, nearest, groups, N_GROUPS_EACH)
+    return float(np.quantile(ratios, SHARE_OF_THIRD, method="lower"))
 
 
 def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blocks, place: str) -> Counts:
     """Send every point of a block to its nearest groups of cells, one part per group."""
     start, stop = blocks.rows(block_index)
-    groups = store.read_bundle(Folder(place).groups)["groups"]
-    points = store.read(array_specs.POINTS.name, start, stop)
+    grouped, centers = store.read_bundle(Folder(place).groups), store.read_bundle("_work/cells")["centers"]
+    groups, points = grouped["groups"], store.read(array_specs.POINTS.name, start, stop)
     if place == FIRST:
-        nearest = first_distinct(groups[store.read(array_specs.NEAREST_CELLS.name, start, stop)], n_groups_each)
+        cells = store.read(array_specs.NEAREST_CELLS.name, start, stop)
+        nearest = first_distinct(groups[cells], n_groups_each + 1)
+        reached = reach_of_next(points, centers, cells, groups, n_groups_each) <= grouped["reach"]
+        nearest[~reached, n_groups_each:] = -1
     else:  # the stored nearest cells can belong to fewer groups than needed
-        nearest = nearest_groups(points, store.read_bundle("_work/cells")["centers"], groups, n_groups_each)
+        nearest = nearest_groups(points, centers, groups, n_groups_each)
     rows_of = {group: np.flatnonzero((nearest == group).any(axis=1))
                for group in np.unique(nearest[nearest >= 0]).tolist()}  # fmt: skip
     parts = ((group, {"members": rows + start, "points": points[rows]}) for group, rows in rows_of.items())
@@ -245,7 +274,7 @@ def search_group(
     return Report()
 
 
-def read_members(store: Store, group: int, n_blocks: int, place: str) -> tuple[Ids, npt.NDArray[np.floating]]:
+def read_members(store: Store, group: int, n_blocks: int, place: str) -> tuple[Int64, Floats]:
     """(ids of a group's members, ascending; their coordinates), both empty if it has none."""
     parts = list(parts_of(Folder(place).members(), n_blocks).of(store, group))
     if not parts:
@@ -253,7 +282,7 @@ def read_members(store: Store, group: int, n_blocks: int, place: str) -> tuple[I
     return np.concatenate([part["members"] for part in parts]), np.concatenate([part["points"] for part in parts])
 
 
-def write_by_block(store: Store, name: str, members: Ids, lists: NeighborLists, blocks: Blocks) -> None:
+def write_by_block(store: Store, name: str, members: Int64, lists: NeighborLists, blocks: Blocks) -> None:
     """Write the lists of points (ids ascending), one part per block of points."""
     cuts = np.searchsorted(members, np.arange(blocks.count + 1) * blocks.size)
     parts = ((target, slice(cuts[target], cuts[target + 1])) for target in np.flatnonzero(np.diff(cuts)).tolist())
@@ -270,8 +299,8 @@ def merge_block(
     """Merge the lists that a block's points got in their groups with those of the previous round."""
     start, stop = blocks.rows(block_index)
     ids, distances, _ = received_lists(
-        store, Folder(place), block_index, blocks, n_groups_each + bool(previous), n_neighbors
-    )  # fmt: skip
+        store, Folder(place), block_index, blocks, n_groups_each + 1, n_neighbors
+    )  # the last list is that of a third group, or of the previous round
     if previous:
         ids[:, -1], distances[:, -1] = (store.read(spec.name, start, stop) for spec in Folder(previous).lists)
     flat = (stop - start, ids.shape[1] * n_neighbors)
@@ -282,7 +311,7 @@ def merge_block(
 
 def received_lists(
     store: Store, folder: Folder, block_index: int, blocks: Blocks, n_lists: int, n_neighbors: int
-) -> tuple[Ids, npt.NDArray[np.float64], int]:
+) -> tuple[Int64, Float64, int]:
     """Lists from the groups for a block: (ids, distances, both (rows, n_lists, k), number of lists).
 
     Missing lists are filled with -1 and inf, in the last slots.
@@ -310,12 +339,13 @@ def write_lists(store: Store, start: int, lists: NeighborLists, into: Sequence[s
 # --- bytes of a task (engine/task_costs.py explains the terms)
 
 
-def group_cells_bytes(*, n_blocks: int, n_cells: int) -> int:
-    return task_costs.TASK_BYTES + 32 * n_blocks * n_cells
+def group_cells_bytes(*, n_blocks: int, n_cells: int, block_size: int, row: int, d: int) -> int:
+    sample = 3 * block_size * row + REACHED * (row + 16 * d) + 8 * n_cells * d
+    return task_costs.TASK_BYTES + 32 * n_blocks * n_cells + sample
 
 
 def send_members_bytes(*, block_size: int, row: int, overlap: int) -> int:
-    sent = task_costs.written_at_once(overlap * block_size * (row + 16))
+    sent = task_costs.written_at_once((overlap + 1) * block_size * (row + 16))
     return task_costs.TASK_BYTES + block_size * (6 * row + 320) + sent
 
 

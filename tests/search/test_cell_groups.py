@@ -60,7 +60,7 @@ class TestRaisedRecall:
         rounds = recalls["recall_raised"]
         assert [r["overlap"] for r in rounds] == [4, 8][: len(rounds)]
         assert rounds[0]["before"] == pytest.approx(recall_of(run, "_work"))
-        assert rounds[0]["before"] < 0.9
+        assert rounds[0]["before"] < 0.95
         assert rounds[-1]["after"] == recalls["recall"]["value"] >= 0.95
         assert all(r["before"] < 0.95 for r in rounds)
         for r in rounds:
@@ -133,6 +133,19 @@ class TestRaisedRecall:
         assert measured(raised)["recall_raised"] != measured(first)["recall_raised"] == []
         actual = first.store.read_all(Folder("_work").lists[0].name)
         np.testing.assert_array_equal(first.store.read_all("neighbor_indices")[:, :K], actual)
+
+
+def test_third_groups_of_half_of_the_points_raise_the_recall(search, monkeypatch):
+    recalls = {}
+    for share in (0.0, 0.5):
+        monkeypatch.setattr(cell_groups, "SHARE_OF_THIRD", share)
+        run = search(0.0, name=f"share_{share}")
+        [grouped] = run.reports["find_neighbors.group_cells"]
+        members = [read_members(run.store, g, run.layout.point_blocks(), "_work")[0] for g in range(grouped.count)]
+        visits = sum(map(len, members)) / N
+        assert visits == pytest.approx(2 + share, abs=0.03)
+        recalls[share] = recall_of(run, "_work")
+    assert recalls[0.5] > recalls[0.0] + 0.03
 
 
 class TestLimit:

@@ -11,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ...core.arrays import Bools, Float64, Floats, Int32, Int64, Ints
-from .distances import typical_point
+from .distances import pair_distances, typical_point
 
 CHUNK_ROWS, CHUNK_SCORES = 4096, 2**20
 LARGEST, ROUNDS_OF_CUTS = 5, 8
@@ -202,6 +202,21 @@ def first_distinct(groups: Int32, n_distinct: int) -> Int32:
         out[new, n_found[new]] = value[new]
         n_found += new
     return out
+
+
+def reach_of_next(points: Floats, centers: Float64, nearest: Int32, groups: Int32, n_first: int) -> Float64:
+    """(b,) distance to the group that follows the n_first nearest ones, in distances to the nearest cell.
+
+    nearest (b, q): the nearest cells of each point (b, d), groups (n_cells,): the group of each cell. The distance to a
+    group is that to its nearest cell; inf if the cells belong to n_first groups or fewer.
+    """
+    reach, near_groups = np.full(len(points), np.inf), groups[nearest]
+    following = first_distinct(near_groups, n_first + 1)[:, n_first]
+    rows = np.flatnonzero(following >= 0)
+    column = (near_groups[rows] == following[rows, None]).argmax(axis=1)
+    farther, nearer = (pair_distances(points, rows, centers, nearest[rows, at]) for at in (column, 0))
+    reach[rows] = np.divide(farther, nearer, out=np.full(len(rows), np.inf), where=nearer > 0)
+    return reach
 
 
 def bounding_boxes(points: Floats, bounds: Int64, first_row: int) -> Boxes:

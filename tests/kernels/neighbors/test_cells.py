@@ -20,6 +20,7 @@ from lle.kernels.neighbors.cells import (
     group_cells,
     nearest_cells,
     nearest_groups,
+    reach_of_next,
     split_at_medians,
 )
 from tests.support.seeds import seeds
@@ -197,6 +198,28 @@ class TestFirstDistinct:
             distinct = list(dict.fromkeys(row))[:n_distinct]
             expected.append(distinct + [-1] * (n_distinct - len(distinct)))
         assert first_distinct(groups, n_distinct).tolist() == expected
+
+
+class TestReachOfNext:
+    @given(st.data())
+    def test_equals_a_loop(self, data):
+        rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+        points, centers = rng.normal(size=(6, 3)), rng.normal(size=(9, 3))
+        groups, n_first = np.sort(rng.integers(0, 4, 9)).astype(np.int32), data.draw(st.integers(1, 3))
+        distances = np.linalg.norm(points[:, None] - centers, axis=2)
+        nearest = np.argsort(distances, axis=1)[:, :5].astype(np.int32)
+        expected = []
+        for row, near in zip(distances, nearest.tolist(), strict=True):
+            first_of = list({int(groups[cell]): cell for cell in reversed(near)}.values())
+            in_order = sorted(row[cell] for cell in first_of)
+            expected.append(in_order[n_first] / in_order[0] if len(in_order) > n_first else np.inf)
+        np.testing.assert_allclose(reach_of_next(points, centers, nearest, groups, n_first), expected)
+
+    def test_point_at_the_centre_of_its_cell_reaches_nothing(self):
+        centers = np.array([[0.0], [1.0]])
+        nearest = np.array([[0, 1], [0, 1]], np.int32)
+        reach = reach_of_next(np.array([[0.0], [0.25]]), centers, nearest, np.array([0, 1], np.int32), 1)
+        assert reach.tolist() == [np.inf, 3.0]
 
 
 class TestBoxes:
