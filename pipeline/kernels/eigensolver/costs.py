@@ -33,9 +33,10 @@ HOPELESS = 4
 """If a factor is predicted to be this many times too large, its matrix is not analysed."""
 MAX_BLOCK = 8
 """Largest block of a solve: eight columns take about twice the time of one."""
-HIERARCHY_BYTES, NORMAL_BYTES = 64, 72
-"""Bytes for an entry of A, or of M, while the hierarchy of multigrid is set up."""
-VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 9 * 8, 16 * 8
+HIERARCHY_BYTES, NORMAL_BYTES = 48, 72
+"""Bytes for an entry of A, or of M, in the hierarchy of multigrid. More are needed while it is set up, but less than with
+the vectors of a solve."""
+VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 6 * 8, 16 * 8
 """Bytes for a point and a column of a block while multigrid on A, or on M, solves."""
 
 GFLOP_PER_SECOND = 8.0
@@ -90,7 +91,7 @@ def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int
     ``row_entries`` are those of A for each point, at most. M has fewer entries than an A that is not square.
     """
     width, entry_bytes = block_width(m), HIERARCHY_BYTES + 12 if square else 4 * 12
-    return n_points * (entry_bytes * row_entries + width * (VECTOR_BYTES + 3 * 16))
+    return n_points * (entry_bytes * row_entries + width * (VECTOR_BYTES + 3 * 8))
 
 
 def refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:
@@ -174,10 +175,9 @@ def _not_enough(name: str, predicted: int, allowed: int, about: str) -> NotEnoug
 
 def _basis_size(factor: csr_array, width: int, fixed: int, max_memory: int) -> tuple[int, int]:
     """(columns of the basis of block Davidson, bytes with the ``fixed`` ones): what fits, three to five blocks."""
-    rows, n = factor.shape
-    columns = (max_memory - fixed) // (8 * (n + rows))
-    columns = min(max(min(columns, 5 * width), 3 * width), n - 1)
-    return columns, fixed + 8 * (n + rows) * columns
+    n = factor.shape[1]
+    columns = min(max(min((max_memory - fixed) // (8 * n), 5 * width), 3 * width), n - 1)
+    return columns, fixed + 8 * n * columns
 
 
 def _bytes(matrix: csr_array) -> int:

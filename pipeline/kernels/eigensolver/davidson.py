@@ -3,7 +3,7 @@
 In each step an approximate inverse T of M is applied to the residuals of the lowest Ritz pairs, and the results are
 added to the basis. A full basis is reduced to its lowest pairs. Morgan & Scott 1986, SIAM J. Sci. Stat. Comput. 7,
 817-825 (the method); Stathopoulos, Saad & Wu 1998, SIAM J. Sci. Comput. 19, 227-245 (thick restarts). Ritz values are
-squares of the singular values of A V, which is stored together with the basis V.
+squares of the singular values of A V.
 """
 
 from collections.abc import Callable
@@ -49,13 +49,12 @@ class Davidson(NamedTuple):
 
 
 class _Basis:
-    """Orthonormal columns V, A V, and (A V)' A V."""
+    """Orthonormal columns V, and V' M V. A V is not stored: it would double the memory."""
 
     def __init__(self, factor: csr_array, capacity: int, values: Float64, vectors: Float64) -> None:
         """Start from Ritz pairs (k,), (n, k)."""
         self._factor = factor
         self._vectors = np.empty((factor.shape[1], capacity))
-        self._images = np.empty((factor.shape[0], capacity))
         self._gram = np.zeros((capacity, capacity))
         self.used = len(values)
         self._vectors[:, : self.used] = vectors
@@ -65,18 +64,14 @@ class _Basis:
         """Add orthonormal columns (n, b) that are orthogonal to the basis."""
         past = self.used + block.shape[1]
         self._vectors[:, self.used : past] = block
-        self._images[:, self.used : past] = multiply(self._factor, block)
-        columns = self._images[:, :past].T @ self._images[:, self.used : past]
+        columns = self._vectors[:, :past].T @ multiply(self._factor.T, multiply(self._factor, block))
         self._gram[:past, self.used : past] = columns
         self._gram[self.used : past, :past] = columns.T
         self.used = past
         self._solve()
 
     def cut(self, n_columns: int) -> None:
-        """Reduce the basis to the lowest Ritz vectors.
-
-        Their images are recomputed, so a run that continues from a stored state gives the same bytes.
-        """
+        """Reduce the basis to the lowest Ritz vectors."""
         turn = self._turn[:, :n_columns]
         for first in range(0, len(self._vectors), ROWS_AT_ONCE):
             rows = slice(first, first + ROWS_AT_ONCE)
@@ -87,10 +82,10 @@ class _Basis:
     def lowest(self, n_pairs: int) -> tuple[RitzPairs, Float64]:
         """The lowest Ritz pairs, and the residuals M v - lambda v (n, n_pairs).
 
-        Singular values of their images restore the digits that are lost in the Gram matrix of the basis.
+        Singular values of their images A v restore the digits that are lost in V' M V.
         """
         turn = self._turn[:, :n_pairs]
-        images = self._images[:, : self.used] @ turn
+        images = multiply(self._factor, self.columns @ turn)
         right_vectors = np.linalg.svd(np.linalg.qr(images, mode="r"))[2][::-1].T
         vectors, images = self.columns @ (turn @ right_vectors), images @ right_vectors
         values = np.einsum("ij,ij->j", images, images)
@@ -102,7 +97,6 @@ class _Basis:
         return self._vectors[:, : self.used]
 
     def _begin(self, values: Float64) -> None:
-        self._images[:, : self.used] = multiply(self._factor, self.columns)
         self._gram[:] = 0.0
         self._gram[range(self.used), range(self.used)] = values
         self._solve()
@@ -134,7 +128,7 @@ def first_state(
     """Ritz pairs in the span of the start block (n, b), b > m; T is first applied to all columns after ``n_given``."""
     block = start
     if n_given < start.shape[1]:
-        block = np.concatenate([start[:, :n_given], inverse(np.ascontiguousarray(start[:, n_given:]))], axis=1)
+        block = np.concatenate([start[:, :n_given], inverse(np.array(start[:, n_given:], order="C"))], axis=1)
     pairs = rayleigh_ritz(factor, orthonormalise(block, block[:, :0], null), block.shape[1])
     return SubspaceState(pairs.values, pairs.vectors, 1, np.ones(n_wanted), np.full(n_wanted, np.inf))
 
@@ -159,7 +153,8 @@ def lowest_pairs(
 
     Args:
         factor: A (rows, n).
-        inverse: T, (n, b) -> (n, b), an approximate inverse of M on the vectors orthogonal to its null vector.
+        inverse: T, (n, b) -> (n, b), an approximate inverse of M on the vectors orthogonal to its null vector. It may
+            overwrite its argument.
         n_wanted: number of pairs m.
         state: result of ``first_state``, or a state that ``each_restart`` received in an iteration with the same
             arguments.
@@ -194,7 +189,7 @@ def lowest_pairs(
         if at_limit or (not flat and tolerances.has_null_vector(values)):
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, at_limit)
         # T r is close to the error of a Ritz vector with residual r: a new direction, and a measure of that error.
-        corrections = inverse(residuals)
+        corrections = inverse(residuals)  # residuals may be overwritten
         errors = np.linalg.norm(corrections[:, :n_wanted], axis=0)
         n_steps += 1
         each_step(n_steps, values, relative, errors)
@@ -208,8 +203,9 @@ def lowest_pairs(
                 return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, at_limit=False)
             n_wanted, width, n_residual_steps = larger, block_width(larger), 0
             errors, previous_values = np.ones(larger), np.full(larger, np.inf)
-        lengths = np.linalg.norm(corrections, axis=0)
-        basis.grow(orthonormalise(corrections / np.maximum(lengths, TINY), basis.columns, null))
+        del pairs, residuals  # blocks of vectors need most of the memory of a large problem
+        corrections /= np.maximum(np.linalg.norm(corrections, axis=0), TINY)
+        basis.grow(orthonormalise(corrections, basis.columns, null))
         restarted = basis.used + width > max_columns
         if restarted:  # many Ritz vectors are kept, since those above the wanted ones speed up the next steps
             basis.cut(max(2 * width, max_columns // 2))

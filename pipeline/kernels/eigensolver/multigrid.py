@@ -128,6 +128,7 @@ class Hierarchy:
         threads.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
         threads.combine(a, residual, residual, spare, (-omega, 1.0, 0.0))
         coarse = self.cycle(level.aggregates.restrict(spare, threads), transposed=transposed, depth=depth + 1)
+        del spare
         correction = level.aggregates.prolong(coarse, threads)
         x += correction
         threads.combine(a, correction, correction, x, (-omega, 0.0, 1.0))
@@ -191,12 +192,16 @@ def _arnoldi(matrix: csr_array, seed: int) -> Float64:
 
 
 def _coarse_matrix(level: Level, threads: Threads) -> csr_array:
-    """R B P."""
-    p0 = level.aggregates.matrix()
-    omega = level.matrix.dtype.type(level.smoother.omega)
-    p = p0 - omega * threads.product(level.matrix, p0)
-    r = p if level.transposed is level.matrix else p0 - omega * threads.product(level.transposed, p0)
-    return threads.product(csr_array(r.T.tocsr()), threads.product(level.matrix, csr_array(p)))
+    """R B P, for some aggregates at a time: P and B P would need several times the memory of B."""
+    b, p0 = level.matrix, level.aggregates.matrix()
+    omega = b.dtype.type(level.smoother.omega)
+
+    def rows_of_product(restriction: csr_array) -> csr_array:
+        restriction = restriction - omega * (restriction @ b)
+        product = restriction @ b
+        return csr_array((product - omega * (product @ b)) @ p0)
+
+    return threads.by_rows(rows_of_product, csr_array(p0.T.tocsr()), p0.shape[1])
 
 
 def normalised(matrix: csr_array) -> tuple[csr_array, Float64]:

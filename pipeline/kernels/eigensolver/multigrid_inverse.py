@@ -10,7 +10,7 @@ from typing import Protocol, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...core.arrays import Float64, Floats
+from ...core.arrays import Float32, Float64, Floats
 from .multigrid import Hierarchy, MultigridError, normalised
 from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
 from .threads import Threads
@@ -38,7 +38,7 @@ class MultigridInverse(Protocol):
     ) -> None: ...
 
     def apply(self, block: Float64) -> Float64:
-        """T times the block (n, b), orthogonal to the null vector."""
+        """T times the block (n, b), orthogonal to the null vector. The block may be overwritten."""
 
 
 class _Solver:
@@ -63,10 +63,13 @@ class _Solver:
         threads, level = self._threads, self.hierarchy.levels[0]
         matrix = level.transposed if transposed else level.matrix
         error, solution = self.hierarchy.cycle(rhs, transposed=transposed), np.zeros_like(rhs)
+        del rhs  # blocks of vectors need most of the memory
         directions, images = list[Floats](), list[Floats]()
         for _ in range(CYCLES - 1):
-            product = threads.combine(matrix, error, error, np.empty_like(rhs), (1.0, 0.0, 0.0))
-            direction, image = error.copy(), self.hierarchy.cycle(product, transposed=transposed)
+            product = threads.combine(matrix, error, error, np.empty_like(error), (1.0, 0.0, 0.0))
+            image = self.hierarchy.cycle(product, transposed=transposed)
+            del product
+            direction = error.copy()
             for earlier, earlier_image in zip(directions, images, strict=True):
                 shares = -threads.dots(earlier_image, image)
                 threads.add(earlier, shares, direction)
@@ -96,13 +99,15 @@ class FactorMultigrid(_Solver):
         super().__init__(n_threads)
         self._factor = factor
         known = _near_null(factor.shape[0], candidates, None)
-        self.hierarchy = Hierarchy(factor.astype(np.float32), known, self._threads, seed, symmetric=False)
+        single = csr_array((factor.data.astype(np.float32), factor.indices, factor.indptr), shape=factor.shape)
+        self.hierarchy = Hierarchy(single, known, self._threads, seed, symmetric=False)
         self._left, n_solves = self._left_null_vector()
         self._is_rough = n_solves > ACCURATE_SOLVES
 
     def apply(self, block: Float64) -> Float64:
-        """See ``MultigridInverse``."""
-        half = self._refined(block - block.mean(axis=0), transposed=True)
+        """See ``MultigridInverse``. Overwrites the block."""
+        block -= block.mean(axis=0)
+        half = self._refined(block, transposed=True)
         half -= np.outer(self._left, self._left @ half)
         solution = self._refined(half, transposed=False)
         solution -= solution.mean(axis=0)
@@ -112,14 +117,14 @@ class FactorMultigrid(_Solver):
         """Solve with A or A' for rhs (n, b); where a solve is rough, solve again for the residuals in float64."""
         solution = self._in_float32(rhs, transposed)
         if self._is_rough:
-            product = multiply(self._factor.T if transposed else self._factor, solution)
-            solution += self._in_float32(rhs - product, transposed)
+            residual = multiply(self._factor.T if transposed else self._factor, solution)
+            solution += self._in_float32(np.subtract(rhs, residual, out=residual), transposed)
         return solution
 
     def _in_float32(self, rhs: Float64, transposed: bool) -> Float64:
         """Solve at unit length, because residuals can be below the smallest float32."""
-        lengths = np.maximum(np.linalg.norm(rhs, axis=0), TINY)
-        return np.asarray(self._solve(np.ascontiguousarray(rhs / lengths, np.float32), transposed=transposed) * lengths)
+        lengths = np.maximum(np.sqrt(np.einsum("ij,ij->j", rhs, rhs)), TINY)
+        return np.asarray(self._solve(_in_units(rhs, lengths), transposed=transposed) * lengths)
 
     def _left_null_vector(self) -> tuple[Float64, int]:
         """(u (n,), number of solves), A' u = 0: the constant, corrected with residuals in double precision.
@@ -161,6 +166,11 @@ class NormalMultigrid(_Solver):
         rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
         solution = np.asarray(self._solve(rhs, transposed=False) * self._scale * lengths)
         return remove_null(solution, self._null)
+
+
+def _in_units(block: Float64, units: Float64) -> Float32:
+    """The columns of the block (n, b) divided by ``units`` (b,)."""
+    return np.divide(block, units, out=np.empty(block.shape, np.float32), casting="same_kind")
 
 
 def _near_null(n: int, candidates: Floats, null: NullVector) -> Float64:

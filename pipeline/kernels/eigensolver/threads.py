@@ -18,6 +18,8 @@ ROWS_AT_ONCE = 32_768
 """Rows of one call, and of one partial sum of a dot product."""
 ENTRIES_AT_ONCE = 2**18
 """Entries of the matrix in one call: coarse levels have few rows, but many entries in each."""
+PRODUCT_ROWS = 8192
+"""Rows of a sparse product that are computed at once."""
 
 
 class Threads:
@@ -62,16 +64,16 @@ class Threads:
         self.each(lambda first, past: column_dots(x, y, parts[first // ROWS_AT_ONCE], first, past), len(x))
         return np.asarray(parts.sum(axis=0))
 
-    def product(self, left: csr_array, right: csr_array) -> csr_array:
-        """left @ right."""
-        size = ROWS_AT_ONCE
-        parts = list(self._pool.map(lambda first: left[first : first + size] @ right, range(0, left.shape[0], size)))
+    def by_rows(self, function: Callable[[csr_array], csr_array], left: csr_array, n_columns: int) -> csr_array:
+        """function(left) with ``n_columns``, for a function that maps each row by itself, such as a product."""
+        size = PRODUCT_ROWS
+        parts = list(self._pool.map(lambda first: function(left[first : first + size]), range(0, left.shape[0], size)))
         counts = np.concatenate([np.diff(part.indptr) for part in parts])
         index = np.int32 if counts.sum() < 2**31 else np.int64
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(index)
         indices = np.concatenate([part.indices for part in parts]).astype(index, copy=False)
         data = np.concatenate([part.data for part in parts])
-        return csr_array((data, indices, indptr), shape=(left.shape[0], right.shape[1]))
+        return csr_array((data, indices, indptr), shape=(left.shape[0], n_columns))
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
