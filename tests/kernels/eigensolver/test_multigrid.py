@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from lle.core.errors import NotEnoughMemory
-from lle.kernels.eigensolver import costs, multigrid_inverse
+from lle.kernels.eigensolver import costs, multigrid_inverse, threads
 from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases
 from lle.kernels.eigensolver.multigrid import MultigridError
 from lle.kernels.eigensolver.multigrid_inverse import FactorMultigrid, NormalMultigrid
@@ -114,6 +114,28 @@ def test_hierarchy_has_few_more_entries_than_the_matrix():
     assert rows[0] == 20_000
     assert all(after < 0.3 * before for before, after in pairwise(rows))
     assert 1.0 < hierarchy.complexity < 2.0
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_each_level_is_the_galerkin_product_of_the_one_before(symmetric, monkeypatch):
+    """Computed for some rows at a time, which changes no byte."""
+    A, X = problem("swiss_roll", 2000, 19)
+    inverses, levels = (
+        {True: lambda: NormalMultigrid(gram(A), X, None, 2, 1), False: lambda: FactorMultigrid(A, X, 2, 1)},
+        [],
+    )
+    for rows in (8192, 7):
+        monkeypatch.setattr(threads, "PRODUCT_ROWS", rows)
+        with inverses[symmetric]() as inverse:
+            levels.append(inverse.hierarchy.levels)
+    for level, other in zip(*levels, strict=True):
+        np.testing.assert_array_equal(level.matrix.data, other.matrix.data)
+        np.testing.assert_array_equal(level.matrix.indices, other.matrix.indices)
+    for level, following in pairwise(levels[0]):
+        B, P0 = level.matrix.toarray().astype(float), level.aggregates.matrix().toarray().astype(float)
+        smoothed = np.eye(len(B)) - level.smoother.omega * B
+        expected = P0.T @ smoothed @ B @ smoothed @ P0
+        np.testing.assert_allclose(following.matrix.toarray(), expected, atol=1e-4 * np.abs(expected).max())
 
 
 def test_a_spectrum_on_both_sides_of_zero_is_noticed():
