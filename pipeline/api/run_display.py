@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..core.methods import METHODS
 from ..report.findings import find
 from ..report.metrics import Metrics
 from ..report.page_tiles import Tile, headline
@@ -65,7 +66,7 @@ def picture_of(run: "OpenedRun") -> bytes | None:
     from ..report.embedding_figure import draw_embedding  # matplotlib
     from ..stages.report_columns import color_source
 
-    title = f"{run.config['method']}, {run.arrays['embedding'].shape[0]:,} rows"
+    title = METHODS[run.config["method"]].title
     embedding, component = run.arrays["embedding"].compute(), run.arrays["component"].compute()
     return draw_embedding(embedding, component, color_source(Store(run.store), np.arange(len(component))), title)
 
