@@ -120,11 +120,17 @@ def search_groups(
     """
     [groups] = yield from _group_step(stage, layout, searched)
     sent = yield from _send_step(stage, layout, searched, groups.count)
-    members = largest_total([report.counts for report in sent])
-    yield from _join_members(stage, layout, searched, groups.count, members)
+    members, row, folder = largest_total([report.counts for report in sent]), layout.row_bytes, Folder(searched.place)
+    visits, of_block = (
+        _visits(layout, searched, groups.count),
+        (searched.overlap + 1) * layout.block_points * (16 * k + 8),
+    )
+    key, n_bytes = searched.key(f"{stage}.join_members"), disk_costs.members(row=row, **visits)
+    yield from join_step(key, folder.members(), visits["blocks"], groups.count, members * (row + 8), n_bytes)
     search = _search_step(stage, layout, k, searched, groups.count, members)
     yield from replace(search, work=search.work._replace(serial=compile_seconds))
-    yield from _join_neighbors(stage, layout, k, searched, groups.count)
+    key, n_bytes = searched.key(f"{stage}.join_lists"), disk_costs.lists(k=k, **visits)
+    yield from join_step(key, folder.neighbors(), groups.count, visits["blocks"], of_block, n_bytes)
     yield from _merge_step(stage, layout, k, searched, output, groups.count)
 
 
@@ -179,24 +185,6 @@ def _search_step(stage: str, layout: Layout, k: int, searched: Round, n_groups: 
     key, deletes = searched.key(f"{stage}.search_cells"), (parts_of(Folder(place).members(), blocks.count).folder,)
     work = Work(parallel=layout.n_points * searched.visits * (2e-5 + 5e-8 * layout.n_features))
     return Step(key, search, n_groups, n_bytes, bundles=bundles, deletes=deletes, version=4, work=work)
-
-
-def _join_members(
-    stage: str, layout: Layout, searched: Round, n_groups: int, members: int
-) -> Generator[Step[Report], list[Report], None]:
-    row, visits = layout.row_bytes, _visits(layout, searched, n_groups)
-    key, folder = searched.key(f"{stage}.join_members"), Folder(searched.place).members()
-    n_bytes = disk_costs.members(row=row, **visits)
-    yield from join_step(key, folder, visits["blocks"], n_groups, members * (row + 8), n_bytes)
-
-
-def _join_neighbors(
-    stage: str, layout: Layout, k: int, searched: Round, n_groups: int
-) -> Generator[Step[Report], list[Report], None]:
-    visits, of_block = _visits(layout, searched, n_groups), (searched.overlap + 1) * layout.block_points * (16 * k + 8)
-    key, folder = searched.key(f"{stage}.join_lists"), Folder(searched.place).neighbors()
-    n_bytes = disk_costs.lists(k=k, **visits)
-    yield from join_step(key, folder, n_groups, visits["blocks"], of_block, n_bytes)
 
 
 def _merge_step(
