@@ -57,8 +57,8 @@ def test_needs_no_coordinates():
 
 def test_coordinates_make_larger_surfaces_converge():
     A, X = problem("swiss_roll", 6000, 19)
-    assert solve(A, X).stats.method == "multigrid"
-    assert "multigrid does not converge" in solve(A, np.empty((0, 0)), max_steps=1).stats.requested_failed
+    assert solve(A, X).stats.n_steps <= 12
+    assert solve(A, np.empty((0, 0)), max_steps=20).stats.n_steps == 20, "at its limit"
 
 
 def test_threads_do_not_change_the_bytes():
