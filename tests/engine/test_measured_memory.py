@@ -51,7 +51,7 @@ CELLS = {"x": (30_000, 150, "float32"), "neighbors": {"method": "pynndescent", "
 METHODS = {"x": (12_000, 40, "float32"), "neighbors": {"n_neighbors": 20, "method": "brute"},
            "execution": {"block_points": 6000}, "eigensolver": {"method": "multigrid", "tol": 1.0e-2}}  # fmt: skip
 GROUPS = {"x": (20_000, 30, "float32"), "rows": gaussian, "execution": {"block_points": 600},
-          "neighbors": {"method": "pynndescent", "min_recall": 0.85}}  # fmt: skip
+          "neighbors": {"method": "pynndescent", "min_recall": 0.93}}  # fmt: skip
 HUB = {"x": (12_000, 60, "float32"), "rows": star, "neighbors": {"method": "brute"},
        "execution": {"block_points": 1000}}  # fmt: skip
 LARGE = {
