@@ -1,6 +1,7 @@
 """Cores and memory that this process may use, its host, and the installed versions."""
 
 import contextlib
+import ctypes
 import hashlib
 import importlib.metadata
 import os
@@ -160,3 +161,9 @@ def reproducible_environment() -> dict[str, str]:
     equal only between processors of the same kind.
     """
     return {"MKL_CBWR": "AUTO,STRICT"}
+
+
+def return_freed_memory() -> None:
+    """Return memory that this process has freed to the system; only glibc keeps much of it."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)

@@ -34,9 +34,9 @@ HOPELESS = 4
 MAX_BLOCK = 8
 """Largest block of a solve: eight columns take about twice the time of one."""
 HIERARCHY_BYTES, NORMAL_BYTES = 48, 72
-"""Bytes for an entry of A, or of M, in the hierarchy of multigrid. While it is set up more are needed, but less than
-with the vectors of a solve."""
-VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 6 * 8, 16 * 8
+"""Bytes for an entry of A, or of M, in the hierarchy of multigrid. The setup takes more, but less than the hierarchy
+and the vectors of a solve together."""
+VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 7 * 8, 16 * 8
 """Bytes for a point and a column of a block while multigrid on A, or on M, solves."""
 
 GFLOP_PER_SECOND = 8.0

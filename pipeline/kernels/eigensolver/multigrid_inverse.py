@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...core.arrays import Float32, Float64, Floats
+from ...core.machine import return_freed_memory
 from .multigrid import Hierarchy, MultigridError, normalised
 from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
 from .threads import Threads
@@ -18,8 +19,8 @@ from .threads import Threads
 CYCLES = 4
 """Cycles of a solve. With fewer, block Davidson needs more steps; more cycles do not save steps."""
 LEFT_ERROR, LEFT_SOLVES, MOST_LEFT_SOLVES, DIVERGED = 1e-3, 12, 60, 1e2
-"""Error that the left null vector must reach, number of solves for it after which each six solves must halve its error,
-largest number of solves, and error at which they stop. A roll of two million points needs 13 solves."""
+"""The left null vector must reach the error LEFT_ERROR in at most MOST_LEFT_SOLVES solves. After LEFT_SOLVES, each six
+solves must halve the error. An error above DIVERGED ends them. A roll of two million points needs 13 solves."""
 ACCURATE_SOLVES = 3
 """If the left null vector needs more solves, each solve of the iteration is repeated for its residual. Large surfaces
 and cubes of three dimensions need four or five, because the lowest singular value of A is near the rounding errors of
@@ -102,6 +103,7 @@ class FactorMultigrid(_Solver):
         known = _near_null(factor.shape[0], candidates, None)
         single = csr_array((factor.data.astype(np.float32), factor.indices, factor.indptr), shape=factor.shape)
         self.hierarchy = Hierarchy(single, known, self._threads, seed, symmetric=False)
+        return_freed_memory()  # the setup leaves as much as the hierarchy has
         self._left, n_solves = self._left_null_vector()
         self._is_rough = n_solves > ACCURATE_SOLVES
 
@@ -141,7 +143,7 @@ class FactorMultigrid(_Solver):
             errors.append(error)
             if error <= LEFT_ERROR:
                 return np.asarray(vector[:, 0] / np.linalg.norm(vector)), n_solves
-            stalls = n_solves >= max(LEFT_SOLVES, 7) and error > errors[-7] / 2
+            stalls = n_solves >= LEFT_SOLVES and error > errors[-7] / 2
             if stalls or not error < DIVERGED:
                 break
         raise MultigridError(
