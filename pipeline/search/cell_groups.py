@@ -34,9 +34,9 @@ GROUP_POINTS = 50_000
 GROUP_BYTES = 256 * 2**20
 GROUP_BLOCKS = 8  # upper limit in blocks, whose size follows the workers' memory
 N_GROUPS_EACH = 2
-SHARE_OF_THIRD, REACHED = 0.5, 2000
-"""In the first round this share of the points is also searched in a third group: the points whose distance to it is
-smallest, in distances to their nearest cell. The bound is a quantile of a sample of REACHED points."""
+SHARE_OF_THIRD, REACH_SAMPLE = 0.5, 2000
+"""In the first round this share of the points is also searched in a third group. A point is, if its distance to that
+group, divided by its distance to its nearest cell, is below a quantile of REACH_SAMPLE points."""
 EXACT_CELL = 4096
 FIRST = "_work"
 
@@ -121,15 +121,13 @@ def search_groups(
     [groups] = yield from _group_step(stage, layout, searched)
     sent = yield from _send_step(stage, layout, searched, groups.count)
     members, row, folder = largest_total([report.counts for report in sent]), layout.row_bytes, Folder(searched.place)
-    visits, of_block = (
-        _visits(layout, searched, groups.count),
-        (searched.overlap + 1) * layout.block_points * (16 * k + 8),
-    )
+    visits = _visits(layout, searched, groups.count)
     key, n_bytes = searched.key(f"{stage}.join_members"), disk_costs.members(row=row, **visits)
     yield from join_step(key, folder.members(), visits["blocks"], groups.count, members * (row + 8), n_bytes)
     search = _search_step(stage, layout, k, searched, groups.count, members)
     yield from replace(search, work=search.work._replace(serial=compile_seconds))
     key, n_bytes = searched.key(f"{stage}.join_lists"), disk_costs.lists(k=k, **visits)
+    of_block = (searched.overlap + 1) * layout.block_points * (16 * k + 8)
     yield from join_step(key, folder.neighbors(), groups.count, visits["blocks"], of_block, n_bytes)
     yield from _merge_step(stage, layout, k, searched, output, groups.count)
 
@@ -211,7 +209,7 @@ def _visits(layout: Layout, searched: Round, n_groups: int) -> dict[str, int]:
 
 
 def group_all_cells(store: Store, block_index: int, target: int, place: str) -> Count:
-    """Assign every cell to a group, and write within which reach a point joins its third group."""
+    """Assign every cell to a group, and write the reach within which a point joins its third group."""
     counts = store.read_all(array_specs.CELL_COUNTS.name).sum(axis=0)
     groups = group_cells(counts, target)
     n_groups = int(groups.max()) + 1
@@ -221,9 +219,9 @@ def group_all_cells(store: Store, block_index: int, target: int, place: str) -> 
 
 
 def _reach_of_third(store: Store, groups: Int32) -> float:
-    """The distance to the third group that SHARE_OF_THIRD of the points do not exceed, in distances to the nearest."""
+    """A point joins its third group up to this distance, in units of the distance to its nearest cell."""
     n_points = store.array(array_specs.POINTS.name).shape[0]
-    rows = np.unique(np.linspace(0, n_points - 1, REACHED).astype(np.int64))
+    rows = np.unique(np.linspace(0, n_points - 1, REACH_SAMPLE).astype(np.int64))
     points, nearest = (store.gather(spec.name, rows) for spec in (array_specs.POINTS, array_specs.NEAREST_CELLS))
     centers = store.read_bundle("_work/cells")["centers"]
     ratios = reach_of_next(points, centers, nearest, groups, N_GROUPS_EACH)
@@ -328,7 +326,7 @@ def write_lists(store: Store, start: int, lists: NeighborLists, into: Sequence[s
 
 
 def group_cells_bytes(*, n_blocks: int, n_cells: int, block_size: int, row: int, d: int) -> int:
-    sample = 3 * block_size * row + REACHED * (row + 16 * d) + 8 * n_cells * d
+    sample = 3 * block_size * row + REACH_SAMPLE * (row + 16 * d) + 8 * n_cells * d
     return task_costs.TASK_BYTES + 32 * n_blocks * n_cells + sample
 
 

@@ -28,7 +28,7 @@ class Keep(RunProgress):
                 "taken": report.peak_bytes - report.base_bytes, "on_driver": step.runs_on != WORKER}  # fmt: skip
         print(json.dumps(line), flush=True)
         gc.collect()
-        gc.freeze()  # so that the next search is short
+        gc.freeze()  # the next collection searches only new objects
         LIBC.malloc_trim(0)
 
 

@@ -205,7 +205,7 @@ def first_distinct(groups: Int32, n_distinct: int) -> Int32:
 
 
 def reach_of_next(points: Floats, centers: Float64, nearest: Int32, groups: Int32, n_first: int) -> Float64:
-    """(b,) distance to the group that follows the n_first nearest ones, in distances to the nearest cell.
+    """(b,) distance to the group after the n_first nearest ones, divided by the distance to the nearest cell.
 
     nearest (b, q): the nearest cells of each point (b, d), groups (n_cells,): the group of each cell. The distance to a
     group is that to its nearest cell; inf if the cells belong to n_first groups or fewer.

@@ -120,13 +120,10 @@ def test_hierarchy_has_few_more_entries_than_the_matrix():
 def test_each_level_is_the_galerkin_product_of_the_one_before(symmetric, monkeypatch):
     """Computed for some rows at a time, which changes no byte."""
     A, X = problem("swiss_roll", 2000, 19)
-    inverses, levels = (
-        {True: lambda: NormalMultigrid(gram(A), X, None, 2, 1), False: lambda: FactorMultigrid(A, X, 2, 1)},
-        [],
-    )
+    levels = []
     for rows in (8192, 7):
         monkeypatch.setattr(threads, "PRODUCT_ROWS", rows)
-        with inverses[symmetric]() as inverse:
+        with NormalMultigrid(gram(A), X, None, 2, 1) if symmetric else FactorMultigrid(A, X, 2, 1) as inverse:
             levels.append(inverse.hierarchy.levels)
     for level, other in zip(*levels, strict=True):
         np.testing.assert_array_equal(level.matrix.data, other.matrix.data)
