@@ -1,15 +1,17 @@
 """Memory available to a process: of the machine, of its control groups, and of its SLURM job."""
 
+import platform
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 
 import lle
 from lle.core import machine
-from lle.core.machine import available_memory, total_memory
+from lle.core.machine import available_memory, return_freed_memory, status_bytes, total_memory
 
 GIB = 2**30
 
@@ -108,3 +110,13 @@ def test_source_digest_covers_the_whole_package(monkeypatch, tmp_path):
     with (package / "stages" / "ingest.py").open("a") as file:
         file.write("# edited\n")
     assert machine.source_digest.__wrapped__() != digest
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep little")
+def test_freed_memory_is_returned():
+    """Every other array stays, so that the freed ones lie between them."""
+    arrays = [np.ones(8000) for _ in range(4000)]  # 256 MB in all
+    arrays[::2] = [None] * 2000
+    before = status_bytes("VmRSS")
+    return_freed_memory()
+    assert status_bytes("VmRSS") < before - 60 * 10**6
