@@ -135,9 +135,11 @@ def swift_server(folder: Path) -> Iterator[Server]:
     for (kind, text), port in zip(texts.items(), [*backends, proxy], strict=True):
         (folder / f"{kind}.conf").write_text(COMMON.format(port=port, folder=folder, user=user) + text)
     subprocess.run([program("python"), "-c", RING, str(folder), "127.0.0.1", *map(str, backends)], check=True)
-    commands = [[program(f"swift-{kind}-server"), str(folder / f"{kind}.conf"), "--verbose"] for kind in texts]
-    with _processes(commands, folder):
-        yield _with_bucket(Server("swift", f"http://127.0.0.1:{proxy}"))
+    *behind, front = [[program(f"swift-{kind}-server"), str(folder / f"{kind}.conf"), "--verbose"] for kind in texts]
+    with _processes(behind, folder):
+        _wait_for_ports(backends)  # the proxy would leave out a server that refuses its first request, for a minute
+        with _processes([front], folder):
+            yield _with_bucket(Server("swift", f"http://127.0.0.1:{proxy}"))
 
 
 @contextlib.contextmanager
@@ -178,6 +180,20 @@ def _processes(commands: Sequence[list[str]], folder: Path) -> Iterator[None]:
             started = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
             stack.callback(_stop, started)
         yield
+
+
+def _wait_for_ports(ports: Sequence[int]) -> None:
+    """Wait until new servers accept connections."""
+    deadline = time.monotonic() + PATIENCE
+    for port in ports:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=10).close()
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
 
 def _stop(process: subprocess.Popen) -> None:
