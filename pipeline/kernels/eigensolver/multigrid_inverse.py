@@ -20,12 +20,15 @@ CYCLES = 4
 """Cycles of a solve. With fewer, block Davidson needs more steps; more cycles do not save steps."""
 LEFT_ERROR, LEFT_SOLVES, MOST_LEFT_SOLVES, DIVERGED = 1e-3, 12, 60, 1e2
 """The left null vector must reach the error LEFT_ERROR in at most MOST_LEFT_SOLVES solves. After LEFT_SOLVES, each six
-solves must halve the error. An error above DIVERGED ends them. A roll of two million points needs 13 solves."""
+solves must halve the error. An error above DIVERGED ends them. A roll of two million points needs 8 solves."""
 ACCURATE_SOLVES = 3
 """If the left null vector needs more solves, each solve of the iteration is repeated for its residual. Large surfaces
 and cubes of three dimensions need four or five, because the lowest singular value of A is near the rounding errors of
 float32. Block Davidson then takes 8 steps instead of 27 on a roll of 300,000 points. Data of more dimensions need
 fewer, and a second solve would save no step there."""
+BASIS_SOLVES, BASIS_ERROR = 4, 0.1
+"""If the left null vector needs more solves than BASIS_SOLVES, and its error is below BASIS_ERROR, the hierarchy is set
+up again with it; and so after twice as many. Rolls of 400,000 points and more need this. See ``left_bases``."""
 
 
 class MultigridInverse(Protocol):
@@ -99,13 +102,20 @@ class FactorMultigrid(_Solver):
         Raises MultigridError if the spectrum of A lies on both sides of zero; see also ``Hierarchy``.
         """
         super().__init__(n_threads)
-        self._factor = factor
+        self._factor, self._seed = factor, seed
+        self._set_up(candidates, None)
+        self._left, n_solves = self._left_null_vector(candidates)
+        self._is_rough = n_solves > ACCURATE_SOLVES
+
+    def _set_up(self, candidates: Floats, left: Float64 | None) -> None:
+        """Set up the hierarchy; ``left`` (n,) is the left null vector as far as it is known."""
+        self.hierarchy = None  # type: ignore[assignment]  # its memory is needed
+        return_freed_memory()
+        factor = self._factor
         known = _near_null(factor.shape[0], candidates, None)
         single = csr_array((factor.data.astype(np.float32), factor.indices, factor.indptr), shape=factor.shape)
-        self.hierarchy = Hierarchy(single, known, self._threads, seed, symmetric=False)
+        self.hierarchy = Hierarchy(single, known, self._threads, self._seed, symmetric=False, left=left)
         return_freed_memory()  # the setup leaves as much as the hierarchy has
-        self._left, n_solves = self._left_null_vector()
-        self._is_rough = n_solves > ACCURATE_SOLVES
 
     def apply(self, block: Float64) -> Float64:
         """See ``MultigridInverse``. Overwrites the block."""
@@ -129,13 +139,13 @@ class FactorMultigrid(_Solver):
         lengths = np.maximum(np.sqrt(np.einsum("ij,ij->j", rhs, rhs)), TINY)
         return np.asarray(self._solve(_in_units(rhs, lengths), transposed=transposed) * lengths)
 
-    def _left_null_vector(self) -> tuple[Float64, int]:
+    def _left_null_vector(self, candidates: Floats) -> tuple[Float64, int]:
         """(u (n,), number of solves), A' u = 0: the constant, corrected with residuals in double precision.
 
         Raises MultigridError.
         """
         vector, transposed = np.ones((self._factor.shape[0], 1)), self._factor.T
-        errors = list[float]()
+        errors, last_setup = list[float](), 0
         for n_solves in range(1, MOST_LEFT_SOLVES + 1):
             correction = self._in_float32(multiply(transposed, vector), transposed=True)
             vector -= correction
@@ -143,9 +153,13 @@ class FactorMultigrid(_Solver):
             errors.append(error)
             if error <= LEFT_ERROR:
                 return np.asarray(vector[:, 0] / np.linalg.norm(vector)), n_solves
-            stalls = n_solves >= LEFT_SOLVES and error > errors[-7] / 2
+            # errors of two hierarchies are not compared: a new one can find an error that the other one left
+            stalls = n_solves >= max(LEFT_SOLVES, last_setup + 7) and error > errors[-7] / 2
             if stalls or not error < DIVERGED:
                 break
+            if n_solves in (BASIS_SOLVES, 2 * BASIS_SOLVES) and error < BASIS_ERROR:
+                self._set_up(candidates, vector[:, 0])
+                last_setup = n_solves
         raise MultigridError(
             "multigrid does not converge: the solves for the left null vector of I - W leave an error of "
             f"{error:.0e}; the spectrum of I - W probably lies on both sides of zero"

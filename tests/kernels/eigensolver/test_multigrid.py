@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, lil_array
 
 from lle.core.errors import NotEnoughMemory
-from lle.kernels.eigensolver import costs, multigrid_inverse, threads
-from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases
-from lle.kernels.eigensolver.multigrid import MultigridError
+from lle.kernels.eigensolver import aggregation, costs, multigrid_inverse, threads
+from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases, left_bases
+from lle.kernels.eigensolver.multigrid import Hierarchy, MultigridError
 from lle.kernels.eigensolver.multigrid_inverse import FactorMultigrid, NormalMultigrid
 from lle.kernels.eigensolver.problem import Hooks
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
@@ -85,12 +85,68 @@ def test_rough_solves_are_repeated_for_their_residuals(monkeypatch, seed):
     A, X = problem("swiss_roll", 5000, seed)
     expected, errors = np.column_stack([X, X**2]), []
     expected -= expected.mean(axis=0)
+    monkeypatch.setattr(multigrid_inverse, "BASIS_ERROR", 0.0)
     for left_error, is_rough in ((1e-3, False), (1e-9, True)):  # a smaller error takes more solves
         monkeypatch.setattr(multigrid_inverse, "LEFT_ERROR", left_error)
         with FactorMultigrid(A, X, 1, 1) as inverse:
             assert inverse._is_rough == is_rough
             errors.append(np.linalg.norm(inverse.apply(A.T @ (A @ expected)) - expected) / np.linalg.norm(expected))
     assert errors[1] < errors[0] / 5
+
+
+def with_nearly_closed_groups(A, X, outflow):
+    """A with groups of ten neighbours that have a share ``outflow`` of their weights outside."""
+    inner, share = np.zeros(len(X)), lil_array(A.shape)
+    for first in range(100, len(X), 1000):
+        group = np.argsort(np.linalg.norm(X - X[first], axis=1))[:10]
+        inner[group] = 1 - outflow
+        share[np.ix_(group, group)] = (1 - outflow) * (np.eye(10) - (1 - np.eye(10)) / 9)
+    return csr_array(csr_array((1 - inner)[:, None] * A) + csr_array(share))
+
+
+@pytest.mark.parametrize("seed", seeds(19, 83, 211))
+def test_left_bases_make_solves_accurate_where_groups_are_nearly_closed(monkeypatch, seed):
+    A, X = problem("swiss_roll", 6000, seed)
+    A = with_nearly_closed_groups(A, X, 0.02)
+    np.testing.assert_allclose(A @ np.ones(6000), 0.0, atol=1e-12)
+    expected, errors = np.column_stack([X, X**2]), []
+    expected -= expected.mean(axis=0)
+    monkeypatch.setattr(multigrid_inverse, "BASIS_SOLVES", 3)
+    monkeypatch.setattr(multigrid_inverse, "LEFT_ERROR", 1e-6)
+    for largest in (0.0, 0.1):
+        monkeypatch.setattr(multigrid_inverse, "BASIS_ERROR", largest)
+        with FactorMultigrid(A, X, 1, 1) as inverse:
+            level = inverse.hierarchy.levels[0]
+            assert (level.left is not level.aggregates) == (largest > 0)
+            errors.append(np.linalg.norm(inverse.apply(A.T @ (A @ expected)) - expected))
+    assert errors[1] < errors[0] / 4
+
+
+def test_cycles_with_left_bases_are_transposes_of_each_other(monkeypatch):
+    A, X = problem("swiss_roll", 900, 19)
+    left = np.linalg.svd(A.toarray())[0][:, -1]
+    monkeypatch.setattr(aggregation, "CONCENTRATED", 1.0)
+    known = np.column_stack([np.ones(900), X])
+    with Threads(2) as threads:
+        hierarchy = Hierarchy(csr_array(A.astype(np.float32)), known, threads, 1, symmetric=False, left=left)
+        unit = np.eye(900, dtype=np.float32)
+        whole, transposed = hierarchy.cycle(unit, transposed=False), hierarchy.cycle(unit, transposed=True)
+    assert any(not np.array_equal(level.left.basis, level.aggregates.basis) for level in hierarchy.levels)
+    np.testing.assert_allclose(transposed, whole.T, atol=1e-5 * np.abs(whole).max())
+
+
+def test_left_bases_contain_the_left_null_vector_where_it_is_large():
+    A, X = problem("swiss_roll", 5000, 19)
+    known = np.column_stack([np.ones(len(X)), X])
+    with Threads(2) as threads:
+        right = find_bases(*find_aggregates(A, 1, 20, 3), known, 3, threads).aggregates
+    vector = np.ones(5000)
+    large = right.rows[right.starts[7] : right.starts[8]]
+    vector[large] = 100.0 + np.arange(len(large))
+    left, coarse = left_bases(right, -vector)
+    np.testing.assert_allclose((left.matrix() @ coarse)[large], -vector[large], rtol=1e-5)
+    others = np.setdiff1d(np.arange(5000), large)
+    np.testing.assert_array_equal(left.basis[others], right.basis[others])
 
 
 def test_aggregates_cover_all_rows_and_bases_are_orthonormal():
