@@ -99,7 +99,8 @@ class FactorMultigrid(_Solver):
         """Set up the hierarchy and the left null vector of A (n, n), which has ones on the diagonal.
 
         ``candidates`` (n, c) are vectors that A nearly maps to zero, such as the coordinates of the points; c may be 0.
-        Raises MultigridError if the spectrum of A lies on both sides of zero; see also ``Hierarchy``.
+        Raises MultigridError if the solves do not converge, for example if the spectrum of A lies on both sides of
+        zero; see also ``Hierarchy``.
         """
         super().__init__(n_threads)
         self._factor, self._seed = factor, seed
@@ -160,9 +161,10 @@ class FactorMultigrid(_Solver):
             if n_solves in (BASIS_SOLVES, 2 * BASIS_SOLVES) and error < BASIS_ERROR:
                 self._set_up(candidates, vector[:, 0])
                 last_setup = n_solves
+        cause = "; the spectrum of I - W probably lies on both sides of zero" if error >= BASIS_ERROR else ""
         raise MultigridError(
             "multigrid does not converge: the solves for the left null vector of I - W leave an error of "
-            f"{error:.0e}; the spectrum of I - W probably lies on both sides of zero"
+            f"{error:.0e}{cause}"
         )
 
 

@@ -191,6 +191,13 @@ def test_each_level_is_the_galerkin_product_of_the_one_before(symmetric, monkeyp
         np.testing.assert_allclose(following.matrix.toarray(), expected, atol=1e-4 * np.abs(expected).max())
 
 
+def test_slow_solves_are_not_blamed_on_the_spectrum(monkeypatch):
+    A, X = problem("swiss_roll", 900, 19)
+    monkeypatch.setattr(multigrid_inverse, "LEFT_ERROR", 0.0)
+    with pytest.raises(MultigridError, match=r"leave an error of \de-\d\d$"):
+        FactorMultigrid(A, X, 1, 1)
+
+
 def test_a_spectrum_on_both_sides_of_zero_is_noticed():
     A, X = problem("cube", 900, 19)
     shifted = csr_array(A - 0.4 * csr_array(np.eye(900) - np.ones((900, 900)) / 900))
