@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...core.arrays import Float32, Float64, Floats, Int32, Ints
+from ...core.arrays import Bools, Float32, Float64, Floats, Int32, Ints
 from .threads import Threads
 
 F32 = Float32
@@ -99,6 +99,14 @@ def find_bases(number: Ints, starts: Ints, rows: Ints, candidates: Float64, widt
     return LocalBases(Aggregates(number, starts, rows, basis), coarse, shares)
 
 
+def is_concentrated(right: Aggregates, left: Float64) -> Bools:
+    """(aggregates,) whether the left null vector (n,) gives an aggregate a left basis; see ``CONCENTRATED``."""
+    number, first = right.number, right.basis[:, 0]
+    sums, shares = np.bincount(number, np.abs(left)), np.abs(np.bincount(number, left * first))
+    lengths = np.sqrt(np.bincount(number, left**2) * np.bincount(number, first**2))
+    return np.asarray((sums > CONCENTRATED * np.median(sums)) & (shares > ALIGNED * lengths))
+
+
 def left_bases(right: Aggregates, left: Float64) -> tuple[Aggregates, Float64]:
     """The aggregates with the bases of R0, and the left null vector (q aggregates,) of the next level.
 
@@ -110,14 +118,12 @@ def left_bases(right: Aggregates, left: Float64) -> tuple[Aggregates, Float64]:
         right: aggregates with the bases of the prolongation, q columns each.
         left: (n,) the left null vector of the matrix, also if it is only known to a few percent.
     """
-    number = right.number
-    sums, lengths = np.bincount(number, np.abs(left)), np.sqrt(np.bincount(number, left**2))
+    number, chosen = right.number, is_concentrated(right, left)
     coarse = np.array([np.bincount(number, left * column) for column in right.basis.T], np.float64).T
-    chosen = (sums > CONCENTRATED * np.median(sums)) & (np.abs(coarse[:, 0]) > ALIGNED * lengths)
     if not chosen.any():
         return right, coarse.ravel()
     basis = right.basis.copy()
-    signed = np.where(chosen, np.sign(coarse[:, 0]) * lengths, 1.0)
+    signed = np.where(chosen, np.sign(coarse[:, 0]) * np.sqrt(np.bincount(number, left**2)), 1.0)
     rows = chosen[number]
     basis[rows, 0] = (left / signed[number])[rows]
     coarse[chosen] = 0.0

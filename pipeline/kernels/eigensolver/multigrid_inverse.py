@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from ...core.arrays import Float32, Float64, Floats
 from ...core.machine import return_freed_memory
+from .aggregation import is_concentrated
 from .multigrid import Hierarchy, MultigridError, normalised
 from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
 from .threads import Threads
@@ -27,8 +28,8 @@ and cubes of three dimensions need four or five, because the lowest singular val
 float32. Block Davidson then takes 8 steps instead of 27 on a roll of 300,000 points. Data of more dimensions need
 fewer, and a second solve would save no step there."""
 BASIS_SOLVES, BASIS_ERROR = 4, 0.1
-"""If the left null vector needs more solves than BASIS_SOLVES, and its error is below BASIS_ERROR, the hierarchy is set
-up again with it; and so after twice as many. Rolls of 400,000 points and more need this. See ``left_bases``."""
+"""If the left null vector needs more solves than BASIS_SOLVES, its error is below BASIS_ERROR, and it is concentrated,
+the hierarchy is set up again with it; and so after twice as many. Rolls of 400,000 points and more need this."""
 
 
 class MultigridInverse(Protocol):
@@ -158,7 +159,8 @@ class FactorMultigrid(_Solver):
             stalls = n_solves >= max(LEFT_SOLVES, last_setup + 7) and error > errors[-7] / 2
             if stalls or not error < DIVERGED:
                 break
-            if n_solves in (BASIS_SOLVES, 2 * BASIS_SOLVES) and error < BASIS_ERROR:
+            may_help = n_solves in (BASIS_SOLVES, 2 * BASIS_SOLVES) and error < BASIS_ERROR
+            if may_help and is_concentrated(self.hierarchy.levels[0].aggregates, vector[:, 0]).any():
                 self._set_up(candidates, vector[:, 0])
                 last_setup = n_solves
         cause = "; the spectrum of I - W probably lies on both sides of zero" if error >= BASIS_ERROR else ""

@@ -191,6 +191,18 @@ def test_each_level_is_the_galerkin_product_of_the_one_before(symmetric, monkeyp
         np.testing.assert_allclose(following.matrix.toarray(), expected, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize(("concentrated", "n_setups"), [(0.0, 3), (np.inf, 1)])
+def test_the_hierarchy_is_set_up_again_only_for_left_bases(monkeypatch, concentrated, n_setups):
+    A, X = problem("swiss_roll", 900, 19)
+    begun = []
+    monkeypatch.setattr(multigrid_inverse, "LEFT_ERROR", 0.0)
+    monkeypatch.setattr(aggregation, "CONCENTRATED", concentrated)
+    monkeypatch.setattr(multigrid_inverse, "Hierarchy", lambda *args, **kw: begun.append(1) or Hierarchy(*args, **kw))
+    with pytest.raises(MultigridError):
+        FactorMultigrid(A, X, 1, 1)
+    assert len(begun) == n_setups
+
+
 def test_slow_solves_are_not_blamed_on_the_spectrum(monkeypatch):
     A, X = problem("swiss_roll", 900, 19)
     monkeypatch.setattr(multigrid_inverse, "LEFT_ERROR", 0.0)
