@@ -14,14 +14,14 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from ...core.arrays import Ints
+from ...core.arrays import Float64, Ints
 from ...core.errors import NotEnoughMemory, gib
 from . import pardiso
 from .davidson import block_width
 from .factorization import analyse, analysis_key, canonical
 from .pardiso import FactorSize
 from .problem import Problem
-from .rayleigh_ritz import ROWS_AT_ONCE
+from .rayleigh_ritz import EPS, ROWS_AT_ONCE, TINY
 
 PIECES = (10_000, 40_000)
 MIN_ROWS = 200_000
@@ -48,6 +48,10 @@ ANALYSED_PER_SECOND = 1.5e6
 MULTIGRID_SECONDS, NORMAL_SECONDS, SETUP_SECONDS = 1.5e-5, 1e-5, 1e-6
 """Processor seconds for an entry of A: of a whole solve by multigrid on A, of one on M, and of the setup on A. Those of
 a solve on A were 0.7 to 3e-5 on rolls, cubes, ECG vectors and tables of 6,000 to 300,000 points."""
+MULTIGRID_STEPS, NORMAL_STEPS = 8, 16
+"""Steps of block Davidson in these solves."""
+LEAST_STEPS = 6
+"""Steps after which the errors show the rate of convergence."""
 MULTIGRID_POINTS = 2_000
 """Below this number of points a factorization takes less time than multigrid on any data, so auto does not try it."""
 SHORT_SECONDS = 2.0
@@ -150,6 +154,22 @@ def multigrid_seconds(nnz: int, n_threads: int, *, on_m: bool) -> float:
 def setup_seconds(nnz: int) -> float:
     """Seconds to set up the hierarchy for A with ``nnz`` entries, mostly on one thread."""
     return SETUP_SECONDS * nnz
+
+
+def steps_left(n_steps: int, errors: Float64, bounds: Float64) -> float:
+    """Steps until all vector errors (m,) meet their bounds, if each step divides them as ``n_steps`` did on average.
+
+    They begin at one. 0 for the first steps, which do not show the rate.
+
+    >>> steps_left(8, np.array([1e-2, 1e-7]), np.array([1e-6, 1e-6]))
+    16.0
+    >>> steps_left(8, np.array([1.0]), np.array([1e-6])) > 1e12
+    True
+    """
+    if n_steps < LEAST_STEPS:
+        return 0.0
+    rates = -np.log(np.clip(errors, TINY, 1 - EPS))
+    return float(max((n_steps * (-np.log(bounds) / rates - 1)).max(), 0.0))
 
 
 def patience_seconds(nnz: int, n_threads: int, *, square: bool) -> float:

@@ -44,8 +44,8 @@ class Davidson(NamedTuple):
     errors: Float64
     """(m,) sine of the angle between each vector and the eigenvector, estimated with T."""
     n_steps: int
-    at_limit: bool
-    """Whether the next step would have exceeded the allowed number."""
+    stopped: bool
+    """Whether ``max_steps`` or ``each_step`` ended the iteration."""
 
 
 class _Basis:
@@ -143,7 +143,7 @@ def lowest_pairs(
     max_steps: int,
     each_restart: Callable[[SubspaceState, bool], None],
     null: NullVector = None,
-    each_step: Callable[[int, Float64, Float64, Float64], None] = lambda n_steps, values, residuals, errors: None,
+    each_step: Callable[[int, Float64, Float64, Float64], bool] = lambda n_steps, values, residuals, errors: True,
     *,
     flat: bool = True,
     max_residual_steps: float = float("inf"),
@@ -165,7 +165,8 @@ def lowest_pairs(
             ``max_steps`` may end the iteration before the next reduction. The arrays of a state are overwritten after
             the call.
         null: unit vector (n,); None for the constant.
-        each_step: called after each step with the steps so far, and values, relative residuals and errors (m,).
+        each_step: called after each step with the steps so far, and values, relative residuals and errors (m,); returns
+            whether to go on.
         flat: whether more null vectors are valid; if not, the first one ends the iteration.
         max_residual_steps: steps for the residuals alone, after the vector errors have met their bounds. Rounding
             errors of hubs can keep residuals above their bounds.
@@ -173,7 +174,7 @@ def lowest_pairs(
     width = min(block_width(n_wanted), len(state.values))
     basis = _Basis(factor, max_columns, state.values, state.vectors)
     previous_values, errors, n_steps = state.previous_values, state.errors, state.n_steps
-    restarted, n_residual_steps = True, state.n_residual_steps
+    restarted, stopped, n_residual_steps = True, False, state.n_residual_steps
     while True:
         # A state must determine all later steps. So it is only made where the basis consists of Ritz vectors alone, at
         # the beginning and after a cut.
@@ -185,14 +186,14 @@ def lowest_pairs(
         settled = tolerances.settled(previous_values, values)
         norms = np.linalg.norm(residuals[:, :n_wanted], axis=0)
         relative = norms / np.maximum(values, TINY)
-        at_limit = n_steps >= max_steps
-        if at_limit or (not flat and tolerances.has_null_vector(values)):
-            return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, at_limit)
+        stopped = stopped or n_steps >= max_steps
+        if stopped or (not flat and tolerances.has_null_vector(values)):
+            return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, stopped)
         # T r is close to the error of a Ritz vector with residual r: a new direction, and a measure of that error.
         corrections = inverse(residuals)  # residuals may be overwritten
         errors = np.linalg.norm(corrections[:, :n_wanted], axis=0)
         n_steps += 1
-        each_step(n_steps, values, relative, errors)
+        stopped = not each_step(n_steps, values, relative, errors)
         # The pairs of this step are returned, not those of a larger basis, because the errors are those of this step.
         good = settled and tolerances.met_by_vectors(errors, values)
         previous_values, n_residual_steps = values, n_residual_steps + int(good)
@@ -200,7 +201,7 @@ def lowest_pairs(
             most = most_pairs(max_columns)
             larger = growth.wanted(n_wanted, most, lambda: pairs.lowest(n_wanted).vectors)  # noqa: B023
             if larger == n_wanted:
-                return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, at_limit=False)
+                return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, stopped=False)
             n_wanted, width, n_residual_steps = larger, block_width(larger), 0
             errors, previous_values = np.ones(larger), np.full(larger, np.inf)
         del pairs, residuals  # blocks of vectors need most of the memory of a large problem

@@ -92,7 +92,8 @@ def multigrid(problem: Problem) -> Outcome:
 
     with FactorMultigrid(problem.factor, problem.candidates(), problem.n_threads, SEED) as inverse:
         text = _hierarchy(inverse, "A", predicted, problem)
-        return _by_davidson(inverse.apply, text, problem, (width, columns, predicted), watch, MAX_REFINEMENTS)
+        sizes, step_seconds = (width, columns, predicted), seconds / costs.MULTIGRID_STEPS
+        return _by_davidson(inverse.apply, text, problem, sizes, watch, MAX_REFINEMENTS, step_seconds=step_seconds)
 
 
 def multigrid_on_m(problem: Problem) -> Outcome:
@@ -107,7 +108,8 @@ def multigrid_on_m(problem: Problem) -> Outcome:
 
     with NormalMultigrid(cost_matrix, problem.candidates(), problem.null, problem.n_threads, SEED) as inverse:
         text = _hierarchy(inverse, "M", sizes[2], problem)
-        outcome = _by_davidson(inverse.apply, text, problem, sizes, watch, float("inf"))
+        step_seconds = seconds / costs.NORMAL_STEPS
+        outcome = _by_davidson(inverse.apply, text, problem, sizes, watch, float("inf"), step_seconds=step_seconds)
     return outcome._replace(exact_errors=False)
 
 
@@ -126,13 +128,16 @@ def _by_davidson(
     watch: Watch,
     max_residual_steps: float,
     factor_nnz: int = 0,
+    step_seconds: float = 0.0,
 ) -> Outcome:
     """Block Davidson with an approximate inverse of M, from a saved state of the same method if there is one.
 
     text: the size of the inverse, for the reason of the result. max_residual_steps: see ``davidson.lowest_pairs``.
+    step_seconds: predicted seconds of a step. Times come from operation counts and steps from errors, so the end of a
+    slow iteration does not depend on the load of the machine, and a resumed run ends it at the same step.
     """
     (_, columns, predicted), m, tolerances = sizes, problem.n_vectors, problem.tolerances
-    width = min(davidson.block_width(m), sizes[0])
+    width, is_long = min(davidson.block_width(m), sizes[0]), False
     watch.begin(f"solves for {width} vectors", problem.max_steps)
     apply = _finite(inverse)
     state = problem.hooks.load_state(watch.method)
@@ -142,14 +147,25 @@ def _by_davidson(
     if state is None or len(state.errors) != m or len(state.values) + width > columns:
         n_given = 0 if problem.start is None else problem.start.shape[1]
         state = davidson.first_state(problem.factor, _start_block(problem, width), n_given, m, apply, problem.null)
+
+    def goes_on(n_steps: int, values: Float64, residuals: Float64, errors: Float64) -> bool:
+        nonlocal is_long
+        bounds = tolerances.vector_bounds(values)
+        watch.step(n_steps, errors, bounds)
+        seconds = step_seconds * costs.steps_left(n_steps, errors, bounds)
+        # pairs of ``growth`` are new in the basis, so their errors do not show the rate
+        is_long = len(errors) == problem.n_vectors and seconds > problem.max_seconds
+        return not is_long
+
     result = davidson.lowest_pairs(
         problem.factor, apply, m, state, tolerances, columns, problem.max_steps,
-        lambda state, may_be_last: problem.hooks.keep_state(watch.method, state, may_be_last), problem.null,
-        lambda n_steps, values, residuals, errors: watch.step(n_steps, errors, tolerances.vector_bounds(values)),
+        lambda state, may_be_last: problem.hooks.keep_state(watch.method, state, may_be_last), problem.null, goes_on,
         flat=problem.flat, max_residual_steps=max_residual_steps, growth=problem.growth,
     )  # fmt: skip
     reason = f"{watch.method}: {result.n_steps} steps of block Davidson with {width} vectors, {text}"
-    if result.at_limit:
+    if is_long:
+        reason += f"; the other steps would take longer than a factorization of {problem.max_seconds:,.0f} s"
+    elif result.stopped:
         reason += f"; stopped at the limit of {problem.max_steps} steps"
     stats = SolverStats(
         watch.method, reason, factor_nnz, predicted, n_solves=result.n_steps * width, n_steps=result.n_steps
@@ -185,7 +201,7 @@ def _factor(factor_name: str, inverse: PseudoInverse, predicted: int, watch: Wat
     """Factor if the memory and the time are allowed: one line with the size and the predicted cost."""
     require_memory(watch.method, predicted, problem.max_memory)
     seconds = costs.factor_seconds(inverse.size, problem.factor.nnz, TYPICAL_BLOCKS, problem.n_threads)
-    if seconds > problem.max_factor_seconds:
+    if seconds > problem.max_seconds:
         raise LongFactorization(watch.method, seconds)
     size = f"{factor_name}, {inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop"
     watch.begin(f"{size}, {gib(predicted)}", seconds=seconds)

@@ -20,7 +20,7 @@ WINDOW = 8
 
 
 class LongFactorization(Exception):
-    """The factor fits, but takes longer than ``Problem.max_factor_seconds``; ``seconds`` is the predicted time."""
+    """The factor fits, but takes longer than ``Problem.max_seconds``; ``seconds`` is the predicted time."""
 
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(f"{name} would take about {seconds:,.0f} s")
@@ -91,8 +91,8 @@ class Problem(NamedTuple):
     hooks: Hooks
     max_steps: int
     """Largest number of steps of block Davidson, each with one block of vectors."""
-    max_factor_seconds: float = float("inf")
-    """Longest factorization, in predicted seconds."""
+    max_seconds: float = float("inf")
+    """Predicted seconds of another method: a longer factorization ends, and steps of multigrid that take longer."""
     candidates: Candidates = no_candidates
     """Loads (n, c) coordinates of the points, which A nearly maps to zero; (0, 0) if they are unknown."""
     null: NullVector = None

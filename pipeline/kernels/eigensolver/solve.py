@@ -94,7 +94,8 @@ def bottom_eigenpairs(
         n_vectors: number of pairs m, 1 .. n - 1.
         method: auto, factored (square A only), multigrid or shift_invert. A few hundred points are always solved with
             the dense method. auto uses the first method that fits ``max_memory``, works for A, and converges. It starts
-            a factorization longer than ``costs.patience_seconds`` only after multigrid has failed. A requested method
+            a factorization longer than ``costs.patience_seconds`` only after multigrid has failed, or needs more steps
+            than the factorization takes time. A requested method
             that fails is replaced by auto's choice from the other methods, multigrid on A first by multigrid on M;
             ``stats.requested_failed`` is the reason.
         pin: a point in the closed class of A's graph; None: the function finds one.
@@ -173,25 +174,28 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum
     """Try the methods in turn. Failures are added to the reason; unconverged vectors are the start of the next one."""
     square = _is_square(problem.factor)
     patience = costs.patience_seconds(problem.factor.nnz, problem.n_threads, square=square)
-    attempts = [(name, patience) for name in auto_methods(problem.factor, skip)]
+    names = auto_methods(problem.factor, skip)
+    attempts = [(name, math.inf if name.startswith("multigrid") else patience) for name in names]
     failures, best, start = list(skip.values()), None, problem.start
     while attempts:
         name, seconds = attempts.pop(0)
         try:
-            attempt = problem._replace(start=start, max_factor_seconds=seconds)
+            attempt = problem._replace(start=start, max_seconds=seconds)
             spectrum = _solve(name, SOLVERS[name].run, attempt)
         except NotEnoughMemory as error:
             failures.append(error.args[0])  # its advice is followed here
-            # the Cholesky factor of M was larger than the LU of A on all data measured so far
-            attempts = [following for following in attempts if following[0].startswith("multigrid")]
+            if not name.startswith("multigrid"):
+                # the Cholesky factor of M was larger than the LU of A on all data measured so far
+                attempts = [following for following in attempts if following[0].startswith("multigrid")]
             continue
         except LongFactorization as error:
-            without = [following for following in attempts if following[0] == ("multigrid" if square else methods.ON_M)]
-            failures += [str(error)] * bool(without)
-            attempts = [*without, (name, math.inf), *(other for other in attempts if other not in without)]
+            other = "multigrid" if square else methods.ON_M
+            failures += [str(error)] * ((other, math.inf) in attempts)
+            attempts = _without_factor_first(attempts, name, other, error.seconds)
             continue
         except FactorizationError as error:
             failures.append(str(error))
+            attempts = [following for following in attempts if following[0] != name]
             continue
         explained = replace(
             spectrum, stats=replace(spectrum.stats, reason="; before that, ".join([spectrum.stats.reason, *failures]))
@@ -207,6 +211,20 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum
             "no eigensolver can be used: " + "; ".join(failures), advice="raise eigensolver.max_memory"
         )
     return best
+
+
+def _without_factor_first(
+    attempts: list[tuple[str, float]], factored: str, other: str, seconds: float
+) -> list[tuple[str, float]]:
+    """The attempts, a factorization of ``seconds`` first, or before it ``other`` as long as that is not slower.
+
+    >>> _without_factor_first([("multigrid", math.inf), ("shift_invert", 2.0)], "factored", "multigrid", 60.0)
+    [('multigrid', 60.0), ('factored', inf), ('multigrid', inf), ('shift_invert', 2.0)]
+    """
+    first, unlimited = [(factored, math.inf)], (other, math.inf)
+    if unlimited in attempts:
+        first = [(other, seconds), *first, unlimited]
+    return [*first, *(attempt for attempt in attempts if attempt != unlimited)]
 
 
 def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> Spectrum:

@@ -52,7 +52,7 @@ def test_converges_to_the_dense_vectors(name, seed):
     A, m = lle_factor(points(name, 450, seed), 12, 1e-3), 4
     values, V = exact_pairs(A, m)
     solution = solve(A, m)
-    assert not solution.at_limit
+    assert not solution.stopped
     assert (solution.errors <= 1e-8).all()
     assert largest_angle(solution.pairs.vectors, V) < 1e-5
     np.testing.assert_allclose(solution.pairs.values, values, rtol=1e-9)
@@ -63,7 +63,7 @@ def test_converges_to_the_dense_vectors(name, seed):
 def test_a_basis_of_three_blocks_is_enough():
     A = roll_factor(450, 3)
     solution = solve(A, 2, columns=24, tol=1e-6)
-    assert not solution.at_limit
+    assert not solution.stopped
     assert largest_angle(solution.pairs.vectors, exact_pairs(A, 2)[1]) < 1e-3
 
 
@@ -87,7 +87,7 @@ def test_continuing_after_the_limit_gives_the_same_bytes():
         solution = solve(
             A, m, 24, limit, state, lambda state, last, states=states: states.append((copied(state), last))
         )
-        assert solution.at_limit
+        assert solution.stopped
         assert solution.n_steps <= limit
         assert states[-1][1]
         state = states[-1][0]
@@ -98,7 +98,7 @@ def test_continuing_after_the_limit_gives_the_same_bytes():
 
 def test_errors_at_the_limit_are_large():
     solution = solve(roll_factor(500, 3), 2, steps=2)
-    assert solution.at_limit
+    assert solution.stopped
     assert solution.n_steps == 2
     assert solution.errors.max() > 1e-6
 
@@ -108,7 +108,7 @@ def test_a_second_null_vector_ends_the_iteration():
     tolerances = Tolerances(1e-8, largest_eigenvalue(A, 1))
     solution = solve(A, 2)
     assert tolerances.has_null_vector(solution.pairs.values)
-    assert not solution.at_limit
+    assert not solution.stopped
 
 
 @pytest.mark.parametrize(("n_wanted", "width"), [(1, 8), (2, 8), (6, 8), (7, 12), (10, 12), (11, 16)])

@@ -335,6 +335,36 @@ def test_auto_tries_multigrid_before_a_long_factorization(monkeypatch):
     assert "shift_invert would take about 4 s" in solution.stats.reason
 
 
+def test_auto_ends_multigrid_if_its_other_steps_take_longer_than_the_factorization(monkeypatch):
+    A, begun = edge_factor(points("swiss_roll", 600, 5), 8), []
+    hooks = Hooks(begin=begun.append)
+    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 0.0)
+    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
+    monkeypatch.setattr(costs, "LEAST_STEPS", 2)
+    unlimited = solve(A, 2, "auto", hooks=hooks)
+    monkeypatch.setattr(costs, "multigrid_seconds", lambda *_, **__: costs.NORMAL_STEPS * 4.1)  # 4.1 s for each step
+    begun.clear()
+    ended = solve(A, 2, "auto", hooks=hooks)
+    assert begun == ["shift_invert", "multigrid on M", "shift_invert"]
+    assert (unlimited.stats.method, ended.stats.method, ended.converged) == ("multigrid on M", "shift_invert", True)
+    assert "multigrid on M reached vector errors" in ended.stats.reason
+    begun.clear()
+    alone = solve(A, 2, "multigrid", hooks=hooks)  # as requested, however long it takes
+    assert (begun, alone.converged) == (["multigrid on M"], True)
+
+    def singular(problem):
+        if problem.max_seconds == 0:
+            return methods.shift_invert(problem)
+        raise FactorizationError("zero pivot")
+
+    monkeypatch.setitem(SOLVERS, "shift_invert", replace(SOLVERS["shift_invert"], run=singular))
+    begun.clear()
+    continued = solve(A, 2, "auto", hooks=hooks)
+    assert begun == ["shift_invert", "multigrid on M", "shift_invert", "multigrid on M"]
+    assert (continued.stats.method, continued.converged) == ("multigrid on M", True)
+    assert "zero pivot" in continued.stats.reason
+
+
 @pytest.mark.parametrize(("skipped", "expected"), [
     (["factored"], "shift_invert"), (["factored", "shift_invert"], "multigrid on M"), (["multigrid"], "factored"),
 ])  # fmt: skip
