@@ -71,7 +71,7 @@ class _Basis:
         self._solve()
 
     def cut(self, n_columns: int) -> None:
-        """Reduce the basis to the lowest Ritz vectors."""
+        """Make the basis consist of the lowest Ritz vectors."""
         turn = self._turn[:, :n_columns]
         for first in range(0, len(self._vectors), ROWS_AT_ONCE):
             rows = slice(first, first + ROWS_AT_ONCE)
@@ -161,8 +161,8 @@ def lowest_pairs(
         tolerances: bounds on residuals and vector errors.
         max_columns: columns of the basis, at least 3 b.
         max_steps: largest number of applications of T, since the first state.
-        each_restart: called with the first state and with the state after each reduction of the basis, and with whether
-            ``max_steps`` may end the iteration before the next reduction. The arrays of a state are overwritten after
+        each_restart: called with the first state, with the state at half of ``max_columns``, and with that after each
+            reduction of the basis, and with whether ``max_steps`` may end the iteration before the next reduction. The arrays of a state are overwritten after
             the call.
         null: unit vector (n,); None for the constant.
         each_step: called after each step with the steps so far, and values, relative residuals and errors (m,); returns
@@ -177,7 +177,7 @@ def lowest_pairs(
     restarted, stopped, n_residual_steps = True, False, state.n_residual_steps
     while True:
         # A state must determine all later steps. So it is only made where the basis consists of Ritz vectors alone, at
-        # the beginning and after a cut.
+        # the beginning and after ``cut``.
         if restarted:
             state = SubspaceState(basis.values, basis.columns, n_steps, errors, previous_values, n_residual_steps)
             each_restart(state, n_steps + 1 + (max_columns - basis.used) // width > max_steps)
@@ -206,10 +206,14 @@ def lowest_pairs(
             errors, previous_values = np.ones(larger), np.full(larger, np.inf)
         del pairs, residuals  # blocks of vectors need most of the memory of a large problem
         corrections /= np.maximum(np.linalg.norm(corrections, axis=0), TINY)
+        n_before = basis.used
         basis.grow(orthonormalise(corrections, basis.columns, null))
-        restarted = basis.used + width > max_columns
-        if restarted:  # many Ritz vectors are kept, since those above the wanted ones speed up the next steps
-            basis.cut(max(2 * width, max_columns // 2))
+        # Many Ritz vectors are kept, since those above the wanted ones speed up the next steps. The first ``kept``
+        # vectors are only made Ritz vectors, for a state.
+        kept, is_full = max(2 * width, max_columns // 2), basis.used + width > max_columns
+        restarted = is_full or n_before < kept <= basis.used
+        if restarted:
+            basis.cut(kept if is_full else basis.used)
 
 
 def _exact(factor: csr_array, pairs: RitzPairs, n_wanted: int, null: NullVector) -> RitzPairs:

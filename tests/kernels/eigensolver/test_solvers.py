@@ -59,7 +59,7 @@ def test_first_method_that_fits_and_is_fast_is_chosen(monkeypatch):
 def test_basis_of_block_davidson_takes_the_memory_that_is_left(size):
     A = roll_factor(3000, 5)
     (width, fewest, least), (_, most, enough) = (size(A, 2, max_memory=n_bytes) for n_bytes in (0, PLENTY))
-    assert (fewest, most) == (3 * width, 5 * width)
+    assert (fewest, most) == (3 * width, 10 * width)
     for allowed in (least, (least + enough) // 2, enough - 1):
         _, columns, n_bytes = size(A, 2, max_memory=allowed)
         assert fewest <= columns < most
