@@ -78,12 +78,3 @@ def test_mnist(tmp_path, shared_data):
     config = write_config(tmp_path, input={"kind": "idx", "path": f"{images}/*-images-idx3-ubyte.gz"})
     lle("run", config, "--set", "execution.cluster.kind=local")
     assert_agree(stored_factor(tmp_path / "run.zarr"), 5, ROUTES, (2,), no_candidates())
-
-
-@pytest.mark.manual
-def test_cover(tmp_path, shared_data):
-    """multigrid is left out: the spectrum of A crosses zero."""
-    source = {"kind": "npz", "path": str(shared_data("tables/cover.npz")), "key": "X"}
-    config = write_config(tmp_path, input=source, preprocess={"scale": "standard"})
-    lle("run", config, "--set", "execution.cluster.kind=local")
-    assert_agree(stored_factor(tmp_path / "run.zarr"), 3, ROUTES[:2], (2,), no_candidates())
