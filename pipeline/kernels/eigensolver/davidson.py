@@ -79,6 +79,19 @@ class _Basis:
         self.used = n_columns
         self._begin(self.values[:n_columns].copy())
 
+    def restart(self, n_before: int, width: int) -> bool:
+        """Make the basis consist of Ritz vectors if it is full, or has reached its half. Returns whether it did.
+
+        n_before: columns before the last ``grow``. width: columns of the next block. Many vectors are kept, since those
+        above the wanted ones speed up the next steps.
+        """
+        capacity = len(self._gram)
+        kept, is_full = max(2 * width, capacity // 2), self.used + width > capacity
+        if not is_full and not n_before < kept <= self.used:
+            return False
+        self.cut(kept if is_full else self.used)
+        return True
+
     def lowest(self, n_pairs: int) -> tuple[RitzPairs, Float64]:
         """The lowest Ritz pairs, and the residuals M v - lambda v (n, n_pairs).
 
@@ -161,9 +174,8 @@ def lowest_pairs(
         tolerances: bounds on residuals and vector errors.
         max_columns: columns of the basis, at least 3 b.
         max_steps: largest number of applications of T, since the first state.
-        each_restart: called with the first state, with the state at half of ``max_columns``, and with that after each
-            reduction of the basis, and with whether ``max_steps`` may end the iteration before the next reduction. The arrays of a state are overwritten after
-            the call.
+        each_restart: called with the first state and with the state after each restart, and with whether ``max_steps``
+            may end the iteration before the next restart. The arrays of a state are overwritten after the call.
         null: unit vector (n,); None for the constant.
         each_step: called after each step with the steps so far, and values, relative residuals and errors (m,); returns
             whether to go on.
@@ -177,7 +189,7 @@ def lowest_pairs(
     restarted, stopped, n_residual_steps = True, False, state.n_residual_steps
     while True:
         # A state must determine all later steps. So it is only made where the basis consists of Ritz vectors alone, at
-        # the beginning and after ``cut``.
+        # the beginning and after a restart.
         if restarted:
             state = SubspaceState(basis.values, basis.columns, n_steps, errors, previous_values, n_residual_steps)
             each_restart(state, n_steps + 1 + (max_columns - basis.used) // width > max_steps)
@@ -208,12 +220,7 @@ def lowest_pairs(
         corrections /= np.maximum(np.linalg.norm(corrections, axis=0), TINY)
         n_before = basis.used
         basis.grow(orthonormalise(corrections, basis.columns, null))
-        # Many Ritz vectors are kept, since those above the wanted ones speed up the next steps. The first ``kept``
-        # vectors are only made Ritz vectors, for a state.
-        kept, is_full = max(2 * width, max_columns // 2), basis.used + width > max_columns
-        restarted = is_full or n_before < kept <= basis.used
-        if restarted:
-            basis.cut(kept if is_full else basis.used)
+        restarted = basis.restart(n_before, width)
 
 
 def _exact(factor: csr_array, pairs: RitzPairs, n_wanted: int, null: NullVector) -> RitzPairs:
