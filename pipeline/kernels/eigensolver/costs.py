@@ -196,7 +196,7 @@ def _not_enough(name: str, predicted: int, allowed: int, about: str) -> NotEnoug
 def _basis_size(factor: csr_array, width: int, fixed: int, max_memory: int) -> tuple[int, int]:
     """(columns of the basis of block Davidson, bytes with the ``fixed`` ones): what fits, three to ten blocks.
 
-    Ten pairs of 120,000 ECG vectors take 65 steps with three blocks, 41 with five, 25 with ten, 23 with fifteen.
+    Ten pairs of 120,000 ECG vectors take 65 steps with three blocks, 41 with five, 28 with ten.
     """
     n = factor.shape[1]
     columns = min(max(min((max_memory - fixed) // (8 * n), 10 * width), 3 * width), n - 1)
