@@ -92,7 +92,7 @@ class Problem(NamedTuple):
     max_steps: int
     """Largest number of steps of block Davidson, each with one block of vectors."""
     max_seconds: float = float("inf")
-    """Predicted seconds of another method: a longer factorization ends, and steps of multigrid that take longer."""
+    """A factorization that is predicted to take longer is not started. Multigrid ends if its other steps would."""
     candidates: Candidates = no_candidates
     """Loads (n, c) coordinates of the points, which A nearly maps to zero; (0, 0) if they are unknown."""
     null: NullVector = None

@@ -93,11 +93,10 @@ def bottom_eigenpairs(
         factor: A (rows, n), float64, the stacked local factors of one weak component; its null space is the constant.
         n_vectors: number of pairs m, 1 .. n - 1.
         method: auto, factored (square A only), multigrid or shift_invert. A few hundred points are always solved with
-            the dense method. auto uses the first method that fits ``max_memory``, works for A, and converges. It starts
-            a factorization longer than ``costs.patience_seconds`` only after multigrid has failed, or needs more steps
-            than the factorization takes time. A requested method
-            that fails is replaced by auto's choice from the other methods, multigrid on A first by multigrid on M;
-            ``stats.requested_failed`` is the reason.
+            the dense method. auto uses the first method that fits ``max_memory``, works for A, and converges. Before
+            a factorization longer than ``costs.patience_seconds`` it tries multigrid, until this fails or its other
+            steps are predicted to take longer. A requested method that fails is replaced by auto's choice from the
+            other methods, multigrid on A first by multigrid on M; ``stats.requested_failed`` is the reason.
         pin: a point in the closed class of A's graph; None: the function finds one.
         cost_matrix: loads M (n, n); called by shift_invert and by multigrid on M.
         tol: bound on residuals and vector errors; the head of this file gives the limits of float64.
@@ -216,7 +215,9 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum
 def _without_factor_first(
     attempts: list[tuple[str, float]], factored: str, other: str, seconds: float
 ) -> list[tuple[str, float]]:
-    """The attempts, a factorization of ``seconds`` first, or before it ``other`` as long as that is not slower.
+    """The attempts (name, ``Problem.max_seconds``) after a factorization was predicted to take ``seconds``.
+
+    ``other``, if it is among them, is tried first with this limit, and without a limit if the factorization fails.
 
     >>> _without_factor_first([("multigrid", math.inf), ("shift_invert", 2.0)], "factored", "multigrid", 60.0)
     [('multigrid', 60.0), ('factored', inf), ('multigrid', inf), ('shift_invert', 2.0)]
