@@ -189,7 +189,8 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum
             continue
         except LongFactorization as error:
             other = "multigrid" if square else methods.ON_M
-            failures += [str(error)] * ((other, math.inf) in attempts)
+            if (other, math.inf) in attempts:
+                failures.append(f"{error}, so {other} was tried first, as long as it was expected to be faster")
             attempts = _without_factor_first(attempts, name, other, error.seconds)
             continue
         except FactorizationError as error:
