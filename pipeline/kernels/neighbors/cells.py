@@ -74,6 +74,7 @@ def _bisected(points: Floats, n_cells: int, rng: np.random.Generator) -> list[Fl
     return [parts[path] for path in sorted(parts)]
 
 
+@np.errstate(invalid="ignore")  # OpenBLAS on AVX-512 sets this flag for float32 (s, 5) @ (5,), with the right product
 def _two_means(points: Floats, rng: np.random.Generator) -> Bools | None:
     """Which points (s, d) belong to the second of two clusters (Lloyd's algorithm); None if all points are equal.
 
