@@ -6,7 +6,6 @@ intermediate results. They stay for an interrupted or changed run, unless a step
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 FORMAT_VERSION = 2
 
@@ -15,9 +14,8 @@ FORMAT_VERSION = 2
 class ArraySpec:
     """One kind of array. `dims` names the axes; the first axis is divided into blocks.
 
-    `kind` selects the codec: "float" values hardly compress and are stored raw, "index" values (ids and counts) are
-    compressed. `parts` > 0 stores each block as one shard of that many chunks, for arrays that are read in slices
-    smaller than a block.
+    `parts` > 0 stores each block as one shard of that many chunks, for arrays that are read in slices smaller than a
+    block.
     """
 
     name: str
@@ -25,7 +23,6 @@ class ArraySpec:
     dtype: str
     meaning: str
     unit: str = ""
-    kind: Literal["float", "index"] = "float"
     parts: int = 0
 
 
@@ -37,13 +34,12 @@ POINTS = ArraySpec(
     "input units",
     parts=32,
 )
-ORIGINAL_INDEX = ArraySpec("original_index", ("point",), "int64", "input row of each internal row", kind="index")
+ORIGINAL_INDEX = ArraySpec("original_index", ("point",), "int64", "input row of each internal row")
 NEIGHBOR_INDICES = ArraySpec(
     "neighbor_indices",
     ("point", "neighbor"),
     "int32 or int64",
     "internal ids of the neighbours, self excluded, by distance; -1 pads",
-    kind="index",
 )
 NEIGHBOR_DISTANCES = ArraySpec(
     "neighbor_distances",
@@ -66,7 +62,6 @@ COMPONENT = ArraySpec(
     ("input row",),
     "int32",
     "component of the graph, 0 the largest; -1 = not embedded, -2 = placed among the nearest embedded points",
-    kind="index",
 )
 EIGENVALUES = ArraySpec(
     "eigenvalues",
@@ -83,53 +78,38 @@ DISTANCE_RATIO = ArraySpec(
 LABEL = ArraySpec("label", ("input row", "label"), "float64", "labels or true coordinates; only colour the picture")
 
 RAW = ArraySpec("_work/raw", ("input row", "feature"), "float32 or float64", "the input as read", "input units")
-ROW_HASH = ArraySpec("_work/row_hash", ("input row", "half"), "uint64", "128-bit hash of each row", kind="index")
-VALID = ArraySpec("_work/valid", ("input row",), "uint8", "1 where every number of the row is finite", kind="index")
+ROW_HASH = ArraySpec("_work/row_hash", ("input row", "half"), "uint64", "128-bit hash of each row")
+VALID = ArraySpec("_work/valid", ("input row",), "uint8", "1 where every number of the row is finite")
 REPRESENTATIVE = ArraySpec(
-    "_work/representative", ("input row",), "int64", "first row with the same values; -1 = dropped", kind="index"
+    "_work/representative", ("input row",), "int64", "first row with the same values; -1 = dropped"
 )
 SORTED_POINTS = ArraySpec(
     "_work/sorted_points", ("input row", "feature"), "float32 or float64", "a few input blocks sorted by cell", parts=32
 )
-SORTED_INDEX = ArraySpec(
-    "_work/sorted_index", ("input row",), "int64", "input row of each sorted point", kind="index", parts=32
-)
+SORTED_INDEX = ArraySpec("_work/sorted_index", ("input row",), "int64", "input row of each sorted point", parts=32)
 SORTED_CELLS = ArraySpec(
-    "_work/sorted_cells",
-    ("input row", "nearest"),
-    "int32",
-    "cells nearest to each sorted point",
-    kind="index",
-    parts=32,
+    "_work/sorted_cells", ("input row", "nearest"), "int32", "cells nearest to each sorted point", parts=32
 )
-CELL_COUNTS = ArraySpec(
-    "_work/cell_counts", ("shard", "cell"), "int64", "points of each cell in each sorted shard", kind="index"
-)
+CELL_COUNTS = ArraySpec("_work/cell_counts", ("shard", "cell"), "int64", "points of each cell in each sorted shard")
 NEAREST_CELLS = ArraySpec(
-    "_work/nearest_cells", ("point", "nearest"), "int32", "nearest cells of each point, own cell first", kind="index"
+    "_work/nearest_cells", ("point", "nearest"), "int32", "nearest cells of each point, own cell first"
 )
 SEARCHED_INDICES = ArraySpec(
-    "_work/searched_indices",
-    ("point", "neighbor"),
-    "int32 or int64",
-    "lists of k_max ids before they are shortened",
-    kind="index",
+    "_work/searched_indices", ("point", "neighbor"), "int32 or int64", "lists of k_max ids before they are shortened"
 )
 SEARCHED_DISTANCES = ArraySpec(
     "_work/searched_distances", ("point", "neighbor"), "float32", "their distances", "input units"
 )
-K_PER_POINT = ArraySpec("_work/k_per_point", ("point",), "int32", "requested neighbours of each point", kind="index")
-KNN_INDICES = ArraySpec(
-    "_work/knn_indices", ("point", "neighbor"), "int32 or int64", "neighbours before graph repair", kind="index"
-)
+K_PER_POINT = ArraySpec("_work/k_per_point", ("point",), "int32", "requested neighbours of each point")
+KNN_INDICES = ArraySpec("_work/knn_indices", ("point", "neighbor"), "int32 or int64", "neighbours before graph repair")
 KNN_DISTANCES = ArraySpec("_work/knn_distances", ("point", "neighbor"), "float32", "their distances", "input units")
 EMBEDDED_HASH = ArraySpec(
-    "_work/embedded_hash", ("input row", "half"), "uint64", "hash of the input row of each embedding row", kind="index"
+    "_work/embedded_hash", ("input row", "half"), "uint64", "hash of the input row of each embedding row"
 )
 POINT_NODE = ArraySpec(
-    "_work/node", ("point",), "int32", "strong component of each point by the edges inside its block", kind="index"
+    "_work/node", ("point",), "int32", "strong component of each point by the edges inside its block"
 )
-POINT_COMPONENT = ArraySpec("_work/component", ("point",), "int32", "weak component of each point", kind="index")
+POINT_COMPONENT = ArraySpec("_work/component", ("point",), "int32", "weak component of each point")
 
 ARRAYS = (
     POINTS,

@@ -65,7 +65,7 @@ class Store(RunGroup):
         parts = math.gcd(rows, spec.parts) if spec.parts else 1
         self.delete(spec.name)
         self._create_node(spec.name, array_metadata(
-            planned.shape, planned.dtype, rows // parts, rows, spec.kind, spec.dims,
+            planned.shape, planned.dtype, rows // parts, rows, spec.dims,
             {"meaning": spec.meaning, "unit": spec.unit},
         ))  # fmt: skip
 
@@ -192,8 +192,7 @@ class Store(RunGroup):
         """Write one of the arrays of a block of CSR rows from position `start` on, a multiple of `chunk`."""
         from .zarr_stores import array_metadata, open_array  # classes of zarr
 
-        kind = "float" if values.dtype.kind == "f" else "index"
-        metadata = array_metadata((start + len(values),), values.dtype, chunk, chunk, kind)
+        metadata = array_metadata((start + len(values),), values.dtype, chunk, chunk)
         self._put_node(name, metadata)
         self._arrays[name] = open_array(self.objects.place(), name, metadata)
         self.write(name, start, values)

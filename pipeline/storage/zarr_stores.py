@@ -74,19 +74,19 @@ def array_metadata(
     dtype: npt.DTypeLike,
     chunk: int,
     block: int,
-    kind: str,
     dims: Sequence[str] | None = None,
     attributes: "dict[str, JSON] | None" = None,
 ) -> dict[str, object]:
     """Zarr's metadata of an array: each block of rows is a shard of chunks of `chunk` rows.
 
-    Ids and counts (`kind` "index") are compressed; floating-point numbers hardly shrink. Each chunk has a CRC-32C of
-    its stored bytes. `dims` are zarr's dimension_names.
+    Ids and counts are compressed; floating-point numbers hardly shrink. Each chunk has a CRC-32C of its stored bytes.
+    `dims` are zarr's dimension_names.
     """
-    packed = [zarr.codecs.BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")] if kind == "index" else []
+    is_float = np.dtype(dtype).kind == "f"
+    packed = [] if is_float else [zarr.codecs.BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")]
     array = zarr.create_array(
         {}, shape=shape, dtype=np.dtype(dtype), chunks=(chunk, *shape[1:]), shards=(block, *shape[1:]), filters=None,
-        compressors=[*packed, zarr.codecs.Crc32cCodec()], fill_value=np.nan if np.dtype(dtype).kind == "f" else 0,
+        compressors=[*packed, zarr.codecs.Crc32cCodec()], fill_value=np.nan if is_float else 0,
         dimension_names=dims, attributes=attributes,
     )  # fmt: skip
     document = array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]

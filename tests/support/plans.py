@@ -25,6 +25,5 @@ def walk_all(config: Config, layout: Layout) -> tuple[list[Step[Report]], Layout
 
 
 def planned(name: str, shape: tuple[int, ...], dtype: str, block: int, parts: int = 0) -> PlannedArray:
-    kind = "float" if dtype.startswith("float") else "index"
-    spec = ArraySpec(name, ("point", "feature")[: len(shape)], dtype, "for a test", "metres", kind, parts)
+    spec = ArraySpec(name, ("point", "feature")[: len(shape)], dtype, "for a test", "metres", parts)
     return PlannedArray(spec, shape, dtype, block)
