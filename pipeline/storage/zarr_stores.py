@@ -40,7 +40,10 @@ INDEX_ENTRY = 16
 
 
 class RetryingObjectStore(ObjectStore["RemoteStore"]):
-    """Repeats single requests: an operation on many chunks would hardly ever succeed as a whole."""
+    """Repeats single requests: an operation on many chunks would hardly ever succeed as a whole.
+
+    Nothing is deleted through it.
+    """
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         return await retried_async(super().get, key, prototype, byte_range)
@@ -58,15 +61,6 @@ class RetryingObjectStore(ObjectStore["RemoteStore"]):
 
     async def set(self, key: str, value: Buffer) -> None:
         await retried_async(super().set, key, value)
-
-    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        await retried_async(super().set_if_not_exists, key, value)
-
-    async def delete(self, key: str) -> None:
-        await retried_async(super().delete, key)
-
-    async def delete_dir(self, prefix: str) -> None:
-        await retried_async(super().delete_dir, prefix)
 
 
 def array_metadata(
