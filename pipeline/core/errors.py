@@ -25,10 +25,17 @@ class LleError(Exception):
 
     exit_code = 1
 
-    def __init__(self, *args: object, advice: str = "", settings: tuple[Setting, ...] = ()) -> None:
-        """`settings` are the config keys in the message, spelled as by `str`; Python spells them as arguments."""
+    def __init__(
+        self, *args: object, advice: str = "", settings: tuple[Setting, ...] = (), exit_code: int | None = None
+    ) -> None:
+        """`settings` are the config keys in the message, spelled as by `str`; Python spells them as arguments.
+
+        `exit_code`: if it is not that of the class.
+        """
         super().__init__(*(shortened(part) if isinstance(part, str) else part for part in args))
         self.advice, self.settings = advice, settings
+        if exit_code is not None:
+            self.exit_code = exit_code
 
     def __str__(self) -> str:
         return "; ".join([super().__str__(), *filter(None, [self.advice])])

@@ -67,29 +67,27 @@ def check_worker(step: Step[Report], limit: int | None) -> None:
     """Raises NotEnoughMemory when a task of the step does not fit into a worker of `limit` bytes (None: not known)."""
     if limit is None or step.task_bytes <= task_room(limit):
         return
-    task_bytes = step.task_bytes
-    needed = limit_for(task_bytes)
+    needed = limit_for(step.task_bytes)
     refused = NotEnoughMemory(
-        f"{step.key}: a task needs {gib(task_bytes)}, and a worker of {gib(limit)} has room for "
+        f"{step.key}: a task needs {gib(step.task_bytes)}, and a worker of {gib(limit)} has room for "
         f"{gib(task_room(limit))} beside the process itself. Nothing of this step was started. Give each worker "
-        f"{gib(needed)} (execution.cluster.memory, or fewer workers on the machine), or {step.advice}"
+        f"{gib(needed)} (execution.cluster.memory, or fewer workers on the machine), or {step.advice}",
+        exit_code=2,
     )
-    refused.exit_code, refused.worker_bytes = 2, needed
+    refused.worker_bytes = needed
     raise refused
 
 
 def check_high_memory(step: Step[Report], limit: int | None) -> None:
     """Raises NotEnoughMemory if a whole-data step does not fit into high-memory workers of `limit` bytes."""
-    if limit is None or step.task_bytes <= task_room(limit):
-        return
-    refused = NotEnoughMemory(
-        f"{step.key}: this step processes all points and needs {gib(step.task_bytes)}, and the "
-        f"high-memory worker of {gib(limit)} has room for {gib(task_room(limit))} beside the process itself. Nothing "
-        f"of this step was started. Give that worker {gib(limit_for(step.task_bytes))} "
-        f"(execution.cluster.high_memory for kind: kubernetes, --memory-limit of the worker for kind: address)"
-    )
-    refused.exit_code = 2
-    raise refused
+    if limit is not None and step.task_bytes > task_room(limit):
+        raise NotEnoughMemory(
+            f"{step.key}: this step processes all points and needs {gib(step.task_bytes)}, and the "
+            f"high-memory worker of {gib(limit)} has room for {gib(task_room(limit))} beside the process itself. "
+            f"Nothing of this step was started. Give that worker {gib(limit_for(step.task_bytes))} "
+            f"(execution.cluster.high_memory for kind: kubernetes, --memory-limit of the worker for kind: address)",
+            exit_code=2,
+        )
 
 
 def check_driver(step: Step[Report], available: int) -> None:

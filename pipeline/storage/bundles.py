@@ -49,7 +49,7 @@ class Bundles:
     def __init__(self, url: str) -> None:
         self.objects = open_objects(url)
         self.url = self.objects.url
-        self.before_write: Callable[[], None] = _nothing
+        self.before_write: Callable[[], None] = lambda: None
         """Called before every write of data; an exception raised here prevents the write."""
         self.bundles_written: set[str] = set()
         """Names of the bundles that were written here and not deleted again."""
@@ -277,10 +277,6 @@ class Bundles:
     def read_records(self, names: Sequence[str], kind: type[T]) -> list[T | None]:
         """As `read_record` for several names, in their order; several are read at one time from an object store."""
         return list(self.map_together(lambda name: self.read_record(name, kind), names))
-
-
-def _nothing() -> None:
-    """The default of before_write."""
 
 
 def _packed(arrays: Mapping[str, Array], name: str) -> bytes:

@@ -26,7 +26,8 @@ def storage_errors(where: str) -> Iterator[None]:
         yield
     except Exception as error:
         if explanation := explain_remote(error):
-            raise _refused(explanation, where) from None
+            exit_code = 2 if explanation.is_final else None
+            raise StoreError(f"{where}: {explanation.words}", exit_code=exit_code) from None
         if not isinstance(error, OSError):
             raise
         raise _explain(error, where) from None
@@ -35,25 +36,15 @@ def storage_errors(where: str) -> Iterator[None]:
 def persist(write: Callable[[], object], where: str) -> None:
     """Run a write; repeat it after a pause if the error may be temporary. Raises StoreError."""
     with storage_errors(where):
-        try:
-            write()
-        except Exception as error:
-            if not _is_passing(error):
-                raise
-            _repeat(write)
-
-
-def _repeat(write: Callable[[], object]) -> None:
-    """Run a write that has failed once, after pauses."""
-    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
-
-    time.sleep(WRITE_PAUSES[0])
-    later_pauses = WRITE_PAUSES[1:]
-    repeated = Retrying(
-        retry=retry_if_exception(_is_passing), reraise=True, stop=stop_after_attempt(len(later_pauses) + 1),
-        wait=wait_chain(*map(wait_fixed, later_pauses)),
-    )  # fmt: skip
-    repeated(write)
+        for pause in WRITE_PAUSES:
+            try:
+                write()
+                return
+            except Exception as error:
+                if not _is_passing(error):
+                    raise
+            time.sleep(pause)
+        write()
 
 
 def _is_passing(error: BaseException) -> bool:
@@ -68,15 +59,12 @@ def _explain(error: OSError, where: str) -> StoreError:
             f"much a run needs) and run the same command again"
         )
     if error.errno in FORBIDDEN:
-        denied = StoreError(
-            f"{where}: access was refused: {error.strerror}. Correct its permissions, or choose another place"
+        return StoreError(
+            f"{where}: access was refused: {error.strerror}. Correct its permissions, or choose another place",
+            exit_code=2,
         )
-        denied.exit_code = 2
-        return denied
     if error.errno in UNUSABLE:
-        unusable = StoreError(f"{where}: the path cannot be used: {error.strerror}. Choose another place")
-        unusable.exit_code = 2
-        return unusable
+        return StoreError(f"{where}: the path cannot be used: {error.strerror}. Choose another place", exit_code=2)
     return StoreError(
         f"{where}: cannot be read or written ({type(error).__name__}: {error}). Check the path and the disk, and run "
         f"the same command again"
@@ -134,9 +122,3 @@ def explain_remote(error: BaseException) -> Explanation | None:
         f"the object store did not answer as expected: {message}. Check the URL, the endpoint and the credentials in "
         f"the environment, and run the same command again", False
     )  # fmt: skip
-
-
-def _refused(explanation: Explanation, where: str) -> StoreError:
-    error = StoreError(f"{where}: {explanation.words}")
-    error.exit_code = 2 if explanation.is_final else StoreError.exit_code
-    return error
