@@ -2,12 +2,11 @@
 
 import contextlib
 import errno
-import math
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -36,22 +35,11 @@ class LocalObjects(Objects):
         return self.root / name
 
     def put(self, name: str, data: bytes) -> None:
-        target = self._path(name)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
-
-        def write() -> None:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                temporary.write_bytes(data)
-                temporary.replace(target)
-            finally:
-                temporary.unlink(missing_ok=True)
-
-        persist(write, str(target))
+        _put(self._path(name), lambda temporary: temporary.write_bytes(data))
 
     def create(self, name: str, data: bytes) -> bool:
         target = self._path(name)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+        temporary = _temporary(target)
 
         def write() -> None:  # repeated if another process deletes the empty folder meanwhile
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -92,8 +80,7 @@ class LocalObjects(Objects):
         folder = source.place()
         assert isinstance(folder, str)
         for name in names:
-            target = self._path(name)
-            persist(partial(_link, Path(folder) / name, target), str(target))
+            _put(self._path(name), partial(_link, Path(folder) / name))
 
     def exists(self, name: str) -> bool:
         with storage_errors(str(self._path(name))):
@@ -121,16 +108,10 @@ class LocalObjects(Objects):
     def place(self) -> str:
         return str(self.root)
 
-    def age(self, name: str) -> float:
-        """Compares two times of the file system, so clocks of different hosts are never compared."""
-        probe = f"_run/clock-{uuid.uuid4().hex}.json"
-        self.put(probe, b"{}")
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                return (self.root / probe).stat().st_mtime - self._path(name).stat().st_mtime
-            return math.inf
-        finally:
-            self.delete(probe)
+    def modified(self, name: str) -> float | None:
+        with contextlib.suppress(FileNotFoundError):
+            return self._path(name).stat().st_mtime
+        return None
 
     def delete_partial_files(self) -> int:
         partial_files = [path for path in _files(self.root) if PARTIAL_NAME.fullmatch(path.name)]
@@ -150,17 +131,30 @@ def _files(folder: Path) -> list[Path]:
     return [Path(parent, name) for parent, _, names in os.walk(folder, onerror=refuse) for name in names]
 
 
+def _temporary(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+
+
+def _put(target: Path, create: Callable[[Path], object]) -> None:
+    """Create a temporary file, and rename it to the target."""
+    temporary = _temporary(target)
+
+    def write() -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            create(temporary)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    persist(write, str(target))
+
+
 def _link(source: Path, target: Path) -> None:
     """Hard-link a file; copy it if the file system has no links or the file has too many."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
     try:
-        try:
-            os.link(source, temporary)
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            shutil.copyfile(source, temporary)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        shutil.copyfile(source, target)

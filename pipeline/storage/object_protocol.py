@@ -1,5 +1,7 @@
 """The interface of local folders and object stores: objects by name, written whole."""
 
+import math
+import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -66,5 +68,18 @@ class Objects(Protocol):
         """Remove partial files of killed writers; returns how many. 0 where writes leave none."""
         return 0
 
+    def modified(self, name: str) -> float | None:
+        """When the object was written, in seconds by the store's own clock; None if it does not exist."""
+
     def age(self, name: str) -> float:
-        """Seconds since the object was written, by the store's own clock; infinite if it does not exist."""
+        """Seconds since the object was written; infinite if it does not exist.
+
+        Compares two times of the store, so clocks of different hosts are never compared.
+        """
+        probe = f"_run/clock-{uuid.uuid4().hex}.json"
+        self.put(probe, b"{}")
+        try:
+            now, written = self.modified(probe), self.modified(name)
+            return math.inf if now is None or written is None else now - written
+        finally:
+            self.delete(probe)

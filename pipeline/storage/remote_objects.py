@@ -1,9 +1,7 @@
 """Objects of an object store (s3://, gs://, az://, ...), accessed by obstore."""
 
 import contextlib
-import math
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
@@ -172,14 +170,6 @@ class RemoteObjects(Objects):
     def place(self) -> "ObjectStore":
         return self._store
 
-    def age(self, name: str) -> float:
-        """Compares two times of the service."""
-        probe = f"_run/clock-{uuid.uuid4().hex}.json"
-        self.put(probe, b"{}")
-        try:
-            probe_head, head = self._head(probe), self._head(name)
-            if probe_head is None or head is None:
-                return math.inf
-            return float((probe_head["last_modified"] - head["last_modified"]).total_seconds())
-        finally:
-            self.delete(probe)
+    def modified(self, name: str) -> float | None:
+        head = self._head(name)
+        return None if head is None else head["last_modified"].timestamp()

@@ -12,7 +12,7 @@ import numpy as np
 from ..core.errors import CorruptChunk, MissingArray
 from .array_specs import PlannedArray
 from .bundles import Array
-from .memory_objects import SCHEME, MemoryObjects, roots
+from .objects import SCHEME, MemoryObjects, roots
 from .store import STORE_CLASSES, Store
 
 if TYPE_CHECKING:
