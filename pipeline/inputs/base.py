@@ -1,17 +1,20 @@
-"""The interfaces of an input (Source) and of one file of it (Rows)."""
+"""The interfaces of an input (Source) and of one file of it (Rows), and the state of a file (Stamp)."""
 
 import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import wraps
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 
 from ..core.arrays import Float64
 from ..core.errors import InputError
 from ..core.machine import available_memory
+from ..core.patterns import is_url
 from ..storage.bundles import Array
 from .column_names import ColumnRoles
 from .damage import damage_as_input_error
@@ -53,7 +56,28 @@ class KnownLabels(NamedTuple):
     width: int = 1
 
 
-class Source(ABC):
+class Stored(ABC):
+    """What an input and the arrays and tables in its files have in common."""
+
+    def bytes_beside(self, n_rows: int) -> int:
+        """Maximum bytes used in addition to the result while reading n_rows rows, for decoding and for caches."""
+        return 0
+
+    @abstractmethod
+    def fingerprint(self) -> Fingerprint:
+        """JSON data that changes when the names, sizes or times of the files change. Never reads the data."""
+
+    @property
+    def detects_changes(self) -> bool:
+        """Whether fingerprint and stamps detect changed data; False if the storage gives neither tag nor time."""
+        return True
+
+    def remark(self) -> str:
+        """A warning about the points that needs no reading, for instance missing chunks; empty if there is none."""
+        return ""
+
+
+class Source(Stored):
     """An input of n_rows points with n_features numbers each, read by ranges of rows.
 
     dtype is the dtype of `read`: float32 if every stored value fits it exactly (float16, float32, bool and
@@ -85,10 +109,6 @@ class Source(ABC):
         """Position of a row, for messages: its file and its row number there, counted from 0."""
         return f"row {row}"
 
-    def remark(self) -> str:
-        """A warning about the points that needs no reading, for instance missing chunks; empty if there is none."""
-        return ""
-
     @property
     def label_kind(self) -> LabelKind:
         """The kind of the labels. The first use may read the labels once (never the points)."""
@@ -109,10 +129,7 @@ class Source(ABC):
         """Rows [start, stop) as a new C-contiguous (rows, n_features) array of `dtype`. Raises InputError."""
 
     def read_labels(self, start: int, stop: int) -> Float64 | None:
-        """(rows,) or (rows, q) float64, NaN for a missing label; None without labels.
-
-        Raises InputError.
-        """
+        """(rows,) or (rows, q) float64, NaN for a missing label; None without labels. Raises InputError."""
         return None
 
     def column_types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":
@@ -128,22 +145,6 @@ class Source(ABC):
         CSV entries are text. Raises InputError.
         """
         raise InputError("input: only Parquet and CSV files have columns with names")
-
-    def bytes_beside(self, n_rows: int) -> int:
-        """Maximum bytes used in addition to the result while reading n_rows rows, for decoding and for caches."""
-        return 0
-
-    @abstractmethod
-    def fingerprint(self) -> Fingerprint:
-        """JSON data that changes when the names, sizes or times of the input's files change.
-
-        Never reads the data.
-        """
-
-    @property
-    def detects_changes(self) -> bool:
-        """Whether fingerprint and stamps detect changed data; False if the storage gives neither tag nor time."""
-        return True
 
     def stamps(self, size: int, n_rows: int | None = None) -> list[str]:
         """One text per block of `size` rows. A text changes if its rows may have changed; no data is read.
@@ -162,7 +163,7 @@ class Source(ABC):
 Stamper = Callable[[int, int], object]
 
 
-class Rows(ABC):
+class Rows(Stored):
     """The rows of one stored array or table, in their stored dtype. `where` names it in messages."""
 
     where: str
@@ -171,27 +172,7 @@ class Rows(ABC):
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Array:
-        """Rows [start, stop) in any numeric or text dtype; may be a view of a mapped file.
-
-        Raises InputError.
-        """
-
-    def bytes_beside(self, n_rows: int) -> int:
-        """As Source.bytes_beside, for this array; 0 if every row can be read by itself."""
-        return 0
-
-    @abstractmethod
-    def fingerprint(self) -> Fingerprint:
-        """As Source.fingerprint, for this array."""
-
-    @property
-    def detects_changes(self) -> bool:
-        """As Source.detects_changes, for this array."""
-        return True
-
-    def remark(self) -> str:
-        """As Source.remark, for this array."""
-        return ""
+        """Rows [start, stop) in any numeric or text dtype; may be a view of a mapped file. Raises InputError."""
 
     def known_state(self) -> Fingerprint:
         """The state known from opening; sends no new request to the storage."""
@@ -201,6 +182,34 @@ class Rows(ABC):
         """A function of rows [start, stop): data that changes if they may have changed; by default the fingerprint."""
         fingerprint = self.fingerprint()
         return lambda start, stop: [fingerprint, start, stop]
+
+
+class Stamp(NamedTuple):
+    """A file and its state, the key of all caches of file contents.
+
+    tag: the ETag of a remote object, "" if the service gives none.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    tag: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether `path` is a URL."""
+        return is_url(self.path)
+
+    @property
+    def detects_changes(self) -> bool:
+        """Whether changed data changes the stamp; False for a web server that gives neither tag nor time."""
+        return bool(self.tag or self.mtime_ns)
+
+    def describe(self) -> dict[str, object]:
+        """This file's part of an input's fingerprint. The time of a remote object counts only if it has no tag."""
+        name = PurePosixPath(unquote(self.path) if self.is_remote else self.path).name
+        state = {"tag": self.tag} if self.tag else {"mtime_ns": self.mtime_ns}
+        return {"name": name, "size": self.size, **state}
 
 
 def stamp_text(content: object) -> str:

@@ -1,12 +1,28 @@
-"""Choose the feature columns of a table: those named in the config, or all numeric ones."""
+"""The columns of a table: words for a missing number, and the choice of features, by name or all numeric ones."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import product
 from typing import NamedTuple
 
 from ..core.errors import InputError, listed
+
+MISSING_WORDS = frozenset({
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+    "-", "--", "?", ".", "NAN", "NONE", "Null", "na", "none", "\\N",
+})  # fmt: skip
+"""Words for a missing number: those of pandas.read_csv, then others. In a column of texts they are texts like any."""
+
+SHOWN_WORDS = "NA, None, NULL, n/a, - and ?"
+"""Some of them, for messages."""
+
+PADDED_WORDS = [
+    " " * left + word + " " * right for word, left, right in product(sorted(MISSING_WORDS), range(9), range(2))
+]
+"""The words with spaces around them, as in files with aligned columns."""
 
 
 @dataclass(frozen=True)
@@ -126,3 +142,12 @@ def _numeric_everywhere(tables: Sequence[TableColumns], special: Sequence[str]) 
                 f"{_quoted(sorted(differing))}; name the columns to use in input.columns"
             )
     return chosen
+
+
+def is_missing_word(text: str | bytes) -> bool:
+    """Whether a text stands for a missing number.
+
+    >>> is_missing_word(" ?"), is_missing_word(b"n/a"), is_missing_word("Norway")
+    (True, True, False)
+    """
+    return (text if isinstance(text, str) else text.decode(errors="replace")).strip(" ") in MISSING_WORDS

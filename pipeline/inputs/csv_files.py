@@ -16,10 +16,9 @@ from ..core.errors import InputError, counted
 from ..storage.bundles import Array
 from . import csv_index
 from .base import Source
-from .column_names import TableColumns, choose_columns
+from .column_names import PADDED_WORDS, SHOWN_WORDS, TableColumns, choose_columns, is_missing_word
 from .csv_index import index_rows, is_number, open_text
 from .files import FileRows, Stamp, find_files, reading
-from .missing_words import PADDED, SHOWN, is_missing_word
 from .stacked_files import FileSource, Share
 
 PARSE_BYTES = 1 << 26
@@ -104,7 +103,7 @@ class CsvTable:
 
 
 def _without_words(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    is_word = pc.is_in(column, value_set=pa.array(PADDED))
+    is_word = pc.is_in(column, value_set=pa.array(PADDED_WORDS))
     return pc.if_else(is_word, pa.scalar(None, pa.string()), column)
 
 
@@ -228,7 +227,7 @@ class CsvRows(FileRows):
                 convert_options=pyarrow.csv.ConvertOptions(
                     column_types=dict(zip(column_ids, kinds, strict=True)),
                     include_columns=column_ids,
-                    null_values=PADDED if kind == pa.float64() else [""],
+                    null_values=PADDED_WORDS if kind == pa.float64() else [""],
                     strings_can_be_null=True,
                     true_values=TRUE,
                     false_values=FALSE,
@@ -336,5 +335,5 @@ def _type_of_entries(column: pa.ChunkedArray) -> str:
         if 2 * len(text) > len(entries):
             return "text"
         example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only
-        return f"text between numbers, such as {example[:MAX_EXAMPLE]!r}; missing values are empty or {SHOWN}"
+        return f"text between numbers, such as {example[:MAX_EXAMPLE]!r}; missing values are empty or {SHOWN_WORDS}"
     return "numbers"

@@ -11,9 +11,8 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.patterns import is_url, local_path, matches
-from .base import Fingerprint, Rows
+from .base import Fingerprint, Rows, Stamp
 from .damage import reading
-from .file_stamp import Stamp
 from .remote_files import RangeFile, find_objects
 
 __all__ = ["FileRows", "Layout", "Stamp", "find_files", "find_paths", "open_file", "path_or_file", "reading"]
@@ -52,10 +51,7 @@ class FileRows(Rows):
 
 
 def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
-    """The path itself, or the matches of a pattern, sorted. key: the config key, for messages.
-
-    Raises InputError.
-    """
+    """The path itself, or the matches of a pattern, sorted. key: the config key, for messages. Raises InputError."""
     text = local_path(os.fspath(pattern))
     if os.path.realpath(text).startswith(KERNEL_FILES):
         raise InputError(

@@ -12,7 +12,7 @@ from ..core.errors import InputError
 from ..core.natural_order import natural_order
 from ..storage.bundles import Array
 from .base import Fingerprint, LabelKind
-from .missing_words import PADDED, is_missing_word
+from .column_names import PADDED_WORDS, is_missing_word
 
 if TYPE_CHECKING:
     from .stacked_files import StackedRows
@@ -138,10 +138,7 @@ class Labels:
         return Coding("categorical", names, {name: code for code, name in enumerate(names)})
 
     def _distinct(self, limit: int) -> set[Any]:
-        """The distinct labels; stops after more than `limit`.
-
-        Missing numbers are left out; missing text is "".
-        """
+        """The distinct labels; stops after more than `limit`. Missing numbers are left out; missing text is ""."""
         distinct: set[Any] = set()
         for start in range(0, self._stack.n_rows, SCAN_ROWS):
             for _, block in self._stack.pieces(start, min(start + SCAN_ROWS, self._stack.n_rows)):
@@ -159,7 +156,7 @@ class Labels:
             codes = np.array([coding.code_of.get(value, np.nan) for value in unique.tolist()])
             return np.asarray(codes[inverse], np.float64)
         try:
-            is_missing = np.isin(values, PADDED) if self._is_text else False
+            is_missing = np.isin(values, PADDED_WORDS) if self._is_text else False
             return np.asarray(np.where(is_missing, "nan", values) if self._is_text else values, np.float64)
         except ValueError as error:
             raise InputError(

@@ -41,10 +41,7 @@ def open_npy(
 
 
 def open_idx(path: PathText, labels: PathText | None = None, columns: Sequence[int] | None = None) -> Source:
-    """Points in IDX files (plain or gzip), each sample flattened to one row; labels in IDX files.
-
-    Raises InputError.
-    """
+    """Points in IDX files (plain or gzip), each sample flattened to one row; labels in IDX files. Raises InputError."""
     source = _open_files(_idx_rows, path, labels, columns)
     if columns is None:
         source.image_shape = _image_shape(find_files(path, "path"))

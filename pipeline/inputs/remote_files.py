@@ -17,8 +17,8 @@ from fsspec.utils import glob_translate
 from ..core.errors import ConfigError, InputChanged, InputError, LleError
 from ..storage.remote_objects import open_remote
 from ..storage.retries import retried
+from .base import Stamp
 from .damage import reading
-from .file_stamp import Stamp
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -10,8 +10,8 @@ import numpy as np
 from ..config.load import parse_input
 from ..core.errors import InputError, listed
 from ..inputs import Source, TableColumns, array_shapes, table_columns
+from ..inputs.column_names import is_missing_word
 from ..inputs.detect_kind import Detected
-from ..inputs.missing_words import is_missing_word
 from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, Roles, propose_roles, propose_scale, rows_to_look_at
 from .new_rows import TABLES, open_section
 
