@@ -5,7 +5,8 @@ needed; .h5ad files need h5py.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,13 +16,107 @@ import zarr
 
 from ..core.errors import InputError
 from ..storage.bundles import Array
-from .anndata_containers import Element, H5adFile, ZarrFile, anndata_containers
 from .array_checks import check_matrix
-from .base import Rows, Source
+from .base import Fingerprint, Rows, Source, Stamp
+from .files import HEADER_BYTES, find_files, find_paths, path_or_file, reading
 from .stacked_files import FileSource, Share, StackedRows
+from .zarr_input import Location, ZarrRows, locate, open_node
 
 OBS_NAMES = "obs_names"
 """Names the index of obs, as in Python."""
+
+Reader = Callable[[Any, int, int], Array]
+
+
+class H5adFile:
+    """An .h5ad file, opened again for each read: processes do not share its handle."""
+
+    def __init__(self, stamp: Stamp) -> None:
+        self.where, self._stamp = stamp.path, stamp
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        """The root group."""
+        import h5py  # the extra anndata
+
+        with reading(self.where):
+            try:
+                file = h5py.File(path_or_file(self._stamp, HEADER_BYTES), "r", locking="best-effort")
+            except OSError as error:
+                if isinstance(error, FileNotFoundError | PermissionError):
+                    raise
+                raise InputError(
+                    f"{self.where}: expected an .h5ad file (HDF5), found something else or a cut-off file ({error}); "
+                    f"write it again with adata.write_h5ad"
+                ) from error
+            with file:
+                yield file
+
+    def state(self, member: str) -> Fingerprint:
+        """Name, size and time of the file."""
+        return {**self._stamp.describe(), "member": member}
+
+    @property
+    def detects_changes(self) -> bool:
+        """Whether the file has a time or a tag."""
+        return self._stamp.detects_changes
+
+
+class ZarrFile:
+    """An AnnData group in Zarr."""
+
+    def __init__(self, location: Location) -> None:
+        self.where, self.location = location.url, location
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        """The root group."""
+        yield open_node(self.location)
+
+    def state(self, member: str) -> Fingerprint:
+        """A digest over the files of the array."""
+        with self.open() as group:
+            return ZarrRows(self.location, group[member], None).fingerprint()
+
+    @property
+    def detects_changes(self) -> bool:
+        """Whether files have times or tags: listings do."""
+        return self.location.can_list
+
+
+Container = H5adFile | ZarrFile
+
+
+class Element(Rows):
+    """Rows of one element of a file; `member` is the array whose state identifies the rows."""
+
+    def __init__(self, file: Container, name: str, member: str, read: Reader, shape: tuple[int, ...],
+                 dtype: np.dtype[np.generic]) -> None:  # fmt: skip
+        self.where, self.shape, self.dtype = f"{file.where}, {name}", shape, dtype
+        self._file, self._member, self._read = file, member, read
+
+    def read(self, start: int, stop: int) -> Array:
+        with self._file.open() as group:
+            return self._read(group, start, stop)
+
+    def bytes_beside(self, n_rows: int) -> int:
+        """A chunk of HDF5 that is decoded for its rows: as much as the rows themselves."""
+        return n_rows * int(np.prod(self.shape[1:])) * self.dtype.itemsize
+
+    def fingerprint(self) -> Fingerprint:
+        return self._file.state(self._member)
+
+    @property
+    def detects_changes(self) -> bool:
+        return self._file.detects_changes
+
+
+def _containers(path: str) -> Sequence[Container]:
+    """The files or groups of a path or pattern. Raises InputError."""
+    is_folder = "://" not in path and all(os.path.isdir(folder) for folder in find_paths(path, "path"))
+    if is_folder or path.rstrip("/").endswith(".zarr"):
+        return [ZarrFile(location) for location in locate(path)]
+    return [H5adFile(stamp) for stamp in find_files(path, "path")]
 
 
 def open_anndata(
@@ -34,7 +129,7 @@ def open_anndata(
 
     A path may be a pattern. Raises InputError, which names what the file holds instead.
     """
-    files = anndata_containers(os.fspath(path))
+    files = _containers(os.fspath(path))
     if obsp is not None:
         return FileSource([_neighbors(file, f"obsp/{obsp}") for file in files], None)
     points = [_matrix(file, "X" if obsm is None else f"obsm/{obsm}") for file in files]
@@ -49,7 +144,7 @@ def open_anndata(
 class ObsTable:
     """Columns of obs, and obs_names, the names of its rows."""
 
-    def __init__(self, files: "Sequence[H5adFile | ZarrFile]") -> None:
+    def __init__(self, files: Sequence[Container]) -> None:
         self._files = files
 
     def types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
@@ -78,7 +173,7 @@ def _arrow(values: Array, kind: pa.DataType) -> pa.Array:
 
 def anndata_shapes(path: str) -> dict[str, tuple[int, ...]]:
     """The shapes of the dense matrices in obsm and of the columns of obs of the first file. Raises InputError."""
-    file = anndata_containers(path)[0]
+    file = _containers(path)[0]
     with file.open() as group:
         obs, obsm = group.get("obs"), group.get("obsm", {})
         index = None if obs is None else obs.attrs.get("_index", "_index")
@@ -90,7 +185,7 @@ def anndata_shapes(path: str) -> dict[str, tuple[int, ...]]:
         return matrices | {f"obs/{name}": (n_rows,) for name in obs if name != index}
 
 
-def _matrix(file: H5adFile | ZarrFile, name: str) -> Rows:
+def _matrix(file: Container, name: str) -> Rows:
     with file.open() as group:
         element = _member(file, group, name)
         if not hasattr(element, "shape"):
@@ -100,14 +195,14 @@ def _matrix(file: H5adFile | ZarrFile, name: str) -> Rows:
                 f"scanpy.pp.pca(adata), which writes obsm/X_pca"
             )
         if isinstance(file, ZarrFile):
-            rows: Rows = file.rows(element)
+            rows: Rows = ZarrRows(file.location, element, None)  # with stamps of its chunks
         else:
             rows = Element(file, name, name, partial(_values, name), tuple(element.shape), element.dtype)
     check_matrix(rows)
     return rows
 
 
-def _column(file: H5adFile | ZarrFile, label: str) -> Element:
+def _column(file: Container, label: str) -> Element:
     """A column of obs, or obs_names: numbers, text or categories, which are decoded."""
     with file.open() as group:
         index = label == OBS_NAMES and "obs" in group and OBS_NAMES not in group["obs"]
@@ -153,7 +248,7 @@ def _values(name: str, group: Any, start: int, stop: int | None) -> Array:
     return values if values.dtype.kind in "biuf" else values.astype(object)
 
 
-def _neighbors(file: H5adFile | ZarrFile, name: str) -> Element:
+def _neighbors(file: Container, name: str) -> Element:
     """The stored entries of each row of a CSR matrix as row numbers (n, widest row); -1 pads."""
     with file.open() as group:
         element = _member(file, group, name)
@@ -177,7 +272,7 @@ def _padded(name: str, starts: Array, group: Any, start: int, stop: int) -> Arra
     return ids
 
 
-def _member(file: H5adFile | ZarrFile, group: Any, name: str) -> Any:
+def _member(file: Container, group: Any, name: str) -> Any:
     """An element by its path. Raises InputError that lists what is there."""
     parent = name.rpartition("/")[0]
     if not isinstance(group, zarr.Array) and parent and parent in group and not hasattr(group[parent], "keys"):
