@@ -18,8 +18,8 @@ from . import csv_index
 from .base import Source
 from .column_names import PADDED_WORDS, SHOWN_WORDS, TableColumns, choose_columns, is_missing_word
 from .csv_index import index_rows, is_number, open_text
-from .files import FileRows, Stamp, find_files, reading
-from .stacked_files import FileSource, Share
+from .files import ColumnRows, Stamp, find_files, reading
+from .stacked_files import Share, table_source
 
 PARSE_BYTES = 1 << 26
 TYPED_ROWS = 1 << 17  # rows in memory at a time while the types of columns are determined
@@ -59,12 +59,7 @@ def open_csv(
     roles = choose_columns(tables, columns, label, id_column)
     for stamp in stamps:
         check_first_rows(stamp, roles.features)
-    return FileSource(
-        [CsvRows(stamp, roles.features, None) for stamp in stamps],
-        [CsvRows(stamp, (), label) for stamp in stamps] if label is not None else None,
-        roles=roles,
-        table=CsvTable(stamps),
-    )
+    return table_source(CsvRows, stamps, roles, CsvTable(stamps))
 
 
 class CsvTable:
@@ -90,7 +85,7 @@ class CsvTable:
         In columns of numbers (by the first rows of the files) words for a missing one are null too.
         """
         tables = [
-            CsvRows(self._stamps[share.number], tuple(names), None).read_as(pa.string(), share.low, share.high)
+            CsvRows(self._stamps[share.number], tuple(names)).read_as(pa.string(), share.low, share.high)
             for share in shares
         ]
         if not tables:
@@ -156,15 +151,14 @@ def csv_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
     ]
 
 
-class CsvRows(FileRows):
-    """The number columns of one file as float64, or its label column as text."""
+class CsvRows(ColumnRows):
+    """Columns of one CSV file: numbers as float64, a label as text."""
 
-    def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None) -> None:
-        self.where = stamp.path if label is None else f"{stamp.path}, column '{label}'"
-        self._stamp, self._index = stamp, index_rows(stamp)
-        self._member = label or ""
+    def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None = None) -> None:
+        super().__init__(stamp, columns, label)
+        self._index = index_rows(stamp)
         position = {name: i for i, name in enumerate(self._index.names)}
-        self._columns = [position[name] for name in (columns if label is None else (label,))]
+        self._positions = [position[name] for name in (columns if label is None else (label,))]
         self._is_text = label is not None
         n = self._index.n_rows
         self.shape = (n,) if self._is_text else (n, len(columns))
@@ -174,7 +168,7 @@ class CsvRows(FileRows):
         """The text of the rows and its parsed form."""
         n_positions = min(-(-n_rows // csv_index.ROWS_PER_POSITION) + 1, len(self._index.positions) - 1)
         text = int(np.diff(self._index.positions).max(initial=0)) * n_positions
-        parsed = 160 if self._is_text else 16 * len(self._columns)
+        parsed = 160 if self._is_text else 16 * len(self._positions)
         return 2 * text + n_positions * csv_index.ROWS_PER_POSITION * parsed
 
     def read(self, start: int, stop: int) -> Array:
@@ -182,7 +176,7 @@ class CsvRows(FileRows):
         table = self.read_as(pa.string() if self._is_text else pa.float64(), start, stop)
         if self._is_text:
             return np.asarray(table.column(0).fill_null("").to_numpy())
-        numbers = np.empty((stop - start, len(self._columns)))
+        numbers = np.empty((stop - start, len(self._positions)))
         for position, column in enumerate(table.columns):
             numbers[:, position] = column.cast(pa.float64()).to_numpy()
         del table, column
@@ -211,8 +205,8 @@ class CsvRows(FileRows):
 
     def _parse(self, text: bytes, base: int, expected: int, kind: pa.DataType) -> pa.Table:
         # Columns are named by number here: their names need not be unique or acceptable to Arrow.
-        column_ids = [str(column) for column in self._columns]
-        names = [self._index.names[column] for column in self._columns]
+        column_ids = [str(column) for column in self._positions]
+        names = [self._index.names[column] for column in self._positions]
         looks = looks_of_first_rows(self._stamp) if kind == pa.float64() else {}
         kinds = [pa.bool_() if name in looks and looks[name].kind == TRUTH else kind for name in names]
         try:
@@ -265,7 +259,7 @@ class CsvRows(FileRows):
 @lru_cache(maxsize=4096)
 def check_first_rows(stamp: Stamp, columns: tuple[str, ...]) -> None:
     """Parse the first rows of these columns. Raises InputError that names the line and the column of an error."""
-    rows = CsvRows(stamp, columns, None)
+    rows = CsvRows(stamp, columns)
     if rows.shape[0]:
         rows.read(0, min(csv_index.ROWS_PER_POSITION, rows.shape[0]))
 
@@ -304,7 +298,7 @@ def looks_of_first_rows(stamp: Stamp) -> dict[str, Look]:
     n_rows = min(csv_index.ROWS_PER_POSITION, index_rows(stamp).n_rows)
     if not n_rows:
         return dict.fromkeys(names, Look("no values"))
-    table = CsvRows(stamp, names, None).read_as(pa.binary(), 0, n_rows)  # text may be in any encoding
+    table = CsvRows(stamp, names).read_as(pa.binary(), 0, n_rows)  # text may be in any encoding
     return {name: _look_at(column) for name, column in zip(names, table.columns, strict=True)}
 
 

@@ -50,6 +50,14 @@ class FileRows(Rows):
         return self._stamp.detects_changes
 
 
+class ColumnRows(FileRows):
+    """The number columns of one file of a table, or its label column if a `label` is given."""
+
+    def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None = None) -> None:
+        self.where = stamp.path if label is None else f"{stamp.path}, column '{label}'"
+        self._stamp, self._columns, self._label, self._member = stamp, columns, label, label or ""
+
+
 def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
     """The path itself, or the matches of a pattern, sorted. key: the config key, for messages. Raises InputError."""
     text = local_path(os.fspath(pattern))

@@ -16,8 +16,8 @@ from ..storage.bundles import Array
 from .base import Source
 from .column_names import TableColumns, choose_columns
 from .damage import decoding
-from .files import FileRows, Stamp, find_files, open_file, path_or_file
-from .stacked_files import FileSource, Share
+from .files import ColumnRows, Stamp, find_files, open_file, path_or_file
+from .stacked_files import Share, table_source
 
 PARQUET = "a Parquet file"
 ARROW = (".arrow", ".feather")
@@ -37,12 +37,7 @@ def open_parquet(
     """
     stamps = find_files(path, "path")
     roles = choose_columns(parquet_tables(stamps), columns, label, id_column)
-    return FileSource(
-        [ParquetRows(stamp, roles.features, None) for stamp in stamps],
-        [ParquetRows(stamp, (), label) for stamp in stamps] if label is not None else None,
-        roles=roles,
-        table=ParquetTable(stamps),
-    )
+    return table_source(ParquetRows, stamps, roles, ParquetTable(stamps))
 
 
 class ParquetTable:
@@ -83,19 +78,15 @@ def parquet_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
     return tables
 
 
-class ParquetRows(FileRows):
-    """The number columns of one file, or its label column."""
+class ParquetRows(ColumnRows):
+    """Columns of one Parquet or Arrow file."""
 
-    def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None) -> None:
+    def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None = None) -> None:
+        super().__init__(stamp, columns, label)
         schema, self._starts = _outline(stamp)
-        self.where = stamp.path if label is None else f"{stamp.path}, column '{label}'"
-        self._stamp, self._label, self._columns = stamp, label, columns
-        self._member = label or ""
         if label is None:
-            self.shape, self.dtype = (
-                (self._starts[-1], len(columns)),
-                _common_dtype([schema.field(name).type for name in columns]),
-            )
+            self.shape = (self._starts[-1], len(columns))
+            self.dtype = _common_dtype([schema.field(name).type for name in columns])
         else:
             self.shape, self.dtype = (self._starts[-1],), _label_dtype(schema.field(label).type, self.where)
 

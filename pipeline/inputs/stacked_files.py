@@ -10,8 +10,9 @@ from ..core.arrays import Float64
 from ..core.errors import InputError
 from ..storage.bundles import Array
 from .array_checks import check_columns, check_matrix, common_dtype
-from .base import Fingerprint, Rows, Source, check_range, stamp_text
+from .base import Fingerprint, Rows, Source, Stamp, check_range, stamp_text
 from .column_names import ColumnRoles
+from .files import ColumnRows
 from .labels import Labels
 
 if TYPE_CHECKING:
@@ -217,6 +218,12 @@ class FileSource(Source):
         if self.labels is not None:
             files["labels"] = self.labels.fingerprint()
         return files if self._ids is None else files | {"ids": self._ids.fingerprint()}
+
+
+def table_source(rows: type[ColumnRows], stamps: Sequence[Stamp], roles: ColumnRoles, table: TableReader) -> FileSource:
+    """The features and the label of a table in files that are read by `rows`; `table` reads its other columns."""
+    labels = None if roles.label is None else [rows(stamp, (), roles.label) for stamp in stamps]
+    return FileSource([rows(stamp, roles.features) for stamp in stamps], labels, roles=roles, table=table)
 
 
 def _decoded(ids: Array) -> Array:
