@@ -4,30 +4,27 @@ A cached row group of the input can be as large as the memory planned for a late
 also runs that step.
 """
 
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from functools import lru_cache
+from typing import ParamSpec, TypeVar, cast
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-class Clearable(Protocol):
-    """A cache, such as those of functools."""
-
-    def cache_clear(self) -> None: ...
-
-
-Cache = TypeVar("Cache", bound=Clearable)
-
-_caches: list[Clearable] = []
+_clear: list[Callable[[], None]] = []
 _stage: list[str] = []
 
 
-def cleared_between_stages(cache: Cache) -> Cache:
-    """Register a cache: it is emptied when the process begins another stage."""
-    _caches.append(cache)
-    return cache
+def kept_in_stage(function: Callable[P, T]) -> Callable[P, T]:
+    """Keep the last result of a function until the process begins another stage."""
+    cached = lru_cache(maxsize=1)(function)
+    _clear.append(cached.cache_clear)
+    return cast(Callable[P, T], cached)
 
 
 def begin_stage(stage: str) -> None:
-    """Empty the registered caches if the process worked on another stage before."""
+    """Forget these results if the process worked on another stage before."""
     if _stage != [stage]:
         _stage[:] = [stage]
-        for cache in _caches:
-            cache.cache_clear()
+        for clear in _clear:
+            clear()

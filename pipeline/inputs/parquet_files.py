@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.errors import InputError
-from ..core.stage_caches import cleared_between_stages
+from ..core.stage_caches import kept_in_stage
 from ..storage.bundles import Array
 from .base import Source
 from .column_names import TableColumns, choose_columns
@@ -142,9 +142,8 @@ def _footer(stamp: Stamp) -> pq.FileMetaData:
         return pq.read_metadata(path_or_file(stamp))
 
 
-# Each cache holds one row group, which can be large. Two caches: reads of numbers and labels alternate.
-@cleared_between_stages
-@lru_cache(maxsize=1)
+# Each of these keeps one row group, which can be large. Two functions: reads of numbers and labels alternate.
+@kept_in_stage
 def _numbers_of_group(stamp: Stamp, group: int, columns: tuple[str, ...], dtype: np.dtype[np.generic]) -> Array:
     first, end = _outline(stamp).starts[group : group + 2]
     numbers = np.empty((end - first, len(columns)), dtype)
@@ -160,8 +159,7 @@ def _numbers_of_group(stamp: Stamp, group: int, columns: tuple[str, ...], dtype:
     return numbers
 
 
-@cleared_between_stages
-@lru_cache(maxsize=1)
+@kept_in_stage
 def _labels_of_group(stamp: Stamp, group: int, label: str, dtype: np.dtype[np.generic]) -> Array:
     column = _read_group(stamp, group, [label]).column(label)
     if dtype.kind == "O":
@@ -170,8 +168,7 @@ def _labels_of_group(stamp: Stamp, group: int, label: str, dtype: np.dtype[np.ge
     return np.asarray(column.cast(pa.from_numpy_dtype(np.float64 if missing else dtype), safe=False).to_numpy())
 
 
-@cleared_between_stages
-@lru_cache(maxsize=1)
+@kept_in_stage
 def _columns_of_group(stamp: Stamp, group: int, names: tuple[str, ...]) -> pa.Table:
     return _read_group(stamp, group, list(names)).select(list(names))
 
