@@ -17,9 +17,8 @@ from urllib.parse import urlparse
 from ..config.load import check_config
 from ..config.models import Config
 from ..core.arrays import Float64
-from ..core.errors import ConfigError, InputError, StoreError
+from ..core.errors import ConfigError, InputError, Setting, StoreError
 from ..core.machine import reproducible_environment
-from ..core.setting import Setting
 from ..engine.plan import RunResult
 from ..engine.progress import RunProgress, SilentProgress
 from ..engine.step import Json

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from ..core.errors import Setting
 from ..core.machine import available_cores
-from ..core.setting import Setting
 
 Initializer = TypeVar("Initializer", bound=Callable[..., None])
 

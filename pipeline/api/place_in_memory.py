@@ -15,8 +15,7 @@ from ..linalg.preprocess import Preparation, summable
 from ..linalg.reg_step import reg_of_run
 from ..search.among_stored import PLACED_COMPONENT
 from ..storage import array_specs
-from ..storage.fitted import fitted_store
-from ..storage.store import Store
+from ..storage.store import Store, fitted_store
 from .python_errors import python_errors
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.arrays import Float64, Int32
 from ..core.errors import ConfigError
-from ..core.natural_order import natural_order
+from ..inputs.labels import natural_order
 from ..jobs.new_rows import TABLES
 from ..stages.report_columns import label_column
 from ..storage import array_specs

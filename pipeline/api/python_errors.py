@@ -7,8 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import TypeVar, cast
 
-from ..core.errors import InputError, Interrupted, LleError, StoreHeld
-from ..core.setting import Setting
+from ..core.errors import InputError, Interrupted, LleError, Setting, StoreHeld
 from .array_input import FIT
 from .parameters import as_argument, with_parameter_names
 

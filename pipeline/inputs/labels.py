@@ -1,6 +1,7 @@
 """Labels as numbers: floats unchanged; text and small sets of integers as indices into a list of names."""
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,7 +10,6 @@ import numpy as np
 
 from ..core.arrays import Float64
 from ..core.errors import InputError
-from ..core.natural_order import natural_order
 from ..storage.bundles import Array
 from .base import Fingerprint, LabelKind
 from .column_names import PADDED_WORDS, is_missing_word
@@ -22,6 +22,8 @@ MAX_INTEGER_CLASSES = 64
 MAX_TEXT_CLASSES = 1000
 SCANNED_TEXT_BYTES = 240  # memory per text of ten characters: an object, and two fixed-width copies
 _CACHED_CODINGS = 32
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
+_DIGITS = re.compile(r"(\d+(?:\.\d+)?)", re.ASCII)
 
 
 class Coding(NamedTuple):
@@ -179,3 +181,15 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def natural_order(name: str) -> tuple[bool, float, list[str | float], str]:
+    """A key for `sorted`, for people: numbers by value, then texts, in which each group of digits counts as a number.
+
+    >>> sorted(["class 10", "class 2", "10", "b", "-2", "9", "1.5"], key=natural_order)
+    ['-2', '1.5', '9', '10', 'b', 'class 2', 'class 10']
+    """
+    if _NUMBER.fullmatch(name):
+        return False, float(name), [], name
+    parts = _DIGITS.split(name)  # text and digits in turns
+    return True, 0.0, [float(part) if number % 2 else part for number, part in enumerate(parts)], name

@@ -8,7 +8,6 @@ import numpy as np
 
 from ..core.arrays import Float64, Int64
 from ..core.errors import InputError
-from ..core.even_sample import even_sample
 from ..storage.bundles import Array
 from .base import Fingerprint, Source, check_range
 
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
 
 WINDOW_ROWS, WINDOW_BYTES = 4096, 1 << 23
 """Rows of the source in memory at a time: WINDOW_ROWS, or more if they fit WINDOW_BYTES. No result depends on it."""
+
+SAMPLE_SEED = 20001222
 
 _rows_by_key: dict[str, Int64] = {}
 
@@ -148,3 +149,17 @@ def _matching(source: Source, where: float | str) -> Int64:
             raise InputError(f"input.where: no row has the label {where!r}; choose one that occurs")
         _rows_by_key[key] = rows
     return _rows_by_key[key]
+
+
+def even_sample(n_rows: int, size: int) -> Int64:
+    """One random row from each of `size` equal ranges of n_rows rows, ascending; all rows if there are no more.
+
+    It depends on these two numbers only.
+
+    >>> len(even_sample(1000, 300)), even_sample(5, 9)
+    (300, array([0, 1, 2, 3, 4]))
+    """
+    if n_rows <= size:
+        return np.arange(n_rows)
+    edges = np.arange(size + 1) * n_rows // size
+    return np.random.default_rng(SAMPLE_SEED).integers(edges[:-1], edges[1:])

@@ -25,9 +25,8 @@ from ..stages.ingest_ids import read_ids_step
 from ..stages.registry import stages_of_run
 from ..storage import array_specs
 from ..storage.blocks import Blocks
-from ..storage.fitted import FIT, fitted_store
 from ..storage.lock import RunLock
-from ..storage.store import Store, block_of
+from ..storage.store import FIT, Store, block_of, fitted_store
 from .expected_time import cluster_to_start
 from .layout import check_layout, layout_of
 from .run_stages import (

@@ -12,8 +12,7 @@ from ..engine.step import BlockReport, Json, Report, Step
 from ..inputs import Source
 from ..stages import embed_new, ingest, write_report
 from ..stages.registry import stages_of_run
-from ..storage.fitted import fitted_store, has_fit
-from ..storage.store import Store
+from ..storage.store import Store, fitted_store, has_fit
 from .expected_time import announcement, expected_steps
 from .fit_and_place import config_of_fit, job_of_placing, open_all_rows, steps
 from .layout import run_attributes

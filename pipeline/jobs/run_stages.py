@@ -25,9 +25,8 @@ from ..report.metrics import Metrics
 from ..search.shorter_lists import truncated_step
 from ..stages import ingest, write_report
 from ..stages.registry import METHOD_ARRAYS, stages_of_run
-from ..storage.fitted import FIT, has_fit
 from ..storage.lock import RunLock
-from ..storage.store import Store
+from ..storage.store import FIT, Store, has_fit
 from .expected_time import announced_rest, announcement, cluster_to_start, expected_steps, steps_after_ingest
 from .layout import layout_of, run_attributes
 

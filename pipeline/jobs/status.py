@@ -13,10 +13,9 @@ from ..core.errors import Interrupted, LleError, NoRunYet, StoreError
 from ..engine import checkpoint
 from ..engine.time_left import RECORD, Look
 from ..stages.registry import stages_of
-from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import running
 from ..storage.records import to_json
-from ..storage.store import Store
+from ..storage.store import Store, fitted_store, has_fit
 from ..storage.versions import Versions, unreadable
 
 MAX_AGE = 120.0

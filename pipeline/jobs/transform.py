@@ -20,9 +20,8 @@ from ..stages import embed_new
 from ..stages.solve_embedding import ChosenComponents
 from ..storage import array_specs
 from ..storage.blocks import Blocks
-from ..storage.fitted import fitted_store
 from ..storage.lock import LOCK, RunLock, wait_for_lock
-from ..storage.store import Store, block_of
+from ..storage.store import Store, block_of, fitted_store
 from ..storage.versions import read_whole
 from .export import columns_of_input, export_embedding
 from .new_rows import open_new, open_section

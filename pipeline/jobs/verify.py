@@ -6,10 +6,9 @@ from typing import TypedDict
 from ..core.errors import CorruptChunk, StoreError
 from ..engine import checkpoint
 from ..engine.damage import damage_of_step
-from ..storage.fitted import fitted_store, has_fit
 from ..storage.lock import FOR_A_COMMAND, LOCK, RunLock, running
 from ..storage.run_group import METRICS, METRICS_CRC
-from ..storage.store import Store
+from ..storage.store import Store, fitted_store, has_fit
 
 
 def find_damage(store: Store) -> list[CorruptChunk]:

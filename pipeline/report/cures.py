@@ -8,8 +8,8 @@ coordinates is the dimension of the data, and n_neighbors is raised once, to MOR
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.errors import Setting
 from ..core.methods import METHODS
-from ..core.setting import Setting
 from .bounds import GOOD_TRUSTWORTHINESS, REDUNDANT, SMALL_REG
 from .finding import Cure
 from .metrics import Metrics

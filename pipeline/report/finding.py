@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..core.setting import Setting
+from ..core.errors import Setting
 
 Level = Literal["grave", "minor", "note"]
 """grave: may be the verdict; minor: a warning only; note: a remark beside a good verdict."""

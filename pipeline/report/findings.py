@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
-from ..core.setting import Setting
+from ..core.errors import Setting
 from . import bounds, cures
 from .cures import NO_CURE, Config
 from .finding import Cure, Finding, Level

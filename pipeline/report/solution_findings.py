@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from ..core.setting import Setting
+from ..core.errors import Setting
 from . import bounds
 from .cures import FLAT, Config, cure_of_convergence, cure_of_low_eigenvalues, more_neighbors
 from .finding import Cure, Finding, Level

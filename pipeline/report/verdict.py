@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..core.setting import Setting
+from ..core.errors import Setting
 from . import bounds
 from .finding import Finding
 from .findings import scope

@@ -10,8 +10,7 @@ import numpy as np
 
 from ..config.models import Config
 from ..core.arrays import Int64
-from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, UndeterminedEmbedding, counted, first_rows
-from ..core.setting import Setting
+from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, Setting, UndeterminedEmbedding, counted, first_rows
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import MAX_BLOCKS, block_points, sample_size, sampled_per_block

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..core.arrays import Float64, Int64
 from ..core.errors import LleError
-from ..core.natural_order import natural_order
 from ..engine import current_config
 from ..engine.step import Json
 from ..inputs import Source, open_source
+from ..inputs.labels import natural_order
 from ..storage import array_specs
 from ..storage.store import Store
 

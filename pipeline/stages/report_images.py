@@ -5,8 +5,8 @@ from functools import lru_cache
 import numpy as np
 
 from ..core.arrays import Bools, Float32, Int64
-from ..core.even_sample import even_sample
 from ..engine import current_config
+from ..inputs.row_filter import even_sample
 from ..report.images import Shape, Sheet, image_png, make_sheet, most_thumbnails, pixel_range, thumbnails
 from ..storage import array_specs
 from ..storage.store import Store, block_of

@@ -14,21 +14,20 @@ import numpy as np
 from ..config.models import Config
 from ..config.yaml_io import to_yaml
 from ..core.arrays import Int64
-from ..core.even_sample import even_sample
 from ..core.machine import peak_bytes
 from ..core.methods import METHODS
 from ..engine import checkpoint, current_config, disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
 from ..engine.work import Work
+from ..inputs.row_filter import even_sample
 from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report import collect_metrics, findings
 from ..report.metrics import Metrics, Reg, Stopped
 from ..report.number_format import data_name
 from ..report.verdict import with_findings
 from ..storage import array_specs
-from ..storage.fitted import FIT, fitted_store, has_fit
-from ..storage.store import Store
+from ..storage.store import FIT, Store, fitted_store, has_fit
 from .ingest_ids import stored_ids
 from .report_columns import color_source, label_name, page_columns, rows_with_place
 

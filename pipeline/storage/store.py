@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from zarr.types import AnyArray as ZarrArray
 
 
+FIT = "fit"
+"""Group of the fit in a store with placed rows (input.fit_sample), and the attribute of the store that names it."""
+
+
 class Store(RunGroup):
     """Arrays, bundles and JSON objects under one URL, stored by zarr unless the scheme of the URL has another class."""
 
@@ -235,6 +239,16 @@ class Store(RunGroup):
 
 STORE_CLASSES: dict[str, type[Store]] = {}
 """The class for URLs of a scheme; store_in_memory.py adds the one for stores in memory."""
+
+
+def fitted_store(store: Store) -> Store:
+    """The store of the fitted points of a run: the store itself, or its group `fit` with input.fit_sample."""
+    return Store(f"{store.url}/{FIT}") if has_fit(store) else store
+
+
+def has_fit(store: Store) -> bool:
+    """Whether the store holds placed rows, and their fit in its group `fit`."""
+    return store.attributes().get(FIT) is not None
 
 
 @contextlib.contextmanager

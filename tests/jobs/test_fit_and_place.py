@@ -9,14 +9,13 @@ import pytest
 
 from lle import LocallyLinearEmbedding, embed, open_run
 from lle.core.errors import StoreError
-from lle.core.even_sample import even_sample
 from lle.engine import checkpoint
 from lle.engine.row_exchange import REQUESTS, SENT
+from lle.inputs.row_filter import even_sample
 from lle.jobs import fit_and_place
 from lle.stages.assemble_cost import CONTRIBUTIONS
 from lle.stages.order_points import SORTED
-from lle.storage.fitted import fitted_store
-from lle.storage.store import Store
+from lle.storage.store import Store, fitted_store
 from tests.support.commands import FEW, lle, refused, write_config
 from tests.support.points import swiss_roll
 

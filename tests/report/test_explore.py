@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lle.core.even_sample import even_sample
 from lle.engine import disk_costs
+from lle.inputs.row_filter import even_sample
 from lle.report.explore import SCRIPTS, Column, read_asset, render_explorer
 from lle.storage.store import Store
 from tests.support.commands import lle
