@@ -101,7 +101,8 @@ def _take_over(
     """Copy a step from the source store with most undamaged blocks of this fingerprint; returns their reports.
 
     None if no source store has the step. A source store without finished blocks counts as well: it may hold the saved
-    state of an iteration.
+    state of an iteration. The record is copied last: a step without one does not count, so after a kill the copy
+    begins again.
     """
     offers = [
         (len(reports), source_store, reports)
@@ -111,7 +112,12 @@ def _take_over(
     if not offers:
         return None
     _, source_store, reports = max(offers, key=lambda offer: offer[0])
-    return _adopt(store, source_store, step, reports)
+    record = step_record(source_store, step.key)
+    assert record is not None
+    store.take(source_store, record.written)
+    store.objects.copy([marker_name(step.key, block) for block in sorted(reports)], source_store.objects)
+    store.put_record(record_name(step.key), replace(record, begun=time.time()))
+    return reports
 
 
 def _undamaged(source_store: Store, step: Step[R], fingerprint: str) -> dict[int, BlockReport[R]] | None:
@@ -128,21 +134,6 @@ def _undamaged(source_store: Store, step: Step[R], fingerprint: str) -> dict[int
     undamaged = {block: report for block, report in reports.items() if block not in blocks}
     is_useless = bool(record.deleted) and len(undamaged) < step.n_blocks
     return None if None in blocks or is_useless else undamaged
-
-
-def _adopt(
-    store: Store, source_store: Store, step: Step[R], reports: dict[int, BlockReport[R]]
-) -> dict[int, BlockReport[R]]:
-    """Copy a step from another store: data, markers, then the record; returns the reports of its finished blocks.
-
-    A step without a record does not count, so after a kill the copy begins again.
-    """
-    record = step_record(source_store, step.key)
-    assert record is not None
-    store.take(source_store, record.written)
-    store.objects.copy([marker_name(step.key, block) for block in sorted(reports)], source_store.objects)
-    store.put_record(record_name(step.key), replace(record, begun=time.time()))
-    return reports
 
 
 def _outputs_exist(store: Store, step: Step[R], record: StepRecord) -> bool:
