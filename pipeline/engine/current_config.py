@@ -7,6 +7,7 @@ earlier config stay in the store, but export, open_run and the report ignore the
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from ..core.errors import NoEmbedding
 from ..storage.store import Store
@@ -68,15 +69,14 @@ def delete_leftovers(store: Store, finished_steps: Collection[str], names: Colle
     written = {"_work/zarr.json"}.union(*(record.written for record in steps.values()))
     markers = {checkpoint.marker_name(key, block) for key, record in steps.items() for block in range(record.n_blocks)}
     stray = [marker for marker in store.objects.names("_done") if checkpoint.step_of(marker) and marker not in markers]
-    stray += [name for name in store.objects.names("_work") if not written & _folders_of(name)]
+    stray += [name for name in store.objects.names("_work") if written.isdisjoint(_with_folders(name))]
     store.objects.delete_objects(stray)
     list(store.map_together(store.delete, sorted(set(names) - written)))
 
 
-def _folders_of(name: str) -> set[str]:
+def _with_folders(name: str) -> set[str]:
     """The name of an object and of each folder it is in."""
-    parts = name.split("/")
-    return {"/".join(parts[: depth + 1]) for depth in range(len(parts))}
+    return {name, *map(str, PurePosixPath(name).parents)}
 
 
 def end_run(store: Store) -> None:

@@ -161,26 +161,20 @@ class _TaskThread(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.calls = SimpleQueue[Callable[[], BlockReport[Report]]]()
+        self.calls = SimpleQueue[Callable[[], BlockReport[Report]] | None]()
         self.outcomes = SimpleQueue[BlockReport[Report] | BaseException]()
-        self._is_open = True
         self.start()
 
     def run(self) -> None:
-        while self._is_open:
+        while (call := self.calls.get()) is not None:
             try:
-                self.outcomes.put(Context().run(self.calls.get()))
+                self.outcomes.put(Context().run(call))
             except BaseException as error:
                 self.outcomes.put(error)
 
     def close(self) -> None:
         """End the thread, after its present call."""
-        self._is_open = False
-        self.calls.put(_no_call)
-
-
-def _no_call() -> BlockReport[Report]:
-    return BlockReport(0, 0.0, 0, Report())
+        self.calls.put(None)
 
 
 _idle_threads: list[_TaskThread] = []

@@ -1,6 +1,7 @@
 """Sizes of a plan from those of the input: blocks, cells, samples, and the search method that suits them."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -103,10 +104,9 @@ def largest_total(counts: Sequence[Mapping[str, int]]) -> int:
     >>> largest_total([{"0": 2, "1": 3}, {"1": 4}])
     7
     """
-    totals: dict[str, int] = {}
+    totals = Counter[str]()
     for count in counts:
-        for target, number in count.items():
-            totals[target] = totals.get(target, 0) + number
+        totals.update(count)
     return max(totals.values(), default=0)
 
 

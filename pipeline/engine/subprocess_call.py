@@ -85,7 +85,9 @@ def call(function: Callable[..., T], arguments: tuple[object, ...], max_bytes: i
     if answer is None:
         is_killed = process.exitcode in STOP_SIGNALS and killed_for_memory() == killed_before
         cause = "stopped" if is_stopped else "killed" if is_killed else "crashed"
-        raise ProcessDied(last_message, _ending(process.exitcode), cause)
+        code = process.exitcode or 0
+        ending = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+        raise ProcessDied(last_message, ending, cause)
     if answer[0] == "error":
         raise answer[1]
     result: tuple[T, int] = answer[1]
@@ -119,9 +121,7 @@ def _serve(
     except MemoryError as error:
         connection.send(("error", NotEnoughMemory(f"out of memory ({error}); raise eigensolver.max_memory")))
     except BaseException as error:
-        is_sent_whole = isinstance(
-            error, LleError | ArithmeticError | ValueError | OSError
-        )  # others may not be pickled
+        is_sent_whole = isinstance(error, LleError | ArithmeticError | ValueError | OSError)  # others may not pickle
         connection.send(("error", error if is_sent_whole else LleError(f"{type(error).__name__}: {error}")))
 
 
@@ -140,9 +140,3 @@ def _limit(max_bytes: int) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         limit = current_bytes + max_bytes + SLACK_BYTES
         resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
-
-
-def _ending(exit_code: int | None) -> str:
-    if exit_code is not None and exit_code < 0:
-        return f"by {signal.Signals(-exit_code).name}"
-    return f"with code {exit_code}"
