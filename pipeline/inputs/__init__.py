@@ -13,18 +13,17 @@ from .row_filter import SampledRows, SelectedRows
 
 __all__ = ["ColumnRoles", "LabelKind", "Source", "TableColumns", "array_shapes", "open_source", "table_columns"]
 
-# kind -> module and function; imported on use, so that a run loads only the reader it needs.
-_OPENERS = {
-    "zarr": ("zarr_input", "open_zarr"),
-    "npy": ("npy_npz_idx", "open_npy"),
-    "npz": ("npy_npz_idx", "open_npz"),
-    "idx": ("npy_npz_idx", "open_idx"),
-    "parquet": ("parquet_files", "open_parquet"),
-    "csv": ("csv_files", "open_csv"),
-    "anndata": ("anndata_files", "open_anndata"),
-    "synthetic": ("synthetic", "open_synthetic"),
+_MODULES = {
+    "zarr": "zarr_input",
+    "npy": "npy_npz_idx",
+    "npz": "npy_npz_idx",
+    "idx": "npy_npz_idx",
+    "parquet": "parquet_files",
+    "csv": "csv_files",
+    "anndata": "anndata_files",
+    "synthetic": "synthetic",
 }
-_TABLES = {"parquet": ("parquet_files", "parquet_tables"), "csv": ("csv_files", "csv_tables")}
+"""The module of each kind. It has `open_<kind>`, for a table `<kind>_tables`, and for named arrays `<kind>_shapes`."""
 
 
 def open_source(kind: str, **params: Any) -> Source:
@@ -43,9 +42,8 @@ def open_source(kind: str, **params: Any) -> Source:
     if "id" in params:
         params["id_column"] = params.pop("id")
     chosen_by = params.pop("chosen_by", params.get(labels))
-    module, function = _OPENERS[kind]
     try:
-        opener: Callable[..., Source] = getattr(import_module(f"{__name__}.{module}"), function)
+        opener: Callable[..., Source] = _function(kind, f"open_{kind}")
     except ImportError as error:
         raise InputError(
             f"input.kind: {kind} needs the package '{error.name}', which is not installed; pip install it"
@@ -62,9 +60,8 @@ def open_source(kind: str, **params: Any) -> Source:
 
 def table_columns(kind: str, path: str) -> list[TableColumns]:
     """The columns of each file of a table (kind parquet or csv). Raises InputError."""
-    module, function = _TABLES[kind]
     with damage_as_input_error(f"input of kind {kind}, {path}"):
-        tables: list[TableColumns] = getattr(import_module(f"{__name__}.{module}"), function)(find_files(path, "path"))
+        tables: list[TableColumns] = _function(kind, f"{kind}_tables")(find_files(path, "path"))
     return tables
 
 
@@ -73,17 +70,13 @@ def array_shapes(kind: str, path: str) -> dict[str, tuple[int, ...]]:
 
     Raises InputError.
     """
+    if kind not in {"npz", "zarr", "anndata"}:
+        return {}
     with damage_as_input_error(f"input of kind {kind}, {path}"):
-        if kind == "npz":
-            from .npy_npz_idx import npz_shapes  # a run loads only the reader it needs
+        shapes: dict[str, tuple[int, ...]] = _function(kind, f"{kind}_shapes")(path)
+    return shapes
 
-            return npz_shapes(find_files(path, "path")[0])
-        if kind == "zarr":
-            from .zarr_input import zarr_shapes
 
-            return zarr_shapes(path)
-        if kind == "anndata":
-            from .anndata_files import anndata_shapes
-
-            return anndata_shapes(path)
-    return {}
+def _function(kind: str, name: str) -> Any:
+    """A function of the module of a kind, imported on use: a run loads only the reader it needs."""
+    return getattr(import_module(f"{__name__}.{_MODULES[kind]}"), name)

@@ -16,9 +16,8 @@ import zarr
 
 from ..core.errors import InputError
 from ..storage.bundles import Array
-from .array_checks import check_matrix
 from .base import Fingerprint, Rows, Source, Stamp
-from .files import HEADER_BYTES, find_files, find_paths, path_or_file, reading
+from .files import HEADER_BYTES, PathText, find_files, find_paths, path_or_file, reading
 from .stacked_files import FileSource, Share, StackedRows
 from .zarr_input import Location, ZarrRows, locate, open_node
 
@@ -120,7 +119,7 @@ def _containers(path: str) -> Sequence[Container]:
 
 
 def open_anndata(
-    path: str | os.PathLike[str], obsm: str | None = "X_pca", label: str | None = None, obsp: str | None = None,
+    path: PathText, obsm: str | None = "X_pca", label: str | None = None, obsp: str | None = None,
     id_column: str | None = None,
 ) -> Source:  # fmt: skip
     """Points in obsm/<obsm> (None: X), labels in obs/<label>; with obsp, neighbours from obsp/<obsp> instead.
@@ -195,11 +194,8 @@ def _matrix(file: Container, name: str) -> Rows:
                 f"scanpy.pp.pca(adata), which writes obsm/X_pca"
             )
         if isinstance(file, ZarrFile):
-            rows: Rows = ZarrRows(file.location, element, None)  # with stamps of its chunks
-        else:
-            rows = Element(file, name, name, partial(_values, name), tuple(element.shape), element.dtype)
-    check_matrix(rows)
-    return rows
+            return ZarrRows(file.location, element, None)  # with stamps of its chunks
+        return Element(file, name, name, partial(_values, name), tuple(element.shape), element.dtype)
 
 
 def _column(file: Container, label: str) -> Element:

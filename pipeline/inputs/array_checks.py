@@ -46,11 +46,8 @@ def check_matrix(rows: Rows) -> None:
     """Raises InputError unless the array is two-dimensional with at least one column."""
     n_dims = len(rows.shape)
     if n_dims != 2:
-        cure = (
-            "one feature per row is x.reshape(-1, 1)"
-            if n_dims < 2
-            else "flatten each sample to one row: x.reshape(len(x), -1)"
-        )
+        to_rows = "flatten each sample to one row: x.reshape(len(x), -1)"
+        cure = "one feature per row is x.reshape(-1, 1)" if n_dims < 2 else to_rows
         raise InputError(f"{rows.where}: expected a 2-D array of (rows, features), found shape {rows.shape}; {cure}")
     if rows.shape[1] == 0:
         raise InputError(

@@ -11,11 +11,12 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.patterns import is_url, local_path, matches
-from .base import Fingerprint, Rows, Stamp
-from .damage import reading
+from .base import Fingerprint, Rows
+from .base import Stamp as Stamp
+from .damage import reading as reading
 from .remote_files import RangeFile, find_objects
 
-__all__ = ["FileRows", "Layout", "Stamp", "find_files", "find_paths", "open_file", "path_or_file", "reading"]
+PathText = str | os.PathLike[str]
 
 KERNEL_FILES = ("/proc/", "/sys/")
 HEADER_BYTES = 1 << 14  # bytes per request of a remote header, which is parsed in small steps
@@ -58,7 +59,7 @@ class ColumnRows(FileRows):
         self._stamp, self._columns, self._label, self._member = stamp, columns, label, label or ""
 
 
-def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
+def find_paths(pattern: PathText, key: str) -> list[str]:
     """The path itself, or the matches of a pattern, sorted. key: the config key, for messages. Raises InputError."""
     text = local_path(os.fspath(pattern))
     if os.path.realpath(text).startswith(KERNEL_FILES):
@@ -77,7 +78,7 @@ def find_paths(pattern: str | os.PathLike[str], key: str) -> list[str]:
     return paths
 
 
-def find_files(pattern: str | os.PathLike[str], key: str) -> list[Stamp]:
+def find_files(pattern: PathText, key: str) -> list[Stamp]:
     """As `find_paths`, for plain files, each with its size and time; a URL may be a pattern too."""
     text = os.fspath(pattern)
     return find_objects(text, key) if is_url(text) else [_stamp(path, key) for path in find_paths(text, key)]

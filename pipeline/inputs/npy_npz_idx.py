@@ -2,7 +2,6 @@
 
 import gzip
 import math
-import os
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -15,10 +14,8 @@ from .array_checks import only_matrix
 from .array_rows import COMPRESSED, UnpackedRows, stored_rows
 from .base import Rows, Source
 from .damage import decoding
-from .files import HEADER_BYTES, Layout, Stamp, find_files, open_file, path_or_file, reading
+from .files import HEADER_BYTES, Layout, PathText, Stamp, find_files, open_file, path_or_file, reading
 from .stacked_files import FileSource
-
-PathText = str | os.PathLike[str]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _LOCAL_HEADER_BYTES = 30
@@ -27,9 +24,8 @@ _IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x
 
 
 def open_npy(
-    path: PathText, labels: PathText | None = None, columns: Sequence[int] | None = None,
-    id_column: PathText | None = None,
-) -> Source:  # fmt: skip
+    path: PathText, labels: PathText | None = None, columns: Sequence[int] | None = None, id_column: str | None = None
+) -> Source:
     """Points in .npy files, memory-mapped or (behind URLs) read by ranges; labels and ids, in .npy files, as many.
 
     Raises InputError.
@@ -118,11 +114,15 @@ def _open_archive(stamp: Stamp) -> zipfile.ZipFile:
 
 @lru_cache(maxsize=CACHED_HEADERS)
 def _only_matrix(stamp: Stamp) -> str:
-    return only_matrix(stamp.path, "input.key", npz_shapes(stamp))
+    return only_matrix(stamp.path, "input.key", _shapes(stamp))
 
 
-def npz_shapes(stamp: Stamp) -> dict[str, tuple[int, ...]]:
-    """The shape of each array of an archive by its key. Raises InputError."""
+def npz_shapes(path: str) -> dict[str, tuple[int, ...]]:
+    """The shape of each array of the first archive by its key. Raises InputError."""
+    return _shapes(find_files(path, "path")[0])
+
+
+def _shapes(stamp: Stamp) -> dict[str, tuple[int, ...]]:
     shapes = {}
     with _open_archive(stamp) as archive:
         for key, info in _npz_keys(archive).items():

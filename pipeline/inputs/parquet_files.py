@@ -1,6 +1,5 @@
 """Reader of Parquet tables by row group, and of Arrow (Feather) files by record batch."""
 
-import os
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -16,7 +15,7 @@ from ..storage.bundles import Array
 from .base import Source
 from .column_names import TableColumns, choose_columns
 from .damage import decoding
-from .files import ColumnRows, Stamp, find_files, open_file, path_or_file
+from .files import ColumnRows, PathText, Stamp, find_files, open_file, path_or_file
 from .stacked_files import Share, table_source
 
 PARQUET = "a Parquet file"
@@ -28,9 +27,8 @@ LABEL_BYTES = 160  # memory per text: Arrow's copy, a Python object, and the poi
 
 
 def open_parquet(
-    path: str | os.PathLike[str], columns: Sequence[str] | None = None, label: str | None = None,
-    id_column: str | None = None,
-) -> Source:  # fmt: skip
+    path: PathText, columns: Sequence[str] | None = None, label: str | None = None, id_column: str | None = None
+) -> Source:
     """The named columns of Parquet or Arrow files, or all numeric ones but the label and the id; labels from a column.
 
     Raises InputError.
@@ -188,12 +186,8 @@ def _open_arrow(stamp: Stamp) -> pa.ipc.RecordBatchFileReader:
 
 
 def _is_numeric(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-    )
+    types = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(is_type(kind) for is_type in types)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 WINDOW_BYTES = 1 << 25
 
 
-class Piece(NamedTuple):
-    """The part of a requested range that is in one file; `block` goes to rows `target` of the result."""
-
-    target: slice
-    block: Array
-
-
 class Share(NamedTuple):
     """Rows [low, high) of one of several files."""
 
@@ -78,11 +71,11 @@ class StackedRows:
             if max(start, first) < min(stop, end):
                 yield Share(number, max(start, first) - first, min(stop, end) - first)
 
-    def pieces(self, start: int, stop: int) -> Iterator[Piece]:
-        """The blocks that make up rows [start, stop), in order."""
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[slice, Array]]:
+        """The blocks that make up rows [start, stop), in order, each with the rows of the result that it fills."""
         for number, low, high in self.shares(start, stop):
             target = self._starts[number] + low - start
-            yield Piece(slice(target, target + high - low), self.parts[number].read(low, high))
+            yield slice(target, target + high - low), self.parts[number].read(low, high)
 
     def locate(self, row: int) -> str:
         """The part that holds a row, and the row number in it."""
@@ -186,7 +179,8 @@ class FileSource(Source):
         if self._ids is not None:
             import pyarrow as pa  # few runs of arrays have ids
 
-            parts = [pa.array(_decoded(block)) for _, block in self._ids.pieces(start, stop)]
+            blocks = (block for _, block in self._ids.pieces(start, stop))
+            parts = [pa.array(np.strings.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids) for ids in blocks]
             return pa.table([pa.chunked_array(parts)], list(names))
         if self._table is None:
             return super().read_columns(names, start, stop)
@@ -210,11 +204,7 @@ class FileSource(Source):
         return stamp_text([self.dtype.name, self._columns, self._points.state(start, stop)])
 
     def fingerprint(self) -> Fingerprint:
-        files: Fingerprint = {
-            "n_rows": self.n_rows,
-            "n_features": self.n_features,
-            "points": self._points.fingerprint(),
-        }
+        files = Fingerprint(n_rows=self.n_rows, n_features=self.n_features, points=self._points.fingerprint())
         if self.labels is not None:
             files["labels"] = self.labels.fingerprint()
         return files if self._ids is None else files | {"ids": self._ids.fingerprint()}
@@ -224,7 +214,3 @@ def table_source(rows: type[ColumnRows], stamps: Sequence[Stamp], roles: ColumnR
     """The features and the label of a table in files that are read by `rows`; `table` reads its other columns."""
     labels = None if roles.label is None else [rows(stamp, (), roles.label) for stamp in stamps]
     return FileSource([rows(stamp, roles.features) for stamp in stamps], labels, roles=roles, table=table)
-
-
-def _decoded(ids: Array) -> Array:
-    return np.strings.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids

@@ -24,7 +24,7 @@ from ..storage.zarr_stores import RetryingObjectStore
 from .array_checks import check_columns, check_matrix, only_matrix
 from .base import Fingerprint, Rows, Source, Stamper
 from .damage import decoding
-from .files import find_paths
+from .files import PathText, find_paths
 from .stacked_files import FileSource
 
 if TYPE_CHECKING:
@@ -50,13 +50,9 @@ class Location(NamedTuple):
 
 
 def open_zarr(
-    url: str | os.PathLike[str],
-    array: str | None = None,
-    labels: str | None = None,
-    columns: Sequence[int] | None = None,
+    url: PathText, array: str | None = None, labels: str | None = None, columns: Sequence[int] | None = None
 ) -> Source:
-    """Points in the array `array` of the group at `url`, or in the only 2-D array there; labels in another
-    array of the group.
+    """Points in the array `array` of the group at `url`, or in the only 2-D array there; labels in another array of it.
 
     A local path may be a glob. Raises InputError.
     """
