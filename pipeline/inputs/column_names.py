@@ -51,11 +51,8 @@ class TableColumns(NamedTuple):
 
     def features(self, special: Sequence[str | None]) -> list[str]:
         """The columns to use if the config names none; `special` are label and id."""
-        return [
-            name
-            for name in self.names
-            if name not in special and name not in self.other_types and name not in self.row_index
-        ]
+        unused = {*special, *self.other_types, *self.row_index}
+        return [name for name in self.names if name not in unused]
 
 
 def choose_columns(
@@ -151,3 +148,11 @@ def is_missing_word(text: str | bytes) -> bool:
     (True, True, False)
     """
     return (text if isinstance(text, str) else text.decode(errors="replace")).strip(" ") in MISSING_WORDS
+
+
+def number_in(text: str | bytes) -> float | None:
+    """The number that a text holds; None if it holds none."""
+    try:
+        return float(text)
+    except ValueError:
+        return None

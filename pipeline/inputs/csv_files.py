@@ -1,7 +1,6 @@
 """Reader of CSV files: only the requested rows are read, from the positions in their index (csv_index)."""
 
 import contextlib
-import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -16,9 +15,9 @@ from ..core.errors import InputError, counted
 from ..storage.bundles import Array
 from . import csv_index
 from .base import Source
-from .column_names import PADDED_WORDS, SHOWN_WORDS, TableColumns, choose_columns, is_missing_word
-from .csv_index import index_rows, is_number, open_text
-from .files import ColumnRows, Stamp, find_files, reading
+from .column_names import PADDED_WORDS, SHOWN_WORDS, TableColumns, choose_columns, is_missing_word, number_in
+from .csv_index import index_rows, open_text
+from .files import ColumnRows, PathText, Stamp, find_files, reading
 from .stacked_files import Share, table_source
 
 PARSE_BYTES = 1 << 26
@@ -33,9 +32,8 @@ MAX_EXAMPLE = 20  # characters of an entry in a message
 
 
 def open_csv(
-    path: str | os.PathLike[str], columns: Sequence[str] | None = None, label: str | None = None,
-    id_column: str | None = None,
-) -> Source:  # fmt: skip
+    path: PathText, columns: Sequence[str] | None = None, label: str | None = None, id_column: str | None = None
+) -> Source:
     """The named columns of CSV files with a header, or all numeric ones but the label and the id; labels from a column.
 
     A column is text if the first rows of a file hold entries in it and fewer than half of them are numbers. A column
@@ -51,11 +49,7 @@ def open_csv(
                 f"{stamp.path}: column {names.index('') + 1} has no name (a row index?); list the columns to "
                 "read in input.columns, or write the file without an index"
             )
-    tables = (
-        csv_tables(stamps)
-        if columns is None
-        else [TableColumns(stamp.path, index_rows(stamp).names, {}, ()) for stamp in stamps]
-    )
+    tables = csv_tables(stamps) if columns is None else [_table(stamp) for stamp in stamps]
     roles = choose_columns(tables, columns, label, id_column)
     for stamp in stamps:
         check_first_rows(stamp, roles.features)
@@ -138,17 +132,16 @@ def csv_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
             other[name] = "text" if "text" in {look.kind, other.get(name)} else f"no numbers, only {look.words[0]!r}"
     mixed = {name: look.kind for looks in first_rows for name, look in looks.items() if look.kind not in TYPES}
     words = {name: look.words for looks in first_rows for name, look in looks.items() if look.words and name in numeric}
-    return [
-        TableColumns(
-            stamp.path,
-            index_rows(stamp).names,
-            {name: other[name] for name, look in looks.items() if name in other and look.kind in {"text", "no values"}},
-            (),
-            mixed,
-            words,
-        )
-        for stamp, looks in zip(stamps, first_rows, strict=True)
-    ]
+    tables = []
+    for stamp, looks in zip(stamps, first_rows, strict=True):
+        unused = {name for name, look in looks.items() if look.kind in {"text", "no values"}}
+        types = {name: other[name] for name in looks if name in unused & other.keys()}
+        tables.append(_table(stamp)._replace(other_types=types, mixed=mixed, missing_words=words))
+    return tables
+
+
+def _table(stamp: Stamp) -> TableColumns:
+    return TableColumns(stamp.path, index_rows(stamp).names, {}, ())
 
 
 class CsvRows(ColumnRows):
@@ -209,25 +202,20 @@ class CsvRows(ColumnRows):
         names = [self._index.names[column] for column in self._positions]
         looks = looks_of_first_rows(self._stamp) if kind == pa.float64() else {}
         kinds = [pa.bool_() if name in looks and looks[name].kind == TRUTH else kind for name in names]
+        all_ids = [str(number) for number in range(len(self._index.names))]
+        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=PARSE_BYTES, column_names=all_ids)
+        parse = pyarrow.csv.ParseOptions(delimiter=self._index.delimiter)
+        convert = pyarrow.csv.ConvertOptions(
+            column_types=dict(zip(column_ids, kinds, strict=True)),
+            include_columns=column_ids,
+            null_values=PADDED_WORDS if kind == pa.float64() else [""],
+            strings_can_be_null=True,
+            true_values=TRUE,
+            false_values=FALSE,
+            decimal_point=decimal_point(self._stamp),
+        )
         try:
-            table = pyarrow.csv.read_csv(
-                pa.py_buffer(text),
-                pyarrow.csv.ReadOptions(
-                    use_threads=False,
-                    block_size=PARSE_BYTES,
-                    column_names=[str(i) for i in range(len(self._index.names))],
-                ),
-                pyarrow.csv.ParseOptions(delimiter=self._index.delimiter),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    column_types=dict(zip(column_ids, kinds, strict=True)),
-                    include_columns=column_ids,
-                    null_values=PADDED_WORDS if kind == pa.float64() else [""],
-                    strings_can_be_null=True,
-                    true_values=TRUE,
-                    false_values=FALSE,
-                    decimal_point=decimal_point(self._stamp),
-                ),
-            )
+            table = pyarrow.csv.read_csv(pa.py_buffer(text), read, parse, convert)
         except pa.ArrowInvalid as error:
             raise InputError(self._explain(str(error), base)) from error
         if table.num_rows != expected:
@@ -321,7 +309,7 @@ def _type_of_entries(column: pa.ChunkedArray) -> str:
         pc.utf8_trim_whitespace(column.cast(pa.string())).cast(pa.float64())
     except pa.ArrowInvalid:
         entries = column.to_pylist()
-        text = [entry for entry in entries if not is_number(entry)]
+        text = [entry for entry in entries if number_in(entry) is None]
         with_comma = [entry for entry in text if NUMBER_WITH_COMMA.fullmatch(entry.strip())]
         if 2 * len(with_comma) > len(entries):
             example = with_comma[0].decode()

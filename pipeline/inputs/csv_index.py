@@ -12,6 +12,7 @@ import pyarrow as pa
 from ..core.arrays import Int64
 from ..core.errors import InputError
 from .array_rows import unpacked
+from .column_names import number_in
 from .files import Stamp, open_file, reading
 
 DELIMITERS = ",;\t|"
@@ -137,7 +138,7 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
             f"{path}: expected a header line with column names, found {text[:40]!r}; write the names into "
             "the first line"
         )
-    if all(is_number(name) for name in names):
+    if all(number_in(name) is not None for name in names):
         raise InputError(
             f"{path}: expected a header line with column names, found numbers ({text[:60]!r}); add a first "
             "line with names"
@@ -168,11 +169,3 @@ def _n_fields(line: str, delimiter: str) -> int:
 
 def _fields(line: str, delimiter: str) -> list[str]:
     return next(csv.reader([line], delimiter=delimiter), [])
-
-
-def is_number(text: str | bytes) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -12,7 +12,7 @@ from ..core.arrays import Float64
 from ..core.errors import InputError
 from ..storage.bundles import Array
 from .base import Fingerprint, LabelKind
-from .column_names import PADDED_WORDS, is_missing_word
+from .column_names import PADDED_WORDS, is_missing_word, number_in
 
 if TYPE_CHECKING:
     from .stacked_files import StackedRows
@@ -119,17 +119,14 @@ class Labels:
 
     def _find_text_coding(self) -> Coding:
         texts = self._distinct(MAX_TEXT_CLASSES) - {""}
-        number_of = {text: _number(text) for text in texts if not is_missing_word(text)}
+        number_of = {text: number_in(text) for text in texts if not is_missing_word(text)}
         numbers = sorted({number for number in number_of.values() if number is not None})
         if number_of and None not in number_of.values():
             if len(numbers) > MAX_INTEGER_CLASSES or not all(number.is_integer() for number in numbers):
                 return Coding("continuous")
             names = tuple(str(int(number)) for number in numbers)
-            return Coding(
-                "categorical",
-                names,
-                {text: numbers.index(number) for text, number in number_of.items() if number is not None},
-            )
+            codes = {text: numbers.index(number) for text, number in number_of.items() if number is not None}
+            return Coding("categorical", names, codes)
         if len(texts) > MAX_TEXT_CLASSES:
             raise InputError(
                 f"{self._stack.parts[0].where}: expected labels of at most {MAX_TEXT_CLASSES} different "
@@ -174,13 +171,6 @@ def _as_text(block: Array, where: str) -> Array:
         return np.strings.decode(block, "utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: expected labels in UTF-8, found other bytes ({error}); convert them") from error
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def natural_order(name: str) -> tuple[bool, float, list[str | float], str]:
