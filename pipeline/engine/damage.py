@@ -100,11 +100,8 @@ def _readings(store: Store, record: StepRecord, reports: BlockReports) -> Iterat
         names = [bundle] if bundle.endswith(".npz") and reports else store.objects.names(bundle)
         written |= {name.removesuffix(".npz") for name in names if name.endswith(".npz")}
     for name in sorted(written):
-        yield (
-            partial(store.check_parts, name.removesuffix(PARTS))
-            if name.endswith(PARTS)
-            else partial(store.read_bundle, name)
-        )
+        read = store.check_parts if name.endswith(PARTS) else store.read_bundle
+        yield partial(read, name.removesuffix(PARTS))
     for folder in MATRICES.intersection(record.bundles):
         for block in sorted(reports):
             yield partial(store.read_rows, folder, block)
