@@ -68,10 +68,7 @@ class Store(RunGroup):
         spec, rows = planned.spec, planned.block
         parts = math.gcd(rows, spec.parts) if spec.parts else 1
         self.delete(spec.name)
-        self._create_node(spec.name, array_metadata(
-            planned.shape, planned.dtype, rows // parts, rows, spec.dims,
-            {"meaning": spec.meaning, "unit": spec.unit},
-        ))  # fmt: skip
+        self._create_node(spec.name, array_metadata(planned.shape, planned.dtype, rows // parts, rows, spec))
 
     def _create_node(self, name: str, metadata: dict[str, object]) -> None:
         """Write the metadata of an array or a group, after those of the groups above it."""

@@ -7,7 +7,7 @@ import json
 import math
 import threading
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -21,6 +21,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore, ObjectStore, StorePath, WrapperStore
 
 from ..core.errors import CorruptChunk
+from .array_specs import ArraySpec
 from .retries import retried_async
 
 if TYPE_CHECKING:
@@ -64,24 +65,20 @@ class RetryingObjectStore(ObjectStore["RemoteStore"]):
 
 
 def array_metadata(
-    shape: tuple[int, ...],
-    dtype: npt.DTypeLike,
-    chunk: int,
-    block: int,
-    dims: Sequence[str] | None = None,
-    attributes: "dict[str, JSON] | None" = None,
+    shape: tuple[int, ...], dtype: npt.DTypeLike, chunk: int, block: int, spec: ArraySpec | None = None
 ) -> dict[str, object]:
     """Zarr's metadata of an array: each block of rows is a shard of chunks of `chunk` rows.
 
     Ids and counts are compressed; floating-point numbers hardly shrink. Each chunk has a CRC-32C of its stored bytes.
-    `dims` are zarr's dimension_names.
+    A `spec` names the dimensions and the meaning.
     """
     is_float = np.dtype(dtype).kind == "f"
     packed = [] if is_float else [zarr.codecs.BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")]
     array = zarr.create_array(
         {}, shape=shape, dtype=np.dtype(dtype), chunks=(chunk, *shape[1:]), shards=(block, *shape[1:]), filters=None,
         compressors=[*packed, zarr.codecs.Crc32cCodec()], fill_value=np.nan if is_float else 0,
-        dimension_names=dims, attributes=attributes,
+        dimension_names=spec.dims if spec else None,
+        attributes={"meaning": spec.meaning, "unit": spec.unit} if spec else None,
     )  # fmt: skip
     document = array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
     metadata: dict[str, object] = json.loads(document.to_bytes())
