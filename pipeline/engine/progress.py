@@ -214,9 +214,8 @@ class JsonProgress(RunProgress):
     """Every event as one JSON object a line, for programs that collect logs."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        super().__init__(stream)
+        super().__init__(io.StringIO())  # no terminal
         self._stream = stream or sys.stderr
-        self.console = Console(file=io.StringIO())  # no terminal
 
     def print_line(self, text: str) -> None:
         self._print_event("message", text=text)

@@ -199,11 +199,10 @@ def open_node(location: Location) -> "ZarrArray | zarr.Group":
 def _points(
     location: Location, node: "ZarrArray | zarr.Group", name: str | None, columns: Sequence[int] | None
 ) -> ZarrRows:
-    array = (
-        node
-        if name is None and isinstance(node, zarr.Array)
-        else _member(location, node, name or _only_matrix(location, node))
-    )
+    if name is None and not isinstance(node, zarr.Array):
+        name = only_matrix(location.url, "input.array", _arrays(location, node), "none that can be listed")
+    array = node if name is None else _member(location, node, name)
+    assert isinstance(array, zarr.Array)
     rows = ZarrRows(location, array, None)
     check_matrix(rows)
     return ZarrRows(location, array, check_columns(columns, rows.shape[1], rows.where))
@@ -242,8 +241,3 @@ def zarr_shapes(url: str) -> dict[str, tuple[int, ...]]:
     location = locate(url)[0]
     node = open_node(location)
     return _arrays(location, node) if isinstance(node, zarr.Group) else {}
-
-
-def _only_matrix(location: Location, node: "ZarrArray | zarr.Group") -> str:
-    shapes = _arrays(location, node) if isinstance(node, zarr.Group) else {}
-    return only_matrix(location.url, "input.array", shapes, "none that can be listed")

@@ -64,12 +64,6 @@ class Holder:
         return bool(self.job) and self.job == os.environ.get(JOB_UID)
 
 
-def _this_process() -> Holder:
-    host, numbers = process_location()
-    started = psutil.Process().create_time()
-    return Holder(uuid.uuid4().hex, os.getpid(), host, started, time.time(), numbers, os.environ.get(JOB_UID))
-
-
 class RunLock:
     """A lock file. Host, process id and start time identify its holder, who renews it every 15 s.
 
@@ -78,7 +72,9 @@ class RunLock:
 
     def __init__(self, store: Store, name: str = LOCK, cure: str = FOR_A_RUN) -> None:
         self.store, self.name, self.cure = store, name, cure
-        self.me = _this_process()
+        started, (host, numbers) = psutil.Process().create_time(), process_location()
+        job = os.environ.get(JOB_UID)
+        self.me = Holder(uuid.uuid4().hex, os.getpid(), host, started, time.time(), numbers, job)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._show_life, daemon=True)
 

@@ -192,11 +192,8 @@ def other_versions(url: str, store: Store) -> list[Store]:
     """The other versions under a root, which may share files with this one; empty for the store of one run."""
     root = Versions(url)
     ids = root.ids() if root.store.has_versions() else []
-    return [
-        candidate
-        for candidate in map(root.open, ids)
-        if candidate.url != store.url and candidate.objects.exists("zarr.json")
-    ]
+    others = [other for other in map(root.open, ids) if other.url != store.url]
+    return [other for other in others if other.objects.exists("zarr.json")]
 
 
 def unreadable(store: Store) -> StoreError:
