@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..core.compiler_cache import ensure_compiler_cache
 from ..core.errors import ConfigError, OutputLost
-from ..core.machine import reproducible_environment
+from ..core.machine import ensure_compiler_cache, reproducible_environment
 from .arguments import (
     EXAMPLES,
     AsJson,

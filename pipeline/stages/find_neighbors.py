@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from ..config.models import Config
-from ..core.compiler_cache import is_compiled
+from ..core.machine import is_compiled
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import index_dtype, neighbor_method

@@ -1,7 +1,8 @@
-"""Memory available to a process: of the machine, of its control groups, and of its SLURM job."""
+"""Memory available to a process: of the machine, of its control groups, and of its SLURM job; compiled functions."""
 
 import platform
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import pytest
 
 import lle
 from lle.core import machine
-from lle.core.machine import available_memory, return_freed_memory, status_bytes, total_memory
+from lle.core.machine import available_memory, is_compiled, return_freed_memory, status_bytes, total_memory
 
 GIB = 2**30
 
@@ -120,3 +121,14 @@ def test_freed_memory_is_returned():
     before = status_bytes("VmRSS")
     return_freed_memory()
     assert status_bytes("VmRSS") < before - 60 * 10**6
+
+
+def test_functions_compiled_for_this_python_are_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    (tmp_path / "folder").mkdir()
+    version = f"py{sys.version_info.major}{sys.version_info.minor}"
+    (tmp_path / "folder" / f"module.function.locals.search-73.{version}.nbi").touch()
+    (tmp_path / "folder" / "module.other-5.py30.nbi").touch()
+    assert is_compiled("module.function")
+    assert not is_compiled("module.other"), "it is compiled for another Python"
+    assert not is_compiled("module.func")
