@@ -21,7 +21,8 @@ def reading(where: str) -> Iterator[None]:
         raise
     except Exception as error:
         if explanation := explain_remote(error):
-            raise explanation.of_input(where) from None
+            kind = InputError if explanation.is_final else LleError
+            raise kind(f"{where}: {explanation.words}") from None
         if isinstance(error, _NOT_THERE):
             raise InputError(
                 f"{where}: cannot be read ({error.strerror or error}); check that it exists and may be read"

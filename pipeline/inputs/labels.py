@@ -11,7 +11,7 @@ import numpy as np
 from ..core.arrays import Float64
 from ..core.errors import InputError
 from ..storage.bundles import Array
-from .base import Fingerprint, LabelKind
+from .base import LabelKind
 from .column_names import PADDED_WORDS, is_missing_word, number_in
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Labels:
     """
 
     def __init__(self, stack: "StackedRows", n_rows: int) -> None:
-        self._stack = stack
+        self.stack = stack
         first = stack.parts[0]
         if stack.n_rows != n_rows:
             raise InputError(
@@ -69,14 +69,9 @@ class Labels:
 
     def bytes_beside(self, n_rows: int) -> int:
         """Extra bytes of reading n_rows labels and of the scan for their kind (SCAN_ROWS at a time, text copied)."""
-        n_scanned = min(SCAN_ROWS, self._stack.n_rows)
+        n_scanned = min(SCAN_ROWS, self.stack.n_rows)
         scanned = n_scanned * (SCANNED_TEXT_BYTES if self._is_text else 32)
-        return scanned + self._stack.bytes_beside(max(n_rows, n_scanned))
-
-    @property
-    def detects_changes(self) -> bool:
-        """Whether the fingerprint of the labels detects changed data."""
-        return self._stack.detects_changes
+        return scanned + self.stack.bytes_beside(max(n_rows, n_scanned))
 
     @property
     def kind(self) -> LabelKind:
@@ -92,18 +87,14 @@ class Labels:
         """(rows,) or (rows, width): values, or indices into `names`; NaN for a missing label."""
         coding = self._coding()
         result = np.empty((stop - start, self.width))
-        for target, block in self._stack.pieces(start, stop):
+        for target, block in self.stack.pieces(start, stop):
             result[target] = self._encode(block, coding).reshape(-1, self.width)
         return result[:, 0] if self.width == 1 else result
 
-    def fingerprint(self) -> list[Fingerprint]:
-        """The files of the labels."""
-        return self._stack.fingerprint()
-
     def _coding(self) -> Coding:
-        if not self._is_text and (self._stack.parts[0].dtype.kind == "f" or self.width > 1):
+        if not self._is_text and (self.stack.parts[0].dtype.kind == "f" or self.width > 1):
             return Coding("continuous")
-        key = json.dumps([[part.where for part in self._stack.parts], self.fingerprint()], sort_keys=True)
+        key = json.dumps([[part.where for part in self.stack.parts], self.stack.fingerprint()], sort_keys=True)
         if key not in _CODINGS:
             _CODINGS[key] = self._find_text_coding() if self._is_text else self._find_integer_coding()
             while len(_CODINGS) > _CACHED_CODINGS:
@@ -129,7 +120,7 @@ class Labels:
             return Coding("categorical", names, codes)
         if len(texts) > MAX_TEXT_CLASSES:
             raise InputError(
-                f"{self._stack.parts[0].where}: expected labels of at most {MAX_TEXT_CLASSES} different "
+                f"{self.stack.parts[0].where}: expected labels of at most {MAX_TEXT_CLASSES} different "
                 f"texts, found more, such as {sorted(texts)[:3]}; choose another label, or remove the key "
                 "(labels only colour the picture)"
             )
@@ -139,16 +130,16 @@ class Labels:
     def _distinct(self, limit: int) -> set[Any]:
         """The distinct labels; stops after more than `limit`. Missing numbers are left out; missing text is ""."""
         distinct: set[Any] = set()
-        for start in range(0, self._stack.n_rows, SCAN_ROWS):
-            for _, block in self._stack.pieces(start, min(start + SCAN_ROWS, self._stack.n_rows)):
-                values = _as_text(block, self._stack.parts[0].where) if self._is_text else block[block == block]
+        for start in range(0, self.stack.n_rows, SCAN_ROWS):
+            for _, block in self.stack.pieces(start, min(start + SCAN_ROWS, self.stack.n_rows)):
+                values = _as_text(block, self.stack.parts[0].where) if self._is_text else block[block == block]
                 distinct.update(np.unique(values).tolist())
             if len(distinct) > limit:
                 break
         return distinct
 
     def _encode(self, block: Array, coding: Coding) -> Float64:
-        where = self._stack.parts[0].where
+        where = self.stack.parts[0].where
         values = _as_text(block, where) if self._is_text else block
         if coding.code_of is not None:
             unique, inverse = np.unique(values, return_inverse=True)

@@ -193,7 +193,7 @@ class FileSource(Source):
 
     @property
     def detects_changes(self) -> bool:
-        return self._points.detects_changes and (self.labels is None or self.labels.detects_changes)
+        return self._points.detects_changes and (self.labels is None or self.labels.stack.detects_changes)
 
     def stamps(self, size: int, n_rows: int | None = None) -> list[str]:
         """Stamps of the points only, from the files or chunks that hold the rows."""
@@ -206,7 +206,7 @@ class FileSource(Source):
     def fingerprint(self) -> Fingerprint:
         files = Fingerprint(n_rows=self.n_rows, n_features=self.n_features, points=self._points.fingerprint())
         if self.labels is not None:
-            files["labels"] = self.labels.fingerprint()
+            files["labels"] = self.labels.stack.fingerprint()
         return files if self._ids is None else files | {"ids": self._ids.fingerprint()}
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T")
+_hints = lru_cache(get_type_hints)
 
 FORMAT = "lle_format"
 CRC = "crc32"
@@ -95,11 +96,6 @@ def _is_plain(kind: object, value: object) -> bool:
     if not isinstance(kind, type):
         return False
     return isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
-
-
-@lru_cache
-def _hints(kind: type) -> dict[str, object]:
-    return get_type_hints(kind)
 
 
 def sealed(name: str, content: dict[str, object]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ..core.credentials import redact
-from ..core.errors import InputError, LleError, StoreError
+from ..core.errors import StoreError
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_IDENTITY = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")  # identity services of the clouds
@@ -77,28 +77,19 @@ def _is_remote(error: BaseException) -> bool:
     return type(error).__module__.startswith("obstore") or (no_errno and "Debug source" in str(error))
 
 
-def client_message(error: BaseException) -> str:
-    """The first line of an object-store client's message and the service's error code, without secrets."""
-    code = re.search(r"<Code>(\w+)</Code>", str(error))
-    return redact(str(error).split("\n")[0].partition(": <?xml")[0]) + (f": {code[1]}" if code else "")
-
-
 class Explanation(NamedTuple):
     """An error of an object store and its cure, in words. `is_final`: a retry would fail the same way."""
 
     words: str
     is_final: bool
 
-    def of_input(self, where: str) -> LleError:
-        """The error for an input: InputError if it is final, else an error that a retry may cure."""
-        return (InputError if self.is_final else LleError)(f"{where}: {self.words}")
-
 
 def explain_remote(error: BaseException) -> Explanation | None:
     """Explain an object-store client's error, without secrets; None for errors of other origin."""
     if not _is_remote(error):
         return None
-    message, kind = client_message(error), type(error).__name__
+    code, kind = re.search(r"<Code>(\w+)</Code>", str(error)), type(error).__name__
+    message = redact(str(error).split("\n")[0].partition(": <?xml")[0]) + (f": {code[1]}" if code else "")
     if NO_IDENTITY.search(message):
         return Explanation(
             f"there are no credentials in the environment, and the machine has no identity of its own ({message}). Set "

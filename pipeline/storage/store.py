@@ -79,17 +79,15 @@ class Store(RunGroup):
 
     def array(self, name: str) -> "ZarrArray":
         """The zarr array of a name. Raises StoreError if it does not exist."""
-        if name not in self._arrays:
-            with storage_errors(f"{self.url}/{name}"):
-                self._arrays[name] = self._open_array(name)
+        if name in self._arrays:
+            return self._arrays[name]
+        with storage_errors(f"{self.url}/{name}"):
+            if (metadata := self._node(name)) is None:
+                raise MissingArray(f"{self.url}: has no array '{name}' yet (`lle status` shows the progress)")
+            from .zarr_stores import open_array  # classes of zarr
+
+            self._arrays[name] = open_array(self.objects.place(), name, metadata)
         return self._arrays[name]
-
-    def _open_array(self, name: str) -> "ZarrArray":
-        if (metadata := self._node(name)) is None:
-            raise MissingArray(f"{self.url}: has no array '{name}' yet (`lle status` shows the progress)")
-        from .zarr_stores import open_array  # classes of zarr
-
-        return open_array(self.objects.place(), name, metadata)
 
     def holds(self, planned: PlannedArray) -> bool:
         """Whether the array is there as planned; False if its metadata are damaged."""
