@@ -8,12 +8,12 @@ that each has as many members as before: time grows with the overlap, memory doe
 """
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from ..core.arrays import Float64, Floats, Int32, Int64
+from ..core.arrays import Floats, Int32, Int64
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.plan_sizes import index_dtype, largest_total
@@ -39,13 +39,15 @@ SHARE_OF_THIRD, REACH_SAMPLE = 0.5, 2000
 group, divided by its distance to its nearest cell, is below a quantile of REACH_SAMPLE points."""
 EXACT_CELL = 4096
 FIRST = "_work"
+GROUPS, MEMBERS, NEIGHBORS = "groups", "group_members", "group_neighbors"
+"""Names in the folder of a round: the group of each cell, the members of each group, and the lists found in it."""
 
 
 class Round(NamedTuple):
     """A search of every point in its `overlap` nearest groups of about `target` points.
 
-    `place` is the folder of the round's arrays. `previous` is the folder of the lists to merge with its own, empty for
-    the first round.
+    `place` is the folder of the round's arrays and bundles. `previous` is the folder of the lists to merge with its
+    own, empty for the first round.
     """
 
     overlap: int
@@ -59,10 +61,25 @@ class Round(NamedTuple):
         """The key of one of its steps, unique to the round."""
         return f"{step}_{self.overlap}" if self.previous else step
 
+    def search_key(self, name: str) -> str:
+        """The key of a step of its search."""
+        return self.key(f"{'mend_graph' if self.previous else 'find_neighbors'}.{name}")
+
     @property
     def visits(self) -> float:
         """Groups per point, on average."""
         return self.overlap + (0.0 if self.previous else SHARE_OF_THIRD)
+
+    @property
+    def lists(self) -> Lists:
+        """Specs of its ids and distances."""
+        ids, distances = list_names(self.place)
+        return replace(array_specs.KNN_INDICES, name=ids), replace(array_specs.KNN_DISTANCES, name=distances)
+
+
+def list_names(place: str) -> tuple[str, str]:
+    """Names of the arrays of ids and distances in the folder of a round."""
+    return f"{place}/knn_indices", f"{place}/knn_distances"
 
 
 def first_round(layout: Layout, k: int, seed: int) -> Round:
@@ -85,69 +102,36 @@ def next_round(previous: Round, max_overlap: int, layout: Layout, k: int, seed: 
     return Round(overlap, max(2 * k, members // overlap), next_seed, place, previous.place, remark)
 
 
-@dataclass(frozen=True)
-class Folder:
-    """The names of the arrays and bundles in the folder `place` of a round."""
-
-    place: str = FIRST
-
-    @property
-    def lists(self) -> Lists:
-        """Specs of the ids and distances."""
-        ids = replace(array_specs.KNN_INDICES, name=f"{self.place}/knn_indices")
-        return ids, replace(array_specs.KNN_DISTANCES, name=f"{self.place}/knn_distances")
-
-    @property
-    def groups(self) -> str:
-        """The group of each cell."""
-        return f"{self.place}/groups"
-
-    def members(self, *numbers: int) -> str:
-        """The members of groups, or with a number those from a block of points."""
-        return "/".join([f"{self.place}/group_members", *(f"{number:05d}" for number in numbers)])
-
-    def neighbors(self, *numbers: int) -> str:
-        """The lists found in groups, or with a number those from a group."""
-        return "/".join([f"{self.place}/group_neighbors", *(f"{number:05d}" for number in numbers)])
-
-
 def search_groups(
-    stage: str, layout: Layout, k: int, searched: Round, output: Lists | None = None, compile_seconds: float = 0.0
+    layout: Layout, k: int, searched: Round, output: Lists, compile_seconds: float = 0.0
 ) -> Generator[Step[Report], list[Report], None]:
-    """group_cells -> send_members (-> join_members) -> search_cells (-> join_lists) -> merge.
-
-    Writes the arrays `output`; None: those of the round.
-    """
-    [groups] = yield from _group_step(stage, layout, searched)
-    sent = yield from _send_step(stage, layout, searched, groups.count)
-    members, row, folder = largest_total([report.counts for report in sent]), layout.row_bytes, Folder(searched.place)
-    visits = _visits(layout, searched, groups.count)
-    key, n_bytes = searched.key(f"{stage}.join_members"), disk_costs.members(row=row, **visits)
-    yield from join_step(key, folder.members(), visits["blocks"], groups.count, members * (row + 8), n_bytes)
-    search = _search_step(stage, layout, k, searched, groups.count, members)
-    yield from replace(search, work=search.work._replace(serial=compile_seconds))
-    key, n_bytes = searched.key(f"{stage}.join_lists"), disk_costs.lists(k=k, **visits)
+    """group_cells -> send_members (-> join_members) -> search_cells (-> join_lists) -> merge, into `output`."""
+    [groups] = yield from _group_step(layout, searched)
+    n_groups, n_blocks, row = groups.count, layout.point_blocks(), layout.row_bytes
+    visits = {"blocks": n_blocks, "groups": n_groups, "visits": round(searched.visits * layout.n_points)}
+    members_disk, lists_disk = disk_costs.members(row=row, **visits), disk_costs.lists(k=k, **visits)
+    sent = yield from _send_step(layout, searched, members_disk)
+    members, folder = largest_total([report.counts for report in sent]), f"{searched.place}/{MEMBERS}"
+    key = searched.search_key("join_members")
+    yield from join_step(key, folder, n_blocks, n_groups, members * (row + 8), members_disk)
+    yield from _search_step(layout, k, searched, n_groups, members, lists_disk, compile_seconds)
+    key, folder = searched.search_key("join_lists"), f"{searched.place}/{NEIGHBORS}"
     of_block = (searched.overlap + 1) * layout.block_points * (16 * k + 8)
-    yield from join_step(key, folder.neighbors(), groups.count, visits["blocks"], of_block, n_bytes)
-    yield from _merge_step(stage, layout, k, searched, output, groups.count)
+    yield from join_step(key, folder, n_groups, n_blocks, of_block, lists_disk)
+    yield from _merge_step(layout, k, searched, output, n_groups)
 
 
-def _group_step(stage: str, layout: Layout, searched: Round) -> Step[Count]:
+def _group_step(layout: Layout, searched: Round) -> Step[Count]:
     """Assign the cells to groups."""
-    group = task(group_all_cells, target=searched.target, place=searched.place)
-    n_bytes = group_cells_bytes(
-        n_blocks=layout.input_blocks(),
-        n_cells=layout.n_cells,
-        block_size=layout.block_points,
-        row=layout.row_bytes,
-        d=layout.n_features,
-    )
+    row, d, n_cells = layout.row_bytes, layout.n_features, layout.n_cells
+    n_bytes = task_costs.TASK_BYTES + 32 * layout.input_blocks() * n_cells + 8 * n_cells * d
+    n_bytes += 3 * layout.block_points * row + REACH_SAMPLE * (row + 16 * d)
     return Step(
-        searched.key(f"{stage}.group_cells"),
-        group,
+        searched.search_key("group_cells"),
+        task(group_all_cells, target=searched.target, place=searched.place),
         1,
         n_bytes,
-        bundles={f"{Folder(searched.place).groups}.npz": disk_costs.groups(n_cells=layout.n_cells)},
+        bundles={f"{searched.place}/{GROUPS}.npz": disk_costs.groups(n_cells=n_cells)},
         version=2,
         expected=lambda b: Count(max(1, round(layout.n_points / searched.target))),
         runs_on=WHOLE_DATA,
@@ -155,57 +139,62 @@ def _group_step(stage: str, layout: Layout, searched: Round) -> Step[Count]:
     )
 
 
-def _send_step(stage: str, layout: Layout, searched: Round, n_groups: int) -> Step[Counts]:
+def _send_step(layout: Layout, searched: Round, members_disk: int) -> Step[Counts]:
     """Send the points of each block to their groups."""
     row, overlap, blocks = layout.row_bytes, searched.overlap, Blocks(layout.n_points, layout.block_points)
-    n_bytes = send_members_bytes(block_size=blocks.size, row=row, overlap=overlap)
-    n_bytes += 40 * layout.n_cells * layout.n_features + (task_costs.SCORE_BYTES if searched.previous else 0)
-    send = task(send_members, n_groups_each=overlap, blocks=blocks, place=searched.place)
-    key, expected = searched.key(f"{stage}.send_members"), min(blocks.n, round(searched.visits * searched.target))
-    bundles = {Folder(searched.place).members(): disk_costs.members(row=row, **_visits(layout, searched, n_groups))}
+    n_bytes = task_costs.TASK_BYTES + blocks.size * (6 * row + 320) + 40 * layout.n_cells * layout.n_features
+    n_bytes += task_costs.written_at_once((overlap + 1) * blocks.size * (row + 16))
+    n_bytes += task_costs.SCORE_BYTES if searched.previous else 0
+    expected = min(blocks.n, round(searched.visits * searched.target))
     return Step(
-        key,
-        send,
+        searched.search_key("send_members"),
+        task(send_members, n_groups_each=overlap, blocks=blocks, place=searched.place),
         blocks.count,
         n_bytes,
-        bundles=bundles,
+        bundles={f"{searched.place}/{MEMBERS}": members_disk},
         version=3,
         expected=lambda b: Counts({"0": 0 if b else expected}),
     )
 
 
-def _search_step(stage: str, layout: Layout, k: int, searched: Round, n_groups: int, members: int) -> Step[Report]:
-    """Search each group, of at most `members` points."""
-    place, seed, blocks = searched.place, searched.seed, Blocks(layout.n_points, layout.block_points)
-    search = task(search_group, n_neighbors=k, exact_below=EXACT_CELL, seed=seed, blocks=blocks, place=place)
-    n_bytes = search_group_bytes(members=members, row=layout.row_bytes, d=layout.n_features, k=k)
-    bundles = {Folder(place).neighbors(): disk_costs.lists(k=k, **_visits(layout, searched, n_groups))}
-    key, deletes = searched.key(f"{stage}.search_cells"), (parts_of(Folder(place).members(), blocks.count).folder,)
-    work = Work(parallel=layout.n_points * searched.visits * (2e-5 + 5e-8 * layout.n_features))
-    return Step(key, search, n_groups, n_bytes, bundles=bundles, deletes=deletes, version=4, work=work)
-
-
-def _merge_step(
-    stage: str, layout: Layout, k: int, searched: Round, output: Lists | None, n_searched: int
+def _search_step(
+    layout: Layout, k: int, searched: Round, n_groups: int, members: int, lists_disk: int, compile_seconds: float
 ) -> Step[Report]:
+    """Search each group, of at most `members` points."""
+    place, blocks, d = searched.place, Blocks(layout.n_points, layout.block_points), layout.n_features
+    n_bytes = task_costs.TASK_BYTES + task_costs.COMPILER_BYTES + 2 * task_costs.SCORE_BYTES
+    n_bytes += members * (3 * layout.row_bytes + 8 * d + 120 * k + 1200)
+    n_bytes += task_costs.written_at_once(members * (16 * k + 8))
+    return Step(
+        searched.search_key("search_cells"),
+        task(search_group, n_neighbors=k, exact_below=EXACT_CELL, seed=searched.seed, blocks=blocks, place=place),
+        n_groups,
+        n_bytes,
+        bundles={f"{place}/{NEIGHBORS}": lists_disk},
+        deletes=(parts_of(f"{place}/{MEMBERS}", blocks.count).folder,),
+        version=4,
+        work=Work(compile_seconds, layout.n_points * searched.visits * (2e-5 + 5e-8 * d)),
+    )
+
+
+def _merge_step(layout: Layout, k: int, searched: Round, output: Lists, n_searched: int) -> Step[Report]:
     """Merge the lists of each block's points."""
-    blocks, place, previous = Blocks(layout.n_points, layout.block_points), searched.place, searched.previous
-    n, n_groups, folder = blocks.n, searched.overlap, Folder(place)
-    specs = output or folder.lists
-    ids = PlannedArray(specs[0], (n, k), index_dtype(n), blocks.size)
-    distances = PlannedArray(specs[1], (n, k), "float32", blocks.size)
-    into = specs[0].name, specs[1].name
+    blocks, place, n_groups = Blocks(layout.n_points, layout.block_points), searched.place, searched.overlap
+    ids, distances = output
+    into, previous = (ids.name, distances.name), searched.previous
     merge = task(
         merge_block, n_neighbors=k, n_groups_each=n_groups, blocks=blocks, place=place, previous=previous, into=into
     )
-    n_bytes = merge_lists_bytes(block_size=blocks.size, k=k, lists=n_groups + 1)
-    key, deletes = searched.key(f"{stage}.merge"), (parts_of(folder.neighbors(), n_searched).folder,)
-    return Step(key, merge, blocks.count, n_bytes, arrays=(ids, distances), deletes=deletes)
+    n_bytes = task_costs.TASK_BYTES + blocks.size * (n_groups + 1) * k * 80
+    arrays, deletes = planned_lists(output, layout, k), (parts_of(f"{place}/{NEIGHBORS}", n_searched).folder,)
+    return Step(searched.search_key("merge"), merge, blocks.count, n_bytes, arrays=arrays, deletes=deletes)
 
 
-def _visits(layout: Layout, searched: Round, n_groups: int) -> dict[str, int]:
-    """Blocks, groups, and pairs of a point and a group that it is sent to."""
-    return {"blocks": layout.point_blocks(), "groups": n_groups, "visits": round(searched.visits * layout.n_points)}
+def planned_lists(specs: Lists, layout: Layout, k: int) -> tuple[PlannedArray, PlannedArray]:
+    """The arrays of ids and distances of up to k neighbours of each point."""
+    ids, distances = specs
+    n, size = layout.n_points, layout.block_points
+    return PlannedArray(ids, (n, k), index_dtype(n), size), PlannedArray(distances, (n, k), "float32", size)
 
 
 def group_all_cells(store: Store, block_index: int, target: int, place: str) -> Count:
@@ -214,7 +203,7 @@ def group_all_cells(store: Store, block_index: int, target: int, place: str) -> 
     groups = group_cells(counts, target)
     n_groups = int(groups.max()) + 1
     reach = _reach_of_third(store, groups) if place == FIRST and n_groups > N_GROUPS_EACH else 0.0
-    store.write_bundle(Folder(place).groups, groups=groups, reach=np.array(reach))
+    store.write_bundle(f"{place}/{GROUPS}", groups=groups, reach=np.array(reach))
     return Count(n_groups)
 
 
@@ -231,7 +220,7 @@ def _reach_of_third(store: Store, groups: Int32) -> float:
 def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blocks, place: str) -> Counts:
     """Send every point of a block to its nearest groups of cells, one part per group."""
     start, stop = blocks.rows(block_index)
-    grouped, centers = store.read_bundle(Folder(place).groups), store.read_bundle("_work/cells")["centers"]
+    grouped, centers = store.read_bundle(f"{place}/{GROUPS}"), store.read_bundle("_work/cells")["centers"]
     groups, points = grouped["groups"], store.read(array_specs.POINTS.name, start, stop)
     if place == FIRST:
         cells = store.read(array_specs.NEAREST_CELLS.name, start, stop)
@@ -243,7 +232,7 @@ def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blo
     rows_of = {group: np.flatnonzero((nearest == group).any(axis=1))
                for group in np.unique(nearest[nearest >= 0]).tolist()}  # fmt: skip
     parts = ((group, {"members": rows + start, "points": points[rows]}) for group, rows in rows_of.items())
-    store.write_parts(Folder(place).members(block_index), int(groups.max()) + 1, parts)
+    store.write_parts(f"{place}/{MEMBERS}/{block_index:05d}", int(groups.max()) + 1, parts)
     return Counts({str(group): len(rows) for group, rows in rows_of.items()})
 
 
@@ -252,30 +241,22 @@ def search_group(
 ) -> Report:
     """Search a group of cells: neighbours of all its members within the group, one part per block of points."""
     members, points = read_members(store, block_index, blocks.count, place)
-    if len(members):
-        lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block_index) % 2**32)
-        write_by_block(store, Folder(place).neighbors(block_index), members, lists, blocks)
-    else:
-        store.write_parts(Folder(place).neighbors(block_index), blocks.count, ())
+    lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block_index) % 2**32)
+    cuts = np.searchsorted(members, np.arange(blocks.count + 1) * blocks.size)  # the ids ascend
+    parts = ((target, slice(cuts[target], cuts[target + 1])) for target in np.flatnonzero(np.diff(cuts)).tolist())
+    store.write_parts(f"{place}/{NEIGHBORS}/{block_index:05d}", blocks.count, (
+        (target, {"members": members[part], "ids": lists.ids[part], "distances": lists.distances[part]})
+        for target, part in parts
+    ))  # fmt: skip
     return Report()
 
 
 def read_members(store: Store, group: int, n_blocks: int, place: str) -> tuple[Int64, Floats]:
     """(ids of a group's members, ascending; their coordinates), both empty if it has none."""
-    parts = list(parts_of(Folder(place).members(), n_blocks).of(store, group))
+    parts = list(parts_of(f"{place}/{MEMBERS}", n_blocks).of(store, group))
     if not parts:
         return np.zeros(0, np.int64), np.zeros((0, 0))
     return np.concatenate([part["members"] for part in parts]), np.concatenate([part["points"] for part in parts])
-
-
-def write_by_block(store: Store, name: str, members: Int64, lists: NeighborLists, blocks: Blocks) -> None:
-    """Write the lists of points (ids ascending), one part per block of points."""
-    cuts = np.searchsorted(members, np.arange(blocks.count + 1) * blocks.size)
-    parts = ((target, slice(cuts[target], cuts[target + 1])) for target in np.flatnonzero(np.diff(cuts)).tolist())
-    store.write_parts(name, blocks.count, (
-        (target, {"members": members[part], "ids": lists.ids[part], "distances": lists.distances[part]})
-        for target, part in parts
-    ))  # fmt: skip
 
 
 def merge_block(
@@ -284,35 +265,20 @@ def merge_block(
 ) -> Report:  # fmt: skip
     """Merge the lists that a block's points got in their groups with those of the previous round."""
     start, stop = blocks.rows(block_index)
-    ids, distances, _ = received_lists(
-        store, Folder(place), block_index, blocks, n_groups_each + 1, n_neighbors
-    )  # the last list is that of a third group, or of the previous round
-    if previous:
-        ids[:, -1], distances[:, -1] = (store.read(spec.name, start, stop) for spec in Folder(previous).lists)
+    ids = np.full((stop - start, n_groups_each + 1, n_neighbors), -1, np.int64)
+    distances = np.full(ids.shape, np.inf)
+    n_filled = np.zeros(stop - start, np.int64)
+    n_groups = int(store.read_bundle(f"{place}/{GROUPS}")["groups"].max()) + 1
+    for part in parts_of(f"{place}/{NEIGHBORS}", n_groups).of(store, block_index):
+        rows = part["members"] - start
+        ids[rows, n_filled[rows]], distances[rows, n_filled[rows]] = part["ids"], part["distances"]
+        n_filled[rows] += 1
+    if previous:  # the last list is that of a third group, or of the previous round
+        ids[:, -1], distances[:, -1] = (store.read(name, start, stop) for name in list_names(previous))
     flat = (stop - start, ids.shape[1] * n_neighbors)
     lists = select_nearest(ids.reshape(flat), distances.reshape(flat), np.arange(start, stop), n_neighbors)
     write_lists(store, start, lists, into)
     return Report()
-
-
-def received_lists(
-    store: Store, folder: Folder, block_index: int, blocks: Blocks, n_lists: int, n_neighbors: int
-) -> tuple[Int64, Float64, int]:
-    """Lists from the groups for a block: (ids, distances, both (rows, n_lists, k), number of lists).
-
-    Missing lists are filled with -1 and inf, in the last slots.
-    """
-    start, stop = blocks.rows(block_index)
-    ids = np.full((stop - start, n_lists, n_neighbors), -1, np.int64)
-    distances = np.full(ids.shape, np.inf)
-    n_filled = np.zeros(stop - start, np.int64)
-    n_groups = int(store.read_bundle(folder.groups)["groups"].max()) + 1
-    for part in parts_of(folder.neighbors(), n_groups).of(store, block_index):
-        rows = part["members"] - start
-        ids[rows, n_filled[rows]] = part["ids"]
-        distances[rows, n_filled[rows]] = part["distances"]
-        n_filled[rows] += 1
-    return ids, distances, int(n_filled.sum())
 
 
 def write_lists(store: Store, start: int, lists: NeighborLists, into: Sequence[str]) -> None:
@@ -320,25 +286,3 @@ def write_lists(store: Store, start: int, lists: NeighborLists, into: Sequence[s
     ids, distances = into
     store.write(ids, start, lists.ids.astype(store.array(ids).dtype))
     store.write(distances, start, as_stored(lists.distances))
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def group_cells_bytes(*, n_blocks: int, n_cells: int, block_size: int, row: int, d: int) -> int:
-    sample = 3 * block_size * row + REACH_SAMPLE * (row + 16 * d) + 8 * n_cells * d
-    return task_costs.TASK_BYTES + 32 * n_blocks * n_cells + sample
-
-
-def send_members_bytes(*, block_size: int, row: int, overlap: int) -> int:
-    sent = task_costs.written_at_once((overlap + 1) * block_size * (row + 16))
-    return task_costs.TASK_BYTES + block_size * (6 * row + 320) + sent
-
-
-def search_group_bytes(*, members: int, row: int, d: int, k: int) -> int:
-    search = members * (3 * row + 8 * d + 120 * k + 1200) + task_costs.written_at_once(members * (16 * k + 8))
-    return task_costs.TASK_BYTES + task_costs.COMPILER_BYTES + 2 * task_costs.SCORE_BYTES + search
-
-
-def merge_lists_bytes(*, block_size: int, k: int, lists: int) -> int:
-    return task_costs.TASK_BYTES + block_size * lists * k * 80

@@ -17,7 +17,7 @@ from ..kernels.neighbors.knn import exact_neighbors
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-from .cell_groups import Folder
+from .cell_groups import list_names
 from .contracted_graph import condensed_bytes, condensed_graph
 
 LABELS, LINKS = "_work/component_labels", "_work/links"
@@ -91,10 +91,9 @@ def connect_components(store: Store, block_index: int, blocks: Blocks) -> Connec
 
 def stored_lists(store: Store, blocks: Blocks, place: str, longest: int, links: Edges) -> Lists:
     """The lists of a round with the links; `longest` is the length of the longest without them."""
-    names = [spec.name for spec in Folder(place).lists]
 
     def searched(start: int, stop: int) -> tuple[Ints, Float32]:
-        indices, distances = (store.read(name, start, stop) for name in names)
+        indices, distances = (store.read(name, start, stop) for name in list_names(place))
         return indices, distances
 
     def linked(start: int, stop: int) -> tuple[Ints, Float32]:

@@ -15,7 +15,7 @@ from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-from .cell_groups import Folder
+from .cell_groups import list_names
 
 EDGES = "_work/node_edges"
 NO_EDGES = Edges(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
@@ -50,7 +50,7 @@ def contract_step(layout: Layout) -> Generator[Step[Report], list[Report], Nodes
 def contract_block(store: Store, block_index: int, blocks: Blocks, place: str) -> Nodes:
     """Write the node of each point of a block, and the edges between nodes."""
     start, stop = blocks.rows(block_index)
-    indices = store.read(Folder(place).lists[0].name, start, stop)
+    indices = store.read(list_names(place)[0], start, stop)
     contracted = contract(indices, start)
     store.write(array_specs.POINT_NODE.name, start, contracted.node)
     store.write_bundle(f"{EDGES}/{block_index:05d}", sources=contracted.sources, targets=contracted.targets)

@@ -19,7 +19,7 @@ from ..kernels.quality.trustworthiness import mean_interval
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-from .cell_groups import Folder, Round, first_round, next_round, search_groups
+from .cell_groups import Round, first_round, list_names, next_round, search_groups
 from .variable_neighborhoods import value_of
 
 
@@ -45,7 +45,7 @@ def raise_recall(config: Config, layout: Layout) -> Generator[Step[Report], list
             f"(neighbors.max_overlap {max_overlap})"
         )
         searched = next_round(searched, max_overlap, layout, k, neighbors.seed, remark)
-        yield from search_groups("mend_graph", layout, k, searched)
+        yield from search_groups(layout, k, searched, searched.lists)
 
 
 def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step[Report], list[Report], "Recall"]:
@@ -130,15 +130,15 @@ def choose_sample(
     """Write the sampled points, the distances of their listed neighbours, and the radius of the exact search."""
     rows = sample_rows(sample, seed, n_points)
     points = store.gather(array_specs.POINTS.name, rows)
-    listed, lengths = Folder(place).lists
-    stored = store.gather(lengths.name, rows).astype(np.float64)
+    listed, lengths = list_names(place)
+    stored = store.gather(lengths, rows).astype(np.float64)
     n_required = wanted_counts(store, rows, stored, rule)
     radii = exact_reach(stored, rule.radius if rule else None)
     short = np.isfinite(stored).sum(axis=1) < n_required  # a list with empty slots gives no radius
     radii[short] = radii[~short].max(initial=0.0)
     with np.errstate(over="ignore"):  # a radius beyond float32 becomes infinite
         radii = np.nextafter(radii.astype(np.float32), np.float32(np.inf)).astype(np.float64)
-    listed_ids = store.gather(listed.name, rows).astype(np.int64)
+    listed_ids = store.gather(listed, rows).astype(np.int64)
     unique, positions = np.unique(listed_ids, return_inverse=True)
     neighbors = store.gather(array_specs.POINTS.name, unique[unique >= 0])
     positions = positions.reshape(listed_ids.shape) - int((unique < 0).sum())

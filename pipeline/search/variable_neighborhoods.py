@@ -28,6 +28,7 @@ from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
+from .cell_groups import planned_lists
 
 LONG = array_specs.SEARCHED_INDICES.name
 
@@ -56,14 +57,12 @@ def steps(config: Config, layout: Layout) -> Steps:
     received = receive_rows_bytes(block_size=block_size, foreign=n_foreign, row=row)
     value, m = value_of(config), config.eigensolver.n_components
     cut = task(cut_block, rule=rule, value=value, k_min=k_min, m=m, k_max=k_max, measured=is_precomputed, blocks=blocks)
-    ids = PlannedArray(array_specs.KNN_INDICES, (n, k_max), index_dtype(n), block_size)
-    distances = PlannedArray(array_specs.KNN_DISTANCES, (n, k_max), "float32", block_size)
     reports = yield from Step(
         "find_neighbors.cut",
         cut,
         blocks.count,
         received + 6 * BATCH_BYTES + 64 * block_size * width,
-        arrays=(ids, distances),
+        arrays=planned_lists((array_specs.KNN_INDICES, array_specs.KNN_DISTANCES), layout, k_max),
         deletes=exchanged(blocks.count, LONG) if rule == "eta" or is_precomputed else (),
         expected=lambda b: ListLengths(0, k_max, k_max, 0, 0),
         work=Work(parallel=1e-6 * n * k_max),

@@ -14,15 +14,14 @@ from ..config.models import Config
 from ..core.machine import is_compiled
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.plan_sizes import index_dtype, neighbor_method
+from ..engine.plan_sizes import neighbor_method
 from ..engine.step import Report, Step, task
 from ..engine.work import Work, search_among_all, search_in_tree
 from ..kernels.neighbors.knn import NeighborLists, brute_neighbors
 from ..search import kdtree_blocks, variable_neighborhoods
-from ..search.cell_groups import first_round, search_groups, write_lists
+from ..search.cell_groups import Lists, first_round, planned_lists, search_groups, write_lists
 from ..search.kdtree_blocks import HALO_ROWS, search_by_tree
 from ..storage import array_specs
-from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
@@ -43,15 +42,13 @@ def steps(config: Config, layout: Layout) -> Steps:
     return (yield from _search(config, layout, FOUND))
 
 
-def _search(config: Config, layout: Layout, targets: tuple[array_specs.ArraySpec, array_specs.ArraySpec]) -> Steps:
+def _search(config: Config, layout: Layout, targets: Lists) -> Steps:
     """Search k_max nearest neighbours of every point; `targets` are the arrays for ids and distances."""
     n, k, block_size = layout.n_points, config.k_bounds[1], layout.block_points
     method = neighbor_method(config.neighbors.method, n, layout.n_features)
     d, row = layout.n_features, layout.row_bytes
     blocks = Blocks(n, block_size)
     if method != "pynndescent":
-        ids = PlannedArray(targets[0], (n, k), index_dtype(n), block_size)
-        distances = PlannedArray(targets[1], (n, k), "float32", block_size)
         n_bytes = kdtree_blocks.search_tree_bytes(
             block_size=block_size, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=layout.n_cells + layout.point_blocks()
         )
@@ -62,12 +59,18 @@ def _search(config: Config, layout: Layout, targets: tuple[array_specs.ArraySpec
         search = task(search_block, method=method, n_neighbors=k, blocks=blocks, into=into)
         work = Work(parallel=_exact_search_seconds(method, n, d, k))
         yield from Step(
-            "find_neighbors.search", search, blocks.count, n_bytes, arrays=(ids, distances), version=2, work=work
+            "find_neighbors.search",
+            search,
+            blocks.count,
+            n_bytes,
+            arrays=planned_lists(targets, layout, k),
+            version=2,
+            work=work,
         )
         return replace(layout, k_max=k)
     first = first_round(layout, k, config.neighbors.seed)
     compile_seconds = COMPILE_SECONDS if compiles_search(config, layout) else 0.0
-    yield from search_groups("find_neighbors", layout, k, first, None if targets == FOUND else targets, compile_seconds)
+    yield from search_groups(layout, k, first, targets, compile_seconds)
     return replace(layout, k_max=k)
 
 

@@ -37,7 +37,7 @@ from ..kernels.quality.trustworthiness import (
     trustworthiness,
 )
 from ..linalg.component_matrices import input_rows
-from ..search.cell_groups import Folder
+from ..search.cell_groups import list_names
 from ..search.recall import sample_rows
 from ..storage import array_specs
 from ..storage.array_specs import POINT_QUALITY
@@ -160,7 +160,7 @@ def choose_sample(
     k, ends = max(1, min(n_neighbors, (len(members) - 1) // 2)), np.cumsum(n_rows[members])
     chosen = np.searchsorted(ends, sample_rows(sample, seed, int(ends[-1]), stream=11), side="right")
     near = nearest_others(embedding, chosen, k)
-    listed = store.gather(Folder(place).lists[0].name, members[chosen])[:, :k].astype(np.int64)
+    listed = store.gather(list_names(place)[0], members[chosen])[:, :k].astype(np.int64)
     valid = np.column_stack([np.ones(len(chosen), bool), listed >= 0])
     counts = np.maximum((listed >= 0).sum(axis=1), 1)
     listed = np.where(listed >= 0, np.searchsorted(members, listed), chosen[:, None])
@@ -184,7 +184,7 @@ def choose_sample(
             first=np.array(first),
         )  # fmt: skip
     distinct = members[np.unique(chosen)]
-    distances = store.gather(Folder(place).lists[1].name, distinct)[:, :n_neighbors].astype(np.float64)
+    distances = store.gather(list_names(place)[1], distinct)[:, :n_neighbors].astype(np.float64)
     return Quality(int(ends[-1]), differing(store, component), intrinsic_dimension(distances))
 
 

@@ -14,13 +14,12 @@ from ..config.models import Config
 from ..config.neighbors import reverse_neighbors
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.plan_sizes import index_dtype
 from ..engine.step import WHOLE_DATA, Report, Step, task
 from ..engine.work import Work
 from ..kernels.graph.connectivity import Edges
 from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, Repair, apply_repair, repair_graph
 from ..linalg.component_matrices import input_rows
-from ..search.cell_groups import Folder
+from ..search.cell_groups import list_names, planned_lists
 from ..search.component_links import link_steps, read_links, stored_lists
 from ..search.contracted_graph import NO_EDGES, condensed_bytes, condensed_graph, contract_step
 from ..search.recall import raise_recall
@@ -79,11 +78,10 @@ def steps(config: Config, layout: Layout) -> Steps:
         work=Work(0.03 + 2e-8 * n * k),
     )
     k_max = graph.k_max
-    ids = PlannedArray(array_specs.NEIGHBOR_INDICES, (n, k_max), index_dtype(n), block_size)
-    distances = PlannedArray(array_specs.NEIGHBOR_DISTANCES, (n, k_max), "float32", block_size)
+    arrays = planned_lists((array_specs.NEIGHBOR_INDICES, array_specs.NEIGHBOR_DISTANCES), layout, k_max)
     apply, n_bytes = task(apply_block, k_max=k_max, blocks=blocks, place=lists), 80 * block_size * k_max
     n_bytes, work = n_bytes + task_costs.TASK_BYTES, Work(parallel=6e-7 * n)
-    yield from Step("mend_graph.apply", apply, blocks.count, n_bytes, (ids, distances), work=work)
+    yield from Step("mend_graph.apply", apply, blocks.count, n_bytes, arrays, work=work)
     return replace(layout, k_max=k_max, n_components=graph.n_components_weak, n_large=graph.n_components_large)
 
 
@@ -137,7 +135,7 @@ def analyse_graph(
             distances=additions.distances[of_block],
         )  # fmt: skip
     return GraphReport(
-        k_max=max(repair.max_neighbors, store.array(Folder(place).lists[0].name).shape[1]),
+        k_max=max(repair.max_neighbors, store.array(list_names(place)[0]).shape[1]),
         n_components_weak=int(n_components),
         n_components_large=int(is_large.sum()),
         component_sizes=n_rows[:NAMED_COMPONENTS].tolist(),
@@ -169,7 +167,7 @@ def min_component(config: Config) -> int:
 def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, place: str) -> Report:
     """Write the final neighbour lists of a block: searched and added neighbours, sorted by distance."""
     start, stop = blocks.rows(block_index)
-    indices, distances = (store.read(spec.name, start, stop) for spec in Folder(place).lists)
+    indices, distances = (store.read(name, start, stop) for name in list_names(place))
     added = Edges(**store.read_bundle(f"_work/additions/{block_index:05d}"))
     indices, distances = apply_repair(indices, distances, start, added, k_max)
     store.write(array_specs.NEIGHBOR_INDICES.name, start, indices)

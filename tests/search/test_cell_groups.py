@@ -16,7 +16,7 @@ from lle.engine.step import BlockReport, Step
 from lle.jobs.run import run
 from lle.report.collect_metrics import collect
 from lle.search import cell_groups
-from lle.search.cell_groups import Folder, Round, first_round, next_round, read_members
+from lle.search.cell_groups import Round, first_round, list_names, next_round, read_members
 from lle.storage.records import to_json
 from tests.support.oracle import exact_neighbors
 from tests.support.steps import make_step
@@ -43,7 +43,7 @@ def search(tmp_path, run_stages, make_config, monkeypatch):
 
 def recall_of(run, place) -> float:
     expected, _ = exact_neighbors(run.store.read_all("points"), K)
-    actual = run.store.read_all(Folder(place).lists[0].name)
+    actual = run.store.read_all(list_names(place)[0])
     return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(actual.tolist(), expected.tolist(), strict=True)]))
 
 
@@ -65,7 +65,7 @@ class TestRaisedRecall:
         assert all(r["before"] < 0.95 for r in rounds)
         for r in rounds:
             assert r["after"] == pytest.approx(recall_of(run, f"_work/overlap_{r['overlap']}"))
-        final = Folder(f"_work/overlap_{rounds[-1]['overlap']}").lists[0].name
+        final = list_names(f"_work/overlap_{rounds[-1]['overlap']}")[0]
         np.testing.assert_array_equal(run.store.read_all("neighbor_indices")[:, :K], run.store.read_all(final))
 
     @pytest.mark.slow
@@ -73,7 +73,7 @@ class TestRaisedRecall:
         run = search(0.95, upto="measure_quality")
         chosen = run.store.read_bundle("_work/quality_sample")
         final = f"_work/overlap_{measured(run)['recall_raised'][-1]['overlap']}"
-        last, first = (run.store.read_all(Folder(place).lists[0].name)[chosen["rows"]] for place in (final, "_work"))
+        last, first = (run.store.read_all(list_names(place)[0])[chosen["rows"]] for place in (final, "_work"))
         np.testing.assert_array_equal(chosen["listed"], last)
         assert (first != last).any()
 
@@ -131,7 +131,7 @@ class TestRaisedRecall:
     def test_lower_recall_bound_reuses_the_lists_of_the_first_round(self, search):
         raised, first = search(0.95), search(0.5)
         assert measured(raised)["recall_raised"] != measured(first)["recall_raised"] == []
-        actual = first.store.read_all(Folder("_work").lists[0].name)
+        actual = first.store.read_all(list_names("_work")[0])
         np.testing.assert_array_equal(first.store.read_all("neighbor_indices")[:, :K], actual)
 
 
@@ -203,7 +203,7 @@ class TestRounds:
 
     def steps(self, searched: Round) -> list[Step]:
         walker = Walker()
-        walker.drive(cell_groups.search_groups("mend_graph", self.layout, 12, searched))
+        walker.drive(cell_groups.search_groups(self.layout, 12, searched, searched.lists))
         return walker.steps
 
     @pytest.mark.parametrize("kind", [RunProgress, JsonProgress])
