@@ -73,10 +73,10 @@ def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Int64:
 
 def place_step(config: Config, layout: Layout, n_graph: int) -> Step[Count]:
     k, blocks = config.neighbors.n_neighbors, Blocks(layout.n_points, layout.block_points)
-    halo = halo_rows(layout.row_bytes)
-    boxes = max_boxes(layout.n_cells, blocks.count)
-    n_bytes = nearest_points_bytes(rows=blocks.size, row=layout.row_bytes, d=layout.n_features, k=k, halo=halo)
-    n_bytes += boxes * (64 * layout.n_features + 32)
+    row, d, halo = layout.row_bytes, layout.n_features, halo_rows(layout.row_bytes)
+    n_bytes = task_costs.TASK_BYTES + halo * (3 * row + 64) + task_costs.tree_bytes(halo, d)
+    n_bytes += 2 * task_costs.SCORE_BYTES + blocks.size * (24 * d + 150 * k + k * (row + 8 * d))
+    n_bytes += max_boxes(layout.n_cells, blocks.count) * (64 * d + 32)
     place = task(place_block, n_graph=n_graph, n_neighbors=k, blocks=blocks)
     bundles = {PLACED: disk_costs.per_point(n=blocks.n, blocks=blocks.count, numbers=2 * k)}
     return Step("solve_embedding.place", place, blocks.count, n_bytes, bundles=bundles, expected=lambda b: Count(0))
@@ -106,11 +106,3 @@ def place_rows(store: Store, embedding: Float64, component: Int32) -> None:
         neighbors = embedding[np.maximum(part["neighbors"], 0)]
         embedding[part["rows"]] = np.einsum("bk,bkm->bm", part["weights"], neighbors)
         component[part["rows"]] = PLACED_COMPONENT
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def nearest_points_bytes(*, rows: int, row: int, d: int, k: int, halo: int) -> int:
-    search = halo * (3 * row + 64) + task_costs.tree_bytes(halo, d) + rows * (24 * d + 150 * k)
-    return task_costs.TASK_BYTES + search + 2 * task_costs.SCORE_BYTES + rows * k * (row + 8 * d)

@@ -37,7 +37,8 @@ def link_steps(config: Config, layout: Layout, nodes: int) -> Generator[Step[Rep
         return False
     outside, row, d = components.outside, layout.row_bytes, layout.n_features
     connect = task(connect_components, blocks=blocks)
-    n_bytes = connect_components_bytes(n=n, outside=outside, block_size=blocks.size, row=row, d=d)
+    n_bytes = task_costs.TASK_BYTES + 8 * n + blocks.size * (3 * row + 64) + task_costs.tree_bytes(blocks.size, d)
+    n_bytes += 2 * task_costs.SCORE_BYTES + outside * (row + 32 * d + 400) + task_costs.tree_bytes(outside, d)
     bundles = {f"{LINKS}.npz": disk_costs.per_point(n=2 * outside, blocks=1, numbers=3)}
     advice = f"set graph.components: separate, which embeds each component by its {m} own coordinates"
     yield from Step("mend_graph.connect", connect, 1, n_bytes, bundles=bundles, runs_on=WHOLE_DATA, advice=advice)
@@ -110,11 +111,3 @@ def read_links(store: Store) -> Edges:
     """The links that `connect` wrote."""
     links = store.read_bundle(LINKS)
     return Edges(links["rows"].astype(np.int32), links["neighbors"].astype(np.int32), links["distances"])
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def connect_components_bytes(*, n: int, outside: int, block_size: int, row: int, d: int) -> int:
-    search = block_size * (3 * row + 64) + task_costs.tree_bytes(block_size, d) + 2 * task_costs.SCORE_BYTES
-    return task_costs.TASK_BYTES + 8 * n + search + outside * (row + 32 * d + 400) + task_costs.tree_bytes(outside, d)

@@ -38,7 +38,7 @@ def contract_step(layout: Layout) -> Generator[Step[Report], list[Report], Nodes
         "mend_graph.contract",
         task(contract_block, blocks=blocks, place=layout.lists),
         blocks.count,
-        contract_bytes(block_size=blocks.size, k=k),
+        task_costs.TASK_BYTES + 64 * blocks.size * (k + 1),
         arrays=(PlannedArray(array_specs.POINT_NODE, (n,), "int32", blocks.size),),
         bundles={EDGES: disk_costs.files(blocks.count, 16 * n * k)},
         expected=lambda b: Nodes(round(EXPECTED_NODES * blocks.size), k),
@@ -73,14 +73,7 @@ def condensed_graph(store: Store, blocks: Blocks, links: Edges = NO_EDGES) -> Co
     return CondensedGraph(node, n_nodes, edges)
 
 
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def contract_bytes(*, block_size: int, k: int) -> int:
-    return task_costs.TASK_BYTES + 64 * block_size * (k + 1)
-
-
 def condensed_bytes(*, n: int, k: int, nodes: int) -> int:
-    """The larger of nodes that are joined, and weak components of points."""
+    """Bytes of a task with a `condensed_graph`: the larger of joined nodes and weak components of points."""
     edges = min(n * k, max(EDGES_AT_ONCE, nodes // 4))
     return task_costs.TASK_BYTES + max(4 * n + 100 * nodes + 60 * edges, 36 * n + 16 * nodes)

@@ -6,13 +6,10 @@ The block's own points bound the distance of a neighbour. Only cells within that
 import numpy as np
 
 from ..core.arrays import Float64, Floats, Int64
-from ..engine import task_costs
 from ..kernels.neighbors.cells import Boxes, boxes_within
 from ..kernels.neighbors.knn import TIE, NeighborLists, kdtree_neighbors, select_nearest
 from ..storage import array_specs
 from ..storage.store import Store
-
-Reals = Float64
 
 HALO_ROWS, ROWS_AT_ONCE = 65_536, 1024
 
@@ -70,7 +67,7 @@ def boxes_within_reach(boxes: Boxes, start: int, stop: int, points: Floats, reac
     return np.flatnonzero(is_chosen)
 
 
-def rows_within_reach(points: Floats, reach: Reals, low: Reals, high: Reals) -> Int64:
+def rows_within_reach(points: Floats, reach: Float64, low: Float64, high: Float64) -> Int64:
     """Rows of the points (b, d) that are within reach (b,) of at least one of the boxes [low, high], (c, d) each.
 
     Most points of a block are far from the boxes of others. Consecutive points are near each other, so only a few pairs
@@ -107,11 +104,3 @@ def rows_of(boxes: Boxes, chosen: Int64) -> Int64:
     """The rows of the chosen boxes."""
     rows = [np.arange(boxes.start[i], boxes.stop[i]) for i in chosen]
     return np.concatenate(rows) if rows else np.empty(0, np.int64)
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def search_tree_bytes(*, block_size: int, halo: int, row: int, d: int, k: int, n_boxes: int) -> int:
-    trees = (block_size + halo) * (3 * row + 16 * d + 32)
-    return task_costs.TASK_BYTES + block_size * (3 * row + 8 * d + 150 * k) + trees + 64 * n_boxes * d

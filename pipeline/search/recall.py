@@ -50,26 +50,30 @@ def raise_recall(config: Config, layout: Layout) -> Generator[Step[Report], list
 
 def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step[Report], list[Report], "Recall"]:
     """The steps that measure the recall of the lists of a round; returns the report of the recall."""
-    place = searched.place
-    n, k, block_size = layout.n_points, layout.k_max, layout.block_points
-    blocks = Blocks(n, block_size)
-    sample, seed = min(config.quality.sample, n), config.quality.seed
-    d, row, n_blocks = layout.n_features, layout.row_bytes, layout.point_blocks()
-    drawn, rule = {"sample": sample, "k": k}, rule_of(config) if config.varies else None
+    n, k, d, row, place = layout.n_points, layout.k_max, layout.n_features, layout.row_bytes, searched.place
+    sample, seed, blocks = min(config.quality.sample, n), config.quality.seed, Blocks(n, layout.block_points)
+    rule = None
+    if config.varies:
+        radius = value_of(config) if config.neighbors.rule == "radius" else None
+        rule = ListRule(config.neighbors.rule == "k_per_point", radius, config.k_bounds[0])
     choose = task(choose_sample, sample=sample, seed=seed, n_points=n, rule=rule, place=place)
-    n_bytes = choose_recall_sample_bytes(block_size=block_size, n=n, row=row, **drawn)
+    n_bytes = task_costs.TASK_BYTES + task_costs.SCORE_BYTES + 3 * blocks.size * row
+    n_bytes += (sample + min(n, sample * k)) * (row + 8) + sample * (4 * row + 64 * k)
     bundles = {f"{place}/recall_sample.npz": disk_costs.files(1, sample * (row + 24 + 8 * k))}
     yield from Step(searched.key("mend_graph.choose_sample"), choose, 1, n_bytes, bundles=bundles, is_measurement=True)
-    exact = task(sample_exact, sample=sample, seed=seed, blocks=blocks, place=place)
+    n_bytes = task_costs.TASK_BYTES + 3 * blocks.size * row + task_costs.tree_bytes(blocks.size, d)
+    n_bytes += (
+        sample * k * (200 + (24 * d if d <= KDTREE_FEATURES else 0)) + sample * (3 * row + 24 * d) + 4096 * 24 * d
+    )
     near = yield from Step(
         searched.key("mend_graph.sample_exact"),
-        exact,
-        n_blocks,
-        sample_exact_bytes(block_size=block_size, row=row, d=d, **drawn),
-        bundles={f"{place}/exact": disk_costs.exact(blocks=n_blocks, **drawn)},
+        task(sample_exact, sample=sample, seed=seed, blocks=blocks, place=place),
+        blocks.count,
+        n_bytes,
+        bundles={f"{place}/exact": disk_costs.exact(blocks=blocks.count, sample=sample, k=k)},
         expected=lambda b: Count(0),
         is_measurement=True,
-        work=Work(parallel=blocks.n * (3e-7 + 1.1e-7 * d)),
+        work=Work(parallel=n * (3e-7 + 1.1e-7 * d)),
     )
     n_bytes = task_costs.TASK_BYTES + sample * k * 300 + 100 * sum(hits.count for hits in near)
     measure = task(measure_recall, sample=sample, seed=seed, blocks=blocks, rule=rule, place=place)
@@ -116,12 +120,6 @@ def below_bound(recall: Recall, values: list[float], config: Config) -> str:
 def sample_rows(sample: int, seed: int, n_points: int, stream: int = 5) -> Int64:
     """A random sample of the rows 0 to n_points - 1, ascending; each use has a random stream of its own."""
     return np.sort(np.random.default_rng([seed, stream]).permutation(n_points)[:sample])
-
-
-def rule_of(config: Config) -> ListRule:
-    """How the number of neighbours of a list is determined."""
-    radius = value_of(config) if config.neighbors.rule == "radius" else None
-    return ListRule(config.neighbors.rule == "k_per_point", radius, config.k_bounds[0])
 
 
 def choose_sample(
@@ -190,26 +188,3 @@ def measure_recall(
         n_required = true_counts(hits, rule.radius, rule.k_min, distances.shape[1], len(distances))
     value, low, high = mean_interval(recall_per_point(hits, distances, len(distances), n_required))
     return Recall(float(value), float(low), float(high), len(distances))
-
-
-def choose_recall_sample_bytes(*, sample: int, block_size: int, n: int, row: int, k: int) -> int:
-    rows = sample + min(n, sample * k)
-    return (
-        task_costs.TASK_BYTES
-        + task_costs.SCORE_BYTES
-        + 3 * block_size * row
-        + rows * (row + 8)
-        + sample * (4 * row + 64 * k)
-    )
-
-
-def sample_exact_bytes(*, sample: int, block_size: int, row: int, d: int, k: int) -> int:
-    hits = sample * k * (200 + (24 * d if d <= KDTREE_FEATURES else 0))
-    return (
-        task_costs.TASK_BYTES
-        + 3 * block_size * row
-        + task_costs.tree_bytes(block_size, d)
-        + sample * (3 * row + 24 * d)
-        + hits
-        + 4096 * 24 * d
-    )

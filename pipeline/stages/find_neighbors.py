@@ -14,11 +14,11 @@ from ..config.models import Config
 from ..core.machine import is_compiled
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.plan_sizes import neighbor_method
+from ..engine.plan_sizes import max_boxes, neighbor_method
 from ..engine.step import Report, Step, task
 from ..engine.work import Work, search_among_all, search_in_tree
-from ..kernels.neighbors.knn import NeighborLists, brute_neighbors
-from ..search import kdtree_blocks, variable_neighborhoods
+from ..kernels.neighbors.knn import brute_neighbors
+from ..search import variable_neighborhoods
 from ..search.cell_groups import Lists, first_round, planned_lists, search_groups, write_lists
 from ..search.kdtree_blocks import HALO_ROWS, search_by_tree
 from ..storage import array_specs
@@ -45,32 +45,23 @@ def steps(config: Config, layout: Layout) -> Steps:
 def _search(config: Config, layout: Layout, targets: Lists) -> Steps:
     """Search k_max nearest neighbours of every point; `targets` are the arrays for ids and distances."""
     n, k, block_size = layout.n_points, config.k_bounds[1], layout.block_points
-    method = neighbor_method(config.neighbors.method, n, layout.n_features)
-    d, row = layout.n_features, layout.row_bytes
-    blocks = Blocks(n, block_size)
-    if method != "pynndescent":
-        n_bytes = kdtree_blocks.search_tree_bytes(
-            block_size=block_size, halo=HALO_ROWS, row=row, d=d, k=k, n_boxes=layout.n_cells + layout.point_blocks()
-        )
-        if method == "brute":
-            n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + n * (row + 16) + block_size * 80 * k
-            n_bytes += 2 * min(n, task_costs.IN_FLIGHT * block_size) * row + 4096 * 16 * d
-        into = targets[0].name, targets[1].name
-        search = task(search_block, method=method, n_neighbors=k, blocks=blocks, into=into)
-        work = Work(parallel=_exact_search_seconds(method, n, d, k))
-        yield from Step(
-            "find_neighbors.search",
-            search,
-            blocks.count,
-            n_bytes,
-            arrays=planned_lists(targets, layout, k),
-            version=2,
-            work=work,
-        )
+    d, row, blocks = layout.n_features, layout.row_bytes, Blocks(n, block_size)
+    method = neighbor_method(config.neighbors.method, n, d)
+    if method == "pynndescent":
+        first = first_round(layout, k, config.neighbors.seed)
+        compile_seconds = COMPILE_SECONDS if compiles_search(config, layout) else 0.0
+        yield from search_groups(layout, k, first, targets, compile_seconds)
         return replace(layout, k_max=k)
-    first = first_round(layout, k, config.neighbors.seed)
-    compile_seconds = COMPILE_SECONDS if compiles_search(config, layout) else 0.0
-    yield from search_groups(layout, k, first, targets, compile_seconds)
+    if method == "brute":
+        n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + n * (row + 16) + block_size * 80 * k
+        n_bytes += 2 * min(n, task_costs.IN_FLIGHT * block_size) * row + 4096 * 16 * d
+    else:
+        n_bytes = task_costs.TASK_BYTES + block_size * (3 * row + 8 * d + 150 * k)
+        n_bytes += (block_size + HALO_ROWS) * (3 * row + 16 * d + 32) + 64 * max_boxes(layout.n_cells, blocks.count) * d
+    into = targets[0].name, targets[1].name
+    search = task(search_block, method=method, n_neighbors=k, blocks=blocks, into=into)
+    arrays, work = planned_lists(targets, layout, k), Work(parallel=_exact_search_seconds(method, n, d, k))
+    yield from Step("find_neighbors.search", search, blocks.count, n_bytes, arrays=arrays, version=2, work=work)
     return replace(layout, k_max=k)
 
 
@@ -96,14 +87,10 @@ def search_block(
 ) -> Report:
     """Write the exact neighbours of a block of points into the arrays `into`."""
     start, stop = blocks.rows(block_index)
-    search = search_by_tree if method == "kdtree" else search_by_brute_force
-    write_lists(store, start, search(store, start, stop, n_neighbors, blocks.count, blocks.n), into)
+    if method == "kdtree":
+        lists = search_by_tree(store, start, stop, n_neighbors, blocks.count, blocks.n)
+    else:
+        all_points, all_ids = store.read_all(array_specs.POINTS.name), np.arange(blocks.n)
+        lists = brute_neighbors(all_points[start:stop], all_ids[start:stop], all_points, all_ids, n_neighbors)
+    write_lists(store, start, lists, into)
     return Report()
-
-
-def search_by_brute_force(
-    store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int, n_points: int
-) -> NeighborLists:
-    """Search against all points for the neighbours of the points [start, stop)."""
-    all_points, all_ids = store.read_all(array_specs.POINTS.name), np.arange(n_points)
-    return brute_neighbors(all_points[start:stop], all_ids[start:stop], all_points, all_ids, n_neighbors)

@@ -21,7 +21,7 @@ from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, Repair, apply_
 from ..linalg.component_matrices import input_rows
 from ..search.cell_groups import list_names, planned_lists
 from ..search.component_links import link_steps, read_links, stored_lists
-from ..search.contracted_graph import NO_EDGES, condensed_bytes, condensed_graph, contract_step
+from ..search.contracted_graph import NO_EDGES, Nodes, condensed_bytes, condensed_graph, contract_step
 from ..search.recall import raise_recall
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -39,50 +39,42 @@ def steps(config: Config, layout: Layout) -> Steps:
     if config.neighbors.precomputed is None:
         searched = yield from raise_recall(config, layout)
         layout = replace(layout, lists=searched.place)
-    n, k, block_size = layout.n_points, layout.k_max, layout.block_points
-    blocks = Blocks(n, block_size)
-    reverse = reverse_neighbors(
-        config.neighbors.reverse, config.method, config.eigensolver.n_components, config.k_bounds[0]
-    )
-    connects = config.graph.components == "connect" and config.method != "pca"
     nodes = yield from contract_step(layout)
+    connects = config.graph.components == "connect" and config.method != "pca"
     links = connects and (yield from link_steps(config, layout, nodes.nodes))
-    least, lists = min_component(config), layout.lists
+    [graph] = yield from analyse_step(config, layout, nodes, links)
+    k_max, blocks = graph.k_max, Blocks(layout.n_points, layout.block_points)
+    arrays = planned_lists((array_specs.NEIGHBOR_INDICES, array_specs.NEIGHBOR_DISTANCES), layout, k_max)
+    apply, work = task(apply_block, k_max=k_max, blocks=blocks, place=layout.lists), Work(parallel=6e-7 * blocks.n)
+    n_bytes = task_costs.TASK_BYTES + 80 * blocks.size * k_max
+    yield from Step("mend_graph.apply", apply, blocks.count, n_bytes, arrays, work=work)
+    return replace(layout, k_max=k_max, n_components=graph.n_components_weak, n_large=graph.n_components_large)
+
+
+def analyse_step(config: Config, layout: Layout, nodes: Nodes, links: bool) -> "Step[GraphReport]":
+    n, k, blocks = layout.n_points, layout.k_max, Blocks(layout.n_points, layout.block_points)
+    m, lists, longest = config.eigensolver.n_components, layout.lists, nodes.longest
+    reverse = reverse_neighbors(config.neighbors.reverse, config.method, m, config.k_bounds[0])
+    least = 1 if config.graph.min_component == "auto" else config.graph.min_component
     analysis = task(
-        analyse_graph,
-        reverse=reverse,
-        min_component=least,
-        blocks=blocks,
-        place=lists,
-        links=links,
-        longest=nodes.longest,
+        analyse_graph, reverse=reverse, min_component=least, blocks=blocks, place=lists, links=links, longest=longest
     )
-    [graph] = yield from Step(
+    # so many points get so many reverse neighbours
+    targets, added = (min(n, TARGETS_AT_ONCE), AUTO_REVERSE) if reverse is None else (n, reverse)
+    repair = 12 * n + 12 * nodes.nodes + 96 * min(targets, TARGETS_AT_ONCE) * (k + added) + 45 * targets * added
+    repair += task_costs.TASK_BYTES + 64 * blocks.size * k
+    return Step(
         "mend_graph.analyse",
         analysis,
         1,
-        analyse_graph_bytes(
-            n=n,
-            n_input=layout.n_input,
-            k=k,
-            nodes=nodes.nodes,
-            targets=min(n, TARGETS_AT_ONCE) if reverse is None else n,
-            reverse=AUTO_REVERSE if reverse is None else reverse,
-            block_size=block_size,
-        ),
-        arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", block_size),),
+        max(condensed_bytes(n=n, k=k, nodes=nodes.nodes), repair) + 4 * layout.n_input,
+        arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", blocks.size),),
         bundles={"_work/additions": disk_costs.files(blocks.count, 24 * n * max(1, reverse or 0))},
         version=3,
         expected=lambda b: GraphReport(k + (reverse or 0), 1, 1, [], 0, 1, 1, [], 0, 0, 0),
         runs_on=WHOLE_DATA,
         work=Work(0.03 + 2e-8 * n * k),
     )
-    k_max = graph.k_max
-    arrays = planned_lists((array_specs.NEIGHBOR_INDICES, array_specs.NEIGHBOR_DISTANCES), layout, k_max)
-    apply, n_bytes = task(apply_block, k_max=k_max, blocks=blocks, place=lists), 80 * block_size * k_max
-    n_bytes, work = n_bytes + task_costs.TASK_BYTES, Work(parallel=6e-7 * n)
-    yield from Step("mend_graph.apply", apply, blocks.count, n_bytes, arrays, work=work)
-    return replace(layout, k_max=k_max, n_components=graph.n_components_weak, n_large=graph.n_components_large)
 
 
 @dataclass(frozen=True)
@@ -159,11 +151,6 @@ def describe_repair(repair: Repair, n_points: int) -> str:
     )
 
 
-def min_component(config: Config) -> int:
-    """Input rows of the smallest component that is embedded separately; auto: any component with enough points."""
-    return 1 if config.graph.min_component == "auto" else config.graph.min_component
-
-
 def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, place: str) -> Report:
     """Write the final neighbour lists of a block: searched and added neighbours, sorted by distance."""
     start, stop = blocks.rows(block_index)
@@ -173,15 +160,3 @@ def apply_block(store: Store, block_index: int, k_max: int, blocks: Blocks, plac
     store.write(array_specs.NEIGHBOR_INDICES.name, start, indices)
     store.write(array_specs.NEIGHBOR_DISTANCES.name, start, distances)
     return Report()
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def analyse_graph_bytes(
-    *, n: int, n_input: int, k: int, nodes: int, targets: int, reverse: int, block_size: int
-) -> int:
-    """`nodes` are the strong components of the blocks, `targets` the points that get `reverse` neighbours each."""
-    candidates = 96 * min(targets, TARGETS_AT_ONCE) * (k + reverse)
-    repair = 12 * n + 12 * nodes + candidates + 45 * targets * reverse + 64 * block_size * k
-    return max(condensed_bytes(n=n, k=k, nodes=nodes), task_costs.TASK_BYTES + repair) + 4 * n_input
