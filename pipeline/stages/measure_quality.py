@@ -18,7 +18,7 @@ from ..engine.plan import Layout, Steps
 from ..engine.step import WHOLE_DATA, Json, Report, Step, task
 from ..engine.work import SURFACE_FEATURES, Work
 from ..inputs import open_source
-from ..kernels.quality.bootstrap import Estimate, correlation_interval, ratio_intervals
+from ..kernels.quality.bootstrap import correlation_interval, ratio_intervals
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
 from ..kernels.quality.locality import (
     BATCH_ELEMENTS,
@@ -27,7 +27,7 @@ from ..kernels.quality.locality import (
     procrustes_errors,
     undirected_graph,
 )
-from ..kernels.quality.redundancy import MIN_POINTS, regression_errors
+from ..kernels.quality.redundancy import MIN_POINTS, regression_errors, standardized
 from ..kernels.quality.trustworthiness import (
     TREE_POINTS,
     count_closer,
@@ -58,24 +58,22 @@ GEODESICS_UP_TO = 1_000_000
 
 def steps(config: Config, layout: Layout) -> Steps:
     """sample -> count -> score -> geodesics -> compare."""
-    n, n_blocks, block_size = layout.n_points, layout.point_blocks(), layout.block_points
-    d, row = layout.n_features, layout.row_bytes
-    m, k, sample = config.eigensolver.n_components, config.neighbors.n_neighbors, min(config.quality.sample, n)
-    sizes, seed, blocks = {"m": m, "sample": sample, "d": d, "k": k}, config.quality.seed, Blocks(n, block_size)
-    n_bytes = choose_quality_sample_bytes(n=n, block_size=block_size, row=row, **sizes)
+    n, d, row = layout.n_points, layout.n_features, layout.row_bytes
+    m, k = config.eigensolver.n_components, config.neighbors.n_neighbors
+    sample, seed, blocks = min(config.quality.sample, n), config.quality.seed, Blocks(n, layout.block_points)
+    n_bytes = task_costs.TASK_BYTES + n * (16 * m + 28)
+    n_bytes += 64 * (min(n, TREE_POINTS) + 2 * sample * (k + 1) + BATCH_ELEMENTS)
+    n_bytes += (3 * blocks.size + 4 * sample + 2 * min(2 * sample * (k + 1), n)) * row
     n_bytes += 4 * layout.n_input + ROWS_OF_COMPONENT * layout.n_features_input * 16
-    n_written = disk_costs.quality_sample(n=n, blocks=n_blocks, sample=sample, row=row, m=m, k=k)  # both bundles
+    n_written = disk_costs.quality_sample(n=n, blocks=blocks.count, sample=sample, row=row, m=m, k=k)  # both bundles
     choose = task(choose_sample, sample=sample, seed=seed, n_neighbors=k, blocks=blocks, place=layout.lists)
     bundles = {"_work/quality_sample.npz": n_written, "_work/embedded": 0}
     work = Work((0.05 if d <= SURFACE_FEATURES else 0.02) + sample * (1e-5 + 7.6e-7 * d))
     yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=4, work=work))
-    n_bytes = count_closer_bytes(block_size=block_size, row=row, **sizes)
-    bundles = {"_work/closer": disk_costs.files(n_blocks, 16 * n_blocks * sample * k)}
-    count = task(count_block, blocks=blocks, sample=sample, seed=seed)
-    work = Work(parallel=6e-7 * n if d <= SURFACE_FEATURES else sample * n * (9e-9 + 7.5e-11 * d))
-    yield from Step("measure_quality.count", count, n_blocks, n_bytes, bundles=bundles, is_measurement=True, work=work)
-    score = task(score_sample, n_blocks=n_blocks, sample=sample, seed=seed)
-    n_bytes = score_bytes(n_blocks=n_blocks, **sizes)
+    yield from count_step(layout, blocks, sample, seed, m, k)
+    score = task(score_sample, n_blocks=blocks.count, sample=sample, seed=seed)
+    n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES
+    n_bytes += sample * (16 * k * (blocks.count + 6) + 24 * d + 400 * m + 400)
     bundles = {f"{POINT_QUALITY}.npz": disk_costs.files(1, 24 * sample)}
     yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=4))
     if n_sources := geodesic_sources(config, n):
@@ -83,6 +81,16 @@ def steps(config: Config, layout: Layout) -> Steps:
     if layout.label_width:
         yield from compare_step(config, layout, sample)
     return layout
+
+
+def count_step(layout: Layout, blocks: Blocks, sample: int, seed: int, m: int, k: int) -> Step[Report]:
+    d, row = layout.n_features, layout.row_bytes
+    n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (3 * row + 16 * d + 80 * k) + 8192 * 24 * d
+    n_bytes += blocks.size * (4 * row + 32 * m + 64) + task_costs.tree_bytes(blocks.size, d)
+    bundles = {"_work/closer": disk_costs.files(blocks.count, 16 * blocks.count * sample * k)}
+    count = task(count_block, blocks=blocks, sample=sample, seed=seed)
+    work = Work(parallel=6e-7 * blocks.n if d <= SURFACE_FEATURES else sample * blocks.n * (9e-9 + 7.5e-11 * d))
+    return Step("measure_quality.count", count, blocks.count, n_bytes, bundles=bundles, is_measurement=True, work=work)
 
 
 @dataclass(frozen=True)
@@ -251,22 +259,17 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
         means.append(mean_interval(values))
         of_points[name] = values
     store.write_bundle(POINT_QUALITY, **of_points)
-    procrustes, trusted, continuous = (_measured(mean, len(chosen["rows"])) for mean in means)
+    procrustes, trusted, continuous = (Measured(*mean, len(chosen["rows"])) for mean in means)
     quality = Quality(trustworthiness=trusted, continuity=continuous, procrustes_error=procrustes)
     embedding = chosen["embedding"][np.unique(chosen["ids"], return_index=True)[1]]  # an equal point predicts itself
     if len(embedding) < MIN_POINTS:
         return quality
-    errors, spread = np.square(regression_errors(embedding)), embedding.std(axis=0)
-    totals = np.square((embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+    errors, totals = np.square(regression_errors(embedding)), np.square(standardized(embedding))
     squares = np.array(ratio_intervals(errors, totals, seed))
     residuals = np.sqrt(np.clip(squares, 0.0, 1.0))
-    residual_of_each = [_measured(tuple(row), len(errors)) for row in residuals.tolist()]
+    residual_of_each = [Measured(value, low, high, len(errors)) for value, low, high in residuals.tolist()]
     redundancy = [0.0, *np.clip(1 - squares[1:, 0], 0.0, 1.0).tolist()]
     return replace(quality, redundancy=redundancy, regression_residual=residual_of_each)
-
-
-def _measured(estimate: Estimate, sample: int) -> Measured:
-    return Measured(*estimate, sample)
 
 
 def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: int, seed: int) -> Quality:
@@ -281,8 +284,8 @@ def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: in
     graph = undirected_graph(indices, distances)
     paths = np.array([graph_distances(graph, int(row), chosen["rows"]) for row in chosen["rows"][sources]])
     straight = cdist(chosen["embedding"][sources], chosen["embedding"])
-    value, low, high = correlation_interval(paths, straight, sources, seed)
-    return Quality(residual_variance=Measured(value, low, high, len(chosen["rows"]), sources=len(sources)))
+    estimate = correlation_interval(paths, straight, sources, seed)
+    return Quality(residual_variance=Measured(*estimate, len(chosen["rows"]), sources=len(sources)))
 
 
 def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, seed: int) -> Quality:
@@ -297,7 +300,7 @@ def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, 
     for key in ("near", "listed"):
         hits = neighborhood_hit(labels, labels_of(store, chosen[key].reshape(-1))[:, 0].reshape(chosen[key].shape))
         hits = hits[np.isfinite(hits)]
-        measured.append(_measured(mean_interval(hits), len(hits)) if len(hits) else None)
+        measured.append(Measured(*mean_interval(hits), len(hits)) if len(hits) else None)
     return Quality(neighborhood_hit=measured[0], neighborhood_hit_input=measured[1])
 
 
@@ -309,12 +312,11 @@ def compare_truth(embedding: Float64, truth: Float64, seed: int) -> Quality:
     straight, true = (cdist(table[paired], table[paired]) for table in (embedding, truth))
     of_distances = correlation_interval(true, straight, np.arange(len(paired)), seed)
     design = np.column_stack([np.ones(len(embedding)), embedding])
-    spread = truth.std(axis=0)
-    scaled = (truth - truth.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    scaled = standardized(truth)
     residuals = scaled - design @ np.linalg.lstsq(design, scaled)[0]
     unexplained, total = (np.square(table).mean(axis=1, keepdims=True) for table in (residuals, scaled))
     [affine] = ratio_intervals(unexplained, total, seed)
-    distances, coordinates = _measured(of_distances, len(paired)), _measured(affine, len(truth))
+    distances, coordinates = Measured(*of_distances, len(paired)), Measured(*affine, len(truth))
     return Quality(residual_variance_truth=distances, residual_variance_affine=coordinates)
 
 
@@ -326,23 +328,3 @@ def labels_of(store: Store, rows: Int64) -> Float64:
     labels = np.full((len(unique), store.array(array_specs.LABEL.name).shape[1]), np.nan)
     labels[np.flatnonzero(unique >= 0)[order]] = store.gather(array_specs.LABEL.name, original[order])
     return labels[positions.reshape(-1)]
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def choose_quality_sample_bytes(*, n: int, m: int, sample: int, block_size: int, row: int, d: int, k: int) -> int:
-    near, rows = 2 * sample * (k + 1), 3 * block_size + 4 * sample + 2 * min(2 * sample * (k + 1), n)
-    return (
-        task_costs.TASK_BYTES + n * (16 * m + 28) + min(n, TREE_POINTS) * 64 + rows * row + 64 * (near + BATCH_ELEMENTS)
-    )
-
-
-def count_closer_bytes(*, m: int, sample: int, block_size: int, row: int, d: int, k: int) -> int:
-    points = block_size * (4 * row + 32 * m + 64) + task_costs.tree_bytes(block_size, d) + 8192 * 24 * d
-    return task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + points + sample * (3 * row + 16 * d + 80 * k)
-
-
-def score_bytes(*, m: int, sample: int, d: int, k: int, n_blocks: int) -> int:
-    spread = sample * (16 * k * (n_blocks + 6) + 24 * d + 400 * m + 400)
-    return task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + spread
