@@ -6,15 +6,13 @@ There are at most 64 shards if memory allows, so the time grows with the number 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
+from ..core.arrays import Int64
 from ..core.errors import NAMED_ROWS, InputError, first_rows
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
@@ -52,25 +50,21 @@ def steps(config: Config, layout: Layout) -> Steps:
     transform = config.preprocess.scale != "none" or config.preprocess.pca is not None
     unit = config.neighbors.metric == "cosine"
     dtype = "float64" if transform or unit else layout.dtype
-    row_in = layout.n_features_input * np.dtype(layout.dtype).itemsize
+    d_in, row = layout.n_features_input, d * np.dtype(dtype).itemsize
     [cells] = yield from find_cells_step(config, layout, transform, unit)
-    n_cells_fitted = cells.count
+    n_cells_fitted, widest = cells.count, max(d, d_in)
     n_nearest = min(N_NEAREST, n_wanted_cells, n_cells_fitted) if approximate else 1
-    shard_bytes = partial(
-        sort_bytes,
-        row_in=row_in,
-        row=d * np.dtype(dtype).itemsize,
-        d=max(d, layout.n_features_input),
-        nearest=n_nearest,
-        transform=transform or unit,
-        n_cells=n_cells_fitted,
-    )
-    blocks_per_shard = blocks_together(layout, shard_bytes)
-    shard = blocks_per_shard * block_size
+
+    def sort_bytes(rows: int) -> int:
+        prepared = 4 * row + 32 * widest * (transform or unit) + 24 * n_nearest + 64
+        fixed = task_costs.TASK_BYTES + task_costs.SCORE_BYTES + 40 * n_cells_fitted * widest
+        return fixed + rows * (3 * d_in * np.dtype(layout.dtype).itemsize + prepared)
+
+    shard = blocks_together(layout, sort_bytes) * block_size
     n_shards = -(-n // shard)
     counts = PlannedArray(array_specs.CELL_COUNTS, (n_shards, n_cells_fitted), "int64", 1)
     sorting = task(sort_block, n_nearest=n_nearest, transform=transform, blocks=Blocks(n, shard), unit=unit)
-    arrays, n_bytes = (*planned(SORTED, n, shard, layout, dtype, n_nearest), counts), shard_bytes(block_size=shard)
+    arrays, n_bytes = (*planned(SORTED, n, shard, layout, dtype, n_nearest), counts), sort_bytes(shard)
     work = Work(parallel=n * (7e-7 + 1.4e-8 * d + 2.5e-10 * n_cells_fitted * d))
     sorted_blocks = yield from Step("order_points.sort", sorting, n_shards, n_bytes, arrays, work=work)
     _require_directions(sorted_blocks, layout.n_points)
@@ -94,17 +88,14 @@ def find_cells_step(config: Config, layout: Layout, transform: bool, unit: bool)
     row = d * np.dtype(layout.dtype).itemsize
     n_bytes = task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES
     n_bytes += n_blocks * sampled_per_block(layout) * (3 * row + 48 * widest + 32)
-    find = task(find_cells, n_cells=n, n_blocks=n_blocks, seed=seed, transform=transform, unit=unit)
-    bundles = {"_work/cells.npz": disk_costs.cells(n_cells=n, d=layout.n_features)}
-    key, expected = "order_points.find_cells", Count(n)
     return Step(
-        key,
-        find,
+        "order_points.find_cells",
+        task(find_cells, n_cells=n, n_blocks=n_blocks, seed=seed, transform=transform, unit=unit),
         1,
         n_bytes,
-        bundles=bundles,
+        bundles={"_work/cells.npz": disk_costs.cells(n_cells=n, d=layout.n_features)},
         version=2,
-        expected=lambda b: expected,
+        expected=lambda b: Count(n),
         runs_on=WHOLE_DATA,
         work=Work(0.1 + 1.5e-4 * n),
     )
@@ -134,10 +125,10 @@ def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step[
     return Step("order_points.gather", gather, n_tasks, n_bytes, arrays, bundles, deletes, work=work)
 
 
-def blocks_together(layout: Layout, sort_bytes: Callable[..., int]) -> int:
+def blocks_together(layout: Layout, sort_bytes: Callable[[int], int]) -> int:
     """Input blocks that a task sorts together: enough for at most MAX_SHARDS shards, within SORT_BYTES of memory."""
-    fixed = sort_bytes(block_size=0)
-    fit = (SORT_BYTES - fixed) // (sort_bytes(block_size=layout.block_points) - fixed)
+    fixed = sort_bytes(0)
+    fit = (SORT_BYTES - fixed) // (sort_bytes(layout.block_points) - fixed)
     return max(1, min(fit, -(-layout.input_blocks() // MAX_SHARDS)))
 
 
@@ -207,43 +198,36 @@ def gather_blocks(store: Store, block_index: int, blocks: Blocks, group: Resourc
     """Collect a group of blocks of points in internal order from the slices of all sorted shards."""
     own = range(block_index * group, min((block_index + 1) * group, blocks.count))
     start, stop = blocks.rows(own[0])[0], blocks.rows(own[-1])[1]
-    cells = cells_between(store, start, stop)
-    block_size = block_of(store.array(array_specs.SORTED_INDEX.name))
-    moves = []
-    for b, n_earlier in enumerate(cells.n_earlier.tolist()):
-        move = slice_of_shard(cells.counts, b, start - cells.first_row, stop - cells.first_row)
-        if move is not None:
-            moves.append(move._replace(first=move.first + n_earlier, past=move.past + n_earlier))
-    slices = [(m.source_block * block_size + m.first, m.source_block * block_size + m.past) for m in moves]
+    first_row, counts, n_earlier = cells_between(store, start, stop)
+    offsets = np.arange(len(counts)) * block_of(store.array(array_specs.SORTED_INDEX.name)) + n_earlier
+    slices, targets = list[tuple[int, int]](), list[Int64]()
+    moves = slices_of_shards(counts, start - first_row, stop - first_row)
+    for offset, (first, past, rows) in zip(offsets.tolist(), moves, strict=True):
+        if first < past:
+            slices.append((offset + first, offset + past))
+            targets.append(rows)
     for spec, source in zip(GATHERED, SORTED, strict=True):
         array = store.array(source.name)
-        rows = np.empty((stop - start, *array.shape[1:]), array.dtype)
-        for move, values in zip(moves, store.read_slices(source.name, slices), strict=True):
-            rows[move.targets] = values
-        store.write(spec.name, start, rows)
+        gathered = np.empty((stop - start, *array.shape[1:]), array.dtype)
+        for rows, values in zip(targets, store.read_slices(source.name, slices), strict=True):
+            gathered[rows] = values
+        store.write(spec.name, start, gathered)
         if spec is array_specs.POINTS:
-            ends = cells.first_row + np.cumsum(cells.counts.sum(axis=0))
+            ends = first_row + np.cumsum(counts.sum(axis=0))
             for number in own:
                 first, past = blocks.rows(number)
                 bounds = np.unique(np.clip(np.concatenate([[first], ends, [past]]), first, past)) - first
-                boxes = bounding_boxes(rows[first - start : past - start], bounds, first)
+                boxes = bounding_boxes(gathered[first - start : past - start], bounds, first)
                 store.write_bundle(f"_work/boxes/{number:05d}", **boxes._asdict())
     return Report()
 
 
-class Cells(NamedTuple):
-    """The cells that overlap rows [start, stop) of the internal order (c cells)."""
+def cells_between(store: Store, start: int, stop: int) -> tuple[int, Int64, Int64]:
+    """The c cells that overlap rows [start, stop) of the internal order, read a few shards at a time.
 
-    first_row: int
-    """Row of the internal order at which the first of these cells begins."""
-    counts: npt.NDArray[np.int64]
-    """(input blocks, c) points of each of these cells in each input block."""
-    n_earlier: npt.NDArray[np.int64]
-    """(input blocks,) points of earlier cells in each input block."""
-
-
-def cells_between(store: Store, start: int, stop: int) -> Cells:
-    """The part of all counts that a block of the internal order needs, read a few input blocks at a time."""
+    The row at which the first of them begins, their points in each shard (shards, c), and the points of earlier cells
+    in each shard (shards,).
+    """
     n_blocks = store.array(array_specs.CELL_COUNTS.name).shape[0]
     batches = [(first, min(first + task_costs.COUNTED_BLOCKS, n_blocks))
                for first in range(0, n_blocks, task_costs.COUNTED_BLOCKS)]  # fmt: skip
@@ -254,47 +238,25 @@ def cells_between(store: Store, start: int, stop: int) -> Cells:
         read = store.read(array_specs.CELL_COUNTS.name, *batch)
         counts.append(read[:, first:past].copy())
         n_earlier.append(read[:, :first].sum(axis=1))
-    return Cells(int(ends[first - 1]) if first else 0, np.concatenate(counts), np.concatenate(n_earlier))
+    return int(ends[first - 1]) if first else 0, np.concatenate(counts), np.concatenate(n_earlier)
 
 
-class Move(NamedTuple):
-    """Rows [first, past) of a sorted shard go to the rows `targets` of the block being gathered."""
+def slices_of_shards(counts: Int64, start: int, stop: int) -> Iterator[tuple[int, int, Int64]]:
+    """The rows [first, past) of each shard that belong to block [start, stop) of the internal order; their rows in it.
 
-    source_block: int
-    first: int
-    past: int
-    targets: npt.NDArray[np.int64]
-
-
-def slice_of_shard(counts: npt.NDArray[np.int64], source_block: int, start: int, stop: int) -> Move | None:
-    """The rows of one shard that belong to block [start, stop) of the internal order; counts (n_input_blocks, n_cells).
-
-    Internal order is by cell, then by input block, then by input row. A shard is sorted by cell. None if the block has
-    no rows of this shard.
+    Internal order is by cell, then by shard, then by input row. A shard is sorted by cell; counts (shards, cells).
     """
-    own_counts = counts[source_block]
-    cell_start = np.cumsum(counts.sum(axis=0)) - counts.sum(axis=0)
-    target = cell_start + counts[:source_block].sum(axis=0)
-    low, high = np.maximum(target, start), np.minimum(target + own_counts, stop)
-    n_taken = np.maximum(high - low, 0)
-    if not n_taken.any():
-        return None
-    cell = int(np.flatnonzero(n_taken)[0])
-    first = int(own_counts[:cell].sum() + low[cell] - target[cell])
-    total = int(n_taken.sum())
-    within = np.arange(total) - np.repeat(np.cumsum(n_taken) - n_taken, n_taken)
-    return Move(source_block, first, first + total, np.repeat(low - start, n_taken) + within)
+    n_points = counts.sum(axis=0)
+    target = np.cumsum(n_points) - n_points  # the internal rows of the shard's first points of each cell
+    for own in counts:
+        before, through = (np.clip(bound - target, 0, own) for bound in (start, stop))
+        taken = through - before
+        within = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
+        yield int(before.sum()), int(through.sum()), np.repeat(target + before - start, taken) + within
+        target = target + own
 
 
 def _padded(rows: Array, length: int) -> Array:
     out = np.zeros((length, *rows.shape[1:]), rows.dtype)
     out[: len(rows)] = rows
     return out
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def sort_bytes(*, block_size: int, row_in: int, row: int, d: int, nearest: int, transform: bool, n_cells: int) -> int:
-    rows = block_size * (3 * row_in + 4 * row + 32 * d * transform + 24 * nearest + 64)
-    return task_costs.TASK_BYTES + task_costs.SCORE_BYTES + 40 * n_cells * d + rows

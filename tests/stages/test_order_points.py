@@ -11,7 +11,7 @@ from lle.engine import plan_sizes
 from lle.engine.plan import Layout
 from lle.kernels.neighbors.cells import Boxes, nearest_cells
 from lle.stages import order_points
-from lle.stages.order_points import slice_of_shard
+from lle.stages.order_points import slices_of_shards
 from tests.support.points import swiss_roll
 
 N, CELL_POINTS = 620, 40
@@ -158,12 +158,8 @@ def test_slices_of_all_shards_give_the_order(counts, data):
     start = data.draw(st.integers(0, len(rows)))
     stop = data.draw(st.integers(start, len(rows)))
     actual = [None] * (stop - start)
-    for shard in range(len(counts)):
-        move = slice_of_shard(counts, shard, start, stop)
-        if move is None:
-            continue
-        assert move.source_block == shard
-        for target, position in zip(move.targets, range(move.first, move.past), strict=True):
+    for shard, (first, past, targets) in enumerate(slices_of_shards(counts, start, stop)):
+        for target, position in zip(targets, range(first, past), strict=True):
             assert actual[target] is None
             actual[target] = (shard, position)
     assert actual == [(shard, position) for _, shard, position in internal[start:stop]]
