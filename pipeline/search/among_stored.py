@@ -13,12 +13,12 @@ from ..engine.plan_sizes import max_boxes
 from ..engine.step import Count, Step, task
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..kernels.neighbors.cells import Boxes
-from ..kernels.neighbors.knn import NO_POINT, NeighborLists, exact_neighbors, select_nearest
+from ..kernels.neighbors.knn import NO_POINT, NeighborLists, empty_lists, exact_neighbors, merge_into
 from ..kernels.out_of_sample import of_one_component, reach_of, reached
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store, block_of
-from .kdtree_blocks import read_boxes
+from .kdtree_blocks import read_boxes, rows_of
 
 HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20  # limits on the stored points in memory at one time
 
@@ -39,7 +39,7 @@ def nearest_points(trained: Store, points: Float64, k: int, n_embedded: int) -> 
     boxes = read_boxes(trained, -(-stored.shape[0] // block_of(stored)))
     halo = halo_rows(stored.shape[1] * stored.dtype.itemsize)
     counts = _embedded_rows(trained, boxes, n_embedded)
-    lists = NeighborLists(np.full((len(points), k), -1, np.int64), np.full((len(points), k), np.inf))
+    lists = empty_lists(len(points), k)
     unknown = np.full(len(points), NO_POINT)
     bound = reach_of(points, boxes, counts, k)
     for batch in np.split(np.arange(len(counts)), np.flatnonzero(np.diff(np.cumsum(counts) // halo)) + 1):
@@ -47,14 +47,12 @@ def nearest_points(trained: Store, points: Float64, k: int, n_embedded: int) -> 
         queries, used = np.flatnonzero(near.any(axis=1)), batch[counts[batch] > 0][near.any(axis=0)]
         if not len(queries):
             continue
-        rows = np.concatenate([np.arange(boxes.start[box], boxes.stop[box]) for box in used])
+        rows = rows_of(boxes, used)
         if n_embedded:
             rows = rows[trained.gather(array_specs.POINT_COMPONENT.name, rows) < n_embedded]
         near_points = trained.gather(array_specs.POINTS.name, rows)
-        nearest = exact_neighbors(points[queries], unknown[queries], near_points, rows, k)
-        both = (np.hstack([lists.ids[queries], nearest.ids]), np.hstack([lists.distances[queries], nearest.distances]))
-        for column, better in zip(lists, select_nearest(*both, unknown[queries], k), strict=True):
-            column[queries] = better
+        found = exact_neighbors(points[queries], unknown[queries], near_points, rows, k)
+        merge_into(lists, queries, found, unknown)
     return lists
 
 

@@ -13,7 +13,7 @@ from ..engine.step import WHOLE_DATA, Report, Step, task
 from ..kernels.graph.connectivity import Edges
 from ..kernels.graph.repair import Lists, apply_repair, longest_with
 from ..kernels.graph.spanning_links import POINTS_AT_ONCE, spanning_links
-from ..kernels.neighbors.knn import exact_neighbors
+from ..kernels.neighbors.knn import empty_lists, exact_neighbors, merge_into
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -72,7 +72,7 @@ def connect_components(store: Store, block_index: int, blocks: Blocks) -> Connec
     component = store.read_bundle(LABELS)["component"]
     outside = np.flatnonzero(component)
     points = store.gather(array_specs.POINTS.name, outside)
-    nearest, distances = np.full(len(outside), -1, np.int64), np.full(len(outside), np.inf)
+    nearest = empty_lists(len(outside), 1)  # among the points of the largest component
     for start, stop in map(blocks.rows, range(blocks.count)):
         rows = start + np.flatnonzero(component[start:stop] == 0)
         if not len(rows):
@@ -80,10 +80,9 @@ def connect_components(store: Store, block_index: int, blocks: Blocks) -> Connec
         block = store.read(array_specs.POINTS.name, start, stop)[rows - start]
         for first in range(0, len(outside), POINTS_AT_ONCE):
             part = np.arange(first, min(first + POINTS_AT_ONCE, len(outside)))
-            lists = exact_neighbors(points[part], outside[part], block, rows, 1)
-            closer = part[lists.distances[:, 0] < distances[part]]
-            nearest[closer], distances[closer] = lists.ids[closer - first, 0], lists.distances[closer - first, 0]
-    links = spanning_links(points.astype(np.float64), outside, component[outside].astype(np.int64), nearest, distances)
+            merge_into(nearest, part, exact_neighbors(points[part], outside[part], block, rows, 1), outside)
+    groups, ids, distances = component[outside].astype(np.int64), nearest.ids[:, 0], nearest.distances[:, 0]
+    links = spanning_links(points.astype(np.float64), outside, groups, ids, distances)
     store.write_bundle(LINKS, **links._asdict())
     n_joined, longest = int(component.max()) + 1, float(links.distances.max())
     message = f"graph: {n_joined} components joined by {n_joined - 1} links, the longest of length {longest:.3g}"

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..core.arrays import Float64, Floats, Int64
 from ..kernels.neighbors.cells import Boxes, boxes_within
-from ..kernels.neighbors.knn import TIE, NeighborLists, kdtree_neighbors, select_nearest
+from ..kernels.neighbors.knn import TIE, NeighborLists, kdtree_neighbors, merge_into
 from ..storage import array_specs
 from ..storage.store import Store
 
@@ -41,10 +41,8 @@ def merge_from_boxes(
         halo_points = store.gather(array_specs.POINTS.name, halo)
         # The tree includes the block's own points: without near points a query would visit all far ones.
         points = np.concatenate([block_points, halo_points])
-        new_lists = kdtree_neighbors(block_points[rows], ids[rows], points, np.concatenate([ids, halo]), k)
-        merged = (np.hstack([lists.ids[rows], new_lists.ids]), np.hstack([lists.distances[rows], new_lists.distances]))
-        for column, new_column in zip(lists, select_nearest(*merged, ids[rows], k), strict=True):
-            column[rows] = new_column
+        found = kdtree_neighbors(block_points[rows], ids[rows], points, np.concatenate([ids, halo]), k)
+        merge_into(lists, rows, found, ids)
 
 
 def read_boxes(store: Store, n_blocks: int) -> Boxes:

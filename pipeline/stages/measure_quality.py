@@ -18,15 +18,10 @@ from ..engine.plan import Layout, Steps
 from ..engine.step import WHOLE_DATA, Json, Report, Step, task
 from ..engine.work import SURFACE_FEATURES, Work
 from ..inputs import open_source
+from ..kernels.batches import BATCH_BYTES
 from ..kernels.quality.bootstrap import correlation_interval, ratio_intervals
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
-from ..kernels.quality.locality import (
-    BATCH_ELEMENTS,
-    graph_distances,
-    neighborhood_hit,
-    procrustes_errors,
-    undirected_graph,
-)
+from ..kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
 from ..kernels.quality.redundancy import MIN_POINTS, regression_errors, standardized
 from ..kernels.quality.trustworthiness import (
     TREE_POINTS,
@@ -62,7 +57,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     m, k = config.eigensolver.n_components, config.neighbors.n_neighbors
     sample, seed, blocks = min(config.quality.sample, n), config.quality.seed, Blocks(n, layout.block_points)
     n_bytes = task_costs.TASK_BYTES + n * (16 * m + 28)
-    n_bytes += 64 * (min(n, TREE_POINTS) + 2 * sample * (k + 1) + BATCH_ELEMENTS)
+    n_bytes += 8 * BATCH_BYTES + 64 * (min(n, TREE_POINTS) + 2 * sample * (k + 1))
     n_bytes += (3 * blocks.size + 4 * sample + 2 * min(2 * sample * (k + 1), n)) * row
     n_bytes += 4 * layout.n_input + ROWS_OF_COMPONENT * layout.n_features_input * 16
     n_written = disk_costs.quality_sample(n=n, blocks=blocks.count, sample=sample, row=row, m=m, k=k)  # both bundles

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.arrays import Float64, Floats, Int64, Ints
+from ..batches import batches
 
 SAMPLED = 256  # rows from which the typical point is computed
-DIFFERENCES = 2**18  # elements in memory at one time; does not affect results
 TILE_POINTS, TILE_PAIRS = 4096, 2**18  # pairs whose bounds fit the cache; does not affect results
 TILE_ELEMENTS = 2**20  # coordinates of the points of a tile; does not affect results
 DOUBTFUL_SHARE = 1 / 16
@@ -118,9 +118,7 @@ def near_pairs(queries: Floats, points: Floats, limits: Float64) -> Iterator[Nea
 def pair_squares(left: Floats, rows: Ints, right: Floats, columns: Ints) -> Float64:
     """Squared distances (h,) of the pairs left[rows], right[columns], from differences in float64."""
     out = np.empty(len(rows))
-    step = max(1, DIFFERENCES // max(1, left.shape[1]))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
+    for part in batches(len(rows), 8 * left.shape[1]):
         difference = np.subtract(right[columns[part]], left[rows[part]], dtype=np.float64)
         out[part] = np.einsum("hd,hd->h", difference, difference)
     return out

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.arrays import Float32, Float64, Floats, Int32, Int64, Ints
+from ..batches import batches
 from ..graph.connectivity import rank_in_row
 from .cells import TREE_FEATURES
 from .distances import TILE_POINTS, near_pairs, pair_distances, square_rounding, typical_point
@@ -35,12 +36,21 @@ class NeighborLists(NamedTuple):
     distances: Float64
 
 
+def empty_lists(n: int, k: int) -> NeighborLists:
+    """Lists of n points without neighbours."""
+    return NeighborLists(np.full((n, k), -1, np.int64), np.full((n, k), np.inf))
+
+
+def merge_into(lists: NeighborLists, rows: Ints, found: NeighborLists, self_ids: Ints) -> None:
+    """Merge the lists (r, any) found for some rows (r,) into the lists (b, k) of points with ids (b,), in place."""
+    ids, distances = (np.hstack([old[rows], new]) for old, new in zip(lists, found, strict=True))
+    lists.ids[rows], lists.distances[rows] = select_nearest(ids, distances, self_ids[rows], lists.ids.shape[1])
+
+
 def exact_distances(queries: Floats, candidates: Floats, positions: Ints) -> Float64:
     """Distances (b, k) from each query (b, d) to candidates[positions], from differences in float64; inf for -1."""
     out = np.empty(positions.shape, np.float64)
-    step = max(1, CHUNK_ELEMENTS // max(1, positions.shape[1] * queries.shape[1]))
-    for start in range(0, len(queries), step):
-        rows = slice(start, start + step)
+    for rows in batches(len(queries), 8 * positions.shape[1] * queries.shape[1]):
         difference = candidates[positions[rows]].astype(np.float64) - queries[rows, None, :]
         out[rows] = np.sqrt(np.einsum("bkd,bkd->bk", difference, difference))
     out[positions < 0] = np.inf
@@ -65,7 +75,7 @@ def kdtree_neighbors(queries: Floats, query_ids: Ints, points: Floats, point_ids
     from scipy.spatial import cKDTree  # a fifth of a second
 
     query_ids, tree = np.asarray(query_ids), cKDTree(points.astype(np.float64), balanced_tree=False, compact_nodes=True)
-    lists = NeighborLists(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
+    lists = empty_lists(len(queries), k)
     rows, width = np.arange(len(queries)), min(k + 2, len(points))
     while len(rows) and width:
         tied = [np.empty(0, np.int64)]
@@ -87,8 +97,8 @@ def brute_neighbors(queries: Floats, query_ids: Ints, points: Floats, point_ids:
 
     The lists (b, k) do not depend on far rows or on which queries are searched together.
     """
-    batches = [slice(start, start + BRUTE_QUERIES) for start in range(0, max(1, len(queries)), BRUTE_QUERIES)]
-    parts = [_brute_batch(queries[rows], np.asarray(query_ids)[rows], points, point_ids, k) for rows in batches]
+    slices = [slice(start, start + BRUTE_QUERIES) for start in range(0, max(1, len(queries)), BRUTE_QUERIES)]
+    parts = [_brute_batch(queries[rows], np.asarray(query_ids)[rows], points, point_ids, k) for rows in slices]
     return NeighborLists(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -134,18 +144,15 @@ def _search_again(
     queries: Floats, query_ids: Ints, reach: Float64, points: Floats, point_ids: Ints, k: int
 ) -> NeighborLists:
     """The k nearest points (c, d) of each query (b, d) within its reach (b,), by differences."""
-    lists = NeighborLists(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), np.inf))
+    lists = empty_lists(len(queries), k)
     for sample, positions, distances in _pairs_within(queries, reach, points):
         ids = point_ids[positions].astype(np.int64)
         is_other = ids != query_ids[sample]
         if not is_other.any():
             continue
         first, stop = int(sample[0]), int(sample[-1]) + 1
-        new_lists = nearest_hits(Hits(sample[is_other] - first, ids[is_other], distances[is_other]), stop - first, k)
-        merged = [np.hstack([old[first:stop], new]) for old, new in zip(lists, new_lists, strict=True)]
-        lists.ids[first:stop], lists.distances[first:stop] = select_nearest(
-            merged[0], merged[1], query_ids[first:stop], k
-        )  # fmt: skip
+        found = nearest_hits(Hits(sample[is_other] - first, ids[is_other], distances[is_other]), stop - first, k)
+        merge_into(lists, np.arange(first, stop), found, query_ids)
     return lists
 
 
@@ -265,7 +272,7 @@ def nearest_hits(hits: Hits, n_sample: int, k: int) -> NeighborLists:
     """As nearest_of_each, as lists padded to k."""
     sample, ids, distances = nearest_of_each(hits, k)
     rank = rank_in_row(sample)
-    lists = NeighborLists(np.full((n_sample, k), -1, np.int64), np.full((n_sample, k), np.inf))
+    lists = empty_lists(n_sample, k)
     lists.ids[sample, rank], lists.distances[sample, rank] = ids, distances
     return lists
 

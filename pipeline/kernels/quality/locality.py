@@ -5,8 +5,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from ...core.arrays import Bools, Float64, Floats, Ints
-
-BATCH_ELEMENTS = 1 << 18
+from ..batches import batches
 
 
 def neighborhood_hit(labels: Float64, neighbor_labels: Float64) -> Float64:
@@ -50,9 +49,7 @@ def procrustes_errors(points: Floats, embedding: Floats, rows: Ints, embedded_ro
     True
     """
     out = np.empty(len(rows))
-    step = max(1, BATCH_ELEMENTS // (rows.shape[1] * points.shape[1]))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
+    for part in batches(len(rows), 8 * rows.shape[1] * points.shape[1]):
         x, y = (_centred(table[ids[part]], valid[part]) for table, ids in ((points, rows), (embedding, embedded_rows)))
         nuclear = np.linalg.svd(x.transpose(0, 2, 1) @ y, compute_uv=False).sum(axis=1)
         total = np.square(x).sum(axis=(1, 2)) * np.square(y).sum(axis=(1, 2))

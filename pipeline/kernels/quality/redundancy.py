@@ -9,8 +9,10 @@ oscillations are found too.
 
 import numpy as np
 
-from ...core.arrays import Float64, Int64, Ints
+from ...core.arrays import Float64, Ints
 from ...core.errors import InputError
+from ..batches import batches
+from .trustworthiness import nearest_others
 
 SPANS = (3, 6, 12)
 """Neighbours per regression, as multiples of its number of unknowns."""
@@ -18,8 +20,6 @@ SPANS = (3, 6, 12)
 MIN_POINTS = 3
 RIDGE = 1e-6
 """Added to the equations of the slopes, relative to their trace: earlier coordinates can depend on each other."""
-
-BATCH_ELEMENTS = 1 << 20
 
 
 def regression_errors(embedding: Float64) -> Float64:
@@ -52,7 +52,7 @@ def standardized(embedding: Float64) -> Float64:
 def prediction_errors(others: Float64, values: Float64) -> Float64:
     """Errors (s,) of values (s,) that are predicted from other coordinates (s, p), by the best of SPANS."""
     spans = sorted({min(span * (others.shape[1] + 1), len(values) - 1) for span in SPANS})
-    ids = nearest_others(others, spans[-1])
+    ids = nearest_others(others, np.arange(len(others)), spans[-1])
     candidates = [values - local_linear(others, values, ids[:, :span]) for span in spans]
     return min(candidates, key=lambda error: float(error @ error))
 
@@ -64,9 +64,7 @@ def local_linear(earlier: Float64, values: Float64, ids: Ints) -> Float64:
     """
     n_sample, n_earlier = earlier.shape
     out = np.empty(n_sample)
-    step = max(1, BATCH_ELEMENTS // (ids.shape[1] * (n_earlier + 1)))
-    for start in range(0, n_sample, step):
-        rows = slice(start, start + step)
+    for rows in batches(n_sample, 8 * ids.shape[1] * (n_earlier + 1)):
         offsets = earlier[ids[rows]] - earlier[rows, None, :]
         distances = np.sqrt(np.square(offsets).sum(axis=2))
         reach = 1.1 * distances.max(axis=1, keepdims=True)
@@ -78,13 +76,3 @@ def local_linear(earlier: Float64, values: Float64, ids: Ints) -> Float64:
         diagonal[:, 1:] += RIDGE * diagonal[:, 1:].sum(axis=1, keepdims=True) + np.finfo(np.float64).tiny
         out[rows] = np.linalg.solve(gram, rhs)[:, 0, 0]
     return out
-
-
-def nearest_others(points: Float64, n_wanted: int) -> Int64:
-    """The n_wanted nearest points (s, n_wanted) of each point, without the point itself (by its id)."""
-    from scipy.spatial import cKDTree  # a fifth of a second
-
-    ids = np.asarray(cKDTree(points).query(points, n_wanted + 1)[1]).reshape(len(points), -1)
-    is_other = ids != np.arange(len(points))[:, None]
-    is_other[is_other.all(axis=1), -1] = False  # with many equal points the point itself may be missing from its list
-    return np.asarray(ids[is_other].reshape(len(points), n_wanted), np.int64)

@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from lle.kernels import batches
 from lle.kernels.neighbors import distances, knn
 from lle.kernels.neighbors.cells import nearest_cells, nearest_groups
 from lle.kernels.neighbors.distances import near_pairs, pair_distances, square_rounding, typical_point
@@ -67,8 +68,9 @@ class TestBruteForce:
         lists = brute_neighbors(points, ids, points, ids, 7)
         for name, size in [("CHUNK_ELEMENTS", 16 * 37), ("TILE_POINTS", 53)]:
             monkeypatch.setattr(knn, name, size)
-        for name, size in [("DIFFERENCES", 16 * 19), ("TILE_POINTS", 53), ("TILE_PAIRS", 53 * 5)]:
+        for name, size in [("TILE_POINTS", 53), ("TILE_PAIRS", 53 * 5)]:
             monkeypatch.setattr(distances, name, size)
+        monkeypatch.setattr(batches, "BATCH_BYTES", 8 * 16 * 19)
         for size in (1, 7, 600):
             slices = [slice(first, first + size) for first in range(0, 60, size)]
             parts = [brute_neighbors(points[part], ids[part], points, ids, 7) for part in slices]

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lle.kernels import batches
 from lle.kernels.neighbors import distances, knn
 from lle.kernels.neighbors.knn import (
     Hits,
@@ -200,7 +201,7 @@ class TestExactDistances:
     def test_chunks_change_nothing(self, rng, monkeypatch):
         points, positions = rng.normal(size=(50, 3)), rng.integers(-1, 50, size=(50, 4))
         expected = exact_distances(points, points, positions)
-        monkeypatch.setattr(knn, "CHUNK_ELEMENTS", 5 * 4 * 3)
+        monkeypatch.setattr(batches, "BATCH_BYTES", 8 * 5 * 4 * 3)
         np.testing.assert_array_equal(exact_distances(points, points, positions), expected)
 
 

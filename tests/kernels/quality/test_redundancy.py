@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from lle.core.errors import InputError
-from lle.kernels.quality.redundancy import local_linear, nearest_others, regression_errors
+from lle.kernels.quality.redundancy import local_linear, regression_errors
+from lle.kernels.quality.trustworthiness import nearest_others
 from tests.support.seeds import seeds
 
 SEEDS = seeds(11, 23, 37)
@@ -65,7 +66,7 @@ def test_a_point_does_not_predict_itself(n_places: int) -> None:
     """Also if many points coincide, so that the search lists the point later or not at all."""
     rng = np.random.default_rng(11)
     earlier = rng.normal(size=(n_places, 2))[rng.integers(0, n_places, 300)]
-    ids = nearest_others(earlier, 12)
+    ids = nearest_others(earlier, np.arange(300), 12)
     assert ids.shape == (300, 12)
     assert not (ids == np.arange(300)[:, None]).any()
     assert all(len(set(row)) == 12 for row in ids.tolist())
