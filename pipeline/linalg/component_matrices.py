@@ -1,5 +1,7 @@
 """The matrices of one component, read from a store's blocks: A = I - W, the local factors F, M, and its null vector."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
@@ -13,11 +15,11 @@ MAX_PRODUCTS = 2**28
 """Products of entries of F up to which M is computed instead of read, in about two seconds."""
 MAX_COMPONENTS = 10
 MIN_VARIANCE = 1e-10
+"""Components with a smaller share of the largest variance are left out."""
 MIN_SAMPLED, MAX_SAMPLED, SAMPLE_NUMBERS = 200, 5000, 2**20
 """Points from which principal directions are computed: as many as have SAMPLE_NUMBERS entries, within bounds."""
 RANGE_NUMBERS = 2**22
 """Entries of the points that are read at a time."""
-"""Components with a smaller share of the largest variance are left out."""
 
 
 def input_rows(store: Store) -> Int32:
@@ -31,15 +33,12 @@ def input_rows(store: Store) -> Int32:
 def load_factor(store: Store, rows: Int64, blocks: Blocks) -> csr_array:
     """A = I - W of the points `rows` (n,), ascending and closed under neighbours: (n, n)."""
     parts = []
-    for start in range(0, blocks.n, blocks.size):
-        stop = min(start + blocks.size, blocks.n)
-        first, past = np.searchsorted(rows, [start, stop])
-        if first < past:
-            indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
-            weights = store.read(array_specs.WEIGHTS.name, start, stop)
-            block = local_factor(indices, weights, start, blocks.n)
-            parts.append(block if past - first == stop - start else block[rows[first:past] - start])
-    return _restrict_columns(csr_array(vstack(parts, format="csr")), rows)
+    for number, part in _in_blocks(rows, blocks):
+        start, stop = blocks.rows(number)
+        indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
+        weights = store.read(array_specs.WEIGHTS.name, start, stop)
+        parts.append(_selected(local_factor(indices, weights, start, blocks.n), rows[part] - start))
+    return _stacked(parts, rows)
 
 
 def load_local_factors(store: Store, rows: Int64, blocks: Blocks) -> csr_array:
@@ -48,15 +47,12 @@ def load_local_factors(store: Store, rows: Int64, blocks: Blocks) -> csr_array:
     The result is never square, because callers treat a square factor as I - W, with one row for each point. A
     row of zeros is added if needed; it does not change F' F.
     """
-    inside = np.zeros(blocks.n, bool)
+    inside, parts = np.zeros(blocks.n, bool), []
     inside[rows] = True
-    parts = []
-    for number, start in enumerate(range(0, blocks.n, blocks.size)):
-        if inside[start : start + blocks.size].any():
-            block = store.read_rows(array_specs.LOCAL_FACTORS, number)
-            selected = inside[block.indices[block.indptr[:-1]]]
-            parts.append(block if selected.all() else block[np.flatnonzero(selected)])
-    factor = _restrict_columns(csr_array(vstack(parts, format="csr")), rows)
+    for number, _ in _in_blocks(rows, blocks):
+        block = store.read_rows(array_specs.LOCAL_FACTORS, number)
+        parts.append(_selected(block, np.flatnonzero(inside[block.indices[block.indptr[:-1]]])))
+    factor = _stacked(parts, rows)
     if factor.shape[0] == factor.shape[1]:
         indptr = np.append(factor.indptr, factor.indptr[-1:])
         factor = csr_array((factor.data, factor.indices, indptr), shape=(factor.shape[0] + 1, factor.shape[1]))
@@ -77,13 +73,12 @@ def leading_components(store: Store, rows: Int64, n_points: int) -> Float32:
     _, spread, directions = np.linalg.svd((points - mean) / np.sqrt(n_sampled), full_matrices=False)
     used = spread[:MAX_COMPONENTS] > np.sqrt(MIN_VARIANCE) * spread[0]
     scaled = (directions[:MAX_COMPONENTS][used] / spread[:MAX_COMPONENTS][used, None]).T
-    components, size = np.empty((len(rows), scaled.shape[1]), np.float32), max(1, RANGE_NUMBERS // d)
-    for start in range(0, n_points, size):
-        stop = min(start + size, n_points)
-        first, past = np.searchsorted(rows, [start, stop])
-        if first < past:
-            points = store.read(array_specs.POINTS.name, start, stop)[rows[first:past] - start]
-            components[first:past] = (points.astype(np.float64) - mean) @ scaled
+    components = np.empty((len(rows), scaled.shape[1]), np.float32)
+    ranges = Blocks(n_points, max(1, RANGE_NUMBERS // d))
+    for number, part in _in_blocks(rows, ranges):
+        start, stop = ranges.rows(number)
+        points = store.read(array_specs.POINTS.name, start, stop)[rows[part] - start]
+        components[part] = (points.astype(np.float64) - mean) @ scaled
     return components
 
 
@@ -99,20 +94,13 @@ def cost_matrix(store: Store, rows: Int64, blocks: Blocks, factor: csr_array, is
     Small products are always computed, because the last digits of a stored M depend on the size of the blocks.
     """
     n_products = int(np.square(np.diff(factor.indptr).astype(np.int64)).sum())
-    if is_stored and n_products > MAX_PRODUCTS:
-        return load_cost_matrix(store, rows, blocks)
-    return product_matrix(factor)
-
-
-def load_cost_matrix(store: Store, rows: Int64, blocks: Blocks) -> csr_array:
-    """M of the points `rows` (n,), ascending, a union of weak components: (n, n)."""
-    parts = []
-    for number, start in enumerate(range(0, blocks.n, blocks.size)):
-        first, past = np.searchsorted(rows, [start, min(start + blocks.size, blocks.n)])
-        if first < past:
-            block = store.read_rows(array_specs.COST_MATRIX, number)
-            parts.append(block if past - first == block.shape[0] else block[rows[first:past] - start])
-    return _restrict_columns(csr_array(vstack(parts, format="csr")), rows)
+    if not is_stored or n_products <= MAX_PRODUCTS:
+        return product_matrix(factor)
+    parts = [
+        _selected(store.read_rows(array_specs.COST_MATRIX, number), rows[part] - number * blocks.size)
+        for number, part in _in_blocks(rows, blocks)
+    ]
+    return _stacked(parts, rows)
 
 
 def product_matrix(factor: csr_array) -> csr_array:
@@ -122,8 +110,19 @@ def product_matrix(factor: csr_array) -> csr_array:
     return product
 
 
-def _restrict_columns(matrix: csr_array, rows: Int64) -> csr_array:
-    """Renumber the columns to positions in `rows`, which contain every column with an entry."""
+def _in_blocks(rows: Int64, blocks: Blocks) -> Iterator[tuple[int, slice]]:
+    """The blocks that hold some of the points `rows` (n,), ascending, each with the slice of them that it holds."""
+    cuts = np.searchsorted(rows, np.arange(blocks.count + 1) * blocks.size)
+    return ((number, slice(cuts[number], cuts[number + 1])) for number in np.flatnonzero(np.diff(cuts)).tolist())
+
+
+def _selected(block: csr_array, rows: Int64) -> csr_array:
+    return block if len(rows) == block.shape[0] else block[rows]  # all rows without a copy
+
+
+def _stacked(parts: list[csr_array], rows: Int64) -> csr_array:
+    """The parts as one matrix whose columns are positions in `rows`, which contain every column with an entry."""
+    matrix = csr_array(vstack(parts, format="csr"))
     if len(rows) == matrix.shape[1]:
         return matrix
     position = np.full(matrix.shape[1], -1, matrix.indices.dtype)
