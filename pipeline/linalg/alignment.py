@@ -3,6 +3,10 @@
 The earlier embedding comes from another run's store, from the published version, or from this store. In this store it
 is the array `embedding`, until the step `write` replaces it. A run killed during `write` leaves that array incomplete,
 so the step `align` saves a copy first. The copy is also used after an eigensolve that did not converge.
+
+Eigenvectors are determined up to a sign, and those of (nearly) equal eigenvalues up to a rotation among themselves. So
+the coordinates of an embedding may rotate although the points have hardly moved. A rotation preserves all distances,
+the covariance of coordinates of unit covariance, and the space spanned by the eigenvectors.
 """
 
 from dataclasses import dataclass
@@ -10,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import orthogonal_procrustes
 
 from ..config.models import Config
 from ..core.arrays import Float64, Int32
@@ -17,7 +22,6 @@ from ..core.errors import ConfigError, CorruptChunk
 from ..engine import checkpoint, current_config, disk_costs
 from ..engine.plan import Layout
 from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
-from ..kernels.procrustes import align
 from ..storage import array_specs
 from ..storage.store import Store, read_elsewhere
 from ..storage.versions import Versions, published_url
@@ -25,6 +29,8 @@ from ..storage.versions import Versions, published_url
 PREVIOUS, ROTATION = "_previous/embedding", "_work/rotation"
 EMBEDDED = "_work/embedding"
 """Bundle in internal order, the last one that `write` writes; it records whether the eigenpairs converged."""
+DETERMINED = 1e-6
+"""Relative to the largest singular value of new' previous; with a smaller one the rotation is not determined."""
 
 
 class EarlierEmbedding(NamedTuple):
@@ -164,6 +170,38 @@ def _align_component(store: Store, number: int, earlier: EarlierEmbedding, scale
                "residual_before": aligned.residual_before, "residual_after": aligned.residual_after,
                "rotation": aligned.rotation.tolist()}  # fmt: skip
     return report, aligned.rotation
+
+
+class Rotation(NamedTuple):
+    """The rotation onto the previous coordinates, and the difference before and after it."""
+
+    rotation: Float64
+    """(m, m) orthogonal (determinant 1 or -1): new @ rotation is nearest to previous."""
+    residual_before: float
+    """||new - previous|| / ||previous||, Frobenius norms."""
+    residual_after: float
+    """||new @ rotation - previous|| / ||previous||."""
+
+
+def align(new: Float64, previous: Float64) -> Rotation | None:
+    """The orthogonal R that minimises ||new R - previous|| for coordinates (r, m) of the same r points.
+
+    About the origin, because embeddings are centred and a translation would change that. None if the points do not
+    determine R: fewer than m points, or unrelated coordinates.
+    Source: Schoenemann 1966 (Psychometrika 31), as implemented by SciPy.
+
+    >>> turn = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    >>> previous = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, -2.0]])
+    >>> alignment = align(previous @ turn.T, previous)
+    >>> np.allclose(alignment.rotation, turn), round(alignment.residual_after, 12)
+    (True, 0.0)
+    """
+    if len(new) == 0 or np.linalg.matrix_rank(new.T @ previous, rtol=DETERMINED) < new.shape[1]:
+        return None
+    rotation: Float64 = np.asarray(orthogonal_procrustes(new, previous)[0], np.float64)
+    size = np.linalg.norm(previous)
+    before, after = (float(np.linalg.norm(turned - previous) / size) for turned in (new, new @ rotation))
+    return Rotation(rotation, before, after)
 
 
 def coordinate_scale(scale: str, n_points: int) -> float:

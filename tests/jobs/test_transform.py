@@ -14,7 +14,7 @@ from lle.cli.commands import app
 from lle.cli.output import describe_transform
 from lle.engine.progress import RunProgress
 from lle.jobs import transform as transforms
-from lle.kernels.procrustes import align
+from lle.linalg.alignment import align
 from lle.storage.store import Store
 from tests.support.aligned_job import Job, rms
 from tests.support.commands import lle
