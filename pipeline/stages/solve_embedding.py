@@ -19,17 +19,19 @@ from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
 from ..engine.work import SURFACE_FEATURES, Work
 from ..kernels.eigensolver.costs import least_bytes, multigrid_seconds
 from ..kernels.eigensolver.davidson import block_width
+from ..kernels.eigensolver.rayleigh_ritz import fix_signs
+from ..kernels.quality.trustworthiness import participation
 from ..linalg import component_solve
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from ..linalg.component_solve import Solution, SolveJob
 from ..linalg.coordinates import choice_bytes
+from ..linalg.preprocess import chunk_rows, fit_bytes, principal_components
 from ..linalg.solver_progress import solver_state
 from ..search.among_stored import PLACED_COMPONENT, place_rows, place_step
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-from .principal_projection import project_step
 
 LIBRARY_BYTES = 2**28
 """Memory of MKL and numba, for any problem size."""
@@ -85,6 +87,18 @@ def steps(config: Config, layout: Layout) -> Steps:
         places = sum(placed.count for placed in (yield from place_step(config, layout, n_graph)))
     yield from _write_steps(config, layout, n_graph, config.embedding.scale, n_pairs, placed=places > 0)
     return layout
+
+
+def project_step(config: Config, layout: Layout) -> Step[Solution]:
+    """The step of method pca in place of the solve: one block of the QR, and the scores of all points."""
+    n, d, m, block_size = layout.n_points, layout.n_features, config.eigensolver.n_components, layout.block_points
+    n_bytes = fit_bytes(block_size=block_size, d=d, n=n) + 24 * n * m
+    project = task(
+        project_points, n_components=m, n_features=d, tol=config.eigensolver.tol, blocks=Blocks(n, block_size)
+    )
+    bundles = {"_work/eigen": disk_costs.eigenvectors(n=n, width=m, components=1)}
+    work = Work(0.4 + 1e-9 * n * d**2)
+    return Step("solve_embedding.solve", project, 1, n_bytes, bundles=bundles, version=3, runs_on=WHOLE_DATA, work=work)
 
 
 def _solve_seconds(config: Config, layout: Layout) -> float:
@@ -182,6 +196,35 @@ def solve_component(
         if max_memory != "auto":
             error.exit_code = 2  # the limit is in the config, so a retry would fail again
         raise
+
+
+def project_points(
+    store: Store, block_index: int, n_components: int, n_features: int, tol: float, blocks: Blocks
+) -> Solution:
+    """Project all points onto their principal components: scores in input units; eigenvalues are the variances."""
+    mean, components = principal_components(store, blocks.n, n_features, n_components)
+    scores, covered = np.empty((blocks.n, n_components)), np.zeros((n_features, n_components))
+    size = chunk_rows(n_features, blocks.n)
+    for start in range(0, blocks.n, size):
+        points = store.read(array_specs.POINTS.name, start, min(start + size, blocks.n)) - mean
+        scores[start : start + size] = points @ components.T
+        covered += points.T @ scores[start : start + size]
+    variances = np.square(scores).sum(axis=0) / (blocks.n - 1)
+    floor = float(np.finfo(np.float64).eps * variances[0])
+    positive = np.maximum(variances, np.finfo(np.float64).tiny)
+    # divided first, because squares of variances may overflow
+    residuals = np.linalg.norm(covered / (blocks.n - 1) / positive - components.T * (variances > 0), axis=0)
+    vectors = fix_signs(scores)
+    store.write_bundle("_work/eigen/00000", rows=np.arange(blocks.n), vectors=vectors, eigenvalues=variances)
+    predicted = fit_bytes(block_size=blocks.size, d=n_features, n=blocks.n) + 24 * blocks.n * n_components
+    stats = {
+        "method": "pca", "reason": f"pca: singular values of all {blocks.n:,} points by QR in blocks", "factor_nnz": 0,
+        "predicted_bytes": predicted, "n_solves": 0, "n_steps": 0,
+        "n_refinements": 0, "rounding_floor": floor,
+    }  # fmt: skip
+    converged = bool((residuals <= np.maximum(tol, 100 * n_features * floor / positive)).all())
+    values, shares = variances.tolist(), participation(vectors).tolist()
+    return Solution(blocks.n, values, residuals.tolist(), shares, converged, stats)
 
 
 def predict_solver(config: Config, store: Store, layout: Layout) -> Json | None:
