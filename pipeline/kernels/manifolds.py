@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.arrays import Float64
-from ..core.errors import InputError
 
 GRANULE_ROWS = 65_536
 
@@ -36,12 +35,7 @@ def sample(name: str, start: int, stop: int, seed: int, noise: float, phi: float
 
     noise is the standard deviation of isotropic Gaussian noise, in the units of the points. phi (radians) is
     used by punctured_sphere only.
-
-    Raises InputError for an unknown name, start > stop, a negative seed or noise, or phi outside [0, 2 pi).
     """
-    check_parameters(name, seed, noise, phi)
-    if not 0 <= start <= stop:
-        raise InputError(f"rows [{start}, {stop}) of {name}: expected 0 <= start <= stop")
     n_features, n_coordinates = MANIFOLDS[name]
     points = np.empty((stop - start, n_features))
     coordinates = np.empty((stop - start, n_coordinates))
@@ -52,18 +46,6 @@ def sample(name: str, start: int, stop: int, seed: int, noise: float, phi: float
         points[low - start : high - start] = drawn.points[low - first : high - first]
         coordinates[low - start : high - start] = drawn.coordinates[low - first : high - first]
     return ManifoldSample(points, coordinates)
-
-
-def check_parameters(name: str, seed: int, noise: float, phi: float) -> None:
-    """Raises InputError for the parameters that `sample` refuses."""
-    if name not in MANIFOLDS:
-        raise InputError(f"manifold '{name}' is not known; choose one of {', '.join(MANIFOLDS)}")
-    if seed < 0:
-        raise InputError(f"seed of {name}: expected a whole number >= 0, found {seed}")
-    if not 0 <= noise < np.inf:
-        raise InputError(f"noise of {name}: expected a standard deviation >= 0, found {noise}")
-    if not 0 <= phi < 2 * np.pi:
-        raise InputError(f"phi of {name}: expected an angle in radians in [0, 2 pi), found {phi}")
 
 
 def _sample_granule(name: str, granule: int, seed: int, noise: float, phi: float) -> ManifoldSample:

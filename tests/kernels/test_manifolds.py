@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from sklearn.datasets import make_s_curve, make_swiss_roll
 
-from lle.core.errors import InputError
 from lle.kernels.manifolds import GRANULE_ROWS, MANIFOLDS, archimedean_arc_length, sample
 from tests.support.seeds import seeds
 
@@ -157,23 +156,6 @@ def test_cusp_is_uniform_over_its_disc():
     assert radius.max() <= 1
     # A quarter of the points within half the radius.
     assert np.mean(radius < 0.5) == pytest.approx(0.25, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (("doughnut", 0, 5, 3, 0.0, 0.0), "swiss_roll"),
-        (("sheet", 5, 4, 3, 0.0, 0.0), "start"),
-        (("sheet", -1, 4, 3, 0.0, 0.0), "start"),
-        (("sheet", 0, 5, -3, 0.0, 0.0), "seed"),
-        (("sheet", 0, 5, 3, -0.1, 0.0), "noise"),
-        (("sheet", 0, 5, 3, float("nan"), 0.0), "noise"),
-        (("punctured_sphere", 0, 5, 3, 0.0, 2 * np.pi), "phi"),
-    ],
-)
-def test_bad_parameters_are_named(arguments, word):
-    with pytest.raises(InputError, match=word):
-        sample(*arguments)
 
 
 def test_empty_range():
