@@ -17,7 +17,7 @@ from .factors.laplacian import degrees, edge_factor, own_edges, partial_degrees
 from .factors.lle_weights import barycenter_weights
 from .factors.ltsa_hessian import alignment_rows, hessian_rows
 from .factors.modified_lle import modified_rows, principal_directions, spread
-from .graph.connectivity import Edges, disconnected_from_own_list
+from .graph.connectivity import disconnected_from_own_list
 from .graph.repair import apply_repair, plan_repair
 from .neighbors.knn import NeighborLists, exact_distances
 
@@ -61,8 +61,7 @@ def repaired_lists(lists: NeighborLists, n_points: int, reverse: int | None = No
     largest = np.max(lists.distances, where=np.isfinite(lists.distances), initial=0.0)
     distances = np.ldexp(lists.distances, -np.frexp(largest)[1]).astype(np.float32)  # within the range of float32
     repair = plan_repair(lists.ids, distances, np.zeros(n_points, np.int32), reverse, np.ones(1, bool))
-    added = Edges(repair.added_rows, repair.added_neighbors, repair.added_distances)
-    return apply_repair(lists.ids, distances, 0, added, repair.max_neighbors)[0].astype(np.int64)
+    return apply_repair(lists.ids, distances, 0, repair.added, repair.max_neighbors)[0].astype(np.int64)
 
 
 def lle_factor(points: Float64, ids: Int64, reg: float, rule: str) -> csr_array:

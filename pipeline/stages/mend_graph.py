@@ -117,8 +117,7 @@ def analyse_graph(
     component, is_large, n_rows = np.argsort(order).astype(np.int32)[component], is_large[order], n_rows[order]
     store.write(array_specs.POINT_COMPONENT.name, 0, component)
     repair = repair_graph(lists, graph, component, reverse, is_large)
-    repairs = Edges(repair.added_rows, repair.added_neighbors, repair.added_distances)
-    additions = Edges(*(np.concatenate(parts) for parts in zip(added, repairs, strict=True)))
+    additions = Edges(*(np.concatenate(parts) for parts in zip(added, repair.added, strict=True)))
     order = np.argsort(additions.rows, kind="stable")
     for target in range(-(-blocks.n // blocks.size)):
         of_block = order[slice(*np.searchsorted(additions.rows[order], blocks.rows(target)))]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from ...core.arrays import Bools, Float32, Int32, Int64, Ints
+from ...core.arrays import Float32, Int32, Int64, Ints
 from ...core.errors import BoundsNotMet
 
 Components = tuple[int, Int32]
@@ -106,14 +106,14 @@ def edges_between(graph: csr_array, node: Ints, at_least: int = 1) -> Iterator[t
             yield sources, targets
 
 
-def weak_components(graph: csr_array, strong: Components | None = None) -> Components:
+def weak_components(graph: csr_array) -> Components:
     """Components of the graph without edge directions: (number, label of each point).
 
     Labels are sorted by size, largest first, ties by the lowest member, so they do not depend on the algorithm. SciPy
     would transpose the graph, which takes several times its memory. So strong components are joined by the edges
     between them, in batches of at most as many as there are points.
     """
-    n_components, raw = strong or strong_components(graph)
+    n_components, raw = strong_components(graph)
     for sources, targets in edges_between(graph, raw, at_least=graph.shape[0]):
         ends = raw[sources], raw[targets]
         joined = csr_array((np.ones(len(sources), np.int8), ends), shape=(n_components, n_components))
@@ -129,20 +129,13 @@ def strong_components(graph: csr_array) -> Components:
     return int(n_components), labels
 
 
-def open_nodes(graph: csr_array, n_nodes: int, node: Ints) -> Bools:
-    """Which nodes (a label for each point) an edge leaves."""
-    is_open = np.zeros(n_nodes, dtype=np.bool_)
+def closed_classes(graph: csr_array) -> ClosedClasses:
+    """Strongly connected components that no edge leaves."""
+    n_strong, node = strong_components(graph)
+    is_open = np.zeros(n_strong, np.bool_)
     for sources, _ in edges_between(graph, node):
         is_open[node[sources]] = True
-    return is_open
-
-
-def closed_classes(graph: csr_array, strong: Components | None = None) -> ClosedClasses:
-    """Strongly connected components that no edge leaves."""
-    n_strong, node = strong or strong_components(graph)
-    is_open = open_nodes(graph, n_strong, node)
-    class_of_point, sizes = by_size(np.where(is_open[node], np.int32(-1), node), n_strong)
-    return ClosedClasses(class_of_point, sizes)
+    return ClosedClasses(*by_size(np.where(is_open[node], np.int32(-1), node), n_strong))
 
 
 def closed_point(factor: csr_array, component: str = "this component") -> int:

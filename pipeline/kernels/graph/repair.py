@@ -46,12 +46,9 @@ class Lists(NamedTuple):
 class Repair(NamedTuple):
     """The edges to add to a neighbour graph, and their effect."""
 
-    added_rows: Ints
-    """(m,) points that get another neighbour, ascending; the three arrays are sorted by row, then distance."""
-    added_neighbors: Ints
-    """(m,) that neighbour."""
-    added_distances: Float32
-    """(m,) the distance that the search gave for the opposite edge."""
+    added: Edges
+    """Points that get another neighbour, that neighbour, and the distance that the search gave for the opposite edge;
+    sorted by row, then distance."""
     n_reverse_added: int
     n_bridges_added: int
     n_points_repaired: int
@@ -112,7 +109,7 @@ def _as_repair(
     added = _take(added, np.lexsort((added.neighbors, added.distances, added.rows)))
     components = component[graph.lowest[graph.closed]]
     return Repair(
-        *added,
+        added,
         n_reverse_added=len(reverses.rows),
         n_bridges_added=len(bridges.rows),
         n_points_repaired=len(np.unique(added.rows)),

@@ -53,7 +53,7 @@ def lists_of_edges(edges: list[tuple[int, int, float]], n_points: int) -> Arrays
 
 
 def added_of(plan: Repair) -> Edges:
-    return Edges(plan.added_rows, plan.added_neighbors, plan.added_distances)
+    return plan.added
 
 
 def repaired(lists: Arrays, plan: Repair) -> np.ndarray:
@@ -90,7 +90,7 @@ def reverse_by_hand(lists: Arrays, limit: int, avoid: np.ndarray) -> set[tuple[i
 def test_reverse_zero__adds_nothing(seed: int) -> None:
     lists = clumped_lists(seed)
     plan = plan_repair(*lists, reverse=0, is_large=large(lists, 10))
-    assert (len(plan.added_rows), plan.n_reverse_added, plan.n_bridges_added) == (0, 0, 0)
+    assert (len(plan.added.rows), plan.n_reverse_added, plan.n_bridges_added) == (0, 0, 0)
     assert plan.closed_classes_left == plan.closed_classes_before > 1
     np.testing.assert_array_equal(plan.classes_by_component, [plan.closed_classes_left])
     assert plan.max_neighbors == 5
@@ -100,7 +100,7 @@ def test_reverse_zero__adds_nothing(seed: int) -> None:
 def test_auto__does_not_change_a_connected_graph(seed: int) -> None:
     lists = lists_of_points(np.random.default_rng(seed).random((400, 2)), 12)
     plan = plan_repair(*lists, reverse=None, is_large=large(lists, 10))
-    assert (len(plan.added_rows), plan.closed_classes_before, plan.closed_classes_left) == (0, 1, 1)
+    assert (len(plan.added.rows), plan.closed_classes_before, plan.closed_classes_left) == (0, 1, 1)
 
 
 @pytest.mark.parametrize(("n_transient", "n_added"), [(0, 0), (6, 0), (7, 4)])
@@ -113,8 +113,8 @@ def test_auto__one_class_must_hold_half_of_the_points(n_transient: int, n_added:
         is_large=large(lists_of_edges(ring + chain, 6 + n_transient), 1),
     )
     assert (plan.closed_classes_before, plan.closed_classes_left) == (1, 1)
-    assert len(plan.added_rows) >= n_added
-    assert (len(plan.added_rows) > 0) == (n_added > 0)
+    assert len(plan.added.rows) >= n_added
+    assert (len(plan.added.rows) > 0) == (n_added > 0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -131,16 +131,16 @@ def test_reverse__rows_neighbours_and_distances(seed: int, reverse: int | None) 
     if reverse is None:
         assert 4 <= (avoid >= 0).sum() <= 40
         expected = {(i, j) for i, j in expected if avoid[i] >= 0}
-    edges = list(zip(plan.added_rows.tolist(), plan.added_neighbors.tolist(), strict=True))
+    edges = list(zip(plan.added.rows.tolist(), plan.added.neighbors.tolist(), strict=True))
     assert component.max() == 0
     assert expected <= set(edges)
     assert len(expected) == plan.n_reverse_added or (reverse is None and len(expected) > 0.8 * plan.n_reverse_added)
     assert len(set(edges)) == len(edges) == plan.n_reverse_added + plan.n_bridges_added
-    for (i, j), distance in zip(edges, plan.added_distances, strict=True):
+    for (i, j), distance in zip(edges, plan.added.distances, strict=True):
         (slot,) = np.flatnonzero(indices[j] == i)
         assert distance == distances[j, slot]
         assert j not in indices[i]
-    order = np.lexsort((plan.added_distances, plan.added_rows))
+    order = np.lexsort((plan.added.distances, plan.added.rows))
     np.testing.assert_array_equal(order, np.arange(len(order)))
 
 
@@ -150,12 +150,12 @@ def test_auto__small_closed_classes_are_repaired_until_none_is_left() -> None:
     edges += [(i, i - 1, 1.0) for i in range(7, 20)]
     lists = lists_of_edges(edges, 20)
     plan = plan_repair(*lists, reverse=None, is_large=np.array([True]))
-    added = set(zip(plan.added_rows.tolist(), plan.added_neighbors.tolist(), strict=True))
+    added = set(zip(plan.added.rows.tolist(), plan.added.neighbors.tolist(), strict=True))
     assert {(0, 3), (4, 6)} <= added
     assert plan.n_bridges_added == 0
     classes = closed_classes(neighbor_graph(repaired(lists, plan)))
     assert classes.sizes.tolist() == [10]
-    assert set(plan.added_rows.tolist()) <= set(range(10))
+    assert set(plan.added.rows.tolist()) <= set(range(10))
 
 
 @pytest.mark.parametrize("seed", seeds(11, 23, 37, 41, 53))
@@ -204,10 +204,10 @@ def test_reverse__small_class_gets_an_edge_to_outside_before_nearer_inner_points
     edges = [(0, 1, 1.0), (1, 2, 1.5), (2, 0, 1.7), (3, 1, 5.0), (3, 4, 1.0), (4, 3, 1.0), (5, 4, 1.0), (6, 5, 1.0)]
     lists = lists_of_edges(edges, 7)
     plan = plan_repair(*lists, reverse=1, is_large=large(lists, 1))
-    by_row = dict(zip(plan.added_rows.tolist(), plan.added_neighbors.tolist(), strict=True))
+    by_row = dict(zip(plan.added.rows.tolist(), plan.added.neighbors.tolist(), strict=True))
     assert by_row[1] == 3
     assert by_row[2] == 1
-    assert plan.added_distances[plan.added_rows == 1] == 5.0
+    assert plan.added.distances[plan.added.rows == 1] == 5.0
 
 
 def test_bridges__shortest_edge_out_repeated_along_a_chain() -> None:
@@ -251,17 +251,17 @@ def test_auto__repairs_only_large_components_that_need_it(seed: int) -> None:
     lists = lists_of_points(np.concatenate([healthy, sick, small + 1e-3 * rng.normal(size=small.shape)]), 5)
     np.testing.assert_array_equal(lists[2], np.repeat([1, 0, 2], [120, 150, 15]))
     plan = plan_repair(*lists, reverse=None, is_large=large(lists, 50))
-    np.testing.assert_array_equal(np.unique(lists[2][plan.added_rows]), [0])
+    np.testing.assert_array_equal(np.unique(lists[2][plan.added.rows]), [0])
     assert closed_classes(neighbor_graph(lists[0])).sizes.tolist() == [120, 6, 6, 6]
     classes = closed_classes(neighbor_graph(repaired(lists, plan)))
     assert classes.sizes[0] > 75
     assert classes.sizes[1:].tolist() == [120, 6, 6]
-    assert plan.n_points_repaired == len(np.unique(plan.added_rows)) <= 6
+    assert plan.n_points_repaired == len(np.unique(plan.added.rows)) <= 6
     assert plan.closed_classes_left == 4
     np.testing.assert_array_equal(plan.classes_by_component, [1, 1, 2])
     everywhere = plan_repair(*lists, reverse=4, is_large=large(lists, 5))
     assert everywhere.closed_classes_left == 3
-    np.testing.assert_array_equal(np.unique(lists[2][everywhere.added_rows]), [0, 1, 2])
+    np.testing.assert_array_equal(np.unique(lists[2][everywhere.added.rows]), [0, 1, 2])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -325,8 +325,8 @@ def test_apply__lists_of_any_blocks(seed: int, block_points: int) -> None:
     for i in range(300):
         pairs = set(zip(new_indices[i].tolist(), new_distances[i].tolist(), strict=True)) - {(-1, np.inf)}
         old = {(int(j), float(d)) for j, d in zip(indices[i], distances[i], strict=True) if j >= 0}
-        of_point = plan.added_rows == i
-        new = set(zip(plan.added_neighbors[of_point].tolist(), plan.added_distances[of_point].tolist(), strict=True))
+        of_point = plan.added.rows == i
+        new = set(zip(plan.added.neighbors[of_point].tolist(), plan.added.distances[of_point].tolist(), strict=True))
         assert pairs == old | new
 
 
