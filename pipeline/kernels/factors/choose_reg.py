@@ -77,7 +77,7 @@ class LocalVariance(NamedTuple):
 
 NoTrial = Literal["method", "few points", "less noise", "failed"]
 """Why no trial was made: the method has none, the largest piece has too few points, the sample does not represent all
-points (``represents``), or no value could be embedded."""
+points (``LESS_NOISE``), or no value could be embedded."""
 
 
 class RegChoice(NamedTuple):
@@ -212,11 +212,6 @@ def joined(parts: Iterable[LocalVariance]) -> LocalVariance:
     return LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def represents(sample: RegChoice, local: RegChoice) -> bool:
-    """Whether a trial with a sample shows what the noise of all points, measured by `local`, does to an embedding."""
-    return local.noise < NOISY_NOISE or local.noise - sample.noise <= LESS_NOISE
-
-
 def choose_by_trial(
     local: RegChoice,
     sample: RegChoice | None,
@@ -243,10 +238,11 @@ def choose_by_trial(
     0.01
     """
     local = local._replace(trial_points=n_points)
-    if sample is not None and not represents(sample, local):
+    is_noisy = local.noise >= NOISY_NOISE
+    if sample is not None and is_noisy and local.noise - sample.noise > LESS_NOISE:
         return local._replace(no_trial="less noise")
     regs = np.array(WHOLE_REGS if is_whole else SAMPLE_REGS)
-    quality, is_noisy = np.full(len(regs), np.nan), local.noise >= NOISY_NOISE
+    quality = np.full(len(regs), np.nan)
     for position, reg in enumerate(regs.tolist()):
         quality[position] = trustworthiness(reg)
         best = np.max(quality, where=np.isfinite(quality), initial=0.0)

@@ -83,33 +83,26 @@ def gram_contributions(factor: csr_array, max_entries: int) -> Iterator[RowContr
     the entries of all rows of F that contribute to it, up to the number of columns with entries. Entries at one
     position are already summed. The work is done on renumbered columns, so no matrix with n_points rows is created.
     """
+    if not factor.nnz:
+        return
     touched, compact = _renumber(factor.indices)
     n_points = factor.shape[1]
     rows: Ints = touched.astype(index_dtype(n_points))
     local = csr_array((factor.data, compact, factor.indptr), shape=(factor.shape[0], len(touched)))
     transposed = local.T.tocsr()
-    is_dense = DENSE_SHARE * local.nnz >= local.shape[0] * local.shape[1] and local.shape[0] >= DENSE_ROWS
-    dense = _dense_gram(local) if is_dense else None
-    for first, past in pairwise(_cuts(transposed, np.diff(local.indptr), max_entries)):
+    dense = None
+    if DENSE_SHARE * local.nnz >= local.shape[0] * local.shape[1] and local.shape[0] >= DENSE_ROWS:
+        entries = local.toarray()
+        dense = entries.T @ entries  # as one symmetric product
+    lengths = np.diff(local.indptr).astype(np.int64)
+    counts = np.add.reduceat(lengths[transposed.indices], transposed.indptr[:-1])
+    cuts = cut_rows(np.minimum(counts, len(touched)), max_entries)
+    for first, past in pairwise(cuts):
         # SciPy's product adds the terms of an entry in ascending order of the source rows.
         product = transposed[first:past] @ local if dense is None else csr_array(dense[first:past])
         product.sort_indices()
         indptr: Ints = product.indptr.astype(index_dtype(n_points, int(product.nnz)))
         yield RowContribution(rows[first:past], indptr, rows[product.indices], product.data)
-
-
-def _dense_gram(local: csr_array) -> Float64:
-    """F' F as one symmetric product."""
-    dense = local.toarray()
-    return np.asarray(dense.T @ dense)
-
-
-def _cuts(transposed: csr_array, lengths: Ints, max_entries: int) -> list[int]:
-    """Boundaries of the runs; ``lengths`` are the entries of each row of F, which are the columns of ``transposed``."""
-    if not transposed.nnz:
-        return [0]
-    counts = np.add.reduceat(lengths.astype(np.int64)[transposed.indices], transposed.indptr[:-1])
-    return cut_rows(np.minimum(counts, transposed.shape[0]), max_entries)
 
 
 def cut_rows(counts: Int64, max_entries: int) -> list[int]:

@@ -121,19 +121,15 @@ def _solve_by_neighbors(offsets: Float64, valid: Bools, ridge: Float64) -> Float
 def _normalised(solve: Solve, offsets: Float64, valid: Bools, ridge: Float64, reg: float) -> Float64:
     try:
         solution = solve(offsets, valid, ridge)
-    except np.linalg.LinAlgError as error:
-        raise _singular(reg) from error
+    except np.linalg.LinAlgError:
+        solution = np.zeros(valid.shape)
     total = solution.sum(axis=1, keepdims=True)
     if not (total > 0).all():  # 1' G^-1 1 > 0 for every positive definite G
-        raise _singular(reg)
+        raise UndeterminedEmbedding(
+            f"a local Gram matrix plus reg = {reg:g} times its trace is singular in float64: the neighbours of a point "
+            "lie in a subspace of fewer dimensions than there are neighbours; raise weights.reg (1e-3 is usual)"
+        )
     return np.asarray(solution / total)
-
-
-def _singular(reg: float) -> UndeterminedEmbedding:
-    return UndeterminedEmbedding(
-        f"a local Gram matrix plus reg = {reg:g} times its trace is singular in float64: the neighbours of a point "
-        "lie in a subspace of fewer dimensions than there are neighbours; raise weights.reg (1e-3 is usual)"
-    )
 
 
 def _require_neighbors(valid: Bools) -> None:

@@ -12,10 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.arrays import Bools, Float64, Floats, Int64
-from .lle_weights import UNDERFLOW
+from .lle_weights import GENERAL_POSITION, UNDERFLOW
 
-GENERAL_POSITION = 1e-12
-"""As in ``lle_weights``: an eigenvalue of a Gram matrix above this times the trace is not zero."""
 ALIGNED = 1e-12
 """A Householder vector shorter than this counts as zero: V_i' 1 already equals alpha_i 1."""
 

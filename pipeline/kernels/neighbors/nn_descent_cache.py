@@ -52,12 +52,7 @@ def _nn_descent(*arguments: object, **keywords: object) -> object:
     bound = inspect.signature(ORIGINAL.py_func).bind(*arguments, **keywords)
     bound.apply_defaults()
     arguments_by_name = bound.arguments
-    options = (
-        arguments_by_name.pop("dist"),
-        arguments_by_name.pop("rp_tree_init"),
-        arguments_by_name.pop("low_memory"),
-        arguments_by_name.pop("verbose"),
-    )
+    options = tuple(arguments_by_name.pop(name) for name in ("dist", "rp_tree_init", "low_memory", "verbose"))
     if options != (squared_euclidean, True, True, False) or numba.get_num_threads() != 1:
         return ORIGINAL(*arguments, **keywords)
     with COMPILING:  # a worker may have several threads
@@ -121,11 +116,7 @@ def _without_addresses() -> Iterator[None]:
         BaseContext.add_dynamic_addr = original
 
 
-def _outermost() -> CPUDispatcher:
-    """`nn_descent` for one thread; pynndescent's own function if its release is not supported."""
-    if not _is_known():
-        return ORIGINAL
-    return _in_one_thread(ORIGINAL, nn_descent_internal=_in_one_thread(pynndescent_.nn_descent_internal))
-
-
-_outer = _outermost()
+_outer = ORIGINAL
+"""`nn_descent` for one thread; pynndescent's own function if its release is not supported."""
+if _is_known():
+    _outer = _in_one_thread(ORIGINAL, nn_descent_internal=_in_one_thread(pynndescent_.nn_descent_internal))

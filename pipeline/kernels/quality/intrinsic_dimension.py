@@ -13,6 +13,7 @@ from scipy.special import gammaincinv  # scipy.stats takes a second to load
 
 from ...core.arrays import Float64, Floats
 from ...core.errors import InputError
+from .trustworthiness import NORMAL_QUANTILE_975
 
 USED_SHARE = 0.9
 """Share of the distance ratios that ``two_nearest`` uses; Facco et al. also omit the largest tenth."""
@@ -22,8 +23,6 @@ NEGLIGIBLE_VARIANCE = 0.01
 
 POINTS_PER_DIRECTION = 4
 """Points of a neighbourhood for each direction that its spectrum shows."""
-
-NORMAL_QUANTILE_975 = 1.959963984540054
 
 
 class Dimension(NamedTuple):
@@ -48,7 +47,7 @@ def two_nearest(distances: Float64) -> Dimension:
     Raises:
         InputError: fewer than two columns, or all ratios are 1.
     """
-    _require(distances, 2)
+    _require_distances(distances)
     logs = np.sort(np.log(distances[:, 1] / distances[:, 0]))
     n_used = max(1, int(USED_SHARE * len(logs)))
     total = float(logs[:n_used].sum() + (len(logs) - n_used) * logs[n_used - 1])
@@ -75,7 +74,7 @@ def maximum_likelihood(distances: Float64) -> Dimension:
     Raises:
         InputError: fewer than two columns, or all neighbours are equally far.
     """
-    _require(distances, 2)
+    _require_distances(distances)
     k = distances.shape[1]
     inverses = np.log(distances[:, -1:] / distances[:, :-1]).mean(axis=1)
     mean = float(inverses.mean())
@@ -137,8 +136,8 @@ def spectral_gap(spectra: Mapping[int, Float64], max_dimension: int) -> Spectral
     return best
 
 
-def _require(distances: Float64, columns: int) -> None:
-    if distances.ndim != 2 or distances.shape[1] < columns or not len(distances):
-        raise InputError(f"intrinsic dimension: expected points with {columns} neighbours, found {distances.shape}")
+def _require_distances(distances: Float64) -> None:
+    if distances.ndim != 2 or distances.shape[1] < 2 or not len(distances):
+        raise InputError(f"intrinsic dimension: expected points with 2 neighbours, found {distances.shape}")
     if not (distances > 0).all() or not np.isfinite(distances).all():
         raise InputError("intrinsic dimension: expected positive distances, found others; merge equal points first")
