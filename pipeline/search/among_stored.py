@@ -88,7 +88,6 @@ def place_block(store: Store, block_index: int, n_graph: int, n_neighbors: int, 
         points = store.gather(array_specs.POINTS.name, rows).astype(np.float64)
         lists = nearest_points(store, points, n_neighbors, n_graph)
         needed, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
-        positions = positions.reshape(lists.ids.shape)
         component = store.gather(array_specs.POINT_COMPONENT.name, needed)
         valid = of_one_component(lists.ids, component[positions])
         neighbors = store.gather(array_specs.POINTS.name, needed)[positions]

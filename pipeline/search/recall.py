@@ -139,7 +139,7 @@ def choose_sample(
     listed_ids = store.gather(listed, rows).astype(np.int64)
     unique, positions = np.unique(listed_ids, return_inverse=True)
     neighbors = store.gather(array_specs.POINTS.name, unique[unique >= 0])
-    positions = positions.reshape(listed_ids.shape) - int((unique < 0).sum())
+    positions -= int((unique < 0).sum())
     distances = exact_distances(points, neighbors, positions)
     counts = {"wanted": n_required} if rule else {}
     name = f"{place}/recall_sample"

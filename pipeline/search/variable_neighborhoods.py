@@ -9,9 +9,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config.models import Config
+from ..core.arrays import Float64, Floats, Int64, Ints
 from ..core.errors import NAMED_ROWS, InputError, first_rows
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
@@ -32,8 +32,6 @@ from .cell_groups import planned_lists
 
 LONG = array_specs.SEARCHED_INDICES.name
 
-Ids = npt.NDArray[np.int64]
-
 
 def steps(config: Config, layout: Layout) -> Steps:
     """read_graph (precomputed), read_k (k_per_point) -> request -> send (if coordinates are needed) -> cut."""
@@ -48,7 +46,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     row = layout.row_bytes
     blocks = Blocks(n, block_size)
     if rule == "k_per_point":
-        yield from _read_k(config, layout)
+        yield from _read_k_step(config, layout)
     n_foreign = 0
     if rule == "eta" or is_precomputed:
         n_foreign = yield from exchange(
@@ -122,7 +120,7 @@ def _graph(config: Config) -> tuple[str, Json]:
     return source.pop("kind"), source
 
 
-def _read_k(config: Config, layout: Layout) -> Steps:
+def _read_k_step(config: Config, layout: Layout) -> Step[Report]:
     """Read the numbers of neighbours in the way the labels of the input are read.
 
     Later steps depend on the digest of the content, so a touched or copied file is only read again. Version 2: reports
@@ -131,17 +129,12 @@ def _read_k(config: Config, layout: Layout) -> Steps:
     kind, source = _column(config)
     k_min, k_max = config.k_bounds
     n_bytes = task_costs.TASK_BYTES + 40 * layout.n_input + 128 * layout.block_points + layout.bytes_beside
-    blocks, needed = (
-        Blocks(layout.n_input, layout.block_points),
-        f"{config.method} needs at least {config.min_neighbors}",
-    )
+    blocks = Blocks(layout.n_input, layout.block_points)
+    needed = f"{config.method} needs at least {config.min_neighbors}"
     read = task(read_k, kind=kind, source=source, k_min=k_min, k_max=k_max, blocks=blocks, needed=needed)
-    requested = PlannedArray(array_specs.K_PER_POINT, (layout.n_points,), "int32", layout.block_points)
-    state = open_source(kind, **source).fingerprint()
-    yield from Step(
-        "find_neighbors.read_k", read, 1, n_bytes, (requested,), version=2, input_state=state, runs_on=WHOLE_DATA
-    )
-    return layout
+    arrays = (PlannedArray(array_specs.K_PER_POINT, (layout.n_points,), "int32", blocks.size),)
+    state, key = open_source(kind, **source).fingerprint(), "find_neighbors.read_k"
+    return Step(key, read, 1, n_bytes, arrays, version=2, input_state=state, runs_on=WHOLE_DATA)
 
 
 def _read_graph(config: Config, layout: Layout) -> Generator[Step[Report], list[Report], int]:
@@ -160,10 +153,8 @@ def _read_graph(config: Config, layout: Layout) -> Generator[Step[Report], list[
     n_bytes = task_costs.TASK_BYTES + layout.n_input * (60 + 12 * width) + 32 * block_size * width
     read = task(read_graph, kind=kind, source=source, blocks=Blocks(layout.n_input, block_size))
     lists = PlannedArray(array_specs.SEARCHED_INDICES, (n, width), index_dtype(n), block_size)
-    state = graph.fingerprint()
-    yield from Step(
-        "find_neighbors.read_graph", read, 1, n_bytes, (lists,), version=2, input_state=state, runs_on=WHOLE_DATA
-    )
+    state, key = graph.fingerprint(), "find_neighbors.read_graph"
+    yield from Step(key, read, 1, n_bytes, (lists,), version=2, input_state=state, runs_on=WHOLE_DATA)
     return width
 
 
@@ -190,22 +181,18 @@ def read_graph(store: Store, block_index: int, kind: Location[str], source: Loca
     representative = store.read_all(array_specs.REPRESENTATIVE.name)
     internal = np.full(blocks.n, -1, np.int64)
     internal[store.read_all(array_specs.ORIGINAL_INDEX.name)] = np.arange((representative == np.arange(blocks.n)).sum())
-    point_of = np.append(
-        np.where(representative >= 0, internal[representative], -1), -1
-    )  # index -1 reads the last entry
+    points = np.where(representative >= 0, internal[representative], -1)
+    point_of = np.append(points, -1)  # index -1 reads the last entry
     array = store.array(LONG)
     lists = np.empty(array.shape, array.dtype)
     bad_rows, digest = list[int](), ""
-    for start in range(0, blocks.n, blocks.size):
-        stop = min(start + blocks.size, blocks.n)
+    for start, stop in map(blocks.rows, range(blocks.count)):
         ids, rows = graph.read(start, stop), np.arange(start, stop)
         digest = array_digest(ids, digest)
         valid = (ids >= -1) & (ids < blocks.n) & (ids == np.floor(ids))
         bad_rows += rows[~valid.all(axis=1)].tolist()
-        is_representative = representative[rows] == rows
-        lists[internal[rows[is_representative]]] = point_of[
-            np.where(valid, ids, -1)[is_representative].astype(np.int64)
-        ]
+        firsts = representative[rows] == rows
+        lists[internal[rows[firsts]]] = point_of[np.where(valid, ids, -1)[firsts].astype(np.int64)]
     if bad_rows:
         raise InputError(
             f"neighbors.precomputed: expected row numbers from 0 to {blocks.n - 1}, and -1 in empty slots, found "
@@ -226,7 +213,7 @@ def read_k(
     """
     source_of_k = open_source(kind, **source)
     require_same_rows(store, source_of_k, blocks.n)
-    values = np.concatenate([_numbers(source_of_k, *blocks.rows(b)) for b in range(-(-blocks.n // blocks.size))])
+    values = np.concatenate([_numbers(source_of_k, *blocks.rows(b)) for b in range(blocks.count)])
     original = store.read_all(array_specs.ORIGINAL_INDEX.name)
     is_wrong = ~((values >= k_min) & (values <= k_max) & (values == np.floor(values)))
     rows = np.sort(original[is_wrong[original]])
@@ -242,7 +229,7 @@ def read_k(
     return Report(digest=array_digest(requested[np.argsort(original)]))
 
 
-def _numbers(source: Source, start: int, stop: int) -> npt.NDArray[np.float64]:
+def _numbers(source: Source, start: int, stop: int) -> Float64:
     """Labels as numbers; integer classes are stored as indices into their names."""
     values, names = source.read_labels(start, stop), source.label_names
     assert values is not None  # the config names them
@@ -271,7 +258,7 @@ def cut_block(
     """
     start, stop = blocks.rows(block_index)
     ids = store.read(LONG, start, stop).astype(np.int64)
-    rows: npt.NDArray[np.integer] = np.arange(0)
+    rows: Ints = np.arange(0)
     points = np.empty((0, 1))
     if measured or rule == "eta":
         rows, points = receive_rows(store, block_index, array_specs.POINTS.name, blocks, ids, LONG)
@@ -301,9 +288,9 @@ def cut_block(
 
 
 def _flat_counts(
-    rows: npt.NDArray[np.integer], points: npt.NDArray[np.floating], ids: Ids, n_listed: Ids, m: int, k_min: int,
+    rows: Ints, points: Floats, ids: Int64, n_listed: Int64, m: int, k_min: int,
     eta: float,
-) -> Ids:  # fmt: skip
+) -> Int64:  # fmt: skip
     counts = np.empty(len(ids), np.int64)
     for part in batches(len(ids), 8 * ids.shape[1] * (2 * points.shape[1] + ids.shape[1])):
         neighbors = points[np.searchsorted(rows, ids[part])].astype(np.float64)  # empty slots read the first row

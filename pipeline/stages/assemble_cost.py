@@ -73,9 +73,10 @@ def steps(config: Config, layout: Layout) -> Steps:
         parts = parts_of(CONTRIBUTIONS, n_blocks)
         yield from join_step("assemble_cost.join", CONTRIBUTIONS, n_blocks, n_blocks, 16 * entries, stored_bytes)
     merge = task(merge_block, blocks=blocks, max_entries=at_once, parts=parts)
-    n_bytes = merge_bytes(entries=entries, at_once=at_once, n=n)
+    # all entries, or a range of rows: a single row takes the 33 bytes per column of `merge_row`, and its parts
+    merged = 80 * entries if entries <= at_once else max(80 * at_once, 60 * n)
     bundles = {array_specs.COST_MATRIX: disk_costs.sparse_rows(n=n, blocks=n_blocks, entries=total_entries)}
-    work, deletes = Work(parallel=0.4 * seconds), (parts.folder,)
+    work, deletes, n_bytes = Work(parallel=0.4 * seconds), (parts.folder,), task_costs.TASK_BYTES + merged
     yield from Step("assemble_cost.merge", merge, n_blocks, n_bytes, bundles=bundles, deletes=deletes, work=work)
     return layout
 
@@ -151,11 +152,3 @@ def _merged_ranges(
 
 def _read_parts(store: Store, contributions: Parts, block_index: int) -> Iterator[RowContribution]:
     return (RowContribution(**part) for part in contributions.of(store, block_index))
-
-
-def merge_bytes(*, entries: int, at_once: int, n: int) -> int:
-    """Bytes of a merge task: all entries at once, or a range of rows.
-
-    A single row takes the 33 bytes for each of the `n` columns of `merge_row`, and its parts while they are read.
-    """
-    return task_costs.TASK_BYTES + (80 * entries if entries <= at_once else max(80 * at_once, 60 * n))

@@ -152,10 +152,13 @@ def _ratios_of_training(trained: Store, k: int, sample: int, seed: int, n_embedd
     ids = trained.gather(array_specs.NEIGHBOR_INDICES.name, chosen)[:, :k].astype(np.int64)
     distances = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, chosen)[:, :k]
     listed, positions = np.unique(np.maximum(ids, 0), return_inverse=True)
-    training_distances = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, listed)[:, :k]
-    return distance_ratio(
-        *of_equal_rank(distances, training_distances, positions.reshape(ids.shape), ids >= 0), ids >= 0
-    )
+    return _ratios(trained, ids, distances, listed, positions)
+
+
+def _ratios(trained: Store, ids: Int64, distances: Floats, listed: Int64, positions: Int64) -> Float64:
+    """Distance ratio (b,) of points with these neighbours (b, k), which are at `positions` of the points `listed`."""
+    of_listed = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, listed)[:, : ids.shape[1]]
+    return distance_ratio(*of_equal_rank(distances, of_listed, positions, ids >= 0), ids >= 0)
 
 
 def embed_block(
@@ -168,7 +171,7 @@ def embed_block(
         opened = open_source(how.kind, **how.source)
         points, valid = read_new(trained, opened.read(start, stop), how.dtype, how.transform, how.unit)
         lists = nearest_points(trained, points, k, how.n_embedded)
-        coordinates, component, ratio, coincident, mixed = _embed(trained, points, lists, k, how.reg, how.rule)
+        coordinates, component, ratio, coincident, mixed = _embed(trained, points, lists, how.reg, how.rule)
     far = (ratio > max_ratio) & ~coincident  # a training point has its own coordinates, so it is never far
     if how.far_as_nan:
         coordinates[far] = np.nan
@@ -205,14 +208,13 @@ def read_new(trained: Store, rows: Floats, dtype: str, transform: bool, unit: bo
 
 
 def _embed(
-    trained: Store, points: Float64, lists: NeighborLists, k: int, reg: float, rule: str
+    trained: Store, points: Float64, lists: NeighborLists, reg: float, rule: str
 ) -> tuple[Float64, Int64, Float64, Bools, int]:
     """Coordinates (b, m), component (b,), distance ratio (b,), and whether each new point is a training point (b,).
 
     The last result is the number of points with neighbours in several components.
     """
     listed, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
-    positions = positions.reshape(lists.ids.shape)
     neighbors = trained.gather(array_specs.POINTS.name, listed)
     original = trained.gather(array_specs.ORIGINAL_INDEX.name, listed)
     order = np.argsort(original)
@@ -220,10 +222,7 @@ def _embed(
     component = np.empty(len(listed), np.int64)
     embedded[order] = trained.gather(array_specs.EMBEDDING.name, original[order])
     component[order] = trained.gather(array_specs.COMPONENT.name, original[order])
-    training_distances = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, listed)[:, :k]
-    ratio = distance_ratio(
-        *of_equal_rank(lists.distances, training_distances, positions, lists.ids >= 0), lists.ids >= 0
-    )
+    ratio = _ratios(trained, *lists, listed, positions)
     placed = place(points, lists, Neighborhood(neighbors, embedded, component, positions), reg, rule)
     mixed = int((placed.used != (lists.ids >= 0)).any(axis=1).sum())
     return placed.coordinates, component[positions[:, 0]], ratio, placed.coincident, mixed

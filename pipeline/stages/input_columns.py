@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from ..report.explore import Column
 
-Rows = Int64
-
 OWN_NAMES = re.compile(r"row|component|distance_ratio|y\d+")
 ROWS_AT_ONCE = 2**18
 MAX_CLASSES = 1000
@@ -51,7 +49,7 @@ def recorded_input(attributes: Json, n_rows: int) -> Source | None:
     return source if recorded == current and source.n_rows == n_rows else None
 
 
-def input_columns(store: Store, rows: Rows, limit: int) -> "list[Column]":
+def input_columns(store: Store, rows: Int64, limit: int) -> "list[Column]":
     """Up to `limit` columns of some input rows (ascending), without label and id; those that are no features first.
 
     A table is read again. If it has changed or is gone, and for arrays, the features are those of the store.
@@ -85,7 +83,7 @@ def _is_shown(kind: "pa.DataType") -> bool:
     return any(test(kind) for test in tests)
 
 
-def _read(source: Source, names: Sequence[str], types: "Mapping[str, pa.DataType]", rows: Rows) -> "list[Column]":
+def _read(source: Source, names: Sequence[str], types: "Mapping[str, pa.DataType]", rows: Int64) -> "list[Column]":
     """The columns of these rows, in blocks of the input that hold some of them."""
     import pyarrow as pa
 
@@ -135,7 +133,7 @@ def _floats(values: "pa.ChunkedArray") -> Float64:
     return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(), np.float64)
 
 
-def _stored_features(store: Store, rows: Rows, limit: int) -> "list[Column]":
+def _stored_features(store: Store, rows: Int64, limit: int) -> "list[Column]":
     """The features in the store's copy of the input; none without a copy, or if rows are images."""
     from ..report.explore import Column
 

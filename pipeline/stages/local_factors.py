@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
 from ..config.models import Config
 from ..config.neighbors import min_neighbors
+from ..core.arrays import Float64, Floats, Int64, Ints
 from ..core.errors import UndeterminedEmbedding
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
@@ -32,9 +32,6 @@ from ..linalg.reg_step import reg_for_weights
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-
-Ids = npt.NDArray[np.int64]
-F64 = npt.NDArray[np.float64]
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -123,7 +120,7 @@ def tangent_block(store: Store, block_index: int, method: str, n_components: int
         values = rows_of(batch.points, n_components)
         return LocalRows(batch.at, batch.ids, values, np.any(values != 0.0, axis=2))
 
-    def matrices(batch: Batch) -> tuple[Ids, F64]:
+    def matrices(batch: Batch) -> tuple[Int64, Float64]:
         return batch.ids, matrices_of(batch.points, n_components)
 
     lists = read_lists(store, block_index, blocks, store.read_bundle("_work/unlisted")["ids"])
@@ -160,14 +157,14 @@ def modified_block(
     """Compute the rows of F of a block from multiple weights: the weights of the neighbours, and -1 at the point."""
     lists = read_lists(store, block_index, blocks)
 
-    def with_self(batch: Batch) -> Ids:
+    def with_self(batch: Batch) -> Int64:
         return np.column_stack([batch.ids, lists.start + batch.at])
 
     def rows(batch: Batch) -> LocalRows:
         local = modified_rows(batch.points - batch.centers[:, None], threshold, reg, rule)
         return LocalRows(batch.at, with_self(batch), local.values, local.used)
 
-    def matrices(batch: Batch) -> tuple[Ids, F64]:
+    def matrices(batch: Batch) -> tuple[Int64, Float64]:
         return with_self(batch), modified_matrices(batch.points - batch.centers[:, None], threshold, reg, rule)
 
     own_ids = np.arange(lists.start, lists.start + len(lists.ids))
@@ -177,13 +174,13 @@ def modified_block(
 class Batch(NamedTuple):
     """Points of a block whose neighbourhoods have the same size (b points, C ids, d features)."""
 
-    at: Ids
+    at: Int64
     """(b,) positions in the block."""
-    ids: Ids
+    ids: Int64
     """(b, C) global ids of the neighbourhood."""
-    points: npt.NDArray[np.float64]
+    points: Float64
     """(b, C, d) their coordinates."""
-    centers: npt.NDArray[np.float64]
+    centers: Float64
     """(b, d) the points themselves."""
 
 
@@ -191,11 +188,11 @@ class BlockLists(NamedTuple):
     """The neighbourhoods of a block (n points, K slots), and the rows that they need."""
 
     start: int
-    ids: Ids
+    ids: Int64
     """(n, K) global ids, -1 in empty slots."""
-    listed: npt.NDArray[np.integer]
+    listed: Ints
     """(r,) ids of the rows."""
-    points: npt.NDArray[np.floating]
+    points: Floats
     """(r, d) their coordinates."""
 
     def batches(self, members: slice = slice(None)) -> Iterator[Batch]:
@@ -212,7 +209,7 @@ class BlockLists(NamedTuple):
                 yield Batch(at, chosen, coordinates, centers)
 
 
-def read_lists(store: Store, block_index: int, blocks: Blocks, joined: Ids | None = None) -> BlockLists:
+def read_lists(store: Store, block_index: int, blocks: Blocks, joined: Int64 | None = None) -> BlockLists:
     """The neighbourhoods of a block; points in `joined` (ascending) are members of their own."""
     start, stop = blocks.rows(block_index)
     ids = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop).astype(np.int64)
@@ -227,11 +224,11 @@ class Local(NamedTuple):
     """What a method computes for a batch of neighbourhoods."""
 
     rows: Callable[[Batch], LocalRows]
-    matrices: Callable[[Batch], tuple[Ids, F64]]
-    """Ids (b, C) and the sums of the products of their rows, (b, C, C)."""
+    matrices: Callable[[Batch], tuple[Int64, Float64]]
+    """Int64 (b, C) and the sums of the products of their rows, (b, C, C)."""
     smallest: int
     """Fewest neighbours; smaller neighbourhoods are skipped."""
-    columns: Ids
+    columns: Int64
     """(n, any) ids of the columns of each point, -1 in empty slots."""
 
 

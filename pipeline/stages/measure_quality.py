@@ -170,7 +170,7 @@ def choose_sample(
     around = np.column_stack([chosen, listed])
     width = around.shape[1]  # lists of varying length may be shorter than k
     needed, positions = np.unique(members[np.hstack([around, near])], return_inverse=True)
-    positions, gathered = positions.reshape(len(chosen), -1), store.gather(array_specs.POINTS.name, needed)
+    gathered = store.gather(array_specs.POINTS.name, needed)
     points = gathered[positions[:, 0]]
     store.write_bundle(
         "_work/quality_sample", n_members=np.array(len(members)), ids=chosen, points=points,
@@ -322,4 +322,4 @@ def labels_of(store: Store, rows: Int64) -> Float64:
     order = np.argsort(original)
     labels = np.full((len(unique), store.array(array_specs.LABEL.name).shape[1]), np.nan)
     labels[np.flatnonzero(unique >= 0)[order]] = store.gather(array_specs.LABEL.name, original[order])
-    return labels[positions.reshape(-1)]
+    return labels[positions]

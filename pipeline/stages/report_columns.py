@@ -29,14 +29,18 @@ def color_source(store: Store, rows: Int64) -> "ColorSource | None":
     """The first label of some input rows, ascending, and the names of the labels; None if the input has no labels."""
     from ..report.point_colors import ColorSource
 
-    reports = checkpoint.read_reports(store).get("ingest.read_labels")
-    if not reports:
+    if (described := _described_labels(store)) is None:
         return None
-    described = reports[0].report
     values = store.gather(array_specs.LABEL.name, rows)[:, 0]
     names = described["names"]
     label = label_name(store.attributes(), described["kind"])
     return ColorSource(values, described["kind"], None if names is None else tuple(names), label)
+
+
+def _described_labels(store: Store) -> Json | None:
+    """The kind of the labels and the names of their classes; None if the input has no labels."""
+    reports = checkpoint.read_reports(store).get("ingest.read_labels")
+    return reports[0].report if reports else None
 
 
 def label_name(attributes: Json, kind: str) -> str:
@@ -123,10 +127,8 @@ def label_columns(store: Store, rows: Int64) -> "list[Column]":
     """The labels of some input rows, ascending; empty if the input has none."""
     from ..report.explore import Column
 
-    reports = checkpoint.read_reports(store).get("ingest.read_labels")
-    if not reports:
+    if (described := _described_labels(store)) is None:
         return []
-    described = reports[0].report
     attributes = store.attributes()
     label, name = label_name(attributes, described["kind"]), label_column(attributes)
     first, *further = store.gather(array_specs.LABEL.name, rows).T

@@ -16,8 +16,6 @@ READ_BLOCKS = 16
 CACHED_BLOCKS = 4
 RANGE_ROWS = 500
 
-Rows = Int64
-
 
 def image_shape(store: Store) -> Shape | None:
     """Height and width, and number of colours if there are any, of the images that are the rows of the input.
@@ -28,7 +26,7 @@ def image_shape(store: Store) -> Shape | None:
     return tuple(shape) if shape and array_specs.RAW.name in current_config.current_arrays(store) else None
 
 
-def page_images(store: Store, rows: Rows) -> Sheet | None:
+def page_images(store: Store, rows: Int64) -> Sheet | None:
     """Thumbnails of an even sample of input rows (ascending); None if the input has no images."""
     shape = image_shape(store)
     if shape is None or not len(rows):
@@ -38,14 +36,14 @@ def page_images(store: Store, rows: Rows) -> Sheet | None:
     return make_sheet(points, _thumbnails(store, rows[points], shape))
 
 
-def _in_few_blocks(store: Store, rows: Rows, limit: int) -> Bools:
+def _in_few_blocks(store: Store, rows: Int64, limit: int) -> Bools:
     """Which rows are in one of at most `limit` blocks, evenly spread."""
     blocks = rows // block_of(store.array(array_specs.RAW.name))
     distinct = np.unique(blocks)
     return np.isin(blocks, distinct[even_sample(len(distinct), limit)])
 
 
-def _thumbnails(store: Store, rows: Rows, shape: Shape) -> Float32:
+def _thumbnails(store: Store, rows: Int64, shape: Shape) -> Float32:
     """Thumbnails of some rows; one block of the input is in memory at a time."""
     cuts = np.flatnonzero(np.diff(rows // block_of(store.array(array_specs.RAW.name)))) + 1
     return np.concatenate(
@@ -56,7 +54,7 @@ def _thumbnails(store: Store, rows: Rows, shape: Shape) -> Float32:
 class StoredImages:
     """The images of all rows, one PNG at a time; the last blocks of the input stay in memory."""
 
-    def __init__(self, store: Store, shape: Shape, rows: Rows) -> None:
+    def __init__(self, store: Store, shape: Shape, rows: Int64) -> None:
         array = store.array(array_specs.RAW.name)
         self._size, self._n_rows, self.shape = block_of(array), array.shape[0], shape
         near = rows[_in_few_blocks(store, rows, CACHED_BLOCKS)]

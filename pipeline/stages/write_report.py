@@ -164,26 +164,23 @@ def _shown_rows(store: Store, limit: int) -> Int64:
 
 def explore(store: Store, config: dict[str, object], collected: Metrics) -> bytes:
     """The explorer page of the embedding in the store."""
-    from ..report.explore import (
-        MAX_INPUT_COLUMNS,
-        MAX_INPUT_VALUES,
-        MAX_POINTS,
-        ExplorerPage,
-        RowTexts,
-        render_explorer,
-    )
+    from ..report import explore as explorer
     from .report_images import page_images  # matplotlib
 
-    rows = _shown_rows(store, MAX_POINTS)
+    rows = _shown_rows(store, explorer.MAX_POINTS)
     n_rows, shown = store.array(array_specs.COMPONENT.name).shape[0], rows_with_place(store, rows)
     n_shown = len(shown) if len(rows) == n_rows else n_rows - (collected.invalid_dropped or 0)
-    sample = shown[even_sample(len(shown), MAX_POINTS)]
+    sample = shown[even_sample(len(shown), explorer.MAX_POINTS)]
     ids = stored_ids(store)
-    texts = None if ids is None else RowTexts(ids.name, ids.gather(sample))
-    n_of_input = min(MAX_INPUT_COLUMNS, MAX_INPUT_VALUES // max(1, len(sample))) if n_rows <= MAX_POINTS else 0
+    texts = None if ids is None else explorer.RowTexts(ids.name, ids.gather(sample))
+    n_of_input = (
+        min(explorer.MAX_INPUT_COLUMNS, explorer.MAX_INPUT_VALUES // max(1, len(sample)))
+        if n_rows <= explorer.MAX_POINTS
+        else 0
+    )
     title, columns = figure_title(config, collected), list(page_columns(store, sample, n_of_input=n_of_input))
-    page = ExplorerPage(title, sample, columns, n_rows, n_shown, texts, page_images(store, sample))
-    return render_explorer(page)
+    page = explorer.ExplorerPage(title, sample, columns, n_rows, n_shown, texts, page_images(store, sample))
+    return explorer.render_explorer(page)
 
 
 def figure_title(config: Json, collected: Metrics) -> str:
