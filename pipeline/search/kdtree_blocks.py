@@ -25,24 +25,14 @@ def search_by_tree(
         points = store.gather(array_specs.POINTS.name, near_ids)
     lists = kdtree_neighbors(block_points, ids, points, near_ids, n_neighbors)
     chosen = boxes_within_reach(boxes, start, stop, block_points, (1 + TIE) * lists.distances[:, -1])
-    merge_from_boxes(store, boxes, chosen, block_points, ids, lists)
-    return lists
-
-
-def merge_from_boxes(
-    store: Store, boxes: Boxes, chosen: Int64, block_points: Floats, ids: Int64, lists: NeighborLists
-) -> None:
-    """Merge points of the chosen boxes into the lists (b, k) of a block's points (b, d), in place."""
-    k = lists.ids.shape[1]
     for batch in batches_of(boxes, chosen, HALO_ROWS):
-        halo = rows_of(boxes, batch)
-        reach = (1 + TIE) * lists.distances[:, -1]
+        halo, reach = rows_of(boxes, batch), (1 + TIE) * lists.distances[:, -1]
         rows = rows_within_reach(block_points, reach, boxes.low[batch], boxes.high[batch])
-        halo_points = store.gather(array_specs.POINTS.name, halo)
         # The tree includes the block's own points: without near points a query would visit all far ones.
-        points = np.concatenate([block_points, halo_points])
-        found = kdtree_neighbors(block_points[rows], ids[rows], points, np.concatenate([ids, halo]), k)
+        points = np.concatenate([block_points, store.gather(array_specs.POINTS.name, halo)])
+        found = kdtree_neighbors(block_points[rows], ids[rows], points, np.concatenate([ids, halo]), n_neighbors)
         merge_into(lists, rows, found, ids)
+    return lists
 
 
 def read_boxes(store: Store, n_blocks: int) -> Boxes:

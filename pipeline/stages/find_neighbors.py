@@ -52,22 +52,19 @@ def _search(config: Config, layout: Layout, targets: Lists) -> Steps:
         compile_seconds = COMPILE_SECONDS if compiles_search(config, layout) else 0.0
         yield from search_groups(layout, k, first, targets, compile_seconds)
         return replace(layout, k_max=k)
+    seconds = search_among_all(n, n, d)
     if method == "brute":
         n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + n * (row + 16) + block_size * 80 * k
         n_bytes += 2 * min(n, task_costs.IN_FLIGHT * block_size) * row + 4096 * 16 * d
     else:
         n_bytes = task_costs.TASK_BYTES + block_size * (3 * row + 8 * d + 150 * k)
         n_bytes += (block_size + HALO_ROWS) * (3 * row + 16 * d + 32) + 64 * max_boxes(layout.n_cells, blocks.count) * d
+        seconds = min(search_in_tree(n, n, d, k), 20 * seconds)
     into = targets[0].name, targets[1].name
     search = task(search_block, method=method, n_neighbors=k, blocks=blocks, into=into)
-    arrays, work = planned_lists(targets, layout, k), Work(parallel=_exact_search_seconds(method, n, d, k))
+    arrays, work = planned_lists(targets, layout, k), Work(parallel=seconds)
     yield from Step("find_neighbors.search", search, blocks.count, n_bytes, arrays=arrays, version=2, work=work)
     return replace(layout, k_max=k)
-
-
-def _exact_search_seconds(method: str, n: int, d: int, k: int) -> float:
-    all_pairs = search_among_all(n, n, d)
-    return min(search_in_tree(n, n, d, k), 20 * all_pairs) if method == "kdtree" else all_pairs
 
 
 def compiles_search(config: Config, layout: Layout) -> bool:

@@ -90,10 +90,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     plain = without_labels(source)
     row = d * np.dtype(layout.dtype).itemsize
     blocks = Blocks(n, block_size)
-    advice = (
-        "write the input in smaller chunks or row groups" if layout.bytes_beside > block_size * row else Step.advice
-    )
-
+    is_wide = layout.bytes_beside > block_size * row
+    advice = "write the input in smaller chunks or row groups" if is_wide else Step.advice
     opened = open_source(kind, **plain)
     reports = yield from read_step(kind, plain, opened, layout, advice)
     if any(report.is_read for report in reports):

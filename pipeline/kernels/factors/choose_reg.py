@@ -196,15 +196,12 @@ def choose_reg(variance: LocalVariance, n_components: int) -> RegChoice:
 def reg_of_lists(points: Floats, queries: Int64, ids: Int64, n_components: int) -> RegChoice:
     """`choose_reg` for the points (q,) at positions `queries` of (n, d) points, and the positions `ids` (q, K) of
     their neighbours, -1 in empty slots; computed in batches."""
-    parts = batches(len(ids), 8 * ids.shape[1] * (points.shape[1] + ids.shape[1]))
     neighbors = np.maximum(ids, 0)
-    return choose_reg(
-        joined(
-            local_variance(points[queries[part]], points[neighbors[part]], ids[part] >= 0, n_components)
-            for part in parts
-        ),
-        n_components,
-    )
+    variances = [
+        local_variance(points[queries[part]], points[neighbors[part]], ids[part] >= 0, n_components)
+        for part in batches(len(ids), 8 * ids.shape[1] * (points.shape[1] + ids.shape[1]))
+    ]
+    return choose_reg(joined(variances), n_components)
 
 
 def joined(parts: Iterable[LocalVariance]) -> LocalVariance:

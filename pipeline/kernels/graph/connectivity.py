@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
@@ -68,7 +67,7 @@ def unit_graph(columns: Ints, indptr: Ints) -> csr_array:
     return csr_array((ones, columns, indptr), shape=(n_nodes, n_nodes))
 
 
-def disconnected_from_own_list(indices: Ints) -> npt.NDArray[np.intp]:
+def disconnected_from_own_list(indices: Ints) -> Int64:
     """Points, ascending, that the lists (n, K) do not connect with the points of their own list.
 
     A list connects its members with each other, but not with its owner. Methods whose local matrices cover only the

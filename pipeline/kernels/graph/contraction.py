@@ -13,11 +13,10 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from ...core.arrays import Bools, Int32, Ints
+from ...core.arrays import Bools, Int32, Int64, Ints
 from .connectivity import ROWS_AT_ONCE, Components, by_size, neighbor_graph, strong_components, unit_graph
 
 EDGES_AT_ONCE = 2**22
@@ -87,7 +86,7 @@ class CondensedGraph:
             np.minimum.at(self.lowest, part, np.arange(start, start + len(part), dtype=np.int32))
 
     @property
-    def closed(self) -> npt.NDArray[np.intp]:
+    def closed(self) -> Int64:
         """The nodes that are closed classes, if the graph is settled."""
         return np.flatnonzero(self.follows < 0)
 

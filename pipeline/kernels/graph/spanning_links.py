@@ -42,15 +42,13 @@ def spanning_links(
     links = np.empty((0, 2), np.int64), np.empty(0)
     while len(outside := np.flatnonzero(group)):
         start, end, distances = _candidates(points[outside], group[outside])
-        candidates = (
-            np.concatenate([group[outside], group[outside][start]]),
-            np.concatenate([np.zeros(len(outside), np.int64), group[outside][end]]),
-            np.column_stack([np.r_[ids[outside], ids[outside][start]], np.r_[ends[outside], ids[outside][end]]]),
-            np.r_[lengths[outside], distances],
-        )
-        chosen = _shortest_of_each_group(*candidates)
-        links = np.vstack([links[0], candidates[2][chosen]]), np.r_[links[1], candidates[3][chosen]]
-        joined = _joined(candidates[0][chosen], candidates[1][chosen], int(group.max()) + 1)[group]
+        own = np.r_[group[outside], group[outside][start]]
+        other = np.r_[np.zeros(len(outside), np.int64), group[outside][end]]
+        pairs = np.column_stack([np.r_[ids[outside], ids[outside][start]], np.r_[ends[outside], ids[outside][end]]])
+        all_lengths = np.r_[lengths[outside], distances]
+        chosen = _shortest_of_each_group(own, pairs, all_lengths)
+        links = np.vstack([links[0], pairs[chosen]]), np.r_[links[1], all_lengths[chosen]]
+        joined = _joined(own[chosen], other[chosen], int(group.max()) + 1)[group]
         absorbed = outside[joined[outside] == 0]
         group = joined
         remaining = np.flatnonzero(group)
@@ -91,27 +89,17 @@ def _candidates(points: Floats, group: Int64) -> tuple[Int64, Int64, Float64]:
     return np.r_[start, end], np.r_[end, start], np.r_[lengths, lengths]
 
 
-def _shortest_of_each_group(group: Int64, other_group: Int64, pairs: Int64, lengths: Float64) -> Int64:
-    """Positions of the links to add: the shortest of each group, without those that would close a cycle."""
+def _shortest_of_each_group(group: Int64, pairs: Int64, lengths: Float64) -> Int64:
+    """Positions of the shortest link of each group, shortest first; once if it is that of both its groups.
+
+    Every link is a candidate of both groups, and ties have one order, so the chosen links have no cycle.
+    """
     low, high = pairs.min(axis=1), pairs.max(axis=1)
     order = np.lexsort((high, low, lengths, group))
     first = order[rank_in_row(group[order]) == 0]
     first = first[np.lexsort((high[first], low[first], lengths[first]))]
-    parent = np.arange(int(max(group.max(), other_group.max())) + 1)
-
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = int(parent[node])
-        return node
-
-    chosen = []
-    for position in first.tolist():
-        first_root, second_root = root(int(group[position])), root(int(other_group[position]))
-        if first_root != second_root:
-            parent[max(first_root, second_root)] = min(first_root, second_root)
-            chosen.append(position)
-    return np.array(chosen, np.int64)
+    _, positions = np.unique(np.column_stack([low, high])[first], axis=0, return_index=True)
+    return np.asarray(first[np.sort(positions)])
 
 
 def _joined(group: Int64, other_group: Int64, n_groups: int) -> Int64:

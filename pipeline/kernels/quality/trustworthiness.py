@@ -6,7 +6,6 @@ All distances are squared Euclidean distances, in squared units of the space.
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ...core.arrays import Bools, Float64, Floats, Int64, Ints
 from ...core.errors import InputError
@@ -180,7 +179,7 @@ def _count_by_sorting(sample: Floats, sample_ids: Ints, block: Floats, first_row
     return counts
 
 
-def _near_block(sample: Floats, block: Floats, squared_reach: Float64) -> npt.NDArray[np.intp]:
+def _near_block(sample: Floats, block: Floats, squared_reach: Float64) -> Int64:
     """Sample points (s, d) whose squared distance to the box around a block (b, d) is at most squared_reach (s,).
 
     Points with a coordinate that is not finite are included.
