@@ -92,8 +92,7 @@ def place(points: Floats, lists: NeighborLists, training: Neighborhood, reg: flo
         points: (b, d) new points.
         lists: their neighbours (b, k); the first slot of each row is filled.
         training: the points that are neighbours.
-        reg: as in `barycenter_weights`.
-        rule: as in `barycenter_weights`.
+        reg, rule: as in `barycenter_weights`.
     """
     k, width = lists.ids.shape[1], max(points.shape[1], training.embedding.shape[1])
     used = of_one_component(lists.ids, training.component[training.positions])

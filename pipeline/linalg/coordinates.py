@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.arrays import Float64, Int64
 from ..engine.step import Json
-from ..kernels.quality.independent import MEASURED_POINTS, IndependentCoordinates, Replacement
+from ..kernels.quality.independent import MEASURED_POINTS, IndependentCoordinates
 from ..kernels.quality.trustworthiness import CLUMP_SHARE, participation
 from ..storage import array_specs
 from ..storage.store import Store
@@ -55,7 +55,7 @@ class Coordinates:
                 {"eigenvector": j + 1, "participation": float(sizes[j]), **self._group(vectors[:, j])}
                 for j in clumps.tolist() if j not in chosen
             ],
-            "replaced": [_described(replacement) for replacement in replacements],
+            "replaced": [{**r._asdict(), "left": r.left + 1, "taken": r.taken + 1} for r in replacements],
         }  # fmt: skip
 
     def _spread(self, sizes: Float64) -> Int64:
@@ -84,7 +84,3 @@ def choice_bytes(n_points: int, n_features: int, n_pairs: int, n_wanted: int) ->
     sample = min(n_points, SAMPLED_POINTS)
     n_bytes = sample * (24 * min(sample, MEASURED_POINTS) + 40 * n_features)
     return 48 * n_points + n_bytes + sample * 8 * (n_pairs + 40 * (n_wanted + 1) ** 2)
-
-
-def _described(replacement: Replacement) -> Json:
-    return {**replacement._asdict(), "left": replacement.left + 1, "taken": replacement.taken + 1}

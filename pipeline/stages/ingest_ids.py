@@ -71,7 +71,7 @@ def read_block_of_ids(
     name = source["id"]
     column = open_source(kind, **source).read_columns([name], *blocks.rows(block_index)).column(name)
     encoded = encode_ids(column)
-    store.write_bundle(_name(block_index), **encoded)
+    store.write_bundle(f"{ROW_IDS}/{block_index:05d}", **encoded)
     missing = int((np.diff(encoded["offsets"]) == 0).sum())
     digest = array_digest(encoded["content"], array_digest(encoded["offsets"]))
     return IdsReport("id" if kind == "npy" else name, _are_integers(column, kind), missing, blocks.size, digest=digest)
@@ -131,7 +131,7 @@ def read_ids(store: Store, block_index: int) -> "pa.Array":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    stored = store.read_bundle(_name(block_index))
+    stored = store.read_bundle(f"{ROW_IDS}/{block_index:05d}")
     buffers = [pa.py_buffer(np.ascontiguousarray(stored[name])) for name in ("offsets", "content")]
     ids = pa.LargeStringArray.from_buffers(len(stored["offsets"]) - 1, *buffers)
     return pc.if_else(pc.equal(ids, ""), pa.scalar(None, pa.large_string()), ids)
@@ -144,10 +144,6 @@ def gather_ids(store: Store, rows: Int64, block_size: int) -> list[str]:
         inside = rows[rows // block_size == block] - block * block_size
         texts += read_ids(store, block).take(inside).fill_null("").to_pylist()
     return texts
-
-
-def _name(block_index: int) -> str:
-    return f"{ROW_IDS}/{block_index:05d}"
 
 
 class StoredIds:

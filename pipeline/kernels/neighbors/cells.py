@@ -129,9 +129,7 @@ def nearest_groups(points: Floats, centers: Float64, groups: Int32, n_nearest: i
     """
     firsts = np.flatnonzero(np.diff(groups, prepend=-1))
     n_nearest = min(n_nearest, len(firsts))
-    return _lowest_scores(
-        points, centers, n_nearest, lambda scores: np.minimum.reduceat(scores, firsts, axis=1)
-    )  # fmt: skip
+    return _lowest_scores(points, centers, n_nearest, lambda scores: np.minimum.reduceat(scores, firsts, axis=1))
 
 
 def _lowest_scores(points: Floats, centers: Float64, n_nearest: int, gather: Callable[[Floats], Floats]) -> Int32:

@@ -123,10 +123,8 @@ def _brute_batch(queries: Floats, query_ids: Ints, points: Floats, point_ids: In
         )
         if scores.shape[1] > n_candidates:
             lowest = np.argpartition(scores, n_candidates - 1, axis=1)[:, :n_candidates]
-            scores, candidates = (
-                np.take_along_axis(scores, lowest, axis=1),
-                np.take_along_axis(candidates, lowest, axis=1),
-            )
+            scores = np.take_along_axis(scores, lowest, axis=1)
+            candidates = np.take_along_axis(candidates, lowest, axis=1)
     lists = select_nearest(
         point_ids[candidates].astype(np.int64), exact_distances(queries, points, candidates), query_ids, k
     )
