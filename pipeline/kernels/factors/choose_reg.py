@@ -161,16 +161,11 @@ def local_variance(points: Floats, neighbors: Floats, valid: Bools, n_components
     total = offsets.sum(axis=1)
     pairs = np.einsum("bd,bd->b", total, total) - trace
     noise[usable] = 2 * pairs / ((counts[usable] - 1) * trace)
-    outside[usable] = _outside(offsets, n_components) / trace
-    return LocalVariance(noise, outside)
-
-
-def _outside(offsets: Float64, n_components: int) -> Float64:
-    """Sum of the eigenvalues of each Gram matrix of (B, K, d) offsets, without the leading ones: (B,)."""
     transposed = offsets.transpose(0, 2, 1)
     gram = offsets @ transposed if offsets.shape[1] <= offsets.shape[2] else transposed @ offsets
     trailing = np.linalg.eigvalsh(gram)[:, : max(0, gram.shape[1] - n_components)]
-    return np.asarray(np.maximum(trailing, 0.0).sum(axis=1))
+    outside[usable] = np.maximum(trailing, 0.0).sum(axis=1) / trace
+    return LocalVariance(noise, outside)
 
 
 def choose_reg(variance: LocalVariance, n_components: int) -> RegChoice:
