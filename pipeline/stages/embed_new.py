@@ -138,21 +138,17 @@ def calibrate(
     store: Store, block_index: int, n_neighbors: int, sample: int, seed: int, n_embedded: int, run: Resource[str]
 ) -> Calibration:
     """Limit of the distance ratio: its quantile USUAL_SHARE over sampled training points, treated as new points."""
-    trained = Store(run)
+    trained, k = Store(run), n_neighbors
     with read_elsewhere(trained):
-        ratios = _ratios_of_training(trained, n_neighbors, sample, seed, n_embedded)
+        n = trained.array(array_specs.POINTS.name).shape[0]
+        chosen = np.sort(np.random.default_rng([seed, 17]).choice(n, sample, replace=False))
+        if n_embedded:
+            chosen = chosen[trained.gather(array_specs.POINT_COMPONENT.name, chosen) < n_embedded]
+        ids = trained.gather(array_specs.NEIGHBOR_INDICES.name, chosen)[:, :k].astype(np.int64)
+        distances = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, chosen)[:, :k]
+        listed, positions = np.unique(np.maximum(ids, 0), return_inverse=True)
+        ratios = _ratios(trained, ids, distances, listed, positions)
     return Calibration(float(np.quantile(ratios, USUAL_SHARE)))
-
-
-def _ratios_of_training(trained: Store, k: int, sample: int, seed: int, n_embedded: int) -> Float64:
-    n = trained.array(array_specs.POINTS.name).shape[0]
-    chosen = np.sort(np.random.default_rng([seed, 17]).choice(n, sample, replace=False))
-    if n_embedded:
-        chosen = chosen[trained.gather(array_specs.POINT_COMPONENT.name, chosen) < n_embedded]
-    ids = trained.gather(array_specs.NEIGHBOR_INDICES.name, chosen)[:, :k].astype(np.int64)
-    distances = trained.gather(array_specs.NEIGHBOR_DISTANCES.name, chosen)[:, :k]
-    listed, positions = np.unique(np.maximum(ids, 0), return_inverse=True)
-    return _ratios(trained, ids, distances, listed, positions)
 
 
 def _ratios(trained: Store, ids: Int64, distances: Floats, listed: Int64, positions: Int64) -> Float64:

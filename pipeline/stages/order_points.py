@@ -45,7 +45,6 @@ all digits."""
 def steps(config: Config, layout: Layout) -> Steps:
     """find_cells -> sort -> gather."""
     n, block_size, d = layout.n_input, layout.block_points, layout.n_features
-    n_wanted_cells = n_cells(layout.n_points)
     approximate = neighbor_method(config.neighbors.method, layout.n_points, d) == "pynndescent"
     transform = config.preprocess.scale != "none" or config.preprocess.pca is not None
     unit = config.neighbors.metric == "cosine"
@@ -53,7 +52,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     d_in, row = layout.n_features_input, d * np.dtype(dtype).itemsize
     [cells] = yield from find_cells_step(config, layout, transform, unit)
     n_cells_fitted, widest = cells.count, max(d, d_in)
-    n_nearest = min(N_NEAREST, n_wanted_cells, n_cells_fitted) if approximate else 1
+    n_nearest = min(N_NEAREST, n_cells(layout.n_points), n_cells_fitted) if approximate else 1
 
     def sort_bytes(rows: int) -> int:
         prepared = 4 * row + 32 * widest * (transform or unit) + 24 * n_nearest + 64
