@@ -7,9 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..core.arrays import Float64
-from .figure_style import FAINT, INK, POINT, Pair, chart_figure, label_axes, message_figure, plain_text, to_pair, to_png
+from .figure_style import FAINT, INK, OKABE_ITO, POINT, Pair, chart_figure, label_axes, message_figure, to_pair, to_png
 from .number_format import scientific
-from .palette import OKABE_ITO
 
 MAX_SPECTRUM_COMPONENTS = 10
 
@@ -73,7 +72,7 @@ def draw_timings(seconds: Mapping[str, float]) -> bytes:
     shares = [f"{value / total:.0%}" if value >= 0.005 * total > 0.0 else "<1%" for value in values]
     texts = [f"{value:,.1f} s ({share})" for value, share in zip(values, shares, strict=True)]
     ax.bar_label(bars, texts, padding=4, fontsize=9, color=INK)
-    ax.set_yticks(np.arange(values.size), [plain_text(stage.replace("_", " ")) for stage in seconds])
+    ax.set_yticks(np.arange(values.size), [stage.replace("_", " ") for stage in seconds])
     ax.invert_yaxis()
     ax.set_xlim(0.0, max(1.25 * float(values.max()), 1e-3))
     ax.set_xticks([])

@@ -11,8 +11,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize, to_rgba
 
 from ..core.arrays import Float64, Int64
-from .figure_style import INK, MISSING, POINT, add_legend, plain_text
-from .palette import COLOR_MAP
+from .figure_style import COLOR_MAP, INK, MISSING, POINT, add_legend, plain_text
 from .point_colors import PLAIN, ColorSource, Paint, paint_points
 
 Color = tuple[float, ...]

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 
 from ..core.arrays import Float64, Int32
 from .embedding_panels import content_of, draw_content, panel_of
-from .figure_style import DPI, FAINT, INK, RULE, add_legend, message_figure, plain_text, to_png
-from .palette import COLOR_MAP
+from .figure_style import COLOR_MAP, DPI, FAINT, INK, RULE, add_legend, message_figure, plain_text, to_png
 from .point_colors import PLAIN, ColorSource, Paint
 
 

@@ -18,8 +18,7 @@ from matplotlib.figure import Figure
 from ..core.arrays import Bools, Float64, Int32, Int64
 from .class_names import write_names
 from .component_layout import PIECE, Box, arrange, draw_frame, remove_overlapping
-from .figure_style import FAINT, MISSING, POINT, label_axes, plain_text
-from .palette import COLOR_MAP
+from .figure_style import COLOR_MAP, FAINT, MISSING, POINT, label_axes, plain_text
 from .point_colors import PLAIN, UNKNOWN_CLASS, ColorSource, Paint, Range, paint_points, robust_range
 from .rasterize import Grid, count_points, mean_values, shade_classes
 

@@ -18,8 +18,8 @@ from matplotlib.colors import to_hex
 
 from ..core.arrays import Array, Float64, Int64
 from ..engine.step import Json
+from .figure_style import COLOR_MAP, OKABE_ITO, class_colors
 from .images import Shape, Sheet
-from .palette import COLOR_MAP, OKABE_ITO, class_colors
 from .point_colors import MAX_CLASSES, robust_range
 
 MAX_POINTS = 1_000_000

@@ -23,7 +23,7 @@ from .bounds import CLUMP_SHARE, REDUNDANT
 from .class_names import number_of
 from .coordinates import choice_of_coordinates
 from .cures import Config
-from .figure_style import CLASSES_ON_DARK, DARK_MAP, DPI, ON_DARK
+from .figure_style import CLASSES_ON_DARK, COLOR_MAP, DARK_MAP, DPI, ON_DARK
 from .metrics import Metrics
 from .number_format import (
     data_name,
@@ -41,7 +41,6 @@ from .number_format import (
 )
 from .page_pictures import PagePicture, PagePictures
 from .page_tiles import headline
-from .palette import COLOR_MAP
 
 
 class ColorScale(NamedTuple):

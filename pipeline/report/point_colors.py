@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.colors import Normalize, to_rgba_array
 
 from ..core.arrays import Bools, Float64, Int64
-from .figure_style import MISSING
-from .palette import class_colors
+from .figure_style import MISSING, class_colors
 
 Range = tuple[float, float]
 

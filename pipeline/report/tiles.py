@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex, to_rgba_array
 from ..core.arrays import Array, Bools, Float64, Int64, UInt8
 from ..core.machine import available_cores
 from .explore import Column
-from .palette import COLOR_MAP, OKABE_ITO, class_colors
+from .figure_style import COLOR_MAP, OKABE_ITO, class_colors
 from .point_colors import MAX_CLASSES, scale_of
 from .point_grid import Part, PointGrid
 

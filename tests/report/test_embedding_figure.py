@@ -21,8 +21,7 @@ from lle.report import charts, class_names, embedding_figure, embedding_panels, 
 from lle.report.component_layout import SMALLEST_SCALE, shelves
 from lle.report.embedding_figure import draw_embedding
 from lle.report.embedding_panels import count_outside
-from lle.report.figure_style import INK, MISSING, to_pair, to_png
-from lle.report.palette import COLOR_MAP, OKABE_ITO, class_colors
+from lle.report.figure_style import COLOR_MAP, INK, MISSING, OKABE_ITO, class_colors, to_pair, to_png
 from lle.report.point_colors import ColorSource, classify, paint_points, robust_range
 from lle.stages import report_columns
 from tests.support.seeds import seeds

@@ -10,9 +10,8 @@ from matplotlib.image import imread
 
 from lle.report import embedding_panels, page_pictures
 from lle.report.embedding_panels import SCATTER_POINTS
-from lle.report.figure_style import INK, ON_DARK, PAPER, to_pair
+from lle.report.figure_style import INK, OKABE_ITO, ON_DARK, PAPER, class_colors, to_pair
 from lle.report.page_pictures import DENSITY_POINTS, draw_page_pictures
-from lle.report.palette import OKABE_ITO, class_colors
 from lle.report.point_colors import ColorSource
 
 PROTAN = np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]])

@@ -15,8 +15,7 @@ from PIL import Image
 from lle.report import sweep_figure
 from lle.report.color_key import color_points, common_key
 from lle.report.embedding_figure import ColorSource
-from lle.report.figure_style import DARK_MAP, INK, ON_DARK, PAPER, Pair
-from lle.report.palette import COLOR_MAP
+from lle.report.figure_style import COLOR_MAP, DARK_MAP, INK, ON_DARK, PAPER, Pair
 from lle.report.sweep_figure import Cell, choose_grid, draw_contact_sheet
 from lle.report.sweep_page import render_sweep
 

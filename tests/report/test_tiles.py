@@ -11,7 +11,7 @@ from PIL import Image
 from lle.report import tiles
 from lle.report.class_names import middle, name_places
 from lle.report.explore import Column, render_explorer
-from lle.report.palette import OKABE_ITO
+from lle.report.figure_style import OKABE_ITO
 from lle.report.point_grid import Part, PointGrid
 from lle.report.tiles import FAINTEST, FAINTEST_OF_FEW, STEPS, color_key, draw_part
 from tests.support.explorer_page import Scripts, page_of
