@@ -4,13 +4,14 @@ Every number may be missing (a stage did not run, a metric was not requested); i
 `template.html.j2` has the layout and the tables.
 """
 
+import inspect
 import math
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -19,55 +20,19 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from ..core.errors import counted
+from ..engine.step import Json
+from . import number_format
 from .bounds import CLUMP_SHARE, REDUNDANT
 from .class_names import number_of
-from .coordinates import choice_of_coordinates
 from .cures import Config
 from .figure_style import CLASSES_ON_DARK, COLOR_MAP, DARK_MAP, DPI, ON_DARK
-from .metrics import Metrics
-from .number_format import (
-    data_name,
-    duration,
-    estimate,
-    is_known,
-    known_sum,
-    number,
-    percent,
-    share_of,
-    size,
-    text,
-    thousands,
-    when,
-)
+from .metrics import Choice, Clump, Metrics
+from .number_format import data_name, is_known, joined, share_of, thousands
 from .page_pictures import PagePicture, PagePictures
 from .page_tiles import headline
 
-
-class ColorScale(NamedTuple):
-    """Labels of the ends of a colour scale, and its colours on a light and a dark page as CSS lists."""
-
-    low: str
-    high: str
-    light: str
-    dark: str
-
-
-class Coordinate(NamedTuple):
-    """One eigenpair of a component; numbers that were not measured are None."""
-
-    eigenvalue: float | None
-    residual: float | None
-    participation: float | None
-    share: float | None
-    redundancy: float | None
-    remark: str
-
-
-class Spectrum(NamedTuple):
-    """The eigenpairs of one graph component, ascending, and its number of points."""
-
-    n_points: int | None
-    coordinates: list[Coordinate]
+MAX_CHOICES = 3
+"""Components that are described; metrics.json has all of them."""
 
 
 def render_page(
@@ -80,9 +45,8 @@ def render_page(
     dtype, unit and meaning of each array of the store.
     """
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    filters = (counted, thousands, number, percent, size, duration, estimate, text, share_of, known_sum, when, marked,
-               number_of, swatch)  # fmt: skip
-    environment.filters.update({function.__name__: function for function in filters})
+    environment.filters |= {name: value for name, value in vars(number_format).items() if inspect.isfunction(value)}
+    environment.filters |= {"counted": counted, "marked": marked, "number_of": number_of, "swatch": swatch}
     environment.filters["base64"] = lambda png: b64encode(png).decode()
     source = resources.files(__package__).joinpath("template.html.j2").read_text(encoding="utf-8")
     store: str = config["output"]["store"]
@@ -135,23 +99,16 @@ def list_sizes(metrics: Metrics) -> str | None:
     return f"{sizes['least']} to {sizes['most']} (mean {sizes['mean']:.1f})" if sizes else None
 
 
-def spectra(metrics: Metrics, tol: float) -> list[Spectrum]:
-    """Eigenvalues, residuals, participation and redundancy of each component, with remarks on problems."""
-    tables: list[list[Any]] = [
-        table or []
-        for table in (
-            metrics.eigenvalues,
-            metrics.residuals,
-            metrics.participation,
-            [metrics.redundancy],  # measured in the largest component
-            metrics.component_points,
-        )
-    ]
+def spectra(metrics: Metrics, tol: float) -> list[Json]:
+    """The number of points of each component, and its eigenpairs, ascending: numbers (None: not measured), a remark."""
+    columns = (metrics.eigenvalues, metrics.residuals, metrics.participation)
+    redundancies = [metrics.redundancy]  # measured in the largest component
+    tables: list[list[Any]] = [table or [] for table in (*columns, redundancies, metrics.component_points)]
     tol = math.inf if metrics.solver and metrics.solver["converged"] else tol
     result = []
-    for *columns, n_points in zip_longest(*tables):
+    for *rows, n_points in zip_longest(*tables):
         coordinates = []
-        for value, residual, participation, redundancy in zip_longest(*(column or [] for column in columns)):
+        for value, residual, participation, redundancy in zip_longest(*(row or [] for row in rows)):
             share = share_of(participation, n_points)
             remarks = {
                 "residual above the tolerance": is_known(residual) and residual > tol,
@@ -159,9 +116,54 @@ def spectra(metrics: Metrics, tol: float) -> list[Spectrum]:
                 "predictable from the earlier coordinates": is_known(redundancy) and redundancy > REDUNDANT,
             }
             remark = "; ".join(text for text, applies in remarks.items() if applies)
-            coordinates.append(Coordinate(value, residual, participation, share, redundancy, remark))
-        result.append(Spectrum(n_points, coordinates))
+            numbers = {"eigenvalue": value, "residual": residual, "participation": participation, "share": share}
+            coordinates.append({**numbers, "redundancy": redundancy, "remark": remark})
+        result.append({"n_points": n_points, "coordinates": coordinates})
     return result if metrics.eigenvalues else []
+
+
+def choice_of_coordinates(metrics: Metrics) -> list[str]:
+    """Which eigenvectors the coordinates are, why others were left out, and the groups that clumps separate.
+
+    >>> choice_of_coordinates(Metrics())
+    []
+    """
+    choices = metrics.coordinates or []
+    several = len(choices) > 1
+    return [
+        f"{f'Component {number}: ' if several else ''}{sentence}"
+        for number, choice in enumerate(choices[:MAX_CHOICES])
+        for sentence in _of_choice(choice)
+    ]
+
+
+def _of_choice(choice: Choice) -> list[str]:
+    if choice["computed"] == len(choice["taken"]) and not choice["clumps_taken"]:
+        return ["The coordinates are the lowest eigenvectors, which do not predict each other."]
+    sentences = [f"The coordinates are eigenvectors {joined(choice['taken'])} of {choice['computed']} computed ones."]
+    sentences += [
+        f"Eigenvector {one['left']} was replaced by {one['taken']}: the other coordinates predict "
+        f"{1 - one['unexplained_left']:.0%} of its variance, and {1 - one['unexplained_taken']:.0%} of that of "
+        f"{one['taken']}; the trustworthiness on a sample rose from {one['trustworthiness_before']:.3f} to "
+        f"{one['trustworthiness_after']:.3f}."
+        for one in choice["replaced"]
+    ]
+    sentences += [
+        f"Eigenvector {group['eigenvector']} was skipped: it only separates a group of "
+        f"{counted(group['points'], 'point')} from the others ({_rows_of(group)})."
+        for group in choice["clumps_skipped"]
+    ]
+    if choice["clumps_taken"]:
+        sentences.append(
+            f"Too few of them are spread over at least 1 % of the points, so {joined(choice['clumps_taken'])} "
+            f"{'is a clump' if len(choice['clumps_taken']) == 1 else 'are clumps'}."
+        )
+    return sentences
+
+
+def _rows_of(group: Clump) -> str:
+    named = ", ".join(map(thousands, group["rows"]))
+    return f"rows {named}{', ...' if group['points'] > len(group['rows']) else ''}"
 
 
 def _images(drawn: PagePictures | None, metrics: Metrics) -> list[PagePicture]:
@@ -186,7 +188,8 @@ def _spectrum_image(drawn: PagePictures | None, metrics: Metrics) -> PagePicture
     return PagePicture(drawn.spectrum, caption, alternative, dpi=DPI)
 
 
-def _color_scale(drawn: PagePictures | None) -> ColorScale | None:
+def _color_scale(drawn: PagePictures | None) -> dict[str, str] | None:
+    """Labels of the ends of the colour scale, and its colours on a light and a dark page as CSS lists."""
     key = None if drawn is None else drawn.key
     if key is None or key.classes:
         return None
@@ -194,4 +197,4 @@ def _color_scale(drawn: PagePictures | None) -> ColorScale | None:
     light, dark = (", ".join(to_hex(color) for color in scale(steps)) for scale in (colormaps[COLOR_MAP], DARK_MAP))
     span = key.highest - key.lowest
     low, high = (f"{0.0 if abs(end) < 1e-3 * span else end:.3g}" for end in (key.lowest, key.highest))
-    return ColorScale(low, high, light, dark)
+    return {"low": low, "high": high, "light": light, "dark": dark}

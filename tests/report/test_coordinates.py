@@ -1,7 +1,7 @@
 """The sentences of the report about the choice of coordinates, from the record in metrics.json."""
 
-from lle.report.coordinates import choice_of_coordinates
 from lle.report.metrics import Choice, Metrics
+from lle.report.page import choice_of_coordinates
 
 
 def choice(**changes) -> Choice:

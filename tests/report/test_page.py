@@ -450,10 +450,10 @@ def test_coordinates_with_problems_are_marked() -> None:
         "solvers": [],
     }
     first, second = page.spectra(Metrics.read(metrics), 1e-8)
-    remarks = [row.remark for row in first.coordinates]
+    remarks = [row["remark"] for row in first["coordinates"]]
     follows = "predictable from the earlier coordinates"
     assert remarks == ["", "residual above the tolerance; a clump of few points", follows]
-    assert [(row.eigenvalue, row.share, row.remark) for row in second.coordinates] == [(4e-9, 0.8, "")]
+    assert [(row["eigenvalue"], row["share"], row["remark"]) for row in second["coordinates"]] == [(4e-9, 0.8, "")]
     text = Reader(render_page({**METRICS, **metrics}, CONFIG, YAML, None, [])).text
     assert "Component 1: 50 points" in text
     assert "a clump of few points" in text
