@@ -180,8 +180,8 @@ def _years(dates: object) -> Float64:
 
 def _draw(ax: "Axes", content: "Content") -> None:
     """The points of the first pair of coordinates, with their key."""
-    from ..report.embedding_figure import add_key
-    from ..report.embedding_panels import draw_content, panel_of
+    from ..report.color_key import add_key
+    from ..report.embedding_panels import draw_content, panel_of, shown_paint
 
     figure = ax.get_figure(root=True)
     assert figure is not None
@@ -189,5 +189,7 @@ def _draw(ax: "Axes", content: "Content") -> None:
     panel = panel_of(ax, content, content.pairs[0])
     engine = figure.get_layout_engine()
     beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-    draw_content(figure, [ax], [panel], content, lambda paint: add_key(ax, [ax], paint, **beside))
+    paint = shown_paint(content, [panel])
+    add_key(ax, [ax], paint, **beside)
+    draw_content(figure, [ax], [panel], content, paint)
     figure.set_layout_engine(engine)  # pixels are counted in a fixed layout; the figure stays the caller's

@@ -1,7 +1,7 @@
-"""The key of the colours of points; colours of the points of a contact sheet, and one key for all its cells."""
+"""The key of the colours of a picture; colours of the points of a contact sheet, and one key for all its cells."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
@@ -9,9 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize, to_rgba
+from matplotlib.figure import Figure
 
 from ..core.arrays import Float64, Int64
-from .figure_style import COLOR_MAP, INK, MISSING, POINT, add_legend, plain_text
+from .figure_style import COLOR_MAP, INK, MISSING, POINT, RULE, add_legend, plain_text
 from .point_colors import PLAIN, ColorSource, Paint, paint_points
 
 Color = tuple[float, ...]
@@ -59,6 +60,20 @@ def common_key(keys: Sequence[Key | None]) -> Key | None:
     return first if np.allclose(ranges, ranges[0]) else first._replace(lowest=np.nan, highest=np.nan)
 
 
+def add_key(target: Figure | Axes, axes: Sequence[Axes], paint: Paint, **place: Any) -> None:
+    """A legend of the classes at a `place` of the target, or a colour bar of values and counts beside the axes."""
+    figure = target.get_figure(root=True)
+    assert figure is not None
+    if paint.classes is not None:
+        classes = paint.classes
+        add_legend(target, paint.label, classes.names, classes.colors, 9, alignment="left", **place)
+    elif paint is not PLAIN:
+        bar = figure.colorbar(ScalarMappable(paint.norm, COLOR_MAP), ax=list(axes), aspect=36, pad=0.02)
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(which="both", labelsize=9, labelcolor=INK, color=RULE)
+        bar.set_label(plain_text(paint.label), fontsize=10, color=INK)
+
+
 def draw_key(ax: Axes, key: Key, extent: tuple[float, float]) -> None:
     """Draw a legend of classes, or a colour bar. Its ends are words if the ranges of the cells differ.
 
@@ -69,9 +84,7 @@ def draw_key(ax: Axes, key: Key, extent: tuple[float, float]) -> None:
     if key.classes:
         names, colors = zip(*key.classes, strict=True)
         place = {"loc": "upper left", "bbox_to_anchor": (left, 1.0), "borderaxespad": 0.0}
-        legend = add_legend(ax, key.label, names, colors, **place)
-        for text in (*legend.get_texts(), legend.get_title()):
-            text.set(fontsize=8, color=INK)
+        add_legend(ax, key.label, names, colors, 8, **place)
         return
     per_cell = not np.isfinite(key.lowest)
     scale = Normalize(0.0, 1.0) if per_cell or key.lowest == key.highest else Normalize(key.lowest, key.highest)

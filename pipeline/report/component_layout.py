@@ -4,17 +4,15 @@ Every component has its own coordinates and origin; its position and its size in
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from ..core.arrays import Float64, Int64
-from .figure_style import INK, label_axes
-
-Range = tuple[float, float]
+from .figure_style import FAINT, INK
+from .panel import Panel
+from .point_colors import Range
 
 GAP = 0.12
 """Distance between boxes, relative to the mean box; above each box there is room for its label."""
@@ -24,63 +22,63 @@ SMALLEST_SCALE = 0.3
 """Least length of the other components, relative to the largest one."""
 STRIP, STRIP_GAP = 0.16, 1.6
 """Height of the strip of small components, relative to the others, and the distance between them, to that height."""
+ASPECT = 1.25
+"""Of the axes, width over height."""
 PIECE = "piece"
 """Mark of the labels of components."""
 
 
-class Box(NamedTuple):
-    """The shown range of a component, before it is shifted."""
+def side_by_side(
+    ax: Axes, groups: Mapping[int, Int64], x: Float64, y: Float64, views: Sequence[tuple[Range, Range]], flat: bool
+) -> Panel:
+    """Place components, with limits, labels and notes, about ASPECT times as wide as high in total.
 
-    x_range: Range
-    y_range: Range
+    The area of a component follows its number of rows. Small ones are in one strip at the bottom, as many as fit. There
+    are no ticks, because positions and sizes in the picture have no meaning.
 
-
-class Arrangement(NamedTuple):
-    """Points of several components side by side, the labels (x, y, text) above them, and what has no room."""
-
-    rows: Int64
-    x: Float64
-    y: Float64
-    x_range: Range
-    y_range: Range
-    labels: list[tuple[float, float, str]]
-    n_outside: int
-    n_hidden: int = 0
-    n_hidden_rows: int = 0
-
-
-def arrange(
-    groups: Mapping[int, Int64], x: Float64, y: Float64, boxes: Mapping[int, Box], aspect: float | None
-) -> Arrangement:
-    """Place the components `groups` (rows of each, largest first), about `aspect` times as wide as high in total.
-
-    The area of a component follows its number of rows. Small ones are in one strip at the bottom, as many as fit.
-
-    x, y: the two coordinates of every row. boxes: the shown range of each component; points outside would overlap
-    another component, so they are omitted and counted. aspect None: all on one shelf, with unchanged y.
+    groups: the rows of each component, largest first. x, y: the two coordinates of every row. views: the shown ranges
+    of each component; points outside would overlap another component, so they are omitted and counted. flat: all on one
+    shelf, with unchanged y and its ticks.
     """
-    n_rows = np.array([rows.size for rows in groups.values()])
-    sizes = np.array([[box.x_range[1] - box.x_range[0], box.y_range[1] - box.y_range[0]] for box in boxes.values()])
-    scales, corners, gap = _places(n_rows, sizes, aspect)
+    n_rows, ranges = np.array([rows.size for rows in groups.values()]), np.array(views)
+    low, high = ranges[:, :, 0], ranges[:, :, 1]
+    sizes = high - low
+    scales, corners, gap = _places(n_rows, sizes, None if flat else ASPECT)
     n_drawn = len(corners)
     extent = (corners + sizes[:n_drawn] * scales[:n_drawn]).max(axis=0)
-    highest = max(box.y_range[1] for box in boxes.values())
-    parts, labels = [], []
-    for number, ((label, rows), box) in enumerate(list(zip(groups.items(), boxes.values(), strict=True))[:n_drawn]):
-        inside = (x[rows] >= box.x_range[0]) & (x[rows] <= box.x_range[1])
-        inside &= (y[rows] >= box.y_range[0]) & (y[rows] <= box.y_range[1])
-        low, corner, scale = np.array([box.x_range[0], box.y_range[0]]), corners[number], scales[number]
-        if aspect is None:
-            low[1] = corner[1] = 0.0
-        moved = corner + scale * (np.column_stack([x[rows[inside]], y[rows[inside]]]) - low)
+    y_range = (-gap[1], extent[1] + 1.5 * gap[1])
+    origins = low.copy()
+    if flat:
+        y_range = (low[:, 1].min(), high[:, 1].max() + 0.06 * np.ptp(ranges[:, 1]))
+        origins[:, 1] = corners[:, 1] = 0.0
+    parts = []
+    for number, (label, rows) in enumerate(list(groups.items())[:n_drawn]):
+        points = np.column_stack([x[rows], y[rows]])
+        inside = ((points >= low[number]) & (points <= high[number])).all(axis=1)
+        moved = corners[number] + scales[number] * (points[inside] - origins[number])
         parts.append((rows[inside], *moved.T))
-        middle, top = corner + scale * sizes[number] * (0.5, 1.0)
-        labels.append((float(middle), float(top if aspect else highest), f"{label}: {rows.size:,}"))
-    rows, moved_x, moved_y = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    y_range = (-gap[1], extent[1] + 1.5 * gap[1]) if aspect else _hull([box.y_range for box in boxes.values()])
-    n_outside, hidden = int(n_rows[:n_drawn].sum()) - rows.size, n_rows[n_drawn:]
-    x_range = (-gap[0], extent[0] + gap[0])
-    return Arrangement(rows, moved_x, moved_y, x_range, y_range, labels, n_outside, len(hidden), int(hidden.sum()))
+        middle, top = corners[number] + scales[number] * sizes[number] * (0.5, 1.0)
+        text = ax.text(
+            middle, top, f"{label}: {rows.size:,}", ha="center", va="bottom", fontsize=8.5, color=INK, gid=PIECE
+        )
+        if flat:
+            text.set(y=0.98, va="top", transform=ax.get_xaxis_transform())
+    drawn, x, y = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    panel = Panel(drawn, x, y, (-gap[0], extent[0] + gap[0]), y_range)
+    ax.set(xlim=panel.x_range, ylim=panel.y_range, xticks=[])
+    if not flat:
+        ax.set(yticks=[], aspect="equal")
+    _note_omitted(ax, int(n_rows[:n_drawn].sum()) - drawn.size, n_rows[n_drawn:])
+    return panel
+
+
+def _note_omitted(ax: Axes, n_outside: int, hidden: Int64) -> None:
+    """A note below the axes on points outside the views, and on components without room, of `hidden` rows each."""
+    notes = [f"{n_outside:,} outside the view"] if n_outside else []
+    if hidden.size:
+        notes.append(f"{hidden.size} smaller components ({hidden.sum():,} rows) not drawn")
+    if notes:
+        ax.set_title("; ".join(notes), loc="right", y=-0.12, fontsize=8.5, color=FAINT)
 
 
 def _places(n_rows: Int64, sizes: Float64, aspect: float | None) -> tuple[Float64, Float64, Float64]:
@@ -135,35 +133,12 @@ def _fill(sizes: Float64, width: float) -> Float64:
     return corners
 
 
-def draw_frame(ax: Axes, arrangement: Arrangement, x_label: str, y_label: str, flat: bool) -> None:
-    """Limits and labels. There are no ticks, because positions and sizes in the picture have no meaning.
-
-    flat: all components share the y axis, which keeps its ticks. Of labels that would overlap, the first is shown.
-    """
-    ax.set_xlim(arrangement.x_range)
-    ax.set_ylim(arrangement.y_range)
-    label_axes(ax, x_label, y_label)
-    ax.set_xticks([])
-    if not flat:
-        ax.set_yticks([])
-        ax.set_aspect("equal")
-    for left, top, text in arrangement.labels:
-        shown = ax.text(left, top, text, ha="center", va="bottom", fontsize=8.5, color=INK, gid=PIECE)
-        if flat:
-            shown.set(y=0.98, va="top", transform=ax.get_xaxis_transform())
-
-
-def remove_overlapping(texts: Sequence[Text]) -> None:
-    """Remove each text that overlaps an earlier one; call it when the layout of the figure is final."""
+def remove_overlapping_labels(ax: Axes) -> None:
+    """Remove each label of a component that overlaps an earlier one; call it when the layout of the figure is final."""
     shown = list[Bbox]()
-    for text in texts:
+    for text in [text for text in ax.texts if text.get_gid() == PIECE]:
         extent = text.get_window_extent().padded(2.0)
         if extent.count_overlaps(shown):
             text.remove()
         else:
             shown.append(extent)
-
-
-def _hull(ranges: list[Range]) -> Range:
-    low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
-    return low, high + 0.06 * (high - low)

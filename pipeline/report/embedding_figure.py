@@ -3,17 +3,13 @@
 Figures do not use pyplot's global state, so any process or thread can draw them.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from ..core.arrays import Float64, Int32
-from .embedding_panels import content_of, draw_content, panel_of
-from .figure_style import COLOR_MAP, DPI, FAINT, INK, RULE, add_legend, message_figure, plain_text, to_png
-from .point_colors import PLAIN, ColorSource, Paint
+from .color_key import add_key
+from .embedding_panels import content_of, draw_content, panel_of, shown_paint
+from .figure_style import DPI, FAINT, INK, message_figure, plain_text, to_png
+from .point_colors import ColorSource
 
 
 def draw_embedding(embedding: Float64, component: Int32, color: ColorSource | None, title: str) -> bytes:
@@ -29,37 +25,18 @@ def draw_embedding(embedding: Float64, component: Int32, color: ColorSource | No
     groups = content.groups
     if not groups:
         return to_png(message_figure(title, "no point was embedded"))
-    figure, axes = _panel_figure(title, len(content.pairs))
+    n_pairs = len(content.pairs)
+    size = (4.0 * n_pairs + 1.0, 4.2) if n_pairs > 1 else (7.4, 5.6)
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+    figure.suptitle(plain_text(title, 90), x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK)
+    axes = list(figure.subplots(1, n_pairs, squeeze=False).flat)
     if notes := content.selection():
         figure.supxlabel("; ".join(notes), fontsize=8.5, color=FAINT)
     panels = [panel_of(ax, content, pair) for ax, pair in zip(axes, content.pairs, strict=True)]
     drawn = "1 row" if content.n_rows == 1 else f"{content.n_rows:,} rows"
     parts = f" in {len(groups)} components, side by side" if len(groups) > 1 else ""
     axes[0].set_title(drawn + parts, loc="left", fontsize=10, color=INK)
-    draw_content(figure, axes, panels, content, lambda paint: add_key(figure, axes, paint, loc="outside right upper"))
+    paint = shown_paint(content, panels)
+    add_key(figure, axes, paint, loc="outside right upper")
+    draw_content(figure, axes, panels, content, paint)
     return to_png(figure)
-
-
-def add_key(target: Figure | Axes, axes: Sequence[Axes], paint: Paint, **place: Any) -> None:
-    """A legend of the classes at a `place` of the target, or a colour bar of values and counts beside the axes."""
-    figure = target.get_figure(root=True)
-    assert figure is not None
-    if paint.classes is not None:
-        classes = paint.classes
-        legend = add_legend(target, paint.label, classes.names, classes.colors, **place)
-        legend.set_alignment("left")
-        for text in (*legend.get_texts(), legend.get_title()):
-            text.set(fontsize=9, color=INK)
-    elif paint is not PLAIN:
-        bar = figure.colorbar(ScalarMappable(paint.norm, COLOR_MAP), ax=list(axes), aspect=36, pad=0.02)
-        bar.outline.set_visible(False)
-        bar.ax.tick_params(which="both", labelsize=9, labelcolor=INK, color=RULE)
-        bar.set_label(plain_text(paint.label), fontsize=10, color=INK)
-
-
-def _panel_figure(title: str, n_pairs: int) -> tuple[Figure, list[Axes]]:
-    """Figure with a row of `n_pairs` axes."""
-    size = (4.0 * n_pairs + 1.0, 4.2) if n_pairs > 1 else (7.4, 5.6)
-    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    figure.suptitle(plain_text(title, 90), x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK)
-    return figure, list(figure.subplots(1, n_pairs, squeeze=False).flat)

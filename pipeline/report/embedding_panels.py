@@ -3,7 +3,7 @@
 Up to `SCATTER_POINTS` points are drawn one by one; more points are aggregated on the pixels of the axes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import combinations
 from typing import NamedTuple
@@ -17,14 +17,13 @@ from matplotlib.figure import Figure
 
 from ..core.arrays import Bools, Float64, Int32, Int64
 from .class_names import write_names
-from .component_layout import PIECE, Box, arrange, draw_frame, remove_overlapping
+from .component_layout import remove_overlapping_labels, side_by_side
 from .figure_style import COLOR_MAP, FAINT, MISSING, POINT, label_axes, plain_text
+from .panel import Panel, count_points, mean_values, shade_classes
 from .point_colors import PLAIN, UNKNOWN_CLASS, ColorSource, Paint, Range, paint_points, robust_range
-from .rasterize import Grid, count_points, mean_values, shade_classes
 
 SCATTER_POINTS = 100_000
 MAX_EMBEDDED_COMPONENTS = 60
-PANEL_ASPECT = 1.25  # of the axes, width over height
 DRAW_ORDER_SEED = 20001222
 
 
@@ -33,16 +32,6 @@ class Column(NamedTuple):
 
     label: str
     values: Float64
-
-
-class Panel(NamedTuple):
-    """One pair of axes: `rows` of the embedding at (x, y), shown in (x_range, y_range)."""
-
-    rows: Int64
-    x: Float64
-    y: Float64
-    x_range: Range
-    y_range: Range
 
 
 class Content(NamedTuple):
@@ -58,6 +47,10 @@ class Content(NamedTuple):
     def n_rows(self) -> int:
         """Number of drawn rows; duplicate rows are one point, but each is drawn."""
         return sum(rows.size for rows in self.groups.values())
+
+    @property
+    def is_histogram(self) -> bool:
+        return self.pairs[0][0] is self.pairs[0][1]
 
     @property
     def point_paint(self) -> Paint:
@@ -94,10 +87,18 @@ def content_of(embedding: Float64, component: Int32, color: ColorSource | None) 
 
 def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
     """Set limits, labels and the note on points outside; returns the points to show."""
-    if len(content.groups) > 1:
-        return _side_by_side(ax, content.groups, *pair, flat=content.n_coordinates == 1)
-    [rows] = content.groups.values()
-    return _plain_panel(ax, rows, *pair)
+    x, y = pair
+    label_axes(ax, x.label, y.label)
+    views = [(_view(x.values[rows]), _view(y.values[rows])) for rows in content.groups.values()]
+    if len(views) > 1:
+        return side_by_side(ax, content.groups, x.values, y.values, views, flat=content.n_coordinates == 1)
+    [rows], [(x_range, y_range)] = content.groups.values(), views
+    panel = Panel(rows, x.values[rows], y.values[rows], x_range, y_range)
+    ax.set(xlim=x_range, ylim=y_range)
+    is_outside = (panel.x < x_range[0]) | (panel.x > x_range[1]) | (panel.y < y_range[0]) | (panel.y > y_range[1])
+    if n_outside := np.count_nonzero(is_outside):
+        ax.set_title(f"{n_outside:,} outside the view", loc="right", fontsize=8.5, color=FAINT)
+    return panel
 
 
 def largest_components(component: Int32, is_drawn: Bools, limit: int) -> dict[int, Int64]:
@@ -105,12 +106,6 @@ def largest_components(component: Int32, is_drawn: Bools, limit: int) -> dict[in
     labels, counts = np.unique(component[is_drawn], return_counts=True)
     order = np.lexsort((labels, -counts))[:limit]
     return {int(label): np.flatnonzero(is_drawn & (component == label)) for label in labels[order]}
-
-
-def count_outside(x: Float64, y: Float64, x_range: Range, y_range: Range) -> int:
-    """Number of points outside a view of x_range by y_range."""
-    inside = (x >= x_range[0]) & (x <= x_range[1]) & (y >= y_range[0]) & (y <= y_range[1])
-    return int(inside.size - np.count_nonzero(inside))
 
 
 def _color_column(paint: Paint) -> Column:
@@ -122,53 +117,43 @@ def _color_column(paint: Paint) -> Column:
     return Column(paint.label, paint.classes.codes + jitter)
 
 
-def _plain_panel(ax: Axes, rows: Int64, x: Column, y: Column) -> Panel:
-    """Set limits, labels and the note on points outside; returns the points to show."""
-    panel = Panel(rows, x.values[rows], y.values[rows], _view(x.values[rows]), _view(y.values[rows]))
-    ax.set_xlim(panel.x_range)
-    ax.set_ylim(panel.y_range)
-    label_axes(ax, x.label, y.label)
-    outside = count_outside(*panel[1:])
-    if outside:
-        ax.set_title(f"{outside:,} outside the view", loc="right", fontsize=8.5, color=FAINT)
-    return panel
-
-
-def _side_by_side(ax: Axes, groups: Mapping[int, Int64], x: Column, y: Column, flat: bool) -> Panel:
-    """As _panel for several components; with one coordinate (flat) they share the other axis."""
-    boxes = {label: Box(_view(x.values[rows]), _view(y.values[rows])) for label, rows in groups.items()}
-    arrangement = arrange(groups, x.values, y.values, boxes, None if flat else PANEL_ASPECT)
-    draw_frame(ax, arrangement, x.label, y.label, flat)
-    notes = [f"{arrangement.n_outside:,} outside the view"] * bool(arrangement.n_outside)
-    if arrangement.n_hidden:
-        notes.append(f"{arrangement.n_hidden} smaller components ({arrangement.n_hidden_rows:,} rows) not drawn")
-    if notes:
-        ax.set_title("; ".join(notes), loc="right", y=-0.12, fontsize=8.5, color=FAINT)
-    return Panel(*arrangement[:5])
-
-
 def _view(values: Float64) -> Range:
     low, high = robust_range(values)
     margin = 0.04 * (high - low) if high > low else 0.5 * max(1.0, abs(low))
     return low - margin, high + margin
 
 
+def shown_paint(content: Content, panels: Sequence[Panel]) -> Paint:
+    """The colours of the points in the panels: without class and value, those of many points are by their number."""
+    if content.is_histogram or not _are_many(panels) or content.point_paint is not PLAIN:
+        return content.point_paint
+    return density_paint()
+
+
+def _are_many(panels: Sequence[Panel]) -> bool:
+    return max(panel.rows.size for panel in panels) > SCATTER_POINTS
+
+
 def draw_content(
-    figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], content: Content, add_key: Callable[[Paint], None],
+    figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], content: Content, paint: Paint,
     numbered: set[int] | None = None,
-) -> Paint:  # fmt: skip
-    """Draw the points of each panel; returns their colours. `add_key` is called before points are aggregated.
+) -> None:  # fmt: skip
+    """Draw the points of each panel in the colours of `shown_paint`; the key is already there, as it takes room.
 
     numbered: classes with a number in place of a name, see `write_names`; None if the key has no numbers.
     """
-    if content.pairs[0][0] is content.pairs[0][1]:
+    if content.is_histogram:
         _draw_histograms(axes, panels)
-        return PLAIN
-    paint = _draw_panels(figure, axes, panels, content.point_paint, add_key)
+        return
+    if _are_many(panels):
+        draw_rasters(figure, axes, panels, paint)
+    else:
+        for ax, panel in zip(axes, panels, strict=True):
+            _draw_points(ax, panel, paint)
     if len(content.groups) > 1:
         figure.draw_without_rendering()
         for ax in axes:
-            remove_overlapping([text for text in ax.texts if text.get_gid() == PIECE])
+            remove_overlapping_labels(ax)
     classes = content.paint.classes
     for ax, panel in zip(axes, panels, strict=True):
         if classes is not None and content.n_coordinates == 1:
@@ -181,7 +166,6 @@ def draw_content(
             names = classes.names[:-1] if classes.names[-1] == UNKNOWN_CLASS else classes.names
             at = panel.x, panel.y
             write_names(figure, ax, at, codes, names, classes.colors, piece[panel.rows], numbered)
-    return paint
 
 
 def _draw_histograms(axes: Sequence[Axes], panels: Sequence[Panel]) -> None:
@@ -189,21 +173,6 @@ def _draw_histograms(axes: Sequence[Axes], panels: Sequence[Panel]) -> None:
         heights, _, _ = ax.hist(panel.x, bins=80, range=panel.x_range, color=POINT)
         ax.set_ylim(0.0, 1.05 * float(np.max(heights)))
         ax.set_ylabel("points")
-
-
-def _draw_panels(
-    figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], paint: Paint, add_key: Callable[[Paint], None]
-) -> Paint:
-    if max(panel.rows.size for panel in panels) <= SCATTER_POINTS:
-        add_key(paint)
-        for ax, panel in zip(axes, panels, strict=True):
-            _draw_points(ax, panel, paint)
-        return paint
-    if paint is PLAIN:
-        paint = density_paint()
-    add_key(paint)
-    draw_rasters(figure, axes, panels, paint)
-    return paint
 
 
 def density_paint() -> Paint:
@@ -242,11 +211,11 @@ def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:
 def _aggregate(ax: Axes, panel: Panel, paint: Paint) -> npt.NDArray[np.generic]:
     """Raster of a panel: RGBA for classes, else mean value or point count around a pixel; NaN for none."""
     box = ax.get_window_extent()
-    grid = Grid((max(1, round(box.height)), max(1, round(box.width))), panel.x_range, panel.y_range)
+    shape = max(1, round(box.height)), max(1, round(box.width))
     if paint.classes is not None:
         colors = [to_hex(color) for color in paint.classes.colors]
-        return shade_classes(grid, panel.x, panel.y, paint.classes.codes[panel.rows], colors)
+        return shade_classes(panel, shape, paint.classes.codes[panel.rows], colors)
     if paint.values is not None:
-        return mean_values(grid, panel.x, panel.y, paint.values[panel.rows])
-    counts = count_points(grid, panel.x, panel.y)
+        return mean_values(panel, shape, paint.values[panel.rows])
+    counts = count_points(panel, shape)
     return np.where(counts > 0.0, counts, np.nan)

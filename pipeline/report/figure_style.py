@@ -18,7 +18,6 @@ from matplotlib.colors import ListedColormap, to_hex, to_rgb, to_rgba, to_rgba_a
 from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font_names
 from matplotlib.image import AxesImage
-from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
@@ -94,13 +93,15 @@ def label_axes(ax: Axes, x_label: str, y_label: str) -> None:
 
 
 def add_legend(
-    target: Figure | Axes, title: str, names: Iterable[str], colors: Iterable[ColorType], **place: Any
-) -> Legend:
+    target: Figure | Axes, title: str, names: Iterable[str], colors: Iterable[ColorType], size: float, **place: Any
+) -> None:
     """A legend of classes, as high as LEGEND_LINES lines or as the classes: few long names have several lines each."""
     marks = [Line2D([], [], color=color, marker="o", linestyle="", markersize=6) for color in colors]
     most = LEGEND_LETTERS * max(1, LEGEND_LINES // max(1, len(marks)))
     texts = ["\n".join(textwrap.wrap(plain_text(name, most), LEGEND_LETTERS)) for name in names]
-    return target.legend(marks, texts, title=plain_text(title, LEGEND_LETTERS), frameon=False, **place)
+    legend = target.legend(marks, texts, title=plain_text(title, LEGEND_LETTERS), frameon=False, **place)
+    for text in (*legend.get_texts(), legend.get_title()):
+        text.set(fontsize=size, color=INK)
 
 
 def plain_text(text: str, limit: int = 32) -> str:

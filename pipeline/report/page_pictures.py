@@ -20,16 +20,16 @@ from .embedding_panels import (
     DRAW_ORDER_SEED,
     Column,
     Content,
-    Panel,
     content_of,
     density_paint,
     draw_content,
     draw_rasters,
     panel_of,
+    shown_paint,
 )
 from .figure_style import INK, RULE, Pair, message_figure, plain_text, to_pair
+from .panel import count_points
 from .point_colors import Classes, ColorSource, Paint
-from .rasterize import Grid, count_points
 
 WIDTH, SINGLE_WIDTH = 3.9, 4.6
 """Width in inches of one picture of several, and of a single one: 9-point text has at least 10 pixels at 420 pixels."""
@@ -106,8 +106,9 @@ def _scatter(
     figure, ax = _figure(width, aspect)
     panel = panel_of(ax, content, pair)
     outside = ax.get_title(loc="right")
-    paint = draw_content(figure, [ax], [panel], content, lambda paint: None, numbered)
-    histogram = pair[0] is pair[1]
+    paint = shown_paint(content, [panel])
+    draw_content(figure, [ax], [panel], content, paint, numbered)
+    histogram = content.is_histogram
     kind = "Histogram" if histogram else "Scatter plot"
     subject = pair[0].label if histogram else f"{pair[0].label} (across) and {pair[1].label} (up)"
     colored = f", coloured by {plain_text(paint.label, 60)}" if paint.label else ""
@@ -143,20 +144,20 @@ def _each_class(content: Content, classes: Classes, numbered: set[int]) -> PageP
     )  # as high as the pictures beside it, or more
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
     cells = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
-    panel = _sample(panel_of(cells[0], content, content.pairs[0]))
+    panel = panel_of(cells[0], content, content.pairs[0])
+    if panel.rows.size > CLASS_POINTS:
+        panel = panel.take(np.random.default_rng(DRAW_ORDER_SEED).integers(0, panel.rows.size, CLASS_POINTS))
     codes = classes.codes[panel.rows]
     width = CLASS_PIXELS // n_columns
-    grid = Grid((round(width * height * n_columns / (WIDTH * n_rows)), width), panel.x_range, panel.y_range)
-    background = np.zeros((*grid.shape, 4))
-    background[count_points(grid, panel.x, panel.y) > 0.0] = OTHERS
+    shape = round(width * height * n_columns / (WIDTH * n_rows)), width
+    background = np.zeros((*shape, 4))
+    background[count_points(panel, shape) > 0.0] = OTHERS
     for ax in cells:
         ax.clear()
         ax.set_axis_off()
     for code, (ax, title) in enumerate(zip(cells, titles, strict=False)):
-        inside = codes == code
         image = background.copy()
-        painted = count_points(grid, panel.x[inside], panel.y[inside]) > 0.0
-        image[painted] = (*to_rgb(classes.colors[code]), 1.0)
+        image[count_points(panel.take(codes == code), shape) > 0.0] = (*to_rgb(classes.colors[code]), 1.0)
         ax.set_axis_on()
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set(visible=True, color=RULE)
@@ -166,13 +167,6 @@ def _each_class(content: Content, classes: Classes, numbered: set[int]) -> PageP
     caption = "One picture for each class; the points of the others are grey."
     alternative = f"A small scatter plot of {pair} for each of {len(classes.names)} classes."
     return PagePicture(to_pair(figure), caption, alternative)
-
-
-def _sample(panel: Panel) -> Panel:
-    if panel.rows.size <= CLASS_POINTS:
-        return panel
-    chosen = np.random.default_rng(DRAW_ORDER_SEED).integers(0, panel.rows.size, CLASS_POINTS)
-    return panel._replace(rows=panel.rows[chosen], x=panel.x[chosen], y=panel.y[chosen])
 
 
 def _remark(content: Content) -> str:

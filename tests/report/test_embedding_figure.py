@@ -17,10 +17,9 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from lle.config.load import resolved
-from lle.report import charts, class_names, embedding_figure, embedding_panels, figure_style, rasterize
+from lle.report import charts, class_names, embedding_figure, embedding_panels, figure_style, panel
 from lle.report.component_layout import SMALLEST_SCALE, shelves
 from lle.report.embedding_figure import draw_embedding
-from lle.report.embedding_panels import count_outside
 from lle.report.figure_style import COLOR_MAP, INK, MISSING, OKABE_ITO, class_colors, to_pair, to_png
 from lle.report.point_colors import ColorSource, classify, paint_points, robust_range
 from lle.stages import report_columns
@@ -234,11 +233,6 @@ class TestView:
         values[17] = 3.0
         assert robust_range(values) == (0.0, 3.0)
 
-    def test_count_outside(self) -> None:
-        x, y = np.array([0.0, 0.5, 2.0, 0.5, -1.0]), np.array([0.0, 1.5, 0.5, 0.5, -1.0])
-        assert count_outside(x, y, (0.0, 1.0), (0.0, 1.0)) == 3
-        assert count_outside(x, y, (-1.0, 2.0), (-1.0, 1.5)) == 0
-
     @pytest.mark.parametrize("scatter_points", [100_000, 1000])
     @pytest.mark.slow
     def test_note_counts_the_spikes(
@@ -251,7 +245,8 @@ class TestView:
         draw_embedding(embedding, one_component(20_000), None, "t")
         ax = figures[0].axes[0]
         # A view cut at a percentile also leaves out a few of the points just beyond it.
-        expected = count_outside(embedding[:, 0], embedding[:, 1], ax.get_xlim(), ax.get_ylim())
+        low, high = np.transpose([ax.get_xlim(), ax.get_ylim()])
+        expected = int(((embedding < low) | (embedding > high)).any(axis=1).sum())
         assert ax.get_title(loc="right") == f"{expected} outside the view"
         assert 9 <= expected < 100
         assert max(map(abs, (*ax.get_xlim(), *ax.get_ylim()))) < 1.2
@@ -382,19 +377,19 @@ class TestAggregation:
         assert figures[0].axes[1].get_ylim()[1] == pytest.approx(max(10.0, np.nanmax(raster)))
 
     def test_all_parts_of_many_points_and_no_missing_value(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rasterize, "POINTS_AT_ONCE", 300)
+        monkeypatch.setattr(panel, "POINTS_AT_ONCE", 300)
         rng = np.random.default_rng(81)
         points, values = rng.uniform(1.5, 8.5, size=(1000, 2)), rng.normal(size=1000)
         values[::9] = np.nan
-        grid = rasterize.Grid((10, 10), (0.0, 10.0), (0.0, 10.0))
+        shown, shape = panel.Panel(np.arange(1000), *points.T, (0.0, 10.0), (0.0, 10.0)), (10, 10)
         near = [
             [(np.abs(np.floor(points) - (column, row)).max(axis=1) <= 1) for column in range(10)] for row in range(10)
         ]
-        counts = rasterize.count_points(grid, *points.T)
+        counts = panel.count_points(shown, shape)
         np.testing.assert_array_equal(counts, np.sum(near, axis=2))
-        means = rasterize.mean_values(grid, *points.T, values)
+        means = panel.mean_values(shown, shape, values)
         np.testing.assert_allclose(means[5, 3], np.nanmean(values[near[5][3]]))
-        assert np.isnan(rasterize.mean_values(grid, *points.T, np.full(1000, np.nan))).all()
+        assert np.isnan(panel.mean_values(shown, shape, np.full(1000, np.nan))).all()
 
     @pytest.mark.parametrize("kind", ["none", "continuous", "classes"])
     @pytest.mark.parametrize("n_coordinates", [1, 3])
