@@ -10,8 +10,7 @@ from typing import Any
 
 from ..core.errors import Setting
 from ..core.methods import METHODS
-from .bounds import GOOD_TRUSTWORTHINESS, REDUNDANT, SMALL_REG
-from .finding import Cure
+from .bounds import GOOD_TRUSTWORTHINESS, REDUNDANT, SMALL_REG, Cure
 from .metrics import Metrics
 
 Config = Mapping[str, Any]
@@ -26,8 +25,6 @@ UNDERESTIMATED_ABOVE = 6.5
 """Estimates above this are lower than the true dimension (Levina & Bickel 2004, section 4)."""
 MORE_NEIGHBORS = 24
 """Twice the default. With more, neighbourhoods reach across folds."""
-
-ANY = 1 << 30
 
 NO_CURE = Cure()
 CONNECT = Setting("graph", "components", "connect")
@@ -91,7 +88,7 @@ def n_coordinates(metrics: Metrics) -> int:
 
 def most_coordinates(metrics: Metrics, config: Config) -> int:
     """The largest n_components that the columns, and the method with the config's neighbourhoods, allow."""
-    most = int(metrics.n_features or ANY)
+    most = int(metrics.n_features or 1 << 30)
     k = int(metrics.list_sizes["least"] if metrics.list_sizes else config["neighbors"]["n_neighbors"])
     if config["method"] == "hessian":
         most = min(most, max(m for m in range(k) if 1 + m + m * (m + 1) // 2 <= k))

@@ -6,8 +6,8 @@ from typing import TypedDict
 
 from ..core.errors import Setting
 from . import bounds, cures
+from .bounds import Cure, Finding, Level
 from .cures import NO_CURE, Config
-from .finding import Cure, Finding, Level
 from .metrics import Metrics
 from .number_format import joined, percent, share_of, thousands
 from .solution_findings import of_alignment, of_convergence, of_lost_eigenvalues, of_replaced_solver
@@ -194,9 +194,8 @@ def _concentrated(
 def _of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
     """Neighbours of the same class, or else any neighbours, that the embedding has not kept."""
     cure, trust = cures.cure_of_lost_neighbors(metrics, config), metrics.number("trustworthiness")
-    if lost := bounds.lost_neighbors(metrics):
-        before, after = lost
-        bound = bounds.min_hit(before)
+    before, after = metrics.number("neighborhood_hit_input"), metrics.number("neighborhood_hit")
+    if before is not None and after is not None and after < (bound := bounds.min_hit(before)):
         sentence = (
             f"Neighbours of the same {metrics.label or 'label'} fell from {percent(before)} in the data to "
             f"{percent(after)} in the embedding{scope(metrics)} (bound: {percent(bound)})"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from ..core.errors import Setting
 from . import bounds
+from .bounds import Cure, Finding, Level
 from .cures import FLAT, Config, cure_of_convergence, cure_of_low_eigenvalues, more_neighbors
-from .finding import Cure, Finding, Level
 from .metrics import AlignedComponent, Alignment, Metrics
 from .number_format import is_known
 

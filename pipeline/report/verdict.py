@@ -5,19 +5,21 @@ from dataclasses import replace
 
 from ..core.errors import Setting
 from . import bounds
-from .finding import Finding
+from .bounds import Finding
 from .findings import scope
-from .metrics import Metrics
+from .metrics import Metrics, Stopped
 from .number_format import percent
 
 
 def with_findings(metrics: Metrics, findings: list[Finding]) -> Metrics:
     """The metrics with all findings as records and in sentences. The verdict is not repeated among the warnings."""
+    the_verdict = None if metrics.stopped else _gravest(findings)
+    outside = [finding for finding in findings if finding.level != "note"]
     return replace(
         metrics,
         findings=[finding.as_json() for finding in findings],
         verdict=verdict(metrics, findings),
-        warnings=[finding.text() for finding in warnings(metrics, findings)],
+        warnings=[finding.text() for finding in outside if finding is not the_verdict],
         defects=[finding.text() for finding in findings if finding.is_defect],
     )
 
@@ -27,32 +29,21 @@ def verdict(
 ) -> str:
     """The gravest finding with its cure, or that there is none. `spelled` and `commands` as in `Finding.text`."""
     if metrics.stopped is not None:
-        return _of_stopped_run(metrics)
-    if (gravest := _gravest(metrics, findings)) is not None:
+        return _of_stopped_run(metrics.stopped, metrics.rows_placed is not None)
+    if (gravest := _gravest(findings)) is not None:
         return gravest.text(spelled, commands)
     notes = [finding.text(spelled, commands) for finding in findings if finding.level == "note"]
     return " ".join([_of_good_embedding(metrics), *notes])
 
 
-def warnings(metrics: Metrics, findings: list[Finding]) -> list[Finding]:
-    """The findings outside their bound, but for the one that is the verdict."""
-    gravest = _gravest(metrics, findings)
-    return [finding for finding in findings if finding.level != "note" and finding is not gravest]
+def _gravest(findings: list[Finding]) -> Finding | None:
+    return next((finding for finding in findings if finding.level == "grave"), None)
 
 
-def _gravest(metrics: Metrics, findings: list[Finding]) -> Finding | None:
-    grave = [] if metrics.stopped else [finding for finding in findings if finding.level == "grave"]
-    return grave[0] if grave else None
-
-
-def _of_stopped_run(metrics: Metrics) -> str:
-    stopped = metrics.stopped
-    assert stopped is not None
+def _of_stopped_run(stopped: Stopped, has_coordinates: bool) -> str:
     if stopped["reason"]:
         return f"The run stopped before its end. {stopped['reason']}"
-    state = "No row has coordinates yet"
-    if metrics.rows_placed is not None:
-        state = "Rows have coordinates, but some results are missing"
+    state = "Rows have coordinates, but some results are missing" if has_coordinates else "No row has coordinates yet"
     if stopped["running"]:
         return f"The run is going on, in {stopped['stage']}. {state}."
     return f"The run has not finished: it stopped in {stopped['stage']}. {state}; run the same command again to resume."

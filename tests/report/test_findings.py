@@ -7,7 +7,7 @@ import pytest
 
 from lle.config.load import check_config, resolved
 from lle.report import bounds
-from lle.report.finding import Finding
+from lle.report.bounds import Finding
 from lle.report.findings import find, of_columns
 from lle.report.metrics import Metrics
 from lle.report.verdict import with_findings
