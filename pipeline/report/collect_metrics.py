@@ -1,7 +1,7 @@
 """The metrics of a run, collected from the reports of its finished blocks."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
@@ -34,27 +34,33 @@ COPIED = {
 """Metrics that are in the report of a step under their own names."""
 
 
-def collect(reports: Reports, records: Records, n_input: int, n_features: int | None) -> Metrics:
-    """All metrics known so far; keys of stages that have not run are None."""
+def collect(
+    reports: Reports, records: Records, n_input: int, n_features: int | None, columns: Sequence[str] | None = None
+) -> Metrics:
+    """All metrics known so far; keys of stages that have not run are None. columns: their names, if they have any."""
+
+    def name(column: str | int) -> str:
+        return f"column {column}" if columns is None else columns[int(column)]
+
     copied: Json = {name: _first(reports, step).get(name) for step, names in COPIED.items() for name in names}
     metrics = Metrics(n_input=n_input, n_features=n_features, **copied)
     sample, invalid = _first(reports, "measure_quality.sample"), _total(reports, "ingest.read", "invalid")
     n_points, small = metrics.n_points, _first(reports, "solve_embedding.write").get("rows_in_small_components")
     squared_error = _total(reports, "solve_weights.solve", "squared_error")
     n_valid = _first(reports, "ingest.merge_duplicates").get("n_valid", 0)
-    dropped = {"invalid": invalid, "small_component": small}
+    dropped, differ_in = {"invalid": invalid, "small_component": small}, sample.get("differ_in")
     return replace(
         metrics,
         duplicates_merged=None if n_points is None else n_valid - n_points,
         ids=_ids(reports),
         invalid_dropped=invalid,
         dropped={reason: count for reason, count in dropped.items() if count},
-        invalid_by_column=_invalid_by_column(reports),
+        invalid_by_column=_invalid_by_column(reports, name),
         list_sizes=_list_sizes(reports, n_points),
         closed_classes_embedded=_classes_of_embedded(reports),
         reconstruction_error=None if squared_error is None or not n_points else squared_error / n_points,
         rows_measured=sample.get("n_rows"),
-        components_differ_in=sample.get("differ_in"),
+        components_differ_in=None if differ_in is None else [name(column) for column in differ_in],
         nnz_cost_matrix=_total(reports, "assemble_cost.merge", "count"),
         zero_trace_rows=_total(reports, "solve_weights.solve", "zero_trace"),
         unlisted_points=_first(reports, "local_factors.list_unlisted").get("count"),
@@ -66,55 +72,29 @@ def collect(reports: Reports, records: Records, n_input: int, n_features: int | 
     )
 
 
-def name_columns(metrics: Metrics, names: Sequence[str] | None) -> Metrics:
-    """The metrics with names of columns in place of their numbers; without names, such as `column 3`."""
-
-    def name(number: str) -> str:
-        return f"column {number}" if names is None else names[int(number)]
-
-    counts, differ_in = metrics.invalid_by_column, metrics.components_differ_in
-    return replace(
-        metrics,
-        invalid_by_column=None if counts is None else {name(column): count for column, count in counts.items()},
-        components_differ_in=None if differ_in is None else [name(column) for column in differ_in],
-    )
-
-
 def with_placed_rows(fit: Metrics, placing: Metrics, n_input: int, reports: Reports) -> Metrics:
     """The metrics of a fit, with those of all n_input rows where these differ; `placing`: of the placing."""
-    combined = replace(
-        fit,
-        seconds={**fit.seconds, **placing.seconds},
-        peak_bytes={**fit.peak_bytes, **placing.peak_bytes},
-        blocks={**fit.blocks, **placing.blocks},
-        n_input=n_input,
-        version=placing.version,
-    )
-    fit_sample: FitSample = {
+    changes: Json = {key: {**getattr(fit, key), **getattr(placing, key)} for key in ("seconds", "peak_bytes", "blocks")}
+    sample: FitSample = {
         "rows_fitted": fit.n_input, "rows_placed": None, "far": None, "max_ratio": None, "mixed": None,
     }  # fmt: skip
     if blocks := reports.get("transform.embed"):
         invalid, far, mixed = (_total(reports, "transform.embed", key) for key in ("invalid", "far", "mixed"))
         n_placed = n_input - fit.n_input - (invalid - (fit.invalid_dropped or 0))
-        combined = replace(
-            combined,
-            invalid_dropped=invalid,
-            dropped={"invalid": invalid} if invalid else {},
-            rows_placed=n_placed + (fit.rows_placed or 0),
-        )
-        fit_sample = {**fit_sample, "rows_placed": n_placed, "far": far, "mixed": mixed,
-                      "max_ratio": blocks[0].report["limit"]}  # fmt: skip
-    return replace(combined, fit_sample=fit_sample)
+        changes |= {"invalid_dropped": invalid, "dropped": {"invalid": invalid} if invalid else {}}
+        changes["rows_placed"] = n_placed + (fit.rows_placed or 0)
+        sample |= {"rows_placed": n_placed, "far": far, "mixed": mixed, "max_ratio": blocks[0].report["limit"]}
+    return replace(fit, n_input=n_input, version=placing.version, fit_sample=sample, **changes)
 
 
-def _invalid_by_column(reports: Reports) -> dict[str, int] | None:
-    """Entries of each column that are NaN or infinite, most first; the columns are numbers (`name_columns`)."""
+def _invalid_by_column(reports: Reports, name: Callable[[str], str]) -> dict[str, int] | None:
+    """Entries of each column that are NaN or infinite, most first."""
     if "ingest.read" not in reports:
         return None
     counts: Counter[str] = Counter()
     for block in reports["ingest.read"]:
         counts.update({str(column): count for column, count in block.report.get("invalid_columns", {}).items()})
-    return dict(counts.most_common(NAMED_COLUMNS))
+    return {name(column): count for column, count in counts.most_common(NAMED_COLUMNS)}
 
 
 def _ids(reports: Reports) -> Ids | None:

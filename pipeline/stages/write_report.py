@@ -142,12 +142,13 @@ def _collect(store: Store, among: Collection[str] | None = None) -> Metrics:
     columns = attributes.get("columns") or {}
     labels = reports.get("ingest.read_labels")
     label = label_name(attributes, labels[0].report["kind"]) if labels else None
-    collected = collect_metrics.collect(reports, current, n_input, n_features)
+    names = columns.get("features")
+    collected = collect_metrics.collect(reports, current, n_input, n_features, names)
     return replace(
-        collect_metrics.name_columns(collected, columns.get("features")),
+        collected,
         method=config["method"],
         reg=None if reg is None else Reg(value=reg["value"], reason=reg["reason"], no_trial=reg["no_trial"]),
-        features=columns.get("features"),
+        features=names,
         label=columns.get("label") or label,
         id=columns.get("id"),
         columns_left_out=columns.get("left_out"),
