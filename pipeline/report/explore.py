@@ -52,22 +52,18 @@ class Column(NamedTuple):
     kind: Literal["number", "whole", "date"] = "number"
 
 
-class RowTexts(NamedTuple):
-    """The ids of the rows of the page, "" if unknown, and the name of their column."""
-
-    label: str
-    texts: Sequence[str]
-
-
 class ExplorerPage(NamedTuple):
-    """The content of the page: title, ascending input rows (n,), their columns, counts for the heading, ids, images."""
+    """The content of the page: title, ascending input rows (n,), their columns, counts for the heading, ids, images.
+
+    ids: the name of their column, and the id of each row, "" if unknown.
+    """
 
     title: str
     rows: Int64
     columns: Sequence[Column]
     n_input: int
     n_embedded: int
-    ids: RowTexts | None = None
+    ids: tuple[str, Sequence[str]] | None = None
     images: Sheet | None = None
 
 
@@ -89,28 +85,30 @@ class ServedPage(NamedTuple):
 
 def render_explorer(page: ExplorerPage) -> bytes:
     """The page as UTF-8 bytes, with styles, scripts, library and data inline."""
-    described, payloads = [], []
+    payloads: list[str] = []
+
+    def add(*texts: str) -> list[int]:
+        payloads.extend(texts)
+        return list(range(len(payloads) - len(texts), len(payloads)))
+
+    described, rows, ids, images = [], None, None, None
     for column in page.columns:
         description, texts = encode_column(column)
-        payloads += texts
-        described.append({**description, "data": list(range(len(payloads) - len(texts), len(payloads)))})
-    rows = page.rows
-    consecutive = len(rows) > 0 and bool(rows[-1] == len(rows) - 1)
-    if not consecutive:
-        payloads.append(to_base64(rows.astype("<u4" if page.n_input < 2**32 else "<f8")))
-    rows_payload = len(payloads) - 1
+        described.append({**description, "data": add(*texts)})
+    if not len(page.rows) or page.rows[-1] != len(page.rows) - 1:
+        wide = page.n_input >= 2**32
+        [data] = add(to_base64(page.rows.astype("<f8" if wide else "<u4")))
+        rows = {"data": data, "wide": wide}
     if page.ids is not None:
-        payloads.append(base64.b64encode(_joined(page.ids.texts)).decode("ascii"))
-    ids_payload = len(payloads) - 1
+        lines = (" ".join(text.splitlines()) for text in page.ids[1])  # one for each id
+        [data] = add(base64.b64encode("\n".join(lines).encode()).decode("ascii"))
+        ids = {"label": page.ids[0], "data": data}
     if page.images is not None:
-        payloads += [to_base64(page.images.points.astype("<u4")), page.images.png]
+        points, png = add(to_base64(page.images.points.astype("<u4")), page.images.png)
+        images = {**page.images._asdict(), "points": points, "png": png}
     content = {
-        "images": None if page.images is None else {
-            **page.images._asdict(), "points": len(payloads) - 2, "png": len(payloads) - 1},
-        "ids": None if page.ids is None else {"label": page.ids.label, "data": ids_payload},
-        "title": page.title, "nRows": len(rows), "nInput": page.n_input, "nEmbedded": page.n_embedded,
-        "rows": None if consecutive else {"data": rows_payload, "wide": page.n_input >= 2**32},
-        "columns": described, "palette": OKABE_ITO,
+        "images": images, "ids": ids, "title": page.title, "nRows": len(page.rows), "nInput": page.n_input,
+        "nEmbedded": page.n_embedded, "rows": rows, "columns": described, "palette": OKABE_ITO,
         "classColors": [class_colors(MAX_CLASSES, dark) for dark in (False, True)],
         "colorMap": [to_hex(colormaps[COLOR_MAP](step / 63)) for step in range(64)],
     }  # fmt: skip
@@ -137,11 +135,6 @@ def _rendered(
         page=page, style=read_asset("page.css"), library=library, licenses=licenses, payloads=payloads,
         script="\n".join(read_asset(name) for name in scripts), content=safe_json(content),
     ).encode()  # fmt: skip
-
-
-def _joined(texts: Sequence[str]) -> bytes:
-    """One line for each id, as UTF-8; a line break in an id becomes a space."""
-    return "\n".join(" ".join(text.splitlines()) for text in texts).encode()
 
 
 def read_asset(name: str) -> str:

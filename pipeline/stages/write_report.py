@@ -173,12 +173,10 @@ def explore(store: Store, config: dict[str, object], collected: Metrics) -> byte
     n_shown = len(shown) if len(rows) == n_rows else n_rows - (collected.invalid_dropped or 0)
     sample = shown[even_sample(len(shown), explorer.MAX_POINTS)]
     ids = stored_ids(store)
-    texts = None if ids is None else explorer.RowTexts(ids.name, ids.gather(sample))
-    n_of_input = (
-        min(explorer.MAX_INPUT_COLUMNS, explorer.MAX_INPUT_VALUES // max(1, len(sample)))
-        if n_rows <= explorer.MAX_POINTS
-        else 0
-    )
+    texts = None if ids is None else (ids.name, ids.gather(sample))
+    n_of_input = 0
+    if n_rows <= explorer.MAX_POINTS:
+        n_of_input = min(explorer.MAX_INPUT_COLUMNS, explorer.MAX_INPUT_VALUES // max(1, len(sample)))
     title, columns = figure_title(config, collected), list(page_columns(store, sample, n_of_input=n_of_input))
     page = explorer.ExplorerPage(title, sample, columns, n_rows, n_shown, texts, page_images(store, sample))
     return explorer.render_explorer(page)
