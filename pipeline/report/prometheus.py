@@ -31,6 +31,8 @@ class Published(NamedTuple):
     when: str
 
 
+ReadPublished = Callable[[], Published | None]
+
 LAST_SUCCESS = "lle_last_success_timestamp_seconds"
 HELP = {
     "lle_run_success": "1 if the last run ended with exit code 0",
@@ -56,7 +58,7 @@ HELP = {
 
 @contextlib.contextmanager
 def reported(
-    path: str | None, store: str, published: Callable[[], Published | None] = lambda: None
+    path: str | None, store: str, published: ReadPublished = lambda: None
 ) -> Iterator[Callable[[RunResult], None]]:
     """Write the metrics of the run in the `with` block, which passes its RunResult to the yielded function.
 
@@ -102,12 +104,7 @@ def registry_of(samples: dict[str, list[Sample]]) -> "CollectorRegistry":
 
 
 def _samples(
-    path: str,
-    store: str,
-    started: float,
-    code: int,
-    result: RunResult | None,
-    read_published: Callable[[], Published | None],
+    path: str, store: str, started: float, code: int, result: RunResult | None, read_published: ReadPublished
 ) -> dict[str, list[Sample]]:
     now, published, is_readable = time.time(), None, False
     base = {"store": store}
