@@ -2,6 +2,7 @@
 
 import base64
 import html
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,11 +30,11 @@ def as_text(run: "OpenedRun") -> str:
         lines.append("  no report yet")
     else:
         tiles = [f"{tile.label.lower()} {tile.value}" for tile in headline(Metrics.read(run.metrics), run.config)]
-        lines += [f"  {line}" for line in _wrapped(tiles)]
+        lines += _wrapped(tiles)
     arrays = [f"{name} {'x'.join(map(str, array.shape))}" for name, array in run.arrays.items()]
-    return "\n".join(
-        [*lines, *(f"  {line}" for line in _wrapped([f"arrays: {arrays[0]}", *arrays[1:]] if arrays else []))]
-    )
+    if arrays:
+        lines += _wrapped([f"arrays: {arrays[0]}", *arrays[1:]])
+    return "\n".join(lines)
 
 
 def as_html(run: "OpenedRun") -> str:
@@ -72,12 +73,7 @@ def picture_of(run: "OpenedRun") -> bytes | None:
 
 
 def _wrapped(words: list[str]) -> list[str]:
-    """The words, separated by commas, in lines of at most MAX_LINE characters where they fit."""
-    lines = [""]
-    for word in words:
-        separator = "" if not lines[-1] else " " if lines[-1].endswith(":") else ", "
-        if lines[-1] and len(lines[-1]) + len(word) > MAX_LINE:
-            lines.append(word)
-        else:
-            lines[-1] += separator + word
-    return lines
+    """The words, separated by commas, in lines of at most MAX_LINE characters; no line ends within a word."""
+    text = ", ".join(word.replace(" ", "\xa0") for word in words)
+    lines = textwrap.wrap(text, MAX_LINE, break_long_words=False, break_on_hyphens=False)
+    return [f"  {line.rstrip(',')}".replace("\xa0", " ") for line in lines]
