@@ -115,13 +115,14 @@ def state_of(store: Store) -> str:
     return record.fingerprint
 
 
-def require_state(store: Store, state: str) -> None:
-    """Raises StoreError if the stored embedding has another fingerprint."""
+def _fitted(store: Store, state: str) -> Store:
+    """The store of the fitted rows. Raises StoreError if the stored embedding has another fingerprint."""
     if state_of(store) != state:
         raise StoreError(
             f"{store.url}: expected the fitted run, found another one (its input or config has changed since); "
             f"fit again, or use a separate store for each estimator"
         )
+    return fitted_store(store)
 
 
 def read_graph(store: Store, state: str) -> "csr_array[np.float32]":
@@ -130,10 +131,9 @@ def read_graph(store: Store, state: str) -> "csr_array[np.float32]":
     A row that equals an earlier one has the neighbours of the earlier one. Raises StoreError if the stored embedding
     has another fingerprint.
     """
-    require_state(store, state)
-    store = fitted_store(store)
     from scipy.sparse import csr_array
 
+    store = _fitted(store, state)
     original = store.read_all(array_specs.ORIGINAL_INDEX.name)
     representative = store.read_all(array_specs.REPRESENTATIVE.name)
     ids = store.read_all(array_specs.NEIGHBOR_INDICES.name)
@@ -151,8 +151,7 @@ def read_graph(store: Store, state: str) -> "csr_array[np.float32]":
 
 def read_training(store: Store, state: str) -> Training:
     """The training set of a finished run. Raises StoreError if the stored embedding has another fingerprint."""
-    require_state(store, state)
-    store = fitted_store(store)
+    store = _fitted(store, state)
     config = store.attributes()["config"]
     rows = store.read_all(array_specs.ORIGINAL_INDEX.name)
     component = store.read_all(array_specs.COMPONENT.name)[rows]
