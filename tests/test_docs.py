@@ -153,7 +153,7 @@ def test_every_command_has_an_example_that_parses() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
-@pytest.mark.parametrize("name", ["embed", "estimator", "open_run", "plot", "plot_method"])
+@pytest.mark.parametrize("name", ["embed", "estimator", "open_run", "plot"])
 def test_examples_of_api_run(name: str) -> None:
     result = doctest.testmod(import_module(f"lle.api.{name}"))
     assert result.attempted > 3

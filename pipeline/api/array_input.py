@@ -1,4 +1,4 @@
-"""Make the input section of a config for an array: its URL if it is stored, else a new .npy file.
+"""Read arrays of a Python program, and make their input section: the URL of a stored array, else a new .npy file.
 
 The file is written one block of rows at a time, so Dask and Zarr arrays may be larger than memory.
 """
@@ -20,10 +20,9 @@ from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 from ..core.errors import InputError
 from ..storage.storage_errors import storage_errors
 from .array_checks import is_missing, refuse_other_types, refuse_shape
+from .python_errors import python_errors
 
 BLOCK_BYTES = 64 * 2**20
-FIT = "{fit}"
-"""In the path of a store: a digest of the config and the data."""
 
 
 def is_dask(X: object) -> bool:
@@ -67,6 +66,33 @@ def as_vector(values: object) -> npt.NDArray[np.generic]:
     return np.asarray(values)
 
 
+def checked_rows(estimator: Any, X: Any, reset: bool) -> Any:
+    """Validate the rows for an estimator by scikit-learn's rules; of a chunked array only the shape.
+
+    The stages check the rest. reset: whether X is fitted, and sets the number and the names of the features. Raises
+    ValueError.
+    """
+    if reset and hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+    if type(X) is dict and reset:  # an input section; one of SciPy's sparse matrices is a subclass of dict
+        return X
+    if not is_chunked(X):
+        from sklearn.utils.validation import validate_data
+
+        with python_errors():
+            refuse_other_types(X)
+        X = as_array(X) if isinstance(X, np.ma.MaskedArray) else X  # scikit-learn would read the values behind the mask
+        return validate_data(
+            estimator, X, reset=reset, dtype="numeric", ensure_min_samples=3 if reset else 1, ensure_all_finite=False
+        )  # later steps search for NaN, and name its row and column
+    if X.ndim != 2:
+        raise ValueError(f"expected a 2-D array of (rows, features), found shape {X.shape}")
+    name, d = type(estimator).__name__, X.shape[1]
+    if not reset and d != estimator.n_features_in_:
+        raise ValueError(f"X has {d} features, but {name} is expecting {estimator.n_features_in_} features as input")
+    return X
+
+
 def input_section(X: Any, folder: Path, labels: object = None, ids: object = None) -> dict[str, Any]:
     """The input section for X: a NumPy, Dask or Zarr array (n, d), or a copy of X if it is such a section.
 
@@ -84,15 +110,19 @@ def input_section(X: Any, folder: Path, labels: object = None, ids: object = Non
         return dict(X)
     if is_zarr(X) and labels is None and type(X.store).__name__ == "LocalStore":
         return {"kind": "zarr", "url": str(Path(X.store.root).absolute() / X.path)}
-    refuse_other_types(X)
-    array = as_array(X)
-    refuse_shape(array.shape)
-    section = {"kind": "npy", "path": str(_write(array, folder))}
+    section = {"kind": "npy", "path": str(_write(_matrix(X), folder))}
     if labels is not None:
         section["labels"] = str(_write_labels(labels, len(X), folder))
     if ids is not None:
         section["id"] = str(_write_blocks(_as_ids(ids), folder, "id"))
     return section
+
+
+def _matrix(X: object) -> Any:
+    refuse_other_types(X)
+    array = as_array(X)
+    refuse_shape(array.shape)
+    return array
 
 
 def index_of(X: object) -> object:
@@ -115,9 +145,7 @@ def digest_of(X: object) -> str:
     """A digest of an array (n, d), read by blocks, or of an input section."""
     if type(X) is dict:
         return hashlib.sha256(json.dumps(X, sort_keys=True, default=str).encode()).hexdigest()
-    refuse_other_types(X)
-    array = as_array(X)
-    refuse_shape(array.shape)
+    array = _matrix(X)
     digest = hashlib.sha256(repr((array.shape, array.dtype.str)).encode())
     for _, block in row_blocks(array):
         digest.update(np.ascontiguousarray(block).data)

@@ -33,9 +33,9 @@ from ..storage.store import Store
 from ..storage.store_in_memory import memory_root
 from ..storage.versions import Versions
 from .array_checks import refuse_invalid, refuse_other_types
-from .array_input import FIT, as_array, digest_of, index_of, input_section, is_chunked, remove_unnamed
+from .array_input import as_array, digest_of, index_of, input_section, is_chunked, remove_unnamed
 from .notebook_progress import NotebookProgress, in_notebook
-from .parameters import PARAMETERS, as_argument, as_keyword, n_rows_of, sections_of, unknown_parameter
+from .parameters import FIT, PARAMETERS, as_argument, as_keyword, n_rows_of, sections_of, unknown_parameter
 from .python_errors import python_errors, short_traceback
 
 if TYPE_CHECKING:
@@ -251,7 +251,10 @@ def finished_run(
             attributes["columns"] = Columns(
                 features=list(names), label=label, id=id_name, left_out={}, suspect={}, possible_ids=[]
             )
-        result = run(config, fresh=False, progress=_progress(verbose), attributes=attributes)
+        progress: RunProgress = SilentProgress()
+        if verbose:
+            progress = NotebookProgress() if in_notebook() else RunProgress(sys.stderr)
+        result = run(config, fresh=False, progress=progress, attributes=attributes)
         _remove_old_inputs(config)
         yield Store(result.store), result
 
@@ -267,12 +270,6 @@ def column_names(X: object) -> list[str] | None:
     columns = getattr(X, "columns", None)
     names = [] if columns is None else list(columns)
     return names if names and all(isinstance(name, str) for name in names) else None
-
-
-def _progress(verbose: bool) -> RunProgress:
-    if verbose and in_notebook():
-        return NotebookProgress()
-    return RunProgress(sys.stderr) if verbose else SilentProgress()
 
 
 def _complete_config(

@@ -13,13 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Float64
 from ..storage import array_specs
-from .array_input import as_array, index_of, is_chunked, is_dask, row_blocks
-from .checked_rows import checked_rows
+from .array_input import as_array, checked_rows, index_of, is_chunked, is_dask, row_blocks
 from .parameters import CONFIG_KEYS, WITHOUT_EFFECT, as_argument, n_rows_of, refuse_unknown, sections_of
-from .plot_method import PlotMixin
 from .python_errors import python_errors, short_traceback
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from scipy.sparse import csr_array
 
     from .place_in_memory import Training
@@ -30,7 +29,6 @@ FEW_ROWS = 50
 
 
 class LocallyLinearEmbedding(
-    PlotMixin,
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
@@ -177,11 +175,6 @@ class LocallyLinearEmbedding(
         y : array of shape (n,) or (n, c), default None
             Labels, numbers or text: they colour the report of a kept store. The embedding does not depend on them.
 
-        Returns
-        -------
-        LocallyLinearEmbedding
-            The estimator itself.
-
         Raises
         ------
         ValueError
@@ -217,20 +210,7 @@ class LocallyLinearEmbedding(
         return self
 
     def fit_transform(self, X: object, y: object = None) -> Float64:
-        """Run the stages on X and return its coordinates.
-
-        Parameters
-        ----------
-        X : array of shape (n, d) or dict
-            As for `fit`.
-        y : array of shape (n,) or (n, c), default None
-            As for `fit`.
-
-        Returns
-        -------
-        ndarray of shape (n, n_components), float64
-            The attribute `embedding_`.
-        """
+        """Run the stages on X, as `fit` does, and return `embedding_`: (n, n_components) coordinates, float64."""
         return self.fit(X, y).embedding_
 
     @short_traceback
@@ -313,16 +293,40 @@ class LocallyLinearEmbedding(
         with python_errors():
             return self._points().place_back(np.asarray(as_array(Y), np.float64))
 
+    def plot(self, color: object = None, ax: "Axes | None" = None) -> "Axes":
+        """Draw the coordinates on matplotlib axes, as `lle.plot` does.
+
+        Parameters
+        ----------
+        color, ax : array of shape (n,) or str, matplotlib Axes, default None
+            As for `lle.plot`; names of colours are columns of a kept store.
+
+        Returns
+        -------
+        matplotlib Axes
+            The axes with the points, the legend or the colour bar.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_digits
+        >>> from lle import LocallyLinearEmbedding
+        >>> digits = load_digits()
+        >>> LocallyLinearEmbedding(method="pca").fit(digits.data).plot(color=digits.target).get_xlabel()
+        'coordinate 1'
+        """
+        from .plot import plot  # matplotlib
+
+        check_is_fitted(self)
+        return plot(self, color, ax)
+
     @property
     def graph_(self) -> "csr_array[np.float32]":
         """Distances from each row to its neighbours (n, n)."""
-        check_is_fitted(self)
-        if self._graph is not None:
-            return self._graph
         from ..storage.store import Store
         from .place_in_memory import read_graph
 
-        return read_graph(Store(str(self.store_)), self._state)
+        check_is_fitted(self)
+        return read_graph(Store(str(self.store_)), self._state) if self._graph is None else self._graph
 
     def _points(self) -> "Training":
         from ..storage.store import Store
@@ -332,8 +336,7 @@ class LocallyLinearEmbedding(
             return self._training or read_training(Store(str(self.store_)), self._state)
 
     def _sections(self, X: object) -> dict[str, object]:
-        k = self.n_neighbors
-        n = n_rows_of(X)
+        k, n = self.n_neighbors, n_rows_of(X)
         if isinstance(k, Integral) and k >= n:
             if n > FEW_ROWS:
                 raise ValueError(f"n_neighbors is {k}, but there are {n} rows; it must be below {n}")

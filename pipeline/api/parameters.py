@@ -36,6 +36,9 @@ SCIKIT_LEARN_NAMES = {
 }  # fmt: skip
 """Values of scikit-learn's parameters that give the same result here under another name."""
 
+FIT = "{fit}"
+"""In the path of a store: a digest of the config and the data."""
+
 SMALLEST = 1e-12
 """Replaces 0, which scikit-learn accepts as reg and as tol; smaller values are lost in rounding errors of sums."""
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar, cast
 
 from ..core.errors import InputError, Interrupted, LleError, Setting, StoreHeld
-from .array_input import FIT
-from .parameters import as_argument, with_parameter_names
+from .parameters import FIT, as_argument, with_parameter_names
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
