@@ -34,9 +34,9 @@ from ..storage.store_in_memory import memory_root
 from ..storage.versions import Versions
 from .array_checks import refuse_invalid, refuse_other_types
 from .array_input import as_array, digest_of, index_of, input_section, is_chunked, remove_unnamed
-from .notebook_progress import NotebookProgress, in_notebook
 from .parameters import FIT, PARAMETERS, as_argument, as_keyword, n_rows_of, sections_of, unknown_parameter
 from .python_errors import python_errors, short_traceback
+from .run_display import NotebookProgress, in_notebook
 
 if TYPE_CHECKING:
     import pandas as pd
