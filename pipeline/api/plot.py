@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from ..report.embedding_panels import Content
     from ..report.point_colors import ColorSource
 
 MAX_INTEGER_CLASSES = 20
@@ -65,7 +64,8 @@ def plot(run_or_Y: object, color: object = None, ax: "Axes | None" = None) -> "A
     >>> ax.get_xlabel(), len(ax.get_legend().get_texts())
     ('coordinate 1', 10)
     """
-    from ..report.embedding_panels import content_of  # matplotlib
+    from ..report.color_key import add_key  # matplotlib
+    from ..report.embedding_figure import content_of, draw_content, panel_of, shown_paint
 
     run = open_run(run_or_Y) if isinstance(run_or_Y, str | os.PathLike) else run_or_Y
     embedding, component = _coordinates(run)
@@ -77,7 +77,14 @@ def plot(run_or_Y: object, color: object = None, ax: "Axes | None" = None) -> "A
         import matplotlib.pyplot as plt
 
         _, ax = plt.subplots(layout="constrained")
-    _draw(ax, content)
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    content = content._replace(pairs=content.pairs[:1])
+    panel, engine = panel_of(ax, content, content.pairs[0]), figure.get_layout_engine()
+    paint = shown_paint(content, [panel])
+    add_key(ax, [ax], paint, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    draw_content(figure, [ax], [panel], content, paint)
+    figure.set_layout_engine(engine)  # pixels are counted in a fixed layout; the figure stays the caller's
     return ax
 
 
@@ -176,20 +183,3 @@ def _years(dates: object) -> Float64:
 
     seconds = pd.Series(dates).to_numpy("datetime64[s]")  # in UTC
     return np.where(np.isnat(seconds), np.nan, 1970 + seconds.astype(np.float64) / SECONDS_PER_YEAR)
-
-
-def _draw(ax: "Axes", content: "Content") -> None:
-    """The points of the first pair of coordinates, with their key."""
-    from ..report.color_key import add_key
-    from ..report.embedding_panels import draw_content, panel_of, shown_paint
-
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    content = content._replace(pairs=content.pairs[:1])
-    panel = panel_of(ax, content, content.pairs[0])
-    engine = figure.get_layout_engine()
-    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-    paint = shown_paint(content, [panel])
-    add_key(ax, [ax], paint, **beside)
-    draw_content(figure, [ax], [panel], content, paint)
-    figure.set_layout_engine(engine)  # pixels are counted in a fixed layout; the figure stays the caller's

@@ -1,15 +1,74 @@
-"""The picture of an embedding as PNG bytes: its first coordinates in pairs, with a title and a key.
+"""The picture of an embedding: its first coordinates in pairs, with a title and a key.
 
-Figures do not use pyplot's global state, so any process or thread can draw them.
+Up to `SCATTER_POINTS` points are drawn one by one; more points are aggregated on the pixels of the axes. Figures do not
+use pyplot's global state, so any process or thread can draw them.
 """
 
+from collections.abc import Sequence
+from functools import partial
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, to_hex
 from matplotlib.figure import Figure
 
-from ..core.arrays import Float64, Int32
+from ..core.arrays import Bools, Float64, Int32, Int64
+from ..core.errors import counted
+from .class_names import write_names
 from .color_key import add_key
-from .embedding_panels import content_of, draw_content, panel_of, shown_paint
-from .figure_style import DPI, FAINT, INK, message_figure, plain_text, to_png
-from .point_colors import ColorSource
+from .component_layout import remove_overlapping_labels, side_by_side
+from .figure_style import COLOR_MAP, DPI, FAINT, INK, MISSING, POINT, label_axes, message_figure, plain_text, to_png
+from .panel import Panel, count_points, mean_values, shade_classes
+from .point_colors import PLAIN, UNKNOWN_CLASS, ColorSource, Paint, Range, paint_points, robust_range
+
+SCATTER_POINTS = 100_000
+MAX_EMBEDDED_COMPONENTS = 60
+DRAW_ORDER_SEED = 20001222
+
+
+class Column(NamedTuple):
+    """The content of one axis: values (n,) for each row of the embedding."""
+
+    label: str
+    values: Float64
+
+
+class Content(NamedTuple):
+    """The content of pictures: rows of each component, the largest first, pairs of columns, and colours."""
+
+    component: Int32
+    groups: dict[int, Int64]
+    pairs: list[tuple[Column, Column]]
+    paint: Paint
+    n_coordinates: int
+
+    @property
+    def n_rows(self) -> int:
+        """Number of drawn rows; duplicate rows are one point, but each is drawn."""
+        return sum(rows.size for rows in self.groups.values())
+
+    @property
+    def is_histogram(self) -> bool:
+        return self.pairs[0][0] is self.pairs[0][1]
+
+    @property
+    def point_paint(self) -> Paint:
+        """The colours of the points; PLAIN for a single coordinate, whose second axis shows the colour value."""
+        return self.paint if self.n_coordinates > 1 else PLAIN
+
+    def selection(self) -> list[str]:
+        """The components and coordinates that are drawn, where there are more."""
+        notes, n_components = [], len(np.unique(self.component))
+        if n_components > len(self.groups):
+            drawn = f"{self.n_rows:,} of {self.component.size:,} rows"
+            notes.append(f"the {len(self.groups)} largest of {n_components:,} components: {drawn}")
+        if self.n_coordinates > 3:
+            notes.append(f"the first 3 of {self.n_coordinates} coordinates")
+        return notes
 
 
 def draw_embedding(embedding: Float64, component: Int32, color: ColorSource | None, title: str) -> bytes:
@@ -33,10 +92,162 @@ def draw_embedding(embedding: Float64, component: Int32, color: ColorSource | No
     if notes := content.selection():
         figure.supxlabel("; ".join(notes), fontsize=8.5, color=FAINT)
     panels = [panel_of(ax, content, pair) for ax, pair in zip(axes, content.pairs, strict=True)]
-    drawn = "1 row" if content.n_rows == 1 else f"{content.n_rows:,} rows"
     parts = f" in {len(groups)} components, side by side" if len(groups) > 1 else ""
-    axes[0].set_title(drawn + parts, loc="left", fontsize=10, color=INK)
+    axes[0].set_title(counted(content.n_rows, "row") + parts, loc="left", fontsize=10, color=INK)
     paint = shown_paint(content, panels)
     add_key(figure, axes, paint, loc="outside right upper")
     draw_content(figure, axes, panels, content, paint)
     return to_png(figure)
+
+
+def content_of(embedding: Float64, component: Int32, color: ColorSource | None) -> Content:
+    """Choose what to draw of an embedding (n, m), NaN for dropped points; component: (n,), -1 for dropped points.
+
+    One coordinate is paired with the colour value, or with itself if there is none; of several coordinates the first
+    three are paired with each other.
+    """
+    is_drawn = np.isfinite(embedding).all(axis=1) & (component >= 0)
+    paint = paint_points(color, is_drawn)
+    columns = [Column(f"coordinate {j + 1}", embedding[:, j]) for j in range(min(3, embedding.shape[1]))]
+    if len(columns) == 1 and paint is not PLAIN:
+        columns.append(_color_column(paint))
+        is_drawn &= np.isfinite(columns[1].values)
+    groups = largest_components(component, is_drawn, MAX_EMBEDDED_COMPONENTS)
+    pairs = [(columns[0], columns[0])] if len(columns) == 1 else list(combinations(columns, 2))
+    return Content(component[is_drawn], groups, pairs, paint, embedding.shape[1])
+
+
+def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
+    """Set limits, labels and the note on points outside; returns the points to show."""
+    x, y = pair
+    label_axes(ax, x.label, y.label)
+    views = [(_view(x.values[rows]), _view(y.values[rows])) for rows in content.groups.values()]
+    if len(views) > 1:
+        return side_by_side(ax, content.groups, x.values, y.values, views, flat=content.n_coordinates == 1)
+    [rows], [(x_range, y_range)] = content.groups.values(), views
+    panel = Panel(rows, x.values[rows], y.values[rows], x_range, y_range)
+    ax.set(xlim=x_range, ylim=y_range)
+    is_outside = (panel.x < x_range[0]) | (panel.x > x_range[1]) | (panel.y < y_range[0]) | (panel.y > y_range[1])
+    if n_outside := np.count_nonzero(is_outside):
+        ax.set_title(f"{n_outside:,} outside the view", loc="right", fontsize=8.5, color=FAINT)
+    return panel
+
+
+def largest_components(component: Int32, is_drawn: Bools, limit: int) -> dict[int, Int64]:
+    """The shown rows of the `limit` components with most shown rows, largest first."""
+    labels, counts = np.unique(component[is_drawn], return_counts=True)
+    order = np.lexsort((labels, -counts))[:limit]
+    return {int(label): np.flatnonzero(is_drawn & (component == label)) for label in labels[order]}
+
+
+def _color_column(paint: Paint) -> Column:
+    """The second axis of a single coordinate: the colour value, or the class with some jitter."""
+    if paint.classes is None:
+        assert paint.values is not None
+        return Column(paint.label, paint.values)
+    jitter = np.random.default_rng(DRAW_ORDER_SEED).uniform(-0.3, 0.3, paint.classes.codes.size)
+    return Column(paint.label, paint.classes.codes + jitter)
+
+
+def _view(values: Float64) -> Range:
+    low, high = robust_range(values)
+    margin = 0.04 * (high - low) if high > low else 0.5 * max(1.0, abs(low))
+    return low - margin, high + margin
+
+
+def shown_paint(content: Content, panels: Sequence[Panel]) -> Paint:
+    """The colours of the points in the panels: without class and value, those of many points are by their number."""
+    if content.is_histogram or not _are_many(panels) or content.point_paint is not PLAIN:
+        return content.point_paint
+    return density_paint()
+
+
+def _are_many(panels: Sequence[Panel]) -> bool:
+    return max(panel.rows.size for panel in panels) > SCATTER_POINTS
+
+
+def draw_content(
+    figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], content: Content, paint: Paint,
+    numbered: set[int] | None = None,
+) -> None:  # fmt: skip
+    """Draw the points of each panel in the colours of `shown_paint`; the key is already there, as it takes room.
+
+    numbered: classes with a number in place of a name, see `write_names`; None if the key has no numbers.
+    """
+    if content.is_histogram:
+        _draw_histograms(axes, panels)
+        return
+    if _are_many(panels):
+        draw_rasters(figure, axes, panels, paint)
+    else:
+        for ax, panel in zip(axes, panels, strict=True):
+            _draw_points(ax, panel, paint)
+    if len(content.groups) > 1:
+        figure.draw_without_rendering()
+        for ax in axes:
+            remove_overlapping_labels(ax)
+    classes = content.paint.classes
+    for ax, panel in zip(axes, panels, strict=True):
+        if classes is not None and content.n_coordinates == 1:
+            ax.set_yticks(range(len(classes.names)), [plain_text(name) for name in classes.names])
+        elif classes is not None and len(classes.names) > 1:
+            piece = np.zeros(len(classes.codes), np.int64)
+            for number, rows in enumerate(content.groups.values()):
+                piece[rows] = number
+            codes = classes.codes[panel.rows]
+            names = classes.names[:-1] if classes.names[-1] == UNKNOWN_CLASS else classes.names
+            at = panel.x, panel.y
+            write_names(figure, ax, at, codes, names, classes.colors, piece[panel.rows], numbered)
+
+
+def _draw_histograms(axes: Sequence[Axes], panels: Sequence[Panel]) -> None:
+    for ax, panel in zip(axes, panels, strict=True):
+        heights, _, _ = ax.hist(panel.x, bins=80, range=panel.x_range, color=POINT)
+        ax.set_ylim(0.0, 1.05 * float(np.max(heights)))
+        ax.set_ylabel("points")
+
+
+def density_paint() -> Paint:
+    """Colours by the number of points, independent of class and value."""
+    return PLAIN._replace(norm=LogNorm(1.0, 10.0), label="points in 3 x 3 pixels")
+
+
+def draw_rasters(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], paint: Paint) -> None:
+    """Aggregate the points on the pixels of their axes, whose positions become fixed."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    rasters = [_aggregate(ax, panel, paint) for ax, panel in zip(axes, panels, strict=True)]
+    if isinstance(paint.norm, LogNorm):
+        paint.norm.vmax = max(10.0, *(float(np.nanmax(raster, initial=1.0)) for raster in rasters))
+    for ax, panel, raster in zip(axes, panels, rasters, strict=True):
+        extent = (*panel.x_range, *panel.y_range)
+        image = ax.imshow(raster, origin="lower", extent=extent, aspect=ax.get_aspect(), interpolation="nearest")
+        image.set(cmap=COLOR_MAP, norm=paint.norm)
+
+
+def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:
+    # Random order: input is often sorted by class, and the last class drawn would cover the others.
+    order = np.random.default_rng(DRAW_ORDER_SEED).permutation(panel.rows.size)
+    rows = panel.rows[order]
+    size = float(np.clip(350.0 / np.sqrt(rows.size), 1.0, 28.0))
+    scatter = partial(ax.scatter, panel.x[order], panel.y[order], s=size, linewidths=0.0, alpha=0.85)
+    if paint.classes is not None:
+        scatter(c=paint.classes.colors[paint.classes.codes[rows]])
+    elif paint.values is not None:
+        color_map = colormaps[COLOR_MAP].with_extremes(bad=MISSING)
+        scatter(c=paint.values[rows], cmap=color_map, norm=paint.norm, plotnonfinite=True)
+    else:
+        scatter(color=POINT)
+
+
+def _aggregate(ax: Axes, panel: Panel, paint: Paint) -> npt.NDArray[np.generic]:
+    """Raster of a panel: RGBA for classes, else mean value or point count around a pixel; NaN for none."""
+    box = ax.get_window_extent()
+    shape = max(1, round(box.height)), max(1, round(box.width))
+    if paint.classes is not None:
+        colors = [to_hex(color) for color in paint.classes.colors]
+        return shade_classes(panel, shape, paint.classes.codes[panel.rows], colors)
+    if paint.values is not None:
+        return mean_values(panel, shape, paint.values[panel.rows])
+    counts = count_points(panel, shape)
+    return np.where(counts > 0.0, counts, np.nan)

@@ -14,9 +14,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from ..core.arrays import Float64, Int32
+from ..core.errors import counted
 from .class_names import number_of
 from .color_key import Key, key_of
-from .embedding_panels import (
+from .embedding_figure import (
     DRAW_ORDER_SEED,
     Column,
     Content,
@@ -113,8 +114,9 @@ def _scatter(
     subject = pair[0].label if histogram else f"{pair[0].label} (across) and {pair[1].label} (up)"
     colored = f", coloured by {plain_text(paint.label, 60)}" if paint.label else ""
     parts = f" in {len(content.groups)} components side by side" if len(content.groups) > 1 else ""
-    rows = "1 row" if content.n_rows == 1 else f"{content.n_rows:,} rows"
-    alternative = f"{kind} of {subject}: {rows}{parts}{colored}{'; ' + outside if outside else ''}."
+    alternative = (
+        f"{kind} of {subject}: {counted(content.n_rows, 'row')}{parts}{colored}{'; ' + outside if outside else ''}."
+    )
     return PagePicture(to_pair(figure), "", alternative), paint
 
 

@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from lle.config.load import resolved
-from lle.report import charts, class_names, embedding_figure, embedding_panels, figure_style, panel
+from lle.report import charts, class_names, embedding_figure, figure_style, panel
 from lle.report.component_layout import SMALLEST_SCALE, shelves
 from lle.report.embedding_figure import draw_embedding
 from lle.report.figure_style import COLOR_MAP, INK, MISSING, OKABE_ITO, class_colors, to_pair, to_png
@@ -177,7 +177,7 @@ class TestComponentsSideBySide:
         assert not any(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i])
 
     def test_only_components_that_fit_are_shown(self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(embedding_panels, "MAX_EMBEDDED_COMPONENTS", 4)
+        monkeypatch.setattr(embedding_figure, "MAX_EMBEDDED_COMPONENTS", 4)
         self.draw()
         assert figures[0].get_supxlabel() == "the 4 largest of 6 components: 100 of 108 rows"
 
@@ -238,7 +238,7 @@ class TestView:
     def test_note_counts_the_spikes(
         self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch, scatter_points: int
     ) -> None:
-        monkeypatch.setattr(embedding_panels, "SCATTER_POINTS", scatter_points)
+        monkeypatch.setattr(embedding_figure, "SCATTER_POINTS", scatter_points)
         embedding = np.random.default_rng(75).uniform(-1.0, 1.0, (20_000, 2))
         embedding[:6, 0] = 50.0
         embedding[6:9, 1] = -50.0
@@ -325,7 +325,7 @@ class TestAggregation:
 
     @pytest.fixture(autouse=True)
     def _always_aggregate(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(embedding_panels, "SCATTER_POINTS", 100)
+        monkeypatch.setattr(embedding_figure, "SCATTER_POINTS", 100)
 
     def draw(self, figures: list[Figure], color: ColorSource | None) -> npt.NDArray[np.float64]:
         """Points on the square (0, 1)^2; gives the raster, lowest row first."""

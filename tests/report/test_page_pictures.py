@@ -8,8 +8,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from lle.report import embedding_panels, page_pictures
-from lle.report.embedding_panels import SCATTER_POINTS
+from lle.report import embedding_figure, page_pictures
+from lle.report.embedding_figure import SCATTER_POINTS
 from lle.report.figure_style import INK, OKABE_ITO, ON_DARK, PAPER, class_colors, to_pair
 from lle.report.page_pictures import DENSITY_POINTS, draw_page_pictures
 from lle.report.point_colors import ColorSource
@@ -180,7 +180,7 @@ def test_dark_pictures_have_the_class_colours_of_a_dark_page(figures: list[Figur
 def test_dark_raster_has_the_class_colours_of_a_dark_page(
     figures: list[Figure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedding_panels, "SCATTER_POINTS", 100)
+    monkeypatch.setattr(embedding_figure, "SCATTER_POINTS", 100)
     draw_page_pictures(cloud(200), one_component(200), classes(200, 10))
     [image] = figures[0].axes[0].images
     pixels = {to_hex(color / 255) for color in np.unique(image.get_array()[..., :3].reshape(-1, 3), axis=0)}
