@@ -62,7 +62,8 @@ def reported(
 ) -> Iterator[Callable[[RunResult], None]]:
     """Write the metrics of the run in the `with` block, which passes its RunResult to the yielded function.
 
-    After an error the file has its exit code, and the result so far if a bound was not met.
+    After an error the file has its exit code, and the result so far if a bound was not met. The file is written
+    atomically; an error of that is printed, and does not change the result of the run.
 
     `published` returns the published version, None if there is none. Without a path nothing is written. Raises
     ConfigError at the start if the file cannot be written.
@@ -81,7 +82,13 @@ def reported(
         raise
     finally:
         if path is not None:
-            _write(path, _samples(path, store, started, code, results[0] if results else None, published))
+            from prometheus_client import write_to_textfile
+
+            registry = registry_of(_samples(path, store, started, code, results[0] if results else None, published))
+            try:
+                write_to_textfile(path, registry)
+            except OSError as error:
+                print(f"lle: output.prometheus: {path} could not be written: {error.strerror}", file=sys.stderr)
 
 
 def registry_of(samples: dict[str, list[Sample]]) -> "CollectorRegistry":
@@ -180,13 +187,3 @@ def check_place(path: str) -> None:
         raise ConfigError(f"output.prometheus: {path}: the textfile collector reads names that end in .prom")
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ConfigError(f"output.prometheus: {path}: the folder {folder} does not exist or cannot be written")
-
-
-def _write(path: str, samples: dict[str, list[Sample]]) -> None:
-    """Write the file atomically; an error is printed and does not change the result of the run."""
-    from prometheus_client import write_to_textfile
-
-    try:
-        write_to_textfile(path, registry_of(samples))
-    except OSError as error:
-        print(f"lle: output.prometheus: {path} could not be written: {error.strerror}", file=sys.stderr)
