@@ -138,7 +138,10 @@ def _drawn(
     is_shown: (n_colors,), whether points of a code are drawn. Each point is a disc, the smaller the more points.
     """
     colors = np.asarray(to_rgba_array(key.colors)[:, :3])
-    values = _values_of_scale(len(colors)) if key.kind == "scale" else colors
+    values = colors
+    if key.kind == "scale":  # step, 1, 0 for each step; zeros for unknown values
+        values = np.zeros((len(colors), 3))
+        values[:-1, 0], values[:-1, 1] = np.arange(len(colors) - 1), 1.0
     sums, n = _sums(grid, codes, values, is_shown, part, size, 0)
     if radius := max(0, larger + next((radius for limit, radius in RADII if n <= limit), 0)):
         sums, _ = _sums(grid, codes, values, is_shown, part, size, radius)
@@ -146,13 +149,6 @@ def _drawn(
     opacity = _opacity(sums[..., 0], FAINTEST_OF_FEW if n <= FEW else FAINTEST)
     paint(sums, opacity, np.rint(255 * colors).astype(np.uint8), key.kind == "scale", picture)
     return picture
-
-
-def _values_of_scale(n_colors: int) -> Float64:
-    """(n_colors, 3): step, 1, 0 for each step of a scale; zeros for unknown values."""
-    values = np.zeros((n_colors, 3))
-    values[:-1, 0], values[:-1, 1] = np.arange(n_colors - 1), 1.0
-    return values
 
 
 def _sums(
