@@ -15,10 +15,9 @@ from ..core.methods import METHODS
 from ..engine.progress import RunProgress
 from ..engine.step import Report, Step
 from ..engine.time_left import Look
-from ..report.findings import find
+from ..report.findings import find, verdict
 from ..report.metrics import Metrics
 from ..report.page_tiles import Tile, headline
-from ..report.verdict import verdict
 from ..storage.store import Store
 from .parameters import as_keyword
 

@@ -58,7 +58,7 @@ def _rows(metrics: Metrics) -> Tile:
 def _points(metrics: Metrics, outside: Collection[str]) -> Tile:
     label, value = "Distinct points", thousands(metrics.n_points)
     if metrics.n_points is None:
-        return Tile(label, value, "The number of embedded points is not known.", "unknown")
+        return _unknown(label, "The number of embedded points is not known.")
     if metrics.rows_placed is None:
         return Tile(label, value, "No row has coordinates yet.", "unknown")
     if metrics.dropped is None:
@@ -87,7 +87,7 @@ def _recall(metrics: Metrics, config: Config) -> Tile:
 def _components(metrics: Metrics) -> Tile:
     label, value = "Graph components", thousands(metrics.n_components_weak)
     if metrics.n_components_weak is None:
-        return Tile(label, value, "Whether the neighbour graph is connected is not known.", "unknown")
+        return _unknown(label, "Whether the neighbour graph is connected is not known.")
     if metrics.n_components_weak > 1:
         sentence = "Separate pieces of the neighbour graph: coordinates of different pieces cannot be compared."
         return Tile(label, value, sentence, "warning")

@@ -23,9 +23,9 @@ from ..engine.work import Work
 from ..inputs.row_filter import even_sample
 from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report import collect_metrics, findings
+from ..report.findings import with_findings
 from ..report.metrics import Metrics, Reg, Stopped
 from ..report.number_format import data_name
-from ..report.verdict import with_findings
 from ..storage import array_specs
 from ..storage.store import FIT, Store, fitted_store, has_fit
 from .ingest_ids import stored_ids

@@ -8,9 +8,8 @@ import pytest
 from lle.config.load import check_config, resolved
 from lle.report import bounds
 from lle.report.bounds import Finding
-from lle.report.findings import find, of_columns
+from lle.report.findings import find, of_columns, with_findings
 from lle.report.metrics import Metrics
-from lle.report.verdict import with_findings
 
 METRICS: dict[str, Any] = {
     "n_input": 500, "n_points": 490, "n_features": 9, "dropped": {}, "rows_placed": 0, "list_sizes": None,

@@ -6,9 +6,8 @@ import pytest
 
 from lle.config.load import check_config, resolved
 from lle.report import bounds
-from lle.report.findings import find
+from lle.report.findings import find, verdict
 from lle.report.metrics import Metrics
-from lle.report.verdict import verdict
 
 GOOD: dict[str, Any] = {
     "n_input": 500, "n_points": 490, "n_features": 9, "dropped": {}, "rows_placed": 0, "stopped": None,
