@@ -64,8 +64,8 @@ def plot(run_or_Y: object, color: object = None, ax: "Axes | None" = None) -> "A
     >>> ax.get_xlabel(), len(ax.get_legend().get_texts())
     ('coordinate 1', 10)
     """
-    from ..report.color_key import add_key  # matplotlib
     from ..report.embedding_figure import content_of, draw_content, panel_of, shown_paint
+    from ..report.point_colors import add_key  # matplotlib
 
     run = open_run(run_or_Y) if isinstance(run_or_Y, str | os.PathLike) else run_or_Y
     embedding, component = _coordinates(run)

@@ -144,7 +144,7 @@ def _write_results(root: Store, experiments: list[Experiment], result: SweepResu
 
 def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
     """Cells of the contact sheet for an experiment: its largest component, a cell for each pair of coordinates."""
-    from ..report.color_key import color_points
+    from ..report.point_colors import color_points
     from ..report.sweep_figure import Cell, sampled_rows
 
     if experiment.config is None:

@@ -16,14 +16,13 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.figure import Figure
 
-from ..core.arrays import Bools, Float64, Int32, Int64
+from ..core.arrays import Float64, Int32, Int64
 from ..core.errors import counted
 from .class_names import write_names
-from .color_key import add_key
 from .component_layout import remove_overlapping_labels, side_by_side
 from .figure_style import COLOR_MAP, DPI, FAINT, INK, MISSING, POINT, label_axes, message_figure, plain_text, to_png
 from .panel import Panel, count_points, mean_values, shade_classes
-from .point_colors import PLAIN, UNKNOWN_CLASS, ColorSource, Paint, Range, paint_points, robust_range
+from .point_colors import PLAIN, UNKNOWN_CLASS, ColorSource, Paint, Range, add_key, paint_points, robust_range
 
 SCATTER_POINTS = 100_000
 MAX_EMBEDDED_COMPONENTS = 60
@@ -54,11 +53,6 @@ class Content(NamedTuple):
     @property
     def is_histogram(self) -> bool:
         return self.pairs[0][0] is self.pairs[0][1]
-
-    @property
-    def point_paint(self) -> Paint:
-        """The colours of the points; PLAIN for a single coordinate, whose second axis shows the colour value."""
-        return self.paint if self.n_coordinates > 1 else PLAIN
 
     def selection(self) -> list[str]:
         """The components and coordinates that are drawn, where there are more."""
@@ -112,7 +106,9 @@ def content_of(embedding: Float64, component: Int32, color: ColorSource | None) 
     if len(columns) == 1 and paint is not PLAIN:
         columns.append(_color_column(paint))
         is_drawn &= np.isfinite(columns[1].values)
-    groups = largest_components(component, is_drawn, MAX_EMBEDDED_COMPONENTS)
+    labels, counts = np.unique(component[is_drawn], return_counts=True)
+    largest = labels[np.lexsort((labels, -counts))[:MAX_EMBEDDED_COMPONENTS]]
+    groups = {int(label): np.flatnonzero(is_drawn & (component == label)) for label in largest}
     pairs = [(columns[0], columns[0])] if len(columns) == 1 else list(combinations(columns, 2))
     return Content(component[is_drawn], groups, pairs, paint, embedding.shape[1])
 
@@ -133,13 +129,6 @@ def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
     return panel
 
 
-def largest_components(component: Int32, is_drawn: Bools, limit: int) -> dict[int, Int64]:
-    """The shown rows of the `limit` components with most shown rows, largest first."""
-    labels, counts = np.unique(component[is_drawn], return_counts=True)
-    order = np.lexsort((labels, -counts))[:limit]
-    return {int(label): np.flatnonzero(is_drawn & (component == label)) for label in labels[order]}
-
-
 def _color_column(paint: Paint) -> Column:
     """The second axis of a single coordinate: the colour value, or the class with some jitter."""
     if paint.classes is None:
@@ -156,10 +145,12 @@ def _view(values: Float64) -> Range:
 
 
 def shown_paint(content: Content, panels: Sequence[Panel]) -> Paint:
-    """The colours of the points in the panels: without class and value, those of many points are by their number."""
-    if content.is_histogram or not _are_many(panels) or content.point_paint is not PLAIN:
-        return content.point_paint
-    return density_paint()
+    """The colours of the points in the panels: without class and value, those of many points are by their number.
+
+    The second axis of a single coordinate shows the colour value, so its points have none.
+    """
+    paint = content.paint if content.n_coordinates > 1 else PLAIN
+    return density_paint() if paint is PLAIN and _are_many(panels) and not content.is_histogram else paint
 
 
 def _are_many(panels: Sequence[Panel]) -> bool:

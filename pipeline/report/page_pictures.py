@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from ..core.arrays import Float64, Int32
 from ..core.errors import counted
 from .class_names import number_of
-from .color_key import Key, key_of
 from .embedding_figure import (
     DRAW_ORDER_SEED,
     Column,
@@ -30,7 +29,7 @@ from .embedding_figure import (
 )
 from .figure_style import INK, RULE, Pair, message_figure, plain_text, to_pair
 from .panel import count_points
-from .point_colors import Classes, ColorSource, Paint
+from .point_colors import Classes, ColorSource, Key, Paint, key_of
 
 WIDTH, SINGLE_WIDTH = 3.9, 4.6
 """Width in inches of one picture of several, and of a single one: 9-point text has at least 10 pixels at 420 pixels."""

@@ -17,9 +17,8 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageColor
 
 from ..core.arrays import Float64, Int64
-from .color_key import Key, common_key, draw_key
 from .figure_style import FAINT, INK, ON_DARK, PAPER, RULE, Pair, plain_text, to_pair
-from .point_colors import robust_range
+from .point_colors import Key, common_key, draw_key, robust_range
 
 POINTS_IN_ALL, MAX_POINTS = 400_000, 5_000
 WIDTH = 14.0

@@ -11,12 +11,12 @@ from matplotlib.colors import to_rgba
 
 from lle.config.load import check_config, resolved
 from lle.report import number_format, page
-from lle.report.color_key import Key
 from lle.report.figure_style import class_colors, message_figure, to_pair
 from lle.report.metrics import Metrics
 from lle.report.page_pictures import PagePicture, PagePictures
 from lle.report.page_tiles import Tile
 from lle.report.page_tiles import headline as headline_of
+from lle.report.point_colors import Key
 
 YAML = "method: lle\nneighbors: {n_neighbors: 12, min_recall: 0.9}\n"
 SECTIONS = {"input": {"kind": "npy", "path": "x.npy"}, "output": {"store": "/data/my runs/roll.zarr/"}}

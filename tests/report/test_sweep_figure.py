@@ -13,9 +13,9 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from lle.report import sweep_figure
-from lle.report.color_key import color_points, common_key
 from lle.report.embedding_figure import ColorSource
 from lle.report.figure_style import COLOR_MAP, DARK_MAP, INK, ON_DARK, PAPER, Pair
+from lle.report.point_colors import color_points, common_key
 from lle.report.sweep_figure import Cell, choose_grid, draw_contact_sheet
 from lle.report.sweep_page import render_sweep
 
