@@ -22,7 +22,7 @@ from ..core.errors import ConfigError, LleError
 from ..core.signals import stop_signals_handled
 from .existing_scheduler import connected
 from .kubernetes_api import ATTEMPTS, CLUSTERS, GROUPS, REQUEST_SECONDS, KubernetesApi
-from .kubernetes_manifests import Pods, Size, conflict, dask_cluster, fitting_name, memory_group, same_spec
+from .kubernetes_manifests import PARTS, conflict, dask_cluster, fitting_name, memory_group, same_spec
 from .kubernetes_pods import Json, Problem, problems
 from .limits import MEMORY_RESOURCE
 from .version_check import check_versions
@@ -44,14 +44,13 @@ def kubernetes_cluster(cluster: KubernetesCluster) -> Iterator[Client]:
     """
     api = KubernetesApi(cluster.namespace)
     name = _name(cluster)
-    pods = Pods(*(api.pod_template(f"{cluster.templates}-{part}") for part in ("scheduler", "worker", "memory")))
-    size = Size(cluster.workers, _bytes(cluster.memory), _bytes(cluster.high_memory), cluster.idle_timeout)
+    templates = {part: api.pod_template(f"{cluster.templates}-{part}") for part in PARTS}
     deadline = time.monotonic() + cluster.start_timeout
-    desired = dask_cluster(name, pods, size, _job())
+    desired = dask_cluster(name, templates, cluster, _job())
     try:
         uid = _create_or_adopt(api, CLUSTERS, desired, deadline)
         owner = {"apiVersion": desired["apiVersion"], "kind": "DaskCluster", "name": name, "uid": uid}
-        _create_or_adopt(api, GROUPS, memory_group(name, pods, size, owner), deadline)
+        _create_or_adopt(api, GROUPS, memory_group(name, templates, cluster, owner), deadline)
         where = f"DaskCluster {name} in namespace {api.namespace}"
         with _explained(api, name):
             address = _scheduler_address(api, name, uid, deadline)
@@ -69,10 +68,6 @@ def _name(cluster: KubernetesCluster) -> str:
     if cluster.name != "auto":
         return cluster.name
     return fitting_name(os.environ.get("LLE_CLUSTER_NAME") or f"lle-{os.environ.get('USER', 'run')}-{os.getpid()}")
-
-
-def _bytes(size: int | str) -> int | None:
-    return size if isinstance(size, int) else None
 
 
 def _job() -> Json | None:

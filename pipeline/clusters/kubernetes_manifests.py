@@ -9,8 +9,9 @@ import copy
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 
+from ..config.models import KubernetesCluster
 from ..core.errors import ConfigError, LleError
 from .kubernetes_pods import Json
 
@@ -22,25 +23,8 @@ MANAGED = {"app.kubernetes.io/name": "lle", "app.kubernetes.io/managed-by": "lle
 # Pod fields of Kubernetes that are missing in the operator's schema; the server would silently drop them.
 TOO_NEW_IN_POD = ("hostUsers", "os", "resourceClaims", "resources", "schedulingGates", "schedulingGroup", "workloadRef")
 TOO_NEW_IN_CONTAINER = ("resizePolicy", "restartPolicy", "restartPolicyRules")
-
-
-@dataclass(frozen=True)
-class Pods:
-    """The `template` ({metadata, spec}) of each of the three PodTemplates."""
-
-    scheduler: Json
-    worker: Json
-    memory: Json
-
-
-@dataclass(frozen=True)
-class Size:
-    """Number of workers, bytes of a worker pod and of the high-memory pod (None: from the template)."""
-
-    workers: int
-    memory: int | None
-    high_memory: int | None
-    idle_seconds: int
+PARTS = ("scheduler", "worker", "memory")
+"""The PodTemplates of a cluster: the scheduler, ordinary workers, and the worker of whole-data steps."""
 
 
 def fitting_name(name: str) -> str:
@@ -58,19 +42,22 @@ def fitting_name(name: str) -> str:
     return f"{clean[: MAX_NAME - 9].rstrip('-')}-{digest}"
 
 
-def dask_cluster(name: str, pods: Pods, size: Size, owner: Json | None) -> Json:
-    """The DaskCluster: scheduler, its service, and the ordinary workers. Raises ConfigError for unusable templates."""
+def dask_cluster(name: str, templates: Mapping[str, Json], cluster: KubernetesCluster, owner: Json | None) -> Json:
+    """The DaskCluster: scheduler, its service, and the ordinary workers. Raises ConfigError for unusable templates.
+
+    templates: the `template` ({metadata, spec}) of each of the PARTS.
+    """
     spec = {
-        "idleTimeout": size.idle_seconds,
-        "scheduler": {**_pod(pods.scheduler, "scheduler", None), "service": _service(name)},
-        "worker": {"replicas": size.workers, **_pod(pods.worker, "worker", size.memory)},
+        "idleTimeout": cluster.idle_timeout,
+        "scheduler": {**_pod(templates["scheduler"], "scheduler", "auto"), "service": _service(name)},
+        "worker": {"replicas": cluster.workers, **_pod(templates["worker"], "worker", cluster.memory)},
     }
     return _resource("DaskCluster", name, spec, owner)
 
 
-def memory_group(name: str, pods: Pods, size: Size, owner: Json | None) -> Json:
+def memory_group(name: str, templates: Mapping[str, Json], cluster: KubernetesCluster, owner: Json | None) -> Json:
     """The DaskWorkerGroup of the one high-memory worker, the only one that runs whole-data steps."""
-    spec = {"cluster": name, "worker": {"replicas": 1, **_pod(pods.memory, "worker", size.high_memory)}}
+    spec = {"cluster": name, "worker": {"replicas": 1, **_pod(templates["memory"], "worker", cluster.high_memory)}}
     return _resource("DaskWorkerGroup", f"{name}-memory", spec, owner, {"dask.org/cluster-name": name})
 
 
@@ -134,8 +121,11 @@ def _service(name: str) -> Json:
     return {"type": "ClusterIP", "selector": selector, "ports": ports}
 
 
-def _pod(template: Json, container: str, memory: int | None) -> Json:
-    """{metadata, spec} of a pod in the operator's form, with the requested memory for its one container."""
+def _pod(template: Json, container: str, memory: int | str) -> Json:
+    """{metadata, spec} of a pod in the operator's form, with the requested memory for its one container.
+
+    memory: in bytes; "auto": as in the template.
+    """
     metadata = template.get("metadata") or {}
     spec = copy.deepcopy(template.get("spec") or {})
     pod_container = next((entry for entry in spec.get("containers", ()) if entry.get("name") == container), None)
@@ -152,7 +142,7 @@ def _pod(template: Json, container: str, memory: int | None) -> Json:
         )
     if spec.get("restartPolicy", "Always") != "Always":
         raise ConfigError(f"PodTemplate of the {container}: restartPolicy must be Always; it becomes a Deployment")
-    if memory is not None:
+    if memory != "auto":
         resources = pod_container.setdefault("resources", {})
         for bound in ("requests", "limits"):
             resources.setdefault(bound, {})["memory"] = str(memory)

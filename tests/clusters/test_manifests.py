@@ -15,7 +15,7 @@ from typer.main import get_command
 from lle.cli import commands
 from lle.clusters import kubernetes_manifests, limits
 from lle.clusters.kubernetes_api import ATTEMPTS, REQUEST_SECONDS
-from lle.clusters.kubernetes_manifests import Pods, Size, dask_cluster, fitting_name
+from lle.clusters.kubernetes_manifests import dask_cluster, fitting_name
 from lle.config.allowed_places import VARIABLE
 from lle.config.fields import parse_size
 from lle.config.load import load_config
@@ -38,6 +38,7 @@ from tests.support.paths import REPOSITORY
 
 VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
 COMPONENTS = sorted(f"components/{path.name}" for path in (K8S / "components").iterdir())
+TWO_WORKERS = KubernetesCluster(kind="kubernetes", workers=2, idle_timeout=60)
 ROOTS = [*(f"overlays/{name}" for name in OVERLAYS), "namespace", "volume", "base"]
 
 
@@ -345,25 +346,26 @@ class TestTemplates:
         templates = {part: copy.deepcopy(objects["PodTemplate", f"lle-{part}"]["template"]) for part in PARTS}
         templates["worker"]["spec"] |= change
         with pytest.raises(ConfigError, match=message):
-            dask_cluster("x", Pods(**templates), Size(2, None, None, 60), None)
+            dask_cluster("x", templates, TWO_WORKERS, None)
 
     def test_templates_keep_their_sizes_without_a_config(self, objects):
         templates = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
         original = copy.deepcopy(templates)
-        resource = dask_cluster("x", Pods(**templates), Size(2, None, None, 60), None)
+        resource = dask_cluster("x", templates, TWO_WORKERS, None)
         assert resource["spec"]["worker"]["spec"] == original["worker"]["spec"]
-        dask_cluster("x", Pods(**templates), Size(2, 12345, None, 60), None)
+        dask_cluster("x", templates, TWO_WORKERS.model_copy(update={"memory": 12345}), None)
         assert templates == original
 
     def test_any_changed_template_or_size_is_a_different_spec(self, objects):
-        templates = Pods(**{part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS})
-        resource = dask_cluster("x", templates, Size(2, None, None, 60), None)
-        assert kubernetes_manifests.same_spec(resource, dask_cluster("x", templates, Size(2, None, None, 60), None))
-        of_another_job = dask_cluster("x", templates, Size(2, None, None, 60), {"uid": "of another job"})
+        templates = {part: objects["PodTemplate", f"lle-{part}"]["template"] for part in PARTS}
+        resource = dask_cluster("x", templates, TWO_WORKERS, None)
+        assert kubernetes_manifests.same_spec(resource, dask_cluster("x", templates, TWO_WORKERS, None))
+        of_another_job = dask_cluster("x", templates, TWO_WORKERS, {"uid": "of another job"})
         assert not kubernetes_manifests.same_spec(resource, of_another_job)
         assert kubernetes_manifests.same_spec(of_another_job, resource)
-        for size in (Size(3, None, None, 60), Size(2, 10**9, None, 60), Size(2, None, None, 61)):
-            assert not kubernetes_manifests.same_spec(resource, dask_cluster("x", templates, size, None))
+        for change in ({"workers": 3}, {"memory": 10**9}, {"idle_timeout": 61}):
+            other = dask_cluster("x", templates, TWO_WORKERS.model_copy(update=change), None)
+            assert not kubernetes_manifests.same_spec(resource, other)
 
 
 class TestReadme:

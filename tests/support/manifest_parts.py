@@ -7,15 +7,12 @@ from typing import Any
 
 import yaml
 
-from lle.clusters.kubernetes_manifests import Pods, Size, dask_cluster, memory_group
+from lle.clusters.kubernetes_manifests import PARTS, dask_cluster, memory_group
 from lle.config.allowed_places import VARIABLE
 from lle.config.load import load_config
 from lle.config.models import Config, KubernetesCluster
 from tests.support.manifest_schemas import K8S, rendered
 from tests.support.paths import REPOSITORY
-
-PARTS = ("scheduler", "worker", "memory")
-
 
 APPLIED_FIRST = {"overlays/local-path": "volume", "overlays/s3": "namespace"}
 
@@ -70,10 +67,9 @@ def container(pod):
 def custom_resources(objects, name="lle-29041235"):
     """The custom resources that the driver creates from the overlay's templates and config."""
     cluster, _ = config_of(objects)
-    size = Size(cluster.workers, cluster.memory, cluster.high_memory, cluster.idle_timeout)
-    templates = Pods(*(objects["PodTemplate", f"{cluster.templates}-{part}"]["template"] for part in PARTS))
+    templates = {part: objects["PodTemplate", f"{cluster.templates}-{part}"]["template"] for part in PARTS}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "1-2"}
-    return dask_cluster(name, templates, size, owner), memory_group(name, templates, size, owner)
+    return dask_cluster(name, templates, cluster, owner), memory_group(name, templates, cluster, owner)
 
 
 def selects(selector, labels) -> bool:
