@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and an example of each command."""
+"""Arguments and options that several commands share."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -33,26 +33,6 @@ OutFile = Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, 
 WithColumns = Annotated[
     list[str] | None, typer.Option("--with", metavar="COLUMN", help="copy a column of the input table; may be repeated")
 ]
-
-EXAMPLES = {
-    "init": "lle init customers.parquet -o job.yaml",
-    "run": "lle run job.yaml --set neighbors.n_neighbors=20",
-    "sweep": "lle sweep sweep.yaml --dry-run",
-    "plan": "lle plan job.yaml --set execution.cluster.workers=4",
-    "validate": "lle validate job.yaml",
-    "suggest": "lle suggest job.yaml --write better.yaml",
-    "status": "lle status runs/rows.zarr --watch",
-    "verify": "lle verify runs/rows.zarr",
-    "report": "lle report runs/rows.zarr",
-    "explore": "lle explore runs/rows.zarr --port 8800 --no-browser",
-    "export": "lle export runs/rows.zarr rows.parquet --with city",
-    "transform": "lle transform runs/rows.zarr new.parquet coordinates.parquet",
-    "versions": "lle versions runs/nightly.zarr",
-    "publish": "lle publish runs/nightly.zarr 20260102T030405Z-9f3e",
-    "clean": "lle clean runs/nightly.zarr --keep 2",
-    "schema": "lle schema > schema.json",
-}
-"""An example of each command, for its --help."""
 
 
 def store_of(text: str) -> str:

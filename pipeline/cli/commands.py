@@ -15,8 +15,8 @@ import typer
 
 from ..core.errors import ConfigError, OutputLost
 from ..core.machine import ensure_compiler_cache, reproducible_environment
+from . import output
 from .arguments import (
-    EXAMPLES,
     AsJson,
     ConfigPath,
     ConfigPaths,
@@ -36,21 +36,6 @@ from .arguments import (
     store_of,
 )
 from .finish import Commands, finish, leave
-from .output import (
-    FinishedSweep,
-    RunSummary,
-    StatusLine,
-    describe_check,
-    describe_init,
-    describe_plan,
-    describe_run,
-    describe_status,
-    describe_suggestion,
-    describe_sweep,
-    describe_transform,
-    describe_validation,
-)
-from .version_commands import clean, publish, versions
 
 if TYPE_CHECKING:
     from ..jobs.status import Status
@@ -71,58 +56,54 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[
-    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and end")
-]
-
-
 @app.callback()
-def common_options(version: Version = False) -> None:
+def common_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and end")
+    ] = False,
+) -> None:
     """Locally Linear Embedding of millions of points as a distributed, resumable batch job."""
 
 
-@app.command(epilog=f"Example: {EXAMPLES['init']}")
+@app.command(epilog="Example: lle init customers.parquet -o job.yaml")
 def init(
     data: Annotated[str, typer.Argument(metavar="DATA", help="the input: a file, a folder, a pattern or a URL")],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="CONFIG", help="a new file, or -")] = Path("job.yaml"),
     as_json: AsJson = False,
 ) -> None:
     """Write a commented config for a data file: its kind, and which columns are features, label and id."""
-
     from ..jobs.init import init as write_first_config
 
-    finish(lambda: write_first_config(data, out), as_json, describe_init)
+    finish(lambda: write_first_config(data, out), as_json, output.describe_init)
 
 
-@app.command(epilog=f"Example: {EXAMPLES['run']}")
+@app.command(epilog="Example: lle run job.yaml --set neighbors.n_neighbors=20")
 def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fresh: Fresh = False,
         as_json: AsJson = False, log: Log = "text", profile: Profile = False) -> None:  # fmt: skip
     """Run the job. Resumes from the finished steps in the store."""
-
     from ..engine.progress import JsonProgress, RunProgress
     from ..jobs.run import run as run_job
 
-    def act() -> RunSummary:
+    def act() -> output.RunSummary:
         progress = JsonProgress() if log == "json" else RunProgress()
         result = run_job(load(config, set_, store), fresh, progress, profile)
         return {"store": result.store, "seconds": round(result.seconds, 2), "blocks_computed": result.computed,
                 "blocks_reused": result.reused, "published": result.version, "unchanged": result.unchanged,
                 "metrics": result.metrics}  # fmt: skip
 
-    finish(act, as_json, describe_run, resumes=True)
+    finish(act, as_json, output.describe_run, resumes=True)
 
 
-@app.command(epilog=f"Example: {EXAMPLES['sweep']}")
+@app.command(epilog="Example: lle sweep sweep.yaml --dry-run")
 def sweep(configs: ConfigPaths,
           set_: Overrides = None, store: OtherStore = None, fresh: Fresh = False, as_json: AsJson = False,
           dry_run: DryRun = False) -> None:  # fmt: skip
     """Run many experiments; each step that they share is computed once. Writes one table and one picture."""
-
     from ..engine.progress import RunProgress
     from ..jobs import sweep_plan
     from ..jobs.sweep import run_sweep
 
-    def act() -> "PlannedSweep | FinishedSweep":
+    def act() -> "PlannedSweep | output.FinishedSweep":
         url, experiments = sweep_plan.load_sweep(configs, tuple(set_ or ()), store)
         if dry_run:
             planned = sweep_plan.plan_sweep(experiments, sweep_plan.worker_limit(experiments))
@@ -131,61 +112,45 @@ def sweep(configs: ConfigPaths,
         return {"store": result.url, "seconds": round(result.seconds, 2), "experiments": len(result.rows),
                 "steps": result.counts}  # fmt: skip
 
-    finish(act, as_json, describe_sweep, resumes=True)
+    finish(act, as_json, output.describe_sweep, resumes=True)
 
 
-@app.command(epilog=f"Example: {EXAMPLES['plan']}")
+@app.command(epilog="Example: lle plan job.yaml --set execution.cluster.workers=4")
 def plan(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
     """Show what a run would do: tasks, bytes per task, disk space, memory of the eigensolver. Computes nothing."""
-
     from ..jobs.plan_preview import plan_summary
 
-    finish(lambda: plan_summary(load(config, set_, store)), as_json, describe_plan)
+    finish(lambda: plan_summary(load(config, set_, store)), as_json, output.describe_plan)
 
 
-@app.command(epilog=f"Example: {EXAMPLES['validate']}")
+@app.command(epilog="Example: lle validate job.yaml")
 def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, as_json: AsJson = False) -> None:
     """Check the config and the header of the input. Computes nothing."""
-
     from ..jobs.validate import validate_file
 
-    finish(lambda: validate_file(config, tuple(set_ or ()), store), as_json, describe_validation)
+    finish(lambda: validate_file(config, tuple(set_ or ()), store), as_json, output.describe_validation)
 
 
-@app.command(epilog=f"Example: {EXAMPLES['suggest']}")
+@app.command(epilog="Example: lle suggest job.yaml --write better.yaml")
 def suggest(
     config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: Overrides = None, as_json: AsJson = False
 ) -> None:
     """Embed a sample with many settings; suggest method, n_components, n_neighbors and reg, with reasons."""
-
-    from ..jobs import suggest as suggestions
+    from ..jobs.suggest import suggest_for_file
 
     def act() -> dict[str, object]:
-        loaded = load(config, set_, None)
-        if write is not None and write.exists():
-            raise ConfigError(f"--write {write}: this file already exists; choose another name")
-        if write is not None and not write.absolute().parent.is_dir():
-            raise ConfigError(f"--write {write}: its folder does not exist; create it first")
-        line = StatusLine()
+        line = output.StatusLine()
         try:
-            suggestion = suggestions.suggest(loaded, sample, line.show)
+            return suggest_for_file(config, tuple(set_ or ()), sample, write, line.show)
         finally:
             line.end()
-        replaced = loaded.output.store
-        if write is not None:
-            store = suggestions.write_config(config, tuple(set_ or ()), suggestion["suggested"], write)
-        else:
-            store = suggestions.other_store(replaced, "suggested") if suggestions.is_used(replaced) else replaced
-        return {**suggestion, "written": None if write is None else str(write), "store": store,
-                "kept": None if store == replaced else replaced}  # fmt: skip
 
-    finish(act, as_json, lambda suggestion: describe_suggestion(suggestion, config, tuple(set_ or ())))
+    finish(act, as_json, lambda suggestion: output.describe_suggestion(suggestion, config, tuple(set_ or ())))
 
 
-@app.command(epilog=f"Example: {EXAMPLES['status']}")
+@app.command(epilog="Example: lle status runs/rows.zarr --watch")
 def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> None:
     """Show the progress of a run: finished blocks of each stage, seconds, running or stopped."""
-
     from ..jobs.status import status_of
     from .watch import watch_status
 
@@ -193,13 +158,12 @@ def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> No
         url = store_of(store)
         return watch_status(lambda: status_of(url), as_json, WATCH_SECONDS) if watch else status_of(url)
 
-    finish(act, as_json, describe_status)
+    finish(act, as_json, output.describe_status)
 
 
-@app.command(epilog=f"Example: {EXAMPLES['verify']}")
+@app.command(epilog="Example: lle verify runs/rows.zarr")
 def verify(store: StoreUrl, as_json: AsJson = False) -> None:
     """Check every stored chunk against its checksum. The next run computes damaged blocks again."""
-
     from ..jobs.verify import check
     from ..storage.versions import other_versions, reading
 
@@ -207,13 +171,12 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
         with reading(store_of(store)) as opened:
             return check(opened, lambda: other_versions(store, opened))
 
-    finish(act, as_json, describe_check)
+    finish(act, as_json, output.describe_check)
 
 
-@app.command(epilog=f"Example: {EXAMPLES['report']}")
+@app.command(epilog="Example: lle report runs/rows.zarr")
 def report(store: StoreUrl, as_json: AsJson = False) -> None:
     """Build the report of a store again."""
-
     from ..jobs.report import rebuild_report
     from ..storage.versions import reading, show_report
 
@@ -226,7 +189,7 @@ def report(store: StoreUrl, as_json: AsJson = False) -> None:
     finish(act, as_json, lambda result: str(result["report"]))
 
 
-@app.command(epilog=f"Example: {EXAMPLES['explore']}")
+@app.command(epilog="Example: lle explore runs/rows.zarr --port 8800 --no-browser")
 def explore(
     store: StoreUrl,
     port: Annotated[int, typer.Option(min=0, max=65535, help="port on this machine; 0: a free one")] = 0,
@@ -234,7 +197,6 @@ def explore(
     as_json: AsJson = False,
 ) -> None:
     """Show all points of a finished run in a browser on this machine, until Ctrl-C."""
-
     from ..storage.versions import result_of_whole
 
     def announce(url: str) -> None:
@@ -249,7 +211,7 @@ def explore(
     finish(act, as_json, lambda result: "ended")
 
 
-@app.command(epilog=f"Example: {EXAMPLES['export']}")
+@app.command(epilog="Example: lle export runs/rows.zarr rows.parquet --with city")
 def export(
     store: StoreUrl,
     out: Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv; or .h5ad")],
@@ -261,7 +223,6 @@ def export(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Write the embedding to one file, in input order; or add it to an .h5ad file."""
-
     from ..jobs.export import export_run
     from ..jobs.output_file import will_replace
     from ..storage.store import Store
@@ -280,7 +241,7 @@ def export(
     finish(act, as_json, lambda result: f"{result['rows']:,} rows written to {result['path']}")
 
 
-@app.command(epilog=f"Example: {EXAMPLES['transform']}")
+@app.command(epilog="Example: lle transform runs/rows.zarr new.parquet coordinates.parquet")
 def transform(
     store: StoreUrl, new: Annotated[str, typer.Argument(metavar="NEW", help="rows to embed: a path, pattern or URL")],
     out: OutFile,
@@ -299,7 +260,6 @@ def transform(
     with_: WithColumns = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Embed new points in a finished run: their coordinates are weighted sums of those of their neighbours."""
-
     from ..config.load import load_config
     from ..config.models import Cluster, Execution
     from ..engine.progress import RunProgress
@@ -317,14 +277,47 @@ def transform(
         )  # fmt: skip
         return {**asdict(done), "seconds": round(done.seconds, 2)}
 
-    finish(act, as_json, describe_transform, resumes=True)
+    finish(act, as_json, output.describe_transform, resumes=True)
 
 
-for command in (versions, publish, clean):
-    app.command(epilog=f"Example: {EXAMPLES[command.__name__]}")(command)
+@app.command(epilog="Example: lle versions runs/nightly.zarr")
+def versions(store: StoreUrl, as_json: AsJson = False) -> None:
+    """List the versions of a store with output.keep: date, rows, verdict, size, and which one is published."""
+    from ..jobs.versions import list_versions
+
+    finish(lambda: list_versions(store_of(store)), as_json, output.describe_versions)
 
 
-@app.command(epilog=f"Example: {EXAMPLES['schema']}")
+@app.command(epilog="Example: lle publish runs/nightly.zarr 20260102T030405Z-9f3e")
+def publish(
+    store: StoreUrl,
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="the version to publish, as lle versions lists it")],
+    as_json: AsJson = False,
+) -> None:
+    """Publish another finished version: roll back to an older one, or forward again. Nothing is computed or deleted."""
+    from ..jobs.versions import publish_version
+
+    def describe(result: dict[str, str | None]) -> str:
+        return f"published: {result['published']} (before: {result['before'] or 'none'})"
+
+    finish(lambda: publish_version(store_of(store), version), as_json, describe)
+
+
+@app.command(epilog="Example: lle clean runs/nightly.zarr --keep 2")
+def clean(
+    store: StoreUrl,
+    keep: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="keep only the N most recently published versions")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete unfinished versions and unfinished temporary files. Refused while a run is active."""
+    from ..jobs.versions import clean_store
+
+    finish(lambda: clean_store(store_of(store), keep), as_json, output.describe_clean)
+
+
+@app.command(epilog="Example: lle schema > schema.json")
 def schema(as_json: AsJson = False) -> None:
     """Print the JSON schema of the config."""
     from ..config.load import json_schema

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config.load import parse_override
+from ..config.load import load_config, parse_override
 from ..config.models import Config
 from ..config.yaml_edit import NotEdited, changed, edited
 from ..config.yaml_io import read_mapping, to_yaml
@@ -67,7 +67,29 @@ def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> di
     }  # fmt: skip
 
 
-def write_config(config: Path, overrides: tuple[str, ...], values: Mapping[str, object], out: Path) -> str:
+def suggest_for_file(
+    path: Path, overrides: tuple[str, ...], sample: int, out: Path | None, watch: Watch
+) -> dict[str, Any]:
+    """As `suggest`, for the config of a file; the suggested values are written to the new file `out`, if it is given.
+
+    In addition the file written, the store of the proposal, and the store that is `kept` beside it (None: the same).
+    """
+    config = load_config(path, overrides)
+    if out is not None and out.exists():
+        raise ConfigError(f"--write {out}: this file already exists; choose another name")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise ConfigError(f"--write {out}: its folder does not exist; create it first")
+    suggestion, current = suggest(config, sample, watch), config.output.store
+    if out is not None:
+        store = _write_config(path, overrides, suggestion["suggested"], out)
+    else:
+        is_used = "://" in current or Path(current).exists()  # of a URL that is assumed
+        store = other_store(current, "suggested") if is_used else current
+    kept = None if store == current else current
+    return {**suggestion, "written": None if out is None else str(out), "store": store, "kept": kept}
+
+
+def _write_config(config: Path, overrides: tuple[str, ...], values: Mapping[str, object], out: Path) -> str:
     """Write the file of a config with the overrides and the suggested values as a new file; returns its output.store.
 
     Comments are kept, unless aliases make that impossible. The store gets another name than that of the file, so that
@@ -97,11 +119,6 @@ def _store_of(settings: Mapping[str, object]) -> str:
     """The output.store of plain settings; "" if there is none."""
     output = settings.get("output")
     return str(output.get("store", "")) if isinstance(output, Mapping) else ""
-
-
-def is_used(store: str) -> bool:
-    """Whether there is something at the place of a store; of a URL that is assumed."""
-    return "://" in store or Path(store).exists()
 
 
 def other_store(store: str, name: str) -> str:
