@@ -6,7 +6,6 @@ Commands import what they run inside their bodies: `lle --help` and `lle status`
 import json
 import os
 import sys
-from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -271,11 +270,10 @@ def transform(
         execution = None if config is None else load_config(config).execution
         if workers is not None:
             execution = Execution(cluster=Cluster(workers=workers))
-        done = transform_rows(
+        return transform_rows(
             store_of(store), new, tuple(input_ or ()), out, execution, max_ratio, far_as_nan, work, RunProgress(),
             tuple(with_ or ()),
         )  # fmt: skip
-        return {**asdict(done), "seconds": round(done.seconds, 2)}
 
     finish(act, as_json, output.describe_transform, resumes=True)
 

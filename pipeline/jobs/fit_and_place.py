@@ -6,7 +6,6 @@ rows. Fitted rows keep their coordinates.
 
 import contextlib
 import time
-from collections.abc import Callable
 from typing import cast
 
 from ..clusters.connect import performance
@@ -15,13 +14,12 @@ from ..core.errors import NAMED_ROWS, BoundsNotMet, InputError, counted, first_r
 from ..core.signals import interruptible
 from ..engine import checkpoint, current_config
 from ..engine.execute import Executor
-from ..engine.plan import History, Layout, RunResult, Steps, planned
+from ..engine.plan import History, RunResult, planned
 from ..engine.progress import RunProgress
-from ..engine.step import Json, Report, Step
-from ..inputs import Source, open_source
+from ..engine.step import Report, Step
+from ..inputs import Source
 from ..inputs.consistency import require_unchanged_input
 from ..stages import embed_new, ingest, write_report
-from ..stages.ingest_ids import read_ids_step
 from ..stages.registry import stages_of_run
 from ..storage import array_specs
 from ..storage.blocks import Blocks
@@ -29,6 +27,8 @@ from ..storage.lock import RunLock
 from ..storage.store import FIT, Store, block_of, fitted_store
 from .expected_time import cluster_to_start
 from .layout import check_layout, layout_of
+from .placing import check_placing, config_of_fit, fit_of, job_of_all_rows, layout_of_placing, open_all_rows, steps
+from .placing_preview import foreseen_placing
 from .run_stages import (
     Shared,
     StageRun,
@@ -39,17 +39,10 @@ from .run_stages import (
     run_store,
     save_profile,
 )
-from .transform import new_rows_job, new_rows_layout
-
-Foreseen = Callable[[Config, Layout], tuple[str, dict[str, float]]]
 
 
-def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: bool, foreseen: Foreseen) -> RunResult:
-    """Run the config; finished blocks are reused. Raises LleError; BoundsNotMet after placing, if the fit allows it.
-
-    foreseen: from the config and the layout of the fit, a line for the log of a new run ("" for none), and the expected
-    seconds of each step.
-    """
+def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: bool) -> RunResult:
+    """Run the config; finished blocks are reused. Raises LleError; BoundsNotMet after placing, if the fit allows it."""
     started = time.perf_counter()
     store, source = Store(config.output.store), open_all_rows(config)
     if fresh:
@@ -66,7 +59,7 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
                 executing(cluster, progress) as executor,
                 performance(executor.client if profile else None) as profiled,
             ):
-                missed, seconds = _fit(config, store, executor, progress, foreseen)
+                missed, seconds = _fit(config, store, executor, progress)
                 placing = _Placing(store, executor, progress, History(), finished_steps)
                 progress.time_left.expect(seconds)
                 placing.place_and_report(config, fitted, source)
@@ -79,22 +72,8 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
     return result
 
 
-def open_all_rows(config: Config) -> Source:
-    """The input of a config with all its rows. Raises InputError."""
-    kind, parameters = ingest.all_rows(config)
-    return open_source(kind, **parameters)
-
-
-def config_of_fit(config: Config) -> Config:
-    """The config of the run on the sample, which has no report of its own."""
-    output = config.output.model_copy(
-        update={"store": f"{Store(config.output.store).url}/{FIT}", "report": False, "prometheus": None}
-    )
-    return config.model_copy(update={"output": output})
-
-
 def _fit(
-    config_of_all: Config, store: Store, executor: Executor, progress: RunProgress, foreseen: Foreseen
+    config_of_all: Config, store: Store, executor: Executor, progress: RunProgress
 ) -> tuple[BoundsNotMet | None, dict[str, float]]:
     """Run the stages on the sample; returns a missed bound, and the expected seconds of the steps after them.
 
@@ -103,7 +82,7 @@ def _fit(
     config, fitted = config_of_fit(config_of_all), fitted_store(store)
     earlier = fitted if fitted.can_resume() else None
     layout = layout_of(config, ingest.open_input(config), earlier)
-    text, seconds = foreseen(config_of_all, layout)
+    text, seconds = foreseen_placing(config_of_all, layout)
     progress.start(store, seconds)
     if earlier is None:
         check_layout(config, layout)
@@ -126,10 +105,12 @@ class _Placing(StageRun):
     def place_and_report(self, config: Config, fitted: Store, source: Source) -> None:
         """Place the rows. Raises InputChanged if the input changed during the run, InputError for rows with NaN."""
         self._config, self._source = config, source
-        job = job_of_placing(config, fitted, source)
+        fit = fit_of(fitted)
+        job = job_of_all_rows(config, fit, source)
         earlier = self.store.usable_array(array_specs.EMBEDDING.name)
         stored = block_of(earlier) if earlier is not None and earlier.shape[0] == source.n_rows else None
-        layout, _ = new_rows_layout(fitted, job, source, config.execution, stored)
+        layout = layout_of_placing(fit, job, source, config.execution, stored)
+        check_placing(job, layout, config.execution.cluster)
         self.walk_stage("transform", steps(config, job, layout, source))
         checkpoint.delete_unused_steps(self.store, "ingest", self.finished_steps)
         self.walk_stage("write_report", write_report.steps(config, layout))
@@ -152,23 +133,3 @@ class _Placing(StageRun):
                 f"{self._source.locate(rows[0])}). Correct them, or set preprocess.invalid: drop to leave them out "
                 f"(their embedding is NaN); the other rows are placed and kept"
             )
-
-
-def steps(config: Config, job: embed_new.Job, layout: Layout, source: Source) -> Steps:
-    """read_labels (if the input has labels) -> calibrate -> embed."""
-    (kind, parameters), blocks = ingest.all_rows(config), Blocks(layout.n_input, layout.block_points)
-    bytes_beside = source.bytes_beside(min(blocks.size, blocks.n))
-    if source.label_width:
-        yield ingest.labels_step(kind, parameters, blocks, source.label_width, bytes_beside)
-    if parameters.get("id") is not None:
-        yield read_ids_step(kind, parameters, blocks, bytes_beside)
-    return (yield from embed_new.steps(job, layout))
-
-
-def job_of_placing(config: Config, fitted: Store, source: Source) -> embed_new.Job:
-    """Everything that determines the coordinates of the rows, from the finished fit."""
-    kind, parameters = ingest.all_rows(config)
-    record = current_config.require_embedding(fitted)
-    state: Json = {"fingerprint": record.fingerprint, "begun": record.begun}
-    trained = fitted.attributes()["config"]
-    return new_rows_job(fitted, trained, state, kind, ingest.without_labels(parameters), source, None, False)

@@ -19,8 +19,8 @@ from ..storage.records import to_json
 from ..storage.store import Store
 from ..storage.versions import Versions
 from .expected_time import expected
-from .fit_and_place import config_of_fit
 from .layout import layout_of, run_attributes
+from .placing import config_of_fit
 from .placing_preview import FinishedBlocks, forecast_placing
 from .reprocess import begin, identity, is_current, version_id
 

@@ -38,9 +38,8 @@ def run(
     def once() -> RunResult:
         if config.input.fit_sample is not None:
             from .fit_and_place import fit_and_place  # loads Arrow
-            from .placing_preview import foreseen_placing
 
-            return fit_and_place(config, fresh, progress, profile, foreseen_placing)
+            return fit_and_place(config, fresh, progress, profile)
         if versioned:
             return _run_version(config, fresh, progress, profile, closing, attributes or {})
         history = History()

@@ -47,7 +47,7 @@ def validate(config: Config) -> Validated:
     source = ingest.open_input(config)
     layout = layout_of(config, source)
     if config.input.fit_sample is not None:
-        from .fit_and_place import open_all_rows  # loads the stages and Dask
+        from .placing import open_all_rows  # loads the stages and Dask
 
         source = open_all_rows(config)
     check_layout(config, layout)

@@ -11,8 +11,8 @@ from lle.config.load import check_config
 from lle.engine.plan import Layout, planned
 from lle.jobs import expected_time
 from lle.jobs.expected_time import announcement, cluster_to_start, expected, machine_speed
-from lle.jobs.fit_and_place import config_of_fit
 from lle.jobs.layout import layout_of
+from lle.jobs.placing import config_of_fit
 from lle.jobs.placing_preview import forecast_placing, foreseen_placing
 from lle.jobs.plan_preview import plan_summary
 from lle.stages import find_neighbors, ingest

@@ -12,7 +12,7 @@ from lle.core.errors import StoreError
 from lle.engine import checkpoint
 from lle.engine.row_exchange import REQUESTS, SENT
 from lle.inputs.row_filter import even_sample
-from lle.jobs import fit_and_place
+from lle.stages import embed_new
 from lle.stages.assemble_cost import CONTRIBUTIONS
 from lle.stages.order_points import SORTED
 from lle.storage.store import Store, fitted_store
@@ -129,7 +129,7 @@ def test_plan_before_the_run_has_all_steps_and_counts(tmp_path, points, placed):
 
 
 def test_resumes_between_blocks_of_placing(tmp_path, points, by_hand, monkeypatch):
-    config, embed_block = job(tmp_path / "job", points), fit_and_place.embed_new.embed_block
+    config, embed_block = job(tmp_path / "job", points), embed_new.embed_block
 
     @functools.wraps(embed_block)
     def failing(store, block_index, **parameters):
@@ -137,7 +137,7 @@ def test_resumes_between_blocks_of_placing(tmp_path, points, by_hand, monkeypatc
             raise StoreError("disk full")
         return embed_block(store, block_index, **parameters)
 
-    monkeypatch.setattr(fit_and_place.embed_new, "embed_block", failing)
+    monkeypatch.setattr(embed_new, "embed_block", failing)
     assert "disk full" in refused(1, "run", config)
     store = Store(str(tmp_path / "job" / "run.zarr"))
     assert lle("status", store.url)["state"] == "stopped"

@@ -268,7 +268,7 @@ def test_simultaneous_transforms_to_one_file_are_complete(roll, tmp_path, monkey
     start()
     first = (tmp_path / "y.csv").read_bytes()
     threads[0].join()
-    assert [outcome.rows for outcome in outcomes] == [50, 50]
+    assert [outcome["rows"] for outcome in outcomes] == [50, 50]
     assert (tmp_path / "y.csv").read_bytes() == first
     assert len(pd.read_csv(tmp_path / "y.csv")) == 50
     assert not (tmp_path / "y.csv.work").exists()
@@ -276,8 +276,7 @@ def test_simultaneous_transforms_to_one_file_are_complete(roll, tmp_path, monkey
 
 def test_run_changed_during_the_transform_is_detected(roll, tmp_path, monkeypatch):
     np.save(tmp_path / "new.npy", swiss_roll(5, np.random.default_rng(24)))
-    states = iter([{"fingerprint": "a", "begun": 1.0}, {"fingerprint": "b", "begun": 2.0}])
-    monkeypatch.setattr(transforms, "_state_of", lambda run: next(states))
+    monkeypatch.setattr(transforms, "state_of", lambda run: {"fingerprint": "of another run", "begun": 2.0})
     result = CliRunner().invoke(app, ["transform", roll.store.url, f"{tmp_path}/new.npy", f"{tmp_path}/y.csv"])
     assert (result.exit_code, "computed again during the transform" in result.output) == (1, True)
     assert not (tmp_path / "y.csv").exists()

@@ -1,0 +1,133 @@
+"""The steps that place new rows among the fitted ones, for `lle transform` and for a run with input.fit_sample."""
+
+from functools import partial
+from typing import NamedTuple
+
+from ..clusters.limits import Section, memory_of_workers
+from ..config.models import Config, Execution
+from ..core.errors import DamagedStore
+from ..engine import checkpoint, current_config, plan_sizes, task_costs
+from ..engine.plan import Layout, Steps, planned
+from ..engine.step import Json
+from ..inputs import Source, open_source
+from ..linalg.reg_step import reg_of_run
+from ..stages import embed_new, ingest
+from ..stages.ingest_ids import read_ids_step
+from ..stages.solve_embedding import ChosenComponents
+from ..storage import array_specs
+from ..storage.blocks import Blocks
+from ..storage.store import FIT, Store, block_of
+
+
+class Fit(NamedTuple):
+    """What the placing of rows depends on: a finished fit in the store `url`, or a planned one.
+
+    `layout` has the sizes of its points. `n_embedded` weak components have coordinates; 0: all.
+    """
+
+    config: Json
+    layout: Layout
+    input_dtype: str
+    n_coordinates: int
+    state: Json
+    url: str = ""
+    reg: float = 0.0
+    n_embedded: int = 0
+
+
+def fit_of(run: Store) -> Fit:
+    """The fit of a run. Raises ConfigError if there is no finished embedding."""
+    state, config = state_of(run), run.attributes()["config"]
+    points, input_dtype = run.array(array_specs.POINTS.name), run.array(array_specs.RAW.name).dtype.name
+    (n, d), k_max = points.shape, run.array(array_specs.NEIGHBOR_INDICES.name).shape[1]
+    layout = Layout(0, 0, points.dtype.name, block_of(points), n_points=n, n_features=d, k_max=k_max)
+    n_coordinates = run.array(array_specs.EMBEDDING.name).shape[1]
+    return Fit(config, layout, input_dtype, n_coordinates, state, run.url, reg_of_run(run, config), _n_embedded(run))
+
+
+def state_of(run: Store) -> Json:
+    """The state of the run's embedding. Raises ConfigError if there is no finished embedding."""
+    record = current_config.require_embedding(run)
+    return {"fingerprint": record.fingerprint, "begun": record.begun}
+
+
+def _n_embedded(run: Store) -> int:
+    if "solve_embedding.choose" not in checkpoint.begun_steps(run):  # pca
+        return 0
+    reports = checkpoint.reports_of_step(run, "solve_embedding.choose", ChosenComponents)
+    if not reports:
+        raise DamagedStore(f"{run.url}: the record of solve_embedding.choose is damaged; run its job again")
+    chosen = reports[0]
+    return 0 if chosen.n_components == chosen.n_weak else chosen.n_components
+
+
+def job_of(
+    fit: Fit, kind: str, parameters: Json, source: Source, max_ratio: float | None = None, far_as_nan: bool = False
+) -> embed_new.Job:
+    """What decides the coordinates of new rows; `kind` and `parameters` open them as `source`."""
+    config, fitted = fit.config, fit.layout
+    n_boxes = plan_sizes.max_boxes(plan_sizes.n_cells(fitted.n_points), fitted.point_blocks())
+    placement = embed_new.Placement(
+        kind, parameters, fit.input_dtype,
+        transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
+        unit=config["neighbors"]["metric"] == "cosine", n_neighbors=config["neighbors"]["n_neighbors"], reg=fit.reg,
+        rule=config["weights"]["rule"], n_embedded=fit.n_embedded, far_as_nan=far_as_nan,
+    )  # fmt: skip
+    return embed_new.Job(
+        fit.url, fit.state, placement, source.fingerprint(), config["quality"]["seed"], fit.n_coordinates,
+        source.n_features, n_boxes, fitted.block_points, max_ratio,
+    )  # fmt: skip
+
+
+def layout_of_placing(
+    fit: Fit, job: embed_new.Job, source: Source, execution: Execution, block: int | None = None
+) -> Layout:
+    """Sizes of the placing, with blocks that fit the workers; `block` is the block size of an earlier run."""
+    fitted = fit.layout
+    row = max(source.n_features * source.dtype.itemsize, fitted.row_bytes)
+    size = block or plan_sizes.block_points(execution.block_points, source.n_rows, row)
+    layout = Layout(
+        source.n_rows, source.n_features, fitted.dtype, size, n_points=fitted.n_points, n_features=fitted.n_features,
+        k_max=fitted.k_max,
+    )  # fmt: skip
+    if execution.block_points != "auto":
+        return layout
+    limit = memory_of_workers(execution.cluster)
+    return task_costs.fit_blocks({"transform": partial(embed_new.steps, job)}, layout, limit)
+
+
+def check_placing(job: embed_new.Job, layout: Layout, cluster: Section) -> None:
+    """Raises NotEnoughMemory if a step of the placing does not fit the workers."""
+    steps, _ = planned({"transform": partial(embed_new.steps, job)}, layout)
+    task_costs.check_plan(steps, memory_of_workers(cluster))
+
+
+def config_of_fit(config: Config) -> Config:
+    """The config of the run on the sample of input.fit_sample, which has no report of its own."""
+    output = config.output.model_copy(
+        update={"store": f"{Store(config.output.store).url}/{FIT}", "report": False, "prometheus": None}
+    )
+    return config.model_copy(update={"output": output})
+
+
+def open_all_rows(config: Config) -> Source:
+    """The input of a config with all its rows. Raises InputError."""
+    kind, parameters = ingest.all_rows(config)
+    return open_source(kind, **parameters)
+
+
+def job_of_all_rows(config: Config, fit: Fit, source: Source) -> embed_new.Job:
+    """As `job_of`, for all rows of a config."""
+    kind, parameters = ingest.all_rows(config)
+    return job_of(fit, kind, ingest.without_labels(parameters), source)
+
+
+def steps(config: Config, job: embed_new.Job, layout: Layout, source: Source) -> Steps:
+    """read_labels (if the input has labels) -> calibrate -> embed, for all rows of a config."""
+    (kind, parameters), blocks = ingest.all_rows(config), Blocks(layout.n_input, layout.block_points)
+    bytes_beside = source.bytes_beside(min(blocks.size, blocks.n))
+    if source.label_width:
+        yield ingest.labels_step(kind, parameters, blocks, source.label_width, bytes_beside)
+    if parameters.get("id") is not None:
+        yield read_ids_step(kind, parameters, blocks, bytes_beside)
+    return (yield from embed_new.steps(job, layout))
