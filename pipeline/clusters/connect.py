@@ -2,13 +2,13 @@
 
 import contextlib
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.models import KubernetesCluster, SlurmCluster
-from .limits import Section
-from .serial import serial_run
+from .limits import Section, require_shared_memory
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def connect(cluster: Section) -> "Iterator[Client | None]":
     """A client for the cluster of the config, closed at the end; None for serial execution, which loads no Dask."""
     if not isinstance(cluster, (KubernetesCluster, SlurmCluster)) and cluster.kind == "serial":
-        with serial_run():
+        with _serial_run():
             yield None
     else:
         with _cluster(cluster) as client:
@@ -41,6 +41,36 @@ def _cluster(cluster: Section) -> "contextlib.AbstractContextManager[Client]":
     from .local import local_cluster
 
     return local_cluster(cluster)
+
+
+_LOCK, _SERIAL_RUNS, _DASK_SETTINGS = threading.Lock(), list[object](), contextlib.ExitStack()
+
+
+@contextlib.contextmanager
+def _serial_run() -> Iterator[None]:
+    """Around a run without a cluster; the last of several overlapping ones resets the scheduler of Dask."""
+    require_shared_memory(0)
+    with _LOCK:
+        _SERIAL_RUNS.append(None)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _SERIAL_RUNS.pop()
+            if not _SERIAL_RUNS:
+                _DASK_SETTINGS.close()
+
+
+def use_synchronous_dask() -> None:
+    """Set Dask's synchronous scheduler for the rest of the serial runs in progress; without one, do nothing.
+
+    Call it before Dask computes anything in the driver: its default would be threads, or a client of the user's own.
+    """
+    with _LOCK:
+        if _SERIAL_RUNS:
+            import dask  # 0.08 s
+
+            _DASK_SETTINGS.enter_context(dask.config.set(scheduler="synchronous"))
 
 
 @contextlib.contextmanager

@@ -33,11 +33,13 @@ class KubernetesApi:
     def __init__(self, namespace: str) -> None:
         try:
             import kubernetes  # an optional extra
+            import urllib3  # a dependency of it
         except ImportError:
             raise ConfigError(
                 "execution.cluster.kind: kubernetes needs the extra k8s: run pip install '.[k8s]' in the source folder"
             ) from None
         self._failure = kubernetes.client.ApiException
+        self._unreachable = OSError, urllib3.exceptions.HTTPError
         try:
             settings, own = _settings(kubernetes)
         except (kubernetes.config.ConfigException, OSError) as error:
@@ -129,7 +131,7 @@ class KubernetesApi:
             if not self._is_passing(failure):
                 raise self._refused(action, failure) from None
             error: Exception = failure
-        except (OSError, self._transport()) as failure:
+        except self._unreachable as failure:
             error = failure
         raise LleError(
             f"Kubernetes API: {action} in namespace {self.namespace} failed {attempts} times; the last: "
@@ -139,7 +141,7 @@ class KubernetesApi:
     def _is_passing(self, error: BaseException) -> bool:
         """Whether the server was busy or unreachable, so that the same request may succeed later."""
         if not isinstance(error, self._failure):
-            return isinstance(error, (OSError, self._transport()))
+            return isinstance(error, self._unreachable)
         return not (error.status and 400 <= error.status < 500 and error.status != 429)
 
     def _refused(self, action: str, failure: Exception) -> ConfigError:
@@ -153,14 +155,6 @@ class KubernetesApi:
         return ConfigError(
             f"Kubernetes API refused: {action} in namespace {self.namespace}: {_reason(failure)}. Cure: {cure}"
         )
-
-    @staticmethod
-    def _transport() -> type[Exception]:
-        """The client's exception for a request without an answer."""
-        import urllib3  # a dependency of the client
-
-        error: type[Exception] = urllib3.exceptions.HTTPError
-        return error
 
 
 class _Exists(Exception):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..clusters.serial import use_synchronous_dask
+from ..clusters.connect import use_synchronous_dask
 from ..core.arrays import Bools, Float64, Floats
 from ..core.errors import NAMED_ROWS, InputError
 from ..engine import task_costs

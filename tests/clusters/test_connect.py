@@ -4,8 +4,7 @@ import contextlib
 
 import dask
 
-from lle.clusters.connect import connect
-from lle.clusters.serial import use_synchronous_dask
+from lle.clusters.connect import connect, use_synchronous_dask
 from lle.config.models import Cluster
 
 
