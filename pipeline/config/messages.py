@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 GRAPHS: dict[str, type[BaseModel]] = {"npy": NpyGraph, "zarr": ZarrGraph, "anndata": AnnDataGraph}
+CLUSTER_KINDS = [*get_args(CLUSTERS["dask"].model_fields["kind"].annotation), *list(CLUSTERS)[1:]]
 LONGEST_WORD = 100  # characters for which a similar word is searched
 SECTION = "expected a section, keys with their values"
 # Replacements for pydantic's messages, which name Python types.
@@ -60,15 +61,16 @@ def _described(error: "ErrorDetails", model: type[BaseModel]) -> tuple[str, str,
                 _suggestion(str(location[-1]), allowed))  # fmt: skip
     if kind == "missing":
         return key, "required, but not given", ""
-    kinds = {"execution.cluster": _cluster_kinds(), "neighbors.precomputed": list(GRAPHS)}.get(key, list(INPUTS))
+    kinds = {"execution.cluster": CLUSTER_KINDS, "neighbors.precomputed": list(GRAPHS)}.get(key, list(INPUTS))
     if kind == "union_tag_not_found":
         return _kind_key(key), f"required; one of {', '.join(kinds)}", ""
     if kind == "union_tag_invalid":
         key, value = _kind_key(key), value.get("kind") if isinstance(value, dict) else value
     elif key == "execution.cluster.kind":  # pydantic lists only the kinds of one model
-        kind, kinds = "union_tag_invalid", _cluster_kinds()
+        kind, kinds = "union_tag_invalid", CLUSTER_KINDS
     if kind == "union_tag_invalid":
-        return key, f"should be {_alternatives(kinds)}", f"; found {shown(value)}{_suggestion(str(value), kinds)}"
+        *first, last = map(repr, kinds)
+        return key, f"should be {', '.join(first)} or {last}", f"; found {shown(value)}{_suggestion(str(value), kinds)}"
     message = str(error["msg"]).removeprefix("Value error, ").replace("Input should", "should")
     message = WORDS[kind].format(example=f"[{value}]") if kind in WORDS else message
     if isinstance(value, dict):
@@ -92,15 +94,6 @@ def _keys(location: tuple[object, ...], kind: str) -> list[str]:
 
 def _kind_key(key: str) -> str:
     return f"{key}.kind" if key else "kind"
-
-
-def _cluster_kinds() -> list[str]:
-    return [*get_args(CLUSTERS["dask"].model_fields["kind"].annotation), *(kind for kind in CLUSTERS if kind != "dask")]
-
-
-def _alternatives(words: list[str]) -> str:
-    quoted = [repr(word) for word in words]
-    return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
 
 def _suggestion(word: str, allowed: Iterable[str]) -> str:

@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from ..core.methods import METHODS
 from .clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls, Wait
 from .fields import Float, Int, Model, Size
 from .inputs import Input
-from .neighbors import Neighbors, bounds_of_lists, check_lists, min_neighbors
+from .neighbors import Neighbors
 
 __all__ = ["Cluster", "Config", "Execution", "Input", "KubernetesCluster", "SlurmCluster", "Tls"]
 
@@ -173,7 +174,10 @@ class Config(Model):
         n = self.neighbors
         if not self.varies:
             return n.n_neighbors, n.n_neighbors
-        return bounds_of_lists(n, self.method, self.eigensolver.n_components)
+        # n_components + 1 points are always flat
+        flat = self.eigensolver.n_components + (1 if n.eta is None else 2)
+        smallest = 1 if self.method == "pca" else max(flat, self.min_neighbors)
+        return smallest if n.k_min == "auto" else n.k_min, 2 * n.n_neighbors if n.k_max == "auto" else n.k_max
 
     @property
     def more_pairs(self) -> tuple[int, ...]:
@@ -186,12 +190,21 @@ class Config(Model):
     @property
     def min_neighbors(self) -> int:
         """The fewest neighbours of a point that the method needs."""
-        return min_neighbors(self.method, self.eigensolver.n_components)
+        return METHODS[self.method].min_neighbors(self.eigensolver.n_components)
 
     @model_validator(mode="after")
     def _lists_fit(self) -> "Config":
-        if self.varies:
-            check_lists(self.neighbors, self.method, self.eigensolver.n_components)
+        k_min, k_max = self.k_bounds
+        if k_min > k_max:
+            raise ValueError(
+                f"neighbors.k_min is {k_min} and neighbors.k_max is {k_max}; raise k_max or lower k_min (auto: "
+                f"n_components + 1, or what the method needs, and twice n_neighbors)"
+            )
+        if self.varies and k_min < self.min_neighbors:
+            raise ValueError(
+                f"neighbors.k_min is {k_min}, but method {self.method} needs at least {self.min_neighbors} neighbours "
+                f"of every point for {self.eigensolver.n_components} coordinates; raise k_min"
+            )
         column = self.neighbors.k_per_point
         if column is not None and self.input.kind == "synthetic":
             raise ValueError("neighbors.k_per_point is set, but generated manifolds have no such column; use radius")
@@ -222,8 +235,7 @@ class Config(Model):
     @model_validator(mode="after")
     def _fits_together(self) -> "Config":
         m, pca = self.eigensolver.n_components, self.preprocess.pca
-        k = self.k_bounds[1] if self.varies else self.neighbors.n_neighbors
-        smallest = self.min_neighbors
+        k, smallest = self.k_bounds[1], self.min_neighbors
         if m < k < smallest:
             raise ValueError(
                 f"method is {self.method}, eigensolver.n_components {m} and neighbors.n_neighbors {k}: {self.method} "

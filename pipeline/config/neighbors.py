@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from ..core.methods import METHODS
 from .fields import Float, Int, Model, Name
 
 
@@ -89,15 +88,6 @@ class Neighbors(Model):
         return self
 
 
-def min_neighbors(method: str, n_components: int) -> int:
-    """The fewest neighbours of a point that a method needs.
-
-    >>> min_neighbors("lle", 2), min_neighbors("ltsa", 2), min_neighbors("hessian", 2)
-    (1, 4, 6)
-    """
-    return METHODS[method].min_neighbors(n_components)
-
-
 def reverse_neighbors(reverse: int | str, method: str, n_components: int, smallest: int) -> int | None:
     """Reverse neighbours of each point for `neighbors.reverse`; None: only for members of small closed classes.
 
@@ -119,27 +109,3 @@ def reverse_neighbors(reverse: int | str, method: str, n_components: int, smalle
     single = {"lle": True, "hessian": n_components == 1, "ltsa": smallest == n_components + 2,
               "modified": smallest <= n_components + 1}  # fmt: skip
     return None if single.get(method, False) else 0
-
-
-def bounds_of_lists(neighbors: Neighbors, method: str, n_components: int) -> tuple[int, int]:
-    """k_min and k_max of lists of varying length, with auto resolved."""
-    n = neighbors
-    flat = n_components + (1 if n.eta is None else 2)  # n_components + 1 points are always flat
-    smallest = 1 if method == "pca" else max(flat, min_neighbors(method, n_components))
-    return smallest if n.k_min == "auto" else n.k_min, 2 * n.n_neighbors if n.k_max == "auto" else n.k_max
-
-
-def check_lists(neighbors: Neighbors, method: str, n_components: int) -> None:
-    """Raises ValueError if the bounds of lists of varying length contradict each other or the method."""
-    k_min, k_max = bounds_of_lists(neighbors, method, n_components)
-    smallest = min_neighbors(method, n_components)
-    if k_min > k_max:
-        raise ValueError(
-            f"neighbors.k_min is {k_min} and neighbors.k_max is {k_max}; raise k_max or lower k_min (auto: "
-            f"n_components + 1, or what the method needs, and twice n_neighbors)"
-        )
-    if k_min < smallest:
-        raise ValueError(
-            f"neighbors.k_min is {k_min}, but method {method} needs at least {smallest} neighbours of every point for "
-            f"{n_components} coordinates; raise k_min"
-        )

@@ -127,7 +127,13 @@ def read_mapping(path: Path) -> dict[str, object]:
     if path.suffix.lower() in DATA_SUFFIXES and path.exists():
         raise ConfigError(f"config {path}: expected YAML, found data; write a config for them first: lle init {path}")
     try:
-        data = parse(_read_limited(path).decode("utf-8"))
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:  # data, or a device
+            raise ConfigError(
+                f"config {path}: expected at most {MAX_BYTES // 2**20} MiB of YAML, found a larger file; check the path"
+            )
+        data = parse(content.decode("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"config {path}: no such file (working directory {Path.cwd()})") from None
     except OSError as error:
@@ -141,17 +147,6 @@ def read_mapping(path: Path) -> dict[str, object]:
     if not isinstance(data, dict):
         raise ConfigError(f"config {path}: expected a mapping with input and output, found {type(data).__name__}")
     return data
-
-
-def _read_limited(path: Path) -> bytes:
-    """The bytes of a config file. Raises ConfigError for a larger file, such as data or a device."""
-    with path.open("rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise ConfigError(
-            f"config {path}: expected at most {MAX_BYTES // 2**20} MiB of YAML, found a larger file; check the path"
-        )
-    return content
 
 
 def parse_value(text: str, where: str) -> object:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 
 from ..config.models import Config
-from ..config.neighbors import min_neighbors
 from ..core.arrays import Float64
 from ..core.errors import LleError
 from ..core.methods import METHODS
@@ -203,7 +202,7 @@ class Search:
         return reg if method == "lle" else self._reg(method, n_neighbors)
 
     def _usable(self, method: str, n_neighbors: int) -> bool:
-        smallest = max(min_neighbors(method, self.n_components), self.n_components + 1)
+        smallest = max(METHODS[method].min_neighbors(self.n_components), self.n_components + 1)
         return smallest <= n_neighbors <= self.max_neighbors
 
     def _run(self, method: str, n_neighbors: int, reg: float | None) -> Trial:

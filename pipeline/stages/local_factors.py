@@ -13,9 +13,9 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from ..config.models import Config
-from ..config.neighbors import min_neighbors
 from ..core.arrays import Float64, Floats, Int64, Ints
 from ..core.errors import UndeterminedEmbedding
+from ..core.methods import METHODS
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import FactorRows, factor_entries
@@ -124,7 +124,7 @@ def tangent_block(store: Store, block_index: int, method: str, n_components: int
         return batch.ids, matrices_of(batch.points, n_components)
 
     lists = read_lists(store, block_index, blocks, store.read_bundle("_work/unlisted")["ids"])
-    smallest = min_neighbors(method, n_components)
+    smallest = METHODS[method].min_neighbors(n_components)
     return _write(store, block_index, blocks, lists, Local(rows, matrices, smallest, lists.ids))
 
 

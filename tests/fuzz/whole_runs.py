@@ -11,7 +11,7 @@ import yaml
 from sklearn.decomposition import PCA
 from sklearn.manifold import LocallyLinearEmbedding
 
-from lle.config.neighbors import min_neighbors
+from lle.core.methods import METHODS
 from lle.kernels.manifolds import sample
 from lle.linalg.component_matrices import load_local_factors
 from lle.storage.blocks import Blocks
@@ -78,7 +78,7 @@ def random_config(rng: np.random.Generator, X: npt.NDArray[Any], own: Path) -> d
     """A config that mostly fits the points."""
     m = int(rng.integers(1, min(4, X.shape[1] + 1)))
     method = choose(rng, ["lle", "lle", "lle", "modified", "hessian", "ltsa", "laplacian", "pca"])
-    k = max(int(rng.integers(4, 14)), m + 2, min_neighbors(method, m))
+    k = max(int(rng.integers(4, 14)), m + 2, METHODS[method].min_neighbors(m))
     solver = choose(rng, ["auto", "auto", "shift_invert", "factored", "multigrid"])
     neighbors: dict[str, Any] = {"n_neighbors": k, "method": choose(rng, ["auto", "kdtree", "brute"])}
     if rng.random() < 0.3:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from lle.config.neighbors import min_neighbors
 from lle.core.errors import InputError
+from lle.core.methods import METHODS
 from lle.kernels.factors.factor_rows import LocalRows, stack_rows
 from lle.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
 from lle.kernels.factors.modified_lle import modified_rows, principal_directions, spread
@@ -98,7 +98,7 @@ def test_a_neighborhood_of_fewer_dimensions_still_gives_rows_of_mean_zero(rng):
 @pytest.mark.parametrize("m", [1, 2, 3, 5])
 def test_min_neighbors_is_the_first_number_with_rows(rng, m):
     for method, rows_of in ROWS.items():
-        least = min_neighbors(method, m)
+        least = METHODS[method].min_neighbors(m)
         assert rows_of(rng.normal(size=(2, least, m + 2)), m).shape[1] >= 1
         assert np.linalg.norm(rows_of(rng.normal(size=(2, least - 1, m + 2)), m)) < np.linalg.norm(
             rows_of(rng.normal(size=(2, least, m + 2)), m)
