@@ -1,10 +1,8 @@
 """Open the Dask client for the cluster section of a config. Clusters are imported on demand: Dask takes 0.2 seconds."""
 
 import contextlib
-import tempfile
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.models import KubernetesCluster, SlurmCluster
@@ -71,19 +69,3 @@ def use_synchronous_dask() -> None:
             import dask  # 0.08 s
 
             _DASK_SETTINGS.enter_context(dask.config.set(scheduler="synchronous"))
-
-
-@contextlib.contextmanager
-def performance(client: "Client | None") -> Iterator[list[bytes]]:
-    """Record the work of the cluster. At the end the list holds Dask's performance page (empty without a client)."""
-    pages: list[bytes] = []
-    if client is None:
-        yield pages
-        return
-    from distributed import performance_report
-
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "performance.html"
-        with performance_report(filename=str(page), mode="inline"):  # inline: the page works without a network
-            yield pages
-        pages.append(page.read_bytes())

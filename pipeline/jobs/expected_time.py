@@ -15,10 +15,9 @@ import numpy as np
 from ..clusters.limits import Section, expected_workers
 from ..config.models import Cluster, Config
 from ..core.threads import limited_threads
-from ..engine.plan import Layout, planned
+from ..engine.plan import Layout
 from ..engine.step import Json, Report, Step
 from ..kernels.neighbors.knn import kdtree_neighbors
-from ..stages.registry import stages_of_run
 
 REFERENCE_SECONDS = 0.024
 """Processor seconds of `_probe` on the reference core."""
@@ -127,31 +126,24 @@ def cluster_to_start(config: Config, steps: Sequence[Step[Report]]) -> Section:
     return Cluster(kind="serial") if expected(config, steps, speed=1.0).workers == 1 else cluster
 
 
-def announcement(config: Config, steps: Sequence[Step[Report]]) -> str:
-    """A line for the log of a new run that would take LONG_SECONDS on the reference core, else an empty text."""
-    if expected(config, steps, speed=1.0).seconds < LONG_SECONDS:
-        return ""
-    return f"expected: {expected(config, steps).text()}"
+def foreseen(config: Config, steps: Sequence[Step[Report]]) -> tuple[str, dict[str, float]]:
+    """A line for the log of a new run, and the expected seconds of each step.
 
-
-def steps_after_ingest(config: Config, layout: Layout) -> list[Step[Report]]:
-    """The steps after ingest, when the number of distinct rows is known."""
-    stages = stages_of_run(config)
-    del stages["ingest"]
-    return planned(stages, layout)[0]
+    If the run would take less than LONG_SECONDS on the reference core, the line is empty, and the speed of this machine
+    is not measured.
+    """
+    now = expected(config, steps, speed=1.0)
+    if now.seconds < LONG_SECONDS:
+        return "", now.steps
+    now = expected(config, steps)
+    return f"expected: {now.text()}", now.steps
 
 
 def announced_rest(config: Config, steps: Sequence[Step[Report]], layout: Layout) -> str:
-    """A line for the log on `steps_after_ingest`."""
+    """A line for the log on the steps after ingest, when the number of distinct rows is known."""
     rest = expected(config, steps)
     text = _described(rest.seconds - rest.start, rest.stages, rest.workers)
     return f"expected now: {text}, because only {layout.n_points:,} of {layout.n_input:,} rows are distinct and valid"
-
-
-def expected_steps(config: Config, steps: Sequence[Step[Report]]) -> dict[str, float]:
-    """Expected seconds of each step; the speed of the machine is measured if they take long."""
-    foreseen = expected(config, steps, speed=1.0)
-    return (foreseen if foreseen.seconds < LONG_SECONDS else expected(config, steps)).steps
 
 
 @cache

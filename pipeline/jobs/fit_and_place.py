@@ -8,7 +8,6 @@ import contextlib
 import time
 from typing import cast
 
-from ..clusters.connect import performance
 from ..config.models import Config
 from ..core.errors import NAMED_ROWS, BoundsNotMet, InputError, counted, first_rows
 from ..core.signals import interruptible
@@ -29,16 +28,7 @@ from .expected_time import cluster_to_start
 from .layout import check_layout, layout_of
 from .placing import check_placing, config_of_fit, fit_of, job_of_all_rows, layout_of_placing, open_all_rows, steps
 from .placing_preview import foreseen_placing
-from .run_stages import (
-    Shared,
-    StageRun,
-    begin_store,
-    executing,
-    missed_bounds_recorded,
-    result_of,
-    run_store,
-    save_profile,
-)
+from .run_stages import Shared, StageRun, begin_store, executing, missed_bounds_recorded, profiled, result_of, run_store
 
 
 def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: bool) -> RunResult:
@@ -54,17 +44,15 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
         fitted, finished_steps = fitted_store(store), set[str]()
         steps_of_all, _ = planned(stages_of_run(config), ingest.first_layout(config, source))
         cluster = cluster_to_start(config, steps_of_all)
-        with missed_bounds_recorded(store, progress, started, finished_steps):
-            with (
-                executing(cluster, progress) as executor,
-                performance(executor.client if profile else None) as profiled,
-            ):
-                missed, seconds = _fit(config, store, executor, progress)
-                placing = _Placing(store, executor, progress, History(), finished_steps)
-                progress.time_left.expect(seconds)
-                placing.place_and_report(config, fitted, source)
-            if profile:
-                save_profile(store, profiled, progress)
+        with (
+            missed_bounds_recorded(store, progress, started, finished_steps),
+            executing(cluster, progress) as executor,
+            profiled(executor.client, store, progress) if profile else contextlib.nullcontext(),
+        ):
+            missed, seconds = _fit(config, store, executor, progress)
+            placing = _Placing(store, executor, progress, History(), finished_steps)
+            progress.time_left.expect(seconds)
+            placing.place_and_report(config, fitted, source)
         result = result_of(store, progress, started)
     if missed is not None:
         missed.result = result

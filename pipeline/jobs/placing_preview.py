@@ -11,7 +11,7 @@ from ..engine.step import BlockReport, Json, Report, Step
 from ..stages import write_report
 from ..stages.registry import stages_of_run
 from ..storage.store import Store, fitted_store, has_fit
-from .expected_time import announcement, expected_steps
+from .expected_time import foreseen
 from .layout import run_attributes
 from .placing import Fit, config_of_fit, fit_of, job_of_all_rows, layout_of_placing, open_all_rows, steps
 
@@ -48,7 +48,7 @@ def foreseen_placing(config: Config, first_layout: Layout) -> tuple[str, dict[st
     fitting, layout = planned(stages_of_run(config_of_fit(config)), first_layout)
     placing = forecast_placing(config, layout, fit_is_done=False)
     all_steps = [step for step in fitting if step.stage != "write_report"] + [step for step, _ in placing.steps]
-    return announcement(config, all_steps), expected_steps(config, all_steps)
+    return foreseen(config, all_steps)
 
 
 class FinishedBlocks(Walker):

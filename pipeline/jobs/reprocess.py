@@ -70,7 +70,8 @@ class VersionHistory(History):
         if step.key != "ingest.read":
             return step
         size = cast(Blocks, step.task.parameters["blocks"]).size
-        self._input = describe_input(self._config, self._source, size)  # before the input is read
+        reads = _hash([self._config.input.model_dump(mode="json"), self._source.dtype.name, self._source.n_features])
+        self._input = InputState(reads, size, tuple(self._source.stamps(size)))  # before the input is read
         if not self.source_stores or not self._source.detects_changes:
             return step
         earlier = self.source_stores[0].url, earlier_blocks(self.source_stores[0], self._input)
@@ -94,12 +95,6 @@ class VersionHistory(History):
             INPUT, replace(self._input, content=content)
         )  # from now on the next run may reuse these blocks
         return stage == last and content == self._content
-
-
-def describe_input(config: Config, source: Source, size: int) -> InputState:
-    """The state of the input before it is read, for blocks of `size` rows."""
-    reads = [config.input.model_dump(mode="json"), source.dtype.name, source.n_features]
-    return InputState(_hash(reads), size, tuple(source.stamps(size)))
 
 
 def content_of(store: Store) -> str:

@@ -1,13 +1,16 @@
 """Every stage of a run in one store, in order; finished blocks are reused."""
 
 import contextlib
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..clusters.connect import connect, performance
+from ..clusters.connect import connect
 from ..clusters.limits import Section, memory_of_high_memory, memory_of_workers, memory_resource
 from ..config.models import Config
 from ..core.errors import BoundsNotMet, InputChanged
@@ -27,8 +30,11 @@ from ..stages import ingest, write_report
 from ..stages.registry import METHOD_ARRAYS, stages_of_run
 from ..storage.lock import RunLock
 from ..storage.store import FIT, Store, has_fit
-from .expected_time import announced_rest, announcement, cluster_to_start, expected_steps, steps_after_ingest
+from .expected_time import announced_rest, cluster_to_start, foreseen
 from .layout import layout_of, run_attributes
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 FEWER_POINTS = 0.8
 """Share of the input's rows that are distinct and valid below which the expected seconds are stated again."""
@@ -61,40 +67,31 @@ def run_store(
     earlier = next(iter([*([store] if resumed else []), *history.source_stores]), None)
     layout = shared.layout if shared else layout_of(config, source, earlier)
     steps, _ = planned(stages_of_run(config), layout)
-    announced = not resumed and not shared and _check_new_run(config, steps, progress)
+    announcement, seconds = ("", dict[str, float]()) if shared else foreseen(config, steps)
+    if not resumed and not shared:
+        check_plan(steps, memory_of_workers(config.execution.cluster))
+        if announcement:
+            progress.print_line(announcement)
     with interruptible(), RunLock(store):
         begin_store(store, config, source, fresh, history, progress.print_line)
         finished_steps = set[str]()
         with missed_bounds_recorded(store, progress, started, finished_steps):
             if shared is None:
-                progress.start(store, expected_steps(config, steps))
+                progress.start(store, seconds)
             cluster = cluster_to_start(config, steps)
             with contextlib.ExitStack() as opened:
                 executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
-                with performance(executor.client if profile else None) as profiled:
+                with profiled(executor.client, store, progress) if profile else contextlib.nullcontext():
                     keeps_all = shared is not None and shared.keeps_all
                     run = StageRun(store, executor, progress, history, finished_steps, keeps_all)
-                    unmet = _run_stages(config, layout, run, announced, shared is None)
+                    unmet = _run_stages(config, layout, run, bool(announcement) and not resumed, shared is None)
                 closing.push(opened.pop_all())
-            if profile:
-                save_profile(store, profiled, progress)
         result = result_of(store, progress, started)
     if unmet:
         unmet_bounds = BoundsNotMet(unmet)
         unmet_bounds.result = result
         raise unmet_bounds
     return replace(result, unchanged=unmet is None)
-
-
-def _check_new_run(config: Config, steps: Sequence[Step[Report]], progress: RunProgress) -> bool:
-    """Log the expected seconds of a long run; returns whether it did.
-
-    Raises NotEnoughMemory if a step of the plan does not fit its workers.
-    """
-    check_plan(steps, memory_of_workers(config.execution.cluster))
-    if text := announcement(config, steps):
-        progress.print_line(text)
-    return bool(text)
 
 
 def begin_store(
@@ -147,15 +144,23 @@ def executing(cluster: Section, progress: RunProgress) -> Iterator[Executor]:
         yield Executor(client, memory_resource(cluster), memory_of_workers(cluster), memory_of_high_memory(cluster))
 
 
-def save_profile(store: Store, profiled: list[bytes], progress: RunProgress) -> None:
-    """Save Dask's performance report. Called after the report of the run, which replaces the folder."""
-    for page in profiled:
-        store.objects.put("report/performance.html", page)
-        progress.print_line(f"performance: {store.url}/report/performance.html")
-    if not profiled:
+@contextlib.contextmanager
+def profiled(client: "Client | None", store: Store, progress: RunProgress) -> Iterator[None]:
+    """Save Dask's performance report of the `with` block, which writes the report of the run before."""
+    if client is None:
+        yield
         progress.print_line(
             "performance: the run had no workers (kind: serial, or a short run), so there is nothing to show"
         )
+        return
+    from distributed import performance_report
+
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "performance.html"
+        with performance_report(filename=str(page), mode="inline"):  # inline: the page works without a network
+            yield
+        store.objects.put("report/performance.html", page.read_bytes())
+    progress.print_line(f"performance: {store.url}/report/performance.html")
 
 
 class StageRun(Walker):
@@ -260,11 +265,11 @@ def _run_stages(config: Config, layout: Layout, run: StageRun, announced: bool, 
         if run.history.is_known(run.store, name, run.digests):
             return None
         if name == "ingest" and layout.n_points < FEWER_POINTS * layout.n_input:
-            rest = steps_after_ingest(config, layout)
+            rest, _ = planned({key: stages[key] for key in stages if key != "ingest"}, layout)
             if announced:
                 run.progress.print_line(announced_rest(config, rest, layout))
             if is_whole:
-                run.progress.time_left.expect(expected_steps(config, rest))
+                run.progress.time_left.expect(foreseen(config, rest)[1])
     run.store.objects.delete_objects(run.retry)  # only after the report, which shows the residuals of these blocks
     if lost := lost_rows(Metrics.read(run.store.metrics() or {}), config.output.min_rows):
         run.unmet = "\n".join(filter(None, [run.unmet, lost]))

@@ -23,7 +23,7 @@ from lle.engine.progress import JsonProgress, RunProgress, SilentProgress
 from lle.engine.step import BlockReport, TaskState
 from lle.engine.time_left import RECORD, Look
 from lle.jobs import run as runs
-from lle.jobs.expected_time import expected_steps
+from lle.jobs.expected_time import foreseen
 from lle.jobs.layout import layout_of
 from lle.jobs.status import progress_of
 from lle.stages import ingest
@@ -229,7 +229,7 @@ def test_a_run_advances_to_its_end_and_a_resumed_one_begins_with_what_is_done(co
         assert run_progress.shares[0] < 0.1
         assert 0 < run_progress.shares[-1] < 1
     steps, _ = planned(stages_of_run(settings), layout_of(settings, ingest.open_input(settings)))
-    seconds = expected_steps(settings, steps)
+    _, seconds = foreseen(settings, steps)
     reused = sum(list(seconds.values())[: list(seconds).index("assemble_cost.merge")])
     assert second.shares[len(first.shares) - 1] == pytest.approx(reused / sum(seconds.values()), abs=0.05)
 

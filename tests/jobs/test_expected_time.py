@@ -10,7 +10,7 @@ from lle.cli import commands
 from lle.config.load import check_config
 from lle.engine.plan import Layout, planned
 from lle.jobs import expected_time
-from lle.jobs.expected_time import announcement, cluster_to_start, expected, machine_speed
+from lle.jobs.expected_time import cluster_to_start, expected, foreseen, machine_speed
 from lle.jobs.layout import layout_of
 from lle.jobs.placing import config_of_fit
 from lle.jobs.placing_preview import forecast_placing, foreseen_placing
@@ -181,7 +181,7 @@ def test_speed_of_this_machine_is_measured_once(monkeypatch):
 
 def test_only_long_runs_are_announced():
     def text(n):
-        return announcement(config(), planned(stages_of_run(config()), Layout(n, 3, "float64", 5_000))[0])
+        return foreseen(config(), planned(stages_of_run(config()), Layout(n, 3, "float64", 5_000))[0])[0]
 
     assert text(5_000) == ""
     assert text(2_000_000).startswith("expected: about ")
