@@ -249,9 +249,7 @@ def run_experiment(experiment: Experiment, source_store: str | None, fresh: bool
     counts, started = StepCounts(), time.perf_counter()
     state, code, message = "done", 0, ""
     try:
-        source_stores = tuple(
-            store for store in (Store(source_store) if source_store else None,) if store is not None and store.is_run()
-        )
+        source_stores = tuple(store for store in map(Store, filter(None, [source_store])) if store.is_run())
         run(experiment.config, fresh, counts, shared=Shared(executor, experiment.layout, source_stores, True))
     except LleError as error:
         state, code, message = ("failed" if error.exit_code != 3 else "bound not met"), error.exit_code, str(error)

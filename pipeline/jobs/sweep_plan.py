@@ -95,10 +95,17 @@ def plan_sweep(experiments: list[Experiment], limit: int | None) -> list[Experim
 
     limit: memory of a worker in bytes, None if unknown.
     """
-    planned = _with_common_blocks([_with_layout(experiment, limit) for experiment in experiments])
-    ready = [_with_fingerprints(experiment) for experiment in planned if experiment.layout is not None]
-    ready.sort(key=lambda experiment: -experiment.config.neighbors.n_neighbors if experiment.config else 0)
-    ordered: list[Experiment] = [experiment for experiment in planned if experiment.layout is None]
+    planned = [_with_layout(experiment, limit) for experiment in experiments]
+    ordered = [experiment for experiment in planned if experiment.layout is None]
+    valid = [(one, one.config, one.layout) for one in planned if one.config and one.layout]
+    valid.sort(key=lambda entry: -entry[1].neighbors.n_neighbors)
+    sizes: dict[str, list[int]] = {}  # experiments with the same input need the same block size to share steps
+    for _, config, layout in valid:
+        sizes.setdefault(repr((config.input, config.execution)), []).append(layout.block_points)
+    ready = list[Experiment]()
+    for experiment, config, layout in valid:
+        size = min(sizes[repr((config.input, config.execution))])
+        ready.append(_with_fingerprints(experiment, config, replace(layout, block_points=size)))
     for number, experiment in enumerate(ready):
         shared = [len(experiment.fingerprints & earlier.fingerprints) for earlier in ready[:number]]
         n_shared = max(shared, default=0)
@@ -126,28 +133,11 @@ def _with_layout(experiment: Experiment, limit: int | None) -> Experiment:
         return replace(experiment, config=None, error=str(error))
 
 
-def _with_common_blocks(planned: list[Experiment]) -> list[Experiment]:
-    """Use the smallest block size for all experiments with the same input, because steps with other sizes differ."""
-    smallest: dict[str, int] = {}
-    for experiment in planned:
-        if experiment.config and experiment.layout:
-            key = repr((experiment.config.input, experiment.config.execution))
-            size = experiment.layout.block_points
-            smallest[key] = min(size, smallest.get(key, size))
-    return [
-        replace(experiment, layout=replace(experiment.layout, block_points=smallest[
-            repr((experiment.config.input, experiment.config.execution))]))
-        if experiment.config and experiment.layout else experiment for experiment in planned
-    ]  # fmt: skip
-
-
-def _with_fingerprints(experiment: Experiment) -> Experiment:
+def _with_fingerprints(experiment: Experiment, config: Config, layout: Layout) -> Experiment:
     """Add the fingerprints of the planned steps. Experiments with equal plans have equal steps in their runs too."""
-    assert experiment.config is not None
-    assert experiment.layout is not None
     plan = _Fingerprints()
-    plan.walk(registry.stages_of_run(experiment.config), experiment.layout)
-    return replace(experiment, fingerprints=frozenset(plan.found), n_steps=len(plan.steps))
+    plan.walk(registry.stages_of_run(config), layout)
+    return replace(experiment, layout=layout, fingerprints=frozenset(plan.found), n_steps=len(plan.steps))
 
 
 class _Fingerprints(Walker):
