@@ -59,20 +59,21 @@ class FinishedBlocks(Walker):
     Attributes:
         n_done: number of finished blocks of each step.
         all_done: whether all blocks of the steps so far are finished.
+        holder: the store with most finished blocks of the last step, None if there is none.
     """
 
     def __init__(self, stores: Sequence[Store], attributes: Json, history: History | None = None) -> None:
         super().__init__(history)
         self.stores, self.attributes = list(stores), attributes
         self.n_done, self.all_done = dict[str, int](), True
+        self.holder: Store | None = None
 
     def reports_of(self, step: Step[Report]) -> list[Report] | None:
         if self.all_done and self.attributes:
             step = checkpoint.with_records(self.stores[0], step, self.attributes, self.n_done)
-        holder, finished = self.best_of(step)
+        self.holder, finished = self.best_of(step)
         self.n_done[step.key] = len(finished)
         self.all_done &= len(finished) == step.n_blocks
-        self.looked_up(step, holder, len(finished) == step.n_blocks)
         return [finished[block].report for block in sorted(finished)] if len(finished) == step.n_blocks else None
 
     def best_of(self, step: Step[Report]) -> tuple[Store | None, dict[int, BlockReport[Report]]]:
@@ -80,6 +81,3 @@ class FinishedBlocks(Walker):
         fingerprint = step.fingerprint(self.upstream)
         found = [(store, checkpoint.finished_reports(store, step, fingerprint)) for store in self.stores]
         return max([(None, {}), *found], key=lambda entry: len(entry[1]))
-
-    def looked_up(self, step: Step[Report], holder: Store | None, is_done: bool) -> None:
-        """Called for each step, with the store that has its blocks."""

@@ -65,9 +65,18 @@ class Forecast(FinishedBlocks):
         self._matrix_steps = {"assemble_cost.merge"} if config.output.cost_matrix else without_m
 
     def reports_of(self, step: Step[Report]) -> list[Report] | None:
-        reports = super().reports_of(step)
+        reports, holder = super().reports_of(step), self.holder
         if reports is not None:
             self.reports[step.key] = reports
+        if self.unchanged:
+            self.n_done[step.key] = step.n_blocks
+        self._inputs_done &= reports is not None or step.is_measurement
+        if reports is not None and step.key in self._matrix_steps and self._inputs_done:
+            self.matrices = holder
+        self._of_stage = [entry for entry in self._of_stage if entry[0].stage == step.stage]
+        if reports is None:
+            self._count_again(self._of_stage)
+        self._of_stage.append((step, set() if holder is None else checkpoint.deleted_data(holder, [step])[0]))
         return reports
 
     def best_of(self, step: Step[Report]) -> tuple[Store | None, dict[int, BlockReport[Report]]]:
@@ -78,17 +87,6 @@ class Forecast(FinishedBlocks):
         elif step.task.locations and not step.is_measurement:
             self._unread_files = len(best) < step.n_blocks
         return holder, best
-
-    def looked_up(self, step: Step[Report], holder: Store | None, is_done: bool) -> None:
-        if self.unchanged:
-            self.n_done[step.key] = step.n_blocks
-        self._inputs_done &= is_done or step.is_measurement
-        if is_done and step.key in self._matrix_steps and self._inputs_done:
-            self.matrices = holder
-        self._of_stage = [entry for entry in self._of_stage if entry[0].stage == step.stage]
-        if not is_done:
-            self._count_again(self._of_stage)
-        self._of_stage.append((step, set() if holder is None else checkpoint.deleted_data(holder, [step])[0]))
 
     def _count_again(self, before: list[tuple[Step[Report], set[str]]]) -> None:
         """Steps whose deleted data the next step reads are computed again, and so are those that they read."""
@@ -105,14 +103,6 @@ class Forecast(FinishedBlocks):
         record = checkpoint.step_record(source_store, step.key)
         reports = {} if record is None else checkpoint.finished_reports(source_store, step, record.fingerprint)
         return {block: reports[block] for block in blocks if block < step.n_blocks}
-
-    def expected(self, config: Config, planned: list[tuple[Step[Report], int]]) -> Json | None:
-        """Expected seconds of the steps that are not finished; None if all are.
-
-        planned: each step with the number of its finished blocks.
-        """
-        steps = [step for step, reused in planned if reused < step.n_blocks]
-        return expected(config, steps).to_json() if steps and not self.unchanged else None
 
     def summary(self) -> "Reuse":
         """The version to build on, whether nothing would be computed, and a text about both."""
@@ -200,6 +190,7 @@ def plan_summary(config: Config) -> Plan:
     planned = [(step, preview.n_done.get(step.key, 0)) for step in preview.steps]
     if placing is not None:
         planned = [(step, reused) for step, reused in planned if step.stage != "write_report"] + placing.steps
+    unfinished = [step for step, reused in planned if reused < step.n_blocks]
     [graph] = preview.reports.get("mend_graph.analyse", [None])
     deleted = {name for step, _ in planned for name in step.deletes}
     largest_bytes, bytes_at_end = disk_totals(step for step, _ in planned)
@@ -217,12 +208,12 @@ def plan_summary(config: Config) -> Plan:
         "worker_room": None if limit is None else task_costs.task_room(limit),
         "columns": preview.columns,
         "warnings": [finding.text() for finding in of_columns(preview.columns)],
-        "expected": preview.expected(config, planned),
+        "expected": expected(config, unfinished).to_json() if unfinished and not preview.unchanged else None,
         "fit_sample": None if placing is None else placing.counts,
         **preview.summary(),
     }
     try:
-        task_costs.check_plan((step for step, reused in planned if reused < step.n_blocks), limit)
+        task_costs.check_plan(unfinished, limit)
     except NotEnoughMemory as error:
         error.plan = plan
         raise
