@@ -75,14 +75,10 @@ def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
     Client would wait forever for a peer that accepts the connection and sends nothing.
     """
     while True:
-        greeting: bytes | None = None
-        is_silent = False
         try:
-            greeting = _first_bytes(address, PROBE_SECONDS)
-        except TimeoutError:
-            is_silent = True
-        except OSError:
-            pass  # no process listens yet
+            greeting, is_silent = _first_bytes(address, PROBE_SECONDS), False
+        except OSError as error:  # not a timeout: no process listens yet
+            greeting, is_silent = None, isinstance(error, TimeoutError)
         if greeting is not None and greeting.startswith(b"HTTP/"):
             raise ConfigError(
                 f"{where}: the peer uses HTTP, not Dask's protocol; give the port of the scheduler (default 8786), "

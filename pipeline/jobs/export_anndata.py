@@ -184,8 +184,7 @@ def _write_empty(h5py: ModuleType, file: "h5py.File", names: list[str]) -> None:
         group = file.create_group(frame)
         group.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"})
         group.attrs.create("column-order", [], dtype=h5py.string_dtype())
-        dataset = group.create_dataset("_index", data=np.array(index, object), dtype=h5py.string_dtype())
-        dataset.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
+        _put_texts(h5py, group, "_index", index)
     for group in GROUPS:
         file.create_group(group).attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
 
@@ -205,9 +204,12 @@ def _put_categories(
     column = group.create_group(name)
     column.attrs.update({"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False})
     _put(column, "codes", codes.astype(np.int32))
-    texts = np.array([str(value) for value in values], object)
-    categories = column.create_dataset("categories", data=texts, dtype=h5py.string_dtype())
-    categories.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
+    _put_texts(h5py, column, "categories", [str(value) for value in values])
+
+
+def _put_texts(h5py: ModuleType, group: "h5py.Group", name: str, texts: list[str]) -> None:
+    dataset = group.create_dataset(name, data=np.array(texts, object), dtype=h5py.string_dtype())
+    dataset.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
 
 
 def _put_dict(h5py: ModuleType, group: "h5py.Group", values: Json) -> None:
