@@ -52,16 +52,11 @@ def _print_json(read: Callable[[], "Status"], seconds: float) -> "Status":
 def _rewrite_table(read: Callable[[], "Status"], seconds: float) -> "Status":
     with Live(console=Console(highlight=False), auto_refresh=False, transient=True) as live:
         while (status := read())["state"] == "running":
-            live.update(_table(status, live.console.width), refresh=True)
+            head, table, rest = status_lines(status, live.console.width)
+            rows = [Text(line, no_wrap=True, overflow="ellipsis") for line in table]
+            live.update(Group(*map(Text, head), *rows, *map(Text, rest)), refresh=True)
             time.sleep(seconds)
     return status
-
-
-def _table(status: "Status", width: int) -> Group:
-    """The lines of the status; those of the table are never wrapped."""
-    head, table, rest = status_lines(status, width)
-    rows = [Text(line, no_wrap=True, overflow="ellipsis") for line in table]
-    return Group(*map(Text, head), *rows, *map(Text, rest))
 
 
 def _print_lines(read: Callable[[], "Status"], seconds: float) -> "Status":

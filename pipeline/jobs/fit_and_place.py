@@ -27,7 +27,7 @@ from ..storage.store import FIT, Store, block_of, fitted_store
 from .expected_time import cluster_to_start
 from .layout import check_layout, layout_of
 from .placing import check_placing, config_of_fit, fit_of, job_of_all_rows, layout_of_placing, open_all_rows, steps
-from .placing_preview import foreseen_placing
+from .plan_preview import foreseen_placing
 from .run_stages import Shared, StageRun, begin_store, executing, missed_bounds_recorded, profiled, result_of, run_store
 
 

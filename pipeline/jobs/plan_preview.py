@@ -1,28 +1,61 @@
 """Preview of a run: the steps already done in the store or in earlier versions. Nothing is computed or changed."""
 
+from collections.abc import Sequence
 from typing import TypedDict, cast
 
 from ..clusters.limits import memory_of_workers
+from ..config.load import resolved
 from ..config.models import Config
 from ..core.errors import NotEnoughMemory
-from ..engine import checkpoint, task_costs
-from ..engine.plan import History, Layout, deleted_inputs, disk_totals
+from ..engine import checkpoint, current_config, task_costs
+from ..engine.plan import History, Layout, Walker, deleted_inputs, disk_totals, planned
 from ..engine.step import BlockReport, Json, R, Report, Step
 from ..engine.task_costs import fits, where
 from ..inputs import Source
 from ..linalg.component_solve import Solution
 from ..linalg.reg_step import ChosenReg, describe_reg
 from ..report.findings import Columns, of_columns
-from ..stages import ingest, solve_embedding
+from ..stages import ingest, solve_embedding, write_report
 from ..stages.registry import stages_of_run
 from ..storage.records import to_json
-from ..storage.store import Store
+from ..storage.store import Store, fitted_store, has_fit
 from ..storage.versions import Versions
-from .expected_time import expected
+from .expected_time import expected, foreseen
 from .layout import layout_of, run_attributes
-from .placing import config_of_fit
-from .placing_preview import FinishedBlocks, forecast_placing
+from .placing import Fit, config_of_fit, fit_of, job_of_all_rows, layout_of_placing, open_all_rows, steps
 from .reprocess import begin, identity, is_current, version_id
+
+
+class FinishedBlocks(Walker):
+    """Looks up the blocks of each step that are finished in `stores`; nothing is computed or changed.
+
+    `attributes` are those that the next run gives to the first store; empty if that store is not its own.
+
+    Attributes:
+        n_done: number of finished blocks of each step.
+        all_done: whether all blocks of the steps so far are finished.
+        holder: the store with most finished blocks of the last step, None if there is none.
+    """
+
+    def __init__(self, stores: Sequence[Store], attributes: Json, history: History | None = None) -> None:
+        super().__init__(history)
+        self.stores, self.attributes = list(stores), attributes
+        self.n_done, self.all_done = dict[str, int](), True
+        self.holder: Store | None = None
+
+    def reports_of(self, step: Step[Report]) -> list[Report] | None:
+        if self.all_done and self.attributes:
+            step = checkpoint.with_records(self.stores[0], step, self.attributes, self.n_done)
+        self.holder, finished = self.best_of(step)
+        self.n_done[step.key] = len(finished)
+        self.all_done &= len(finished) == step.n_blocks
+        return [finished[block].report for block in sorted(finished)] if len(finished) == step.n_blocks else None
+
+    def best_of(self, step: Step[Report]) -> tuple[Store | None, dict[int, BlockReport[Report]]]:
+        """The store with most finished blocks of a step, None if there is none, and their reports."""
+        fingerprint = step.fingerprint(self.upstream)
+        found = [(store, checkpoint.finished_reports(store, step, fingerprint)) for store in self.stores]
+        return max([(None, {}), *found], key=lambda entry: len(entry[1]))
 
 
 class Forecast(FinishedBlocks):
@@ -140,6 +173,36 @@ def forecast(config: Config) -> Forecast:
     return preview
 
 
+def forecast_placing(
+    config: Config, layout: Layout, fit_is_done: bool
+) -> tuple[list[tuple[Step[Report], int]], dict[str, int]]:
+    """The steps after a fit that ends with `layout`, each with the number of its finished blocks; and counts of rows.
+
+    Blocks are reused only if every step of the fit is done.
+    """
+    source, store = open_all_rows(config), Store(config.output.store)
+    fitted = fitted_store(store) if fit_is_done and store.is_run() and has_fit(store) else None
+    if fitted is None or current_config.embedding_record(fitted) is None:
+        fit = Fit(resolved(config), layout, layout.dtype, config.eigensolver.n_components, {})
+        preview = FinishedBlocks([], {})
+    else:
+        fit = fit_of(fitted)
+        preview = FinishedBlocks([store], {**store.attributes(), **run_attributes(config, source)})
+    job = job_of_all_rows(config, fit, source)
+    sizes = preview.drive(steps(config, job, layout_of_placing(fit, job, source, config.execution), source))
+    preview.drive(write_report.steps(config, sizes))
+    counts = {"rows_fitted": layout.n_input, "rows_placed": source.n_rows - layout.n_input}
+    return [(step, preview.n_done[step.key]) for step in preview.steps], counts
+
+
+def foreseen_placing(config: Config, first_layout: Layout) -> tuple[str, dict[str, float]]:
+    """A line for the log of a run that takes long, and the expected seconds of each step of its fit and its placing."""
+    fitting, layout = planned(stages_of_run(config_of_fit(config)), first_layout)
+    placing, _ = forecast_placing(config, layout, fit_is_done=False)
+    all_steps = [step for step in fitting if step.stage != "write_report"] + [step for step, _ in placing]
+    return foreseen(config, all_steps)
+
+
 class PlannedStep(TypedDict):
     """A step: its tasks, those whose results are reused, its sizes in bytes, and whether it fits its worker."""
 
@@ -177,7 +240,7 @@ class Plan(Reuse):
 
 def plan_summary(config: Config) -> Plan:
     """The plan of a run. Raises NotEnoughMemory, with the plan, if a step does not fit its workers."""
-    limit, placing = memory_of_workers(config.execution.cluster), None
+    limit, counts = memory_of_workers(config.execution.cluster), None
     if config.input.fit_sample is None:
         preview = forecast(config)
     else:
@@ -186,21 +249,19 @@ def plan_summary(config: Config) -> Plan:
         fit_is_done = all(
             preview.n_done.get(step.key, 0) == step.n_blocks for step in preview.steps if step.stage != "write_report"
         )
-        placing = forecast_placing(config, preview.layout, fit_is_done)
-    planned = [(step, preview.n_done.get(step.key, 0)) for step in preview.steps]
-    if placing is not None:
-        planned = [(step, reused) for step, reused in planned if step.stage != "write_report"] + placing.steps
-    unfinished = [step for step, reused in planned if reused < step.n_blocks]
+        placing, counts = forecast_placing(config, preview.layout, fit_is_done)
+    rows = [(step, preview.n_done.get(step.key, 0)) for step in preview.steps]
+    if counts is not None:
+        rows = [(step, reused) for step, reused in rows if step.stage != "write_report"] + placing
+    unfinished = [step for step, reused in rows if reused < step.n_blocks]
     [graph] = preview.reports.get("mend_graph.analyse", [None])
-    deleted = {name for step, _ in planned for name in step.deletes}
-    largest_bytes, bytes_at_end = disk_totals(step for step, _ in planned)
+    deleted = {name for step, _ in rows for name in step.deletes}
+    largest_bytes, bytes_at_end = disk_totals(step for step, _ in rows)
     plan: Plan = {
-        "steps": [_row(step, reused, config) for step, reused in planned],
+        "steps": [_row(step, reused, config) for step, reused in rows],
         "disk_bytes": largest_bytes,
         "disk_bytes_at_end": bytes_at_end,
-        "array_bytes": sum(
-            array.nbytes for step, _ in planned for array in step.arrays if array.spec.name not in deleted
-        ),
+        "array_bytes": sum(array.nbytes for step, _ in rows for array in step.arrays if array.spec.name not in deleted),
         "graph": graph.message or None if graph else None,
         "solver": preview.solver,
         "reg": preview.reg,
@@ -209,7 +270,7 @@ def plan_summary(config: Config) -> Plan:
         "columns": preview.columns,
         "warnings": [finding.text() for finding in of_columns(preview.columns)],
         "expected": expected(config, unfinished).to_json() if unfinished and not preview.unchanged else None,
-        "fit_sample": None if placing is None else placing.counts,
+        "fit_sample": counts,
         **preview.summary(),
     }
     try:

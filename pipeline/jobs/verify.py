@@ -38,15 +38,6 @@ def unmark_damaged_blocks(store: Store, damage: list[CorruptChunk]) -> list[str]
         return sorted({checkpoint.invalidate(store, error.array, error.chunk) for error in damage})
 
 
-def missing_blocks(store: Store) -> dict[str, int]:
-    """Number of blocks without a marker, for each step that was begun."""
-    counts = {
-        key: record.n_blocks - len(checkpoint.finished_blocks(store, key, record.fingerprint))
-        for key, record in checkpoint.recorded_steps(store).items()
-    }
-    return {step: missing for step, missing in counts.items() if missing > 0}
-
-
 def unmarked_blocks(store: Store) -> dict[str, int]:
     """Number of blocks of each step whose markers were deleted after the store was finished.
 
@@ -111,4 +102,9 @@ def check(store: Store, other_stores: Callable[[], list[Store]]) -> Checked:
         lines.append(f"{METRICS} is not as it was written; run the job again to write the report again")
     if lines:
         raise StoreError("\n".join([*([] if damage else [f"{store.url}:"]), *lines]))
-    return {"store": store.url, "damaged": 0, "unfinished": missing_blocks(store)}
+    records = checkpoint.recorded_steps(store).items()
+    missing = {
+        key: record.n_blocks - len(checkpoint.finished_blocks(store, key, record.fingerprint))
+        for key, record in records
+    }
+    return {"store": store.url, "damaged": 0, "unfinished": {key: count for key, count in missing.items() if count > 0}}

@@ -13,8 +13,7 @@ from lle.jobs import expected_time
 from lle.jobs.expected_time import cluster_to_start, expected, foreseen, machine_speed
 from lle.jobs.layout import layout_of
 from lle.jobs.placing import config_of_fit
-from lle.jobs.placing_preview import forecast_placing, foreseen_placing
-from lle.jobs.plan_preview import plan_summary
+from lle.jobs.plan_preview import forecast_placing, foreseen_placing, plan_summary
 from lle.stages import find_neighbors, ingest
 from lle.stages.registry import stages_of, stages_of_run
 from tests.benchmarks.expected_time import JOBS, Job, compare, roll, total, warm_up, wide
@@ -53,7 +52,7 @@ def test_placing_takes_longer_with_more_rows_and_fitted_points():
         source = {"kind": "synthetic", "name": "swiss_roll", "n_points": n_rows, "fit_sample": fitted}
         settings = config(workers, neighbors={"n_neighbors": k}, input=source)
         fit = Layout(fitted, d, "float64", 5_000, n_points=fitted, n_features=d)
-        steps = [step for step, _ in forecast_placing(settings, fit, fit_is_done=False).steps]
+        steps = [step for step, _ in forecast_placing(settings, fit, fit_is_done=False)[0]]
         return expected(settings, steps, 1.0).stages
 
     less = placing()
