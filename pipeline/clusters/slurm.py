@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ from .version_check import check_versions
 if TYPE_CHECKING:
     from dask_jobqueue import SLURMCluster
 
-POLL_SECONDS = 0.5
 SBATCH_SECONDS = 60
 REPLACE_SECONDS = 10  # interval of replacing jobs that ended (cancelled, preempted, out of time)
 LIFETIME_SHARE = 0.9  # workers stop before SLURM kills them, and hand over their results
@@ -126,11 +124,10 @@ def _try_submission(script: str) -> None:
 
 def _wait_for_a_worker(client: Client, jobs: "SLURMCluster", seconds: int) -> None:
     """Wait for the first worker; the others join as the queue admits them."""
-    deadline = time.monotonic() + seconds
-    while not client.scheduler_info(n_workers=-1)["workers"]:
-        if time.monotonic() > deadline:
-            raise LleError(
-                f"no SLURM job of a worker started within {seconds} s (execution.cluster.start_timeout); `squeue --me "
-                f"--start` shows the reason. The script was:\n{jobs.job_script()}"
-            )
-        time.sleep(POLL_SECONDS)
+    try:
+        client.wait_for_workers(1, timeout=seconds)
+    except TimeoutError:
+        raise LleError(
+            f"no SLURM job of a worker started within {seconds} s (execution.cluster.start_timeout); `squeue --me "
+            f"--start` shows the reason. The script was:\n{jobs.job_script()}"
+        ) from None
