@@ -95,7 +95,10 @@ def expected(config: Config, steps: Sequence[Step[Report]], speed: float | None 
     """
     speed, cluster = machine_speed() if speed is None else speed, config.execution.cluster
     n_blocks = max((step.n_blocks for step in steps), default=1)
-    n_processes = _n_processes(cluster, n_blocks, sum(step.work.parallel for step in steps))
+    n_processes = min(expected_workers(cluster) or 1, n_blocks)
+    is_auto = cluster.kind == "local" and cluster.workers == "auto"
+    if is_auto and sum(step.work.parallel for step in steps) < SHARED_SECONDS:
+        n_processes = 1  # this process
     seconds, compiling = dict[str, float](), 0.0
     for step in steps:
         width = min(n_processes, step.n_blocks)
@@ -108,14 +111,6 @@ def expected(config: Config, steps: Sequence[Step[Report]], speed: float | None 
     starts_workers = cluster.kind == "local" and (n_processes > 1 or cluster.workers != "auto")
     start = (START_SECONDS + WORKERS_START_SECONDS * starts_workers) / speed
     return Expected(start, seconds, n_processes, compiling)
-
-
-def _n_processes(cluster: Section, n_blocks: int, shared_seconds: float) -> int:
-    """Processes that compute blocks: workers, or 1 where this process computes them itself."""
-    if cluster.kind == "serial":
-        return 1
-    is_auto = cluster.kind == "local" and cluster.workers == "auto"
-    return 1 if is_auto and shared_seconds < SHARED_SECONDS else min(expected_workers(cluster) or 1, n_blocks)
 
 
 def cluster_to_start(config: Config, steps: Sequence[Step[Report]]) -> Section:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..storage import array_specs
 from ..storage.bundles import Array
 from ..storage.store import Store, block_of
 from . import export_anndata
-from .output_file import PathOrUrl, check_out, refuse_input, suffix_of, written_whole
+from .output_file import PathOrUrl, check_out, refuse_input, written_whole
 
 RowColumns = Callable[[int, int], dict[str, pa.Array]]
 """From rows [start, stop) to further columns of these rows, by their exported names."""
@@ -32,7 +33,7 @@ def export_run(store: Store, out: str, names: Sequence[str] = (), into: str | No
     Raises ConfigError if the store has no finished embedding of its config. The check is needed because arrays of an
     earlier config stay in the store until steps of the new one replace them.
     """
-    if suffix_of(out) == export_anndata.SUFFIX:
+    if Path(out).suffix == export_anndata.SUFFIX:
         if names:
             raise ConfigError(f"{out}: --with is for tables; an .h5ad file has its own obs; remove --with")
         return export_anndata.export_anndata(store, out, into or export_anndata.DEFAULT)
@@ -59,10 +60,10 @@ def export_embedding(store: Store, out: PathOrUrl, further: Sequence[RowColumns]
     out = os.fspath(out)
     check_out(out)
     with written_whole(out) as file:
-        if suffix_of(out) == ".npy":
+        if Path(out).suffix == ".npy":
             _write_npy(file, store)
         else:
-            _write_table(file, store, suffix_of(out), further)
+            _write_table(file, store, Path(out).suffix, further)
     return int(store.array(array_specs.EMBEDDING.name).shape[0])
 
 
@@ -133,7 +134,7 @@ def columns_of_input(source: Source, names: Sequence[str], out: str) -> list[Row
     """
     if not names:
         return []
-    if suffix_of(out) == ".npy":
+    if Path(out).suffix == ".npy":
         raise ConfigError(f"{out}: --with needs a table; choose a name that ends in .parquet, .arrow or .csv")
     if source.roles is None:
         raise ConfigError("--with: the input has no named columns; only those of Parquet and CSV files can be copied")

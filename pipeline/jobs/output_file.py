@@ -19,14 +19,9 @@ SUFFIXES = (".npy", ".parquet", ".arrow", ".csv")
 PathOrUrl = str | os.PathLike[str]
 
 
-def suffix_of(out: str) -> str:
-    """The suffix, which determines the format of the file."""
-    return Path(out).suffix
-
-
 def check_out(out: str) -> None:
     """Raises ConfigError if `out` has another suffix, no folder, or a URL that cannot be opened."""
-    if suffix_of(out) not in SUFFIXES:
+    if Path(out).suffix not in SUFFIXES:
         raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}; choose another name")
     if is_url(out):
         _folder_of(out)
@@ -40,7 +35,7 @@ def check_out(out: str) -> None:
 
 def will_replace(out: str) -> bool:
     """Whether a table or an array at `out` would replace a local file; an .h5ad file gets only one more matrix."""
-    return suffix_of(out) in SUFFIXES and not is_url(out) and Path(local_path(out)).is_file()
+    return Path(out).suffix in SUFFIXES and not is_url(out) and Path(local_path(out)).is_file()
 
 
 def refuse_input(out: str, *sections: Mapping[str, object]) -> None:

@@ -5,6 +5,7 @@ neighbours among **all** rows, so they hold for the run. Trustworthiness, contin
 neighbourhood hit need an embedding. They come from trials on the sample alone, where neighbours are farther away.
 """
 
+import contextlib
 from collections.abc import Mapping
 from itertools import chain, count
 from pathlib import Path
@@ -48,7 +49,9 @@ def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> di
     if n_others < own:
         raise InputError(f"neighbors.n_neighbors is {own}, but a sampled point has only {n_others} distinct others")
     likely = maximum_likelihood(sampled.lists.distances[:, :own])
-    nearest = _two_nearest(sampled)
+    nearest: Dimension | None = None  # where the two nearest neighbours are equally far: coordinates on a grid
+    with contextlib.suppress(InputError):
+        nearest = two_nearest(sampled.lists.distances)
     search = Search(config, sampled, likely, n_others, watch)
     with limited_threads(1):
         search.run()
@@ -132,14 +135,6 @@ def other_store(store: str, name: str) -> str:
     numbers = chain([""], (f"-{number}" for number in count(2)))
     names = (f"{stem}-{name}{number}{suffix}" for number in numbers)
     return next(new for new in names if "://" in new or not Path(new).exists())
-
-
-def _two_nearest(sample: NeighborSample) -> Dimension | None:
-    """The estimate of TwoNN; None for coordinates on a grid, where the two nearest neighbours are equally far."""
-    try:
-        return two_nearest(sample.lists.distances)
-    except InputError:
-        return None
 
 
 def _without_coinciding(sample: NeighborSample, config: Config) -> NeighborSample:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 from ..config.models import Cluster, Execution
 from ..core.errors import NAMED_ROWS, ConfigError, InputChanged, OlderVersionRead, StoreError
@@ -19,7 +20,7 @@ from ..storage.store import Store, fitted_store
 from ..storage.versions import read_whole
 from .export import columns_of_input, export_embedding
 from .new_rows import open_new, open_section
-from .output_file import PathOrUrl, check_out, refuse_input, suffix_of
+from .output_file import PathOrUrl, check_out, refuse_input
 from .placing import check_placing, fit_of, job_of, layout_of_placing, state_of
 from .run_stages import StageRun, executing
 
@@ -74,7 +75,7 @@ def _transform(
     started, work, fit = time.perf_counter(), Store(work_url or f"{out}.work"), fit_of(run)
     own_input, n_features = fit.config["input"], int(run.array(array_specs.RAW.name).shape[1])
     section, source = open_new(new, settings, own_input, n_features, run.attributes().get("columns"))
-    id_column = source.roles.id if source.roles is not None and suffix_of(out) != ".npy" else None
+    id_column = source.roles.id if source.roles is not None and Path(out).suffix != ".npy" else None
     further = columns_of_input(source, [*([] if id_column is None else [id_column]), *names], out)
     parameters = section.model_dump(mode="json")
     refuse_input(out, parameters, own_input)
