@@ -1,7 +1,7 @@
 """Arguments and options that several commands share."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="the YAML file of the run")]
 StoreUrl = Annotated[str, typer.Argument(metavar="STORE", help="path or URL of a run's store, or its config")]
-ConfigPaths = Annotated[list[Path], typer.Argument(metavar="CONFIG", help="YAML files, with or without `sweep:`")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="override a key of the config; may be repeated")
 ]
@@ -20,16 +19,7 @@ OtherStore = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="path or URL to use instead of output.store")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print machine-readable JSON on stdout")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="only count the steps, compute nothing")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="erase the store first instead of resuming")]
-
-Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as text, or as one JSON object per line")]
-Profile = Annotated[bool, typer.Option("--profile", help="save Dask's performance report beside the run's own")]
-Sample = Annotated[int, typer.Option("--sample", min=50, help="number of points to sample")]
-Out = Annotated[Path | None, typer.Option("--write", metavar="OUT", help="write the config with the suggested values")]
-Watch = Annotated[bool, typer.Option("--watch", help="update the table until the run ends; redirected: print lines")]
-
-OutFile = Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv")]
 WithColumns = Annotated[
     list[str] | None, typer.Option("--with", metavar="COLUMN", help="copy a column of the input table; may be repeated")
 ]

@@ -8,32 +8,14 @@ import os
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ..core.errors import ConfigError, OutputLost
 from ..core.machine import ensure_compiler_cache, reproducible_environment
 from . import output
-from .arguments import (
-    AsJson,
-    ConfigPath,
-    ConfigPaths,
-    DryRun,
-    Fresh,
-    Log,
-    OtherStore,
-    Out,
-    OutFile,
-    Overrides,
-    Profile,
-    Sample,
-    StoreUrl,
-    Watch,
-    WithColumns,
-    load,
-    store_of,
-)
+from .arguments import AsJson, ConfigPath, Fresh, OtherStore, Overrides, StoreUrl, WithColumns, load, store_of
 from .finish import Commands, finish, leave
 
 if TYPE_CHECKING:
@@ -47,6 +29,15 @@ app = typer.Typer(
 )  # fmt: skip
 
 WATCH_SECONDS = 2.0
+
+ConfigPaths = Annotated[list[Path], typer.Argument(metavar="CONFIG", help="YAML files, with or without `sweep:`")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only count the steps, compute nothing")]
+Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as text, or as one JSON object per line")]
+Profile = Annotated[bool, typer.Option("--profile", help="save Dask's performance report beside the run's own")]
+Sample = Annotated[int, typer.Option("--sample", min=50, help="number of points to sample")]
+Out = Annotated[Path | None, typer.Option("--write", metavar="OUT", help="write the config with the suggested values")]
+Watch = Annotated[bool, typer.Option("--watch", help="update the table until the run ends; redirected: print lines")]
+OutFile = Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv")]
 
 
 def _print_version(requested: bool) -> None:
