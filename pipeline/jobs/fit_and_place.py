@@ -106,18 +106,16 @@ class _Placing(StageRun):
 
     def visit(self, step: Step[Report]) -> list[Report]:
         reports = super().visit(step)
-        if placed := [report for report in reports if isinstance(report, embed_new.PlacedRows)]:
-            self._check(placed, cast(Blocks, step.task.parameters["blocks"]))
-        return reports
-
-    def _check(self, reports: list[embed_new.PlacedRows], blocks: Blocks) -> None:
-        states = [report.state for report in reports]
-        require_unchanged_input(self._source, open_all_rows(self._config), blocks, states)
-        count = sum(report.invalid for report in reports)
+        placed = [report for report in reports if isinstance(report, embed_new.PlacedRows)]
+        if placed:
+            blocks, states = cast(Blocks, step.task.parameters["blocks"]), [report.state for report in placed]
+            require_unchanged_input(self._source, open_all_rows(self._config), blocks, states)
+        count = sum(report.invalid for report in placed)
         if count and self._config.preprocess.invalid == "error":
-            rows = [row for report in reports for row in report.first_invalid][:NAMED_ROWS]
+            rows = [row for report in placed for row in report.first_invalid][:NAMED_ROWS]
             raise InputError(
                 f"input: {counted(count, 'row')} with NaN or infinity (rows {first_rows(rows, count)}; the first is "
                 f"{self._source.locate(rows[0])}). Correct them, or set preprocess.invalid: drop to leave them out "
                 f"(their embedding is NaN); the other rows are placed and kept"
             )
+        return reports

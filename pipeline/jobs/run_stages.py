@@ -200,7 +200,14 @@ class StageRun(Walker):
 
     def visit(self, step: Step[Report]) -> list[Report]:
         reports = super().visit(step)
-        self._note_convergence(self.steps[-1], reports)
+        if text := _unmet(step, reports):
+            self.unmet = text
+            self.retry = [
+                checkpoint.marker_name(step.key, block)
+                for block, report in enumerate(reports)
+                if isinstance(report, Solution) and not report.converged
+            ]
+            self.upstream = f"{self.upstream}-{time.time_ns()}"  # later steps are computed again as well
         return reports
 
     def reports_of(self, step: Step[Report]) -> list[Report]:
@@ -240,16 +247,6 @@ class StageRun(Walker):
             self.progress.computed_again(step)
             checkpoint.delete_markers(self.store, step.key)
             self._run_step(step, upstream)
-
-    def _note_convergence(self, step: Step[Report], reports: list[Report]) -> None:
-        if text := _unmet(step, reports):
-            self.unmet = text
-            self.retry = [
-                checkpoint.marker_name(step.key, block)
-                for block, report in enumerate(reports)
-                if isinstance(report, Solution) and not report.converged
-            ]
-            self.upstream = f"{self.upstream}-{time.time_ns()}"  # later steps are computed again as well
 
 
 def _run_stages(config: Config, layout: Layout, run: StageRun, announced: bool, is_whole: bool) -> str | None:
