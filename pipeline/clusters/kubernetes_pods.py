@@ -29,12 +29,8 @@ def problems(pods: Sequence[Json]) -> list[Problem]:
         if "deletionTimestamp" not in pod["metadata"] and (problem := _problem(pod.get("status", {}))) is not None:
             names.setdefault(problem, []).append(pod["metadata"]["name"])
     found = sorted(names.items(), key=lambda entry: -len(entry[1]))[:SHOWN]
-    return [problem._replace(text=f"{_named(of_pods)}: {problem.text}") for problem, of_pods in found]
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"pod {names[0]}{more}"
+    named = [(problem, first, f" and {len(more)} more" * bool(more)) for problem, (first, *more) in found]
+    return [problem._replace(text=f"pod {first}{others}: {problem.text}") for problem, first, others in named]
 
 
 def _problem(status: Json) -> Problem | None:

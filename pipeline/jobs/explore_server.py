@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
-from ..core.arrays import Float64
 from ..core.errors import ConfigError, Interrupted
 from ..engine.step import Json
 from ..report.point_grid import Part
@@ -105,7 +104,7 @@ class Query:
         """How to change a selection, and by which points."""
         run, change, shown = self._run, self.one_of("change", CHANGES), (self.axes(), self.color(), self.chosen())
         if self.text("polygon"):
-            return change, run.inside(*shown, self.polygon())
+            return change, run.inside(*shown, np.array(self.numbers("polygon")).reshape(-1, 2))
         if self.text("row"):
             return change, run.points_of(self.integer("row", 0, 2**53))
         if self.text("text"):
@@ -127,9 +126,6 @@ class Query:
     def larger(self) -> int:
         """Pixels to add to the radius of points."""
         return self.integer("larger", -9, 9) if "larger" in self._values else 0
-
-    def polygon(self) -> Float64:
-        return np.array(self.numbers("polygon")).reshape(-1, 2)
 
 
 def responses(run: ServedRun) -> dict[str, Callable[[Query], Response]]:
