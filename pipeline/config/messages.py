@@ -55,6 +55,7 @@ def _described(error: "ErrorDetails", model: type[BaseModel]) -> tuple[str, str,
     """The key of an error, its message, and what was found with the cure."""
     location, kind, value = error["loc"], error["type"], error.get("input")
     key = ".".join(_keys(location, kind))
+    kind_key = f"{key}.kind".removeprefix(".")
     if kind == "extra_forbidden":
         allowed = _siblings(location, model)
         return (key, f"unknown key (found value {shown(value)}); allowed: {', '.join(allowed)}",
@@ -63,9 +64,9 @@ def _described(error: "ErrorDetails", model: type[BaseModel]) -> tuple[str, str,
         return key, "required, but not given", ""
     kinds = {"execution.cluster": CLUSTER_KINDS, "neighbors.precomputed": list(GRAPHS)}.get(key, list(INPUTS))
     if kind == "union_tag_not_found":
-        return _kind_key(key), f"required; one of {', '.join(kinds)}", ""
+        return kind_key, f"required; one of {', '.join(kinds)}", ""
     if kind == "union_tag_invalid":
-        key, value = _kind_key(key), value.get("kind") if isinstance(value, dict) else value
+        key, value = kind_key, value.get("kind") if isinstance(value, dict) else value
     elif key == "execution.cluster.kind":  # pydantic lists only the kinds of one model
         kind, kinds = "union_tag_invalid", CLUSTER_KINDS
     if kind == "union_tag_invalid":
@@ -90,10 +91,6 @@ def _keys(location: tuple[object, ...], kind: str) -> list[str]:
     tags = {*INPUTS, *CLUSTERS}
     keys = [str(part) for part in inner if str(part) not in tags and not TRIED.fullmatch(str(part))]
     return keys + [str(part) for part in location[len(inner) :]]
-
-
-def _kind_key(key: str) -> str:
-    return f"{key}.kind" if key else "kind"
 
 
 def _suggestion(word: str, allowed: Iterable[str]) -> str:
