@@ -1,7 +1,7 @@
 """Propose the input section of a config for files of a known kind (`lle init`)."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,15 +58,10 @@ def _of_table(detected: Detected) -> Proposal:
     special = {*roles.features, *(keys[role][0] for role in ("label", "id") if role in keys)}
     why = {**first.mixed, **first.other_types}
     no_role = {name: why.get(name, "row index") for name in first.names if name not in special}
-    missing = listed([f"{name} {count:,}{_written(first.missing_words.get(name, ()))}"
-                      for name, count in roles.missing.items()])  # fmt: skip
+    words = {name: f", some as {listed([*map(repr, texts)])}" for name, texts in first.missing_words.items() if texts}
+    missing = listed([f"{name} {count:,}{words.get(name, '')}" for name, count in roles.missing.items()])
     incomplete = f"{roles.incomplete:,} of {roles.where} have missing values ({missing})" if roles.incomplete else ""
     return Proposal(keys, True, (roles.scale, roles.why_scale), no_role | dict(roles.left_out), incomplete)
-
-
-def _written(words: Sequence[str]) -> str:
-    """How missing numbers are written, if not as an empty entry."""
-    return f", some as {listed([repr(word) for word in words])}" if words else ""
 
 
 def _without_features(roles: Roles, table: TableColumns) -> str:

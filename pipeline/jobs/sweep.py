@@ -80,10 +80,7 @@ def run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: Ru
         StoreError: the store cannot be used.
         ExperimentsFailed: some experiments failed; raised after all have ended.
     """
-    seconds = max(
-        (experiment.config.execution.lock_wait for experiment in experiments if experiment.config is not None),
-        default=0,
-    )
+    seconds = max((experiment.config.execution.lock_wait for experiment in experiments if experiment.config), default=0)
     return wait_for_lock(lambda: _run_sweep(url, experiments, fresh, progress), seconds, progress.print_line)
 
 
