@@ -264,9 +264,8 @@ def describe_clean(cleaned: "CleanedStore") -> str:
 def describe_check(check: "Checked") -> str:
     """The output of `lle verify` for a store without damage."""
     unfinished = ", ".join(f"{count} block{'s' * (count > 1)} of {step}" for step, count in check["unfinished"].items())
-    return f"{check['store']}: every chunk matches its checksum" + (
-        f"; not finished: {unfinished}" if unfinished else ""
-    )
+    text = f"{check['store']}: every chunk matches its checksum"
+    return f"{text}; not finished: {unfinished}" if unfinished else text
 
 
 def describe_transform(result: "Json") -> str:

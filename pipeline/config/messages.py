@@ -77,11 +77,8 @@ def _described(error: "ErrorDetails", model: type[BaseModel]) -> tuple[str, str,
     if isinstance(value, dict):
         return key, message, ""
     allowed = re.findall(r"'(.*?)'", str(error["ctx"]["expected"])) if kind == "literal_error" else []
-    cure = (
-        " in quotes; remove the quotes"
-        if kind in ("int_type", "float_type") and isinstance(value, str) and NUMBER.fullmatch(value)
-        else ""
-    )
+    is_quoted = kind in ("int_type", "float_type") and isinstance(value, str) and NUMBER.fullmatch(value)
+    cure = " in quotes; remove the quotes" if is_quoted else ""
     return key, message, f"; found {shown(value)}{cure}{_suggestion(str(value), allowed)}"
 
 
