@@ -1,19 +1,14 @@
-"""Planned memory: values of formulas, blocks that fit workers, errors with both numbers."""
+"""Planned memory: blocks that fit workers, errors with both numbers."""
 
-import inspect
 import json
 import math
-import pkgutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lle import engine, linalg, search, stages
 from lle.cli.commands import app
 from lle.clusters import limits
 from lle.config.models import Config
@@ -39,36 +34,6 @@ from tests.support.plans import config_of, make_layout, walk_all
 from tests.support.stage_runs import Progress
 from tests.support.steps import make_step
 
-# Distinct primes, so that a term that is lost, doubled or of the wrong size shows.
-PRIMES = {
-    "block_size": 1009, "row": 53, "row_in": 61, "d": 7, "k": 11, "n": 10007, "m": 3, "sample": 211, "nearest": 5,
-    "n_blocks": 13, "n_cells": 17, "n_boxes": 19, "halo": 2003, "lists": 23, "foreign": 3001, "rows": 20011, "tall": 47,
-    "transform": True, "overlap": 31, "outside": 4999, "entries": 60017, "at_once": 30011,
-    "n_input": 20021, "nodes": 7001, "targets": 6007, "reverse": 29, "most": 70_001,
-    "members": 2503,
-}  # fmt: skip
-EXPECTED = {
-    "fit": LIBRARY_BYTES + 8 * 7 * (8 * 1009 + 6 * 10007),
-    "sort": SCORE_BYTES + 40 * 17 * 7 + 1009 * (183 + 212 + 224 + 120 + 64),
-    "search_tree": 1009 * (159 + 56 + 1650) + 3012 * (159 + 112 + 32) + 64 * 19 * 7,
-    "group_cells": 32 * 221 + 3 * 53477 + 2000 * (53 + 112) + 8 * 119,
-    "send_members": 1009 * (318 + 320) + 2 * 32 * 1009 * (53 + 16),
-    "search_group": COMPILER_BYTES + 2 * SCORE_BYTES + 2503 * (159 + 56 + 1320 + 1200) + 2 * 2503 * 184,
-    "merge_lists": 1009 * 23 * 11 * 80,
-    "choose_recall_sample": SCORE_BYTES + 3 * 1009 * 53 + (211 + 2321) * 61 + 211 * (212 + 704),
-    "sample_exact": 3 * 1009 * 53 + 1009 * 88 + 211 * (159 + 168 + 2200 + 1848) + 4096 * 168,
-    "connect_components": 8 * 10007 + 1009 * (159 + 64 + 88) + 2 * SCORE_BYTES + 4999 * (53 + 224 + 400 + 88),
-    "receive_rows": 4010 * 93 + 2 * 1009 * 53 + 3 * 3001 * 53,
-    "choose_quality_sample": 10007 * (48 + 28 + 64) + 3 * 1009 * 53 + 5064 * (106 + 64) + 64 * 2**18 + 211 * 212,
-    "count_closer": 2 * SCORE_BYTES + 1009 * (212 + 96 + 64 + 88) + 8192 * 168 + 211 * (159 + 112 + 880),
-    "score": 2 * SCORE_BYTES + 211 * (176 * 19 + 168 + 1200 + 400),
-    "contract": 64 * 1009 * 12,
-    "join": 2 * 2**26 + 3 * 70_001 + 2 * 2**25 + 40 * 60_017,
-    "condensed": 4 * 10007 + 100 * 7001 + 60 * 10007 * 11,
-    "analyse_graph": 12 * (10007 + 7001) + 96 * 6007 * 40 + 45 * 6007 * 29 + 64 * 1009 * 11 + 4 * 20021,
-    "merge": 80 * 30011,  # not all 60017 entries at once
-    "nearest_points": 2003 * (159 + 64 + 88) + 20011 * (168 + 1650) + 2 * SCORE_BYTES + 20011 * 11 * (53 + 56),
-}  # fmt: skip
 # 10,007 rows of 7 float64 features in blocks of 1009, 11 neighbours, 3 coordinates. A plan assumes that a block needs
 # the rows of four others, and that no row is dropped.
 SECTIONS = {
@@ -153,35 +118,7 @@ def test_planned_searches_take_trees_for_as_many_features_as_the_kernels():
     assert KDTREE_FEATURES == TREE_FEATURES
 
 
-def figures() -> dict[str, Callable[..., int]]:
-    """The formulas of all steps by name: functions `..._bytes` whose parameters are keywords."""
-    results = {}
-    for package in (stages, search, linalg, engine):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            for name, function in inspect.getmembers(import_module(module.name), inspect.isfunction):
-                kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
-                if name.endswith("_bytes") and kinds == {inspect.Parameter.KEYWORD_ONLY}:
-                    results[name.removesuffix("_bytes")] = function
-    return results
-
-
 class TestFigures:
-    def test_every_formula_has_an_expected_value(self):
-        assert set(figures()) == set(EXPECTED)
-
-    @pytest.mark.parametrize("name", EXPECTED)
-    def test_formulas_with_primes_equal_values_by_hand(self, name):
-        figure = figures()[name]
-        sizes = {key: PRIMES[key] for key in inspect.signature(figure).parameters}
-        assert figure(**sizes) == TASK_BYTES + EXPECTED[name]
-
-    def test_one_process_holds_the_graph_of_10_to_the_8_points(self):
-        """Neither its edges, nor the candidates of a pass."""
-        n, k, nodes, pass_ = 10**8, 12, 5 * 10**7, 2**21
-        sizes = {"n": n, "n_input": n, "k": k, "nodes": nodes, "targets": pass_, "reverse": 4, "block_size": 65_536}
-        joined = TASK_BYTES + 4 * n + 100 * nodes + 60 * nodes // 4
-        assert figures()["analyse_graph"](**sizes) == joined + 4 * n < 7 * GIB
-
     def test_largest_total_adds_the_values_of_each_target(self):
         assert largest_total([{"0": 5, "1": 3}, {"1": 4}, {"0": 1}]) == 7
         assert largest_total([]) == 0
