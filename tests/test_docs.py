@@ -150,6 +150,7 @@ def test_every_command_has_an_example_that_parses() -> None:
     assert re.findall(r"[{}]|<str>|list\[", page) == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 @pytest.mark.parametrize("name", ["embed", "estimator", "open_run", "plot"])
 def test_examples_of_api_run(name: str) -> None:

@@ -105,6 +105,7 @@ class TestStores:
 
 
 class TestSource:
+    @pytest.mark.slow
     @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
     def test_source_has_no_call_that_executes_data(self, path):
         for call in calls(path):

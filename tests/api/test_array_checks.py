@@ -85,6 +85,7 @@ def test_other_shapes_are_refused_without_the_name_of_a_temporary_file(call, row
     assert ".npy" not in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Float64", "float64[pyarrow]", "with a truth value"])
 def test_numbers_of_any_pandas_type_are_embedded(kind):
     rows = table() if kind == "with a truth value" else table().astype(kind)

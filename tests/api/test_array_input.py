@@ -54,6 +54,7 @@ def test_a_fitted_table_keeps_its_index_and_another_index_reads_no_points_again(
     assert len(list((tmp_path / "run.zarr" / "_run").glob("id-*.npy"))) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("X", [POINTS, pd.DataFrame(POINTS, columns=["x", "y", "z"])], ids=["array", "table"])
 def test_labels_keep_the_name_of_their_series(tmp_path, X):
     kinds = pd.Series(np.where(np.arange(N) % 2, "oak", "ash"), name="species")

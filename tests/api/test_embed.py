@@ -177,6 +177,7 @@ class TestOpenRun:
         embed(np.concatenate([roll, roll[:5]]), output={"store": url}, execution={"block_points": 150}, **QUICK)
         return url
 
+    @pytest.mark.slow
     def test_opened_arrays_are_lazy_and_complete(self, store):
         run = open_run(store)
         assert set(run.arrays) >= {"points", "original_index", "neighbor_indices", "neighbor_distances", "weights",
@@ -211,6 +212,7 @@ class TestOpenRun:
         finally:
             chunk.write_bytes(undamaged)
 
+    @pytest.mark.slow
     def test_open_run_reads_the_published_version_after_each_run(self, roll, tmp_path):
         output = {"store": str(tmp_path / "kept"), "keep": 2}
         for n in (300, 400):
@@ -376,6 +378,7 @@ def test_a_file_is_scaled_and_incomplete_rows_are_dropped_as_init_proposes(custo
     assert not np.allclose(unscaled, coordinates, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_a_file_has_the_roles_that_init_proposes_and_any_column_colours_its_plot(customers, tmp_path):
     path, table = customers
     coordinates = embed(path, n_neighbors=8, store=tmp_path / "run.zarr")

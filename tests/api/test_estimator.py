@@ -270,6 +270,7 @@ class TestGivenStore:
         with pytest.raises(StoreError, match="expected the fitted run, found another"):
             first.transform(roll)
 
+    @pytest.mark.slow
     def test_each_fit_of_a_pattern_has_a_store(self, roll, tmp_path):
         """Two simultaneous fits use different stores; a repeated fit resumes its own."""
         pattern = str(tmp_path / "grid-{fit}.zarr")
@@ -286,6 +287,7 @@ class TestGivenStore:
             LocallyLinearEmbedding(store=store, config=PLAIN, reg=1e-2).fit(roll)
         assert "grid-{fit}.zarr" in caught.value.__notes__[0]
 
+    @pytest.mark.slow
     def test_labels_reach_the_report(self, roll, tmp_path):
         store, labels = str(tmp_path / "run.zarr"), np.where(roll[:, 1] > 10, "high", "low")
         LocallyLinearEmbedding(store=store, config={**PLAIN, "output": {"report": True}}).fit(roll, labels)

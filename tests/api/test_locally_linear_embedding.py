@@ -38,6 +38,7 @@ def roll() -> np.ndarray:
     return swiss_roll(450, np.random.default_rng(29))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parameters",
     [*ACCEPTED, pytest.param({"random_state": np.random.RandomState(7)}, id="random_state-object")],
@@ -56,6 +57,7 @@ def test_accepted_values_give_the_embedding_of_scikit_learn(roll, parameters):
     np.testing.assert_array_equal(model.transform(roll[:5]), model.embedding_[:5])
 
 
+@pytest.mark.slow
 def test_hessian_tol_has_no_effect(roll):
     """And neighbours are kept as well as with scikit-learn's hessian, which is its ltsa."""
     embeddings = [

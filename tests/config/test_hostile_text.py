@@ -44,6 +44,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_is_a_config_error_at_once(tmp_path, name):
     text, message = HOSTILE[name]

@@ -79,6 +79,7 @@ class TestMkl:
         monkeypatch.setattr(pardiso, "free_address_space", lambda: 100 * 2**20)
         assert pardiso.load_mkl.__wrapped__() is None
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("damage", ["missing", "cut off"])
     def test_is_not_used_where_a_library_is_missing_or_damaged(self, tmp_path, damage):
         installed = Path(pardiso.load_mkl()._name)

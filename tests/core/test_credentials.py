@@ -138,6 +138,7 @@ class TestConfigs:
             load_config(path)
         assert PASSWORD not in str(caught.value)
 
+    @pytest.mark.slow
     def test_command_with_a_secret_exits_with_2_without_showing_it(self, tmp_path):
         config_path = written(tmp_path, job(output={"store": SECRETS["user in a URL"]}))
         for arguments in (["run", str(config_path)], ["status", SECRETS["user in a URL"]]):

@@ -81,6 +81,7 @@ def test_a_run_deletes_leftovers_at_its_end(tmp_path, toy_stages):
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_run_that_stops_before_the_embedding_hides_the_earlier_one(job, tmp_path):
     refused(3, "run", job, *APART)
     nothing_of_before(tmp_path / "run.zarr", tmp_path / "y")
@@ -90,6 +91,7 @@ def test_run_that_stops_before_the_embedding_hides_the_earlier_one(job, tmp_path
     assert open_run(str(tmp_path / "run.zarr"))["embedding"].shape == (N, 3)
 
 
+@pytest.mark.slow
 def test_run_that_stops_in_reused_steps_hides_the_earlier_embedding(job, tmp_path, monkeypatch):
     """All steps up to the recall are reused, so the run ends before it begins any step."""
     store, settings = tmp_path / "run.zarr", ("--set", "eigensolver.n_components=3", "--set", "quality.seed=9")
@@ -151,6 +153,7 @@ def test_embedding_that_did_not_converge_is_exported(tmp_path):
     assert run["embedding"].shape == (450, 3)
 
 
+@pytest.mark.slow
 def test_published_version_is_exported_whatever_the_next_run_did(job, tmp_path):
     versioned = ("--set", "output.keep=2", "--store", str(tmp_path / "root.zarr"))
     lle("run", job, *versioned)

@@ -189,6 +189,7 @@ def run_config(tmp_path_factory):
     return config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "zarr.json" else pytest.mark.slow) for name in RECORDS]
 )
@@ -261,6 +262,7 @@ def test_changed_metrics_are_refused_and_written_again_by_run(run_copy):
     assert open_run(str(store)).metrics["n_points"] == 90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solvers", [3, [3], [None], ["x"], [[]], [{}], [{"converged": "yes"}], {"0": True}])
 def test_metrics_of_another_shape_are_damage_with_or_without_their_checksum(run_copy, solvers):
     store, again, _ = Store(str(run_copy[0])), *run_copy[1:]
@@ -274,6 +276,7 @@ def test_metrics_of_another_shape_are_damage_with_or_without_their_checksum(run_
     assert lle("verify", store.url)["damaged"] == 0
 
 
+@pytest.mark.slow
 def test_marker_of_another_shape_without_its_checksum_is_not_done(run_copy):
     store, again, _ = run_copy
     path = store / marker_name("ingest.merge_duplicates", 0)
@@ -291,6 +294,7 @@ def test_marker_of_another_shape_without_its_checksum_is_not_done(run_copy):
     assert lle(*again)["metrics"]["duplicates_merged"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"shape": [60, 2]}, {"chunk_grid": {"name": "regular", "configuration":
                                                                         {"chunk_shape": [0, 2]}}}])  # fmt: skip
 def test_changed_metadata_of_an_array_are_seen_by_every_reader_and_repaired_by_run(run_copy, tmp_path, change):

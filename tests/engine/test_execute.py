@@ -311,6 +311,7 @@ class TestSerial:
         [name] = {report.report.values["in"] for report in run_step(step, "", store, serial, Progress())}
         assert name != threading.current_thread().name
 
+    @pytest.mark.slow
     def test_library_loaded_by_a_task_uses_one_thread(self, tmp_path):
         completed = subprocess.run([sys.executable, "-c", LOADS_LATE, str(tmp_path)], capture_output=True, text=True,
                               env=os.environ | {"OMP_NUM_THREADS": "2"}, check=True)  # fmt: skip
@@ -484,6 +485,7 @@ class TestTaskThread:
         assert isinstance(execute._attempt(fails), ValueError)
         assert execute._attempt(threading.get_ident) not in idents
 
+    @pytest.mark.slow
     def test_interrupted_task_leaves_no_thread_and_no_arrays(self, monkeypatch):
         def stop():
             raise Interrupted(signal.SIGINT)

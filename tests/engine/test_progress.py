@@ -216,6 +216,7 @@ class Shares(RunProgress):
             raise StoreError("ended here")
 
 
+@pytest.mark.slow
 def test_a_run_advances_to_its_end_and_a_resumed_one_begins_with_what_is_done(config):
     """Where the second run begins to compute, the forecast of all reused steps is done."""
     first, second, third = Shares("assemble_cost.merge"), Shares("write_report.write"), Shares()
@@ -244,6 +245,7 @@ def test_old_and_damaged_records_of_progress_are_not_shown(tmp_path):
     assert progress_of(store) is None
 
 
+@pytest.mark.slow
 def test_log_names_the_route_of_a_new_eigensolve_only(config):
     first_log, second_log = (
         invoke("run", config, *settings).stderr for settings in ([], ["--set", "quality.sample=100"])
@@ -275,6 +277,7 @@ def test_redirected_log_has_lines_for_stages_only(config, tmp_path):
     assert all(map(re.fullmatch, expected, lines)), lines
 
 
+@pytest.mark.slow
 def test_report_is_written_again_only_if_its_content_changes(config, tmp_path):
     def computed(*changes):
         planned = json.loads(invoke("plan", config, *changes, "--json").stdout)["steps"]
@@ -323,6 +326,7 @@ def test_log_as_json(config):
     assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
 
 
+@pytest.mark.slow
 def test_status_follows_a_run_to_its_end(config, tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "WATCH_SECONDS", 0.05)
     store = Store(str(tmp_path / "run.zarr"))

@@ -72,6 +72,7 @@ def test_damaged_and_missing_objects_of_writers_are_found(written):
         join_all(store)
 
 
+@pytest.mark.slow
 def test_run_with_joined_parts_equals_one_without(tmp_path, make_config, monkeypatch):
     """20 blocks and more than three groups of cells."""
     monkeypatch.setattr(plan_sizes, "CELL_POINTS", 10)

@@ -40,6 +40,7 @@ def sleep(send_progress):
     time.sleep(600)
 
 
+@pytest.mark.slow
 def test_call_returns_the_result_and_the_peak_memory():
     small, small_peak = subprocess_call.call(hold, (8,), None)
     large, large_peak = subprocess_call.call(hold, (300 * MIB,), None)
@@ -47,6 +48,7 @@ def test_call_returns_the_result_and_the_peak_memory():
     assert large_peak - small_peak > 250 * MIB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_death_of_the_process_reports_its_last_message(number):
     with pytest.raises(subprocess_call.ProcessDied, match=number.name) as died:

@@ -153,6 +153,7 @@ def test_unsigned_numbers_are_ids(path, tmp_path):
     assert source.read_columns(["key"], 2, 4)["key"].to_pylist() == [2**63 + 2, 2**63 + 3]
 
 
+@pytest.mark.slow
 def test_exports_of_a_run_have_obs_names_as_ids(path, tmp_path):
     store = str(tmp_path / "run.zarr")
     Y = embed({"kind": "anndata", "path": path, "id": "obs_names"}, method="ltsa", n_neighbors=K, store=store, **QUICK)
@@ -188,6 +189,7 @@ def test_damaged_file_is_an_input_error(tmp_path):
         open_source("anndata", path=str(tmp_path / "x.h5ad"))
 
 
+@pytest.mark.slow
 def test_run_takes_points_labels_and_neighbours_from_the_file(path, tmp_path):
     """The graph of obsp gives the embedding that the same neighbours give when they are searched."""
     store = str(tmp_path / "run.zarr")

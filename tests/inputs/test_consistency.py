@@ -164,6 +164,7 @@ def test_labels_stay_with_their_rows(toy_stages, tmp_path, points, monkeypatch):
     np.testing.assert_array_equal(store.read_all("_work/raw")[:, 1], store.read_all("label")[:, 0])
 
 
+@pytest.mark.slow
 def test_new_points_changed_during_a_transform_are_detected(tmp_path, points, folder, monkeypatch):
     store, new = lle("run", config(tmp_path, None))["store"], str(folder / "*.npy")
     execution = tmp_path / "execution.yaml"
@@ -188,6 +189,7 @@ def test_new_points_changed_during_a_transform_are_detected(tmp_path, points, fo
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], Store(store).read_all("embedding"))
 
 
+@pytest.mark.slow
 def test_column_of_neighbor_numbers_stays_with_its_rows(tmp_path, points, monkeypatch):
     """The column is read after the rows, so a file added in between would shift it."""
     (tmp_path / "in").mkdir()

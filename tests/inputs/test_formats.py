@@ -37,6 +37,7 @@ class TestEveryKind:
         assert source.label_names == tuple("0123456")
         assert source.label_width == 1
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ALL_INPUTS)
     @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(ranges=st.lists(st.tuples(st.integers(0, N), st.integers(0, N)).map(sorted), min_size=1, max_size=4))

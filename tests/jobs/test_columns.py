@@ -40,6 +40,7 @@ def store_of(job) -> Store:
     return Store(str(job[0].parent / "run.zarr"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["validate", "plan"])
 def test_the_roles_of_columns_are_listed_before_a_run(job, command):
     output = lle(command, job[0])
@@ -99,6 +100,7 @@ def test_columns_that_cannot_be_copied_are_refused(job, tmp_path):
     assert "the input has changed since the run" in words
 
 
+@pytest.mark.slow
 def test_columns_follow_the_rows_that_where_keeps(job, tmp_path):
     config, table = job
     url = lle("run", config, "--store", tmp_path / "run.zarr", "--set", "input.where=1")["store"]
@@ -174,6 +176,7 @@ def export_at_terminal(*arguments: object, answer: str = "") -> tuple[int, str]:
     return result.returncode, result.stderr
 
 
+@pytest.mark.slow
 def test_export_asks_at_a_terminal_before_it_replaces_a_file(job, tmp_path):
     out, url = tmp_path / "y.csv", store_of(job).url
     lle("export", url, out)

@@ -29,6 +29,7 @@ def run_job(config: Config) -> Store:
     return Store(config.output.store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "solver"),
     [
@@ -52,6 +53,7 @@ def test_embedding_is_the_same_without_a_stored_cost_matrix(tmp_path, method, so
     assert status(computed)["state"] == "done"
 
 
+@pytest.mark.slow
 def test_cost_matrix_is_deleted_when_the_key_becomes_false_and_computed_when_it_becomes_true(tmp_path):
     store = run_job(settings(tmp_path, "run"))
     before = store.read_all("embedding")

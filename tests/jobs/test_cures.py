@@ -195,6 +195,7 @@ def metrics_of(case: Case, settings: dict[str, Any]) -> Metrics:
         return result.metrics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in CASES]
 )
@@ -211,6 +212,7 @@ def test_measure_gets_better_and_the_second_answer_agrees(name: str) -> None:
         assert again == [], about
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("neighbors", "key", "larger"), [
     ({"radius": 4.0, "k_min": 4, "k_max": 12}, "k_max", 60), ({"radius": 1.0, "k_min": 8, "k_max": 60}, "radius", 3.0),
 ])  # fmt: skip

@@ -186,6 +186,7 @@ def test_only_long_runs_are_announced():
     assert text(2_000_000).startswith("expected: about ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_distinct", "is_stated"), [(60, True), (550, False)])
 def test_seconds_are_stated_again_if_few_rows_are_distinct(tmp_path, toy_stages, monkeypatch, n_distinct, is_stated):
     monkeypatch.setattr(expected_time, "LONG_SECONDS", 0.0)

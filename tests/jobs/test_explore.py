@@ -55,6 +55,7 @@ def server(run):
         server.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", [1_700_000_000, 2.0**31 + 0.25, 2.0**24], ids=["seconds", "small range", "integers"])
 def test_labels_keep_their_digits(tmp_path, label):
     labels = label + np.arange(90.0)

@@ -193,6 +193,7 @@ def test_keys_about_all_rows_are_refused(tmp_path, points, key, value):
     assert "input.fit_sample" in words
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 def test_python_interface(tmp_path, points, by_hand):
     np.save(tmp_path / "x.npy", points)

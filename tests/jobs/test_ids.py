@@ -36,6 +36,7 @@ def named(tmp_path_factory):
     return config, lle("run", config, "--set", "output.report=true")["store"]
 
 
+@pytest.mark.slow
 def test_exports_hold_the_ids(named, tmp_path):
     _, url = named
     lle("export", url, tmp_path / "y.parquet")

@@ -48,6 +48,7 @@ def stretched(images):
     return np.rint((images - images.min()) * (255.0 / np.ptp(images)))
 
 
+@pytest.mark.slow
 def test_page_holds_the_images_of_idx_files(idx):
     store, images, _ = idx
     points, shown = page_images(store)
@@ -76,6 +77,7 @@ def test_a_sample_takes_few_blocks_and_fits_the_sheet(idx, monkeypatch):
     assert len(np.unique(rows[sheet.points] // 64)) == 2
 
 
+@pytest.mark.slow
 def test_shape_from_the_config(tmp_path, rng):
     np.save(tmp_path / "x.npy", rng.random((90, 2)) @ rng.random((2, 12)))
     config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **RUN)

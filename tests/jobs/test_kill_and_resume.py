@@ -101,6 +101,7 @@ def test_workers_give_the_same_bytes_as_one_process(tmp_path, undisturbed):
     assert digests(config.parent / "run.zarr") == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)]
 )

@@ -38,6 +38,7 @@ def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections
     return Store(str(folder / "run.zarr")), result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [pytest.param("ltsa", marks=pytest.mark.slow), "modified"])
 @pytest.mark.parametrize("block_points", [500, pytest.param(150, marks=pytest.mark.slow)])
 def test_large_neighborhoods_take_memory_for_lists_only(tmp_path, method, block_points):
@@ -51,6 +52,7 @@ def test_large_neighborhoods_take_memory_for_lists_only(tmp_path, method, block_
     assert sum(block.nnz for block in blocks) < 420 * k * (3 if block_points == 500 else 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "preprocess"), [
     ("laplacian", {}), ("lle", {"pca": 4}),
     *(pytest.param(name, {}, marks=pytest.mark.slow) for name in ("ltsa", "modified", "hessian", "pca")),
@@ -80,6 +82,7 @@ class TestScaleOfTheData:
             assert "squares of differences underflow in float64" in message
             assert "Multiply the numbers, for instance by 2.0**" in message
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("method", ["pca", *(pytest.param(m, marks=pytest.mark.slow) for m in METHODS[:-1])])
     @pytest.mark.parametrize("exponent", [-470, 490])
     def test_within_the_range_the_unit_has_no_effect(self, tmp_path, method, exponent):
@@ -97,6 +100,7 @@ class TestScaleOfTheData:
         config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")})
         assert "outside of the range of float32" in refused(2, "run", config, "--set", "method=laplacian")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("method", ["lle", "modified"])
     def test_few_rows_whose_differences_underflow_count_as_equal(self, tmp_path, method):
         """Thirty rows within 1e-155, beside others at distances of 1; each lists only rows of the thirty."""
@@ -292,6 +296,7 @@ class TestEachMethod:
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("modified", "hessian")), "ltsa",
 ])  # fmt: skip
 class TestFactor:
+    @pytest.mark.slow
     def test_stored_matrix_equals_product_of_the_stored_rows(self, tmp_path, method):
         X = sample("swiss_roll", 0, 700, 9, 0.0, 0.0).points
         store, result = run_on(tmp_path, X, method, execution={"block_points": 256})
@@ -329,6 +334,7 @@ class TestFactor:
         assert min(metrics["participation"][0]) > 100
         assert metrics["solver"]["converged"]
 
+    @pytest.mark.slow
     def test_multigrid_agrees(self, tmp_path, method):
         X = sample("s_curve", 0, 500, 5, 0.0, 0.0).points
         store, _ = run_on(tmp_path, X, method)
@@ -406,6 +412,7 @@ def test_auto_scale_of_coincident_points_is_refused(tmp_path):
     assert "weights.t: auto" in " ".join(result.output.split())
 
 
+@pytest.mark.slow
 def test_modified_uses_reg_unlike_scikit_learn(tmp_path):
     X = sample("swiss_roll", 0, 700, 9, 0.0, 0.0).points
     small, _ = run_on(tmp_path, X, "modified")

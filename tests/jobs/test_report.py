@@ -33,6 +33,7 @@ def run_until(monkeypatch):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "function", "state"),
     [("solve_embedding", "solve_component", "No row has"), ("measure_quality", "score_sample", "Rows have")],
@@ -75,6 +76,7 @@ def test_missed_bound_is_the_verdict(tmp_path, metrics_of):
     assert metrics_of()["verdict"] == verdict
 
 
+@pytest.mark.slow
 def test_verdict_is_printed_first_and_stored(tmp_path, metrics_of):
     config = write_config(tmp_path, input=CURVE, output={"report": True}, **FEW)
     printed = CliRunner().invoke(app, ["run", str(config)]).stdout
@@ -103,6 +105,7 @@ def test_verdict_counts_neighbors_of_the_named_label(tmp_path, metrics_of):
     assert "One coordinate is too few" in metrics["verdict"]
 
 
+@pytest.mark.slow
 def test_report_without_the_record_of_a_step_shows_the_others(tmp_path):
     lle("run", write_config(tmp_path, input=CURVE, **FEW))
     (tmp_path / "run.zarr/_run/steps/ingest.merge_duplicates.json").unlink()

@@ -32,6 +32,7 @@ MULTIGRID = ("--set", "method=ltsa", "--set", "eigensolver.method=multigrid", "-
 OTHER_QUALITY = ("--set", "quality.sample=60")
 
 
+@pytest.mark.slow
 def test_iteration_continues_in_a_new_version(real_job, tmp_path, monkeypatch):
     refused(3, "run", real_job(), *MULTIGRID, "eigensolver.max_steps=1")
     root = Versions(str(tmp_path / "run.zarr"))
@@ -120,6 +121,7 @@ class TestOtherFiles:
         assert third["published"] > first["published"]
         assert lle("run", job(), *more)["unchanged"]
 
+    @pytest.mark.slow
     def test_changed_precomputed_graph_gives_a_new_version(self, real_job, tmp_path, points):
         near = np.square(points[:, None] - points[None]).sum(axis=2).argsort(axis=1)[:, 1:11]
         path = tmp_path / "lists.npy"
@@ -127,6 +129,7 @@ class TestOtherFiles:
         settings = ("--set", f"neighbors.precomputed={graph}")
         self.twice(lambda turn: np.save(path, near[:, : 10 - turn]), real_job, *settings)
 
+    @pytest.mark.slow
     def test_changed_numbers_of_neighbours_give_a_new_version(self, real_job, tmp_path, points):
         group = put_input(tmp_path, points).store_path
 
@@ -188,6 +191,7 @@ class TestOtherFiles:
         self.touched(of_file, "k_per_point", lambda turn: self.folder / f"{turn}.npy",
                      lambda file: np.save(file, np.full(N, 8)))  # fmt: skip
 
+    @pytest.mark.slow
     def test_an_input_touched_with_its_column_of_numbers_is_only_read(self, real_job, points, tmp_path):
         frame = pd.DataFrame(points, columns=["a", "b", "c"]).assign(k=7)
         frame.to_parquet(tmp_path / "x.parquet")
@@ -201,6 +205,7 @@ class TestOtherFiles:
         assert result["published"] == first["published"]
         assert result["blocks_computed"]["find_neighbors"] == 1
 
+    @pytest.mark.slow
     def test_changed_run_to_align_with_gives_a_new_version(self, real_job, tmp_path):
         other_store = str(tmp_path / "other.zarr")
 
@@ -259,6 +264,7 @@ class TestDamage:
         assert not lle("run", job())["unchanged"]
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("head", [False, True])
     def test_damage_is_reported_until_it_is_repaired(self, job, tmp_path, head):
         first = lle("run", job())
@@ -274,6 +280,7 @@ class TestDamage:
         assert not lle("run", job())["unchanged"]
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
+    @pytest.mark.slow
     def test_unfinished_or_unconverged_steps_are_not_reported_as_damage(self, real_job, tmp_path):
         refused(3, "run", real_job(), *MULTIGRID, "eigensolver.max_steps=1")
         root = Versions(str(tmp_path / "run.zarr"))
@@ -321,6 +328,7 @@ class TestDamage:
         assert not lle("run", job(), *OTHER_QUALITY)["unchanged"]
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("keep", [pytest.param(1, marks=pytest.mark.slow), 3])
     def test_damaged_embedding_to_align_with_is_reported(self, real_job, tmp_path, keep):
         more = ("--set", "embedding.align=previous")

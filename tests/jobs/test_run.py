@@ -35,6 +35,7 @@ def test_whole_data_steps_run_on_the_driver_or_high_memory_worker():
     assert results == [["worker", "driver", "driver"], *2 * [["worker", "high-memory worker", "driver"]]]
 
 
+@pytest.mark.slow
 def test_higher_max_steps_continues_the_iteration_and_updates_later_steps(tmp_path):
     results = {}
     for name, limits in {"undisturbed": (60,), "limited": (1, 2, 60)}.items():

@@ -113,6 +113,7 @@ def test_n_components_is_the_dimension_in_spite_of_noise_and_curvature(
     assert found["suggested"]["eigensolver.n_components"] == dimension
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "may_be_lle"), [
     (31, False), pytest.param(32, True, marks=pytest.mark.slow), pytest.param(33, False, marks=pytest.mark.slow),
 ])  # fmt: skip
@@ -172,6 +173,7 @@ def plain(tmp_path_factory, make_config):
     return suggest(make_config(tmp_path_factory.mktemp("plain"), SLANTED), 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rule",
     [
@@ -190,6 +192,7 @@ def test_rules_about_the_whole_input_are_not_used_for_trials(tmp_path, make_conf
     assert any(f"neighbors.{next(iter(rule))} determines" in reason for reason in ruled["reasons"])
 
 
+@pytest.mark.slow
 def test_cosine_gives_the_trials_of_unit_rows(tmp_path, make_config):
     rng = np.random.default_rng(14)
     points = sample("punctured_sphere", 0, 500, 3, 0.0, 0.0).points
@@ -202,6 +205,7 @@ def test_cosine_gives_the_trials_of_unit_rows(tmp_path, make_config):
     assert best == pytest.approx(expected_best, abs=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("components", ["separate", "connect"])
 def test_pieces_are_measured_within_the_largest_one(tmp_path, make_config, components):
     """Three rolls get the scores of one, so pca, which embeds all rows, is not better than lle."""
@@ -263,6 +267,7 @@ def test_coordinates_on_a_grid_have_suggestions_without_the_two_nearest(tmp_path
     assert "TwoNN none" in describe_suggestion({**found, "written": None}, tmp_path / "job.yaml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [1e-13, 1.0])
 def test_near_duplicates_are_named_as_the_cause_of_a_low_dimension(tmp_path, make_config, shift):
     rows = np.random.default_rng(14).random((150, 3))
@@ -302,6 +307,7 @@ class TestCommand:
         assert not (tmp_path / "run.zarr").exists()
         assert "2,000 rows" in log
 
+    @pytest.mark.slow
     def test_suggested_command_line_is_a_valid_config(self, path):
         _, text, _ = invoke(path, "--sample", 400)
         arguments = text.splitlines()[-1].split()
@@ -327,6 +333,7 @@ class TestCommand:
         assert text in out + err
         assert "Traceback" not in out + err
 
+    @pytest.mark.slow
     def test_method_is_not_tried_with_fewer_neighbours_than_it_needs(self, path):
         code, out, _ = invoke(path, "--sample", 400, "--json", "--set", "method=hessian")
         assert code == 0
@@ -356,6 +363,7 @@ def test_signal_between_trials_ends_the_command_with_its_code(path, number, code
     assert "resume" not in done.stderr
 
 
+@pytest.mark.slow
 def test_written_config_is_the_file_with_the_proposal_and_a_store_of_its_own(tmp_path, path):
     """Comments and other keys stay; both configs run, and neither replaces the result of the other."""
     path.write_text(f"# a curve\n{path.read_text()}neighbors:\n  # of each row\n  n_neighbors: 11  # odd\n")
@@ -383,6 +391,7 @@ def test_written_config_is_the_file_with_the_proposal_and_a_store_of_its_own(tmp
     )
 
 
+@pytest.mark.slow
 def test_the_command_that_is_shown_replaces_no_result(tmp_path, path):
     own = ["--set", f"output.store={tmp_path}/a b.zarr"]
     shown = shlex.split(invoke(path, "--sample", 300, *own)[1].splitlines()[-1])

@@ -184,6 +184,7 @@ def test_truncated_lists_equal_searched_ones_even_with_ties(tmp_path, method):
     np.testing.assert_array_equal(cut, store.read_all("_work/knn_indices"))
 
 
+@pytest.mark.slow
 def test_longer_lists_are_truncated_without_a_search(tmp_path, monkeypatch):
     searched, original = [], find_neighbors.search_block
 
@@ -215,6 +216,7 @@ def test_shared_files_are_linked_and_kept_when_the_source_store_changes(tmp_path
     assert contents(str(target_store)) == expected
 
 
+@pytest.mark.slow
 def test_failed_experiment_is_reported_and_others_run(tmp_path):
     path = write(tmp_path / "n.yaml", {"grid": {"input.n_points": [40, 200], "neighbors.n_neighbors": [50, 8]}})
     url, experiments = load_sweep([path], (), None)

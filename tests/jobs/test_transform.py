@@ -345,6 +345,7 @@ class TestInputs:
             lle("transform", url, str(tmp_path / name), str(tmp_path / "y.npy"))
             np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("suffix", ["csv", "parquet"])
     def test_columns_are_matched_by_name(self, table, tmp_path, suffix):
         folder, rows = table

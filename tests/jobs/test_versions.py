@@ -92,6 +92,7 @@ class TestNothingChanged:
 
 
 class TestReuse:
+    @pytest.mark.slow
     def test_changed_eigensolver_reuses_the_matrix(self, real_job):
         first = lle("run", real_job())
         published = contents(first["store"])
@@ -125,6 +126,7 @@ class TestReuse:
         np.testing.assert_array_equal(Store(second["store"]).read_all("_work/raw"), points)
         same_arrays(second["store"], lle("run", job(), "--fresh")["store"])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("n_more", [20, pytest.param(150, marks=pytest.mark.slow)])
     def test_appended_rows_leave_the_old_blocks_unread(self, real_job, tmp_path, points, n_more, monkeypatch):
         monkeypatch.setattr(plan_sizes, "CELL_POINTS", 60)  # several cells: their order depends on all points
@@ -163,6 +165,7 @@ class TestReuse:
 
 
 class TestPublishing:
+    @pytest.mark.slow
     def test_report_names_its_version_and_units(self, real_job):
         result = lle("run", real_job(report=True), "--set", "preprocess.scale=standard")
         page = Path(result["store"], "report/index.html").read_text()
@@ -523,6 +526,7 @@ class TestDamagedPublishedVersion:
 class TestStepBack:
     """`lle versions`, `lle publish` and `lle clean`."""
 
+    @pytest.mark.slow
     def test_publish_steps_back_and_forward(self, job, tmp_path):
         first = lle("run", job(report=True))["published"]
         second = lle("run", job(report=True), "--set", "eigensolver.n_components=3")["published"]

@@ -53,6 +53,7 @@ def test_equals_scikit_learn(tmp_path, name, n):
     assert largest_angle(embedding[::-1].copy(), reference.embedding_) > 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["unit_covariance", pytest.param("unit_norm", marks=pytest.mark.slow)])
 def test_stored_eigenvalues_are_those_of_the_stored_factor(tmp_path, scale):
     config = write_config(
@@ -187,6 +188,7 @@ def test_export_equals_the_stored_embedding(tmp_path, s_curve, suffix):
         np.testing.assert_allclose(table[["y1", "y2"]], Y, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_plan_and_status_agree_with_the_run(tmp_path):
     config = write_config(
         tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 1000}, execution={"block_points": 250}

@@ -52,6 +52,7 @@ def test_points_satisfy_the_equations(name, seed):
     assert np.median(moved) > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
@@ -109,6 +110,7 @@ def test_same_surface_as_scikit_learn(name, make):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["swiss_roll", "s_curve", "spiral_3d", "spiral_2d", "sheet"])
 def test_flat_manifolds_are_isometric_to_their_coordinates(name):
     points, coordinates = sample(name, 0, 4000, 9, 0.0, 0.0)

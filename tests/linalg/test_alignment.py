@@ -70,6 +70,7 @@ def test_appended_rows_do_not_rotate_earlier_rows(tmp_path, rng):
     np.testing.assert_allclose(aligned.T @ aligned / 1010, np.eye(2), atol=1e-8)  # still of unit covariance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_each_run_is_aligned_with_the_one_before(job, rng):
     job.run("embedding.align=previous")
@@ -104,6 +105,7 @@ def test_changed_rows_are_not_used_for_the_alignment(job, rng):
     assert alignment["components"][0]["rows_shared"] == 800
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_large_residual_after_alignment_is_a_warning(job, rng):
     """The earlier coordinates are noise, so no rotation matches them."""
@@ -115,6 +117,7 @@ def test_large_residual_after_alignment_is_a_warning(job, rng):
     assert any("of component 0 changed" in text for text in defects)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_kill_during_write_keeps_the_last_complete_embedding(job, monkeypatch):
     """The store holds parts of two embeddings; the complete copy is used."""
@@ -129,6 +132,7 @@ def test_kill_during_write_keeps_the_last_complete_embedding(job, monkeypatch):
     np.testing.assert_allclose(job.embedding(), turned, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rng", [19], indirect=True)
 def test_alignment_ignores_embeddings_that_did_not_converge(tmp_path, rng):
     """Another store is refused; in the same store the embedding before it is used."""
@@ -213,6 +217,7 @@ def test_missing_store_is_refused(tmp_path, command):
     assert "expected the store of a finished run" in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rng", [83], indirect=True)
 def test_new_version_is_aligned_with_the_published_one(tmp_path, rng):
     points, output = bowl(1010, rng), {"report": False, "keep": 2}

@@ -41,6 +41,7 @@ def width_explained(embedding: np.ndarray) -> float:
     return 1 - float(np.square(width - width[near].mean(axis=1)).mean() / width.var())
 
 
+@pytest.mark.slow
 def test_second_coordinate_shows_the_width(tmp_path, long_strip):
     store, metrics = long_strip
     first, _ = run(tmp_path, strip(), **{**LAPLACIAN, "embedding": {"coordinates": "first"}})
@@ -79,6 +80,7 @@ def test_no_more_pairs_are_computed_if_the_first_ones_are_independent(tmp_path):
     assert store.read_all("embedding").tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 def test_any_block_size_gives_the_same_bytes(tmp_path, long_strip):
     store, metrics = long_strip
     other, again = run(tmp_path, strip(), "execution.block_points=256", **LAPLACIAN)
@@ -86,6 +88,7 @@ def test_any_block_size_gives_the_same_bytes(tmp_path, long_strip):
     assert other.read_all("embedding").tobytes() == store.read_all("embedding").tobytes()
 
 
+@pytest.mark.slow
 def test_change_between_first_and_independent_does_not_leave_a_stale_choice(tmp_path):
     store, _ = run(tmp_path, strip(), **LAPLACIAN)
     independent = store.read_all("embedding")
@@ -109,6 +112,7 @@ def test_alignment_and_new_rows_use_the_chosen_coordinates(tmp_path, long_strip)
     assert np.abs(np.load(out)[:, :2] - other.read_all("embedding")[:20]).mean() < 0.1
 
 
+@pytest.mark.slow
 def test_a_clump_is_skipped_and_its_group_is_named(tmp_path):
     """Nine points beside the middle of a sheet are a coordinate of LLE with a small reg."""
     rng = np.random.default_rng(0)

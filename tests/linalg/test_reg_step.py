@@ -68,6 +68,7 @@ class TestChoice:
     def test_surface_and_noise_get_different_values(self, solve, data, reg):
         assert choice(solve(data)).reg == reg
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("block_points", [300, 97])
     def test_choice_does_not_depend_on_the_block_size(self, solve, data, reg, block_points):
         in_one_block, in_blocks = choice(solve(data)), choice(solve(data, block_points))
@@ -85,6 +86,7 @@ class TestChoice:
         assert replace(plain, message="") == replace(with_reverse, message="")
 
 
+@pytest.mark.slow
 def test_sample_does_not_depend_on_the_blocks(monkeypatch, solve):
     monkeypatch.setattr("lle.linalg.reg_step.SAMPLE_POINTS", (50, 120))
     large_blocks, small_blocks = choice(solve("blobs", 350)), choice(solve("blobs", 111))

@@ -63,6 +63,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "continuous", "classes", "partly unknown", "all unknown"])
 @pytest.mark.parametrize("n_coordinates", [1, pytest.param(2, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 60])
@@ -391,6 +392,7 @@ class TestAggregation:
         np.testing.assert_allclose(means[5, 3], np.nanmean(values[near[5][3]]))
         assert np.isnan(panel.mean_values(shown, shape, np.full(1000, np.nan))).all()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["none", "continuous", "classes"])
     @pytest.mark.parametrize("n_coordinates", [1, 3])
     def test_raster_of_other_shapes(self, n_coordinates: int, kind: str) -> None:

@@ -132,6 +132,7 @@ def run(tmp_path_factory):
 
 
 class TestOfARun:
+    @pytest.mark.slow
     def test_page_has_the_rows_with_coordinates(self, run):
         store, page, _ = run
         embedded = np.flatnonzero(np.isfinite(store.read_all("embedding")).all(axis=1))
@@ -164,6 +165,7 @@ def test_scripts_are_all_in_the_page():
     assert all(read_asset(name) in page for name in SCRIPTS)
 
 
+@pytest.mark.slow
 def test_placed_rows_are_marked_as_placed(tmp_path):
     """Rows of a component that is too small have coordinates among the others, and the page marks them."""
     rng = np.random.default_rng(3)

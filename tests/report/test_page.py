@@ -147,6 +147,7 @@ def test_page_of_a_run_without_quality_measures() -> None:
     assert all(tile.state == "unknown" and tile.value == "not measured" for tile in headline({}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", sorted(METRICS))
 def test_any_metric_may_be_missing(key: str) -> None:
     metrics = {name: value for name, value in METRICS.items() if name != key}

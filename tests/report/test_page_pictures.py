@@ -56,6 +56,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "n_classes", "n", "expected"), [
     (1, 0, 50, 1), (1, 3, 50, 1), (2, 0, 50, 1), (2, 1, 50, 1), (2, 3, 50, 2), (2, 3, DENSITY_POINTS, 3), (3, 0, 50, 3),
     (3, 12, 50, 4),
@@ -89,6 +90,7 @@ def test_alternative_text_counts_points_outside_the_view() -> None:
     assert "outside the view." in draw_page_pictures(embedding, one_component(5000), None).pictures[0].alternative
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [300, SCATTER_POINTS + 1])
 @pytest.mark.parametrize("kind", ["none", "values", "classes"])
 def test_dark_pictures_have_dark_paper_and_light_text(n: int, kind: str, figures: list[Figure]) -> None:
@@ -115,6 +117,7 @@ def test_class_names_are_drawn(figures: list[Figure]) -> None:
 LONG = tuple(f"{i} in the last twelve months the household has had to borrow money from friends" for i in range(8))
 
 
+@pytest.mark.slow
 def test_long_names_are_numbers_of_the_key_where_they_would_fill_the_picture(figures: list[Figure]) -> None:
     """Eight parts of a parabola: the small picture and the cells have numbers, the one for wide screens has names."""
     x = np.linspace(-1.0, 1.0, 800)
@@ -148,6 +151,7 @@ def test_each_cell_shows_its_class_in_colour_and_the_others_in_grey(figures: lis
         assert (image[..., 3] > 0).sum() == 27
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_classes", "rows", "columns"), [(2, 1, 2), (3, 2, 2), (5, 2, 3), (10, 3, 4), (13, 4, 4)])
 def test_cells_of_few_classes_fill_a_picture_as_high_as_the_others(figures, n_classes, rows, columns) -> None:
     draw_page_pictures(cloud(600), one_component(600), classes(600, n_classes))
@@ -163,6 +167,7 @@ def test_cells_of_few_classes_fill_a_picture_as_high_as_the_others(figures, n_cl
     assert height / width == pytest.approx(boxes[0].height / boxes[0].width, rel=0.4)  # pixels are about square
 
 
+@pytest.mark.slow
 def test_dark_pictures_have_the_class_colours_of_a_dark_page(figures: list[Figure]) -> None:
     """From the ninth class on: the points, the lines of names, and the cells of classes."""
     draw_page_pictures(cloud(200), one_component(200), classes(200, 10))  # to_pair leaves the dark colours
@@ -177,6 +182,7 @@ def test_dark_pictures_have_the_class_colours_of_a_dark_page(figures: list[Figur
         assert not colors & light
 
 
+@pytest.mark.slow
 def test_dark_raster_has_the_class_colours_of_a_dark_page(
     figures: list[Figure], monkeypatch: pytest.MonkeyPatch
 ) -> None:

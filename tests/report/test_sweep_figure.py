@@ -77,6 +77,7 @@ GRIDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_range", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("values", [*LISTS, *GRIDS], ids=["alone", "parts", "one key", "many", "two keys", "four keys"])
 def test_labels_do_not_overlap_points_edges_or_each_other(drawn, values, one_range):
@@ -98,6 +99,7 @@ def test_many_values_of_one_key_have_no_single_row_grid():
     assert choose_grid([cell({"n": n, "k": k}) for n in range(12) for k in range(2)]) is not None
 
 
+@pytest.mark.slow
 def test_reduced_palette_keeps_text_and_background_colours():
     rng = np.random.default_rng(3)
     cells = [cell({"n": n, "k": k})._replace(colors=rng.random((N_POINTS, 4))) for n in range(5) for k in range(8)]

@@ -54,6 +54,7 @@ def measured(run) -> dict:
 
 
 class TestRaisedRecall:
+    @pytest.mark.slow
     def test_recall_is_raised_until_the_bound_holds(self, search):
         run = search(0.95)
         recalls = measured(run)
@@ -96,10 +97,12 @@ class TestRaisedRecall:
         assert sum(sizes["_work/overlap_4"]) == 4 * N  # each in four groups
         assert np.mean(sizes["_work/overlap_4"]) < 1.2 * np.mean(sizes["_work"])
 
+    @pytest.mark.slow
     def test_same_lists_for_any_block_size(self, search):
         small_blocks, large_blocks = search(0.95, 400, "one"), search(0.95, 1000, "other")
         np.testing.assert_array_equal(*(run.store.read_all("neighbor_indices") for run in (small_blocks, large_blocks)))
 
+    @pytest.mark.slow
     def test_interrupted_round_is_resumed(self, search, monkeypatch):
         """The finished half is kept, and the lists have the bytes of an uninterrupted run."""
         uninterrupted = search(0.95, name="whole")
@@ -128,6 +131,7 @@ class TestRaisedRecall:
         for name in ("neighbor_indices", "neighbor_distances"):
             assert resumed.store.read_all(name).tobytes() == uninterrupted.store.read_all(name).tobytes()
 
+    @pytest.mark.slow
     def test_lower_recall_bound_reuses_the_lists_of_the_first_round(self, search):
         raised, first = search(0.95), search(0.5)
         assert measured(raised)["recall_raised"] != measured(first)["recall_raised"] == []
@@ -135,6 +139,7 @@ class TestRaisedRecall:
         np.testing.assert_array_equal(first.store.read_all("neighbor_indices")[:, :K], actual)
 
 
+@pytest.mark.slow
 def test_third_groups_of_half_of_the_points_raise_the_recall(search, monkeypatch):
     recalls = {}
     for share in (0.0, 0.5):

@@ -26,6 +26,7 @@ def _small_cells(monkeypatch):
     monkeypatch.setattr(cell_groups, "GROUP_POINTS", 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "scale", "spacing"),
     [
@@ -50,6 +51,7 @@ def test_block_size_changes_no_list_and_no_eigenvalue(tmp_path, run_stages, make
             np.testing.assert_array_equal(result[name], values, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block_search_with_trees_resolves_ties_by_lower_id(tmp_path, run_stages, make_config, grid, block):
     neighbors = {"method": "kdtree", "n_neighbors": K}
@@ -59,6 +61,7 @@ def test_block_search_with_trees_resolves_ties_by_lower_id(tmp_path, run_stages,
     np.testing.assert_array_equal(store.read_all("_work/knn_distances"), distances.astype(np.float32))
 
 
+@pytest.mark.slow
 def test_group_search_resolves_ties_by_lower_id(tmp_path, run_stages, make_config, grid):
     neighbors = {"method": "pynndescent", "n_neighbors": K, "min_recall": 0.0}
     runs = [
@@ -68,6 +71,7 @@ def test_group_search_resolves_ties_by_lower_id(tmp_path, run_stages, make_confi
         np.testing.assert_array_equal(store.read_all("_work/knn_indices"), runs[0].read_all("_work/knn_indices"))
 
 
+@pytest.mark.slow
 def test_new_points_between_points_of_a_grid_take_lower_ids(tmp_path, run_stages, make_config, grid, monkeypatch):
     monkeypatch.setattr("lle.search.among_stored.HALO_ROWS", 64)
     store = run_stages(make_config(tmp_path, grid, 77), "order_points").store

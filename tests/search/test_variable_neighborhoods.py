@@ -65,6 +65,7 @@ def listed_rows(store: Store, name: str = "_work/knn_indices") -> list[list[int]
 
 
 class TestRadius:
+    @pytest.mark.slow
     @pytest.mark.parametrize("route", EVERY_ROUTE)
     def test_lists_are_those_of_scikit_learn(self, tmp_path, route):
         X = roll()
@@ -80,6 +81,7 @@ class TestRadius:
         assert metrics["list_sizes"]["raised_to_k_min"] == (counts < 1).sum()
         assert metrics["recall"]["value"] == 1.0
 
+    @pytest.mark.slow
     def test_radius_lists_have_from_k_min_to_k_max_neighbors(self, tmp_path):
         X = roll()
         store, result = run_on(tmp_path, X, {"radius": RADIUS, "k_min": 8, "k_max": 15})
@@ -138,6 +140,7 @@ class TestRadius:
         np.testing.assert_allclose(distances[~empty], exact[~empty], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", EVERY_METHOD)
 @pytest.mark.parametrize(
     "neighbors",
@@ -193,6 +196,7 @@ class TestGivenNumbers:
         for row, actual in enumerate(listed_rows(store)):
             assert actual == nearest[row, : counts[row]].tolist()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("dtype", [
         np.int64, pytest.param(np.float32, marks=pytest.mark.slow), pytest.param(np.uint8, marks=pytest.mark.slow),
     ])  # fmt: skip
@@ -212,6 +216,7 @@ class TestGivenNumbers:
         )  # fmt: skip
         assert largest_angle(embedding, np.linalg.svd(A)[2][-3:-1].T) < 0.05
 
+    @pytest.mark.slow
     def test_numbers_of_neighbors_from_a_table_column(self, tmp_path):
         X, counts = roll(), np.random.default_rng(6).integers(5, 12, N)
         table = np.column_stack([X, counts])
@@ -241,6 +246,7 @@ class TestGivenNumbers:
         store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
         self.check(store, X, counts)
 
+    @pytest.mark.slow
     def test_duplicate_rows_use_the_number_of_the_first(self, tmp_path):
         X = roll()
         k_per_point = np.full(N + 2, 7)
@@ -269,6 +275,7 @@ class TestGivenNumbers:
         store, _ = run_on(tmp_path, X, {"k_per_point": str(tmp_path / "k.npy"), "k_max": 9}, "--fresh")
         np.testing.assert_array_equal(store.read_all("embedding"), fixed)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("value", "message"), [
         (3, "found others for 2 of 700 points: 3 in row 5, 3 in row 17"), (25, "from 6 to 24"),
         (7.5, "whole numbers"), (np.nan, "nan in row 5"),
@@ -301,6 +308,7 @@ class TestFlat:
         assert counts.min() >= 3
         assert result["metrics"]["list_sizes"]["most"] == 30
 
+    @pytest.mark.slow
     def test_block_size_changes_nothing(self, tmp_path):
         results = []
         for size in (700, 190):
@@ -370,6 +378,7 @@ class TestPrecomputed:
         group["knn"] = lists
         return {"kind": "zarr", "url": str(folder / "graph.zarr"), "array": "knn"}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("method", EVERY_METHOD)
     def test_precomputed_graph_of_a_search_gives_the_same_result(self, tmp_path, method):
         X = roll()
@@ -407,6 +416,7 @@ class TestPrecomputed:
             assert cut == listed_rows(store)
             assert len({len(row) for row in cut}) > 3
 
+    @pytest.mark.slow
     def test_precomputed_graph_with_duplicate_and_dropped_rows(self, tmp_path):
         """Ids of equal rows become their representative's, ids of dropped rows go, and so do repetitions."""
         X = np.concatenate([roll(), [[np.nan] * 3], roll()[5:6]])
@@ -422,6 +432,7 @@ class TestPrecomputed:
         np.testing.assert_array_equal(Y[-1], Y[5])
         assert np.isnan(Y[N]).all()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("bad", "message"), [
         (N, "in 1 rows (17, counted from 0)"), (-2, "-1 in empty slots"), (0.5, "expected row numbers from 0 to 699"),
         (np.nan, "in 1 rows (17"),

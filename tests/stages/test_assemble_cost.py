@@ -46,6 +46,7 @@ def cost_matrix(run):
 
 @pytest.mark.parametrize("block_points", BLOCKS)
 class TestCostMatrix:
+    @pytest.mark.slow
     def test_equals_the_dense_product(self, assemble, block_points):
         run = assemble(block_points)
         A = dense_factor(run.store.read_all("neighbor_indices"), run.store.read_all("weights"))
@@ -94,6 +95,7 @@ def test_equals_the_dense_product_without_reverse_neighbors(assemble):
     np.testing.assert_allclose(cost_matrix(run).toarray(), A.T @ A, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_changed_block_size_removes_the_old_contributions(tmp_path, run_stages, make_config, assemble):
     """The same store run again with other blocks: contributions of the first run must not be added."""
     config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 64,
@@ -174,6 +176,7 @@ def test_rows_of_m_are_planned_with_at_most_n_entries(tmp_path, make_config):
     assert merge.task_bytes <= TASK_BYTES + 80 * n * n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["lle", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ltsa", "laplacian"))]
 )

@@ -39,6 +39,7 @@ def lists_of(run):
     return run.store.read_all("_work/knn_indices"), run.store.read_all("_work/knn_distances")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_points", BLOCKS)
 @pytest.mark.parametrize("method", ["kdtree", "brute"])
 def test_exact_lists_equal_the_oracle(search, method, block_points):
@@ -68,6 +69,7 @@ class CountedReads:
         return self.store.gather(name, rows)
 
 
+@pytest.mark.slow
 def test_kdtree_reads_near_cells_only(search):
     run, n_read = search("kdtree", 75), []
     for start in range(0, N - 75, 75):  # without the last block, which has fewer points than a list
@@ -90,11 +92,13 @@ def test_rows_within_reach_contain_all_neighbors_outside_the_block(search):
         assert set(neighbors[start:stop].ravel().tolist()) <= set(halo.tolist()) | set(range(start, stop))
 
 
+@pytest.mark.slow
 def test_last_block_with_a_single_point(search):
     run = search("kdtree", 75, n=8 * 75 + 1)
     np.testing.assert_array_equal(lists_of(run)[0], exact_neighbors(run.store.read_all("points"), K)[0])
 
 
+@pytest.mark.slow
 def test_each_change_of_the_method_replaces_the_lists(tmp_path, run_stages, make_config):
     """Three runs on one store: each leaves the lists of its own method."""
     points = np.random.default_rng(97).normal(size=(300, 8))

@@ -39,6 +39,7 @@ def finished(tmp_path_factory):
     return Store(str(folder / "run.zarr")), folder / "x.parquet", x
 
 
+@pytest.mark.slow
 def test_the_page_has_the_columns_of_the_input(finished):
     store, _, x = finished
     page = decode(store.objects.get("report/explore.html"))

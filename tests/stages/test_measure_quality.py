@@ -83,6 +83,7 @@ def test_trustworthiness_and_continuity_equal_scikit_learns(measure):
     assert metrics["trustworthiness"]["sample"] == N
 
 
+@pytest.mark.slow
 def test_residual_variance_equals_that_of_all_shortest_paths(measure):
     run = measure(sample=N, geodesic_sources=N)
     X, Y, truth = tables(run)
@@ -95,6 +96,7 @@ def test_residual_variance_equals_that_of_all_shortest_paths(measure):
     assert measured(run)["residual_variance_truth"]["value"] == pytest.approx(expected, abs=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sources", [40, 12])
 def test_intervals_of_samples_contain_the_value_of_all_points(measure, sources):
     of_all, sampled = (measured(measure(**sizes)) for sizes in (
@@ -134,6 +136,7 @@ def test_redundancy_of_each_coordinate(measure):
     assert metrics["redundancy"] == pytest.approx([0, max(0, 1 - second["value"] ** 2)])
 
 
+@pytest.mark.slow
 def test_neighborhood_hit_of_digits(measure):
     run = measure("digits", sample=1797)
     X, Y, labels = tables(run)
@@ -185,6 +188,7 @@ def test_geodesics_can_be_switched_off(measure):
     assert "residual_variance" not in measured(measure(geodesic_sources=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", [1, 4])
 def test_samples_of_a_few_points(measure, sample):
     metrics = measured(measure(sample=sample))

@@ -73,6 +73,7 @@ def null_dimension(F: np.ndarray) -> int:
     return F.shape[1] - int((singular > 1e-8 * singular[0]).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(1, 5))
 @pytest.mark.parametrize(("method", "m"), CASES)
 def test_null_space_with_two_closed_classes_in_one_component(tmp_path, method, m, seed):
@@ -92,6 +93,7 @@ def test_null_space_with_two_closed_classes_in_one_component(tmp_path, method, m
     assert mended["metrics"]["participation"][0][0] > 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(2, 7))
 @pytest.mark.parametrize(
     ("method", "k", "dimension"), [("lle", 3, 2), ("modified", 5, 1), ("modified", 2, 2), ("laplacian", 3, 1)]

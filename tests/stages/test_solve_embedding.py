@@ -120,6 +120,7 @@ def test_a_method_killed_at_each_try_is_replaced_and_the_report_says_so(solved, 
     assert stats["killed"] == "factored was tried and its process ended by SIGKILL"
 
 
+@pytest.mark.slow
 def test_next_method_is_used_after_one_ran_out_of_memory(solved, monkeypatch, out_of_memory):
     monkeypatch.setattr(component_solve, "ISOLATED_POINTS", 1)
     expected = solve(solved)[0].eigenvalues
@@ -130,6 +131,7 @@ def test_next_method_is_used_after_one_ran_out_of_memory(solved, monkeypatch, ou
     np.testing.assert_allclose(report.eigenvalues, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_killed_replacement_of_a_requested_method_is_replaced_too(solved, monkeypatch, out_of_memory):
     monkeypatch.setattr(component_solve, "ISOLATED_POINTS", 1)
     monkeypatch.setattr(component_solve, "solve_here", killed_in_factored)  # as after a singular factor of shift_invert

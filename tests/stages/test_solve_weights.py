@@ -72,6 +72,7 @@ class TestPlainGraph:
         assert [report.zero_trace for report in reports] == [0] * len(reports)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", [0, 3])
 @pytest.mark.parametrize("block_points", BLOCKS)
 def test_error_of_every_point(solve, block_points, reverse):
@@ -132,6 +133,7 @@ def test_unchanged_reg_of_other_coordinates_needs_no_rows_again(store, tmp_path,
     assert computed == [1 + 2 + 4 + 4, 1]  # choose_reg, request, send, solve
 
 
+@pytest.mark.slow
 def test_rule_of_the_config_is_used(solve):
     """Eight neighbours in three dimensions always need the ridge; the absolute one is no multiple of the trace."""
     points, neighbors, weights = arrays_of(solve(128, reg=0.1, rule="absolute"))

@@ -334,6 +334,7 @@ class TestDamage:
         path.write_bytes(undamaged)
         np.testing.assert_array_equal(store.read("x", 8, 16), numbers((20, 3), str(store.array("x").dtype))[8:16])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("bit", [0, 7, *(pytest.param(bit, marks=pytest.mark.slow) for bit in range(1, 7))])
     def test_any_flipped_bit_is_detected(self, filled, bit):
         undamaged = chunk_file(filled, "x", 1).read_bytes()

@@ -31,6 +31,7 @@ def copied(state):
     return state._replace(values=state.values.copy(), vectors=state.vectors.copy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["swiss_roll", "cube", "sheet"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_largest_eigenvalue_is_a_close_upper_bound(name, seed):
@@ -46,6 +47,7 @@ def test_largest_eigenvalue_of_a_multiple_of_the_identity_is_exact():
     assert largest_eigenvalue(A, 5) == pytest.approx(9.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["swiss_roll", "cube", "circle"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_converges_to_the_dense_vectors(name, seed):
@@ -67,6 +69,7 @@ def test_a_basis_of_three_blocks_is_enough():
     assert largest_angle(solution.pairs.vectors, exact_pairs(A, 2)[1]) < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda: roll_factor(450, 3), lambda: edge_factor(points("swiss_roll", 450, 3), 8)])
 def test_continuing_from_a_saved_state_gives_the_same_bytes(make):
     A, m, states = make(), 2, []

@@ -55,6 +55,7 @@ def test_needs_no_coordinates():
     np.testing.assert_allclose(without.eigenvalues, with_coordinates.eigenvalues, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_coordinates_make_larger_surfaces_converge():
     A, X = problem("swiss_roll", 6000, 19)
     assert solve(A, X).stats.n_steps <= 12
@@ -71,6 +72,7 @@ def test_threads_do_not_change_the_bytes():
     assert np.array_equal(images[0], images[1])
 
 
+@pytest.mark.slow
 def test_inverse_is_exact_enough_for_low_vectors():
     """T M v is near v for the lowest eigenvectors, also with a left null vector that is far from the constant."""
     A, X = problem("swiss_roll", 900, 19)
@@ -104,6 +106,7 @@ def with_nearly_closed_groups(A, X, outflow):
     return csr_array(csr_array((1 - inner)[:, None] * A) + csr_array(share))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(19, 83, 211))
 def test_left_bases_make_solves_accurate_where_groups_are_nearly_closed(monkeypatch, seed):
     A, X = problem("swiss_roll", 6000, seed)
@@ -155,6 +158,7 @@ def test_slow_directions_are_found_if_solves_stall(monkeypatch):
             inverse._left_null_vector(X)
 
 
+@pytest.mark.slow
 def test_cycles_with_left_bases_are_transposes_of_each_other(monkeypatch):
     A, X = problem("swiss_roll", 900, 19)
     left = np.linalg.svd(A.toarray())[0][:, -1]
@@ -205,6 +209,7 @@ def test_hierarchy_has_few_more_entries_than_the_matrix():
     assert 1.0 < hierarchy.complexity < 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_each_level_is_the_galerkin_product_of_the_one_before(symmetric, monkeypatch):
     """Computed for some rows at a time, which changes no byte."""
@@ -284,6 +289,7 @@ def test_continued_from_a_saved_state_gives_the_same_bytes(square):
     assert continued.vectors.tobytes() == whole.vectors.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(19, 83))
 @pytest.mark.parametrize("shape", ["swiss_roll", "cube"])
 def test_on_m_equals_the_dense_matrix_where_the_factor_is_not_square(shape, seed):

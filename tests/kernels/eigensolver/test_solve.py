@@ -124,12 +124,14 @@ def test_small_eigenvalues_are_exact_although_m_has_lost_digits(seed):
     assert abs(of_m[0] / exact.eigenvalues[0] - 1) > 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "m"), [(10, 1), (10, 9), (11, 3), (30, 2), (150, 5), (400, 2)])
 def test_small_problems_are_solved_dense(n, m):
     A = lle_factor(points("swiss_roll", n, n), min(8, n - 1), 1e-3)
     assert solve_as_dense(A, m, "multigrid", rtol=1e-7).stats.method == "dense"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_fifty_vectors(method):
     solve_as_dense(roll_factor(500, 5), 50, method)
@@ -143,6 +145,7 @@ def test_fifty_vectors_of_two_thousand_points():
     np.testing.assert_allclose(actual.eigenvalues, more.eigenvalues[:50], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["shift_invert", "multigrid", pytest.param("auto", marks=pytest.mark.slow)])
 def test_factors_with_more_rows_than_columns(method):
     solve_as_dense(edge_factor(points("swiss_roll", 450, 5), 8), 3, method, rtol=1e-9)
@@ -441,6 +444,7 @@ def test_reproducible_environment_is_read_by_mkl():
     assert reproducible_environment() == {"MKL_CBWR": "AUTO,STRICT"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "n"), [("factored", 300), *((method, 600) for method in METHODS)])
 def test_more_pairs_are_computed_only_if_the_first_do_not_suffice(method, n):
     A, asked = lle_factor(points("cube", n, 3), 12, 1e-3), []

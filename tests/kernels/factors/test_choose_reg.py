@@ -41,6 +41,7 @@ def values(quality, regs=SAMPLE_REGS):
 
 
 class TestLocalVariance:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("noise", "d"), [(0.05, 40), (0.1, 10), (0.1, 3), (0.1, 200)])
     def test_noise_is_its_share_of_the_mean_squared_distance(self, rng, noise, d):
         """A disc of radius 1 has the variance 1/2; the offset of two noisy points has 2 d noise^2 more."""

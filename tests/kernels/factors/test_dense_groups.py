@@ -15,6 +15,7 @@ def grams(rows: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("K", "d"), [(60, 4), (60, 90), (12, 12), (9, 2)])
 class TestLocalMatrices:
+    @pytest.mark.slow
     def test_of_tangent_methods_are_products_of_their_rows(self, rng, K, d):
         points = rng.normal(size=(20, K, d)) * np.geomspace(1.0, 0.05, d) + 3.0
         for rows, matrices in ((alignment_rows, alignment_matrices), (hessian_rows, hessian_matrices)):

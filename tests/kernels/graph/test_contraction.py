@@ -73,6 +73,7 @@ def edges_at_once(request, monkeypatch):
     monkeypatch.setattr(contraction, "ROWS_AT_ONCE", 50)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("edges_at_once")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("size", [1, 17, N])

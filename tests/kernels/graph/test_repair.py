@@ -117,6 +117,7 @@ def test_auto__one_class_must_hold_half_of_the_points(n_transient: int, n_added:
     assert (len(plan.added.rows) > 0) == (n_added > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("reverse", [None, 1, 2, 7])
 def test_reverse__rows_neighbours_and_distances(seed: int, reverse: int | None) -> None:

@@ -87,6 +87,7 @@ def test_other_calls_are_passed_to_pynndescent(original, monkeypatch):
     assert len(calls) == 4
 
 
+@pytest.mark.slow
 def test_functions_without_compilation_are_not_replaced():
     """A debugger needs functions that are not compiled."""
     program = "import pynndescent.pynndescent_ as p; from lle.kernels.neighbors import nn_descent_cache as d; " \
