@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import dask
 from distributed import Client
+from distributed.exceptions import WorkerStartTimeoutError
 
 from ..config.models import SlurmCluster
 from ..core.errors import ConfigError, LleError
@@ -126,7 +127,7 @@ def _wait_for_a_worker(client: Client, jobs: "SLURMCluster", seconds: int) -> No
     """Wait for the first worker; the others join as the queue admits them."""
     try:
         client.wait_for_workers(1, timeout=seconds)
-    except TimeoutError:
+    except WorkerStartTimeoutError:
         raise LleError(
             f"no SLURM job of a worker started within {seconds} s (execution.cluster.start_timeout); `squeue --me "
             f"--start` shows the reason. The script was:\n{jobs.job_script()}"

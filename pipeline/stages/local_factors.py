@@ -225,7 +225,7 @@ class Local(NamedTuple):
 
     rows: Callable[[Batch], LocalRows]
     matrices: Callable[[Batch], tuple[Int64, Float64]]
-    """Int64 (b, C) and the sums of the products of their rows, (b, C, C)."""
+    """Ids (b, C) and the sums of the products of their rows, (b, C, C)."""
     smallest: int
     """Fewest neighbours; smaller neighbourhoods are skipped."""
     columns: Int64
