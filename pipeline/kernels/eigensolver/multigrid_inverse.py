@@ -5,7 +5,7 @@ solves with M, for every method of the family and for any spectrum.
 """
 
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -30,9 +30,6 @@ fewer, and a second solve would save no step there."""
 BASIS_SOLVES, BASIS_ERROR = 4, 0.1
 """If the left null vector needs more solves than BASIS_SOLVES, its error is below BASIS_ERROR, and it is concentrated,
 the hierarchy is set up again with it; and so after twice as many. Rolls of 400,000 points and more need this."""
-SLOW_STEPS, SLOW_LENGTH, MOST_SLOW = 24, 4.0, 4
-"""Steps that find slow directions if the solves for the left null vector stall, the least length of a direction, and
-the largest number of directions. A roll of ten million points needs them."""
 
 
 class MultigridInverse(Protocol):
@@ -50,20 +47,12 @@ class MultigridInverse(Protocol):
         """T times the block (n, b), orthogonal to the null vector. The block may be overwritten."""
 
 
-class Krylov(NamedTuple):
-    """Directions p, and their images C B p or C' B' p, which are orthonormal; each (n, b)."""
-
-    directions: list[Floats]
-    images: list[Floats]
-
-
 class _Solver:
     """Solves with a hierarchy."""
 
     def __init__(self, n_threads: int) -> None:
         self._threads = Threads(n_threads)
         self.hierarchy: Hierarchy
-        self._slow: Krylov | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -72,30 +61,22 @@ class _Solver:
         self._threads.__exit__(kind, error, at)
 
     def _solve(self, rhs: Floats, *, transposed: bool) -> Floats:
-        """B x = rhs (n, b), or B' x = rhs, by a few cycles."""
-        return self._krylov(rhs, CYCLES - 1, transposed=transposed)[0]
+        """B x = rhs (n, b), or B' x = rhs, by conjugate residuals of C B x = C rhs, where C is one V-cycle.
 
-    def _krylov(self, rhs: Floats, n_steps: int, *, transposed: bool) -> tuple[Floats, Krylov]:
-        """(x (n, b), its Krylov space), B x = rhs or B' x = rhs, by conjugate residuals of C B x = C rhs.
-
-        C is one V-cycle. Eisenstat, Elman & Schultz 1983 (GCR). ||C (rhs - B x)|| is near the error of x. ||rhs - B x||
-        is not: where the solution is smooth, an x near zero can have the smaller residual. The space begins with the
-        slow directions.
+        Eisenstat, Elman & Schultz 1983 (GCR). ||C (rhs - B x)|| is near the error of x. ||rhs - B x|| is not: where the
+        solution is smooth, an x near zero can have the smaller residual.
         """
         threads, level = self._threads, self.hierarchy.levels[0]
         matrix = level.transposed if transposed else level.matrix
         error, solution = self.hierarchy.cycle(rhs, transposed=transposed), np.zeros_like(rhs)
         del rhs  # blocks of vectors need most of the memory
-        slow = (transposed and self._slow) or ([], [])
-        space = Krylov(*([np.broadcast_to(column, error.shape) for column in columns] for columns in slow))
-        for direction, image in zip(*space, strict=True):
-            self._step(direction, image, solution, error)
-        for _ in range(n_steps):
+        directions, images = list[Floats](), list[Floats]()
+        for _ in range(CYCLES - 1):
             product = threads.combine(matrix, error, error, np.empty_like(error), (1.0, 0.0, 0.0))
             image = self.hierarchy.cycle(product, transposed=transposed)
             del product
             direction = error.copy()
-            for earlier, earlier_image in zip(*space, strict=True):
+            for earlier, earlier_image in zip(directions, images, strict=True):
                 shares = -threads.dots(earlier_image, image)
                 threads.add(earlier, shares, direction)
                 threads.add(earlier_image, shares, image)
@@ -103,17 +84,13 @@ class _Solver:
             scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
             np.multiply(direction, scale, out=direction, casting="same_kind")
             np.multiply(image, scale, out=image, casting="same_kind")
-            self._step(direction, image, solution, error)
-            space.directions.append(direction)
-            space.images.append(image)
+            steps = threads.dots(image, error)
+            threads.add(direction, steps, solution)
+            threads.add(image, -steps, error)
+            directions.append(direction)
+            images.append(image)
         solution += error
-        return solution, space
-
-    def _step(self, direction: Floats, image: Floats, solution: Floats, error: Floats) -> None:
-        """Minimise the error along a direction with an image of unit length."""
-        steps = self._threads.dots(image, error)
-        self._threads.add(direction, steps, solution)
-        self._threads.add(image, -steps, error)
+        return solution
 
 
 class FactorMultigrid(_Solver):
@@ -170,54 +147,27 @@ class FactorMultigrid(_Solver):
         Raises MultigridError.
         """
         vector, transposed = np.ones((self._factor.shape[0], 1)), self._factor.T
-        errors, last_change, finds_slow = list[float](), 0, False
+        errors, last_setup = list[float](), 0
         for n_solves in range(1, MOST_LEFT_SOLVES + 1):
-            residual = multiply(transposed, vector)
-            correction = (
-                self._find_slow(residual, vector) if finds_slow else self._in_float32(residual, transposed=True)
-            )
+            correction = self._in_float32(multiply(transposed, vector), transposed=True)
             vector -= correction
             error = float(np.linalg.norm(correction) / np.linalg.norm(vector))
             errors.append(error)
             if error <= LEFT_ERROR:
                 return np.asarray(vector[:, 0] / np.linalg.norm(vector)), n_solves
             # errors of two hierarchies are not compared: a new one can find an error that the other one left
-            stalls = n_solves >= max(LEFT_SOLVES, last_change + 7) and error > errors[-7] / 2
-            finds_slow = stalls and error < BASIS_ERROR and self._slow is None
-            if (stalls and not finds_slow) or not error < DIVERGED:
+            stalls = n_solves >= max(LEFT_SOLVES, last_setup + 7) and error > errors[-7] / 2
+            if stalls or not error < DIVERGED:
                 break
             may_help = n_solves in (BASIS_SOLVES, 2 * BASIS_SOLVES) and error < BASIS_ERROR
-            may_help = may_help and bool(is_concentrated(self.hierarchy.levels[0].aggregates, vector[:, 0]).any())
-            if may_help:
+            if may_help and is_concentrated(self.hierarchy.levels[0].aggregates, vector[:, 0]).any():
                 self._set_up(candidates, vector[:, 0])
-            if may_help or finds_slow:
-                last_change = n_solves
+                last_setup = n_solves
         cause = "; the spectrum of I - W probably lies on both sides of zero" if error >= BASIS_ERROR else ""
         raise MultigridError(
             "multigrid does not converge: the solves for the left null vector of I - W leave an error of "
             f"{error:.0e}{cause}"
         )
-
-    def _find_slow(self, residual: Float64, vector: Float64) -> Float64:
-        """A solve with A' for a residual (n, 1) of the left null vector (n, 1); later solves use its slow directions.
-
-        Slow directions are hardly changed by C' A': they are long, as their images have unit length. Most lie at a few
-        places of a large surface, where some points have nearly all their weights among themselves. Deflation by a
-        Krylov space that is kept: Parks et al. 2006 (SIAM J. Sci. Comput. 28). The left null vector itself is excluded.
-        """
-        length = max(float(np.linalg.norm(residual)), TINY)
-        rhs = _in_units(residual, np.array([length]))
-        solution, space = self._krylov(rhs, SLOW_STEPS, transposed=True)
-        null = (vector - solution * length).astype(np.float32)
-        null /= np.float32(np.linalg.norm(null))
-        dots = self._threads.dots
-        gram = np.array([[dots(one, other)[0] for one in space.directions] for other in space.directions])
-        squares, turn = np.linalg.eigh(gram)
-        along_null = np.array([dots(null, one)[0] for one in space.directions]) @ turn
-        is_slow = (squares > SLOW_LENGTH**2) & (along_null**2 < squares / 2)
-        chosen = turn.T[is_slow][::-1][:MOST_SLOW].astype(np.float32)
-        self._slow = Krylov(*([_combination(columns, shares) for shares in chosen] for columns in space))
-        return np.asarray(solution * length)
 
 
 class NormalMultigrid(_Solver):
@@ -240,14 +190,6 @@ class NormalMultigrid(_Solver):
         rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
         solution = np.asarray(self._solve(rhs, transposed=False) * self._scale * lengths)
         return remove_null(solution, self._null)
-
-
-def _combination(columns: list[Floats], shares: Float32) -> Floats:
-    """The sum of the columns (n, 1) times ``shares``."""
-    total = columns[0] * shares[0]
-    for column, share in zip(columns[1:], shares[1:], strict=True):
-        total += column * share
-    return np.asarray(total)
 
 
 def _in_units(block: Float64, units: Float64) -> Float32:

@@ -10,7 +10,7 @@ from lle.core.errors import NotEnoughMemory
 from lle.kernels.eigensolver import aggregation, costs, multigrid_inverse, threads
 from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases, left_bases
 from lle.kernels.eigensolver.multigrid import Hierarchy, MultigridError
-from lle.kernels.eigensolver.multigrid_inverse import FactorMultigrid, Krylov, NormalMultigrid
+from lle.kernels.eigensolver.multigrid_inverse import FactorMultigrid, NormalMultigrid
 from lle.kernels.eigensolver.problem import Hooks
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from lle.kernels.eigensolver.threads import Threads
@@ -125,40 +125,6 @@ def test_left_bases_make_solves_accurate_where_groups_are_nearly_closed(monkeypa
     assert errors[1] < errors[0] / 4
 
 
-@pytest.mark.parametrize("seed", seeds(19, 83, 211))
-def test_slow_directions_are_solved_after_they_are_found(seed):
-    A, X = problem("swiss_roll", 6000, seed)
-    A, start = with_nearly_closed_groups(A, X, 0.02), np.ones((6000, 1))
-    with FactorMultigrid(A, X, 1, 1) as inverse:
-        assert inverse._slow is None
-        found, errors = start - inverse._find_slow(A.T @ start, start), []
-        directions, images = (np.hstack(columns) for columns in inverse._slow)
-        for _ in range(2):
-            missed = inverse._in_float32(A.T @ directions, transposed=True) - directions
-            errors.append(np.linalg.norm(missed, axis=0) / np.linalg.norm(directions, axis=0))
-            inverse._slow = None
-    np.testing.assert_allclose(images.T @ images, np.eye(images.shape[1]), atol=1e-4)
-    assert 1 <= images.shape[1] <= 4
-    assert (np.linalg.norm(directions, axis=0) > 4.0).all()
-    assert (errors[0] < errors[1] / 50).all()
-    assert np.linalg.norm(A.T @ found) < 1e-4 * np.linalg.norm(found)
-
-
-def test_slow_directions_are_found_if_solves_stall(monkeypatch):
-    """One step of conjugate residuals alone is too slow for groups that are nearly closed."""
-    A, X = problem("swiss_roll", 6000, 83)
-    A = with_nearly_closed_groups(A, X, 0.002)
-    for name, value in {"BASIS_SOLVES": 99, "LEFT_SOLVES": 7, "CYCLES": 2, "LEFT_ERROR": 1e-5}.items():
-        monkeypatch.setattr(multigrid_inverse, name, value)
-    with FactorMultigrid(A, X, 1, 1) as inverse:
-        assert len(inverse._slow.directions) == 4
-        assert np.linalg.norm(A.T @ inverse._left) < 1e-5
-        monkeypatch.setattr(inverse, "_slow", Krylov([], []))  # found before, without directions
-        with pytest.raises(MultigridError):
-            inverse._left_null_vector(X)
-
-
-@pytest.mark.slow
 def test_cycles_with_left_bases_are_transposes_of_each_other(monkeypatch):
     A, X = problem("swiss_roll", 900, 19)
     left = np.linalg.svd(A.toarray())[0][:, -1]
