@@ -86,7 +86,7 @@ def suggest_for_file(
     if out is not None:
         store = _write_config(path, overrides, suggestion["suggested"], out)
     else:
-        is_used = "://" in current or Path(current).exists()  # of a URL that is assumed
+        is_used = "://" in current or Path(current).exists()  # a URL is not looked up
         store = other_store(current, "suggested") if is_used else current
     kept = None if store == current else current
     return {**suggestion, "written": None if out is None else str(out), "store": store, "kept": kept}
