@@ -83,8 +83,7 @@ def lle(
             lists = _padded(_graph(adata, neighbors_key))
             np.save(path, lists)
             graph = {"precomputed": {"kind": "npy", "path": str(path)}}
-            sections["neighbors"] = {"k_max": max(2, lists.shape[1]), **graph,
-                                     **sections.get("neighbors", {})}  # fmt: skip
+            sections["neighbors"] = {"k_max": max(2, lists.shape[1]), **graph, **sections.get("neighbors", {})}
         verbose, names = bool(parameters.get("verbose")), adata.obs.index
         with finished_run(points, sections, verbose, ids=names, spelled=as_keyword) as (store, result):
             embedding = store.read_all(array_specs.EMBEDDING.name)
@@ -144,5 +143,6 @@ def _padded(graph: "csr_array") -> Int64:
 
 def _plain(parameters: dict[str, object]) -> dict[str, object]:
     """Parameters of types that .h5ad files can store; others as text."""
-    return {name: value if isinstance(value, int | float | str | bool) else str(value)
-            for name, value in parameters.items()}  # fmt: skip
+    return {
+        name: value if isinstance(value, int | float | str | bool) else str(value) for name, value in parameters.items()
+    }

@@ -47,14 +47,28 @@ settings.load_profile("pipeline")
 
 
 LONGEST = (
-    "test_slurm", "test_object_storage", "test_measured_memory", "test_kubernetes", "test_methods", "test_benchmarks",
-    "test_faults", "test_determinism", "test_existing_scheduler", "test_kill_and_resume", "test_fuzz",
-)  # fmt: skip
+    "test_slurm",
+    "test_object_storage",
+    "test_measured_memory",
+    "test_kubernetes",
+    "test_methods",
+    "test_benchmarks",
+    "test_faults",
+    "test_determinism",
+    "test_existing_scheduler",
+    "test_kill_and_resume",
+    "test_fuzz",
+)
 """Files whose slow tests take long. They begin first, so that no process waits for the last of them."""
 
 INDEPENDENT = (
-    "test_measured_memory", "test_determinism", "test_benchmarks", "test_faults", "test_kill_and_resume", "test_fuzz",
-)  # fmt: skip
+    "test_measured_memory",
+    "test_determinism",
+    "test_benchmarks",
+    "test_faults",
+    "test_kill_and_resume",
+    "test_fuzz",
+)
 """Files whose slow tests share no server, so that `make test-all` can spread them over its processes."""
 
 

@@ -63,16 +63,23 @@ def test_python_of_readme_runs(tmp_path: Path) -> None:
     assert float(trustworthiness) > 0.99
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/parquet_files.md", "docs/tutorials/nightly_job.md",
-                                  "docs/tutorials/single_cell.md"])  # fmt: skip
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "docs/tutorials/parquet_files.md", "docs/tutorials/nightly_job.md", "docs/tutorials/single_cell.md"],
+)
 def test_first_yaml_of_page_is_a_valid_config(page: str) -> None:
     check_config(yaml.safe_load(code_blocks(page, "yaml")[0]), page)
 
 
 def test_parts_of_configs_in_how_to_pages_are_valid() -> None:
     required_sections = {"input": {"kind": "npy", "path": "x.npy"}, "output": {"store": "runs/x.zarr"}}
-    parts = [part for page in DOCS.glob("how_to/*.md") for block in code_blocks(f"docs/how_to/{page.name}", "yaml")
-             for part in re.split(r"\n(?=neighbors:)", block) if "sweep:" not in part]  # fmt: skip
+    parts = [
+        part
+        for page in DOCS.glob("how_to/*.md")
+        for block in code_blocks(f"docs/how_to/{page.name}", "yaml")
+        for part in re.split(r"\n(?=neighbors:)", block)
+        if "sweep:" not in part
+    ]
     assert len(parts) >= 8
     for part in parts:
         check_config({**required_sections, **yaml.safe_load(part)}, part)

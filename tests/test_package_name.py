@@ -54,8 +54,11 @@ def test_root_of_a_checkout_runs_without_installation(tmp_path):
 
 
 def test_imports_inside_the_package_are_relative():
-    nodes = [(path, node) for path in (REPOSITORY / "pipeline").rglob("*.py")
-             for node in ast.walk(ast.parse(path.read_text()))]  # fmt: skip
+    nodes = [
+        (path, node)
+        for path in (REPOSITORY / "pipeline").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+    ]
     for path, node in nodes:
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
         names += [name.name for name in node.names] if isinstance(node, ast.Import) else []

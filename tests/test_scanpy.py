@@ -38,8 +38,11 @@ class Cells:
 @pytest.fixture(params=["attributes", "anndata"])
 def adata(request: pytest.FixtureRequest) -> Any:
     """Cells with a matrix, and a graph as scanpy.pp.neighbors stores it."""
-    parts = {"obsm": {"X_pca": POINTS}, "obsp": {"distances": kneighbors_graph(POINTS, 9, mode="distance")},
-             "uns": {"neighbors": {"distances_key": "distances", "params": {"n_neighbors": 10}}}}  # fmt: skip
+    parts = {
+        "obsm": {"X_pca": POINTS},
+        "obsp": {"distances": kneighbors_graph(POINTS, 9, mode="distance")},
+        "uns": {"neighbors": {"distances_key": "distances", "params": {"n_neighbors": 10}}},
+    }
     if request.param == "attributes":
         return Cells(**parts)
     anndata = pytest.importorskip("anndata", reason="needs the extra anndata, whose pandas is below 3")
@@ -78,13 +81,16 @@ def test_stored_neighbours_replace_the_search(adata):
     np.testing.assert_allclose(adata.obsm["X_lle"], embed(POINTS, n_neighbors=9, method="ltsa", **QUICK), atol=1e-6)
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({"use_rep": "X_umap"}, r"adata.obsm has no 'X_umap' \(there are: X_pca\)"),
-    ({"use_rep": "X"}, "'X' is empty"),
-    ({"neighbors_key": "other"}, "adata.uns has no 'other'; run scanpy.pp.neighbors"),
-    ({"n_neighbours": 4}, r"lle\.scanpy\.lle: there is no parameter 'n_neighbours'; did you mean n_neighbors?"),
-    ({"use_reps": "X"}, r"lle\.scanpy\.lle: there is no parameter 'use_reps'; did you mean use_rep?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"use_rep": "X_umap"}, r"adata.obsm has no 'X_umap' \(there are: X_pca\)"),
+        ({"use_rep": "X"}, "'X' is empty"),
+        ({"neighbors_key": "other"}, "adata.uns has no 'other'; run scanpy.pp.neighbors"),
+        ({"n_neighbours": 4}, r"lle\.scanpy\.lle: there is no parameter 'n_neighbours'; did you mean n_neighbors?"),
+        ({"use_reps": "X"}, r"lle\.scanpy\.lle: there is no parameter 'use_reps'; did you mean use_rep?"),
+    ],
+)
 def test_error_messages_list_what_there_is(adata, arguments, message):
     with pytest.raises(ValueError, match=message):
         lle(adata, **arguments)

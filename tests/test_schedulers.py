@@ -38,13 +38,15 @@ def environment(folder: Path) -> dict[str, str]:
 def cron(folder: Path, config: str = "job.yaml") -> tuple[int, str]:
     """(exit code, what cron would mail) of the script in the page."""
     (folder / "nightly.sh").write_text(CRON)
-    ended = subprocess.run(["sh", "nightly.sh", config], cwd=folder, env=environment(folder), capture_output=True,
-                           text=True, timeout=120)  # fmt: skip
+    ended = subprocess.run(
+        ["sh", "nightly.sh", config], cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=120
+    )
     return ended.returncode, ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize(("codes", "calls"), [((0,), 1), ((1, 0), 2), ((143, 130, 0), 3), ((1, 1, 1), 3), ((2,), 1),
-                                              ((3,), 1), ((1, 2), 2)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("codes", "calls"), [((0,), 1), ((1, 0), 2), ((143, 130, 0), 3), ((1, 1, 1), 3), ((2,), 1), ((3,), 1), ((1, 2), 2)]
+)
 def test_cron_script_retries_what_a_retry_may_cure(tmp_path, codes, calls):
     lle_that_ends_with(tmp_path, *codes)
     code, mail = cron(tmp_path)
@@ -81,8 +83,10 @@ class FailException(Exception):
     """Stands for AirflowFailException."""
 
 
-@pytest.mark.parametrize(("code", "error"), [(0, None), (1, RuntimeError), (143, RuntimeError), (2, FailException),
-                                             (3, FailException), (4, FailException)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(0, None), (1, RuntimeError), (143, RuntimeError), (2, FailException), (3, FailException), (4, FailException)],
+)
 def test_airflow_task_fails_without_retry_for_codes_2_to_4(tmp_path, monkeypatch, code, error):
     exceptions, sdk = ModuleType("airflow.sdk.exceptions"), ModuleType("airflow.sdk")
     exceptions.AirflowFailException, sdk.dag, sdk.task = FailException, decorator, decorator
@@ -120,8 +124,9 @@ def test_apptainer_job_is_requeued_after_the_signal_only(tmp_path, signalled):
     )
     command(tmp_path, "scontrol", f"echo $@ > {tmp_path}/requeued")
     (tmp_path / "job.sbatch").write_text(APPTAINER)
-    process = subprocess.Popen(["bash", "job.sbatch", "job.yaml"], cwd=tmp_path,
-                               env={**environment(tmp_path), "SLURM_JOB_ID": "7"})  # fmt: skip
+    process = subprocess.Popen(
+        ["bash", "job.sbatch", "job.yaml"], cwd=tmp_path, env={**environment(tmp_path), "SLURM_JOB_ID": "7"}
+    )
     deadline = time.monotonic() + 30
     while not (tmp_path / "began").exists() and time.monotonic() < deadline:
         time.sleep(0.01)

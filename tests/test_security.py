@@ -23,8 +23,20 @@ from tests.support.commands import lle, write_config
 from tests.support.paths import REPOSITORY
 
 PACKAGE = REPOSITORY / "pipeline"
-CALLS_NEVER = {"eval", "exec", "pickle.load", "pickle.loads", "yaml.load", "yaml.unsafe_load", "yaml.full_load",
-               "os.system", "joblib.load", "np.frombuffer.pickle", "marshal.loads", "shelve.open"}  # fmt: skip
+CALLS_NEVER = {
+    "eval",
+    "exec",
+    "pickle.load",
+    "pickle.loads",
+    "yaml.load",
+    "yaml.unsafe_load",
+    "yaml.full_load",
+    "os.system",
+    "joblib.load",
+    "np.frombuffer.pickle",
+    "marshal.loads",
+    "shelve.open",
+}
 
 
 class Trap:
@@ -66,9 +78,11 @@ class TestStores:
     @pytest.fixture
     def config(self, tmp_path):
         return write_config(
-            tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 60}, output={"report": False},
+            tmp_path,
+            input={"kind": "synthetic", "name": "sheet", "n_points": 60},
+            output={"report": False},
             neighbors={"n_neighbors": 6},
-        )  # fmt: skip
+        )
 
     @pytest.mark.parametrize("absolute", [True, False])
     @pytest.mark.parametrize("kind", ["arrays", "bundles"])
@@ -86,9 +100,18 @@ class TestStores:
         objects = LocalObjects(str(tmp_path / "store"))
         destination = LocalObjects(str(tmp_path / "other"))
         for name in ("../precious/file.json", str(precious / "file.json"), "a/../../precious/file.json"):
-            for use in (objects.get, objects.names, objects.folders, objects.exists, objects.size, objects.delete,
-                        objects.age, lambda n: objects.put(n, b""), lambda n: objects.create(n, b""),
-                        lambda n: objects.copy([n], destination)):  # fmt: skip
+            for use in (
+                objects.get,
+                objects.names,
+                objects.folders,
+                objects.exists,
+                objects.size,
+                objects.delete,
+                objects.age,
+                lambda n: objects.put(n, b""),
+                lambda n: objects.create(n, b""),
+                lambda n: objects.copy([n], destination),
+            ):
                 with pytest.raises(StoreError):
                     use(name)
 
@@ -131,11 +154,16 @@ class TestPickles:
         with pytest.raises(InputError, match="dtype object"):
             open_source(kind, path=str(path))
 
-    @pytest.mark.parametrize("metadata", [
-        {"filters": [{"id": "pickle"}]}, {"compressor": {"id": "pickle"}},
-        {"filters": [{"id": "zlib", "level": 1}, {"id": "pickle"}]},
-        {"dtype": "|O", "fill_value": None, "filters": [{"id": "pickle"}]},
-    ], ids=json.dumps)  # fmt: skip
+    @pytest.mark.parametrize(
+        "metadata",
+        [
+            {"filters": [{"id": "pickle"}]},
+            {"compressor": {"id": "pickle"}},
+            {"filters": [{"id": "zlib", "level": 1}, {"id": "pickle"}]},
+            {"dtype": "|O", "fill_value": None, "filters": [{"id": "pickle"}]},
+        ],
+        ids=json.dumps,
+    )
     @pytest.mark.parametrize("name", ["points", "labels"])
     def test_pickle_codecs_of_zarr_are_refused(self, tmp_path, trap, metadata, name):
         url = str(tmp_path / "x.zarr")

@@ -16,9 +16,18 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_FILE_LINES = 350
 MAX_TOP_ENTRIES = 16
 IMPORTED_LATE = (
-    "dask.array", "dask_ml", "datashader", "kubernetes", "matplotlib", "pandas", "pyarrow", "pynndescent", "pypardiso",
-    "scipy.stats", "sklearn",
-)  # fmt: skip
+    "dask.array",
+    "dask_ml",
+    "datashader",
+    "kubernetes",
+    "matplotlib",
+    "pandas",
+    "pyarrow",
+    "pynndescent",
+    "pypardiso",
+    "scipy.stats",
+    "sklearn",
+)
 
 
 def test_package_has_few_entries_at_its_top() -> None:
@@ -33,9 +42,11 @@ def test_wheel_has_all_packages_and_files() -> None:
     assert sorted(setuptools["packages"]) == sorted(packages)
     folders = {name: PACKAGE.joinpath(*name.split(".")[1:]) for name in packages}
     data = {
-        path for name, patterns in setuptools["package-data"].items() for glob in patterns
+        path
+        for name, patterns in setuptools["package-data"].items()
+        for glob in patterns
         for path in folders[name].glob(glob)
-    }  # fmt: skip
+    }
     others = {
         path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in {".py", ".pyc", ".nbi", ".nbc"}
     }
@@ -71,10 +82,13 @@ def loaded_by(code: str, modules: tuple[str, ...], folder: Path | None = None) -
     return [line for line in completed.stdout.splitlines() if line in modules]
 
 
-@pytest.mark.parametrize(("module", "late"), [
-    ("lle.cli.commands", ("lle.api.estimator", "xarray")),
-    ("lle", ("numpy", "scipy", "dask", "distributed", "zarr", "pydantic", "xarray")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("module", "late"),
+    [
+        ("lle.cli.commands", ("lle.api.estimator", "xarray")),
+        ("lle", ("numpy", "scipy", "dask", "distributed", "zarr", "pydantic", "xarray")),
+    ],
+)
 def test_import_loads_no_heavy_package(module: str, late: tuple[str, ...]) -> None:
     assert loaded_by(f"import {module}", (*IMPORTED_LATE, *late)) == []
 
@@ -86,14 +100,25 @@ def test_import_of_estimator_loads_little_beside_scikit_learn() -> None:
     assert loaded_by("from lle import LocallyLinearEmbedding, embed", ("pydantic", "rich")) == ["pydantic", "rich"]
 
 
-@pytest.mark.parametrize(("command", "late"), [
-    (["validate", "job.yaml"], ("numba", "dask.array", "distributed", "pandas", "sklearn", "zarr.core", "matplotlib")),
-    (["status", "run.zarr"], ("numba", "scipy.linalg", "scipy.spatial", "dask", "zarr.core", "pandas")),
-    (["run", "job.yaml"], ("numba", "sklearn", "dask", "distributed", "tornado", "pandas", "pyarrow", "scipy.stats")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("command", "late"),
+    [
+        (
+            ["validate", "job.yaml"],
+            ("numba", "dask.array", "distributed", "pandas", "sklearn", "zarr.core", "matplotlib"),
+        ),
+        (["status", "run.zarr"], ("numba", "scipy.linalg", "scipy.spatial", "dask", "zarr.core", "pandas")),
+        (
+            ["run", "job.yaml"],
+            ("numba", "sklearn", "dask", "distributed", "tornado", "pandas", "pyarrow", "scipy.stats"),
+        ),
+    ],
+)
 def test_commands_load_only_what_they_need(command: list[str], late: tuple[str, ...], tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("input: {kind: npy, path: x.npy}\noutput: {store: run.zarr, report: false}\n"
-                                       "quality: {sample: 50}\nexecution: {cluster: {kind: serial}}\n")  # fmt: skip
+    (tmp_path / "job.yaml").write_text(
+        "input: {kind: npy, path: x.npy}\noutput: {store: run.zarr, report: false}\n"
+        "quality: {sample: 50}\nexecution: {cluster: {kind: serial}}\n"
+    )
     np.save(tmp_path / "x.npy", np.random.default_rng(3).random((120, 3)))
     main = "from lle.__main__ import main; import sys; sys.argv = ['lle', *{}]; main()"
     if command[0] == "status":

@@ -78,8 +78,12 @@ def cells(n: int, rng: np.random.Generator) -> pd.DataFrame:
 
 
 STORIES: dict[str, Callable[[int, np.random.Generator], pd.DataFrame]] = {
-    "spectra": spectra, "motion": motion, "images": images, "sensor": sensor, "cells": cells,
-}  # fmt: skip
+    "spectra": spectra,
+    "motion": motion,
+    "images": images,
+    "sensor": sensor,
+    "cells": cells,
+}
 
 
 def write(name: str, n_rows: int, folder: Path) -> pd.DataFrame:

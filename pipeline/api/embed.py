@@ -224,9 +224,14 @@ def warn_of_embedding(result: RunResult, config: dict[str, object], spelled: Cal
 
 @contextlib.contextmanager
 def finished_run(
-    X: object, sections: dict[str, object], verbose: bool = False, labels: object = None,
-    names: Sequence[str] | None = None, ids: object = None, spelled: Callable[[Setting], str] = as_argument,
-) -> Iterator[tuple[Store, RunResult]]:  # fmt: skip
+    X: object,
+    sections: dict[str, object],
+    verbose: bool = False,
+    labels: object = None,
+    names: Sequence[str] | None = None,
+    ids: object = None,
+    spelled: Callable[[Setting], str] = as_argument,
+) -> Iterator[tuple[Store, RunResult]]:
     """Run the stages on X. Without output.store, the store is deleted at the end of the `with` block.
 
     The store of a small run in this process is in memory, that of any other run without output.store in a folder.

@@ -68,11 +68,20 @@ def locally_linear_embedding(
     (100, 2)
     """
     model = LocallyLinearEmbedding(
-        n_neighbors=n_neighbors, n_components=n_components, reg=reg, eigen_solver=eigen_solver, tol=tol,
-        max_iter=max_iter, method=method, hessian_tol=hessian_tol, modified_tol=modified_tol,
-        random_state=random_state, n_jobs=n_jobs, scale="unit_norm",
+        n_neighbors=n_neighbors,
+        n_components=n_components,
+        reg=reg,
+        eigen_solver=eigen_solver,
+        tol=tol,
+        max_iter=max_iter,
+        method=method,
+        hessian_tol=hessian_tol,
+        modified_tol=modified_tol,
+        random_state=random_state,
+        n_jobs=n_jobs,
+        scale="unit_norm",
         config={"embedding": {"coordinates": "first"}},
-    )  # fmt: skip
+    )
     try:
         inspect.unwrap(LocallyLinearEmbedding.fit)(model, getattr(X, "_fit_X", X))  # its errors keep their causes
     except ValueError as error:

@@ -17,12 +17,18 @@ from ..core.machine import available_cores
 Initializer = TypeVar("Initializer", bound=Callable[..., None])
 
 CONFIG_KEYS = {
-    "n_neighbors": ("neighbors", "n_neighbors"), "n_components": ("eigensolver", "n_components"),
-    "reg": ("weights", "reg"), "tol": ("eigensolver", "tol"), "metric": ("neighbors", "metric"),
-    "eigen_solver": ("eigensolver", "method"), "neighbors_algorithm": ("neighbors", "method"),
-    "random_state": ("neighbors", "seed"), "n_jobs": ("execution", "cluster"), "store": ("output", "store"),
+    "n_neighbors": ("neighbors", "n_neighbors"),
+    "n_components": ("eigensolver", "n_components"),
+    "reg": ("weights", "reg"),
+    "tol": ("eigensolver", "tol"),
+    "metric": ("neighbors", "metric"),
+    "eigen_solver": ("eigensolver", "method"),
+    "neighbors_algorithm": ("neighbors", "method"),
+    "random_state": ("neighbors", "seed"),
+    "n_jobs": ("execution", "cluster"),
+    "store": ("output", "store"),
     "scale": ("embedding", "scale"),
-}  # fmt: skip
+}
 """The section and the key of each parameter; `method` is a key without a section."""
 
 WITHOUT_EFFECT = ("max_iter", "hessian_tol", "modified_tol")
@@ -31,9 +37,10 @@ WITHOUT_EFFECT = ("max_iter", "hessian_tol", "modified_tol")
 PARAMETERS = (*CONFIG_KEYS, "method", *WITHOUT_EFFECT, "verbose")
 
 SCIKIT_LEARN_NAMES = {
-    "method": {"standard": "lle"}, "eigen_solver": {"arpack": "shift_invert", "dense": "auto"},
+    "method": {"standard": "lle"},
+    "eigen_solver": {"arpack": "shift_invert", "dense": "auto"},
     "neighbors_algorithm": {"kd_tree": "kdtree", "ball_tree": "kdtree"},
-}  # fmt: skip
+}
 """Values of scikit-learn's parameters that give the same result here under another name."""
 
 FIT = "{fit}"

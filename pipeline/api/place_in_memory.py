@@ -162,8 +162,13 @@ def read_training(store: Store, state: str) -> Training:
     unit = config["neighbors"]["metric"] == "cosine"
     points = store.read_all(array_specs.POINTS.name)[solved]
     return Training(
-        points, store.read_all(array_specs.RAW.name)[rows] if has_transform or unit else points,
-        store.read_all(array_specs.EMBEDDING.name)[rows], component[solved],
-        Preparation.of_run(store, has_transform, unit), config["method"], config["neighbors"]["n_neighbors"],
-        reg_of_run(store, config), config["weights"]["rule"],
-    )  # fmt: skip
+        points,
+        store.read_all(array_specs.RAW.name)[rows] if has_transform or unit else points,
+        store.read_all(array_specs.EMBEDDING.name)[rows],
+        component[solved],
+        Preparation.of_run(store, has_transform, unit),
+        config["method"],
+        config["neighbors"]["n_neighbors"],
+        reg_of_run(store, config),
+        config["weights"]["rule"],
+    )

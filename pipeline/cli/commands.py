@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from ..jobs.verify import Checked
 
 app = typer.Typer(
-    cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False,
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)  # fmt: skip
+)
 
 WATCH_SECONDS = 2.0
 
@@ -68,8 +70,15 @@ def init(
 
 
 @app.command(epilog="Example: lle run job.yaml --set neighbors.n_neighbors=20")
-def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fresh: Fresh = False,
-        as_json: AsJson = False, log: Log = "text", profile: Profile = False) -> None:  # fmt: skip
+def run(
+    config: ConfigPath,
+    set_: Overrides = None,
+    store: OtherStore = None,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+    log: Log = "text",
+    profile: Profile = False,
+) -> None:
     """Run the job. Resumes from the finished steps in the store."""
     from ..engine.progress import JsonProgress, RunProgress
     from ..jobs.run import run as run_job
@@ -77,17 +86,28 @@ def run(config: ConfigPath, set_: Overrides = None, store: OtherStore = None, fr
     def act() -> output.RunSummary:
         progress = JsonProgress() if log == "json" else RunProgress()
         result = run_job(load(config, set_, store), fresh, progress, profile)
-        return {"store": result.store, "seconds": round(result.seconds, 2), "blocks_computed": result.computed,
-                "blocks_reused": result.reused, "published": result.version, "unchanged": result.unchanged,
-                "metrics": result.metrics}  # fmt: skip
+        return {
+            "store": result.store,
+            "seconds": round(result.seconds, 2),
+            "blocks_computed": result.computed,
+            "blocks_reused": result.reused,
+            "published": result.version,
+            "unchanged": result.unchanged,
+            "metrics": result.metrics,
+        }
 
     finish(act, as_json, output.describe_run, resumes=True)
 
 
 @app.command(epilog="Example: lle sweep sweep.yaml --dry-run")
-def sweep(configs: ConfigPaths,
-          set_: Overrides = None, store: OtherStore = None, fresh: Fresh = False, as_json: AsJson = False,
-          dry_run: DryRun = False) -> None:  # fmt: skip
+def sweep(
+    configs: ConfigPaths,
+    set_: Overrides = None,
+    store: OtherStore = None,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+    dry_run: DryRun = False,
+) -> None:
     """Run many experiments; each step that they share is computed once. Writes one table and one picture."""
     from ..engine.progress import RunProgress
     from ..jobs import sweep_plan
@@ -99,8 +119,12 @@ def sweep(configs: ConfigPaths,
             planned = sweep_plan.plan_sweep(experiments, sweep_plan.worker_limit(experiments))
             return sweep_plan.describe_sweep(url, planned)
         result = run_sweep(url, experiments, fresh, RunProgress())
-        return {"store": result.url, "seconds": round(result.seconds, 2), "experiments": len(result.rows),
-                "steps": result.counts}  # fmt: skip
+        return {
+            "store": result.url,
+            "seconds": round(result.seconds, 2),
+            "experiments": len(result.rows),
+            "steps": result.counts,
+        }
 
     finish(act, as_json, output.describe_sweep, resumes=True)
 
@@ -206,12 +230,16 @@ def export(
     store: StoreUrl,
     out: Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv; or .h5ad")],
     with_: WithColumns = None,
-    into: Annotated[str | None, typer.Option(
-        metavar="obsm/NAME", help="the matrix to write in OUT.h5ad, which is not changed otherwise; default: obsm/X_lle"
-    )] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            metavar="obsm/NAME",
+            help="the matrix to write in OUT.h5ad, which is not changed otherwise; default: obsm/X_lle",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace an existing file without asking")] = False,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Write the embedding to one file, in input order; or add it to an .h5ad file."""
     from ..jobs.export import export_run
     from ..jobs.output_file import will_replace
@@ -233,22 +261,31 @@ def export(
 
 @app.command(epilog="Example: lle transform runs/rows.zarr new.parquet coordinates.parquet")
 def transform(
-    store: StoreUrl, new: Annotated[str, typer.Argument(metavar="NEW", help="rows to embed: a path, pattern or URL")],
+    store: StoreUrl,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="rows to embed: a path, pattern or URL")],
     out: OutFile,
-    input_: Annotated[list[str] | None, typer.Option(
-        "--input", metavar="KEY=VALUE", help="a key of the input section: key=points or kind=idx; may be repeated"
-    )] = None,
+    input_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="KEY=VALUE", help="a key of the input section: key=points or kind=idx; may be repeated"
+        ),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="run on the cluster of this file's execution section")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="number of worker processes on this machine")] = None,
-    max_ratio: Annotated[float | None, typer.Option(
-        min=0.0, help="rows with a larger distance_ratio are far; default: the 99.9 % quantile of the training points"
-    )] = None,
+    max_ratio: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="rows with a larger distance_ratio are far; default: the 99.9 % quantile of the training points",
+        ),
+    ] = None,
     far_as_nan: Annotated[bool, typer.Option("--far-as-nan", help="no coordinates for rows that are far")] = False,
-    work: Annotated[str | None, typer.Option(
-        metavar="URL", help="folder for finished blocks until the end; default: OUT.work"
-    )] = None,
-    with_: WithColumns = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
+    work: Annotated[
+        str | None, typer.Option(metavar="URL", help="folder for finished blocks until the end; default: OUT.work")
+    ] = None,
+    with_: WithColumns = None,
+    as_json: AsJson = False,
+) -> None:
     """Embed new points in a finished run: their coordinates are weighted sums of those of their neighbours."""
     from ..config.load import load_config
     from ..config.models import Cluster, Execution
@@ -262,9 +299,17 @@ def transform(
         if workers is not None:
             execution = Execution(cluster=Cluster(workers=workers))
         return transform_rows(
-            store_of(store), new, tuple(input_ or ()), out, execution, max_ratio, far_as_nan, work, RunProgress(),
+            store_of(store),
+            new,
+            tuple(input_ or ()),
+            out,
+            execution,
+            max_ratio,
+            far_as_nan,
+            work,
+            RunProgress(),
             tuple(with_ or ()),
-        )  # fmt: skip
+        )
 
     finish(act, as_json, output.describe_transform, resumes=True)
 

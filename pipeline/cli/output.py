@@ -71,8 +71,9 @@ def describe_init(written: "FirstConfig") -> str:
         lines.append(f"{written['incomplete']}; preprocess.invalid: drop leaves these rows out")
     config = shlex.quote(written["config"])
     lines += [*(f"warning: {text}" for text in written["warnings"]), f"written: {', '.join(written['written'])}"]
-    lines += [f"kept: {name} differs from the schema of this version, which `lle schema` prints"
-              for name in written["kept"]]  # fmt: skip
+    lines += [
+        f"kept: {name} differs from the schema of this version, which `lle schema` prints" for name in written["kept"]
+    ]
     return "\n".join([*lines, f"Check the file, then: lle run {config}"])
 
 
@@ -91,8 +92,10 @@ def describe_plan(plan: "Plan") -> str:
     for row in plan["steps"]:
         name = f"{row['stage']}.{row['step']}"
         size, disk = row["bytes_per_task"] / 2**30, row["disk_bytes"] / 2**30
-        lines.append(f"{name:<34}{row['tasks']:>7}{row['reused']:>7}{size:>12.3f}{disk:>13.3f}  {row['where']}"
-                     f"{'' if row['fits'] else ': does not fit'}")  # fmt: skip
+        lines.append(
+            f"{name:<34}{row['tasks']:>7}{row['reused']:>7}{size:>12.3f}{disk:>13.3f}  {row['where']}"
+            f"{'' if row['fits'] else ': does not fit'}"
+        )
     if (limit := plan["worker_memory"]) is not None and (room := plan["worker_room"]) is not None:
         lines.append(f"a worker of {gib(limit)} has room for {gib(room)} per task")
     lines.append(
@@ -127,8 +130,10 @@ def describe_suggestion(suggestion: "Json", config: Path, overrides: Sequence[st
         f"{likelihood['n_neighbors']} neighbours {_interval(likelihood, '.2f')}",
     ]
     if suggestion["candidates"]:
-        lines.append(f"{'':<2}{'method':<10}{'k':>3}{'reg':>8}{'embedded':>10}  {'score':<9}{'trustworthiness':<25}"
-                     f"{'continuity':<25}{'kept':<8}hit")  # fmt: skip
+        lines.append(
+            f"{'':<2}{'method':<10}{'k':>3}{'reg':>8}{'embedded':>10}  {'score':<9}{'trustworthiness':<25}"
+            f"{'continuity':<25}{'kept':<8}hit"
+        )
     for trial in suggestion["candidates"]:
         k = "" if trial["method"] == "pca" else trial["n_neighbors"]
         reg = "" if trial["reg"] is None else f"{trial['reg']:.0e}"
@@ -138,8 +143,10 @@ def describe_suggestion(suggestion: "Json", config: Path, overrides: Sequence[st
             continue
         measures = (_interval(trial[name], ".3f") for name in ("trustworthiness", "continuity"))
         kept, hit = (f"{trial[name]['value']:.3f}" if name in trial else "" for name in ("kept", "hit"))
-        lines.append(f"{line}{trial['in_largest']:>10.1%}  {trial['score']['value']:<9.4f}"
-                     f"{next(measures):<25}{next(measures):<25}{kept:<8}{hit}")  # fmt: skip
+        lines.append(
+            f"{line}{trial['in_largest']:>10.1%}  {trial['score']['value']:<9.4f}"
+            f"{next(measures):<25}{next(measures):<25}{kept:<8}{hit}"
+        )
     lines += [f"- {reason}" for reason in suggestion["reasons"]]
     if suggestion["written"]:
         lines.append(f"written: {suggestion['written']}")
@@ -220,13 +227,17 @@ def _stage_table(stages: "dict[str, StageStatus]", width: int | None) -> list[st
     rows = [(name, entry["done"], entry["blocks"], entry["seconds"]) for name, entry in stages.items()]
     rows.append(("total", sum(row[1] for row in rows), sum(row[2] or 0 for row in rows), sum(row[3] for row in rows)))
     if width is None or width >= WIDE_TABLE:
-        lines = [f"  {name:<18}{done:>6} of {'?' if of is None else of:>6} blocks{seconds:>10.1f} s"
-                 for name, done, of, seconds in rows]  # fmt: skip
+        lines = [
+            f"  {name:<18}{done:>6} of {'?' if of is None else of:>6} blocks{seconds:>10.1f} s"
+            for name, done, of, seconds in rows
+        ]
     else:
         counts = [f"{done}/{'?' if of is None else of}" for _, done, of, _ in rows]
         longest = max(map(len, counts))
-        lines = [f"{name:<17}{count:>{longest}}{seconds:>7.0f} s"
-                 for (name, _, _, seconds), count in zip(rows, counts, strict=True)]  # fmt: skip
+        lines = [
+            f"{name:<17}{count:>{longest}}{seconds:>7.0f} s"
+            for (name, _, _, seconds), count in zip(rows, counts, strict=True)
+        ]
     waiting = f"{n_waiting} of {len(stages)} stages have not begun"
     if n_waiting and (width is None or len(lines[-1]) + 2 + len(waiting) <= width):
         lines[-1] += f"; {waiting}"
@@ -276,16 +287,22 @@ def describe_transform(result: "Json") -> str:
     if result["training_points"]:
         lines.append(f"{rows['training_points']} of the training data, with unchanged coordinates")
     if result["far"]:
-        lines.append(f"warning: {rows['far']} far from the training points (distance_ratio above "
-                     f"{result['max_ratio']:.3g}), whose coordinates are not reliable")  # fmt: skip
+        lines.append(
+            f"warning: {rows['far']} far from the training points (distance_ratio above "
+            f"{result['max_ratio']:.3g}), whose coordinates are not reliable"
+        )
     if result["mixed_components"]:
-        lines.append(f"warning: {rows['mixed_components']} with neighbours in several components of the graph: only "
-                     f"neighbours in the component of the nearest one are used")  # fmt: skip
+        lines.append(
+            f"warning: {rows['mixed_components']} with neighbours in several components of the graph: only "
+            f"neighbours in the component of the nearest one are used"
+        )
     if result["invalid"]:
         shown = ", ".join(map(str, result["first_invalid"]))
-        lines.append(f"warning: {rows['invalid']} without coordinates, because of NaN or infinity, numbers whose "
-                     f"squares overflow, or with neighbors.metric: cosine only zeros (rows {shown}"
-                     f"{', ...' if result['invalid'] > len(result['first_invalid']) else ''})")  # fmt: skip
+        lines.append(
+            f"warning: {rows['invalid']} without coordinates, because of NaN or infinity, numbers whose "
+            f"squares overflow, or with neighbors.metric: cosine only zeros (rows {shown}"
+            f"{', ...' if result['invalid'] > len(result['first_invalid']) else ''})"
+        )
     return "\n".join(lines)
 
 

@@ -197,4 +197,4 @@ def _delete(api: KubernetesApi, desired: Json) -> None:
                 f"lle: warning: DaskCluster {name} was not deleted: {error}. The operator deletes it after {seconds} s "
                 f"without tasks; by hand: kubectl delete daskcluster -n {api.namespace} {name}",
                 file=sys.stderr,
-            )  # fmt: skip
+            )

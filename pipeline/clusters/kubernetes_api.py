@@ -118,9 +118,11 @@ class KubernetesApi:
         custom = getattr(function, "__self__", None) is self._custom
         place = (GROUP, VERSION, self.namespace, *arguments) if custom else (*arguments, self.namespace)
         repeated = Retrying(
-            retry=retry_if_exception(self._is_passing), reraise=True, stop=stop_after_attempt(attempts),
+            retry=retry_if_exception(self._is_passing),
+            reraise=True,
+            stop=stop_after_attempt(attempts),
             wait=wait_exponential(FIRST_PAUSE),
-        )  # fmt: skip
+        )
         try:
             return repeated(function, *place, _request_timeout=REQUEST_SECONDS, **options)
         except self._failure as failure:

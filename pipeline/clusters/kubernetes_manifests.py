@@ -102,9 +102,7 @@ def _job_of(metadata: Json) -> str:
 
 def _resource(kind: str, name: str, spec: Json, owner: Json | None, labels: Json | None = None) -> Json:
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
-    metadata: Json = {
-        "name": name, "labels": {**MANAGED, **(labels or {})}, "annotations": {SPEC_HASH: digest},
-    }  # fmt: skip
+    metadata: Json = {"name": name, "labels": {**MANAGED, **(labels or {})}, "annotations": {SPEC_HASH: digest}}
     if owner is not None:
         metadata["ownerReferences"] = [owner]
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

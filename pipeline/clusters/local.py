@@ -46,8 +46,13 @@ def local_cluster(cluster: Cluster) -> Iterator[Client]:
     require_shared_memory(workers)
     with dask.config.set(settings):
         local = QuietCluster(
-            n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
-            memory_limit=worker_memory(cluster), dashboard_address="127.0.0.1:0", silence_logs=50,
-        )  # fmt: skip
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            memory_limit=worker_memory(cluster),
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        )
         with local, Client(local) as client:
             yield client

@@ -89,14 +89,18 @@ def job_options(cluster: SlurmCluster) -> dict[str, object]:
         "job_extra_directives": list(cluster.directives),
         "job_script_prologue": [*ENVIRONMENT, *cluster.prologue],
         "worker_extra_args": [
-            "--lifetime", f"{lifetime}s", "--lifetime-stagger", f"{math.ceil(LIFETIME_STAGGER * cluster.walltime)}s",
-            "--dashboard-address", OWN_DASHBOARD,  # the default would listen on every network of the node
+            "--lifetime",
+            f"{lifetime}s",
+            "--lifetime-stagger",
+            f"{math.ceil(LIFETIME_STAGGER * cluster.walltime)}s",
+            "--dashboard-address",
+            OWN_DASHBOARD,  # the default would listen on every network of the node
         ],
         "log_directory": cluster.log_directory and str(Path(cluster.log_directory).expanduser()),
         "local_directory": cluster.local_directory,
         "python": sys.executable,
         "scheduler_options": {"dashboard_address": OWN_DASHBOARD},
-    }  # fmt: skip
+    }
 
 
 def slurm_time(seconds: int) -> str:

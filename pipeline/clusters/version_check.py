@@ -14,8 +14,17 @@ from ..core.machine import source_digest
 # Packages of the scheduler, and further packages that a worker computes with.
 MESSAGES = ("python", "dask", "distributed", "cloudpickle", "msgpack", "tornado")
 COMPUTING = (
-    "lle-pipeline", "numpy", "scipy", "zarr", "numba", "pynndescent", "scikit-learn", "dask-ml", "pypardiso", "mkl",
-)  # fmt: skip
+    "lle-pipeline",
+    "numpy",
+    "scipy",
+    "zarr",
+    "numba",
+    "pynndescent",
+    "scikit-learn",
+    "dask-ml",
+    "pypardiso",
+    "mkl",
+)
 SOURCES = "sources of lle-pipeline"
 SHOWN = 8
 

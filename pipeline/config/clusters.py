@@ -124,9 +124,11 @@ class KubernetesCluster(Model):
         "auto", description="request and limit of the pod for whole-data steps, including the eigensolve"
     )
     name: Name = Field(
-        "auto", max_length=53, pattern=DNS_LABEL, description="name of the DaskCluster; auto: that of the Job, which "
-        "k8s/ puts into LLE_CLUSTER_NAME",
-    )  # fmt: skip
+        "auto",
+        max_length=53,
+        pattern=DNS_LABEL,
+        description="name of the DaskCluster; auto: that of the Job, which k8s/ puts into LLE_CLUSTER_NAME",
+    )
     namespace: Name = Field("auto", pattern=DNS_LABEL, description="its namespace; auto: that of the driver")
     templates: Name = Field(
         "lle", pattern=DNS_LABEL, description="NAME of the PodTemplates NAME-scheduler, NAME-worker and NAME-memory"

@@ -21,9 +21,11 @@ class AnyInput(Model):
 
     where: StrictInt | StrictFloat | Name | None = Field(None, description="keep only the rows with this label")
     fit_sample: Int | None = Field(
-        None, gt=0, description="number of rows, evenly spread, whose embedding is computed; the other rows are placed "
+        None,
+        gt=0,
+        description="number of rows, evenly spread, whose embedding is computed; the other rows are placed "
         "among them; null: all rows are embedded together",
-    )  # fmt: skip
+    )
 
 
 class SyntheticInput(AnyInput):
@@ -119,6 +121,12 @@ Input = Annotated[
 ]
 
 KINDS: dict[str, type[AnyInput]] = {
-    "synthetic": SyntheticInput, "zarr": ZarrInput, "npy": NpyInput, "npz": NpzInput, "idx": IdxInput,
-    "parquet": ParquetInput, "csv": CsvInput, "anndata": AnnDataInput,
-}  # fmt: skip
+    "synthetic": SyntheticInput,
+    "zarr": ZarrInput,
+    "npy": NpyInput,
+    "npz": NpzInput,
+    "idx": IdxInput,
+    "parquet": ParquetInput,
+    "csv": CsvInput,
+    "anndata": AnnDataInput,
+}

@@ -21,13 +21,18 @@ LONGEST_WORD = 100  # characters for which a similar word is searched
 SECTION = "expected a section, keys with their values"
 # Replacements for pydantic's messages, which name Python types.
 WORDS = {
-    "model_type": SECTION, "model_attributes_type": SECTION, "dict_type": SECTION,
-    "tuple_type": "expected a list such as {example}", "list_type": "expected a list such as {example}",
-    "int_type": "should be a whole number (integer)", "float_type": "should be a number",
+    "model_type": SECTION,
+    "model_attributes_type": SECTION,
+    "dict_type": SECTION,
+    "tuple_type": "expected a list such as {example}",
+    "list_type": "expected a list such as {example}",
+    "int_type": "should be a whole number (integer)",
+    "float_type": "should be a number",
     "string_type": "should be text (in quotes where it looks like a number)",
-    "bool_type": "should be true or false", "bool_parsing": "should be true or false",
+    "bool_type": "should be true or false",
+    "bool_parsing": "should be true or false",
     "invalid_key": "keys should be text",
-}  # fmt: skip
+}
 NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 # Parts of an error location that are not keys: pydantic adds the type that it tried.
 TRIED = re.compile(r"(constrained-)?(int|float|str)|(literal|tuple|function-\w+)\[.*|function-.*|NoneType")
@@ -58,8 +63,11 @@ def _described(error: "ErrorDetails", model: type[BaseModel]) -> tuple[str, str,
     kind_key = f"{key}.kind".removeprefix(".")
     if kind == "extra_forbidden":
         allowed = _siblings(location, model)
-        return (key, f"unknown key (found value {shown(value)}); allowed: {', '.join(allowed)}",
-                _suggestion(str(location[-1]), allowed))  # fmt: skip
+        return (
+            key,
+            f"unknown key (found value {shown(value)}); allowed: {', '.join(allowed)}",
+            _suggestion(str(location[-1]), allowed),
+        )
     if kind == "missing":
         return key, "required, but not given", ""
     kinds = {"execution.cluster": CLUSTER_KINDS, "neighbors.precomputed": list(GRAPHS)}.get(key, list(INPUTS))

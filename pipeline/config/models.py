@@ -40,13 +40,15 @@ class Preprocess(Model):
 
 class Weights(Model):
     reg: Annotated[Float, Field(gt=0)] | Literal["auto"] = Field(
-        "auto", description="regularisation of the local Gram matrices, for lle and modified; auto: a value "
+        "auto",
+        description="regularisation of the local Gram matrices, for lle and modified; auto: a value "
         "from 1e-3 to 1, by the noise in neighbourhoods and trial embeddings of a sample",
-    )  # fmt: skip
+    )
     rule: Literal["trace", "absolute", "when_needed"] = Field(
-        "trace", description="what is added to the diagonal of the Gram matrices: trace: reg times their trace; "
+        "trace",
+        description="what is added to the diagonal of the Gram matrices: trace: reg times their trace; "
         "absolute: reg; when_needed: reg times their trace, only if they are singular (more neighbours than features)",
-    )  # fmt: skip
+    )
     edges: Literal["heat", "binary"] = Field("heat", description="laplacian: weights exp(-distance^2 / t), or 1")
     t: Annotated[Float, Field(gt=0)] | Literal["auto"] = Field(
         "auto", description="t of the heat kernel, in squared input units; auto: mean squared distance of neighbours"
@@ -78,9 +80,10 @@ class Graph(Model):
 class Eigensolver(Model):
     n_components: Int = Field(2, ge=1, description="coordinates of the embedding")
     method: Literal["auto", "shift_invert", "factored", "multigrid"] = Field(
-        "auto", description="factored and shift_invert factor a sparse matrix; multigrid (formerly polynomial) does "
+        "auto",
+        description="factored and shift_invert factor a sparse matrix; multigrid (formerly polynomial) does "
         "not; auto: chosen by predicted work and memory",
-    )  # fmt: skip
+    )
     tol: Float = Field(1.0e-8, gt=0, description="relative residual at which an eigenpair counts as converged")
     max_memory: Size = Field("auto", description="memory that the eigensolve may use; auto: 80 % of what is free")
     max_steps: Int = Field(
@@ -95,26 +98,30 @@ class Eigensolver(Model):
 
 class Embedding(Model):
     coordinates: Literal["first", "independent"] = Field(
-        "first", description="first: the lowest eigenvectors, as in scikit-learn; independent: if some of these are "
+        "first",
+        description="first: the lowest eigenvectors, as in scikit-learn; independent: if some of these are "
         "confined to a few points, or predicted by the others, later ones replace them",
-    )  # fmt: skip
+    )
     scale: Literal["unit_covariance", "unit_norm"] = Field(
-        "unit_covariance", description="each coordinate has variance 1 (Saul & Roweis), or is a vector of length 1 "
-        "(scikit-learn)",
-    )  # fmt: skip
+        "unit_covariance",
+        description="each coordinate has variance 1 (Saul & Roweis), or is a vector of length 1 (scikit-learn)",
+    )
     align: str | None = Field(
-        None, min_length=1, description="rotate the embedding onto an earlier one, fitted on their common rows: "
+        None,
+        min_length=1,
+        description="rotate the embedding onto an earlier one, fitted on their common rows: "
         "previous (the last one in output.store), or the path or URL of another run's store",
-    )  # fmt: skip
+    )
 
 
 class Quality(Model):
     sample: Int = Field(2000, ge=1, description="points on which quality is measured")
     seed: Int = Field(0, ge=0, description="seed of the sample")
     geodesic_sources: Annotated[Int, Field(ge=0)] | Literal["auto"] = Field(
-        "auto", description="sampled points from which shortest paths in the graph are measured, for "
+        "auto",
+        description="sampled points from which shortest paths in the graph are measured, for "
         "residual_variance; 0: not measured; auto: 10 to 50, 0 above a million points",
-    )  # fmt: skip
+    )
 
 
 class Output(Model):
@@ -124,17 +131,23 @@ class Output(Model):
         0.5, ge=0, le=1, description="share of the input rows that must have coordinates; below it the exit code is 3"
     )
     cost_matrix: bool = Field(
-        True, description="store the cost matrix M; false saves time and disk space, because the eigensolver needs "
-        "only the factor of M (eigensolver.method: shift_invert then computes M in memory)"
-    )  # fmt: skip
+        True,
+        description="store the cost matrix M; false saves time and disk space, because the eigensolver needs "
+        "only the factor of M (eigensolver.method: shift_invert then computes M in memory)",
+    )
     image_shape: tuple[Annotated[Int, Field(gt=0)], ...] | None = Field(
-        None, min_length=2, max_length=3, description="[height, width] or [height, width, 3] (colours): every row of "
+        None,
+        min_length=2,
+        max_length=3,
+        description="[height, width] or [height, width, 3] (colours): every row of "
         "the input is an image, which the explorer shows; null: the shape in an IDX file, otherwise no images",
-    )  # fmt: skip
+    )
     keep: Int | None = Field(
-        None, ge=1, description="number of published versions to keep: store is then a root of versions, and every "
+        None,
+        ge=1,
+        description="number of published versions to keep: store is then a root of versions, and every "
         "run with a new result publishes one; null: store is the store of one run",
-    )  # fmt: skip
+    )
     prometheus: str | None = Field(None, min_length=1, description="a .prom file for the textfile collector")
 
 

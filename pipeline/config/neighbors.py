@@ -31,9 +31,10 @@ Graphs = Annotated[NpyGraph | ZarrGraph | AnnDataGraph, Field(discriminator="kin
 
 class Neighbors(Model):
     method: Literal["auto", "kdtree", "pynndescent", "brute"] = Field(
-        "auto", description="kdtree and brute are exact; auto: kdtree for few features, brute for few points, "
+        "auto",
+        description="kdtree and brute are exact; auto: kdtree for few features, brute for few points, "
         "otherwise pynndescent",
-    )  # fmt: skip
+    )
     n_neighbors: Int = Field(12, ge=2, description="neighbours of each point, without the point itself")
     reverse: Annotated[Int, Field(ge=0)] | Literal["auto"] = Field(
         "auto",
@@ -61,9 +62,11 @@ class Neighbors(Model):
     )
     k_max: Annotated[Int, Field(ge=1)] | Literal["auto"] = Field("auto", description="auto: twice n_neighbors")
     max_overlap: Int = Field(
-        8, ge=2, description="pynndescent: each point is searched in 2 groups of cells, then in twice as many while "
+        8,
+        ge=2,
+        description="pynndescent: each point is searched in 2 groups of cells, then in twice as many while "
         "the measured recall is below min_recall, up to this number",
-    )  # fmt: skip
+    )
 
     @property
     def rule(self) -> str | None:
@@ -106,6 +109,10 @@ def reverse_neighbors(reverse: int | str, method: str, n_components: int, smalle
     """
     if reverse != "auto":
         return int(reverse)
-    single = {"lle": True, "hessian": n_components == 1, "ltsa": smallest == n_components + 2,
-              "modified": smallest <= n_components + 1}  # fmt: skip
+    single = {
+        "lle": True,
+        "hessian": n_components == 1,
+        "ltsa": smallest == n_components + 2,
+        "modified": smallest <= n_components + 1,
+    }
     return None if single.get(method, False) else 0

@@ -71,8 +71,9 @@ def experiment_name(values: Values) -> str:
     >>> experiment_name({"n_neighbors": 12, "reg": 0.1})
     'n_neighbors=12,reg=0.1'
     """
-    name = ",".join(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
-                    for key, value in values.items())  # fmt: skip
+    name = ",".join(
+        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items()
+    )
     safe = re.sub(r"[^A-Za-z0-9=,._+-]+", "_", name)
     exact = all(not isinstance(value, float) or float(f"{value:g}") == value for value in values.values())
     if safe == name and exact and len(name) <= MAX_NAME:

@@ -24,7 +24,7 @@ SECRET_TEXT = {
     "a signature": re.compile(
         r"[?&](X-(Amz|Goog)-(Signature|Credential|Security-Token)|Signature|sig|access_token)=", re.IGNORECASE
     ),
-}  # fmt: skip
+}
 # These patterns start at fixed positions and never backtrack, so the time is linear in the length of the text.
 ASSIGNED_WORD = re.compile(r"(?<!\w)(\w++)\s*+=\s*+[^\s$]")
 ASSIGNED_SECRET = re.compile(r"secret|passw(or)?d|token|(access|account|api)_?key", re.IGNORECASE)
@@ -94,8 +94,11 @@ def refuse_secret(url: str) -> None:
 
 
 def _environment() -> set[str]:
-    return {value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST
-            and not _is_place(name, value)}  # fmt: skip
+    return {
+        value
+        for name, value in os.environ.items()
+        if SECRET_NAME.search(name) and len(value) >= SHORTEST and not _is_place(name, value)
+    }
 
 
 def _is_place(name: str, value: str) -> bool:

@@ -26,8 +26,17 @@ SOLVER_SHARE = 0.8
 # The profiler of a Dask worker calls sys._current_frames(), which can deadlock in Python 3.11 (CPython gh-106883).
 WORKER_PROFILE = sys.version_info >= (3, 12)
 PACKAGES = (
-    "lle-pipeline", "numpy", "scipy", "zarr", "dask", "dask-ml", "pynndescent", "pypardiso", "mkl", "scikit-learn",
-)  # fmt: skip
+    "lle-pipeline",
+    "numpy",
+    "scipy",
+    "zarr",
+    "dask",
+    "dask-ml",
+    "pynndescent",
+    "pypardiso",
+    "mkl",
+    "scikit-learn",
+)
 
 
 def available_cores() -> int:

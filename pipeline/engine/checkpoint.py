@@ -40,8 +40,11 @@ def with_records(
     if not step.depends_on_records:
         return step
     found, own = recorded_steps(store), f"{step.stage}."
-    states = {key: [record.fingerprint, record.begun, record.seconds] for key, record in found.items()
-              if not key.startswith(own) and (among is None or key in among)}  # fmt: skip
+    states = {
+        key: [record.fingerprint, record.begun, record.seconds]
+        for key, record in found.items()
+        if not key.startswith(own) and (among is None or key in among)
+    }
     attributes = store.attributes() if attributes is None else attributes
     return replace(step, input_state={**step.input_state, "attributes": attributes, "records": states})
 
@@ -199,8 +202,9 @@ def step_of(name: str) -> str | None:
 def _markers(store: Store, key: str) -> list[str]:
     """Names of the markers of a step, sorted."""
     stage, _, step = key.partition(".")
-    return [marker for marker in store.objects.names(f"_done/{stage}")
-            if marker.rsplit("/", 1)[1].startswith(f"{step}.")]  # fmt: skip
+    return [
+        marker for marker in store.objects.names(f"_done/{stage}") if marker.rsplit("/", 1)[1].startswith(f"{step}.")
+    ]
 
 
 def _unpack(content: Json | None, fingerprint: str, kind: type[T]) -> BlockReport[T] | None:

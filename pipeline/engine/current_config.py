@@ -114,8 +114,12 @@ def current_record(store: Store, key: str) -> StepRecord | None:
 
 def current_arrays(store: Store, among: Collection[str] | None = None) -> set[str]:
     """Names of the arrays written by current steps (only those in `among`, if given); the store may hold others."""
-    return {name for key, record in current_steps(store).items() if among is None or key in among
-            for name in record.without_deleted().arrays}  # fmt: skip
+    return {
+        name
+        for key, record in current_steps(store).items()
+        if among is None or key in among
+        for name in record.without_deleted().arrays
+    }
 
 
 def has_array(store: Store, name: str) -> bool:

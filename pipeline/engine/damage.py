@@ -45,8 +45,9 @@ class StepRecord:
 
     def without_deleted(self) -> "StepRecord":
         """The record without deleted arrays and bundles."""
-        arrays, bundles = (tuple(name for name in names if name not in self.deleted)
-                           for names in (self.arrays, self.bundles))  # fmt: skip
+        arrays, bundles = (
+            tuple(name for name in names if name not in self.deleted) for names in (self.arrays, self.bundles)
+        )
         return replace(self, arrays=arrays, bundles=bundles)
 
 

@@ -229,22 +229,36 @@ class JsonProgress(RunProgress):
     def advance(self, step: Step[Report], report: BlockReport[Report]) -> None:
         super().advance(step, report)
         self._print_event(
-            "block_done", stage=step.stage, step=step.name, block=report.block, seconds=report.seconds,
-            peak_bytes=report.peak_bytes, done=self._done, blocks=step.n_blocks,
-        )  # fmt: skip
+            "block_done",
+            stage=step.stage,
+            step=step.name,
+            block=report.block,
+            seconds=report.seconds,
+            peak_bytes=report.peak_bytes,
+            done=self._done,
+            blocks=step.n_blocks,
+        )
 
     def end(self, step: Step[Report], seconds: float, computed: int) -> None:
         super().end(step, seconds, 1)
         self._print_event(
-            "step_done", stage=step.stage, step=step.name, seconds=round(seconds, 3), blocks=step.n_blocks,
+            "step_done",
+            stage=step.stage,
+            step=step.name,
+            seconds=round(seconds, 3),
+            blocks=step.n_blocks,
             computed=computed,
-        )  # fmt: skip
+        )
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
         self._print_event(
-            "stage_done", stage=stage, seconds=round(seconds, 3), peak_bytes=peak_bytes,
-            computed=self.computed.get(stage, 0), reused=self.reused.get(stage, 0),
-        )  # fmt: skip
+            "stage_done",
+            stage=stage,
+            seconds=round(seconds, 3),
+            peak_bytes=peak_bytes,
+            computed=self.computed.get(stage, 0),
+            reused=self.reused.get(stage, 0),
+        )
 
     def _print_look(self, look: Look, text: str) -> None:
         self._print_event("message", text=text, fraction=round(look.fraction, 4), seconds_left=look.seconds_left)

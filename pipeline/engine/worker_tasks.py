@@ -63,9 +63,17 @@ def _windowed(submission: Submission, blocks: list[int], per_worker: int) -> Ite
     def submit(block: int) -> Future:
         key = f"{step.key}-{block}-{fingerprint[:8]}-{time.monotonic_ns()}"
         future = client.submit(
-            _task_or_error, url, step, fingerprint, block, programs, key=key, pure=False, retries=RETRIES,
+            _task_or_error,
+            url,
+            step,
+            fingerprint,
+            block,
+            programs,
+            key=key,
+            pure=False,
+            retries=RETRIES,
             resources=needs,
-        )  # fmt: skip
+        )
         submitted[future.key] = block
         return future
 

@@ -89,8 +89,9 @@ Container = H5adFile | ZarrFile
 class Element(Rows):
     """Rows of one element of a file; `member` is the array whose state identifies the rows."""
 
-    def __init__(self, file: Container, name: str, member: str, read: Reader, shape: tuple[int, ...],
-                 dtype: np.dtype[np.generic]) -> None:  # fmt: skip
+    def __init__(
+        self, file: Container, name: str, member: str, read: Reader, shape: tuple[int, ...], dtype: np.dtype[np.generic]
+    ) -> None:
         self.where, self.shape, self.dtype = f"{file.where}, {name}", shape, dtype
         self._file, self._member, self._read = file, member, read
 
@@ -119,9 +120,12 @@ def _containers(path: str) -> Sequence[Container]:
 
 
 def open_anndata(
-    path: PathText, obsm: str | None = "X_pca", label: str | None = None, obsp: str | None = None,
+    path: PathText,
+    obsm: str | None = "X_pca",
+    label: str | None = None,
+    obsp: str | None = None,
     id_column: str | None = None,
-) -> Source:  # fmt: skip
+) -> Source:
     """Points in obsm/<obsm> (None: X), labels in obs/<label>; with obsp, neighbours from obsp/<obsp> instead.
 
     id_column: obs_names, or a column of obs; `read_columns` then reads the columns of obs.
@@ -156,10 +160,14 @@ class ObsTable:
         """The columns of these rows; text is null where it is missing. Raises InputError."""
         types = self.types(names)
         tables = [
-            pa.table({name: _arrow(_column(self._files[share.number], name).read(share.low, share.high), kind)
-                      for name, kind in types.items()})
+            pa.table(
+                {
+                    name: _arrow(_column(self._files[share.number], name).read(share.low, share.high), kind)
+                    for name, kind in types.items()
+                }
+            )
             for share in shares
-        ]  # fmt: skip
+        ]
         return pa.concat_tables(tables) if tables else pa.schema(types).empty_table()
 
 

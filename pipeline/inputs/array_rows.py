@@ -109,8 +109,10 @@ class RangedRows(MappedRows):
             read_range(self._stamp, self._layout.offset + start * rows[0].nbytes, _bytes_of(rows))
             return rows
         columns = np.empty((math.prod(tail), stop - start), self.dtype)
-        firsts = [self._layout.offset + (column * self.shape[0] + start) * self.dtype.itemsize
-                  for column in range(len(columns))]  # fmt: skip
+        firsts = [
+            self._layout.offset + (column * self.shape[0] + start) * self.dtype.itemsize
+            for column in range(len(columns))
+        ]
         with ThreadPoolExecutor(COLUMNS_AT_ONCE) as pool:
             list(pool.map(lambda first, column: read_range(self._stamp, first, _bytes_of(column)), firsts, columns))
         return columns.T.reshape((stop - start, *tail), order="F")

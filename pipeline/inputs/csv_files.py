@@ -86,8 +86,10 @@ class CsvTable:
             return pa.schema([(name, pa.string()) for name in names]).empty_table()
         table = pa.concat_tables([table.rename_columns(list(names)) for table in tables])
         numeric = _columns_of_numbers(self._stamps)
-        columns = [_without_words(column) if name in numeric else column
-                   for name, column in zip(names, table.columns, strict=True)]  # fmt: skip
+        columns = [
+            _without_words(column) if name in numeric else column
+            for name, column in zip(names, table.columns, strict=True)
+        ]
         return pa.table(columns, list(names))
 
 
@@ -113,8 +115,9 @@ def _narrowest(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType:
         with contextlib.suppress(pa.ArrowInvalid):
             numbers = column.cast(candidate)
             padded = pc.any(pc.match_substring_regex(column, r"^[+-]?0[0-9]")).as_py()  # 007 is a name, no number
-            if not padded and (candidate != pa.int64() or pc.all(pc.equal(numbers.cast(pa.string()), column)).as_py()
-                               is not False):  # fmt: skip
+            if not padded and (
+                candidate != pa.int64() or pc.all(pc.equal(numbers.cast(pa.string()), column)).as_py() is not False
+            ):
                 return candidate
     return pa.string()
 

@@ -14,12 +14,18 @@ from ..core.patterns import is_url
 from .files import find_paths, reading
 
 SUFFIXES = {
-    ".npy": "npy", ".npz": "npz", ".parquet": "parquet", ".pq": "parquet", ".arrow": "parquet", ".feather": "parquet",
-    ".csv": "csv", ".tsv": "csv", ".zarr": "zarr", ".h5ad": "anndata",
-}  # fmt: skip
-MAGIC = {
-    b"\x93NUMPY": "npy", b"PK\3\4": "npz", b"PAR1": "parquet", b"\x89HDF": "anndata", b"\0\0": "idx",
-}  # fmt: skip
+    ".npy": "npy",
+    ".npz": "npz",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "parquet",
+    ".feather": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".zarr": "zarr",
+    ".h5ad": "anndata",
+}
+MAGIC = {b"\x93NUMPY": "npy", b"PK\3\4": "npz", b"PAR1": "parquet", b"\x89HDF": "anndata", b"\0\0": "idx"}
 IDX_NAME = re.compile(r"idx\d")
 ZARR_HEADS = ("zarr.json", ".zgroup", ".zarray")
 CURES = {

@@ -92,11 +92,16 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
         features = [column for column in features if column.name not in codes]
     chosen = numbers[:, [names.index(column.name) for column in features]]
     return Roles(
-        tuple(column.name for column in features), label, chosen_id, left_out,
+        tuple(column.name for column in features),
+        label,
+        chosen_id,
+        left_out,
         tuple(column.name for column in labels if column is not label),
         {column.name: column.missing for column in features if column.missing},
-        int((~np.isfinite(chosen)).any(axis=1).sum()), where, *propose_scale(chosen),
-    )  # fmt: skip
+        int((~np.isfinite(chosen)).any(axis=1).sum()),
+        where,
+        *propose_scale(chosen),
+    )
 
 
 def rows_to_look_at(source: Source) -> list[tuple[int, int]]:

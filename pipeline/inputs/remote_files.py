@@ -48,8 +48,10 @@ def find_objects(url: str, key: str) -> list[Stamp]:
         if not MAGIC.search(name):
             return [_stamp(root, _head(root, name, where))]
         if root.startswith("http"):
-            raise InputError(f"{where} is a pattern, but web servers cannot list files; name one file, or use the "
-                             f"object store's own URL (s3://, gs://, az://)")  # fmt: skip
+            raise InputError(
+                f"{where} is a pattern, but web servers cannot list files; name one file, or use the "
+                f"object store's own URL (s3://, gs://, az://)"
+            )
         entries = _matching(root, name, where)
         if not entries:
             raise InputError(f"{where}: no object matches the pattern; {_what_exists(root, _folder(name))}")
@@ -169,8 +171,11 @@ def _matching(root: str, pattern: str, where: str) -> "list[ObjectMeta]":
         return exact
     hidden = re.compile(r"(^|/)\.")  # as on disk, names that begin with a dot need a pattern with that dot
     show_hidden = hidden.search(pattern)
-    return [entry for entry in entries
-            if matches(entry["path"]) and (show_hidden or not hidden.search(entry["path"][len(folder) :]))]  # fmt: skip
+    return [
+        entry
+        for entry in entries
+        if matches(entry["path"]) and (show_hidden or not hidden.search(entry["path"][len(folder) :]))
+    ]
 
 
 def _list(root: str, folder: str, deep: bool) -> "list[ObjectMeta]":
@@ -204,11 +209,14 @@ def _request(stamp: Stamp, start: int, count: int) -> memoryview:
         try:
             meta, data = retried(lambda: _get_range(root, name, start, count))
         except FileNotFoundError:
-            raise InputError(f"{stamp.path}: the object was deleted while it was read; restore it, and run the same "
-                             f"command again") from None  # fmt: skip
+            raise InputError(
+                f"{stamp.path}: the object was deleted while it was read; restore it, and run the same command again"
+            ) from None
         except (NotImplementedError, obstore.exceptions.NotSupportedError):
-            raise InputError(f"{stamp.path}: this server does not support reading a part of a file; copy the file to "
-                             f"a disk, or to an object store") from None  # fmt: skip
+            raise InputError(
+                f"{stamp.path}: this server does not support reading a part of a file; copy the file to "
+                f"a disk, or to an object store"
+            ) from None
         current = _stamp(root, {**meta, "path": name})
         same_time = current.mtime_ns // 10**9 == stamp.mtime_ns // 10**9  # HTTP headers give whole seconds
         if current.size != stamp.size or (current.tag != stamp.tag and not same_time):

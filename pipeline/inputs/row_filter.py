@@ -50,8 +50,9 @@ class ChosenRows(Source):
     def read_labels(self, start: int, stop: int) -> Float64 | None:
         if not self.label_width:
             return None
-        parts = [np.asarray(self._labelled.read_labels(low, high))[rows]
-                 for _, low, high, rows in self._windows(start, stop)]  # fmt: skip
+        parts = [
+            np.asarray(self._labelled.read_labels(low, high))[rows] for _, low, high, rows in self._windows(start, stop)
+        ]
         return np.concatenate(parts) if parts else np.empty((0, *([self.label_width] * (self.label_width > 1))))
 
     def column_types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":

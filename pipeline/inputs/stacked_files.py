@@ -94,8 +94,10 @@ class StackedRows:
     def stamps(self, size: int, n_rows: int) -> list[object]:
         """For each block of `size` rows, the stamps of its pieces."""
         stampers = [part.stamper() for part in self.parts]
-        return [[stampers[number](low, high) for number, low, high in self.shares(start, min(start + size, n_rows))]
-                for start in range(0, n_rows, size)]  # fmt: skip
+        return [
+            [stampers[number](low, high) for number, low, high in self.shares(start, min(start + size, n_rows))]
+            for start in range(0, n_rows, size)
+        ]
 
     def state(self, start: int, stop: int) -> list[object]:
         """The known states of the parts that hold rows [start, stop), without new requests."""
@@ -119,9 +121,13 @@ class FileSource(Source):
     """
 
     def __init__(
-        self, points: Sequence[Rows], labels: Sequence[Rows] | None, columns: Sequence[int] | None = None,
-        roles: ColumnRoles | None = None, table: TableReader | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        points: Sequence[Rows],
+        labels: Sequence[Rows] | None,
+        columns: Sequence[int] | None = None,
+        roles: ColumnRoles | None = None,
+        table: TableReader | None = None,
+    ) -> None:
         for part in points:
             check_matrix(part)
         self._points = StackedRows(points)

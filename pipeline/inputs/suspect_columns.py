@@ -46,8 +46,10 @@ def suspect_columns(source: Source) -> dict[str, Look]:
     if names is None or source.n_rows < MIN_ROWS or not windows:
         return {}
     rows = np.concatenate([source.read(*window) for window in windows])
-    looks = {name: look_of(rows[:, column], source.n_rows) or _id_by_name(name, rows[:, column])
-             for column, name in enumerate(names)}  # fmt: skip
+    looks = {
+        name: look_of(rows[:, column], source.n_rows) or _id_by_name(name, rows[:, column])
+        for column, name in enumerate(names)
+    }
     large = [name for column, name in enumerate(names) if np.abs(rows[:, column]).max() >= EXACT]
     rounded = [name for name in large if (look := looks[name]) is None or (not look.is_id and ID_NAME.fullmatch(name))]
     looks |= dict.fromkeys(_distinct_numbers(source, rounded, windows), ID)

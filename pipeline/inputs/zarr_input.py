@@ -97,9 +97,10 @@ class ZarrRows(Rows):
         if self._listed is None:
             folder = self._location.folder
             self._listed = (
-                _list_remote(self._location, self._array.path) if folder is None
+                _list_remote(self._location, self._array.path)
+                if folder is None
                 else list(_list_folder(Path(folder) / self._array.path))
-            )  # fmt: skip
+            )
         return self._listed
 
     @property
@@ -145,10 +146,15 @@ class ZarrRows(Rows):
         name = Path(unquote(urlparse(self._location.url).path)).name
         listing = hashlib.sha256(json.dumps(sorted(entries)).encode())
         return {
-            "name": name, "array": self._array.path, "shape": list(self._array.shape),
-            "dtype": str(self._array.dtype), "chunks": list(self._array.chunks), "files": len(entries),
-            "bytes": sum(size for _, size, _ in entries), "listing": listing.hexdigest(),
-        }  # fmt: skip
+            "name": name,
+            "array": self._array.path,
+            "shape": list(self._array.shape),
+            "dtype": str(self._array.dtype),
+            "chunks": list(self._array.chunks),
+            "files": len(entries),
+            "bytes": sum(size for _, size, _ in entries),
+            "listing": listing.hexdigest(),
+        }
 
 
 def _list_folder(folder: Path) -> Iterator[tuple[str, int, str]]:

@@ -34,9 +34,12 @@ MAX_PIXELS = 4096
 
 Response = tuple[str, bytes | Iterator[bytes]]
 HEADERS = {
-    "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin", "X-Frame-Options": "DENY",
-}  # fmt: skip
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
 
 
 def explore(store: Store, port: int, open_browser: bool, announce: Callable[[str], None]) -> Json:
@@ -158,9 +161,19 @@ def responses(run: ServedRun) -> dict[str, Callable[[Query], Response]]:
         "": lambda query: ("text/html; charset=utf-8", run.page()),
         "fit.json": lambda query: as_json(run.first_view(query.axes())),
         "key.json": lambda query: as_json(run.legend(query.axes(), query.color(), query.dark())),
-        "tile.png": lambda query: ("image/png", run.tile(query.axes(), query.color(), query.dark(), query.chosen(),
-                                                         query.selection(), query.part(), query.size(),
-                                                         query.larger())),
+        "tile.png": lambda query: (
+            "image/png",
+            run.tile(
+                query.axes(),
+                query.color(),
+                query.dark(),
+                query.chosen(),
+                query.selection(),
+                query.part(),
+                query.size(),
+                query.larger(),
+            ),
+        ),
         "image.png": lambda query: ("image/png", run.image(query.integer("row", 0, 2**53))),
         "near.json": near,
         "row.json": row,
@@ -168,7 +181,7 @@ def responses(run: ServedRun) -> dict[str, Callable[[Query], Response]]:
         "select.json": select,
         "summary.json": lambda query: as_json(run.summary(run.selected(query.selection()), query.color())),
         "selection.csv": lambda query: ("text/csv; charset=utf-8", run.csv(run.selected(query.selection()))),
-    }  # fmt: skip
+    }
 
 
 class Handler(BaseHTTPRequestHandler):

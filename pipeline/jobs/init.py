@@ -59,8 +59,13 @@ def init(data: str, out: Path) -> FirstConfig:
     label = next((proposal.keys[key][0] for key in ("label", "labels") if key in proposal.keys), None)
     if checked["columns"] is not None:
         checked["columns"]["left_out"] = dict(proposal.left_out)
-    described = {**checked, "kind": str(proposal.keys["kind"][0]), "label": label, "config": str(out),
-                 "incomplete": proposal.incomplete}  # fmt: skip
+    described = {
+        **checked,
+        "kind": str(proposal.keys["kind"][0]),
+        "label": label,
+        "config": str(out),
+        "incomplete": proposal.incomplete,
+    }
     first = cast(FirstConfig, described)
     if is_file:
         first["written"], first["kept"] = _write(out, text)
@@ -119,7 +124,7 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path | None)
         _line("method", "lle", "or modified, hessian, ltsa, laplacian, pca", indent=0),
         "input:",
         *(_line(key, value, comment) for key, (value, comment) in proposal.keys.items()),
-    ]  # fmt: skip
+    ]
     if proposal.is_table and "columns" not in proposal.keys:
         lines.append(f"  # columns: {_list(source.feature_names or ())}   these are the features; list those to take")
     lines += [f"  # left out: {quoted(name)} ({why})" for name, why in list(proposal.left_out.items())[:LISTED]]

@@ -68,15 +68,29 @@ def job_of(
     config, fitted = fit.config, fit.layout
     n_boxes = plan_sizes.max_boxes(plan_sizes.n_cells(fitted.n_points), fitted.point_blocks())
     placement = embed_new.Placement(
-        kind, parameters, fit.input_dtype,
+        kind,
+        parameters,
+        fit.input_dtype,
         transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
-        unit=config["neighbors"]["metric"] == "cosine", n_neighbors=config["neighbors"]["n_neighbors"], reg=fit.reg,
-        rule=config["weights"]["rule"], n_embedded=fit.n_embedded, far_as_nan=far_as_nan,
-    )  # fmt: skip
+        unit=config["neighbors"]["metric"] == "cosine",
+        n_neighbors=config["neighbors"]["n_neighbors"],
+        reg=fit.reg,
+        rule=config["weights"]["rule"],
+        n_embedded=fit.n_embedded,
+        far_as_nan=far_as_nan,
+    )
     return embed_new.Job(
-        fit.url, fit.state, placement, source.fingerprint(), config["quality"]["seed"], fit.n_coordinates,
-        source.n_features, n_boxes, fitted.block_points, max_ratio,
-    )  # fmt: skip
+        fit.url,
+        fit.state,
+        placement,
+        source.fingerprint(),
+        config["quality"]["seed"],
+        fit.n_coordinates,
+        source.n_features,
+        n_boxes,
+        fitted.block_points,
+        max_ratio,
+    )
 
 
 def layout_of_placing(
@@ -87,9 +101,14 @@ def layout_of_placing(
     row = max(source.n_features * source.dtype.itemsize, fitted.row_bytes)
     size = block or plan_sizes.block_points(execution.block_points, source.n_rows, row)
     layout = Layout(
-        source.n_rows, source.n_features, fitted.dtype, size, n_points=fitted.n_points, n_features=fitted.n_features,
+        source.n_rows,
+        source.n_features,
+        fitted.dtype,
+        size,
+        n_points=fitted.n_points,
+        n_features=fitted.n_features,
         k_max=fitted.k_max,
-    )  # fmt: skip
+    )
     if execution.block_points != "auto":
         return layout
     limit = memory_of_workers(execution.cluster)

@@ -22,8 +22,9 @@ def summary_of(
         return {"classes": None, "means": []}
     means = [
         [column.label, *(_mean_text(column, mean) for mean in (known_mean(column.values[points]), mean_of_all(number)))]
-        for number, column in enumerate(columns) if column.names is None
-    ]  # fmt: skip
+        for number, column in enumerate(columns)
+        if column.names is None
+    ]
     candidates = ([] if shown is None else [shown]) + [column for column in columns if column.role == "value"]
     by_class = next((column for column in candidates if column.names is not None), None)
     return {"classes": None if by_class is None else _counts(by_class, points), "means": means}

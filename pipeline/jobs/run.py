@@ -21,9 +21,13 @@ from .status import failure_recorded
 
 
 def run(
-    config: Config, fresh: bool, progress: RunProgress, profile: bool = False, shared: Shared | None = None,
+    config: Config,
+    fresh: bool,
+    progress: RunProgress,
+    profile: bool = False,
+    shared: Shared | None = None,
     attributes: Json | None = None,
-) -> RunResult:  # fmt: skip
+) -> RunResult:
     """Run every stage. Raises LleError with the exit code of the failure; finished blocks stay in the store.
 
     `profile` saves Dask's performance report next to the report of the run. `attributes` replace those that the store

@@ -55,9 +55,15 @@ class Shared:
 
 
 def run_store(
-    config: Config, store: Store, fresh: bool, progress: RunProgress, profile: bool, history: History,
-    closing: contextlib.ExitStack, shared: Shared | None = None,
-) -> RunResult:  # fmt: skip
+    config: Config,
+    store: Store,
+    fresh: bool,
+    progress: RunProgress,
+    profile: bool,
+    history: History,
+    closing: contextlib.ExitStack,
+    shared: Shared | None = None,
+) -> RunResult:
     """Run every stage in one store. `closing` receives the cluster if the run succeeds."""
     started = time.perf_counter()
     source = ingest.open_input(config)
@@ -174,9 +180,14 @@ class StageRun(Walker):
     """
 
     def __init__(
-        self, store: Store, executor: Executor, progress: RunProgress, history: History, finished_steps: set[str],
+        self,
+        store: Store,
+        executor: Executor,
+        progress: RunProgress,
+        history: History,
+        finished_steps: set[str],
         keeps_all: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`keeps_all`: no data are deleted, because other runs of a sweep copy them."""
         super().__init__(history)
         self.store, self.executor, self.progress, self.keeps_all = store, executor, progress, keeps_all
@@ -230,9 +241,15 @@ class StageRun(Walker):
     def _run_step(self, step: Step[Report], upstream: str) -> list[BlockReport[Report]]:
         """Run a step, and delete the data of the stage's earlier steps that no later step reads."""
         results = run_step(
-            step, upstream, self.store, self.executor, self.progress, self.finished_steps, self.history.source_stores,
+            step,
+            upstream,
+            self.store,
+            self.executor,
+            self.progress,
+            self.finished_steps,
+            self.history.source_stores,
             partial(self._restore, step),
-        )  # fmt: skip
+        )
         for writer, _ in self.of_stage if step.deletes and not self.keeps_all else ():
             if names := writer.written.intersection(step.deletes):
                 checkpoint.delete_data(self.store, writer.key, names)

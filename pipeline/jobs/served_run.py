@@ -125,14 +125,33 @@ class ServedRun:
         with self._lock:
             grid, key, codes = self.grid(axes), self.key(color, dark), self._cached_codes(axes, color, dark)
         piece = None if self.component is None or axes.component >= 0 else self.component.values[grid.numbers]
-        names = [{"entry": place.code, "name": key.entries[place.code][0], "x": place.x, "y": place.y}
-                 for place in name_places(grid.x, grid.y, codes, key.n_named, piece)]  # fmt: skip
+        names = [
+            {"entry": place.code, "name": key.entries[place.code][0], "x": place.x, "y": place.y}
+            for place in name_places(grid.x, grid.y, codes, key.n_named, piece)
+        ]
         entries = [{"name": name, "count": n, "color": key.colors[code]} for code, (name, n) in enumerate(key.entries)]
-        return {"kind": key.kind, "colors": key.colors, "entries": entries, "range": key.range, "log": key.log,
-                "clipped": key.clipped, "unknown": key.unknown, "names": names}  # fmt: skip
+        return {
+            "kind": key.kind,
+            "colors": key.colors,
+            "entries": entries,
+            "range": key.range,
+            "log": key.log,
+            "clipped": key.clipped,
+            "unknown": key.unknown,
+            "names": names,
+        }
 
-    def tile(self, axes: Axes, color: int, dark: bool, chosen: Sequence[int], selection: int, part: Part,
-             size: tuple[int, int], larger: int) -> bytes:  # fmt: skip
+    def tile(
+        self,
+        axes: Axes,
+        color: int,
+        dark: bool,
+        chosen: Sequence[int],
+        selection: int,
+        part: Part,
+        size: tuple[int, int],
+        larger: int,
+    ) -> bytes:
         """The PNG of a part of the picture. Selected points are over the others."""
         with self._lock:
             grid, key, codes = self.grid(axes), self.key(color, dark), self._cached_codes(axes, color, dark)
@@ -286,11 +305,21 @@ class ServedRun:
     def _record(self, grid: PointGrid, place: int) -> Json:
         point = int(grid.numbers[place])
         values = self._values(point)
-        first = next((text for column, (_, text) in zip(self.columns, values[-len(self.columns):], strict=True)
-                      if column.role == "value"), None)  # fmt: skip
+        first = next(
+            (
+                text
+                for column, (_, text) in zip(self.columns, values[-len(self.columns) :], strict=True)
+                if column.role == "value"
+            ),
+            None,
+        )
         tip = [text for _, text in values[: -len(self.columns)]] + ([] if first is None else [first or "unknown"])
-        return {"row": int(self._rows[point]), "values": values, "tip": tip,
-                "at": [float(grid.x[place]), float(grid.y[place])]}  # fmt: skip
+        return {
+            "row": int(self._rows[point]),
+            "values": values,
+            "tip": tip,
+            "at": [float(grid.x[place]), float(grid.y[place])],
+        }
 
     def _values(self, point: int) -> list[tuple[str, str]]:
         """Label and text of the id, if any, and of each column of a point."""

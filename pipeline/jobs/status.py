@@ -114,14 +114,20 @@ def status(store: Store) -> Status:
     finished = all(entry["done"] == entry["blocks"] for entry in ordered.values())
     state = "running" if running(store) else "done" if finished else "stopped"
     solving = recorded_progress(fitted) if state == "running" else []
-    return {"store": store.url, "state": state, "now": now if state == "running" else None, "stages": ordered,
-            "progress": progress_of(store) if state == "running" else None,
-            "stopped_in": (now or last) if state == "stopped" else None,
-            "solving": [to_json(record) | {"text": record.text} for record in solving],
-            "filters": [{"method": head.method, "n_steps": head.n_steps, "n_blocks": head.n_blocks,
-                         "values": head.values}
-                        for head in saved_heads(fitted, "_work/eigen")],
-            "last_failure": last_failure(store)}  # fmt: skip
+    return {
+        "store": store.url,
+        "state": state,
+        "now": now if state == "running" else None,
+        "stages": ordered,
+        "progress": progress_of(store) if state == "running" else None,
+        "stopped_in": (now or last) if state == "stopped" else None,
+        "solving": [to_json(record) | {"text": record.text} for record in solving],
+        "filters": [
+            {"method": head.method, "n_steps": head.n_steps, "n_blocks": head.n_blocks, "values": head.values}
+            for head in saved_heads(fitted, "_work/eigen")
+        ],
+        "last_failure": last_failure(store),
+    }
 
 
 def _n_done(store: Store, key: str, record: checkpoint.StepRecord) -> int:
@@ -181,10 +187,16 @@ def status_of(url: str) -> Status:
     state = "running" if busy else described["state"]
     active = work if state == "running" else None
     return {
-        **described, "store": root.url, "state": state, "now": active and active["now"],
-        "progress": active and active["progress"], "published": None if pointer is None else asdict(pointer),
-        "unpublished": work, "versions": root.ids(), "last_failure": last_failure(root.store),
-    }  # fmt: skip
+        **described,
+        "store": root.url,
+        "state": state,
+        "now": active and active["now"],
+        "progress": active and active["progress"],
+        "published": None if pointer is None else asdict(pointer),
+        "unpublished": work,
+        "versions": root.ids(),
+        "last_failure": last_failure(root.store),
+    }
 
 
 @contextlib.contextmanager

@@ -31,9 +31,11 @@ TIGHT_GROUPS = 0.7
 
 
 OF_PIECES = {
-    "separate": ", which a run embeds one by one", "largest": ", and a run embeds the largest",
-    "connect": ", which a run joins", "error": ", and graph.components: error refuses a graph in pieces",
-}  # fmt: skip
+    "separate": ", which a run embeds one by one",
+    "largest": ", and a run embeds the largest",
+    "connect": ", which a run joins",
+    "error": ", and graph.components: error refuses a graph in pieces",
+}
 
 
 @interruptible()
@@ -58,16 +60,22 @@ def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> di
     n_distinct = source.n_rows * len(distinct.points) / min(sample, source.n_rows)  # without invalid and equal rows
     stretch = max(1.0, n_distinct / search.n_sampled) ** (1 / max(likely.value, 1.0))
     return {
-        "method": config.method, "n_rows": sampled.n_rows, "n_features": sampled.points.shape[1],
-        "sample": search.n_sampled, "pieces": search.n_pieces, "queries": len(sampled.lists.ids), "stretch": stretch,
+        "method": config.method,
+        "n_rows": sampled.n_rows,
+        "n_features": sampled.points.shape[1],
+        "sample": search.n_sampled,
+        "pieces": search.n_pieces,
+        "queries": len(sampled.lists.ids),
+        "stretch": stretch,
         "dimension": {
             "two_nearest": None if nearest is None else nearest._asdict(),
             "maximum_likelihood": {**likely._asdict(), "n_neighbors": own},
             "gap": search.gap._asdict(),
         },
         "candidates": [trial.as_json(trial is search.chosen) for trial in search.trials.done()],
-        "suggested": search.suggested(), "reasons": _reasons(search, nearest, stretch),
-    }  # fmt: skip
+        "suggested": search.suggested(),
+        "reasons": _reasons(search, nearest, stretch),
+    }
 
 
 def suggest_for_file(

@@ -49,15 +49,19 @@ class Trial:
     def as_json(self, chosen: bool) -> dict[str, object]:
         """Settings, and the mean of each measure with its 95 % interval."""
         line: dict[str, object] = {
-            "method": self.method, "n_neighbors": self.n_neighbors, "reg": self.reg, "chosen": chosen,
-        }  # fmt: skip
+            "method": self.method,
+            "n_neighbors": self.n_neighbors,
+            "reg": self.reg,
+            "chosen": chosen,
+        }
         if self.scores is None:
             return {**line, "failed": self.error}
         measures = {**self.scores._asdict(), "score": self.scores.mean()}
         return {**line, "in_largest": self.in_largest} | {
             name: dict(zip(("value", "low", "high"), mean_interval(values[np.isfinite(values)]), strict=True))
-            for name, values in measures.items() if values is not None and np.isfinite(values).any()
-        }  # fmt: skip
+            for name, values in measures.items()
+            if values is not None and np.isfinite(values).any()
+        }
 
 
 class Trials:
@@ -67,9 +71,15 @@ class Trials:
     """
 
     def __init__(
-        self, points: Float64, labels: Float64 | None, config: Config, max_neighbors: int, is_whole: bool,
-        watch: Callable[[str], None], share: float = 1.0,
-    ) -> None:  # fmt: skip
+        self,
+        points: Float64,
+        labels: Float64 | None,
+        config: Config,
+        max_neighbors: int,
+        is_whole: bool,
+        watch: Callable[[str], None],
+        share: float = 1.0,
+    ) -> None:
         self._share = share
         self.points, self._config, self._is_whole, self._watch = points, config, is_whole, watch
         self._done: dict[tuple[str, int, float | None], Trial] = {}
@@ -94,9 +104,13 @@ class Trials:
             return Trial(method, n_neighbors, reg, None, error=str(error).splitlines()[0])
         inside = embedding[np.isfinite(embedding[:, 0])]
         return Trial(
-            method, n_neighbors, reg, self._quality.measure(embedding), self._share * len(inside) / len(embedding),
+            method,
+            n_neighbors,
+            reg,
+            self._quality.measure(embedding),
+            self._share * len(inside) / len(embedding),
             participation=float(participation(inside).min()) / len(inside),
-        )  # fmt: skip
+        )
 
     def done(self) -> list[Trial]:
         """All trials, by method, number of neighbours and reg; methods in the order of their first trial."""

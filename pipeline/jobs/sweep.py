@@ -126,8 +126,9 @@ def _write_results(root: Store, experiments: list[Experiment], result: SweepResu
     _, best = best_experiments(result.rows)
     cells = [
         cell._replace(is_best=experiment.name in best)
-        for experiment in experiments for cell in _cells(experiment, len(experiments))
-    ]  # fmt: skip
+        for experiment in experiments
+        for cell in _cells(experiment, len(experiments))
+    ]
     curves = all(experiment.config.eigensolver.n_components == 1 for experiment in experiments if experiment.config)
     axes = "; upwards the coordinate, to the right the true one" if curves and any(cell.key for cell in cells) else ""
     pictures = draw_contact_sheet(cells, title + axes)
@@ -160,8 +161,10 @@ def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
     note = f"1 of {component.max() + 1} components" if component.max() > 0 else ""
     (colors, key), pairs = color_points(color, rows), list(combinations(range(min(3, embedding.shape[1])), 2))
     named = [{"coordinates": f"{x + 1} and {y + 1}"} if len(pairs) > 1 else {} for x, y in pairs]
-    return [Cell(experiment.values | name, embedding[rows][:, pair], colors, note, key)
-            for pair, name in zip(pairs, named, strict=True)]  # fmt: skip
+    return [
+        Cell(experiment.values | name, embedding[rows][:, pair], colors, note, key)
+        for pair, name in zip(pairs, named, strict=True)
+    ]
 
 
 def _rows(ordered: list[Experiment], limit: int | None, fresh: bool, progress: RunProgress) -> Iterator[Row]:
@@ -199,10 +202,18 @@ def _on_workers(
     def submit(parent: str) -> list[Future]:
         futures = {
             client.submit(
-                _task, experiment, stores.get(parent), fresh, limit, programs, pure=False, retries=RETRIES,
+                _task,
+                experiment,
+                stores.get(parent),
+                fresh,
+                limit,
+                programs,
+                pure=False,
+                retries=RETRIES,
                 priority=len(children.get(experiment.name, ())),
-            ): experiment for experiment in children.get(parent, ())
-        }  # fmt: skip
+            ): experiment
+            for experiment in children.get(parent, ())
+        }
         running.update(futures)
         return list(futures)
 
@@ -257,8 +268,15 @@ def run_experiment(experiment: Experiment, source_store: str | None, fresh: bool
 
 def _row(experiment: Experiment, counts: StepCounts, state: str, code: int, message: str, seconds: float) -> Row:
     n_steps = max(experiment.n_steps, sum(counts.steps.values()))
-    row = {"experiment": experiment.name, **experiment.values, "state": state, "exit_code": code, "message": message,
-           "seconds": round(seconds, 3), "steps_asked": n_steps}  # fmt: skip
+    row = {
+        "experiment": experiment.name,
+        **experiment.values,
+        "state": state,
+        "exit_code": code,
+        "message": message,
+        "seconds": round(seconds, 3),
+        "steps_asked": n_steps,
+    }
     row |= {f"steps_{kind}": counts.steps[kind] for kind in StepCounts.KINDS}
     if experiment.config is not None and state != "failed":
         row |= flat_metrics(Store(experiment.config.output.store).metrics() or {})

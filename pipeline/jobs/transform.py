@@ -28,9 +28,17 @@ WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the 
 
 
 def transform(
-    run_url: str, new: str, settings: tuple[str, ...], out: PathOrUrl, execution: Execution | None,
-    max_ratio: float | None, far_as_nan: bool, work_url: str | None, progress: RunProgress, names: tuple[str, ...] = (),
-) -> Json:  # fmt: skip
+    run_url: str,
+    new: str,
+    settings: tuple[str, ...],
+    out: PathOrUrl,
+    execution: Execution | None,
+    max_ratio: float | None,
+    far_as_nan: bool,
+    work_url: str | None,
+    progress: RunProgress,
+    names: tuple[str, ...] = (),
+) -> Json:
     """Embed the rows of `new` and write them to `out` (.npy, .parquet, .arrow or .csv), in the order of the input.
 
     Columns: row, component, y1, y2, ..., distance_ratio; .npy has y1, y2, ..., distance_ratio. Finished blocks are
@@ -59,8 +67,9 @@ def transform(
         run = fitted_store(opened)
         return wait_for_lock(
             lambda: _transform(run, new, settings, out, execution, max_ratio, far_as_nan, work_url, progress, names),
-            seconds, progress.print_line,
-        )  # fmt: skip
+            seconds,
+            progress.print_line,
+        )
 
     done, warning = read_whole(run_url, place)
     if warning:
@@ -69,9 +78,17 @@ def transform(
 
 
 def _transform(
-    run: Store, new: str, settings: tuple[str, ...], out: str, execution: Execution | None, max_ratio: float | None,
-    far_as_nan: bool, work_url: str | None, progress: RunProgress, names: tuple[str, ...],
-) -> Json:  # fmt: skip
+    run: Store,
+    new: str,
+    settings: tuple[str, ...],
+    out: str,
+    execution: Execution | None,
+    max_ratio: float | None,
+    far_as_nan: bool,
+    work_url: str | None,
+    progress: RunProgress,
+    names: tuple[str, ...],
+) -> Json:
     started, work, fit = time.perf_counter(), Store(work_url or f"{out}.work"), fit_of(run)
     own_input, n_features = fit.config["input"], int(run.array(array_specs.RAW.name).shape[1])
     section, source = open_new(new, settings, own_input, n_features, run.attributes().get("columns"))
@@ -107,12 +124,16 @@ def _transform(
     work.objects.delete_empty_folders()
     first = [row for report in reports for row in report.first_invalid][:NAMED_ROWS]
     return {
-        "path": out, "rows": source.n_rows, "invalid": sum(report.invalid for report in reports),
-        "first_invalid": first, "far": sum(report.far for report in reports), "max_ratio": reports[0].limit,
+        "path": out,
+        "rows": source.n_rows,
+        "invalid": sum(report.invalid for report in reports),
+        "first_invalid": first,
+        "far": sum(report.far for report in reports),
+        "max_ratio": reports[0].limit,
         "mixed_components": sum(report.mixed for report in reports),
         "training_points": sum(report.coincident for report in reports),
         "seconds": round(time.perf_counter() - started, 2),
-    }  # fmt: skip
+    }
 
 
 def _require_own(work: Store) -> None:

@@ -91,11 +91,17 @@ def check(store: Store, other_stores: Callable[[], list[Store]]) -> Checked:
         for other_store in other_stores():
             unmark_damaged_blocks(other_store, find_damage(other_store))
         unmarked = unmark_damaged_blocks(store, damage)
-        lines = [f"{len(damage)} damaged:", *map(str, damage[:10]), *(["..."] if len(damage) > 10 else []),
-                 f"marked as not done: {', '.join(unmarked)}; run the job again to compute this again"]  # fmt: skip
-    lines += [f"{count} block{'s' * (count > 1)} of {step} {'were' if count > 1 else 'was'} damaged and "
-              f"marked as not done by an earlier check; run the job again to compute {'them' if count > 1 else 'it'}"
-              for step, count in earlier.items()]  # fmt: skip
+        lines = [
+            f"{len(damage)} damaged:",
+            *map(str, damage[:10]),
+            *(["..."] if len(damage) > 10 else []),
+            f"marked as not done: {', '.join(unmarked)}; run the job again to compute this again",
+        ]
+    lines += [
+        f"{count} block{'s' * (count > 1)} of {step} {'were' if count > 1 else 'was'} damaged and "
+        f"marked as not done by an earlier check; run the job again to compute {'them' if count > 1 else 'it'}"
+        for step, count in earlier.items()
+    ]
     if not running(store) and store.objects.exists(METRICS) and _solvers(store) is None:
         with RunLock(store, LOCK, FOR_A_COMMAND):
             store.objects.delete_objects([METRICS_CRC])  # so that the next run writes metrics of another shape again

@@ -60,11 +60,14 @@ def _described(root: Versions, version: str, published: str | None) -> Version:
     is_remote = "://" in root.url  # one request for each object would take minutes
     n_bytes = None if is_remote else sum(store.objects.size(name) for name in store.objects.names(""))
     return {
-        "version": version, "finished": metrics.finished if metrics else None,
+        "version": version,
+        "finished": metrics.finished if metrics else None,
         "rows": metrics.n_input if metrics else None,
-        "verdict": metrics.verdict if metrics else None, "bytes": n_bytes, "published": version == published,
+        "verdict": metrics.verdict if metrics else None,
+        "bytes": n_bytes,
+        "published": version == published,
         "complete": is_finished(store),
-    }  # fmt: skip
+    }
 
 
 def _metrics(store: Store) -> Metrics | None:

@@ -66,10 +66,12 @@ def repaired_lists(lists: NeighborLists, n_points: int, reverse: int | None = No
 
 def lle_factor(points: Float64, ids: Int64, reg: float, rule: str) -> csr_array:
     """A = I - W (n, n) of LLE."""
-    weights = np.concatenate([
-        barycenter_weights(points[part], points[np.maximum(ids[part], 0)], ids[part] >= 0, reg, rule).weights
-        for part in batches(len(points), 8 * ids.shape[1] * (points.shape[1] + ids.shape[1]))
-    ])  # fmt: skip
+    weights = np.concatenate(
+        [
+            barycenter_weights(points[part], points[np.maximum(ids[part], 0)], ids[part] >= 0, reg, rule).weights
+            for part in batches(len(points), 8 * ids.shape[1] * (points.shape[1] + ids.shape[1]))
+        ]
+    )
     return local_factor(ids, weights, 0, len(points))
 
 
@@ -124,9 +126,20 @@ def _solve(
     hooks: Hooks = NO_HOOKS,
 ) -> Float64:
     solution = bottom_eigenpairs(
-        factor, n_components, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=TOL,
-        max_memory=MAX_BYTES, n_threads=1, initial=None, max_steps=1, null=null, flat=flat, hooks=hooks,
-    )  # fmt: skip
+        factor,
+        n_components,
+        method=method,
+        pin=None,
+        cost_matrix=lambda: csr_array(factor.T @ factor),
+        tol=TOL,
+        max_memory=MAX_BYTES,
+        n_threads=1,
+        initial=None,
+        max_steps=1,
+        null=null,
+        flat=flat,
+        hooks=hooks,
+    )
     if not solution.converged:
         raise LleError(f"the eigenvectors could not be computed to a relative error of {TOL:g} in memory")
     return solution.vectors

@@ -152,9 +152,15 @@ def _align_component(store: Store, number: int, earlier: EarlierEmbedding, scale
         hashes = store.read_all(array_specs.ROW_HASH.name)
         shared_rows = shared_rows[(hashes[original[shared_rows]] == earlier.hashes[original[shared_rows]]).all(axis=1)]
     shared = earlier.component[original[shared_rows]]
-    report: Json = {"component": number, "previous_component": None, "rows_shared": 0,
-                              "size_ratio": None, "residual_before": None, "residual_after": None,
-                              "rotation": None}  # fmt: skip
+    report: Json = {
+        "component": number,
+        "previous_component": None,
+        "rows_shared": 0,
+        "size_ratio": None,
+        "residual_before": None,
+        "residual_after": None,
+        "rotation": None,
+    }
     vectors = part["vectors"]
     identity = np.eye(vectors.shape[1])
     if not len(shared):
@@ -166,9 +172,12 @@ def _align_component(store: Store, number: int, earlier: EarlierEmbedding, scale
     previous = earlier.embedding[original[rows]]
     if (aligned := align(new, previous)) is None:
         return report, identity
-    report |= {"size_ratio": float(np.linalg.norm(new) / np.linalg.norm(previous)),
-               "residual_before": aligned.residual_before, "residual_after": aligned.residual_after,
-               "rotation": aligned.rotation.tolist()}  # fmt: skip
+    report |= {
+        "size_ratio": float(np.linalg.norm(new) / np.linalg.norm(previous)),
+        "residual_before": aligned.residual_before,
+        "residual_after": aligned.residual_after,
+        "rotation": aligned.rotation.tolist(),
+    }
     return report, aligned.rotation
 
 

@@ -137,25 +137,39 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> So
     choice = Coordinates(store, rows, job.n_components, job.n_neighbors)
     with recorded(store, job.component) as progress:
         hooks = Hooks(
-            begin=send_progress, keep_state=state_saver(store, state), progress=progress,
+            begin=send_progress,
+            keep_state=state_saver(store, state),
+            progress=progress,
             load_state=lambda method: read_state(store, state, method, len(rows)),
             analyses=StoredAnalyses(store, job.component),
-        )  # fmt: skip
+        )
         spectrum = bottom_eigenpairs(
-            factor, job.n_components, method=job.method,
+            factor,
+            job.n_components,
+            method=job.method,
             pin=closed_point(factor, f"component {job.component}") if square else None,
-            cost_matrix=lambda: matrices.cost_matrix(store, rows, job.blocks, factor, job.stores_m), tol=job.tol,
-            max_memory=job.max_bytes, n_threads=available_cores(), initial=None, max_steps=job.max_steps,
-            skip=job.skip, hooks=hooks, null=null, flat=FAMILY[job.family].flat,
+            cost_matrix=lambda: matrices.cost_matrix(store, rows, job.blocks, factor, job.stores_m),
+            tol=job.tol,
+            max_memory=job.max_bytes,
+            n_threads=available_cores(),
+            initial=None,
+            max_steps=job.max_steps,
+            skip=job.skip,
+            hooks=hooks,
+            null=null,
+            flat=FAMILY[job.family].flat,
             candidates=lambda: matrices.leading_components(store, rows, job.blocks.n),
             growth=Growth(job.more_pairs, lambda vectors: choice.suffice(_functions(vectors, null))),
-        )  # fmt: skip
+        )
     vectors = spectrum.vectors if null is None else fix_signs(_functions(spectrum.vectors, null))
     taken, chosen = choice.choose(vectors) if job.more_pairs else (slice(None), None)
     store.write_bundle(
-        f"_work/eigen/{job.component:05d}", rows=rows, vectors=vectors[:, taken], eigenvalues=spectrum.eigenvalues,
+        f"_work/eigen/{job.component:05d}",
+        rows=rows,
+        vectors=vectors[:, taken],
+        eigenvalues=spectrum.eigenvalues,
         converged=np.array(spectrum.converged),
-    )  # fmt: skip
+    )
     if spectrum.converged:
         delete_state(store, state)
     values, residuals, errors = spectrum.eigenvalues, spectrum.residuals, spectrum.vector_errors.tolist()
@@ -194,16 +208,25 @@ def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> 
     elif job.method == "multigrid" and not square:
         names = [methods.ON_M]
     problem = Problem(
-        factor, job.n_components, closed_point(factor, f"component {job.component}") if square else 0,
-        lambda: matrices.product_matrix(factor), Tolerances(job.tol, 1.0), job.max_bytes, threads, None,
-        Hooks(analyses=StoredAnalyses(store, job.component, read_only=True)), job.max_steps,
+        factor,
+        job.n_components,
+        closed_point(factor, f"component {job.component}") if square else 0,
+        lambda: matrices.product_matrix(factor),
+        Tolerances(job.tol, 1.0),
+        job.max_bytes,
+        threads,
+        None,
+        Hooks(analyses=StoredAnalyses(store, job.component, read_only=True)),
+        job.max_steps,
         growth=Growth(job.more_pairs, lambda vectors: True),
-    )  # fmt: skip
+    )
     predicted = predictions(problem, names)
     best = chosen(predicted, patience_seconds(factor.nnz, threads, square=square))
     return {
-        **best._asdict(), "allowed_bytes": job.max_bytes, "routes": [prediction._asdict() for prediction in predicted]
-    }  # fmt: skip
+        **best._asdict(),
+        "allowed_bytes": job.max_bytes,
+        "routes": [prediction._asdict() for prediction in predicted],
+    }
 
 
 def _load(store: Store, component: int, family: str, blocks: Blocks) -> tuple[Int64, csr_array]:

@@ -53,10 +53,11 @@ class Coordinates:
             "clumps_taken": [j + 1 for j in chosen if j in clumps],
             "clumps_skipped": [
                 {"eigenvector": j + 1, "participation": float(sizes[j]), **self._group(vectors[:, j])}
-                for j in clumps.tolist() if j not in chosen
+                for j in clumps.tolist()
+                if j not in chosen
             ],
             "replaced": [{**r._asdict(), "left": r.left + 1, "taken": r.taken + 1} for r in replacements],
-        }  # fmt: skip
+        }
 
     def _spread(self, sizes: Float64) -> Int64:
         """The vectors that are no clumps, of vectors with these participations."""

@@ -88,9 +88,15 @@ class ChosenReg(Report):
 
 
 def choose_from_sample(
-    store: Store, block_index: int, sample: int, trial: int, n_neighbors: int, n_components: int, rule: str,
+    store: Store,
+    block_index: int,
+    sample: int,
+    trial: int,
+    n_neighbors: int,
+    n_components: int,
+    rule: str,
     blocks: Blocks,
-) -> ChosenReg:  # fmt: skip
+) -> ChosenReg:
     """Choose reg from `sample` points and their nearest neighbours, and by a trial embedding of `trial` points.
 
     The samples depend on the numbers of the input rows only, not on the internal order or the blocks of points.

@@ -52,9 +52,12 @@ def write_state(store: Store, name: str, method: str, state: "SubspaceState") ->
         rows = state.vectors[block * ROWS : (block + 1) * ROWS]
         store.write_bundle(f"{name}/{state.n_steps}-{block}", rows=rows)
     store.write_bundle(
-        f"{name}/{state.n_steps}-values", values=state.values, errors=state.errors, before=state.previous_values,
+        f"{name}/{state.n_steps}-values",
+        values=state.values,
+        errors=state.errors,
+        before=state.previous_values,
         residual_steps=np.array(state.n_residual_steps),
-    )  # fmt: skip
+    )
     values = state.values[: len(state.errors)].tolist()
     store.put_record(f"{name}/head.json", StateHead(method, state.n_steps, n_blocks, values))
     if previous_head and previous_head.n_steps != state.n_steps:

@@ -28,9 +28,12 @@ RADII = (8, 14, 22, 32, 44, 60, 80, 105, 135, 170, 220)
 """Distances of names from their points, in points of 1/72 inch."""
 ANGLES = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
 STYLE: dict[str, Any] = {
-    "fontsize": 9, "fontweight": "bold", "ha": "center", "va": "center",
+    "fontsize": 9,
+    "fontweight": "bold",
+    "ha": "center",
+    "va": "center",
     "bbox": {"boxstyle": "round,pad=0.1", "facecolor": PAPER, "alpha": 0.75, "edgecolor": "none"},
-}  # fmt: skip
+}
 CELL = 4
 """Side of a cell of the map of what is drawn, in points of 1/72 inch."""
 
@@ -100,9 +103,15 @@ def _cells(points: Array, low: Array, span: Array) -> Int64:
 
 
 def write_names(
-    figure: Figure, ax: Axes, points: tuple[Array, Array], codes: Array, names: Sequence[str], colors: Array,
-    piece: Array | None, numbered: set[int] | None = None,
-) -> None:  # fmt: skip
+    figure: Figure,
+    ax: Axes,
+    points: tuple[Array, Array],
+    codes: Array,
+    names: Sequence[str],
+    colors: Array,
+    piece: Array | None,
+    numbered: set[int] | None = None,
+) -> None:
     """Write the names of classes into the axes whose layout is final. points: x and y (n,), as drawn; codes: (n,).
 
     colors: RGBA (n_classes, 4) of the lines from the names to their points. numbered: classes whose number, as
@@ -180,10 +189,9 @@ def _without_good_place(found: Sequence[_Found], frame: Bbox, drawn: Array) -> s
     if any(best is None for _, _, best in found) or area > MOST_AREA * frame.width * frame.height:
         return is_long or {place.code for place, _, best in found if best is None}
     bad = [
-        best is not None
-        and (best.faults > 0 or 8 < best.covered < DENSE * best.box.width * best.box.height / cell)
+        best is not None and (best.faults > 0 or 8 < best.covered < DENSE * best.box.width * best.box.height / cell)
         for _, _, best in found
-    ]  # fmt: skip
+    ]
     return {place.code for (place, _, _), is_bad in zip(found, bad, strict=True) if is_bad}
 
 
@@ -194,16 +202,29 @@ def _write(ax: Axes, text: str, best: _Placed, color: Array) -> None:
     ax.text(x, y, text, color=INK, zorder=6, **STYLE).set_in_layout(False)
     line = to_data.transform(np.array([best.start, best.end]))
     for width, shade in ((1.8, INK), (0.9, color)):
-        ax.plot(*line.T, color=shade, linewidth=width, marker="o", markevery=[0], markersize=3.0 + width, zorder=5,
-                markeredgewidth=0.0, scalex=False, scaley=False, in_layout=False)  # fmt: skip
+        ax.plot(
+            *line.T,
+            color=shade,
+            linewidth=width,
+            marker="o",
+            markevery=[0],
+            markersize=3.0 + width,
+            zorder=5,
+            markeredgewidth=0.0,
+            scalex=False,
+            scaley=False,
+            in_layout=False,
+        )
 
 
 def _drawn_cells(pixels: Array, frame: Bbox, cell: float) -> Array:
     """Summed-area table of the cells of a frame that hold points, with a first row and column of zeros."""
     counts, _, _ = np.histogram2d(
-        pixels[:, 1], pixels[:, 0], bins=(math.ceil(frame.height / cell), math.ceil(frame.width / cell)),
+        pixels[:, 1],
+        pixels[:, 0],
+        bins=(math.ceil(frame.height / cell), math.ceil(frame.width / cell)),
         range=((0.0, frame.height), (0.0, frame.width)),
-    )  # fmt: skip
+    )
     return np.pad((counts > 0).cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
 
 
@@ -255,9 +276,9 @@ def _along(line: _Placed, frame: Bbox, drawn: Array) -> float:
 def _faults(one: _Placed, placed: Sequence[_Placed]) -> int:
     """How often the line of a name crosses other lines, or names."""
     return sum(
-        _cross(one.start, one.end, other.start, other.end)
-        + 2 * (_meets(one, other.box) + _meets(other, one.box)) for other in placed
-    )  # fmt: skip
+        _cross(one.start, one.end, other.start, other.end) + 2 * (_meets(one, other.box) + _meets(other, one.box))
+        for other in placed
+    )
 
 
 def _meets(line: _Placed, box: Bbox) -> bool:

@@ -17,20 +17,26 @@ NAMED_COLUMNS = 20
 COPIED = {
     "ingest.merge_duplicates": ("n_points",),
     "mend_graph.analyse": (
-        "n_components_weak", "component_sizes", "closed_classes", "closed_classes_left", "reverse_added",
-        "bridges_added", "points_repaired",
+        "n_components_weak",
+        "component_sizes",
+        "closed_classes",
+        "closed_classes_left",
+        "reverse_added",
+        "bridges_added",
+        "points_repaired",
     ),
     "mend_graph.connect": ("components_joined", "links_added", "longest_link"),
     "solve_embedding.write": ("rows_placed",),
     "measure_quality.sample": ("intrinsic_dimension",),
-    "measure_quality.score": (
-        "trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error",
-    ),
+    "measure_quality.score": ("trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error"),
     "measure_quality.geodesics": ("residual_variance",),
     "measure_quality.compare": (
-        "residual_variance_truth", "residual_variance_affine", "neighborhood_hit", "neighborhood_hit_input",
+        "residual_variance_truth",
+        "residual_variance_affine",
+        "neighborhood_hit",
+        "neighborhood_hit_input",
     ),
-}  # fmt: skip
+}
 """Metrics that are in the report of a step under their own names."""
 
 
@@ -75,9 +81,7 @@ def collect(
 def with_placed_rows(fit: Metrics, placing: Metrics, n_input: int, reports: Reports) -> Metrics:
     """The metrics of a fit, with those of all n_input rows where these differ; `placing`: of the placing."""
     changes: Json = {key: {**getattr(fit, key), **getattr(placing, key)} for key in ("seconds", "peak_bytes", "blocks")}
-    sample: FitSample = {
-        "rows_fitted": fit.n_input, "rows_placed": None, "far": None, "max_ratio": None, "mixed": None,
-    }  # fmt: skip
+    sample: FitSample = {"rows_fitted": fit.n_input, "rows_placed": None, "far": None, "max_ratio": None, "mixed": None}
     if blocks := reports.get("transform.embed"):
         invalid, far, mixed = (_total(reports, "transform.embed", key) for key in ("invalid", "far", "mixed"))
         n_placed = n_input - fit.n_input - (invalid - (fit.invalid_dropped or 0))
@@ -113,8 +117,10 @@ def _recall(reports: Reports) -> Json:
             measured[int(key.rpartition("_")[2])] = recall
     if not measured[0]:
         return {}
-    rounds = [{"overlap": overlap, "before": before["value"], "after": after["value"]}
-              for (_, before), (overlap, after) in pairwise(sorted(measured.items()))]  # fmt: skip
+    rounds = [
+        {"overlap": overlap, "before": before["value"], "after": after["value"]}
+        for (_, before), (overlap, after) in pairwise(sorted(measured.items()))
+    ]
     return {"recall": measured[max(measured)], "recall_raised": rounds}
 
 

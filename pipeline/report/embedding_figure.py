@@ -158,9 +158,13 @@ def _are_many(panels: Sequence[Panel]) -> bool:
 
 
 def draw_content(
-    figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], content: Content, paint: Paint,
+    figure: Figure,
+    axes: Sequence[Axes],
+    panels: Sequence[Panel],
+    content: Content,
+    paint: Paint,
     numbered: set[int] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Draw the points of each panel in the colours of `shown_paint`; the key is already there, as it takes room.
 
     numbered: classes with a number in place of a name, see `write_names`; None if the key has no numbers.

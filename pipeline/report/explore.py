@@ -107,11 +107,18 @@ def render_explorer(page: ExplorerPage) -> bytes:
         points, png = add(to_base64(page.images.points.astype("<u4")), page.images.png)
         images = {**page.images._asdict(), "points": points, "png": png}
     content = {
-        "images": images, "ids": ids, "title": page.title, "nRows": len(page.rows), "nInput": page.n_input,
-        "nEmbedded": page.n_embedded, "rows": rows, "columns": described, "palette": OKABE_ITO,
+        "images": images,
+        "ids": ids,
+        "title": page.title,
+        "nRows": len(page.rows),
+        "nInput": page.n_input,
+        "nEmbedded": page.n_embedded,
+        "rows": rows,
+        "columns": described,
+        "palette": OKABE_ITO,
         "classColors": [class_colors(MAX_CLASSES, dark) for dark in (False, True)],
         "colorMap": [to_hex(colormaps[COLOR_MAP](step / 63)) for step in range(64)],
-    }  # fmt: skip
+    }
     return _rendered(
         page, SCRIPTS, content, read_asset("regl-scatterplot.min.js"), read_asset("LICENSES.txt"), payloads
     )
@@ -119,22 +126,42 @@ def render_explorer(page: ExplorerPage) -> bytes:
 
 def render_served(page: ServedPage) -> bytes:
     """The page that shows tiles of a server, as UTF-8 bytes."""
-    columns = [{"label": column.label, "role": column.role, "kind": column.kind, "classes": column.names is not None}
-               for column in page.columns]  # fmt: skip
-    content = {"columns": columns, "components": page.components, "ids": page.ids, "imageShape": page.image_shape,
-               "palette": OKABE_ITO}  # fmt: skip
+    columns = [
+        {"label": column.label, "role": column.role, "kind": column.kind, "classes": column.names is not None}
+        for column in page.columns
+    ]
+    content = {
+        "columns": columns,
+        "components": page.components,
+        "ids": page.ids,
+        "imageShape": page.image_shape,
+        "palette": OKABE_ITO,
+    }
     return _rendered(page, SERVED_SCRIPTS, content)
 
 
 def _rendered(
-    page: ExplorerPage | ServedPage, scripts: Sequence[str], content: Json, library: str = "", licenses: str = "",
+    page: ExplorerPage | ServedPage,
+    scripts: Sequence[str],
+    content: Json,
+    library: str = "",
+    licenses: str = "",
     payloads: Sequence[str] = (),
-) -> bytes:  # fmt: skip
+) -> bytes:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(read_asset("page.html.j2")).render(
-        page=page, style=read_asset("page.css"), library=library, licenses=licenses, payloads=payloads,
-        script="\n".join(read_asset(name) for name in scripts), content=safe_json(content),
-    ).encode()  # fmt: skip
+    return (
+        environment.from_string(read_asset("page.html.j2"))
+        .render(
+            page=page,
+            style=read_asset("page.css"),
+            library=library,
+            licenses=licenses,
+            payloads=payloads,
+            script="\n".join(read_asset(name) for name in scripts),
+            content=safe_json(content),
+        )
+        .encode()
+    )
 
 
 def read_asset(name: str) -> str:

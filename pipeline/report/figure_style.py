@@ -51,9 +51,7 @@ def class_colors(n: int, dark: bool = False) -> list[str]:
     return colors
 
 
-ON_DARK = {
-    INK: "#e4e8ed", FAINT: "#a5b0bc", RULE: "#56616d", MISSING: "#56616d", POINT: "#6fb3d9", PAPER: "#1d232a",
-}  # fmt: skip
+ON_DARK = {INK: "#e4e8ed", FAINT: "#a5b0bc", RULE: "#56616d", MISSING: "#56616d", POINT: "#6fb3d9", PAPER: "#1d232a"}
 """Colours of pictures on a dark page; the last one is the background of its cards."""
 CLASSES_ON_DARK = {
     light: dark for light, dark in zip(class_colors(24), class_colors(24, dark=True), strict=True) if light != dark

@@ -172,8 +172,12 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
 def concentrated(metrics: Metrics, bound: float) -> list[tuple[int, int, float, int]]:
     """(component, coordinate from 1, points that it shows, points of the component) below a share, fewest first."""
     tables = zip(metrics.participation or [], metrics.component_points or [], strict=False)
-    narrow = [(component, coordinate, value, size) for component, (row, size) in enumerate(tables)
-              for coordinate, value in enumerate(row, start=1) if value < bound * size]  # fmt: skip
+    narrow = [
+        (component, coordinate, value, size)
+        for component, (row, size) in enumerate(tables)
+        for coordinate, value in enumerate(row, start=1)
+        if value < bound * size
+    ]
     return sorted(narrow, key=lambda one: one[2] / one[3])
 
 

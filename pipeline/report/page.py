@@ -36,9 +36,12 @@ MAX_CHOICES = 3
 
 
 def render_page(
-    metrics: Metrics, config: Config, config_yaml: str, drawn: PagePictures | None,
+    metrics: Metrics,
+    config: Config,
+    config_yaml: str,
+    drawn: PagePictures | None,
     arrays: Sequence[Mapping[str, object]],
-) -> str:  # fmt: skip
+) -> str:
     """Self-contained HTML of the report: pictures inline, no scripts, light and dark.
 
     config: the resolved config. drawn: the pictures; with them, explore.html is beside the page. arrays: name, shape,

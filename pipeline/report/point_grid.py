@@ -95,8 +95,9 @@ class PointGrid:
         x, y = self.x[places], self.y[places]
         box = Part(float(x.min()), float(x.max()), float(y.min()), float(y.max()))
         width, height = self.part.right - self.part.left, self.part.top - self.part.bottom
-        return box.widened(max(0.15 * (box.right - box.left), 0.075 * width),
-                           max(0.15 * (box.top - box.bottom), 0.075 * height))  # fmt: skip
+        return box.widened(
+            max(0.15 * (box.right - box.left), 0.075 * width), max(0.15 * (box.top - box.bottom), 0.075 * height)
+        )
 
     def _places(self, part: Part) -> Positions:
         ranges = [np.arange(found.start, found.stop) for found in self.ranges(part)]

@@ -220,9 +220,15 @@ def _label_columns(ax: Axes, grid: Grid) -> None:
         above = FIRST_HEADING + HEADING * (len(grid.columns) - 2 - level)
         for start in range(0, len(across), width):
             ax.annotate(
-                f"{name} {_word(across[start][level])}", (start + width / 2, 0), (0, above),
-                textcoords="offset points", ha="center", fontsize=10, fontweight="bold", color=INK,
-            )  # fmt: skip
+                f"{name} {_word(across[start][level])}",
+                (start + width / 2, 0),
+                (0, above),
+                textcoords="offset points",
+                ha="center",
+                fontsize=10,
+                fontweight="bold",
+                color=INK,
+            )
             ax.axvline(start, color=INK, linewidth=1.2)
 
 
@@ -231,10 +237,14 @@ def _label_rows(ax: Axes, grid: Grid) -> None:
     if not grid.rows:
         return
     inner = [_word(place[-1]) for place in down]
-    outer = [", ".join(f"{name} {_word(value)}" for name, value in zip(grid.rows[:-1], place[:-1], strict=True))
-             for place in down]  # fmt: skip
-    labels = [f"{group}\n{value}" if group and group != previous else value
-              for group, value, previous in zip(outer, inner, ["", *outer], strict=False)]  # fmt: skip
+    outer = [
+        ", ".join(f"{name} {_word(value)}" for name, value in zip(grid.rows[:-1], place[:-1], strict=True))
+        for place in down
+    ]
+    labels = [
+        f"{group}\n{value}" if group and group != previous else value
+        for group, value, previous in zip(outer, inner, ["", *outer], strict=False)
+    ]
     ax.set_yticks(np.arange(len(down)) + 0.5, labels)
     ax.tick_params(axis="y", length=0, labelsize=8, labelcolor=INK)
     ax.set_ylabel(grid.rows[-1], fontsize=9, color=INK)

@@ -14,9 +14,20 @@ from .number_format import duration, is_known
 Row = dict[str, Any]
 
 SHOWN = (
-    "seconds", "n_points", "recall", "n_components_weak", "closed_classes", "reconstruction_error", "trustworthiness",
-    "continuity", "eigenvalue_1", "residual_max", "steps_computed", "steps_cut", "steps_reused",
-)  # fmt: skip
+    "seconds",
+    "n_points",
+    "recall",
+    "n_components_weak",
+    "closed_classes",
+    "reconstruction_error",
+    "trustworthiness",
+    "continuity",
+    "eigenvalue_1",
+    "residual_max",
+    "steps_computed",
+    "steps_cut",
+    "steps_reused",
+)
 """Columns of the page in fixed order; other quality measures follow trustworthiness."""
 BEST_BY = ("neighborhood_hit", "trustworthiness")
 """The measure that marks the best experiments: the first one that every finished experiment has."""
@@ -64,9 +75,14 @@ def table_bytes(rows: Sequence[Row]) -> bytes:
 
 
 def render_sweep(
-    title: str, parameters: Sequence[str], rows: Sequence[Row], counts: Mapping[str, int], seconds: float,
-    pictures: Pair, reports: Mapping[str, str],
-) -> str:  # fmt: skip
+    title: str,
+    parameters: Sequence[str],
+    rows: Sequence[Row],
+    counts: Mapping[str, int],
+    seconds: float,
+    pictures: Pair,
+    reports: Mapping[str, str],
+) -> str:
     """Self-contained HTML: the counts, the contact sheet, and the table of parameters and metrics.
 
     reports: the address of the report of each experiment that has one. Those with the highest `BEST_BY` are marked.
@@ -80,13 +96,24 @@ def render_sweep(
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = resources.files(__package__).joinpath("sweep.html.j2").read_text()
     return environment.from_string(template).render(
-        title=title, parameters=list(parameters), measures=measures, counts=counts, duration=duration(seconds),
-        rows=[{**row, "cells": [_cell(row.get(name)) for name in measures], "report": reports.get(row["experiment"]),
-               "is_best": row["experiment"] in best} for row in rows],
+        title=title,
+        parameters=list(parameters),
+        measures=measures,
+        counts=counts,
+        duration=duration(seconds),
+        rows=[
+            {
+                **row,
+                "cells": [_cell(row.get(name)) for name in measures],
+                "report": reports.get(row["experiment"]),
+                "is_best": row["experiment"] in best,
+            }
+            for row in rows
+        ],
         best_by=measure.replace("_", " "),
         pictures=[b64encode(png).decode() for png in pictures],
         failed=[row for row in rows if row["state"] != "done"],
-    )  # fmt: skip
+    )
 
 
 def best_experiments(rows: Sequence[Row]) -> tuple[str, set[str]]:

@@ -95,9 +95,15 @@ def _scale(values: Array, missing: str, dark: bool) -> ColorKey:
 
 
 def draw_part(
-    grid: PointGrid, codes: UInt8, key: ColorKey, part: Part, size: tuple[int, int],
-    chosen: Sequence[int] = (), is_selected: Bools | None = None, larger: int = 0,
-) -> bytes:  # fmt: skip
+    grid: PointGrid,
+    codes: UInt8,
+    key: ColorKey,
+    part: Part,
+    size: tuple[int, int],
+    chosen: Sequence[int] = (),
+    is_selected: Bools | None = None,
+    larger: int = 0,
+) -> bytes:
     """A part of the picture as a PNG of `size` (width, height) with a transparent background.
 
     codes: (n,) colour codes in the order of the grid. chosen: codes of the classes to show; empty shows all.
@@ -123,10 +129,13 @@ def _png(picture: UInt8) -> bytes:
     packer = zlib.compressobj(1, strategy=zlib.Z_RLE)
     content = {
         b"IHDR": struct.pack(">2I5B", width, height, 8, 6, 0, 0, 0),  # 8 bits, RGBA
-        b"IDAT": packer.compress(rows.data) + packer.flush(), b"IEND": b"",
-    }  # fmt: skip
-    parts = [struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-             for kind, data in content.items()]  # fmt: skip
+        b"IDAT": packer.compress(rows.data) + packer.flush(),
+        b"IEND": b"",
+    }
+    parts = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in content.items()
+    ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
@@ -176,9 +185,18 @@ def _sums(
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def add_points(
-    x: Array, y: Array, codes: Array, bounds: Array, values: Array, is_shown: Array, disc: Array, part: Part,
-    sums: Array, first: int, last: int,
-) -> int:  # fmt: skip
+    x: Array,
+    y: Array,
+    codes: Array,
+    bounds: Array,
+    values: Array,
+    is_shown: Array,
+    disc: Array,
+    part: Part,
+    sums: Array,
+    first: int,
+    last: int,
+) -> int:
     """Add 1 and values[code] to the pixels, in rows first to last, of the discs of the points in ranges `bounds`.
 
     Returns the number of points whose middle is in these rows.

@@ -229,8 +229,9 @@ def send_members(store: Store, block_index: int, n_groups_each: int, blocks: Blo
         nearest[~reached, n_groups_each:] = -1
     else:  # the stored nearest cells can belong to fewer groups than needed
         nearest = nearest_groups(points, centers, groups, n_groups_each)
-    rows_of = {group: np.flatnonzero((nearest == group).any(axis=1))
-               for group in np.unique(nearest[nearest >= 0]).tolist()}  # fmt: skip
+    rows_of = {
+        group: np.flatnonzero((nearest == group).any(axis=1)) for group in np.unique(nearest[nearest >= 0]).tolist()
+    }
     parts = ((group, {"members": rows + start, "points": points[rows]}) for group, rows in rows_of.items())
     store.write_parts(f"{place}/{MEMBERS}/{block_index:05d}", int(groups.max()) + 1, parts)
     return Counts({str(group): len(rows) for group, rows in rows_of.items()})
@@ -244,10 +245,14 @@ def search_group(
     lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block_index) % 2**32)
     cuts = np.searchsorted(members, np.arange(blocks.count + 1) * blocks.size)  # the ids ascend
     parts = ((target, slice(cuts[target], cuts[target + 1])) for target in np.flatnonzero(np.diff(cuts)).tolist())
-    store.write_parts(f"{place}/{NEIGHBORS}/{block_index:05d}", blocks.count, (
-        (target, {"members": members[part], "ids": lists.ids[part], "distances": lists.distances[part]})
-        for target, part in parts
-    ))  # fmt: skip
+    store.write_parts(
+        f"{place}/{NEIGHBORS}/{block_index:05d}",
+        blocks.count,
+        (
+            (target, {"members": members[part], "ids": lists.ids[part], "distances": lists.distances[part]})
+            for target, part in parts
+        ),
+    )
     return Report()
 
 
@@ -260,9 +265,15 @@ def read_members(store: Store, group: int, n_blocks: int, place: str) -> tuple[I
 
 
 def merge_block(
-    store: Store, block_index: int, n_neighbors: int, n_groups_each: int, blocks: Blocks, place: str, previous: str,
+    store: Store,
+    block_index: int,
+    n_neighbors: int,
+    n_groups_each: int,
+    blocks: Blocks,
+    place: str,
+    previous: str,
     into: tuple[str, str],
-) -> Report:  # fmt: skip
+) -> Report:
     """Merge the lists that a block's points got in their groups with those of the previous round."""
     start, stop = blocks.rows(block_index)
     ids = np.full((stop - start, n_groups_each + 1, n_neighbors), -1, np.int64)

@@ -203,9 +203,15 @@ def read_graph(store: Store, block_index: int, kind: Location[str], source: Loca
 
 
 def read_k(
-    store: Store, block_index: int, kind: Location[str], source: Location[Json], k_min: int, k_max: int,
-    blocks: Blocks, needed: str,
-) -> Report:  # fmt: skip
+    store: Store,
+    block_index: int,
+    kind: Location[str],
+    source: Location[Json],
+    k_min: int,
+    k_max: int,
+    blocks: Blocks,
+    needed: str,
+) -> Report:
     """The requested number of neighbours of each point, in internal order; equal rows use that of the first one.
 
     The digest covers the numbers of all points in input order. Raises InputError unless all are whole numbers from
@@ -249,9 +255,16 @@ def _numbers(source: Source, start: int, stop: int) -> Float64:
 
 
 def cut_block(
-    store: Store, block_index: int, rule: str | None, value: float | None, k_min: int, m: int, k_max: int,
-    measured: bool, blocks: Blocks,
-) -> ListLengths:  # fmt: skip
+    store: Store,
+    block_index: int,
+    rule: str | None,
+    value: float | None,
+    k_min: int,
+    m: int,
+    k_max: int,
+    measured: bool,
+    blocks: Blocks,
+) -> ListLengths:
     """Truncate the lists of a block by the rule.
 
     Lists of a precomputed graph are first measured and sorted, and the points themselves and repetitions are removed.
@@ -287,10 +300,7 @@ def cut_block(
     return ListLengths(total, least, most, n_raised, n_full, len(short), first)
 
 
-def _flat_counts(
-    rows: Ints, points: Floats, ids: Int64, n_listed: Int64, m: int, k_min: int,
-    eta: float,
-) -> Int64:  # fmt: skip
+def _flat_counts(rows: Ints, points: Floats, ids: Int64, n_listed: Int64, m: int, k_min: int, eta: float) -> Int64:
     counts = np.empty(len(ids), np.int64)
     for part in batches(len(ids), 8 * ids.shape[1] * (2 * points.shape[1] + ids.shape[1])):
         neighbors = points[np.searchsorted(rows, ids[part])].astype(np.float64)  # empty slots read the first row

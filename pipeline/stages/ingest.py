@@ -193,9 +193,14 @@ class RowsRead(Report):
 
 
 def read_block(
-    store: Store, block_index: int, kind: Location[str], source: Location[Json], blocks: Blocks, sample: int,
+    store: Store,
+    block_index: int,
+    kind: Location[str],
+    source: Location[Json],
+    blocks: Blocks,
+    sample: int,
     earlier: Resource[EarlierRows] = ("", []),
-) -> RowsRead:  # fmt: skip
+) -> RowsRead:
     """Copy a block of the input into the store with a hash and a validity flag for each row, and write a sample.
 
     Blocks whose rows are unchanged in an earlier store are copied from it.
@@ -257,9 +262,15 @@ def read_labels(
 
 
 def fit_preprocess(
-    store: Store, block_index: int, scale: str, pca: int | None, n_valid: list[int], n_features: int, blocks: Blocks,
+    store: Store,
+    block_index: int,
+    scale: str,
+    pca: int | None,
+    n_valid: list[int],
+    n_features: int,
+    blocks: Blocks,
     names: Resource[Sequence[str] | None],
-) -> Report:  # fmt: skip
+) -> Report:
     """Fit the scaler and the principal components on the running cluster."""
     X = valid_array(store, n_valid, blocks, n_features)
     transform = fit_transform(X, scale, pca, names)

@@ -47,8 +47,10 @@ def merge_rows(store: Store, block_index: int, invalid: str) -> DistinctRows:
     else:
         representative = _merged_in_ranges(store, n)
     store.write(array_specs.REPRESENTATIVE.name, 0, representative)
-    n_points = sum(int((part == np.arange(start, start + len(part))).sum())
-                   for start, part in store.in_blocks(array_specs.REPRESENTATIVE.name))  # fmt: skip
+    n_points = sum(
+        int((part == np.arange(start, start + len(part))).sum())
+        for start, part in store.in_blocks(array_specs.REPRESENTATIVE.name)
+    )
     return DistinctRows(int((representative >= 0).sum()), n_points)
 
 

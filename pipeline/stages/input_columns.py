@@ -78,8 +78,17 @@ def _is_shown(kind: "pa.DataType") -> bool:
     import pyarrow as pa
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_string,
-             pa.types.is_large_string, pa.types.is_string_view, pa.types.is_timestamp, pa.types.is_date)  # fmt: skip
+    tests = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_decimal,
+        pa.types.is_boolean,
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_timestamp,
+        pa.types.is_date,
+    )
     return any(test(kind) for test in tests)
 
 

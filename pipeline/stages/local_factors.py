@@ -112,9 +112,9 @@ def list_unlisted(store: Store, block_index: int, n_points: int) -> Count:
 
 def tangent_block(store: Store, block_index: int, method: str, n_components: int, blocks: Blocks) -> FactorRows:
     """Compute the rows of F of a block from tangent spaces (ltsa, hessian)."""
-    rows_of, matrices_of = {
-        "ltsa": (alignment_rows, alignment_matrices), "hessian": (hessian_rows, hessian_matrices)
-    }[method]  # fmt: skip
+    rows_of, matrices_of = {"ltsa": (alignment_rows, alignment_matrices), "hessian": (hessian_rows, hessian_matrices)}[
+        method
+    ]
 
     def rows(batch: Batch) -> LocalRows:
         values = rows_of(batch.points, n_components)

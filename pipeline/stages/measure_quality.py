@@ -173,19 +173,27 @@ def choose_sample(
     gathered = store.gather(array_specs.POINTS.name, needed)
     points = gathered[positions[:, 0]]
     store.write_bundle(
-        "_work/quality_sample", n_members=np.array(len(members)), ids=chosen, points=points,
+        "_work/quality_sample",
+        n_members=np.array(len(members)),
+        ids=chosen,
+        points=points,
         embedding=embedding[chosen],
         input_limits=neighbor_thresholds(points, gathered, positions[:, width:]),
-        embedding_limits=neighbor_thresholds(embedding[chosen], embedding, listed), counts=counts,
+        embedding_limits=neighbor_thresholds(embedding[chosen], embedding, listed),
+        counts=counts,
         procrustes=procrustes_errors(gathered, embedding, positions[:, :width], around, valid),
-        rows=members[chosen], near=members[near], listed=np.where(valid[:, 1:], members[listed], -1),
-    )  # fmt: skip
+        rows=members[chosen],
+        near=members[near],
+        listed=np.where(valid[:, 1:], members[listed], -1),
+    )
     for number, start in enumerate(range(0, blocks.n, blocks.size)):
         first, past = np.searchsorted(members, [start, start + blocks.size])
         store.write_bundle(
-            f"_work/embedded/{number:05d}", rows=members[first:past] - start, embedding=embedding[first:past],
+            f"_work/embedded/{number:05d}",
+            rows=members[first:past] - start,
+            embedding=embedding[first:past],
             first=np.array(first),
-        )  # fmt: skip
+        )
     distinct = members[np.unique(chosen)]
     distances = store.gather(list_names(place)[1], distinct)[:, :n_neighbors].astype(np.float64)
     return Quality(int(ends[-1]), differing(store, component), intrinsic_dimension(distances))

@@ -98,9 +98,15 @@ class GraphReport(Report):
 
 
 def analyse_graph(
-    store: Store, block_index: int, reverse: int | None, min_component: int, blocks: Blocks, place: str, links: bool,
+    store: Store,
+    block_index: int,
+    reverse: int | None,
+    min_component: int,
+    blocks: Blocks,
+    place: str,
+    links: bool,
     longest: int,
-) -> GraphReport:  # fmt: skip
+) -> GraphReport:
     """Weak components, closed classes, and the reverse neighbours that repair them.
 
     Components with at least `min_component` input rows come first (always including the largest), then the others; both
@@ -122,9 +128,11 @@ def analyse_graph(
     for target in range(-(-blocks.n // blocks.size)):
         of_block = order[slice(*np.searchsorted(additions.rows[order], blocks.rows(target)))]
         store.write_bundle(
-            f"_work/additions/{target:05d}", rows=additions.rows[of_block], neighbors=additions.neighbors[of_block],
+            f"_work/additions/{target:05d}",
+            rows=additions.rows[of_block],
+            neighbors=additions.neighbors[of_block],
             distances=additions.distances[of_block],
-        )  # fmt: skip
+        )
     return GraphReport(
         k_max=max(repair.max_neighbors, store.array(list_names(place)[0]).shape[1]),
         n_components_weak=int(n_components),

@@ -105,8 +105,11 @@ def planned(
 ) -> tuple[PlannedArray, ...]:
     """Points, their input rows and nearest cells, in chunks of `size` rows."""
     points, index, cells = (replace(spec, parts=spec.parts * size // layout.block_points) for spec in specs)
-    return (PlannedArray(points, (rows, layout.n_features), dtype, size), PlannedArray(index, (rows,), "int64", size),
-            PlannedArray(cells, (rows, n_nearest), "int32", size))  # fmt: skip
+    return (
+        PlannedArray(points, (rows, layout.n_features), dtype, size),
+        PlannedArray(index, (rows,), "int64", size),
+        PlannedArray(cells, (rows, n_nearest), "int32", size),
+    )
 
 
 def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step[Report]:
@@ -228,8 +231,10 @@ def cells_between(store: Store, start: int, stop: int) -> tuple[int, Int64, Int6
     in each shard (shards,).
     """
     n_blocks = store.array(array_specs.CELL_COUNTS.name).shape[0]
-    batches = [(first, min(first + task_costs.COUNTED_BLOCKS, n_blocks))
-               for first in range(0, n_blocks, task_costs.COUNTED_BLOCKS)]  # fmt: skip
+    batches = [
+        (first, min(first + task_costs.COUNTED_BLOCKS, n_blocks))
+        for first in range(0, n_blocks, task_costs.COUNTED_BLOCKS)
+    ]
     ends = np.cumsum(sum(store.read(array_specs.CELL_COUNTS.name, *batch).sum(axis=0) for batch in batches))
     first, past = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(ends, stop)) + 1
     counts, n_earlier = [], []

@@ -24,15 +24,25 @@ def _stage(module: str) -> StageOfConfig:
 STAGES: dict[str, StageOfConfig] = {
     name: _stage(name)
     for name in (
-        "ingest", "order_points", "find_neighbors", "mend_graph", "solve_weights", "assemble_cost", "solve_embedding",
-        "measure_quality", "write_report",
+        "ingest",
+        "order_points",
+        "find_neighbors",
+        "mend_graph",
+        "solve_weights",
+        "assemble_cost",
+        "solve_embedding",
+        "measure_quality",
+        "write_report",
     )
-}  # fmt: skip
+}
 
 METHOD_ARRAYS = (
-    array_specs.WEIGHTS.name, array_specs.RECONSTRUCTION_ERROR.name, array_specs.DEGREE.name,
-    array_specs.LOCAL_FACTORS, array_specs.COST_MATRIX,
-)  # fmt: skip
+    array_specs.WEIGHTS.name,
+    array_specs.RECONSTRUCTION_ERROR.name,
+    array_specs.DEGREE.name,
+    array_specs.LOCAL_FACTORS,
+    array_specs.COST_MATRIX,
+)
 
 
 def stages_of_run(config: Config) -> dict[str, Stage]:

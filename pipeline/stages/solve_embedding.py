@@ -179,17 +179,36 @@ def choose_components(store: Store, block_index: int, components: str, n_large: 
 
 
 def solve_component(
-    store: Store, block_index: int, family: str, n_components: int, method: str, tol: float,
-    blocks: Blocks, max_memory: int | str, max_steps: Resource[int], stores_m: Resource[bool],
-    more_pairs: tuple[int, ...] = (), n_neighbors: int = 0,
-) -> Solution:  # fmt: skip
+    store: Store,
+    block_index: int,
+    family: str,
+    n_components: int,
+    method: str,
+    tol: float,
+    blocks: Blocks,
+    max_memory: int | str,
+    max_steps: Resource[int],
+    stores_m: Resource[bool],
+    more_pairs: tuple[int, ...] = (),
+    n_neighbors: int = 0,
+) -> Solution:
     """Compute the eigenpairs of component `block_index`, and choose its coordinates if there are `more_pairs`."""
     n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
     counts = tuple(max(n_components, min(count, n_rows - 2)) for count in more_pairs)
     job = SolveJob(
-        store.url, block_index, family, n_components, method, tol, blocks, memory_limit(max_memory), max_steps,
-        stores_m, counts, n_neighbors,
-    )  # fmt: skip
+        store.url,
+        block_index,
+        family,
+        n_components,
+        method,
+        tol,
+        blocks,
+        memory_limit(max_memory),
+        max_steps,
+        stores_m,
+        counts,
+        n_neighbors,
+    )
     try:
         return component_solve.solve(job)
     except NotEnoughMemory as error:
@@ -218,10 +237,15 @@ def project_points(
     store.write_bundle("_work/eigen/00000", rows=np.arange(blocks.n), vectors=vectors, eigenvalues=variances)
     predicted = fit_bytes(block_size=blocks.size, d=n_features, n=blocks.n) + 24 * blocks.n * n_components
     stats = {
-        "method": "pca", "reason": f"pca: singular values of all {blocks.n:,} points by QR in blocks", "factor_nnz": 0,
-        "predicted_bytes": predicted, "n_solves": 0, "n_steps": 0,
-        "n_refinements": 0, "rounding_floor": floor,
-    }  # fmt: skip
+        "method": "pca",
+        "reason": f"pca: singular values of all {blocks.n:,} points by QR in blocks",
+        "factor_nnz": 0,
+        "predicted_bytes": predicted,
+        "n_solves": 0,
+        "n_steps": 0,
+        "n_refinements": 0,
+        "rounding_floor": floor,
+    }
     converged = bool((residuals <= np.maximum(tol, 100 * n_features * floor / positive)).all())
     values, shares = variances.tolist(), participation(vectors).tolist()
     return Solution(blocks.n, values, residuals.tolist(), shares, converged, stats)
@@ -231,16 +255,34 @@ def predict_solver(config: Config, store: Store, layout: Layout) -> Json | None:
     """Predict the method of the eigensolver for the largest component, from the matrices in the store."""
     blocks = Blocks(store.array(array_specs.POINT_COMPONENT.name).shape[0], layout.block_points)
     solver = config.eigensolver
-    return component_solve.predict(SolveJob(
-        store.url, 0, config.method, solver.n_components, solver.method, solver.tol, blocks,
-        memory_limit(solver.max_memory), solver.max_steps, config.output.cost_matrix, config.more_pairs,
-    ))  # fmt: skip
+    return component_solve.predict(
+        SolveJob(
+            store.url,
+            0,
+            config.method,
+            solver.n_components,
+            solver.method,
+            solver.tol,
+            blocks,
+            memory_limit(solver.max_memory),
+            solver.max_steps,
+            config.output.cost_matrix,
+            config.more_pairs,
+        )
+    )
 
 
 def write_embedding(
-    store: Store, block_index: int, n_components: int, n_pairs: int, n_graph: int, scale: str, blocks: Blocks,
-    aligned: bool, placed: bool,
-) -> WrittenRows:  # fmt: skip
+    store: Store,
+    block_index: int,
+    n_components: int,
+    n_pairs: int,
+    n_graph: int,
+    scale: str,
+    blocks: Blocks,
+    aligned: bool,
+    placed: bool,
+) -> WrittenRows:
     """Write embedding and component of every input row; a duplicate row gets those of its representative."""
     if not aligned:
         store.objects.delete(array_specs.EMBEDDED_HASH.name)  # it belongs to an earlier embedding

@@ -122,8 +122,11 @@ def gather_metrics(store: Store, among: Collection[str] | None = None, stopped: 
 def _reports(store: Store, among: Collection[str] | None) -> collect_metrics.Reports:
     """Reports of the steps that belong to the store's config; only those in `among`, if given."""
     current = current_config.current_steps(store)
-    return {key: block_reports for key, block_reports in checkpoint.read_reports(store).items()
-            if key in current and (among is None or key in among)}  # fmt: skip
+    return {
+        key: block_reports
+        for key, block_reports in checkpoint.read_reports(store).items()
+        if key in current and (among is None or key in among)
+    }
 
 
 def _collect(store: Store, among: Collection[str] | None = None) -> Metrics:
@@ -226,6 +229,13 @@ def describe_arrays(store: Store) -> list[dict[str, object]]:
         if spec.name in current and store.has_array(spec.name):
             array = store.array(spec.name)
             unit = spec.unit.replace("input units", "standardised units") if standard else spec.unit
-            rows.append({"name": spec.name, "shape": array.shape, "dtype": str(array.dtype), "unit": unit,
-                         "meaning": spec.meaning})  # fmt: skip
+            rows.append(
+                {
+                    "name": spec.name,
+                    "shape": array.shape,
+                    "dtype": str(array.dtype),
+                    "unit": unit,
+                    "meaning": spec.meaning,
+                }
+            )
     return rows

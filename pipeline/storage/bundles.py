@@ -109,8 +109,10 @@ class Bundles:
             pending.append(data)
             size += len(data)
         first = INDEX_START + n_parts * ENTRY_BYTES
-        entries = ((first + offset, length, 0) if in_object == number else (offset, length, in_object)
-                   for offset, length, in_object in index)  # fmt: skip
+        entries = (
+            (first + offset, length, 0) if in_object == number else (offset, length, in_object)
+            for offset, length, in_object in index
+        )
         head = [N_PARTS.pack(n_parts), *(ENTRY.pack(*entry) for entry in entries)]
         self.before_write()
         self.objects.put(_object_of(name, 0), b"".join([*(data + _crc(data, name) for data in head), *pending]))

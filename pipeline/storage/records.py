@@ -21,8 +21,17 @@ SEALED = ("_done/", "_run/steps/")
 """Folders whose records must have a checksum: those of blocks and of steps, whose content decides what is read."""
 CHECKED = "lle_crc32"
 """Attribute of a group or array: CRC-32 of each attribute that the program wrote, and of the other metadata ("")."""
-METADATA = ("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs",
-            "fill_value", "dimension_names")  # fmt: skip
+METADATA = (
+    "zarr_format",
+    "node_type",
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_key_encoding",
+    "codecs",
+    "fill_value",
+    "dimension_names",
+)
 """Keys of zarr's metadata that decide what an array or group is, besides its attributes."""
 
 

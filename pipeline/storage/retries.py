@@ -38,9 +38,11 @@ def _policy() -> dict[str, Any]:
     from tenacity import retry_if_exception, stop_before_delay, wait_random_exponential  # loads tornado
 
     return {
-        "retry": retry_if_exception(is_temporary), "reraise": True, "stop": stop_before_delay(RETRY_SECONDS),
+        "retry": retry_if_exception(is_temporary),
+        "reraise": True,
+        "stop": stop_before_delay(RETRY_SECONDS),
         "wait": wait_random_exponential(FIRST_PAUSE, LONGEST_PAUSE),
-    }  # fmt: skip
+    }
 
 
 def retried(request: Callable[[], T]) -> T:

@@ -102,14 +102,17 @@ def explain_remote(error: BaseException) -> Explanation | None:
         variable = "AZURE_ALLOW_HTTP" if http[1] == "MicrosoftAzure" else "AWS_ALLOW_HTTP"
         return Explanation(
             f"the endpoint is {http[2]}, and plain HTTP is refused unless {variable} is true in the environment "
-            f"({message}). Set {variable}=true, or use an endpoint that begins with https://", True
-        )  # fmt: skip
+            f"({message}). Set {variable}=true, or use an endpoint that begins with https://",
+            True,
+        )
     if kind in {"UnauthenticatedError", "PermissionDeniedError", "PermissionError"} or DENIED.search(message):
         return Explanation(
             f"the object store does not allow it ({message}). Check the credentials in the environment, or the rights "
-            f"of this machine's identity", True
-        )  # fmt: skip
+            f"of this machine's identity",
+            True,
+        )
     return Explanation(
         f"the object store did not answer as expected: {message}. Check the URL, the endpoint and the credentials in "
-        f"the environment, and run the same command again", False
-    )  # fmt: skip
+        f"the environment, and run the same command again",
+        False,
+    )

@@ -103,8 +103,11 @@ class Versions:
     def unpublished(self) -> list[str]:
         """Unfinished versions, the newest first."""
         history = self.history()
-        return [version for version in reversed(self.ids())
-                if version not in history and not self.open(version).objects.exists(RETIRED)]  # fmt: skip
+        return [
+            version
+            for version in reversed(self.ids())
+            if version not in history and not self.open(version).objects.exists(RETIRED)
+        ]
 
     def new_id(self) -> str:
         """An id: the UTC time, or one second after the latest version if that is later, and four hex digits."""

@@ -75,11 +75,17 @@ def array_metadata(
     is_float = np.dtype(dtype).kind == "f"
     packed = [] if is_float else [zarr.codecs.BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle")]
     array = zarr.create_array(
-        {}, shape=shape, dtype=np.dtype(dtype), chunks=(chunk, *shape[1:]), shards=(block, *shape[1:]), filters=None,
-        compressors=[*packed, zarr.codecs.Crc32cCodec()], fill_value=np.nan if is_float else 0,
+        {},
+        shape=shape,
+        dtype=np.dtype(dtype),
+        chunks=(chunk, *shape[1:]),
+        shards=(block, *shape[1:]),
+        filters=None,
+        compressors=[*packed, zarr.codecs.Crc32cCodec()],
+        fill_value=np.nan if is_float else 0,
         dimension_names=spec.dims if spec else None,
         attributes={"meaning": spec.meaning, "unit": spec.unit} if spec else None,
-    )  # fmt: skip
+    )
     document = array.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
     metadata: dict[str, object] = json.loads(document.to_bytes())
     return metadata

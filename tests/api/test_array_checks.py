@@ -152,11 +152,14 @@ def test_sums_that_overflow_are_no_missing_values():
         LocallyLinearEmbedding(config=QUICK).fit(rows)
 
 
-@pytest.mark.parametrize(("metric", "row", "message"), [
-    ("euclidean", [0.0, 1e200, 0.0], r"are so far away, with numbers up to 1\.0e\+200, .*first: row 2, counted"),
-    ("euclidean", [0.0, np.nan, 0.0], r"hold NaN or infinity \(first: row 2, column 1"),
-    ("cosine", [0.0, 0.0, 0.0], r"are zero after preprocessing .*\(first: row 2, counted"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("metric", "row", "message"),
+    [
+        ("euclidean", [0.0, 1e200, 0.0], r"are so far away, with numbers up to 1\.0e\+200, .*first: row 2, counted"),
+        ("euclidean", [0.0, np.nan, 0.0], r"hold NaN or infinity \(first: row 2, column 1"),
+        ("cosine", [0.0, 0.0, 0.0], r"are zero after preprocessing .*\(first: row 2, counted"),
+    ],
+)
 def test_rows_that_cannot_be_transformed_are_located(metric, row, message):
     model = LocallyLinearEmbedding(metric=metric, config=QUICK).fit(X)
     with pytest.raises(ValueError, match=f"1 of 3 rows to embed {message}"):

@@ -180,8 +180,16 @@ class TestOpenRun:
     @pytest.mark.slow
     def test_opened_arrays_are_lazy_and_complete(self, store):
         run = open_run(store)
-        assert set(run.arrays) >= {"points", "original_index", "neighbor_indices", "neighbor_distances", "weights",
-                                   "component", "eigenvalues", "embedding"}  # fmt: skip
+        assert set(run.arrays) >= {
+            "points",
+            "original_index",
+            "neighbor_indices",
+            "neighbor_distances",
+            "weights",
+            "component",
+            "eigenvalues",
+            "embedding",
+        }
         for name, array in run.arrays.items():
             assert isinstance(array, da.Array)
             np.testing.assert_array_equal(array, Store(store).read_all(name))
@@ -300,16 +308,20 @@ class TestStoreInMemory:
 
     @pytest.mark.parametrize(
         "sections",
-        [{"output": {"store": "x.zarr", "keep": 2}}, {"input": {"fit_sample": 60}},
-         {"execution": {"cluster": {"kind": "local", "workers": 2}}}],
+        [
+            {"output": {"store": "x.zarr", "keep": 2}},
+            {"input": {"fit_sample": 60}},
+            {"execution": {"cluster": {"kind": "local", "workers": 2}}},
+        ],
         ids=["versions", "sample", "workers"],
-    )  # fmt: skip
+    )
     def test_runs_of_several_stores_or_processes_are_on_disk(self, roll, tmp_path, sections):
         np.save(tmp_path / "x.npy", roll)
         plain = {
-            "input": {"kind": "npy", "path": str(tmp_path / "x.npy")}, "output": {"store": "x.zarr"},
+            "input": {"kind": "npy", "path": str(tmp_path / "x.npy")},
+            "output": {"store": "x.zarr"},
             "execution": {"cluster": {"kind": "serial"}},
-        }  # fmt: skip
+        }
         assert fits_memory(check_config(plain, "test"))
         changed = {name: {**section, **sections.get(name, {})} for name, section in plain.items()}
         assert not fits_memory(check_config(changed, "test"))

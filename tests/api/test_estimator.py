@@ -57,9 +57,10 @@ def test_defaults_are_those_of_the_config():
     assert (model.reg, model.tol, model.method) == (defaults.weights.reg, defaults.eigensolver.tol, defaults.method)
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [
-    ("standard", "standard"), ("ltsa", "ltsa"), pytest.param("modified", "modified", marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("standard", "standard"), ("ltsa", "ltsa"), pytest.param("modified", "modified", marks=pytest.mark.slow)],
+)
 def test_embedding_equals_scikit_learns(roll, ours, theirs):
     model = LocallyLinearEmbedding(method=ours, reg=1e-3, config=PLAIN)
     reference = Reference(n_neighbors=12, n_components=2, method=theirs, eigen_solver="dense").fit(roll)
@@ -188,8 +189,9 @@ class TestGraph:
         for row in (0, 77, 499):
             columns = graph.indices[graph.indptr[row] : graph.indptr[row + 1]]
             assert set(columns) == set(np.argsort(distances[row])[1:13])
-            np.testing.assert_allclose(graph.data[graph.indptr[row] : graph.indptr[row + 1]], distances[row, columns],
-                                       rtol=1e-5)  # fmt: skip
+            np.testing.assert_allclose(
+                graph.data[graph.indptr[row] : graph.indptr[row + 1]], distances[row, columns], rtol=1e-5
+            )
 
     def test_equal_rows_have_the_same_neighbours_and_dropped_rows_none(self, roll, tmp_path):
         X = np.concatenate([roll[:1], [[np.nan] * 3], roll])
@@ -322,8 +324,13 @@ class TestInScikitLearn:
     def test_parallel_grid_search_keeps_a_store_per_fit(self, roll, tmp_path):
         model = LocallyLinearEmbedding(store=str(tmp_path / "grid-{fit}.zarr"), config=PLAIN)
         split = ShuffleSplit(2, test_size=0.2, random_state=5)
-        search = GridSearchCV(make_pipeline(model, KNeighborsRegressor(5)), n_jobs=2, cv=split, error_score="raise",
-                              param_grid={"locallylinearembedding__reg": [1e-3, 1e-2]})  # fmt: skip
+        search = GridSearchCV(
+            make_pipeline(model, KNeighborsRegressor(5)),
+            n_jobs=2,
+            cv=split,
+            error_score="raise",
+            param_grid={"locallylinearembedding__reg": [1e-3, 1e-2]},
+        )
         search.fit(roll, roll[:, 1])
         assert len(list(tmp_path.glob("grid-*.zarr"))) == 5
 

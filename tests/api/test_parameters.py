@@ -30,18 +30,21 @@ def test_embed_takes_the_parameters_of_the_estimator(roll):
     assert abs(Y - embed(roll, **{**parameters, "metric": "euclidean"}, **QUICK)).max() > 0.1
 
 
-@pytest.mark.parametrize(("parameter", "value", "section", "key", "expected"), [
-    ("eigen_solver", "arpack", "eigensolver", "method", "shift_invert"),
-    ("eigen_solver", "dense", "eigensolver", "method", "auto"),
-    ("scale", "unit_norm", "embedding", "scale", "unit_norm"),
-    ("eigen_solver", "multigrid", "eigensolver", "method", "multigrid"),
-    ("neighbors_algorithm", "kd_tree", "neighbors", "method", "kdtree"),
-    ("neighbors_algorithm", "ball_tree", "neighbors", "method", "kdtree"),
-    ("neighbors_algorithm", "brute", "neighbors", "method", "brute"),
-    ("n_jobs", 1, "execution", "cluster", {"kind": "serial"}),
-    ("n_jobs", -1, "execution", "cluster", {"kind": "local", "workers": "auto"}),
-    ("n_neighbors", np.int64(7), "neighbors", "n_neighbors", 7),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("parameter", "value", "section", "key", "expected"),
+    [
+        ("eigen_solver", "arpack", "eigensolver", "method", "shift_invert"),
+        ("eigen_solver", "dense", "eigensolver", "method", "auto"),
+        ("scale", "unit_norm", "embedding", "scale", "unit_norm"),
+        ("eigen_solver", "multigrid", "eigensolver", "method", "multigrid"),
+        ("neighbors_algorithm", "kd_tree", "neighbors", "method", "kdtree"),
+        ("neighbors_algorithm", "ball_tree", "neighbors", "method", "kdtree"),
+        ("neighbors_algorithm", "brute", "neighbors", "method", "brute"),
+        ("n_jobs", 1, "execution", "cluster", {"kind": "serial"}),
+        ("n_jobs", -1, "execution", "cluster", {"kind": "local", "workers": "auto"}),
+        ("n_neighbors", np.int64(7), "neighbors", "n_neighbors", 7),
+    ],
+)
 def test_parameter_sets_its_config_key(parameter, value, section, key, expected):
     assert CONFIG_KEYS[parameter] == (section, key)
     assert sections_of({parameter: value}, {section: {"other": 1}}) == {section: {"other": 1, key: expected}}
@@ -51,24 +54,30 @@ def test_method_of_scikit_learn_is_lle():
     assert sections_of({"method": "standard", "metric": None}, None) == {"method": "lle"}
 
 
-@pytest.mark.parametrize(("parameters", "message"), [
-    ({"eigen_solver": "lobpcg"}, "eigensolver.method: should be 'auto'"),
-    ({"metric": "manhattan"}, "neighbors.metric: should be 'euclidean' or 'cosine'; found 'manhattan'"),
-    ({"metric": "cosine", "neighbors": {"metric": "cosine"}}, "neighbors.metric is the parameter metric"),
-    ({"scale": "standard"}, "embedding.scale: should be 'unit_covariance' or 'unit_norm'; found 'standard'"),
-    ({"pca": 3}, r"it is a key of a section of the config: preprocess=\{'pca': 3\}"),
-    ({"n_neighbours": 4}, "there is no parameter 'n_neighbours'; did you mean n_neighbors?"),
-    ({"input": {"kind": "npy"}}, "the section input is not allowed beside X"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"eigen_solver": "lobpcg"}, "eigensolver.method: should be 'auto'"),
+        ({"metric": "manhattan"}, "neighbors.metric: should be 'euclidean' or 'cosine'; found 'manhattan'"),
+        ({"metric": "cosine", "neighbors": {"metric": "cosine"}}, "neighbors.metric is the parameter metric"),
+        ({"scale": "standard"}, "embedding.scale: should be 'unit_covariance' or 'unit_norm'; found 'standard'"),
+        ({"pca": 3}, r"it is a key of a section of the config: preprocess=\{'pca': 3\}"),
+        ({"n_neighbours": 4}, "there is no parameter 'n_neighbours'; did you mean n_neighbors?"),
+        ({"input": {"kind": "npy"}}, "the section input is not allowed beside X"),
+    ],
+)
 def test_error_of_embed_names_the_section_of_a_key(roll, parameters, message):
     with pytest.raises(ValueError, match=message):
         embed(roll, **parameters)
 
 
-@pytest.mark.parametrize(("parameters", "message"), [
-    ({"seed": 3}, r"config=\{'neighbors': \{'seed': 3\}\} or config=\{'quality'"),
-    ({"n_neighbor": 4}, "did you mean n_neighbors?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"seed": 3}, r"config=\{'neighbors': \{'seed': 3\}\} or config=\{'quality'"),
+        ({"n_neighbor": 4}, "did you mean n_neighbors?"),
+    ],
+)
 def test_error_of_estimator_names_the_section_of_a_key(parameters, message):
     with pytest.raises(TypeError, match=message):
         LocallyLinearEmbedding(**parameters)

@@ -52,8 +52,9 @@ class TestPlot:
             figure, ax = plt.subplots()
             assert plot(run, color, ax) is ax
             assert figure.axes[1].get_ylabel() == "y3"
-            np.testing.assert_allclose(np.sort(ax.collections[0].get_array()),
-                                       np.sort(run["embedding"].compute()[:, 2]))  # fmt: skip
+            np.testing.assert_allclose(
+                np.sort(ax.collections[0].get_array()), np.sort(run["embedding"].compute()[:, 2])
+            )
 
     def test_store_estimator_and_coordinates_are_drawn(self, run):
         Y = run["embedding"].compute()
@@ -84,33 +85,43 @@ class TestPlot:
         assert type(figure.get_layout_engine()).__name__ == "ConstrainedLayoutEngine"
         assert not plot(Y[:1000], ax=axes[1]).images
 
-    @pytest.mark.parametrize(("drawn", "color", "message"), [
-        ("run", "speed", "color: no column 'speed'; there are component, y1, y2, y3, label"),
-        ("run", np.zeros(7), r"color: expected one value for each of the 300 rows, found shape \(7,\)"),
-        (np.zeros(5), None, r"expected coordinates of shape \(n, m\), found shape \(5,\)"),
-        (np.full((5, 2), np.nan), None, "found none that are finite in 5 rows"),
-        (np.zeros((5, 2)), "label", "no column 'label'; only a run has columns; pass an array"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("drawn", "color", "message"),
+        [
+            ("run", "speed", "color: no column 'speed'; there are component, y1, y2, y3, label"),
+            ("run", np.zeros(7), r"color: expected one value for each of the 300 rows, found shape \(7,\)"),
+            (np.zeros(5), None, r"expected coordinates of shape \(n, m\), found shape \(5,\)"),
+            (np.full((5, 2), np.nan), None, "found none that are finite in 5 rows"),
+            (np.zeros((5, 2)), "label", "no column 'label'; only a run has columns; pass an array"),
+        ],
+    )
     def test_error_messages_state_what_is_expected(self, run, drawn, color, message):
         with pytest.raises(ValueError, match=message):
             plot(run if isinstance(drawn, str) else drawn, color)
 
 
-@pytest.mark.parametrize(("values", "kind", "names", "numbers"), [
-    ([1.5, 2.0, np.nan], "continuous", None, [1.5, 2.0, np.nan]),
-    ([7, 3, 7], "categorical", ("3", "7"), [1, 0, 1]),
-    (["b", None, "a"], "categorical", ("a", "b"), [1, np.nan, 0]),
-    (["c10", "c9", "2"], "categorical", ("2", "c9", "c10"), [2, 1, 0]),
-    (pd.Categorical(["x", None, "y"]), "categorical", ("x", "y"), [0, np.nan, 1]),
-    (pd.Categorical(["low", "high", None], ["low", "mid", "high"], ordered=True), "categorical", ("low", "high"),
-     [0, 1, np.nan]),
-    ([True, False, True], "categorical", ("False", "True"), [1, 0, 1]),
-    (pd.array([7, None, 3], "Int64"), "continuous", None, [7.0, np.nan, 3.0]),
-    (pd.array([True, None, False], "boolean"), "categorical", ("False", "True"), [1, np.nan, 0]),
-    (pd.Series([7, pd.NA, 3], dtype=object), "categorical", ("3", "7"), [1, np.nan, 0]),
-    (pd.array([1.5, None, 2], "Float64"), "continuous", None, [1.5, np.nan, 2.0]),
-    (pd.array(["b", None, "a"], "string"), "categorical", ("a", "b"), [1, np.nan, 0]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "kind", "names", "numbers"),
+    [
+        ([1.5, 2.0, np.nan], "continuous", None, [1.5, 2.0, np.nan]),
+        ([7, 3, 7], "categorical", ("3", "7"), [1, 0, 1]),
+        (["b", None, "a"], "categorical", ("a", "b"), [1, np.nan, 0]),
+        (["c10", "c9", "2"], "categorical", ("2", "c9", "c10"), [2, 1, 0]),
+        (pd.Categorical(["x", None, "y"]), "categorical", ("x", "y"), [0, np.nan, 1]),
+        (
+            pd.Categorical(["low", "high", None], ["low", "mid", "high"], ordered=True),
+            "categorical",
+            ("low", "high"),
+            [0, 1, np.nan],
+        ),
+        ([True, False, True], "categorical", ("False", "True"), [1, 0, 1]),
+        (pd.array([7, None, 3], "Int64"), "continuous", None, [7.0, np.nan, 3.0]),
+        (pd.array([True, None, False], "boolean"), "categorical", ("False", "True"), [1, np.nan, 0]),
+        (pd.Series([7, pd.NA, 3], dtype=object), "categorical", ("3", "7"), [1, np.nan, 0]),
+        (pd.array([1.5, None, 2], "Float64"), "continuous", None, [1.5, np.nan, 2.0]),
+        (pd.array(["b", None, "a"], "string"), "categorical", ("a", "b"), [1, np.nan, 0]),
+    ],
+)
 def test_colours_of_arrays(values, kind, names, numbers):
     source = colors_of(pd.Series(values), 3)
     assert source.kind == kind

@@ -177,9 +177,10 @@ def run(data: Data, setting: str) -> tuple[Measured, float]:
     """The embedding of the largest piece, and processor seconds of the run."""
     points, labels = data
     sections = {
-        "embedding": {"coordinates": setting}, "graph": {"components": "largest"},
+        "embedding": {"coordinates": setting},
+        "graph": {"components": "largest"},
         "quality": {"sample": 200, "geodesic_sources": 0},
-    }  # fmt: skip
+    }
     started = time.process_time()
     with finished_run(np.unique(points, axis=0) if labels is None else points, sections) as (store, result):
         seconds = time.process_time() - started

@@ -83,9 +83,11 @@ def compare(job: Job) -> dict[str, Times]:
     with tempfile.TemporaryDirectory() as folder, _timed() as measured:
         np.save(Path(folder, "x.npy"), job.points())
         settings: dict[str, Any] = {
-            "input": {"kind": "npy", "path": f"{folder}/x.npy"}, "output": {"store": f"{folder}/run.zarr"},
-            "neighbors": {"min_recall": 0.0}, "execution": {"cluster": {"kind": "serial"}},
-        }  # fmt: skip
+            "input": {"kind": "npy", "path": f"{folder}/x.npy"},
+            "output": {"store": f"{folder}/run.zarr"},
+            "neighbors": {"min_recall": 0.0},
+            "execution": {"cluster": {"kind": "serial"}},
+        }
         for name, section in job.sections.items():
             settings[name] = {**settings.get(name, {}), **section} if isinstance(section, dict) else section
         config = check_config(settings, "benchmark")

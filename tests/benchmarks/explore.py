@@ -48,8 +48,13 @@ def store_of(n_points: int, folder: Path) -> Store:
     source = {"kind": "npz", "path": str(folder / "x.npz"), "key": "x", "labels": "y"}
     lle("run", write_config(folder, input=source), "--set", "method=pca")
     store = Store(str(folder / "run.zarr"))
-    specs = {array_specs.EMBEDDING: 2, array_specs.COMPONENT: None, array_specs.LABEL: 1,
-             array_specs.REPRESENTATIVE: None, array_specs.RAW: 3}  # fmt: skip
+    specs = {
+        array_specs.EMBEDDING: 2,
+        array_specs.COMPONENT: None,
+        array_specs.LABEL: 1,
+        array_specs.REPRESENTATIVE: None,
+        array_specs.RAW: 3,
+    }
     block = min(BLOCK, n_points)
     for spec, width in specs.items():
         dtype = "float64" if spec is array_specs.RAW else spec.dtype.partition(" ")[0]
@@ -114,8 +119,14 @@ def pans(view: list[float], zoom: int, repeat: int, color: int) -> list[dict[str
     width, height = (view[1] - view[0]) / zoom, (view[3] - view[2]) / zoom
     middle = (1.0, 0.0) if zoom > 1 else ((view[0] + view[1]) / 2, (view[2] + view[3]) / 2)
     lefts = [middle[0] - width / 2 + 0.1 * width * step for step in range(repeat)]
-    return [{"part": f"{left},{left + width},{middle[1] - height / 2},{middle[1] + height / 2}", "color": color,
-             "size": f"{SIZE[0]},{SIZE[1]}"} for left in lefts]  # fmt: skip
+    return [
+        {
+            "part": f"{left},{left + width},{middle[1] - height / 2},{middle[1] + height / 2}",
+            "color": color,
+            "size": f"{SIZE[0]},{SIZE[1]}",
+        }
+        for left in lefts
+    ]
 
 
 def study(n_points: int, repeat: int, folder: Path) -> Iterator[str]:
@@ -139,8 +150,11 @@ def study(n_points: int, repeat: int, folder: Path) -> Iterator[str]:
         yield _line(
             "selection of all rows", 1, measure(served, "select.json", [{"change": "replace", "polygon": corners}])
         )
-        peak = next(line for line in Path(f"/proc/{served.process.pid}/status").read_text().splitlines()
-                    if line.startswith("VmHWM"))  # fmt: skip
+        peak = next(
+            line
+            for line in Path(f"/proc/{served.process.pid}/status").read_text().splitlines()
+            if line.startswith("VmHWM")
+        )
         yield f"peak memory {int(peak.split()[1]) / 2**20:.2f} GiB"
 
 

@@ -41,10 +41,26 @@ from lle.storage.store import Store
 from tests.support.dask_processes import two_workers
 
 N_POINTS, BLOCK = 900, 150
-RESULTS = ("points", "original_index", "neighbor_indices", "neighbor_distances", "weights", "cost_matrix", "component",
-           "eigenvalues", "embedding")  # fmt: skip
-ON_WORKERS = ("ingest", "order_points", "find_neighbors", "mend_graph", "solve_weights", "assemble_cost",
-              "measure_quality")  # fmt: skip
+RESULTS = (
+    "points",
+    "original_index",
+    "neighbor_indices",
+    "neighbor_distances",
+    "weights",
+    "cost_matrix",
+    "component",
+    "eigenvalues",
+    "embedding",
+)
+ON_WORKERS = (
+    "ingest",
+    "order_points",
+    "find_neighbors",
+    "mend_graph",
+    "solve_weights",
+    "assemble_cost",
+    "measure_quality",
+)
 PATIENCE = 120.0
 
 
@@ -279,13 +295,35 @@ def scheduler_lost(folder: Path) -> list[Row]:
     quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
     dask_command = [sys.executable, "-m", "dask"]
     scheduler = subprocess.Popen(
-        [*dask_command, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file",
-         str(address)], **quiet,
-    )  # fmt: skip
+        [
+            *dask_command,
+            "scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--scheduler-file",
+            str(address),
+        ],
+        **quiet,
+    )
     worker = subprocess.Popen(
-        [*dask_command, "worker", "--scheduler-file", str(address), "--nthreads", "1", "--no-dashboard",
-         "--death-timeout", "30", "--local-directory", str(folder)], **quiet,
-    )  # fmt: skip
+        [
+            *dask_command,
+            "worker",
+            "--scheduler-file",
+            str(address),
+            "--nthreads",
+            "1",
+            "--no-dashboard",
+            "--death-timeout",
+            "30",
+            "--local-directory",
+            str(folder),
+        ],
+        **quiet,
+    )
     try:
         with Client(scheduler_file=str(address), timeout=60) as client:
             client.wait_for_workers(1, timeout=60)
@@ -456,13 +494,19 @@ def forget_what_follows(store: Store, name: str) -> None:
 
 
 ALONE: dict[str, Callable[[Path], Iterable[Row]]] = {
-    "scheduler_lost": scheduler_lost, "driver_killed": driver_killed, "two_drivers": two_drivers,
-    "disk_full": disk_full, "one_write_in_twenty_fails": one_write_in_twenty_fails, "clock_skew": clock_skew,
+    "scheduler_lost": scheduler_lost,
+    "driver_killed": driver_killed,
+    "two_drivers": two_drivers,
+    "disk_full": disk_full,
+    "one_write_in_twenty_fails": one_write_in_twenty_fails,
+    "clock_skew": clock_skew,
     "damaged": damaged,
-}  # fmt: skip
+}
 WITH_WORKERS: dict[str, Callable[[Path, Client], list[Row]]] = {
-    "worker_killed": worker_killed, "all_workers_restarted": all_workers_restarted, "poisoned_block": poisoned_block,
-}  # fmt: skip
+    "worker_killed": worker_killed,
+    "all_workers_restarted": all_workers_restarted,
+    "poisoned_block": poisoned_block,
+}
 
 
 def drive(config: str, log: str) -> None:

@@ -30,8 +30,8 @@ def run_measured(command: list[str], cwd: Path | None = None) -> Cost:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     started, processor_before = time.perf_counter(), _processor_seconds()
     with subprocess.Popen(
-        command, cwd=cwd, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        command, cwd=cwd, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
         peak = 0
         root = psutil.Process(process.pid)
         while process.poll() is None:

@@ -142,8 +142,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.seeds:
         seeds = SEEDS[: arguments.seeds]
-        print(f"Largest principal angle to scikit-learn {sklearn.__version__}, degrees; {AGREEMENT_POINTS:,} points "
-              f"(digits: fewer), K = {K}, {M} coordinates, seeds {', '.join(map(str, seeds))}\n")  # fmt: skip
+        print(
+            f"Largest principal angle to scikit-learn {sklearn.__version__}, degrees; {AGREEMENT_POINTS:,} points "
+            f"(digits: fewer), K = {K}, {M} coordinates, seeds {', '.join(map(str, seeds))}\n"
+        )
         print(f"| method | {' | '.join(DATA.values())} |\n|---|{'---|' * len(DATA)}")
         for method in METHODS:
             print(agreement(method, seeds), flush=True)

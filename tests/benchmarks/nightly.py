@@ -46,8 +46,17 @@ def row(surface: str, n: int, seed: int, folder: Path) -> tuple[str, ...]:
     previous = embedding(folder / "before.zarr", old, None)
     free = embedding(folder / "free.zarr", folder / "all.npy", None)
     aligned = embedding(folder / "aligned.zarr", folder / "all.npy", str(folder / "before.zarr"))
-    transform(str(folder / "before.zarr"), str(folder / "new.npy"), (), folder / "y.npy", None, None, False, None,
-              RunProgress(sys.stderr))  # fmt: skip
+    transform(
+        str(folder / "before.zarr"),
+        str(folder / "new.npy"),
+        (),
+        folder / "y.npy",
+        None,
+        None,
+        False,
+        None,
+        RunProgress(sys.stderr),
+    )
     placed = np.load(folder / "y.npy")[:, :2]
     size = float(np.sqrt(np.square(previous).mean()))
     changes = [float(np.sqrt(np.square(current[:n] - previous).mean())) / size for current in (free, aligned)]
@@ -57,10 +66,14 @@ def row(surface: str, n: int, seed: int, folder: Path) -> tuple[str, ...]:
 
 def embedding(store: Path, path: Path, align: str | None) -> np.ndarray[Any, Any]:
     """(rows, 2) of a run on a file."""
-    config = Config.model_validate({
-        "input": parse_input({"kind": "npy", "path": str(path)}, ()), "embedding": {"align": align},
-        "output": {"store": str(store), "report": False}, "execution": {"cluster": {"kind": "serial"}},
-    })  # fmt: skip
+    config = Config.model_validate(
+        {
+            "input": parse_input({"kind": "npy", "path": str(path)}, ()),
+            "embedding": {"align": align},
+            "output": {"store": str(store), "report": False},
+            "execution": {"cluster": {"kind": "serial"}},
+        }
+    )
     run(config, False, RunProgress(sys.stderr))
     return np.asarray(Store(str(store)).read_all("embedding"))
 

@@ -91,8 +91,10 @@ def ours(folder: Path, sample: npt.NDArray[np.int64], k: int, n_workers: int, me
     listed = store.gather("_work/knn_indices", internal)[np.argsort(np.argsort(place[sample]))]
     ids = np.where(listed >= 0, row_of[listed], -1)
     reports, records = checkpoint.read_reports(store), checkpoint.recorded_steps(store)
-    took = {stage: sum(record.seconds for key, record in records.items() if key.startswith(f"{stage}."))
-            for stage in ("order_points", "find_neighbors")}  # fmt: skip
+    took = {
+        stage: sum(record.seconds for key, record in records.items() if key.startswith(f"{stage}."))
+        for stage in ("order_points", "find_neighbors")
+    }
     seconds = [f"{stage} {value:.1f}" for stage, value in took.items()]
     peak = max(
         report.peak_bytes
@@ -102,8 +104,12 @@ def ours(folder: Path, sample: npt.NDArray[np.int64], k: int, n_workers: int, me
     )
     [recall] = reports["mend_graph.measure_recall"]
     groups = len(reports["find_neighbors.search_cells"])
-    return Search(cost, ids, f"{', '.join(seconds)} s; {groups} groups; a worker {peak / 2**30:.2f} GiB; "
-                            f"reported {recall.report['value']:.4f}")  # fmt: skip
+    return Search(
+        cost,
+        ids,
+        f"{', '.join(seconds)} s; {groups} groups; a worker {peak / 2**30:.2f} GiB; "
+        f"reported {recall.report['value']:.4f}",
+    )
 
 
 def one_index(folder: Path, sample: npt.NDArray[np.int64], k: int, n_jobs: int) -> Search:
@@ -135,8 +141,10 @@ def compare(points: npt.NDArray[np.floating], k: int, n_workers: int, memory: st
     np.save(folder / "x.npy", points)
     sample = np.sort(np.random.default_rng(SEED).permutation(len(points))[:SAMPLE])
     both = (ours(folder, sample, k, n_workers, memory), one_index(folder, sample, k, n_workers))
-    parts = [brute_neighbors(points[rows], rows, points, np.arange(len(points)), k).distances[:, -1]
-             for rows in np.array_split(sample, max(1, len(sample) // 200))]  # fmt: skip
+    parts = [
+        brute_neighbors(points[rows], rows, points, np.arange(len(points)), k).distances[:, -1]
+        for rows in np.array_split(sample, max(1, len(sample) // 200))
+    ]
     kth = np.concatenate(parts)
     first, second = (recall(points, sample, search.ids, kth) for search in both)
     return Pair(*both, (first, second))
@@ -147,8 +155,9 @@ def rows(pair: Pair) -> list[str]:
     lines = []
     for name, search, shares in zip(("ours", "one index"), pair[:2], pair.recalls, strict=True):
         cost = search.cost
-        lines.append(f"| {name} | {shares.mean():.4f} | {cost.seconds:.1f} | {cost.peak_bytes / 2**30:.2f} | "
-                     f"{search.details} |")  # fmt: skip
+        lines.append(
+            f"| {name} | {shares.mean():.4f} | {cost.seconds:.1f} | {cost.peak_bytes / 2**30:.2f} | {search.details} |"
+        )
     more = pair.recalls[0] - pair.recalls[1]
     half = 1.96 * more.std(ddof=1) / np.sqrt(len(more))
     factor = pair.ours.cost.seconds / pair.index.cost.seconds

@@ -119,16 +119,24 @@ def draw_spirals(folder: Path) -> None:
     draw_points(top[0], flat.points, along, "the data: a plane spiral, 9,000 points")
     section = {"kind": "synthetic", "name": "spiral_2d", "n_points": 9000, "seed": SEED}
     one_coordinate = {"n_components": 1}
-    curves = (("lle, K = 20", embed(section, neighbors={"n_neighbors": 20}, eigensolver=one_coordinate)),
-              ("pca", embed(section, method="pca", eigensolver=one_coordinate)))  # fmt: skip
+    curves = (
+        ("lle, K = 20", embed(section, neighbors={"n_neighbors": 20}, eigensolver=one_coordinate)),
+        ("pca", embed(section, method="pca", eigensolver=one_coordinate)),
+    )
     for ax, (method, embedding) in zip(top[1:], curves, strict=True):
         draw_points(ax, np.column_stack([along, embedding[:, 0]]), along, f"method: {method}, one coordinate")
         ax.set_xlabel("length along the spiral", fontsize=9, color=FAINT)
         ax.set_ylabel("coordinate 1", fontsize=9, color=FAINT)
     rolled = sample("spiral_3d", 0, 15_000, SEED, 0.0, 0.0)
     bottom = row_of_axes(figure, 1, 2, "322")
-    draw_points(bottom[0], rolled.points, rolled.coordinates[:, 0], "the data: a rolled sheet, 15,000 points",
-                (60.0, -60.0), zoom=1.1)  # fmt: skip
+    draw_points(
+        bottom[0],
+        rolled.points,
+        rolled.coordinates[:, 0],
+        "the data: a rolled sheet, 15,000 points",
+        (60.0, -60.0),
+        zoom=1.1,
+    )
     section = {"kind": "synthetic", "name": "spiral_3d", "n_points": 15_000, "seed": SEED}
     for ax, method in zip(bottom[1:], ("lle", "pca"), strict=True):
         embedding = embed(section, method=method, neighbors={"n_neighbors": 40})
@@ -154,9 +162,18 @@ def draw_closed_classes(folder: Path) -> None:
     ax = figure.subplots()
     for start, row in enumerate(lists):
         for end in row:
-            ax.annotate("", places[end], places[start], arrowprops={
-                "arrowstyle": "-|>", "color": FAINT, "shrinkA": 8, "shrinkB": 8, "connectionstyle": "arc3,rad=0.08",
-            })  # fmt: skip
+            ax.annotate(
+                "",
+                places[end],
+                places[start],
+                arrowprops={
+                    "arrowstyle": "-|>",
+                    "color": FAINT,
+                    "shrinkA": 8,
+                    "shrinkB": 8,
+                    "connectionstyle": "arc3,rad=0.08",
+                },
+            )
     for value, color, name in (
         (-1, "#c9ced6", "transient: links lead out"),
         (0, "#2a6f97", "closed class 1: no link leads out"),
@@ -179,9 +196,12 @@ def draw_mnist(folder: Path, images: Path) -> None:
 
 
 DRAWINGS: dict[str, Callable[[Path], None]] = {
-    "roll": draw_roll, "gallery": draw_gallery, "spirals": draw_spirals, "noise": draw_noise,
+    "roll": draw_roll,
+    "gallery": draw_gallery,
+    "spirals": draw_spirals,
+    "noise": draw_noise,
     "closed_classes": draw_closed_classes,
-}  # fmt: skip
+}
 
 
 def main() -> None:

@@ -114,9 +114,12 @@ def measure(data: Data, reg: float | str, n_components: int, method: str = "lle"
     """A run, and the reason of its reg."""
     points, labels = data
     sections = {
-        "method": method, "weights": {"reg": reg}, "eigensolver": {"n_components": n_components},
-        "graph": {"components": "largest"}, "quality": {"sample": 1000, "geodesic_sources": 0},
-    }  # fmt: skip
+        "method": method,
+        "weights": {"reg": reg},
+        "eigensolver": {"n_components": n_components},
+        "graph": {"components": "largest"},
+        "quality": {"sample": 1000, "geodesic_sources": 0},
+    }
     started = time.process_time()
     with finished_run(points, sections) as (store, result):
         embedding, metrics = store.read_all("embedding"), result.metrics
@@ -154,8 +157,10 @@ def main() -> None:
     parser.add_argument("--components", type=int, nargs="+", default=[2])
     parser.add_argument("--method", choices=("lle", "modified"), default="lle")
     arguments = parser.parse_args()
-    print("| data | rows x columns | coordinates | auto | trustworthiness: 1e-3, auto, best | hit: 1e-3, auto, best "
-          "| smallest participation: 1e-3, auto | seconds: 1e-3, auto |\n" + "|---" * 8 + "|")  # fmt: skip
+    print(
+        "| data | rows x columns | coordinates | auto | trustworthiness: 1e-3, auto, best | hit: 1e-3, auto, best "
+        "| smallest participation: 1e-3, auto | seconds: 1e-3, auto |\n" + "|---" * 8 + "|"
+    )
     for name, load in data_sets(arguments.points).items():
         if arguments.only is None or name.startswith(tuple(arguments.only)):
             data = load()

@@ -140,9 +140,12 @@ def wide_rows(start: int, n_rows: int, seed: int = 11) -> np.ndarray:
 def write_wide(folder: Path, n_points: int) -> Path:
     """(n_points, 50) points as a Zarr array."""
     array = zarr.create_array(
-        folder / "wide.zarr", name="points", shape=(n_points, WIDE_FEATURES), dtype="float32",
+        folder / "wide.zarr",
+        name="points",
+        shape=(n_points, WIDE_FEATURES),
+        dtype="float32",
         chunks=(min(WIDE_BLOCK, n_points), WIDE_FEATURES),
-    )  # fmt: skip
+    )
     for start in range(0, n_points, WIDE_BLOCK):
         array[start : start + WIDE_BLOCK] = wide_rows(start, min(WIDE_BLOCK, n_points - start))
     return folder / "wide.zarr"
@@ -261,8 +264,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.delay and arguments.place == "disk":
         parser.error("--delay needs an object store: set --place")
-    print("| data | n | workers | stage | seconds | MiB: a worker's peak | driver's peak | read | written "
-          f"| model: these workers / {' / '.join(map(str, arguments.model))} | recall |")  # fmt: skip
+    print(
+        "| data | n | workers | stage | seconds | MiB: a worker's peak | driver's peak | read | written "
+        f"| model: these workers / {' / '.join(map(str, arguments.model))} | recall |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     costs_of_jobs: dict[Job, dict[str, Cost]] = {}
     for data in arguments.data:
@@ -272,9 +277,14 @@ def main() -> None:
                     write_wide(Path(name), n_points)
                 for n_workers in arguments.workers:
                     job = Job(
-                        data, n_points, n_workers, arguments.memory, arguments.block_points or "auto",
-                        arguments.min_recall, tuple(arguments.model),
-                    )  # fmt: skip
+                        data,
+                        n_points,
+                        n_workers,
+                        arguments.memory,
+                        arguments.block_points or "auto",
+                        arguments.min_recall,
+                        tuple(arguments.model),
+                    )
                     with place_of_stores(arguments.place, arguments.delay, Path(name)) as stores:
                         costs_of_jobs[job], recall = measure_apart(job, Path(name), stores)
                     print("\n".join(rows(job, costs_of_jobs[job], recall)), flush=True)
@@ -289,8 +299,10 @@ def main() -> None:
         for data in arguments.data:
             print("\n".join(speedups(costs_of_jobs, data, max(arguments.sizes))))
     if arguments.json:
-        costs = [{**job._asdict(), "stages": {name: cost._asdict() for name, cost in stages.items()}}
-                 for job, stages in costs_of_jobs.items()]  # fmt: skip
+        costs = [
+            {**job._asdict(), "stages": {name: cost._asdict() for name, cost in stages.items()}}
+            for job, stages in costs_of_jobs.items()
+        ]
         arguments.json.write_text(json.dumps(costs, indent=1))
 
 

@@ -51,23 +51,41 @@ def solve_route(factor: csr_array, candidates: F64, route: str, n_components: in
     formed = time.perf_counter() - started
     problem = Problem(
         factor, n_components, pin, lambda: cost_matrix, Tolerances(1e-8, 1.0), allowed, threads, None, NO_HOOKS, 60
-    )  # fmt: skip
+    )
     predicted = SOLVERS[route].predict(problem)
     processor = time.process_time()
     bytes_before, started = subprocess_call.peak_bytes(), time.perf_counter()
     spectrum = bottom_eigenpairs(
-        factor, n_components, method=route, pin=pin, cost_matrix=lambda: cost_matrix, tol=1e-8, max_memory=allowed,
-        n_threads=threads, initial=None, max_steps=60, candidates=lambda: candidates,
-    )  # fmt: skip
+        factor,
+        n_components,
+        method=route,
+        pin=pin,
+        cost_matrix=lambda: cost_matrix,
+        tol=1e-8,
+        max_memory=allowed,
+        n_threads=threads,
+        initial=None,
+        max_steps=60,
+        candidates=lambda: candidates,
+    )
     seconds = time.perf_counter() - started
     return {
-        "predicted_nnz": predicted.factor_nnz, "predicted_bytes": predicted.predicted_bytes,
-        "predicted_seconds": float(predicted.seconds), "basis": predicted.basis, "nnz": spectrum.stats.factor_nnz,
-        "bytes": subprocess_call.peak_bytes(), "bytes_before": bytes_before, "seconds": seconds, "seconds_of_m": formed,
-        "values": spectrum.eigenvalues.tolist(), "residual": float(spectrum.residuals.max()),
-        "converged": bool(spectrum.converged), "n_steps": spectrum.stats.n_steps,
-        "n_solves": spectrum.stats.n_solves, "processor": time.process_time() - processor,
-    }  # fmt: skip
+        "predicted_nnz": predicted.factor_nnz,
+        "predicted_bytes": predicted.predicted_bytes,
+        "predicted_seconds": float(predicted.seconds),
+        "basis": predicted.basis,
+        "nnz": spectrum.stats.factor_nnz,
+        "bytes": subprocess_call.peak_bytes(),
+        "bytes_before": bytes_before,
+        "seconds": seconds,
+        "seconds_of_m": formed,
+        "values": spectrum.eigenvalues.tolist(),
+        "residual": float(spectrum.residuals.max()),
+        "converged": bool(spectrum.converged),
+        "n_steps": spectrum.stats.n_steps,
+        "n_solves": spectrum.stats.n_solves,
+        "processor": time.process_time() - processor,
+    }
 
 
 def solve_peer(factor: csr_array, peer: str, n_components: int) -> dict[str, Any]:
@@ -115,7 +133,7 @@ def measure(source: str, method: str, n_components: int, max_seconds: float) -> 
     try:
         completed = subprocess.run(
             [*command, str(n_components)], capture_output=True, text=True, timeout=max_seconds, check=True
-        )  # fmt: skip
+        )
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
         lines = (getattr(error, "stderr", None) or "").strip().splitlines()
         print(f"{method}: {lines[-1] if lines else 'longer than ' + str(max_seconds) + ' s'}", file=sys.stderr)

@@ -59,10 +59,15 @@ def _run(place: str, n_points: int, folder: Path, cluster: dict, source: str, st
     group = zarr_group(source)
     group.create_array("points", data=points, chunks=(max(1, n_points // 8), points.shape[1]))
     config = folder / "job.yaml"
-    config.write_text(yaml.safe_dump({
-        "input": {"kind": "zarr", "url": source, "array": "points"}, "output": {"store": store},
-        "execution": {"block_points": max(16, n_points // 8), "cluster": cluster},
-    }))  # fmt: skip
+    config.write_text(
+        yaml.safe_dump(
+            {
+                "input": {"kind": "zarr", "url": source, "array": "points"},
+                "output": {"store": store},
+                "execution": {"block_points": max(16, n_points // 8), "cluster": cluster},
+            }
+        )
+    )
     traffic.forget()
     cost = run_measured([sys.executable, "-m", "lle", "run", str(config)])
     return Row(place, cost.seconds, traffic.requests, traffic.sent, traffic.received)
@@ -80,8 +85,10 @@ def races(place: str, n_rounds: int, folder: Path) -> str:
                 return True
             return False
 
-        counts = [sum(len(winners(act, f"{kind}{number}")) != 1 for number in range(n_rounds))
-                  for kind, act in (("raw", condition), ("create", objects.create))]  # fmt: skip
+        counts = [
+            sum(len(winners(act, f"{kind}{number}")) != 1 for number in range(n_rounds))
+            for kind, act in (("raw", condition), ("create", objects.create))
+        ]
     return f"| {place} | {counts[0]} of {n_rounds} | {counts[1]} of {n_rounds} |"
 
 

@@ -40,8 +40,10 @@ def principal_orders(rows: pd.DataFrame, truth: str) -> list[float]:
 
 
 def learn_spectra(rows: pd.DataFrame, y: Array) -> dict[str, float]:
-    return {"order of coordinate 1 by redshift": order(y[:, 0], rows.redshift),
-            "of the better principal component": max(principal_orders(rows, "redshift"))}  # fmt: skip
+    return {
+        "order of coordinate 1 by redshift": order(y[:, 0], rows.redshift),
+        "of the better principal component": max(principal_orders(rows, "redshift")),
+    }
 
 
 def learn_motion(rows: pd.DataFrame, y: Array) -> dict[str, float]:
@@ -58,13 +60,17 @@ def learn_images(rows: pd.DataFrame, y: Array) -> dict[str, float]:
     near = digit[np.asarray(cKDTree(y).query(y, NEIGHBORS + 1)[1])[:, 1:]]
     pairs = {(a, b): float((near[digit == a] == b).mean()) for a in set(digit) for b in set(digit) if a != b}
     mixed = sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:3]
-    return {"neighbours of the same digit": float((near == digit[:, None]).mean()),
-            **{f"{b} among the neighbours of {a}": pairs[a, b] for a, b in mixed}}  # fmt: skip
+    return {
+        "neighbours of the same digit": float((near == digit[:, None]).mean()),
+        **{f"{b} among the neighbours of {a}": pairs[a, b] for a, b in mixed},
+    }
 
 
 def learn_sensor(rows: pd.DataFrame, y: Array) -> dict[str, float]:
-    return {"order of coordinate 1 by speed": order(y[:, 0], rows.true_speed),
-            "order of coordinate 2 by wear": order(y[:, 1], rows.true_wear)}  # fmt: skip
+    return {
+        "order of coordinate 1 by speed": order(y[:, 0], rows.true_speed),
+        "order of coordinate 2 by wear": order(y[:, 1], rows.true_wear),
+    }
 
 
 def learn_cells(rows: pd.DataFrame, y: Array) -> dict[str, float]:
@@ -72,14 +78,19 @@ def learn_cells(rows: pd.DataFrame, y: Array) -> dict[str, float]:
     start = np.median(y[np.argsort(rows.true_age.to_numpy())[: len(y) // 50]], axis=0)
     reach = np.hypot(*(y - start).T)
     branches = [rows.stage == name for name in ("branch A", "branch B")]
-    return {"order of the cells of branch A by age": order(reach[branches[0]], rows.true_age[branches[0]]),
-            "order of the cells of branch B by age": order(reach[branches[1]], rows.true_age[branches[1]])}  # fmt: skip
+    return {
+        "order of the cells of branch A by age": order(reach[branches[0]], rows.true_age[branches[0]]),
+        "order of the cells of branch B by age": order(reach[branches[1]], rows.true_age[branches[1]]),
+    }
 
 
 LEARN: dict[str, Callable[[pd.DataFrame, Array], dict[str, float]]] = {
-    "spectra": learn_spectra, "motion": learn_motion, "images": learn_images, "sensor": learn_sensor,
+    "spectra": learn_spectra,
+    "motion": learn_motion,
+    "images": learn_images,
+    "sensor": learn_sensor,
     "cells": learn_cells,
-}  # fmt: skip
+}
 
 
 def tell(name: str, n_rows: int, folder: Path, overrides: tuple[str, ...] = ()) -> dict[str, float]:

@@ -51,8 +51,10 @@ def slant_rows(embedding: Array, images: Array, digits: Array) -> list[str]:
     for digit in np.unique(digits):
         members, slants = embedding[digits == digit], slant(images[digits == digit])
         share = np.square(members - embedding.mean(axis=0)).sum(axis=0) / total
-        cells = [f"{members[:, j].mean():.2f} | {share[j]:.0%} | {np.corrcoef(members[:, j], slants)[0, 1]:.2f}"
-                 for j in range(members.shape[1])]  # fmt: skip
+        cells = [
+            f"{members[:, j].mean():.2f} | {share[j]:.0%} | {np.corrcoef(members[:, j], slants)[0, 1]:.2f}"
+            for j in range(members.shape[1])
+        ]
         rows.append(f"| {digit:g} | {len(members):,} | " + " | ".join(cells) + " |")
     return rows
 

@@ -108,8 +108,16 @@ def test_constant_column(tmp_path, rng):
     X[:, 1] = 0.1
     config = npy(tmp_path, X)
     refused(config, 2, "one value only", "from 0: 1", "input.columns", overrides=("preprocess.scale=standard",))
-    lle("run", config, "--set", "preprocess.scale=standard", "--set", "input.columns=[0, 2]",
-        "--set", "graph.min_component=10")  # fmt: skip
+    lle(
+        "run",
+        config,
+        "--set",
+        "preprocess.scale=standard",
+        "--set",
+        "input.columns=[0, 2]",
+        "--set",
+        "graph.min_component=10",
+    )
 
 
 def test_all_points_identical(tmp_path):
@@ -253,9 +261,14 @@ def test_export_refuses_other_suffixes(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "word"),
-    [(["run", "--json"], "CONFIG"), (["run", "c.yaml", "--jsn", "--json"], "--jsn"), (["--json"], "--json"),
-     (["rnu", "c.yaml", "--json"], "rnu"), (["suggest", "--json", "c.yaml", "--sample", "x"], "--sample")],
-)  # fmt: skip
+    [
+        (["run", "--json"], "CONFIG"),
+        (["run", "c.yaml", "--jsn", "--json"], "--jsn"),
+        (["--json"], "--json"),
+        (["rnu", "c.yaml", "--json"], "rnu"),
+        (["suggest", "--json", "c.yaml", "--sample", "x"], "--sample"),
+    ],
+)
 def test_wrong_arguments_are_reported_as_json(arguments, word):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
@@ -269,8 +282,12 @@ def test_wrong_arguments_are_reported_as_json(arguments, word):
 
 def test_plain_http_is_refused_and_the_environment_variable_is_named(tmp_path, monkeypatch):
     """The client sends no request and raises "builder error", so a retry would fail in the same way."""
-    for name, value in {"ENDPOINT_URL": "http://127.0.0.1:9", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b",
-                        "REGION": "us-east-1"}.items():  # fmt: skip
+    for name, value in {
+        "ENDPOINT_URL": "http://127.0.0.1:9",
+        "ACCESS_KEY_ID": "a",
+        "SECRET_ACCESS_KEY": "b",
+        "REGION": "us-east-1",
+    }.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.delenv("AWS_ALLOW_HTTP", raising=False)
     config = write_config(tmp_path, input=ROLL, output={"store": "s3://bucket/run.zarr"})

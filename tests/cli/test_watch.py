@@ -47,22 +47,31 @@ def test_watch_prints_a_line_for_each_stage_into_a_file(monkeypatch, capsys):
         watch, "time", Mock(strftime=time.strftime, monotonic=time.monotonic, sleep=lambda seconds: None)
     )
     clock = Clock(
-        at("ingest", "read", 1), at("ingest", "read", 2),
-        at("search", "a", 3) | {"progress": {"fraction": 0.424, "seconds_left": 200.0}}, {"state": "done", "now": None},
-    )  # fmt: skip
+        at("ingest", "read", 1),
+        at("ingest", "read", 2),
+        at("search", "a", 3) | {"progress": {"fraction": 0.424, "seconds_left": 200.0}},
+        {"state": "done", "now": None},
+    )
     assert watch_status(clock.read, False, 2.0)["state"] == "done"
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" ", 1)[1] for line in lines] == [
-        "ingest.read: 1 of 40 blocks", "search.a: 3 of 40 blocks; run: 42 %, about 3 min left",
-    ]  # fmt: skip
+        "ingest.read: 1 of 40 blocks",
+        "search.a: 3 of 40 blocks; run: 42 %, about 3 min left",
+    ]
     assert "\x1b" not in "".join(lines)
 
 
 def test_status_has_a_total_and_counts_stages_that_have_not_begun():
     entry = {"done": 2, "blocks": 3, "seconds": 1.5, "steps": {}}
     waiting = {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}
-    state = {"store": "s", "state": "running", "now": None, "stages": {"a": entry, "b": entry, "c": waiting},
-             "solving": [], "filters": []}  # fmt: skip
+    state = {
+        "store": "s",
+        "state": "running",
+        "now": None,
+        "stages": {"a": entry, "b": entry, "c": waiting},
+        "solving": [],
+        "filters": [],
+    }
     total = describe_status(state).splitlines()[-1]
     assert " ".join(total.split()) == "total 4 of 6 blocks 3.0 s; 1 of 3 stages have not begun"
 
@@ -70,11 +79,19 @@ def test_status_has_a_total_and_counts_stages_that_have_not_begun():
 def status_with(n_blocks: int) -> dict:
     """A run in its second of three stages with such numbers of blocks."""
     names = ("find_neighbors", "solve_embedding", "write_report")
-    entries = [{"done": n_blocks, "blocks": n_blocks, "seconds": 1234.5, "steps": {}},
-               {"done": 3, "blocks": n_blocks, "seconds": 2.0, "steps": {}},
-               {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}]  # fmt: skip
-    return {"store": "runs/x.zarr", "state": "running", "now": None, "solving": [], "filters": [],
-            "stages": dict(zip(names, entries, strict=True))}  # fmt: skip
+    entries = [
+        {"done": n_blocks, "blocks": n_blocks, "seconds": 1234.5, "steps": {}},
+        {"done": 3, "blocks": n_blocks, "seconds": 2.0, "steps": {}},
+        {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}},
+    ]
+    return {
+        "store": "runs/x.zarr",
+        "state": "running",
+        "now": None,
+        "solving": [],
+        "filters": [],
+        "stages": dict(zip(names, entries, strict=True)),
+    }
 
 
 @pytest.mark.parametrize("width", [34, 40, 55, 56, 60, 80, 120])
@@ -130,9 +147,11 @@ def test_data_deleted_while_a_status_is_read_do_not_count_as_undone(tmp_path, mo
     lle("run", config)
     before, records = lle("status", config), checkpoint.recorded_steps
     assert any(record.freed for record in records(Store(before["store"])).values())
-    monkeypatch.setattr(checkpoint, "recorded_steps", lambda store: {
-        key: replace(record, freed=()) for key, record in records(store).items()
-    })  # fmt: skip
+    monkeypatch.setattr(
+        checkpoint,
+        "recorded_steps",
+        lambda store: {key: replace(record, freed=()) for key, record in records(store).items()},
+    )
     assert lle("status", config) == before
 
 
@@ -156,9 +175,9 @@ def test_watch_rewrites_its_table_on_a_terminal(monkeypatch):
     screen = Console(file=io.StringIO(), force_terminal=True, width=100)
     monkeypatch.setattr(watch, "Console", lambda **options: screen)
     monkeypatch.setattr(watch.sys, "stdout", Mock(isatty=lambda: True))
-    monkeypatch.setattr(watch, "status_lines", lambda status, width: (
-        [f"table {status['now']['done']}"], ["second line"], []
-    ))  # fmt: skip
+    monkeypatch.setattr(
+        watch, "status_lines", lambda status, width: ([f"table {status['now']['done']}"], ["second line"], [])
+    )
     clock = Clock(at("ingest", "read", 1), at("ingest", "read", 2), {"state": "done", "now": None})
     assert watch_status(clock.read, False, 0.0)["state"] == "done"
     written = screen.file.getvalue()
@@ -192,10 +211,15 @@ def test_an_error_before_there_is_a_store_writes_nothing(tmp_path, toy_stages):
     assert not (tmp_path / "run.zarr").exists()
 
 
-@pytest.mark.parametrize(("error", "code", "message"), [
-    (MemoryError(), 1, "memory"), (ZeroDivisionError("a\nb"), 1, "ZeroDivisionError: a b"),
-    (Interrupted(signal.SIGTERM), 143, "stopped by SIGTERM"), (StoreError("at s3://u:secret@b"), 1, "s3://"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (MemoryError(), 1, "memory"),
+        (ZeroDivisionError("a\nb"), 1, "ZeroDivisionError: a b"),
+        (Interrupted(signal.SIGTERM), 143, "stopped by SIGTERM"),
+        (StoreError("at s3://u:secret@b"), 1, "s3://"),
+    ],
+)
 def test_any_error_is_recorded_in_one_line_without_secrets(tmp_path, error, code, message):
     store = Store(str(tmp_path / "run.zarr"))
     store.create_group({"config": {}})

@@ -44,9 +44,18 @@ def one_worker(folder: Path, *options: str, worker: tuple[str, ...] = (), enviro
     common = ["--scheduler-file", str(folder / "scheduler.json"), "--host", "127.0.0.1", *options]
     commands = {
         "scheduler": ["scheduler", *common, "--port", "0", "--dashboard-address", "127.0.0.1:0"],
-        "worker": ["worker", *common, "--nthreads", "1", "--no-nanny", "--no-dashboard",
-                   "--memory-limit", "0", *worker],
-    }  # fmt: skip
+        "worker": [
+            "worker",
+            *common,
+            "--nthreads",
+            "1",
+            "--no-nanny",
+            "--no-dashboard",
+            "--memory-limit",
+            "0",
+            *worker,
+        ],
+    }
     environments = {"worker": {**os.environ, **(environment or {})}}
     return dask_processes(
         folder, commands, environments, lambda: "Registered to" in (folder / "worker.log").read_text()
@@ -65,11 +74,37 @@ def make_certificates(folder: Path, name: str) -> dict[str, str]:
     def run(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60, cwd=folder)
 
-    run("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}-ca",
-        "-keyout", f"{name}-ca.key", "-out", f"{name}-ca.pem")  # fmt: skip
+    run(
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        f"/CN={name}-ca",
+        "-keyout",
+        f"{name}-ca.key",
+        "-out",
+        f"{name}-ca.pem",
+    )
     run("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-    run("x509", "-req", "-days", "2", "-in", f"{name}.csr", "-CA", f"{name}-ca.pem", "-CAkey", f"{name}-ca.key",
-        "-CAcreateserial", "-out", f"{name}.pem")  # fmt: skip
+    run(
+        "x509",
+        "-req",
+        "-days",
+        "2",
+        "-in",
+        f"{name}.csr",
+        "-CA",
+        f"{name}-ca.pem",
+        "-CAkey",
+        f"{name}-ca.key",
+        "-CAcreateserial",
+        "-out",
+        f"{name}.pem",
+    )
     return {key: str(folder / f"{name}{end}") for key, end in (("ca", "-ca.pem"), ("cert", ".pem"), ("key", ".key"))}
 
 
@@ -111,8 +146,12 @@ class TestTls:
 
     def test_run_over_tls_has_the_bytes_of_a_serial_run(self, encrypted, certificates, tmp_path):
         """Rows are sent between workers, and versions are read from them, over TLS as well."""
-        config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 900},
-                              output={"report": False}, execution={"block_points": 300})  # fmt: skip
+        config = write_config(
+            tmp_path,
+            input={"kind": "synthetic", "name": "swiss_roll", "n_points": 900},
+            output={"report": False},
+            execution={"block_points": 300},
+        )
         embeddings = []
         for cluster in ({"kind": "serial"}, {"kind": "address", "address": encrypted, "tls": certificates["ours"]}):
             path = tmp_path / f"{cluster['kind']}.zarr"
@@ -122,9 +161,11 @@ class TestTls:
 
     @pytest.mark.parametrize(
         ("own", "ca", "refusal"),
-        [("ours", "other", "execution.cluster.tls.ca does not verify the scheduler's certificate"),
-         ("other", "ours", "does not accept the certificate of execution.cluster.tls.cert and tls.key")],
-    )  # fmt: skip
+        [
+            ("ours", "other", "execution.cluster.tls.ca does not verify the scheduler's certificate"),
+            ("other", "ours", "does not accept the certificate of execution.cluster.tls.cert and tls.key"),
+        ],
+    )
     def test_certificate_of_another_authority_is_refused(self, encrypted, certificates, own, ca, refusal):
         """The client refuses the scheduler's certificate; then the scheduler refuses the client's."""
         files = {**certificates[own], "ca": certificates[ca]["ca"]}
@@ -137,10 +178,13 @@ class TestTls:
             ConfigError, address=f"tcp://{host_and_port}"
         )
 
-    @pytest.mark.parametrize("cause", [
-        ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"),
-        ValueError("IOStream is not idle; cannot convert to SSL"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "cause",
+        [
+            ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"),
+            ValueError("IOStream is not idle; cannot convert to SSL"),
+        ],
+    )
     def test_client_with_tls_is_informed_that_the_scheduler_has_none(self, plain, certificates, monkeypatch, cause):
         """Dask's error depends on which side sends first, and Dask would leave a socket open; so it is not called."""
 
@@ -207,8 +251,15 @@ class TestAddress:
         started = []
 
         def start() -> None:
-            started.append(LocalCluster(n_workers=1, processes=False, protocol="tcp://", scheduler_port=port,
-                                        dashboard_address="127.0.0.1:0"))  # fmt: skip
+            started.append(
+                LocalCluster(
+                    n_workers=1,
+                    processes=False,
+                    protocol="tcp://",
+                    scheduler_port=port,
+                    dashboard_address="127.0.0.1:0",
+                )
+            )
 
         timer = threading.Timer(1, start)
         timer.start()
@@ -253,8 +304,21 @@ def with_other_numpy(folder: Path) -> str:
 def late_worker(folder: Path, environment: dict[str, str]):
     """One more worker, with the resource LATE, for a scheduler that runs already."""
     file, log = str(folder / "scheduler.json"), folder / "late.log"
-    command = ["worker", "--scheduler-file", file, "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny",
-               "--no-dashboard", "--memory-limit", "0", "--resources", "LATE=1"]  # fmt: skip
+    command = [
+        "worker",
+        "--scheduler-file",
+        file,
+        "--host",
+        "127.0.0.1",
+        "--nthreads",
+        "1",
+        "--no-nanny",
+        "--no-dashboard",
+        "--memory-limit",
+        "0",
+        "--resources",
+        "LATE=1",
+    ]
     environments = {"late": {**os.environ, **environment}}
     with dask_processes(folder, {"late": command}, environments, lambda: "Registered to" in log.read_text()):
         yield

@@ -64,9 +64,13 @@ class TestStart:
     def start(self, folder: Path) -> str:
         places = {"LLE_BAKED_CACHE": str(folder / "baked"), "NUMBA_CACHE_DIR": str(folder / "cache/n")}
         completed = subprocess.run(
-            ["sh", str(K8S / "start.sh"), "sh", "-c", 'echo "$1"', "sh", "a b"], env={**os.environ, **places},
-            capture_output=True, text=True, timeout=30, check=True,
-        )  # fmt: skip
+            ["sh", str(K8S / "start.sh"), "sh", "-c", 'echo "$1"', "sh", "a b"],
+            env={**os.environ, **places},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
         return completed.stdout
 
     def test_entry_copies_the_cache_once_and_runs_the_command(self, tmp_path):

@@ -99,8 +99,11 @@ def test_installed_python_files_are_not_compiled_again(tmp_path):
     imported = subprocess.run(
         [str(tmp_path / "opt/lle/bin/python"), "-v", "-c", "import installed, own"],
         env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": f"{installed.parent}:{of_base_image.parent}"},
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert compiled_again(imported.stderr, tmp_path) == []
     assert len(re.findall(r"# code object from '.*/(?:installed|own)\.cpython-\d+\.pyc'", imported.stderr)) == 2
 
@@ -156,8 +159,9 @@ def copy(words: list[str], folder: Path) -> None:
 
 
 def step(command: str, folder: Path, environment: dict[str, str]) -> None:
-    completed = subprocess.run(["sh", "-c", command], cwd=folder, env=environment, check=False,
-                          capture_output=True, text=True)  # fmt: skip
+    completed = subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=environment, check=False, capture_output=True, text=True
+    )
     if "No matching distribution found" in completed.stderr:
         pytest.skip("NOT CHECKED: no package index answers here")
     assert completed.returncode == 0, f"{command}\n{completed.stdout[-2000:]}\n{completed.stderr[-4000:]}"

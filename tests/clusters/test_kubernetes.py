@@ -41,8 +41,17 @@ def command(part: str, folder: Path) -> list[str]:
     [pod] = template["template"]["spec"]["containers"]
     arguments = [text.replace("$(DASK_WORKER_NAME)", f"{part}-1") for text in pod["args"][1:]]
     if part == "scheduler":
-        arguments = ["scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0",
-                     "--scheduler-file", str(folder / "scheduler.json")]  # fmt: skip
+        arguments = [
+            "scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--dashboard-address",
+            "127.0.0.1:0",
+            "--scheduler-file",
+            str(folder / "scheduler.json"),
+        ]
     else:
         arguments = [text for text in arguments if not re.match(r"--(worker|nanny)-port|--dashboard-address", text)]
         arguments = [re.sub("/scratch", str(folder / part), text) for text in arguments]
@@ -55,8 +64,13 @@ def scheduler(tmp_path_factory):
     """Address of a scheduler with one ordinary and one high-memory worker, started by the pods' own arguments."""
     folder = tmp_path_factory.mktemp("pods")
     paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "LLE_CORES": "1", "NUMBA_NUM_THREADS": "1", "MKL_CBWR": "AUTO,STRICT",
-                   "PYTHONPATH": os.pathsep.join(filter(None, paths))}  # fmt: skip
+    environment = {
+        **os.environ,
+        "LLE_CORES": "1",
+        "NUMBA_NUM_THREADS": "1",
+        "MKL_CBWR": "AUTO,STRICT",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
     parts = ("scheduler", "worker", "memory")
     commands, environments = {part: command(part, folder) for part in parts}, dict.fromkeys(parts, environment)
     with dask_processes(folder, commands, environments, lambda: True) as address:
@@ -113,8 +127,10 @@ class TestLife:
             [whole_data] = run_step(make_step("t.whole", where, runs_on=WHOLE_DATA), "", store, executor, Progress())
             [fit] = run_step(make_step("t.fit", where, runs_on=DRIVER), "", store, executor, Progress())
             process_of = client.run(os.getpid)
-            owners = {process_of[address]: worker["resources"]
-                      for address, worker in client.scheduler_info()["workers"].items()}  # fmt: skip
+            owners = {
+                process_of[address]: worker["resources"]
+                for address, worker in client.scheduler_info()["workers"].items()
+            }
         assert owners[whole_data.report.values["pid"]] == {"MEMORY": 1.0}
         assert fit.report.values["pid"] == os.getpid()
 
@@ -189,9 +205,27 @@ def test_service_account_is_used_inside_a_pod(tmp_path, monkeypatch):
     """Server, authority, token and namespace come from the files and variables that Kubernetes puts into a pod."""
     cert, key = tmp_path / "ca.crt", tmp_path / "key.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=api", "-addext",
-         "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=api",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            str(key),
+            "-out",
+            str(cert),
+        ],
+        check=True,
+        capture_output=True,
+    )
     (tmp_path / "token").write_text("of-the-driver")
     (tmp_path / "namespace").write_text("team-a")
     from kubernetes.config import incluster_config  # skipped above where it is missing
@@ -227,8 +261,10 @@ class TestRefusals:
         message = self.refused(ConfigError, templates="other")
         assert "no PodTemplate other-scheduler in namespace lle" in message
 
-    @pytest.mark.parametrize(("verb", "plural"), [("create", "daskclusters"), ("get", "podtemplates"),
-                                                  ("get", "services"), ("create", "daskworkergroups")])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("verb", "plural"),
+        [("create", "daskclusters"), ("get", "podtemplates"), ("get", "services"), ("create", "daskworkergroups")],
+    )
     def test_missing_permission_is_named(self, api, verb, plural):
         api.denied.add((verb, plural))
         assert f"right to {verb} {plural}" in self.refused(ConfigError)
@@ -244,9 +280,18 @@ class TestRefusals:
         api.scheduler = None
         api.objects["pods", "lle-29041235-default-worker-1"] = {
             "metadata": {"name": "lle-29041235-default-worker-1"},
-            "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
-                       "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient memory."}]},
-        }  # fmt: skip
+            "status": {
+                "phase": "Pending",
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/3 nodes are available: 3 Insufficient memory.",
+                    }
+                ],
+            },
+        }
         reason = (
             "pod lle-29041235-default-worker-1: no node can run it (0/3 nodes are available: 3 Insufficient memory). "
         )
@@ -311,7 +356,7 @@ class TestRefusals:
             (None, None, "lle-29041235", LleError, "belongs to a run outside a Job, but"),
             (None, "lle-manual", None, LleError, "belongs to Job lle-manual, but this run belongs to no Job"),
         ],
-    )  # fmt: skip
+    )
     def test_cluster_of_another_owner_is_refused_and_kept(
         self, api, monkeypatch, labels, owner, job, expected, message
     ):
@@ -348,8 +393,11 @@ class TestRefusals:
         host, port = scheduler.removeprefix("tcp://").split(":")
         spec = {"clusterIP": host, "ports": [{"name": "tcp-comm", "port": int(port)}]}
         api.objects["services", "lle-29041235-scheduler"] = {
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "lle-29041235-scheduler"}, "spec": spec,
-        }  # fmt: skip
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "lle-29041235-scheduler"},
+            "spec": spec,
+        }
         assert "its service lle-29041235-scheduler did not appear" in self.refused(LleError, start_timeout=1)
 
     def test_api_errors_are_reported_without_their_json(self, api):
@@ -390,10 +438,11 @@ class TestRefusals:
 def job(tmp_path):
     """Config of a run in the double's cluster."""
     return write_config(
-        tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 2000, "seed": 5},
+        tmp_path,
+        input={"kind": "synthetic", "name": "swiss_roll", "n_points": 2000, "seed": 5},
         preprocess={"scale": "standard"},
         execution={"block_points": 500, "cluster": {"kind": "kubernetes", "workers": 2, "start_timeout": 120}},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -402,10 +451,15 @@ def start():
     started = []
 
     def begin(config: Path) -> subprocess.Popen:
-        started.append(subprocess.Popen(
-            [sys.executable, "-m", "lle", "run", str(config), "--json"], stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, start_new_session=True,
-        ))  # fmt: skip
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "lle", "run", str(config), "--json"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        )
         return started[-1]
 
     yield begin
@@ -460,9 +514,21 @@ class TestRuns:
 
     def test_config_error_deletes_the_cluster_and_sets_the_exit_code(self, api, job):
         process = subprocess.run(
-            [sys.executable, "-m", "lle", "run", str(job), "--set", "eigensolver.max_memory=1MiB", "--set",
-             "eigensolver.method=factored"], capture_output=True, text=True, timeout=SECONDS,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "lle",
+                "run",
+                str(job),
+                "--set",
+                "eigensolver.max_memory=1MiB",
+                "--set",
+                "eigensolver.method=factored",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
         assert process.returncode == 2, process.stderr
         assert api.count("create", "daskclusters") == 1
         assert api.names("daskclusters") == []

@@ -29,19 +29,43 @@ def waiting(name, reason, message="", kind="containerStatuses", **container):
     return pod(name, phase="Pending", **{kind: [{"name": "worker", "image": "lle:1", "state": state, **container}]})
 
 
-@pytest.mark.parametrize(("found", "text", "cure"), [
-    (unscheduled("w", TAINTS), "no node can run it (0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 "
-     "Insufficient memory)", "add nodes"),
-    (unscheduled("w", ""), "no node can run it (Unschedulable)", "add nodes"),
-    (waiting("w", "ImagePullBackOff", PULL), "the image lle:1 cannot be pulled (ImagePullBackOff, not found)", "image"),
-    (waiting("w", "ErrImagePull"), "the image lle:1 cannot be pulled (ErrImagePull)", "credentials of its registry"),
-    (waiting("w", "ImagePullBackOff", kind="initContainerStatuses"), "cannot be pulled (ImagePullBackOff)", "image"),
-    (waiting("w", "CrashLoopBackOff", "back-off 10s", lastState=KILLED),
-     "its container worker ends at once (exit code 137, OOMKilled)", "kubectl logs --previous"),
-    (waiting("w", "CreateContainerConfigError", 'secret "s" not found'),
-     'CreateContainerConfigError secret "s" not found', "describe"),
-    (pod("w", phase="Pending"), "it is Pending", "describe"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("found", "text", "cure"),
+    [
+        (
+            unscheduled("w", TAINTS),
+            "no node can run it (0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient memory)",
+            "add nodes",
+        ),
+        (unscheduled("w", ""), "no node can run it (Unschedulable)", "add nodes"),
+        (
+            waiting("w", "ImagePullBackOff", PULL),
+            "the image lle:1 cannot be pulled (ImagePullBackOff, not found)",
+            "image",
+        ),
+        (
+            waiting("w", "ErrImagePull"),
+            "the image lle:1 cannot be pulled (ErrImagePull)",
+            "credentials of its registry",
+        ),
+        (
+            waiting("w", "ImagePullBackOff", kind="initContainerStatuses"),
+            "cannot be pulled (ImagePullBackOff)",
+            "image",
+        ),
+        (
+            waiting("w", "CrashLoopBackOff", "back-off 10s", lastState=KILLED),
+            "its container worker ends at once (exit code 137, OOMKilled)",
+            "kubectl logs --previous",
+        ),
+        (
+            waiting("w", "CreateContainerConfigError", 'secret "s" not found'),
+            'CreateContainerConfigError secret "s" not found',
+            "describe",
+        ),
+        (pod("w", phase="Pending"), "it is Pending", "describe"),
+    ],
+)
 def test_a_problem_has_a_cause_and_a_cure(found, text, cure):
     [problem] = problems([found])
     assert problem.text.startswith("pod w: ")

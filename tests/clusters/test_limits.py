@@ -13,10 +13,18 @@ from lle.core.errors import LleError
 GIB = 2**30
 
 
-@pytest.mark.parametrize(("cores", "total", "settings", "expected"), [
-    (2, 64, {}, 2), (16, 4, {}, 3), (16, 0.5, {}, 1), (16, 4, {"workers": 8}, 8), (16, 64, {"memory": "8GiB"}, 6),
-    (4, 64, {"memory": "8GiB"}, 4), (16, 64, {"kind": "serial"}, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cores", "total", "settings", "expected"),
+    [
+        (2, 64, {}, 2),
+        (16, 4, {}, 3),
+        (16, 0.5, {}, 1),
+        (16, 4, {"workers": 8}, 8),
+        (16, 64, {"memory": "8GiB"}, 6),
+        (4, 64, {"memory": "8GiB"}, 4),
+        (16, 64, {"kind": "serial"}, 1),
+    ],
+)
 def test_auto_has_as_many_workers_as_cores_and_memory_allow(monkeypatch, cores, total, settings, expected):
     monkeypatch.setattr(limits, "available_cores", lambda: cores)
     monkeypatch.setattr(limits, "total_memory", lambda: int(total * GIB))

@@ -28,8 +28,10 @@ class TestPolicies:
         labels = {part: pod["metadata"]["labels"] for part, pod in pods(objects).items()}
         assert all(selects(policies["lle"]["podSelector"], pod_labels) for pod_labels in labels.values())
         assert set(policies["lle"]["policyTypes"]) == {"Ingress", "Egress"}
-        chosen = {name: {part for part in labels if selects(spec["podSelector"], labels[part])}
-                  for name, spec in policies.items()}  # fmt: skip
+        chosen = {
+            name: {part for part in labels if selects(spec["podSelector"], labels[part])}
+            for name, spec in policies.items()
+        }
         assert chosen["lle-operator"] == {"scheduler"}
         assert chosen["lle-api"] == {"driver"}
         opened = {port["port"] for port in policies["lle-operator"]["ingress"][0]["ports"]}
@@ -100,8 +102,11 @@ class TestEgress:
 
     def test_pods_request_a_token_on_azure(self, tmp_path):
         objects = with_components(tmp_path, "components/azure-identity")
-        asking = {part for part, pod in pods(objects).items()
-                  if pod["metadata"]["labels"].get("azure.workload.identity/use") == "true"}  # fmt: skip
+        asking = {
+            part
+            for part, pod in pods(objects).items()
+            if pod["metadata"]["labels"].get("azure.workload.identity/use") == "true"
+        }
         assert asking == WITH_DATA
 
 

@@ -73,8 +73,14 @@ class TestSchemas:
         for resource in custom_resources(objects):
             check_custom_resource(resource)
 
-    @pytest.mark.parametrize("path", [("spec", "wokers"), ("spec", "worker", "spec", "containers", 0, "imagee"),
-                                      ("spec", "scheduler", "service", "port")])  # fmt: skip
+    @pytest.mark.parametrize(
+        "path",
+        [
+            ("spec", "wokers"),
+            ("spec", "worker", "spec", "containers", 0, "imagee"),
+            ("spec", "scheduler", "service", "port"),
+        ],
+    )
     def test_misspelt_field_of_a_custom_resource_is_detected(self, objects, path):
         from jsonschema import ValidationError
 
@@ -240,10 +246,11 @@ class TestSafety:
     def test_pods_are_not_evicted_by_autoscalers_and_do_not_block_drains(self, objects):
         """A disruption budget without evictions would block drains during a run and raise alarms without one."""
         not_evicted = {
-            part for part, pod in pods(objects).items()
+            part
+            for part, pod in pods(objects).items()
             if pod["metadata"].get("annotations", {}).get("cluster-autoscaler.kubernetes.io/safe-to-evict") == "false"
             and pod["metadata"]["annotations"].get("karpenter.sh/do-not-disrupt") == "true"
-        }  # fmt: skip
+        }
         assert not_evicted == {"driver", "scheduler", "memory"}
         assert "PodDisruptionBudget" not in {kind for kind, _ in objects}
 
@@ -338,10 +345,14 @@ class TestTemplates:
 
     @pytest.mark.parametrize(
         ("change", "message"),
-        [({"restartPolicy": "Never"}, "restartPolicy must be Always"), ({"hostUsers": False}, "hostUsers"),
-         ({"initContainers": [{"name": "side", "restartPolicy": "Always"}]}, r"side\.restartPolicy"),
-         ({"containers": [{"name": "dask"}]}, "container named worker"), ({"containers": []}, "named worker")],
-    )  # fmt: skip
+        [
+            ({"restartPolicy": "Never"}, "restartPolicy must be Always"),
+            ({"hostUsers": False}, "hostUsers"),
+            ({"initContainers": [{"name": "side", "restartPolicy": "Always"}]}, r"side\.restartPolicy"),
+            ({"containers": [{"name": "dask"}]}, "container named worker"),
+            ({"containers": []}, "named worker"),
+        ],
+    )
     def test_templates_that_the_operator_would_change_are_refused(self, objects, change, message):
         templates = {part: copy.deepcopy(objects["PodTemplate", f"lle-{part}"]["template"]) for part in PARTS}
         templates["worker"]["spec"] |= change
@@ -396,8 +407,11 @@ class TestReadme:
         [command] = re.findall(r"kubectl run (\S+) .*--override-type=strategic", text)
         assert (command, "image" in only) == (only["name"], False)
         assert "get podtemplate -n lle lle-worker" in text
-        claims = {volume["persistentVolumeClaim"]["claimName"] for volume in look["spec"]["volumes"] if len(volume) == 2
-                  and "persistentVolumeClaim" in volume}  # fmt: skip
+        claims = {
+            volume["persistentVolumeClaim"]["claimName"]
+            for volume in look["spec"]["volumes"]
+            if len(volume) == 2 and "persistentVolumeClaim" in volume
+        }
         assert claims == {name for kind, name in objects if kind == "PersistentVolumeClaim"}
 
 

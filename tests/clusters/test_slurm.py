@@ -31,8 +31,12 @@ def slurm(tmp_path_factory):
     with slurm_node(tmp_path_factory.mktemp("slurm")) as environment:
         # Jobs run this checkout with this interpreter, whatever is installed.
         paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
-        yield {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "MKL_CBWR": "AUTO,STRICT",
-               "OMP_NUM_THREADS": "1"}  # fmt: skip
+        yield {
+            **environment,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "MKL_CBWR": "AUTO,STRICT",
+            "OMP_NUM_THREADS": "1",
+        }
 
 
 @pytest.fixture
@@ -46,9 +50,11 @@ def job(folder: Path, **cluster) -> Path:
     folder.mkdir(exist_ok=True)
     section = {"kind": "slurm", "workers": 2, "memory": "1GiB", "start_timeout": 120, **cluster}
     return write_config(
-        folder, input={"kind": "synthetic", "name": "swiss_roll", "n_points": N_POINTS, "seed": 5},
-        neighbors={"method": "brute"}, execution={"block_points": 125, "cluster": section},
-    )  # fmt: skip
+        folder,
+        input={"kind": "synthetic", "name": "swiss_roll", "n_points": N_POINTS, "seed": 5},
+        neighbors={"method": "brute"},
+        execution={"block_points": 125, "cluster": section},
+    )
 
 
 def queue(environment) -> dict[str, tuple[str, str]]:
@@ -75,9 +81,12 @@ def undisturbed(tmp_path_factory) -> dict[str, bytes]:
     """Result of the same job without SLURM."""
     config = job(tmp_path_factory.mktemp("serial"))
     subprocess.run(
-        [sys.executable, "-m", "lle", "run", str(config), "--set", "execution.cluster={kind: serial}"], check=True,
-        capture_output=True, timeout=400, env={**os.environ, "MKL_CBWR": "AUTO,STRICT", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        [sys.executable, "-m", "lle", "run", str(config), "--set", "execution.cluster={kind: serial}"],
+        check=True,
+        capture_output=True,
+        timeout=400,
+        env={**os.environ, "MKL_CBWR": "AUTO,STRICT", "OMP_NUM_THREADS": "1"},
+    )
     return result_bytes(config.parent / "run.zarr")
 
 
@@ -98,9 +107,13 @@ class TestOnSlurm:
         config = job(tmp_path / "cancelled")
         store = config.parent / "run.zarr"
         process = subprocess.Popen(
-            [sys.executable, "-m", "lle", "run", str(config), "--json"], env=slurm, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, cwd=tmp_path,
-        )  # fmt: skip
+            [sys.executable, "-m", "lle", "run", str(config), "--json"],
+            env=slurm,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
         try:
             alive = lambda: process.poll() is None  # noqa: E731
             wait_for(lambda: blocks(store, "find_neighbors") >= 2 or not alive(), 300, lambda: queue(slurm))
@@ -127,9 +140,22 @@ class TestOnSlurm:
         environment = {**slurm, "PATH": f"{lle_command.parent}:{slurm['PATH']}"}
         script = REPOSITORY / "configs" / "lle.sbatch"
         submitted = subprocess.run(
-            ["sbatch", "--parsable", "--mem=2G", "--cpus-per-task=1", f"--output={tmp_path}/driver.log", str(script),
-             str(config)], env=environment, capture_output=True, text=True, check=True, cwd=tmp_path, timeout=30,
-        )  # fmt: skip
+            [
+                "sbatch",
+                "--parsable",
+                "--mem=2G",
+                "--cpus-per-task=1",
+                f"--output={tmp_path}/driver.log",
+                str(script),
+                str(config),
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+            timeout=30,
+        )
         number = submitted.stdout.strip()
         log = lambda: (tmp_path / "driver.log").read_text() if (tmp_path / "driver.log").exists() else ""  # noqa: E731
         wait_for(lambda: blocks(store, "find_neighbors") >= 2, 300, lambda: (queue(slurm), log()))
@@ -199,11 +225,20 @@ class TestOptions:
 
     def test_names_and_folders_cannot_add_lines_to_the_script(self, tmp_path):
         """Each value is one word on its own line; the other lines do not change."""
-        settings = {"partition": "a-1,b", "account": "lab_2.x", "interface": "ib0:1",
-                    "log_directory": f"{tmp_path}/logs", "local_directory": "${TMPDIR}/x"}  # fmt: skip
+        settings = {
+            "partition": "a-1,b",
+            "account": "lab_2.x",
+            "interface": "ib0:1",
+            "log_directory": f"{tmp_path}/logs",
+            "local_directory": "${TMPDIR}/x",
+        }
         plain, full = (script_of(SlurmCluster(kind="slurm", **options)).splitlines() for options in ({}, settings))
-        added = [f"#SBATCH -e {tmp_path}/logs/lle-worker-%J.err", f"#SBATCH -o {tmp_path}/logs/lle-worker-%J.out",
-                 "#SBATCH -p a-1,b", "#SBATCH -A lab_2.x"]  # fmt: skip
+        added = [
+            f"#SBATCH -e {tmp_path}/logs/lle-worker-%J.err",
+            f"#SBATCH -o {tmp_path}/logs/lle-worker-%J.out",
+            "#SBATCH -p a-1,b",
+            "#SBATCH -A lab_2.x",
+        ]
         assert [line for line in full[:-1] if line not in plain] == added
         assert [line for line in full if line not in added][:-1] == plain[:-1]
         words, plain_words = full[-1].split(), plain[-1].split()
@@ -215,10 +250,13 @@ class TestOptions:
         options = job_options(SlurmCluster(kind="slurm", log_directory="~/logs"))
         assert options["log_directory"] == f"{tmp_path}/logs"
 
-    @pytest.mark.parametrize(("key", "value", "message"), [
-        ("interface", "none0", r"'none0' is not a valid network interface.*execution\.cluster\.interface"),
-        ("log_directory", "/proc/none", r"execution\.cluster\.log_directory: /proc/none: "),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [
+            ("interface", "none0", r"'none0' is not a valid network interface.*execution\.cluster\.interface"),
+            ("log_directory", "/proc/none", r"execution\.cluster\.log_directory: /proc/none: "),
+        ],
+    )
     def test_interface_or_folder_that_this_machine_lacks_is_a_config_error(self, monkeypatch, key, value, message):
         monkeypatch.setattr(slurm_module.shutil, "which", lambda command: command)
         with pytest.raises(ConfigError, match=message), slurm_cluster(SlurmCluster(kind="slurm", **{key: value})):

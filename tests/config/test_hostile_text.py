@@ -69,9 +69,15 @@ def test_aliases_and_merged_sections_of_ordinary_size_are_read(tmp_path):
 
 
 LONG = [
-    "token" * 40_000, "a" * 200_000, "a." * 100_000, "x://" + ":" * 200_000, "token " * 40_000,
-    "secret" + " " * 200_000, "://" * 60_000, "https://" * 30_000,
-]  # fmt: skip
+    "token" * 40_000,
+    "a" * 200_000,
+    "a." * 100_000,
+    "x://" + ":" * 200_000,
+    "token " * 40_000,
+    "secret" + " " * 200_000,
+    "://" * 60_000,
+    "https://" * 30_000,
+]
 
 
 @pytest.mark.parametrize("text", LONG, ids=[text[:8] for text in LONG])

@@ -283,11 +283,13 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         ("text", "message"),
-        [("neighbors: {n_neighbors: 12}\nweights: {}\nneighbors: {}", "neighbors is given twice, in lines 3 and 5;"),
-         ("output: {store: a.zarr}\n\noutput: {keep: 3}", "output is given twice, in lines 2 and 4;"),
-         ("neighbors: {n_neighbors: 12, 'n_neighbors': 13}", "n_neighbors is given twice, in line 3;"),
-         ("execution:\n  cluster:\n    workers: 2\n    workers: 2", "workers is given twice, in lines 5 and 6;")],
-    )  # fmt: skip
+        [
+            ("neighbors: {n_neighbors: 12}\nweights: {}\nneighbors: {}", "neighbors is given twice, in lines 3 and 5;"),
+            ("output: {store: a.zarr}\n\noutput: {keep: 3}", "output is given twice, in lines 2 and 4;"),
+            ("neighbors: {n_neighbors: 12, 'n_neighbors': 13}", "n_neighbors is given twice, in line 3;"),
+            ("execution:\n  cluster:\n    workers: 2\n    workers: 2", "workers is given twice, in lines 5 and 6;"),
+        ],
+    )
     def test_repeated_key_is_refused(self, load, text, message):
         """YAML forbids repeated keys; PyYAML would use the last one and lose the rest of the first section."""
         assert message in refusal(load, text)
@@ -314,11 +316,16 @@ class TestRefusals:
 class TestOverrides:
     @pytest.mark.parametrize(
         ("override", "section", "key", "value"),
-        [("neighbors.n_neighbors=10", "neighbors", "n_neighbors", 10), ("weights.reg=1e-4", "weights", "reg", 1e-4),
-         ("input.n_points=1e6", "input", "n_points", 10**6), ("output.store=a=b.zarr", "output", "store", "a=b.zarr"),
-         ("preprocess.pca=null", "preprocess", "pca", None), ("output.report=false", "output", "report", False),
-         ("quality={sample: 5}", "quality", "sample", 5)],
-    )  # fmt: skip
+        [
+            ("neighbors.n_neighbors=10", "neighbors", "n_neighbors", 10),
+            ("weights.reg=1e-4", "weights", "reg", 1e-4),
+            ("input.n_points=1e6", "input", "n_points", 10**6),
+            ("output.store=a=b.zarr", "output", "store", "a=b.zarr"),
+            ("preprocess.pca=null", "preprocess", "pca", None),
+            ("output.report=false", "output", "report", False),
+            ("quality={sample: 5}", "quality", "sample", 5),
+        ],
+    )
     def test_sets_one_key(self, load, override, section, key, value):
         changed = resolved(load("", override))
         assert changed[section][key] == value
@@ -364,21 +371,23 @@ class TestNumbers:
 
     @pytest.mark.parametrize(
         ("text", "key", "expected"),
-        [("output: {store: x, keep: true}", "output.keep", WHOLE),
-         ("weights: {reg: true}", "weights.reg", "should be a number or 'auto'"),
-         ("weights: {t: true}", "weights.t", "should be a number or 'auto'"),
-         ("execution: {cluster: {workers: yes}}", "cluster.workers", f"{WHOLE} or 'auto'"),
-         ("execution: {cluster: {kind: slurm, workers: on}}", "cluster.workers", WHOLE),
-         ("execution: {block_points: false}", "execution.block_points", f"{WHOLE} or 'auto'"),
-         ("neighbors: {radius: no}", "neighbors.radius", "should be a number"),
-         ("preprocess: {pca: true}", "preprocess.pca", WHOLE),
-         ("input: {kind: npy, path: x, columns: [0, true]}", "input.columns.1", WHOLE),
-         ("input: {kind: npy, path: x, where: true}", "input.where", f"{WHOLE} or a number or text"),
-         ("input: {kind: synthetic, name: digits, noise: true}", "input.noise", "should be a number"),
-         ("quality: {sample: '500'}", "quality.sample", WHOLE),
-         ("neighbors: {reverse: '3'}", "neighbors.reverse", f"{WHOLE} or 'auto'"),
-         ("weights: {reg: '0.5'}", "weights.reg", "should be a number or 'auto'")],
-    )  # fmt: skip
+        [
+            ("output: {store: x, keep: true}", "output.keep", WHOLE),
+            ("weights: {reg: true}", "weights.reg", "should be a number or 'auto'"),
+            ("weights: {t: true}", "weights.t", "should be a number or 'auto'"),
+            ("execution: {cluster: {workers: yes}}", "cluster.workers", f"{WHOLE} or 'auto'"),
+            ("execution: {cluster: {kind: slurm, workers: on}}", "cluster.workers", WHOLE),
+            ("execution: {block_points: false}", "execution.block_points", f"{WHOLE} or 'auto'"),
+            ("neighbors: {radius: no}", "neighbors.radius", "should be a number"),
+            ("preprocess: {pca: true}", "preprocess.pca", WHOLE),
+            ("input: {kind: npy, path: x, columns: [0, true]}", "input.columns.1", WHOLE),
+            ("input: {kind: npy, path: x, where: true}", "input.where", f"{WHOLE} or a number or text"),
+            ("input: {kind: synthetic, name: digits, noise: true}", "input.noise", "should be a number"),
+            ("quality: {sample: '500'}", "quality.sample", WHOLE),
+            ("neighbors: {reverse: '3'}", "neighbors.reverse", f"{WHOLE} or 'auto'"),
+            ("weights: {reg: '0.5'}", "weights.reg", "should be a number or 'auto'"),
+        ],
+    )
     def test_booleans_and_text_are_not_numbers(self, load, text, key, expected):
         """output.keep: true would be read as 1, and all versions but one would be deleted."""
         message = refusal(load, text)
@@ -411,9 +420,19 @@ class TestNumbers:
 
     @pytest.mark.parametrize(
         ("text", "size"),
-        [("4GiB", 4 * 2**30), ("4 GiB", 4 * 2**30), ("4GB", 4 * 10**9), ("500MB", 5 * 10**8), ("1.5KiB", 1536),
-         ("7", 7), ("7B", 7), ("2tib", 2 * 2**40), (7, 7), ("auto", "auto")],
-    )  # fmt: skip
+        [
+            ("4GiB", 4 * 2**30),
+            ("4 GiB", 4 * 2**30),
+            ("4GB", 4 * 10**9),
+            ("500MB", 5 * 10**8),
+            ("1.5KiB", 1536),
+            ("7", 7),
+            ("7B", 7),
+            ("2tib", 2 * 2**40),
+            (7, 7),
+            ("auto", "auto"),
+        ],
+    )
     def test_sizes_with_and_without_units(self, load, text, size):
         assert parse_size(text) == size
         if size == "auto" or size >= 2**20:

@@ -11,8 +11,14 @@ from lle.config.yaml_edit import NotEdited, changed, edited
 from lle.config.yaml_io import parse
 
 CONFIGS = sorted(Path("configs").glob("*.yaml"))
-PROPOSAL = {"method": "ltsa", "eigensolver.n_components": 3, "neighbors.n_neighbors": 17, "weights.reg": 0.03,
-            "output.store": "runs/other, with comma.zarr", "execution.cluster.kind": "serial"}  # fmt: skip
+PROPOSAL = {
+    "method": "ltsa",
+    "eigensolver.n_components": 3,
+    "neighbors.n_neighbors": 17,
+    "weights.reg": 0.03,
+    "output.store": "runs/other, with comma.zarr",
+    "execution.cluster.kind": "serial",
+}
 
 
 def comments(text):
@@ -44,26 +50,38 @@ def test_shipped_configs_keep_their_comments_and_get_every_value(path):
     assert len(text.splitlines()) - len(unchanged) <= len(PROPOSAL)
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("method: lle # m\n# end", "method: ltsa # m\n# end"),
-    ("a: 1 # one\n\n# two\n", "a: 1 # one\n\n# two\nmethod: ltsa\n"),
-    ("method:\na: 1", "method: ltsa\na: 1"),
-    ("method: 'lle'\r\n# x\r\nb: 2\r\n", "method: ltsa\r\n# x\r\nb: 2\r\n"),
-    ("# none\r\nb: 2", "# none\r\nb: 2\r\nmethod: ltsa\r\n"),
-    ("{}", "{method: ltsa}"), ('{"b": 1} # x', '{method: ltsa, "b": 1} # x'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("method: lle # m\n# end", "method: ltsa # m\n# end"),
+        ("a: 1 # one\n\n# two\n", "a: 1 # one\n\n# two\nmethod: ltsa\n"),
+        ("method:\na: 1", "method: ltsa\na: 1"),
+        ("method: 'lle'\r\n# x\r\nb: 2\r\n", "method: ltsa\r\n# x\r\nb: 2\r\n"),
+        ("# none\r\nb: 2", "# none\r\nb: 2\r\nmethod: ltsa\r\n"),
+        ("{}", "{method: ltsa}"),
+        ('{"b": 1} # x', '{method: ltsa, "b": 1} # x'),
+    ],
+)
 def test_a_value_of_the_file(text, expected):
     assert check(text, {"method": "ltsa"}) == expected
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("s: # of s\n  # of b\n  b: 1 # one\n", "s: # of s\n  k: 5\n  # of b\n  b: 1 # one\n"),
-    ("s: {b: 1} # x\n", "s: {k: 5, b: 1} # x\n"), ("s: {} # x\n", "s: {k: 5} # x\n"),
-    ("s: # x\nb: 1\n", "s: {k: 5} # x\nb: 1\n"), ("s: null # x\n", "s: {k: 5} # x\n"),
-    ("s:\n    k: # x\n    - 1\n    - 2 # two\n    b: 1\n", None), ("s: {\n  k: 3, # x\n  b: 1 }\n", None),
-    ("s:\n  k: >\n    long\n    text\n  b: 1 # x\n", None), ("# x\nb: 1\n", "# x\nb: 1\ns:\n  k: 5\n"),
-    ("s: {b: [1, # x\n 2]}\n", None), ("s:\n  c:\n    d: 1\n  # of k\n  k: 2 # two\n", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("s: # of s\n  # of b\n  b: 1 # one\n", "s: # of s\n  k: 5\n  # of b\n  b: 1 # one\n"),
+        ("s: {b: 1} # x\n", "s: {k: 5, b: 1} # x\n"),
+        ("s: {} # x\n", "s: {k: 5} # x\n"),
+        ("s: # x\nb: 1\n", "s: {k: 5} # x\nb: 1\n"),
+        ("s: null # x\n", "s: {k: 5} # x\n"),
+        ("s:\n    k: # x\n    - 1\n    - 2 # two\n    b: 1\n", None),
+        ("s: {\n  k: 3, # x\n  b: 1 }\n", None),
+        ("s:\n  k: >\n    long\n    text\n  b: 1 # x\n", None),
+        ("# x\nb: 1\n", "# x\nb: 1\ns:\n  k: 5\n"),
+        ("s: {b: [1, # x\n 2]}\n", None),
+        ("s:\n  c:\n    d: 1\n  # of k\n  k: 2 # two\n", None),
+    ],
+)
 def test_a_value_of_a_section(text, expected):
     new = check(text, {"s.k": 5})
     assert expected is None or new == expected

@@ -18,9 +18,13 @@ from tests.support.paths import REPOSITORY
 
 def limited(n_bytes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "lle", *arguments], capture_output=True, text=True, check=False, cwd=REPOSITORY,
+        [sys.executable, "-m", "lle", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes)),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("n_bytes", [100 * 2**20, 1400 * 2**20])
@@ -36,9 +40,10 @@ def test_command_with_too_little_address_space_names_the_limit_and_the_cure(n_by
 @pytest.mark.slow
 def test_run_with_the_smallest_address_space_ends_with_a_result(tmp_path):
     config = write_config(
-        tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 800},
+        tmp_path,
+        input={"kind": "synthetic", "name": "swiss_roll", "n_points": 800},
         eigensolver={"method": "shift_invert"},
-    )  # fmt: skip
+    )
     ended = limited(address_space.MIN_ADDRESS_SPACE, "run", str(config), "--json")
     assert ended.returncode in (0, 1), ended
     assert ended.returncode == 0 or CURE in ended.stderr
@@ -49,10 +54,15 @@ def test_available_memory_is_bounded_by_the_free_address_space(monkeypatch):
     assert machine.available_memory() == 12345
 
 
-@pytest.mark.parametrize("error", [
-    MemoryError(), OSError(errno.ENOMEM, "no"), RuntimeError("can't start new thread"),
-    ImportError("libx.so: failed to map segment from shared object"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, "no"),
+        RuntimeError("can't start new thread"),
+        ImportError("libx.so: failed to map segment from shared object"),
+    ],
+)
 def test_exhausted_memory_is_named_with_the_cure(tmp_path, monkeypatch, error):
     def validate(config):
         raise error

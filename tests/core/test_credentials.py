@@ -31,10 +31,19 @@ SECRETS = {
     "shell line": f"export AWS_SECRET_ACCESS_KEY={PASSWORD}",
 }
 HARMLESS = [
-    "s3://bucket/points.zarr", "az://container/x", "abfss://container@account.example.com/x.zarr", "/data/a@b/x.npy",
-    "runs/AKIA.zarr", "tls://host:8786", "--constraint=avx512", "module load token-ring", "x.zarr?versionId=3",
-    "https://example.com/a@b.zarr", "C:\\data\\x.npy", "export TOKEN=$FROM_THE_JOB",
-]  # fmt: skip
+    "s3://bucket/points.zarr",
+    "az://container/x",
+    "abfss://container@account.example.com/x.zarr",
+    "/data/a@b/x.npy",
+    "runs/AKIA.zarr",
+    "tls://host:8786",
+    "--constraint=avx512",
+    "module load token-ring",
+    "x.zarr?versionId=3",
+    "https://example.com/a@b.zarr",
+    "C:\\data\\x.npy",
+    "export TOKEN=$FROM_THE_JOB",
+]
 
 
 def job(**sections) -> dict:
@@ -64,10 +73,16 @@ class TestFinding:
         assert find_secret(f"x-{PASSWORD}") is not None
         assert redact(f"failed with {PASSWORD}, s3://a:b@c/d") == "failed with ***, s3://***@c/d"
 
-    @pytest.mark.parametrize("name", [
-        "AWS_SECRET_ACCESS_KEY", "AWS_SSE_CUSTOMER_KEY_BASE64", "AZURE_STORAGE_MASTER_KEY", "AZURE_ENCRYPTION_KEY",
-        "GOOGLE_SERVICE_ACCOUNT_KEY",
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_SSE_CUSTOMER_KEY_BASE64",
+            "AZURE_STORAGE_MASTER_KEY",
+            "AZURE_ENCRYPTION_KEY",
+            "GOOGLE_SERVICE_ACCOUNT_KEY",
+        ],
+    )
     @pytest.mark.parametrize("value", [PASSWORD, f"/{PASSWORD}", f"~{PASSWORD}"])
     def test_every_variable_that_obstore_takes_a_secret_from(self, monkeypatch, name, value):
         """Some secrets look like paths."""
@@ -106,8 +121,11 @@ class TestConfigs:
     @pytest.mark.parametrize("text", SECRETS.values(), ids=SECRETS)
     @pytest.mark.parametrize("where", ["input", "store", "deep"])
     def test_config_with_a_secret_is_refused_without_showing_it(self, tmp_path, text, where):
-        data = {"input": job(input={"kind": "zarr", "url": text}), "store": job(output={"store": text}),
-                "deep": job(execution={"cluster": {"kind": "slurm", "prologue": ["true", text]}})}[where]  # fmt: skip
+        data = {
+            "input": job(input={"kind": "zarr", "url": text}),
+            "store": job(output={"store": text}),
+            "deep": job(execution={"cluster": {"kind": "slurm", "prologue": ["true", text]}}),
+        }[where]
         with pytest.raises(ConfigError, match="what looks like a secret") as caught:
             load_config(written(tmp_path, data))
         message = str(caught.value)
@@ -123,9 +141,16 @@ class TestConfigs:
             load_config(written(tmp_path, data))
         assert PASSWORD not in str(caught.value)
 
-    @pytest.mark.parametrize("override", [f"input.url=s3://me:{PASSWORD}@b/x", f"output.password={PASSWORD}",
-                                          f"output.store.x=s3://me:{PASSWORD}@b/x", f"s3://me:{PASSWORD}@b/x",
-                                          f"input.url='s3://me:{PASSWORD}@b/x"])  # fmt: skip
+    @pytest.mark.parametrize(
+        "override",
+        [
+            f"input.url=s3://me:{PASSWORD}@b/x",
+            f"output.password={PASSWORD}",
+            f"output.store.x=s3://me:{PASSWORD}@b/x",
+            f"s3://me:{PASSWORD}@b/x",
+            f"input.url='s3://me:{PASSWORD}@b/x",
+        ],
+    )
     def test_overrides(self, tmp_path, override):
         with pytest.raises(ConfigError) as caught:
             load_config(written(tmp_path, job()), (override,))
@@ -169,36 +194,55 @@ class TestConfinement:
         base = {"input": {"kind": "npy", "path": "data/x.npy"}, "output": {"store": "s3://ours/public/run.zarr"}}
         return lambda **sections: load_config(written(tmp_path, base | sections))
 
-    @pytest.mark.parametrize("sections", [
-        {}, {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 9}},
-        {"input": {"kind": "npz", "path": "data/a/*.npz", "key": "x", "labels": "/name/of/an/array"}},
-        {"neighbors": {"precomputed": {"kind": "npy", "path": "data/graph.npy"}}},
-        {"input": {"kind": "csv", "path": "data/x.csv", "columns": ["x"]}, "neighbors": {"k_per_point": "a column"}},
-        {"output": {"store": "data/../data/run.zarr"}}, {"embedding": {"align": "data/old.zarr"}}, {"output": {"store": "s3://ours/public"}},
-        {"input": {"kind": "parquet", "path": "s3://ours/public/*/x?.parquet"}},
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "sections",
+        [
+            {},
+            {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 9}},
+            {"input": {"kind": "npz", "path": "data/a/*.npz", "key": "x", "labels": "/name/of/an/array"}},
+            {"neighbors": {"precomputed": {"kind": "npy", "path": "data/graph.npy"}}},
+            {
+                "input": {"kind": "csv", "path": "data/x.csv", "columns": ["x"]},
+                "neighbors": {"k_per_point": "a column"},
+            },
+            {"output": {"store": "data/../data/run.zarr"}},
+            {"embedding": {"align": "data/old.zarr"}},
+            {"output": {"store": "s3://ours/public"}},
+            {"input": {"kind": "parquet", "path": "s3://ours/public/*/x?.parquet"}},
+        ],
+    )
     def test_places_inside_the_allowed_ones_are_accepted(self, load, sections):
         assert load(**sections)
 
-    @pytest.mark.parametrize("sections", [
-        {"input": {"kind": "npy", "path": "/etc/passwd"}}, {"input": {"kind": "npy", "path": "data/../elsewhere/x"}},
-        {"input": {"kind": "npy", "path": "data/x.npy", "labels": "elsewhere/y.npy"}},
-        {"input": {"kind": "csv", "path": "*/x.csv"}}, {"input": {"kind": "zarr", "url": "s3://theirs/x"}},
-        {"neighbors": {"precomputed": {"kind": "npy", "path": "elsewhere/graph.npy"}}},
-        {"neighbors": {"precomputed": {"kind": "zarr", "url": "s3://theirs/graph.zarr"}}},
-        {"neighbors": {"k_per_point": "elsewhere/k.npy"}}, {"input": {"kind": "parquet", "path": "s3://theirs/*.parquet"}},
-        {"input": {"kind": "csv", "path": "s3://ours/*/x.csv"}}, {"input": {"kind": "npy", "path": "s3://ours/public/..\\x.npy"}},
-        {"input": {"kind": "npy", "path": "s3://ours/public/x.npy", "labels": "s3://ours/public/.%09./y.npy"}},
-        {"input": {"kind": "zarr", "url": "file:///etc"}}, {"input": {"kind": "zarr", "url": "s3://ours/public/../x"}},
-        {"embedding": {"align": "elsewhere/old.zarr"}}, {"output": {"store": "data2/run.zarr"}}, {"output": {"store": "s3://ours/public2/run.zarr"}},
-        {"output": {"store": "data/run.zarr", "prometheus": "/var/lib/x.prom"}},
-        {"execution": {"cluster": {"kind": "address", "address": "tcp://10.0.0.1:8786"}}},
-        {"execution": {"cluster": {"kind": "slurm", "prologue": ["rm -rf ~"]}}},
-        {"execution": {"cluster": {"kind": "slurm", "directives": ["--wrap=x"]}}},
-        {"execution": {"cluster": {"kind": "slurm", "log_directory": "/tmp"}}},
-        {"execution": {"cluster": {"kind": "slurm", "local_directory": "/tmp"}}},
-        {"execution": {"cluster": {"kind": "slurm", "local_directory": "data/$NOTHING/.."}}},
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "sections",
+        [
+            {"input": {"kind": "npy", "path": "/etc/passwd"}},
+            {"input": {"kind": "npy", "path": "data/../elsewhere/x"}},
+            {"input": {"kind": "npy", "path": "data/x.npy", "labels": "elsewhere/y.npy"}},
+            {"input": {"kind": "csv", "path": "*/x.csv"}},
+            {"input": {"kind": "zarr", "url": "s3://theirs/x"}},
+            {"neighbors": {"precomputed": {"kind": "npy", "path": "elsewhere/graph.npy"}}},
+            {"neighbors": {"precomputed": {"kind": "zarr", "url": "s3://theirs/graph.zarr"}}},
+            {"neighbors": {"k_per_point": "elsewhere/k.npy"}},
+            {"input": {"kind": "parquet", "path": "s3://theirs/*.parquet"}},
+            {"input": {"kind": "csv", "path": "s3://ours/*/x.csv"}},
+            {"input": {"kind": "npy", "path": "s3://ours/public/..\\x.npy"}},
+            {"input": {"kind": "npy", "path": "s3://ours/public/x.npy", "labels": "s3://ours/public/.%09./y.npy"}},
+            {"input": {"kind": "zarr", "url": "file:///etc"}},
+            {"input": {"kind": "zarr", "url": "s3://ours/public/../x"}},
+            {"embedding": {"align": "elsewhere/old.zarr"}},
+            {"output": {"store": "data2/run.zarr"}},
+            {"output": {"store": "s3://ours/public2/run.zarr"}},
+            {"output": {"store": "data/run.zarr", "prometheus": "/var/lib/x.prom"}},
+            {"execution": {"cluster": {"kind": "address", "address": "tcp://10.0.0.1:8786"}}},
+            {"execution": {"cluster": {"kind": "slurm", "prologue": ["rm -rf ~"]}}},
+            {"execution": {"cluster": {"kind": "slurm", "directives": ["--wrap=x"]}}},
+            {"execution": {"cluster": {"kind": "slurm", "log_directory": "/tmp"}}},
+            {"execution": {"cluster": {"kind": "slurm", "local_directory": "/tmp"}}},
+            {"execution": {"cluster": {"kind": "slurm", "local_directory": "data/$NOTHING/.."}}},
+        ],
+    )
     def test_places_outside_the_allowed_ones_are_refused(self, load, sections):
         with pytest.raises(ConfigError, match=VARIABLE) as caught:
             load(**sections)

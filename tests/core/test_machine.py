@@ -87,10 +87,16 @@ def test_group_path_outside_the_visible_tree_is_ignored(cgroups, tmp_path):
     assert available_memory() == 100 * GIB
 
 
-@pytest.mark.parametrize(("environment", "gib"), [
-    ({"SLURM_MEM_PER_NODE": "65536"}, 64), ({"SLURM_MEM_PER_CPU": "2048", "SLURM_CPUS_ON_NODE": "16"}, 32),
-    ({"SLURM_MEM_PER_NODE": "0"}, None), ({"SLURM_MEM_PER_CPU": "2048"}, None), ({"SLURM_MEM_PER_NODE": "?"}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("environment", "gib"),
+    [
+        ({"SLURM_MEM_PER_NODE": "65536"}, 64),
+        ({"SLURM_MEM_PER_CPU": "2048", "SLURM_CPUS_ON_NODE": "16"}, 32),
+        ({"SLURM_MEM_PER_NODE": "0"}, None),
+        ({"SLURM_MEM_PER_CPU": "2048"}, None),
+        ({"SLURM_MEM_PER_NODE": "?"}, None),
+    ],
+)
 def test_memory_of_the_slurm_job_minus_usage(cgroups, monkeypatch, environment, gib):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -21,10 +21,22 @@ def tree(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("pattern", [
-    "a/**/*.npy", "**/*.npy", "**/b/**/*.npy", "**/c/*", "**/**/z.npy", "*/**/z.npy", "a/x.npy", "a/*",
-    "**/[[]1]/*", "none/**/x", "**none",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "a/**/*.npy",
+        "**/*.npy",
+        "**/b/**/*.npy",
+        "**/c/*",
+        "**/**/z.npy",
+        "*/**/z.npy",
+        "a/x.npy",
+        "a/*",
+        "**/[[]1]/*",
+        "none/**/x",
+        "**none",
+    ],
+)
 def test_paths_are_those_of_glob(tree, pattern):
     for given in (pattern, str(tree / pattern)):
         assert matches(given) == sorted(set(glob.glob(given, recursive=True)))

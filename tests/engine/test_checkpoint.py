@@ -38,9 +38,14 @@ def fill(store, block, a=0, b=(), c=None, max_memory: Resource[int] = 0) -> Fact
 
 
 STEP = make_step(
-    "make.fill", fill, 3, {"a": 1, "b": [2, 3], "max_memory": 1}, input_state={"files": ["f"]},
-    arrays=(PlannedArray(SPEC, (ROWS,), "float64", BLOCK),), bundles={"_work/parts": 0},
-)  # fmt: skip
+    "make.fill",
+    fill,
+    3,
+    {"a": 1, "b": [2, 3], "max_memory": 1},
+    input_state={"files": ["f"]},
+    arrays=(PlannedArray(SPEC, (ROWS,), "float64", BLOCK),),
+    bundles={"_work/parts": 0},
+)
 EMPTY = {"arrays": (), "bundles": ()}
 
 
@@ -67,10 +72,19 @@ def changed(step: Step, changes: dict[str, Any]) -> Step:
 class TestFingerprint:
     @pytest.mark.parametrize(
         "changes",
-        [{"parameters": {"a": 2, "b": [2, 3]}}, {"parameters": {"a": 1}}, {"parameters": {"a": 1, "b": [3, 2]}},
-         {"parameters": {"a": 1, "b": [2, 3], "c": None}}, {"input_state": {"files": ["g"]}}, {"input_state": {}},
-         {"version": 2}, {"n_blocks": 4}, {"key": "make.other"}, {"key": "other.fill"}],
-    )  # fmt: skip
+        [
+            {"parameters": {"a": 2, "b": [2, 3]}},
+            {"parameters": {"a": 1}},
+            {"parameters": {"a": 1, "b": [3, 2]}},
+            {"parameters": {"a": 1, "b": [2, 3], "c": None}},
+            {"input_state": {"files": ["g"]}},
+            {"input_state": {}},
+            {"version": 2},
+            {"n_blocks": 4},
+            {"key": "make.other"},
+            {"key": "other.fill"},
+        ],
+    )
     def test_fingerprint_changes_with_everything_that_decides_the_result(self, changes):
         assert changed(STEP, changes).fingerprint("up") != STEP.fingerprint("up")
 
@@ -79,10 +93,17 @@ class TestFingerprint:
 
     @pytest.mark.parametrize(
         "changes",
-        [{"parameters": {"a": 1, "b": [2, 3], "max_memory": 7}}, {"task_bytes": 99}, {"runs_on": WHOLE_DATA},
-         {"all_cores": True}, {"is_measurement": True}, {"expected": lambda block: {"x": 1}},
-         {"parameters": {"b": [2, 3], "a": 1}}, {"parameters": {"a": 1, "b": (2, 3)}}],
-    )  # fmt: skip
+        [
+            {"parameters": {"a": 1, "b": [2, 3], "max_memory": 7}},
+            {"task_bytes": 99},
+            {"runs_on": WHOLE_DATA},
+            {"all_cores": True},
+            {"is_measurement": True},
+            {"expected": lambda block: {"x": 1}},
+            {"parameters": {"b": [2, 3], "a": 1}},
+            {"parameters": {"a": 1, "b": (2, 3)}},
+        ],
+    )
     def test_fingerprint_does_not_depend_on_how_a_step_runs(self, changes):
         assert changed(STEP, changes).fingerprint("up") == STEP.fingerprint("up")
 

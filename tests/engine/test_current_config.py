@@ -28,9 +28,13 @@ def job(tmp_path) -> Path:
     rng = np.random.default_rng(43)
     np.save(tmp_path / "x.npy", np.concatenate([swiss_roll(200, rng), swiss_roll(100, rng) + 500.0]))
     config = write_config(
-        tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, quality={"sample": 50},
-        execution={"block_points": BLOCK}, graph={"min_component": 20}, neighbors={"n_neighbors": 8},
-    )  # fmt: skip
+        tmp_path,
+        input={"kind": "npy", "path": str(tmp_path / "x.npy")},
+        quality={"sample": 50},
+        execution={"block_points": BLOCK},
+        graph={"min_component": 20},
+        neighbors={"n_neighbors": 8},
+    )
     lle("run", config)
     return config
 
@@ -61,8 +65,14 @@ def test_leftovers_of_other_configs_are_deleted_at_the_end_of_a_run(tmp_path):
     fill = make_step("make.fill", bundles={"_work/own": 0})
     for step in (fill, replace(fill, key="make.other", bundles={})):
         checkpoint.begin_step(store, step, "a1")
-    left = ("_work/spread/00000.npz", "_work/unlisted.npz", "_done/make/fill.00001.json", "_done/make/other.00000.json",
-            "_done/gone/step.00000.json", "weights/c/0")  # fmt: skip
+    left = (
+        "_work/spread/00000.npz",
+        "_work/unlisted.npz",
+        "_done/make/fill.00001.json",
+        "_done/make/other.00000.json",
+        "_done/gone/step.00000.json",
+        "weights/c/0",
+    )
     for name in (*kept, *left):
         store.objects.put(name, b"{}")
     current_config.delete_leftovers(store, {fill.key}, ["weights"])
@@ -178,9 +188,10 @@ class TestList:
         store.create_group({"config": {"a": 1}, "input_fingerprint": "first"})
         return store
 
-    @pytest.mark.parametrize(("config", "fingerprint", "is_emptied"), [
-        ({"a": 1}, "first", False), ({"a": 2}, "first", True), ({"a": 1}, "second", True),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("config", "fingerprint", "is_emptied"),
+        [({"a": 1}, "first", False), ({"a": 2}, "first", True), ({"a": 1}, "second", True)],
+    )
     def test_another_config_or_input_empties_the_list(self, store, config, fingerprint, is_emptied):
         current_config.begin_run(store, config, fingerprint)
         assert current_config.has_metrics(store) is not is_emptied

@@ -32,8 +32,16 @@ from tests.support.steps import Facts, make_step, no_task
 ARRAY = PlannedArray(ArraySpec("x", ("point",), "float64", ""), (12,), "float64", 4)
 STEP = make_step("make.fill", no_task, 3, arrays=(ARRAY,), bundles={"_work/parts": 0})
 WRONG = [b"{}", b"[]", b"7", b'"x"', b"null", b'{"fingerprint": 5, "n_blocks": "a", "arrays": 3}', b"{" * 5000]
-RECORDS = ["_run/lock.json", "_run/current.json", "_run/input.json", "_run/steps/ingest.read.json",
-           "_done/ingest/read.00000.json", "report/metrics.json", "embedding/zarr.json", "zarr.json"]  # fmt: skip
+RECORDS = [
+    "_run/lock.json",
+    "_run/current.json",
+    "_run/input.json",
+    "_run/steps/ingest.read.json",
+    "_done/ingest/read.00000.json",
+    "report/metrics.json",
+    "embedding/zarr.json",
+    "zarr.json",
+]
 
 
 def finished(folder: Path) -> Store:
@@ -295,15 +303,21 @@ def test_marker_of_another_shape_without_its_checksum_is_not_done(run_copy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", [{"shape": [60, 2]}, {"chunk_grid": {"name": "regular", "configuration":
-                                                                        {"chunk_shape": [0, 2]}}}])  # fmt: skip
+@pytest.mark.parametrize(
+    "change", [{"shape": [60, 2]}, {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0, 2]}}}]
+)
 def test_changed_metadata_of_an_array_are_seen_by_every_reader_and_repaired_by_run(run_copy, tmp_path, change):
     store, again, embedding = run_copy
     path, out = store / "embedding" / "zarr.json", tmp_path / "y.npy"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     np.save(tmp_path / "new.npy", np.zeros((2, 3)))
-    for command in (["export", store, out], ["report", store], ["explore", "--no-browser", store],
-                    ["transform", store, tmp_path / "new.npy", out], ["verify", store]):  # fmt: skip
+    for command in (
+        ["export", store, out],
+        ["report", store],
+        ["explore", "--no-browser", store],
+        ["transform", store, tmp_path / "new.npy", out],
+        ["verify", store],
+    ):
         result = CliRunner().invoke(app, list(map(str, command)))
         assert result.exit_code == 1, command
         assert "error of the program" not in result.output

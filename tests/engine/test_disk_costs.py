@@ -18,8 +18,11 @@ from lle.jobs import run as runs
 from tests.support.commands import lle, write_config
 
 N, PAGE = 4000, 4096
-BLOCKS = {"execution": {"block_points": 1000, "cluster": {"kind": "serial"}}, "output": {"report": False},
-          "quality": {"sample": 100}}  # fmt: skip
+BLOCKS = {
+    "execution": {"block_points": 1000, "cluster": {"kind": "serial"}},
+    "output": {"report": False},
+    "quality": {"sample": 100},
+}
 CASES = {
     "tree": (3, {"neighbors": {"method": "kdtree"}}),
     "brute": (40, {"neighbors": {"method": "brute"}, "preprocess": {"scale": "standard", "pca": 20}}),
@@ -27,8 +30,12 @@ CASES = {
     "reverse": (30, {"neighbors": {"method": "brute", "reverse": 3}}),
     "radius": (3, {"neighbors": {"radius": 0.5, "k_min": 5, "k_max": 30}}),
     "multigrid": (5, {"eigensolver": {"method": "multigrid", "tol": 1e-2}, "weights": {"reg": 0.1}}),
-    "modified": (12, {}), "ltsa": (12, {}), "hessian": (12, {}), "laplacian": (12, {}), "pca": (12, {}),
-}  # fmt: skip
+    "modified": (12, {}),
+    "ltsa": (12, {}),
+    "hessian": (12, {}),
+    "laplacian": (12, {}),
+    "pca": (12, {}),
+}
 
 
 def data(n: int, d: int) -> np.ndarray:
@@ -39,9 +46,11 @@ def data(n: int, d: int) -> np.ndarray:
 def sections(folder: Path, name: str) -> Path:
     d, of_case = CASES[name]
     np.save(folder / "x.npy", data(N, d))
-    path = write_config(folder, input={"kind": "npy", "path": str(folder / "x.npy")}, **{
-        section: {**BLOCKS.get(section, {}), **of_case.get(section, {})} for section in {*BLOCKS, *of_case}
-    })  # fmt: skip
+    path = write_config(
+        folder,
+        input={"kind": "npy", "path": str(folder / "x.npy")},
+        **{section: {**BLOCKS.get(section, {}), **of_case.get(section, {})} for section in {*BLOCKS, *of_case}},
+    )
     if name in {"modified", "ltsa", "hessian", "laplacian", "pca"}:
         path.write_text(f"{path.read_text()}method: {name}\n")
     return path
@@ -76,9 +85,9 @@ def check_steps(steps: list[Step], store: Path) -> None:
     assert any(left(store, step) for step in last.values())
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=() if name == "tree" else pytest.mark.slow) for name in CASES
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "tree" else pytest.mark.slow) for name in CASES]
+)
 def test_no_step_writes_more_than_planned(tmp_path, name):
     config = sections(tmp_path, name)
     planned = lle("plan", config)

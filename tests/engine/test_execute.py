@@ -44,8 +44,14 @@ from tests.support.steps import Facts, make_step
 
 ROWS, BLOCK = 36, 6
 N_BLOCKS = ROWS // BLOCK
-ERRORS = {"value": ValueError, "os": FileNotFoundError, "input": InputError, "bounds": BoundsNotMet,
-          "memory": NotEnoughMemory, "store": StoreError}  # fmt: skip
+ERRORS = {
+    "value": ValueError,
+    "os": FileNotFoundError,
+    "input": InputError,
+    "bounds": BoundsNotMet,
+    "memory": NotEnoughMemory,
+    "store": StoreError,
+}
 
 
 def spec(name):
@@ -313,8 +319,13 @@ class TestSerial:
 
     @pytest.mark.slow
     def test_library_loaded_by_a_task_uses_one_thread(self, tmp_path):
-        completed = subprocess.run([sys.executable, "-c", LOADS_LATE, str(tmp_path)], capture_output=True, text=True,
-                              env=os.environ | {"OMP_NUM_THREADS": "2"}, check=True)  # fmt: skip
+        completed = subprocess.run(
+            [sys.executable, "-c", LOADS_LATE, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "2"},
+            check=True,
+        )
         before, after = [json.loads(line)["pools"] for line in completed.stdout.splitlines()]
         assert before == [["openblas", 1]]
         assert after == [["openblas", 1], ["openmp", 1]]

@@ -42,18 +42,40 @@ def star(n: int, d: int, dtype: str) -> np.ndarray:
 
 # Large enough that the data take most of the memory of a task; test_task_costs.py tests the formulas with primes.
 TREE = {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 60_000}, "execution": {"block_points": 30_000}}
-BRUTE = {"x": (6000, 401, "float32"), "neighbors": {"method": "brute", "n_neighbors": 21},
-         "execution": {"block_points": 3000}}  # fmt: skip
-SCALED = {"x": (12_000, 211, "float64"), "preprocess": {"scale": "standard", "pca": 97},
-          "neighbors": {"method": "brute", "n_neighbors": 15}, "execution": {"block_points": 4000}}  # fmt: skip
-CELLS = {"x": (30_000, 150, "float32"), "neighbors": {"method": "pynndescent", "min_recall": 0},
-         "execution": {"block_points": 10_000}}  # fmt: skip
-METHODS = {"x": (12_000, 40, "float32"), "neighbors": {"n_neighbors": 20, "method": "brute"},
-           "execution": {"block_points": 6000}, "eigensolver": {"method": "multigrid", "tol": 1.0e-2}}  # fmt: skip
-GROUPS = {"x": (20_000, 30, "float32"), "rows": gaussian, "execution": {"block_points": 600},
-          "neighbors": {"method": "pynndescent", "min_recall": 0.93}}  # fmt: skip
-HUB = {"x": (12_000, 60, "float32"), "rows": star, "neighbors": {"method": "brute"},
-       "execution": {"block_points": 1000}}  # fmt: skip
+BRUTE = {
+    "x": (6000, 401, "float32"),
+    "neighbors": {"method": "brute", "n_neighbors": 21},
+    "execution": {"block_points": 3000},
+}
+SCALED = {
+    "x": (12_000, 211, "float64"),
+    "preprocess": {"scale": "standard", "pca": 97},
+    "neighbors": {"method": "brute", "n_neighbors": 15},
+    "execution": {"block_points": 4000},
+}
+CELLS = {
+    "x": (30_000, 150, "float32"),
+    "neighbors": {"method": "pynndescent", "min_recall": 0},
+    "execution": {"block_points": 10_000},
+}
+METHODS = {
+    "x": (12_000, 40, "float32"),
+    "neighbors": {"n_neighbors": 20, "method": "brute"},
+    "execution": {"block_points": 6000},
+    "eigensolver": {"method": "multigrid", "tol": 1.0e-2},
+}
+GROUPS = {
+    "x": (20_000, 30, "float32"),
+    "rows": gaussian,
+    "execution": {"block_points": 600},
+    "neighbors": {"method": "pynndescent", "min_recall": 0.93},
+}
+HUB = {
+    "x": (12_000, 60, "float32"),
+    "rows": star,
+    "neighbors": {"method": "brute"},
+    "execution": {"block_points": 1000},
+}
 LARGE = {
     "tree": {**TREE, "input": {**TREE["input"], "n_points": 300_000}, "execution": {"block_points": 65_536}},
     "wide": {**BRUTE, "x": (10_000, 784, "float32"), "execution": {"block_points": 8192}},
@@ -74,9 +96,13 @@ def probe(folder: Path, case: dict, *last: str) -> list[dict]:
         file.write(f"method: {sections.get('method', 'lle')}\n")
     environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
     completed = subprocess.run(
-        [sys.executable, str(PROBE), str(config), *last], env=environment, capture_output=True, text=True, timeout=500,
+        [sys.executable, str(PROBE), str(config), *last],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
         check=False,
-    )  # fmt: skip
+    )
     assert completed.returncode == 0, completed.stderr
     return [json.loads(line) for line in completed.stdout.splitlines() if line.startswith("{")]
 

@@ -32,10 +32,19 @@ SPEC = ArraySpec("x", ("point",), "float64", "")
 class TestBlocks:
     @pytest.mark.parametrize(
         ("requested", "n_rows", "row_bytes", "expected"),
-        [("auto", 10**6, 12, 65_536), ("auto", 70_000, 784 * 4, 8192), ("auto", 10**6, 513, 32_768),
-         ("auto", 10**6, 10**6, 1024), ("auto", 10**6, 10**9, 1024), ("auto", 300, 12, 300), ("auto", 300, 10**6, 300),
-         (500, 10**6, 12, 500), (500, 499, 12, 499), (70_000, 10**6, 8, 70_000)],
-    )  # fmt: skip
+        [
+            ("auto", 10**6, 12, 65_536),
+            ("auto", 70_000, 784 * 4, 8192),
+            ("auto", 10**6, 513, 32_768),
+            ("auto", 10**6, 10**6, 1024),
+            ("auto", 10**6, 10**9, 1024),
+            ("auto", 300, 12, 300),
+            ("auto", 300, 10**6, 300),
+            (500, 10**6, 12, 500),
+            (500, 499, 12, 499),
+            (70_000, 10**6, 8, 70_000),
+        ],
+    )
     def test_block_sizes_for_known_inputs(self, requested, n_rows, row_bytes, expected):
         assert block_points(requested, n_rows, row_bytes) == expected
 
@@ -76,10 +85,17 @@ class TestBlocks:
 class TestChoices:
     @pytest.mark.parametrize(
         ("requested", "n_points", "n_features", "expected"),
-        [("auto", 50_000, 10, "kdtree"), ("auto", 50_001, 6, "pynndescent"), ("auto", 10**7, 5, "kdtree"),
-         ("auto", 20_000, 11, "brute"), ("auto", 20_001, 11, "pynndescent"),
-         ("brute", 10**7, 2, "brute"), ("kdtree", 10, 784, "kdtree"), ("pynndescent", 10, 2, "pynndescent")],
-    )  # fmt: skip
+        [
+            ("auto", 50_000, 10, "kdtree"),
+            ("auto", 50_001, 6, "pynndescent"),
+            ("auto", 10**7, 5, "kdtree"),
+            ("auto", 20_000, 11, "brute"),
+            ("auto", 20_001, 11, "pynndescent"),
+            ("brute", 10**7, 2, "brute"),
+            ("kdtree", 10, 784, "kdtree"),
+            ("pynndescent", 10, 2, "pynndescent"),
+        ],
+    )
     def test_neighbor_method(self, requested, n_points, n_features, expected):
         assert neighbor_method(requested, n_points, n_features) == expected
 
@@ -100,8 +116,11 @@ class TestBytes:
 
     def test_freed_data_count_until_the_step_that_frees_them_is_done(self):
         kept, freed = (PlannedArray(replace(SPEC, name=name), (n,), "uint8", 5) for name, n in (("x", 3), ("y", 10)))
-        steps = [writing((kept, freed)), writing(bundles={"z": 100}, frees=("y",)),
-                 writing(bundles={"w": 40}, frees=("z",))]  # fmt: skip
+        steps = [
+            writing((kept, freed)),
+            writing(bundles={"z": 100}, frees=("y",)),
+            writing(bundles={"w": 40}, frees=("z",)),
+        ]
         assert disk_totals(steps) == (3 + 100 + 40, 3 + 40)
 
 
@@ -113,10 +132,15 @@ class TestFreed:
     @pytest.mark.parametrize(
         ("n_before", "freed", "needed"),
         [
-            (1, ("a",), [0]), (2, ("a", "c"), [1]), (2, ("", "c"), [1]), (2, ("b", "c"), [0, 1]),
-            (3, ("a", "c", ""), []), (3, ("ab", "c", ""), [0]), (4, ("ab", "c", "", ""), []),
+            (1, ("a",), [0]),
+            (2, ("a", "c"), [1]),
+            (2, ("", "c"), [1]),
+            (2, ("b", "c"), [0, 1]),
+            (3, ("a", "c", ""), []),
+            (3, ("ab", "c", ""), [0]),
+            (4, ("ab", "c", "", ""), []),
         ],
-    )  # fmt: skip
+    )
     def test_steps_whose_freed_data_the_next_one_may_read(self, n_before, freed, needed):
         before = self.STEPS[:n_before]
         steps = [writing(bundles=dict.fromkeys(bundles, 0), frees=tuple(frees)) for bundles, frees in before]

@@ -36,9 +36,11 @@ from tests.support.steps import make_step, no_task
 @pytest.fixture
 def config(tmp_path):
     return write_config(
-        tmp_path, input={"kind": "synthetic", "name": "sheet", "n_points": 600}, execution={"block_points": 200},
+        tmp_path,
+        input={"kind": "synthetic", "name": "sheet", "n_points": 600},
+        execution={"block_points": 200},
         output={"report": False},
-    )  # fmt: skip
+    )
 
 
 def invoke(*arguments):
@@ -65,8 +67,11 @@ def test_missed_bound_reports_the_value_that_was_reached(config, tmp_path):
     assert output["metrics"]["recall"]["value"] == 1.0
     assert not output["metrics"]["solver"]["converged"]
     families = text_string_to_metric_families((tmp_path / "lle.prom").read_text())
-    samples = {(sample.name, *(sample.labels[key] for key in sample.labels if key != "store")): sample.value
-               for family in families for sample in family.samples}  # fmt: skip
+    samples = {
+        (sample.name, *(sample.labels[key] for key in sample.labels if key != "store")): sample.value
+        for family in families
+        for sample in family.samples
+    }
     assert (samples["lle_recall", "value"], samples["lle_rows", "points"], samples["lle_converged",]) == (1, 600, 0)
     assert samples["lle_residual_max",] > 0
 
@@ -307,8 +312,9 @@ def test_json_log_of_a_reused_run_names_every_step(config):
         [json.loads(line) for line in invoke("run", config, "--log", "json").stderr.splitlines()] for _ in range(2)
     )
     for event in ("step_begun", "step_done", "stage_done"):
-        actual, expected = ([(line["stage"], line.get("step")) for line in lines if line["event"] == event]
-                        for lines in (second, first))  # fmt: skip
+        actual, expected = (
+            [(line["stage"], line.get("step")) for line in lines if line["event"] == event] for lines in (second, first)
+        )
         assert actual == expected, event
         assert len(actual) >= len(STAGES)
 

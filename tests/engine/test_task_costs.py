@@ -37,12 +37,17 @@ from tests.support.steps import make_step
 # 10,007 rows of 7 float64 features in blocks of 1009, 11 neighbours, 3 coordinates. A plan assumes that a block needs
 # the rows of four others, and that no row is dropped.
 SECTIONS = {
-    "lle": {}, "brute": {"neighbors": {"method": "brute"}}, "groups": {"neighbors": {"method": "pynndescent"}},
-    "eta": {"neighbors": {"eta": 0.1}}, "k_per_point": {"neighbors": {"k_per_point": "k.npy"}},
+    "lle": {},
+    "brute": {"neighbors": {"method": "brute"}},
+    "groups": {"neighbors": {"method": "pynndescent"}},
+    "eta": {"neighbors": {"eta": 0.1}},
+    "k_per_point": {"neighbors": {"k_per_point": "k.npy"}},
     "precomputed": {"neighbors": {"precomputed": {"kind": "npy", "path": "graph.npy"}, "method": "auto"}},
-    "connect": {"graph": {"components": "connect"}}, "laplacian": {"method": "laplacian"}, "ltsa": {"method": "ltsa"},
+    "connect": {"graph": {"components": "connect"}},
+    "laplacian": {"method": "laplacian"},
+    "ltsa": {"method": "ltsa"},
     "modified": {"method": "modified"},
-}  # fmt: skip
+}
 RECEIVED = 5 * 1009 * (56 + 40) + (2 + 3 * 4) * 1009 * 56 + 6 * BATCH_BYTES
 PLANNED = {
     ("lle", "ingest.read"): 1009 * (112 + 112 + 128) + 5 * 102 * 56 + 60013,
@@ -197,10 +202,13 @@ def test_auto_blocks_give_each_worker_three_and_explicit_ones_stay(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((40_000, 200), np.float32))
 
     def n_blocks(size, **cluster):
-        config = Config.model_validate({
-            "input": {"kind": "npy", "path": str(tmp_path / "x.npy")}, "output": {"store": str(tmp_path / "run.zarr")},
-            "execution": {"block_points": size, "cluster": {"memory": "64GiB", **cluster}},
-        })  # fmt: skip
+        config = Config.model_validate(
+            {
+                "input": {"kind": "npy", "path": str(tmp_path / "x.npy")},
+                "output": {"store": str(tmp_path / "run.zarr")},
+                "execution": {"block_points": size, "cluster": {"memory": "64GiB", **cluster}},
+            }
+        )
         return layout_of(config, open_input(config)).input_blocks()
 
     assert n_blocks("auto", kind="serial") == 2
@@ -220,13 +228,19 @@ class TestRefused:
     def test_plan_that_does_not_fit_is_refused_before_any_step(self, tmp_path, command):
         np.save(tmp_path / "x.npy", np.random.default_rng(3).normal(size=(4000, 600)))
         config = write_config(
-            tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, neighbors={"n_neighbors": 90},
+            tmp_path,
+            input={"kind": "npy", "path": str(tmp_path / "x.npy")},
+            neighbors={"n_neighbors": 90},
             execution={"block_points": 4000, "cluster": {"kind": "serial", "memory": "512MiB"}},
-        )  # fmt: skip
+        )
         code, message = self.refusal(command, config)
         assert (code, message["error"]) == (2, "NotEnoughMemory")
-        for part in ("a task needs", "a worker of 0.50 GiB has room for 0.075 GiB", "execution.cluster.memory",
-                     "execution.block_points"):  # fmt: skip
+        for part in (
+            "a task needs",
+            "a worker of 0.50 GiB has room for 0.075 GiB",
+            "execution.cluster.memory",
+            "execution.block_points",
+        ):
             assert part in message["message"]
         assert not list(tmp_path.glob("run.zarr/_done/**/*.json"))
         code, planned = self.refusal("plan", config)
@@ -244,9 +258,11 @@ class TestRefused:
         monkeypatch.setattr(limits, "total_memory", lambda: total)
         np.save(tmp_path / "x.npy", np.random.default_rng(3).normal(size=(4000, 600)))
         config = write_config(
-            tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, neighbors={"n_neighbors": 90},
+            tmp_path,
+            input={"kind": "npy", "path": str(tmp_path / "x.npy")},
+            neighbors={"n_neighbors": 90},
             execution={"block_points": 4000, "cluster": {"kind": "serial"}},
-        )  # fmt: skip
+        )
         code, message = self.refusal("run", config)
         assert (code, message["error"]) == (expected, "NotEnoughMemory")
         assert ("the same command may succeed later" in message["message"]) == (expected == 1)

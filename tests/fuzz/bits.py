@@ -159,8 +159,14 @@ def _explore(shared: Path, store: Path) -> object:
 
 
 SHARES = {
-    "status": 0.2, "verify": 0.15, "export": 0.2, "transform": 0.12, "report": 0.03, "open_run": 0.15, "explore": 0.15
-}  # fmt: skip
+    "status": 0.2,
+    "verify": 0.15,
+    "export": 0.2,
+    "transform": 0.12,
+    "report": 0.03,
+    "open_run": 0.15,
+    "explore": 0.15,
+}
 """How often each command is called: a report takes ten times as long as the others."""
 READERS: dict[str, Reader] = {
     "status": lambda shared, store: answer("status", store),

@@ -94,8 +94,10 @@ def campaign(target: str, seed: int, cases: range, processes: int = 1, seconds: 
     tally, started = Tally(target), time.monotonic()
     limits: Limits = import_module(f"tests.fuzz.{target}").LIMITS
     with tempfile.TemporaryDirectory(prefix="lle-fuzz-") as folder:
-        stripes = [_Stripe(target, seed, cases[part::processes], Path(folder, str(part)), limits, tally)
-                   for part in range(processes)]  # fmt: skip
+        stripes = [
+            _Stripe(target, seed, cases[part::processes], Path(folder, str(part)), limits, tally)
+            for part in range(processes)
+        ]
         try:
             while any(stripe.busy for stripe in stripes) and time.monotonic() - started < seconds:
                 wait([stripe.connection for stripe in stripes if stripe.busy], timeout=1.0)
@@ -111,9 +113,7 @@ def campaign(target: str, seed: int, cases: range, processes: int = 1, seconds: 
 class _Stripe:
     """Cases that one process runs one after the other; a new process continues after one that died."""
 
-    def __init__(
-        self, target: str, seed: int, cases: range, folder: Path, limits: Limits, tally: Tally
-    ) -> None:  # fmt: skip
+    def __init__(self, target: str, seed: int, cases: range, folder: Path, limits: Limits, tally: Tally) -> None:
         self._target, self._seed, self._cases, self._folder = target, seed, list(cases), folder
         self._limits, self._tally = limits, tally
         folder.mkdir()

@@ -96,8 +96,12 @@ def run(rng: np.random.Generator, shared: Path, own: Path) -> str:
     place = "url" if section["kind"] == "zarr" else "path"
     damaged = _damaged_copy(rng, Path(section[place]), own)
     section[place] = str(damaged)
-    config = write(own / "config.yaml", yaml.safe_dump({"input": section, "output": {"store": str(own / "run.zarr")}})
-                   + SERIAL + "neighbors: {n_neighbors: 5}\n")  # fmt: skip
+    config = write(
+        own / "config.yaml",
+        yaml.safe_dump({"input": section, "output": {"store": str(own / "run.zarr")}})
+        + SERIAL
+        + "neighbors: {n_neighbors: 5}\n",
+    )
     ended = call("validate", config, codes=(0, 2))
     if ended.code:
         return f"{section['kind']} refused"
@@ -208,5 +212,10 @@ def _zarr(path: Path, section: dict[str, str]) -> Array:
 
 
 REFERENCES: dict[str, Callable[[Path, dict[str, str]], Array | None]] = {
-    "npy": _npy, "npz": _npz, "idx": _idx, "csv": _csv, "parquet": _parquet, "zarr": _zarr,
-}  # fmt: skip
+    "npy": _npy,
+    "npz": _npz,
+    "idx": _idx,
+    "csv": _csv,
+    "parquet": _parquet,
+    "zarr": _zarr,
+}

@@ -24,8 +24,17 @@ def prepare(shared: Path) -> None:
     config = write(shared / "config.yaml", CONFIG)
     call("run", config, "--store", shared / "run.zarr", codes=(0,))
     for n_neighbors in (7, 6):
-        call("run", config, "--store", shared / "root.zarr", "--set", "output.keep=2",
-             "--set", f"neighbors.n_neighbors={n_neighbors}", codes=(0,))  # fmt: skip
+        call(
+            "run",
+            config,
+            "--store",
+            shared / "root.zarr",
+            "--set",
+            "output.keep=2",
+            "--set",
+            f"neighbors.n_neighbors={n_neighbors}",
+            codes=(0,),
+        )
     call("export", shared / "run.zarr", shared / "embedding.npy", codes=(0,))
     call("export", shared / "root.zarr", shared / "published.npy", codes=(0,))
     np.testing.assert_array_equal(np.load(shared / "embedding.npy"), np.load(shared / "published.npy"))
@@ -104,9 +113,16 @@ def _commands(rng: np.random.Generator, shared: Path, own: Path, store: Path) ->
 
 def _order(rng: np.random.Generator) -> list[str]:
     orders = (
-        ["verify", "run"], ["status", "run"], ["export", "verify", "run"], ["run", "export"], ["report", "status"],
-        ["transform", "run"], ["run", "verify", "run"], ["status", "verify"], ["export", "fresh"],
-    )  # fmt: skip
+        ["verify", "run"],
+        ["status", "run"],
+        ["export", "verify", "run"],
+        ["run", "export"],
+        ["report", "status"],
+        ["transform", "run"],
+        ["run", "verify", "run"],
+        ["status", "verify"],
+        ["export", "fresh"],
+    )
     return choose(rng, orders)
 
 

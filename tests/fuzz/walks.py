@@ -18,13 +18,30 @@ CONFIG = (
     "execution: {block_points: 16, cluster: {kind: serial}}\noutput: {store: none, report: false}\n"
 )
 CHANGES = (
-    "method=lle", "method=modified", "method=ltsa", "method=hessian", "method=laplacian", "method=pca",
-    "graph.components=connect", "graph.components=largest", "neighbors.eta=0.5", "neighbors.n_neighbors=6",
-    "output.cost_matrix=false", "eigensolver.n_components=1", "weights.reg=0.01", "weights.reg=auto",
-    "input.n_points=60", "input.fit_sample=30", "preprocess.scale=standard", "preprocess.pca=2",
-    "neighbors.metric=cosine", "neighbors.reverse=4", "neighbors.radius=0.9", "eigensolver.method=polynomial",
+    "method=lle",
+    "method=modified",
+    "method=ltsa",
+    "method=hessian",
+    "method=laplacian",
+    "method=pca",
+    "graph.components=connect",
+    "graph.components=largest",
+    "neighbors.eta=0.5",
+    "neighbors.n_neighbors=6",
+    "output.cost_matrix=false",
+    "eigensolver.n_components=1",
+    "weights.reg=0.01",
+    "weights.reg=auto",
+    "input.n_points=60",
+    "input.fit_sample=30",
+    "preprocess.scale=standard",
+    "preprocess.pca=2",
+    "neighbors.metric=cosine",
+    "neighbors.reverse=4",
+    "neighbors.radius=0.9",
+    "eigensolver.method=polynomial",
     "execution.block_points=30",
-)  # fmt: skip
+)
 
 
 class Killed(LleError):
@@ -74,8 +91,11 @@ def _killed_after(n_markers: int) -> "mock.Mock":
 def contents(store: Path) -> dict[str, bytes]:
     """The files of a store by name, without the content of records and configs, which hold times and the store."""
     files = (path for path in store.rglob("*") if path.is_file())
-    return {str(path.relative_to(store)): b"" if _is_record(path) else path.read_bytes() for path in files
-            if path.name != "failure.json"}  # fmt: skip
+    return {
+        str(path.relative_to(store)): b"" if _is_record(path) else path.read_bytes()
+        for path in files
+        if path.name != "failure.json"
+    }
 
 
 def _is_record(path: Path) -> bool:

@@ -133,12 +133,18 @@ def check_neighbors(points: Array, lists: npt.NDArray[Any], k: int) -> None:
         ids = row[row >= 0]
         assert len(set(ids.tolist())) == len(ids), f"point {i} has a neighbour twice"
         ours = np.sort(distances[i, ids])[: min(k, len(points) - 1)]
-        np.testing.assert_allclose(ours, nearest[i, : len(ours)], rtol=1e-5, atol=1e-9 * distances[0, 1:].max(),
-                                   err_msg=f"neighbours of point {i}")  # fmt: skip
+        np.testing.assert_allclose(
+            ours,
+            nearest[i, : len(ours)],
+            rtol=1e-5,
+            atol=1e-9 * distances[0, 1:].max(),
+            err_msg=f"neighbours of point {i}",
+        )
 
 
-def dense_matrix(store: Store, points: Array, lists: npt.NDArray[Any], config: dict[str, Any],
-                 metrics: dict[str, Any]) -> Array:  # fmt: skip
+def dense_matrix(
+    store: Store, points: Array, lists: npt.NDArray[Any], config: dict[str, Any], metrics: dict[str, Any]
+) -> Array:
     """M (n, n) of the stored lists by the papers' formulas, else of the stored factors."""
     n, m, method = len(points), config["eigensolver"]["n_components"], config["method"]
     if method != "lle" and not has_formula(points, lists, method, m):
@@ -191,7 +197,9 @@ def check_scikit_learn(X: npt.NDArray[Any], config: dict[str, Any], metrics: dic
     if not same or repaired or ties or metrics["n_components_weak"] > 1:
         return
     theirs = LocallyLinearEmbedding(
-        n_neighbors=config["neighbors"]["n_neighbors"], n_components=config["eigensolver"]["n_components"],
-        reg=config["weights"]["reg"], eigen_solver="dense",
-    ).fit(np.asarray(X, float))  # fmt: skip
+        n_neighbors=config["neighbors"]["n_neighbors"],
+        n_components=config["eigensolver"]["n_components"],
+        reg=config["weights"]["reg"],
+        eigen_solver="dense",
+    ).fit(np.asarray(X, float))
     np.testing.assert_allclose(total, theirs.reconstruction_error_, rtol=1e-3, atol=1e-11, err_msg="scikit-learn")

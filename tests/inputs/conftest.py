@@ -42,4 +42,4 @@ def inputs(data, tmp_path_factory):
         "zarr 2": ("zarr", {"url": write_group(folder / "2.zarr", X, y, 2), "labels": "label"}),
         "parquet": ("parquet", {"path": write_frame(folder / "x.parquet", X, y), "label": "label"}),
         "csv": ("csv", {"path": write_frame(folder / "x.csv", X, y), "label": "label"}),
-    }  # fmt: skip
+    }

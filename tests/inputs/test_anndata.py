@@ -115,12 +115,18 @@ class TestPoints:
         assert donors.label_names == ("d0", "d1", "d2")
         np.testing.assert_array_equal(donors.read_labels(0, N), np.arange(N) % 3)
 
-    @pytest.mark.parametrize(("keys", "message"), [
-        ({"obsm": "X_umap"}, "there is no obsm/X_umap; obsm holds X_pca; set input.obsm to one of them"),
-        ({"obsm": None}, r"expected a dense matrix in X, found csr_matrix; reduce it first, .*scanpy\.pp\.pca"),
-        ({"label": "louvain"}, "there is no obs/louvain; obs holds age, donor, stage; set input.label"),
-        ({"obsp": "connectivities"}, "there is no obsp/connectivities; obsp holds distances; set neighbors.precomp"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("keys", "message"),
+        [
+            ({"obsm": "X_umap"}, "there is no obsm/X_umap; obsm holds X_pca; set input.obsm to one of them"),
+            ({"obsm": None}, r"expected a dense matrix in X, found csr_matrix; reduce it first, .*scanpy\.pp\.pca"),
+            ({"label": "louvain"}, "there is no obs/louvain; obs holds age, donor, stage; set input.label"),
+            (
+                {"obsp": "connectivities"},
+                "there is no obsp/connectivities; obsp holds distances; set neighbors.precomp",
+            ),
+        ],
+    )
     def test_missing_element_is_named_with_what_is_there(self, path, keys, message):
         with pytest.raises(InputError, match=message):
             open_source("anndata", path=path, **keys)

@@ -21,9 +21,19 @@ from lle.stages.ingest import open_input
 from tests.support.input_files import IDX_CODES, D, N, write_frame, write_group, write_idx
 
 ALL_INPUTS = [
-    "npy", "npy by columns", "npy glob", "npz", "npz deflated", "npz by columns", "idx", "idx gzip",
-    "zarr 3", "zarr 2", "parquet", "csv",
-]  # fmt: skip
+    "npy",
+    "npy by columns",
+    "npy glob",
+    "npz",
+    "npz deflated",
+    "npz by columns",
+    "idx",
+    "idx gzip",
+    "zarr 3",
+    "zarr 2",
+    "parquet",
+    "csv",
+]
 
 
 class TestEveryKind:
@@ -101,10 +111,20 @@ class TestEveryKind:
 @pytest.mark.parametrize(
     ("dtype", "expected"),
     [
-        ("bool", "f4"), ("i1", "f4"), ("u1", "f4"), ("i2", "f4"), (">u2", "f4"), ("f2", "f4"), (">f4", "f4"),
-        ("i4", "f8"), ("u4", "f8"), ("i8", "f8"), ("f8", "f8"), (">f8", "f8"),
+        ("bool", "f4"),
+        ("i1", "f4"),
+        ("u1", "f4"),
+        ("i2", "f4"),
+        (">u2", "f4"),
+        ("f2", "f4"),
+        (">f4", "f4"),
+        ("i4", "f8"),
+        ("u4", "f8"),
+        ("i8", "f8"),
+        ("f8", "f8"),
+        (">f8", "f8"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("kind", ["npy", "zarr", "parquet"])
 def test_reading_dtype_keeps_every_value(tmp_path, kind, dtype, expected):
     wide = np.dtype(dtype)

@@ -34,7 +34,7 @@ class TestLabels:
             ([[1, 2], [3, 4]], "continuous", None, [[1, 2], [3, 4]]),
             ([[1], [4]], "categorical", ("1", "4"), [0, 1]),
         ],
-    )  # fmt: skip
+    )
     def test_kind_and_names_follow_from_the_values(self, tmp_path, values, kind, names, expected):
         found_kind, found_names, actual = self.read(tmp_path, np.array(values))
         assert (found_kind, found_names) == (kind, names)

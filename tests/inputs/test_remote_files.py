@@ -23,8 +23,17 @@ from tests.support.traffic import counted
 pytest.importorskip("obstore", reason="object stores need the extra s3")
 
 KINDS = [
-    "npy", "npy by columns", "npy glob", "npz", "npz deflated", "npz by columns", "idx", "idx gzip", "parquet", "csv",
-]  # fmt: skip
+    "npy",
+    "npy by columns",
+    "npy glob",
+    "npz",
+    "npz deflated",
+    "npz by columns",
+    "idx",
+    "idx gzip",
+    "parquet",
+    "csv",
+]
 
 
 @pytest.fixture
@@ -56,8 +65,9 @@ class TestSameRows:
         kind, params = inputs[name]
         upload([file for file in Path(params["path"]).parent.iterdir() if file.is_file()], folder)
         monkeypatch.setattr(remote_files, "PIECE_BYTES", 1000)  # many requests a read
-        remote_params = {key: f"{folder.url}/{Path(value).name}" if os.sep in str(value) else value
-                 for key, value in params.items()}  # fmt: skip
+        remote_params = {
+            key: f"{folder.url}/{Path(value).name}" if os.sep in str(value) else value for key, value in params.items()
+        }
         local, remote = open_source(kind, **params), open_source(kind, **remote_params)
         assert (remote.n_rows, remote.dtype, remote.label_names) == (local.n_rows, local.dtype, local.label_names)
         for start, stop in ((0, remote.n_rows), (1777, 2001), (5, 5)):
@@ -73,11 +83,19 @@ class TestSameRows:
             [actual] = open_source("npy", path=f"{folder.url}/{name}").fingerprint()["points"]
             assert actual["name"] == "x%#1?.npy"
 
-    @pytest.mark.parametrize(("pattern", "expected"), [
-        ("*.npy", ["a", "b"]), ("?.npy", ["a", "b"]), ("[b-z].npy", ["b"]), ("d/*/*.npy", ["c"]),
-        ("**/*.npy", ["a", "b", "c", "e"]),
-        ("d/**/*.npy", ["c", "e"]), (".*.npy", [".f"]), ("x[1].*", ["x[1]"]),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("pattern", "expected"),
+        [
+            ("*.npy", ["a", "b"]),
+            ("?.npy", ["a", "b"]),
+            ("[b-z].npy", ["b"]),
+            ("d/*/*.npy", ["c"]),
+            ("**/*.npy", ["a", "b", "c", "e"]),
+            ("d/**/*.npy", ["c", "e"]),
+            (".*.npy", [".f"]),
+            ("x[1].*", ["x[1]"]),
+        ],
+    )
     def test_patterns_match_remote_files(self, bucket, pattern, expected):
         objects = open_objects(bucket.url("patterns"))
         for name in ("a.npy", "b.npy", "d/deep/c.npy", "d/e.npy", ".f.npy", "x[1].*", "a.txt"):
@@ -182,9 +200,12 @@ class TestChanges:
 
         def config(url):
             return write_config(
-                tmp_path, input={"kind": "parquet", "path": f"{url}/*.parquet"}, output={"keep": 3, "report": False},
-                execution={"block_points": 200}, **FEW,
-            )  # fmt: skip
+                tmp_path,
+                input={"kind": "parquet", "path": f"{url}/*.parquet"},
+                output={"keep": 3, "report": False},
+                execution={"block_points": 200},
+                **FEW,
+            )
 
         first = lle("run", config(folder.url))
         assert lle("run", config(folder.url))["unchanged"]
@@ -194,27 +215,38 @@ class TestChanges:
         assert read_blocks(second["store"]) == [False, True, False]
         local = lle("run", config(tmp_path), "--store", str(tmp_path / "local.zarr"))
         for name in ("_input", "embedding"):
-            stored = [{key: open_objects(store).get(key) for key in open_objects(store).names(name)}
-                      for store in (second["store"], local["store"])]  # fmt: skip
+            stored = [
+                {key: open_objects(store).get(key) for key in open_objects(store).names(name)}
+                for store in (second["store"], local["store"])
+            ]
             assert stored[0] == stored[1]
         assert first["store"] != second["store"]
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(("url", "message"), [
-        ("s3://bucket/refused/y.npy", r"input\.path: s3://bucket/refused/y\.npy: there is no such object; "
-                                      r"s3://bucket/refused holds x\.npy: check the URL"),
-        ("s3://bucket/refused/y*.npy", "no object matches the pattern; s3://bucket/refused holds x.npy: check the URL"),
-        ("s3://bucket/nowhere/*.npy", "there are no files in s3://bucket/nowhere"),
-        ("s3://bucket/refused", "is a folder; name the files in it, for instance 's3://bucket/refused/\\*'"),
-        ("s3://bucket/refused/", "is a folder; name the files in it, for instance 's3://bucket/refused/\\*'"),
-        ("s3://nobody/x.npy", r"input\.path: s3://nobody/x\.npy: there is no such bucket"),
-        ("s3://nobody/*.npy", "no such bucket"),
-        ("s3://bucket/refused/**x/y", "can only be an entire path component"),
-        ("gopher://x/y.npy", "not a storage URL that can be opened"),
-        ("s3://me:hunter2@bucket/x.npy", "the URL holds a user name or password"),
-        ("http://127.0.0.1:9/*.npy", "web servers cannot list files"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("url", "message"),
+        [
+            (
+                "s3://bucket/refused/y.npy",
+                r"input\.path: s3://bucket/refused/y\.npy: there is no such object; "
+                r"s3://bucket/refused holds x\.npy: check the URL",
+            ),
+            (
+                "s3://bucket/refused/y*.npy",
+                "no object matches the pattern; s3://bucket/refused holds x.npy: check the URL",
+            ),
+            ("s3://bucket/nowhere/*.npy", "there are no files in s3://bucket/nowhere"),
+            ("s3://bucket/refused", "is a folder; name the files in it, for instance 's3://bucket/refused/\\*'"),
+            ("s3://bucket/refused/", "is a folder; name the files in it, for instance 's3://bucket/refused/\\*'"),
+            ("s3://nobody/x.npy", r"input\.path: s3://nobody/x\.npy: there is no such bucket"),
+            ("s3://nobody/*.npy", "no such bucket"),
+            ("s3://bucket/refused/**x/y", "can only be an entire path component"),
+            ("gopher://x/y.npy", "not a storage URL that can be opened"),
+            ("s3://me:hunter2@bucket/x.npy", "the URL holds a user name or password"),
+            ("http://127.0.0.1:9/*.npy", "web servers cannot list files"),
+        ],
+    )
     def test_invalid_urls_are_refused(self, bucket, url, message):
         open_objects(bucket.url("refused")).put("x.npy", saved(np.save, np.eye(3)))
         with pytest.raises(InputError, match=message) as caught:

@@ -44,11 +44,13 @@ def test_each_digit_by_itself():
 
 @pytest.mark.parametrize(
     ("kind", "params", "words"),
-    [("synthetic", {"name": "digits", "where": 11}, "its labels are 0, 1"),
-     ("synthetic", {"name": "digits", "where": "x"}, "no label 'x'"),
-     ("synthetic", {"name": "s_curve", "n_points": 50, "where": 1}, "2 label columns"),
-     ("synthetic", {"name": "spiral_2d", "n_points": 50, "where": 77}, "no row has the label")],
-)  # fmt: skip
+    [
+        ("synthetic", {"name": "digits", "where": 11}, "its labels are 0, 1"),
+        ("synthetic", {"name": "digits", "where": "x"}, "no label 'x'"),
+        ("synthetic", {"name": "s_curve", "n_points": 50, "where": 1}, "2 label columns"),
+        ("synthetic", {"name": "spiral_2d", "n_points": 50, "where": 77}, "no row has the label"),
+    ],
+)
 def test_invalid_values_of_where_are_named(kind, params, words):
     with pytest.raises(InputError, match=words):
         open_source(kind, **params)

@@ -12,31 +12,37 @@ RNG = np.random.default_rng(11)
 SECONDS = 1.7e9 + RNG.integers(0, 10**7, N)
 
 
-@pytest.mark.parametrize(("values", "words"), [
-    pytest.param(np.arange(N), "a row number or an id", id="rising"),
-    pytest.param(np.arange(N)[::-1], "that fall", id="falling"),
-    pytest.param(RNG.permutation(N) + 7, "a different whole number", id="shuffled ids"),
-    pytest.param(RNG.permutation(60), "a different whole number", id="shuffled ids of a small table"),
-    pytest.param(SECONDS, "seconds since 1970", id="seconds"),
-    pytest.param(SECONDS * 1e3 + 0.5, "milliseconds since 1970", id="milliseconds"),
-    pytest.param(SECONDS * 1e9, "nanoseconds since 1970", id="nanoseconds"),
-    pytest.param(np.cumsum(RNG.random(N)), "a time: numbers that rise", id="rising numbers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        pytest.param(np.arange(N), "a row number or an id", id="rising"),
+        pytest.param(np.arange(N)[::-1], "that fall", id="falling"),
+        pytest.param(RNG.permutation(N) + 7, "a different whole number", id="shuffled ids"),
+        pytest.param(RNG.permutation(60), "a different whole number", id="shuffled ids of a small table"),
+        pytest.param(SECONDS, "seconds since 1970", id="seconds"),
+        pytest.param(SECONDS * 1e3 + 0.5, "milliseconds since 1970", id="milliseconds"),
+        pytest.param(SECONDS * 1e9, "nanoseconds since 1970", id="nanoseconds"),
+        pytest.param(np.cumsum(RNG.random(N)), "a time: numbers that rise", id="rising numbers"),
+    ],
+)
 def test_ids_and_times_are_reported(values, words):
     look = look_of(values[:3000], len(values))
     assert words in look.says
     assert look.is_id == ("an id" in words or "fall" in words or "different" in words)
 
 
-@pytest.mark.parametrize("values", [
-    pytest.param(RNG.normal(size=N), id="measurements"),
-    pytest.param(RNG.integers(0, 4000, N), id="counts"),
-    pytest.param(RNG.choice(10**6, 80, replace=False), id="few different whole numbers"),
-    pytest.param(np.full(N, 1.7e9), id="constant"),
-    pytest.param(np.arange(20), id="few rows"),
-    pytest.param(np.repeat(np.arange(N // 2), 2), id="numbers that stay"),
-    pytest.param(np.append(np.arange(N - 1.0), np.nan), id="gaps"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(RNG.normal(size=N), id="measurements"),
+        pytest.param(RNG.integers(0, 4000, N), id="counts"),
+        pytest.param(RNG.choice(10**6, 80, replace=False), id="few different whole numbers"),
+        pytest.param(np.full(N, 1.7e9), id="constant"),
+        pytest.param(np.arange(20), id="few rows"),
+        pytest.param(np.repeat(np.arange(N // 2), 2), id="numbers that stay"),
+        pytest.param(np.append(np.arange(N - 1.0), np.nan), id="gaps"),
+    ],
+)
 def test_measurements_are_not_reported(values):
     assert look_of(values[-3000:], len(values)) is None
 
@@ -58,10 +64,16 @@ def test_arrays_and_short_tables_have_no_suspect_columns(tmp_path):
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_ids_that_float64_would_round_are_reported(tmp_path, kind):
     ids = RNG.permutation(N)
-    frame = pd.DataFrame({
-        "x": RNG.normal(size=N), "next": 2**53 + np.arange(N), "shuffled": 2**62 + ids, "user_id": 2**60 + ids,
-        "when": 2**60 + ids, "count": 2**60 + 4096 * (ids // 2),
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "x": RNG.normal(size=N),
+            "next": 2**53 + np.arange(N),
+            "shuffled": 2**62 + ids,
+            "user_id": 2**60 + ids,
+            "when": 2**60 + ids,
+            "count": 2**60 + 4096 * (ids // 2),
+        }
+    )
     if kind == "csv":
         frame.to_csv(tmp_path / "x.csv", index=False)
     else:
@@ -73,8 +85,15 @@ def test_ids_that_float64_would_round_are_reported(tmp_path, kind):
 
 def test_whole_numbers_named_as_an_id_are_reported_although_some_repeat_or_are_missing(tmp_path):
     ids = np.append(RNG.permutation(N - 50) + 1.0, np.arange(49) + 1.0)
-    frame = pd.DataFrame({"kunden_id": np.append(ids, np.nan), "kunden": np.append(ids, 7), "note": RNG.normal(size=N),
-                          "side_id": RNG.integers(0, 15, N), "mass_id": RNG.normal(size=N)})  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "kunden_id": np.append(ids, np.nan),
+            "kunden": np.append(ids, 7),
+            "note": RNG.normal(size=N),
+            "side_id": RNG.integers(0, 15, N),
+            "mass_id": RNG.normal(size=N),
+        }
+    )
     frame.to_parquet(tmp_path / "x.parquet")
     looks = suspect_columns(open_source("parquet", path=tmp_path / "x.parquet"))
     assert set(looks) == {"kunden_id"}

@@ -94,8 +94,9 @@ class TestCsv:
     def test_column_of_missing_words_has_the_type_of_other_files_or_is_left_out(self, tmp_path):
         (tmp_path / "1.csv").write_text("a,b,c\n1,-,none\n2,-,none\n")
         alone = open_source("csv", path=tmp_path / "1.csv")
-        assert alone.roles == ColumnRoles(("a",), None, None, {name: "no numbers, only " + word for name, word in
-                                                              (("b", "'-'"), ("c", "'none'"))})  # fmt: skip
+        assert alone.roles == ColumnRoles(
+            ("a",), None, None, {name: "no numbers, only " + word for name, word in (("b", "'-'"), ("c", "'none'"))}
+        )
         (tmp_path / "2.csv").write_text("a,b,c\n3,4.5,severe\n")
         source = open_source("csv", path=tmp_path / "*.csv", label="c")
         assert source.roles == ColumnRoles(("a", "b"), "c", None, {})
@@ -172,12 +173,14 @@ class TestParquet:
     def test_types_and_gaps(self, tmp_path):
         table = pa.table(
             {
-                "byte": pa.array([1, None, 3], pa.int8()), "truth": pa.array([True, False, None]),
-                "half": pa.array(np.array([0.5, 1, 2], np.float16)), "name": ["a", "b", "c"],
+                "byte": pa.array([1, None, 3], pa.int8()),
+                "truth": pa.array([True, False, None]),
+                "half": pa.array(np.array([0.5, 1, 2], np.float16)),
+                "name": ["a", "b", "c"],
                 "big": pa.array([2**53 + 1, None, 3], pa.int64()),
                 "price": pa.array([1, 2, None], pa.decimal128(5, 2)),
             }
-        )  # fmt: skip
+        )
         pq.write_table(table, tmp_path / "x.parquet")
         small = open_source("parquet", path=tmp_path / "x.parquet", columns=["byte", "truth", "half"])
         assert small.dtype == np.float32

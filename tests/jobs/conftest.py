@@ -33,8 +33,11 @@ def nightly_job(folder: Path, points: np.ndarray) -> Callable[..., Path]:
 
     def make(**output) -> Path:
         return write_config(
-            folder, input={"kind": "zarr", "url": str(folder / "in.zarr"), "array": "points"},
-            output={"keep": 3, "report": False, **output}, execution={"block_points": BLOCK}, **FEW,
-        )  # fmt: skip
+            folder,
+            input={"kind": "zarr", "url": str(folder / "in.zarr"), "array": "points"},
+            output={"keep": 3, "report": False, **output},
+            execution={"block_points": BLOCK},
+            **FEW,
+        )
 
     return make

@@ -115,9 +115,13 @@ def test_csv_columns_keep_what_is_written(tmp_path):
     names = lines[0].split(",")
     [read] = columns_of_input(open_source("csv", path=tmp_path / "x.csv", columns=["whole"]), names, "y.parquet")
     assert {name: column.to_pylist() for name, column in read(0, 2).items()} == {
-        "whole": [1, -2], "padded": ["007", "010"], "decimal": [1.5, 2.0], "text": ["a", None], "gap": [None, 5],
+        "whole": [1, -2],
+        "padded": ["007", "010"],
+        "decimal": [1.5, 2.0],
+        "text": ["a", None],
+        "gap": [None, 5],
         "late": ["1", "2"],
-    }  # fmt: skip
+    }
 
 
 def test_listed_columns_are_not_suspect(job):

@@ -24,15 +24,38 @@ READ_ONLY = "mount --make-rprivate / && mount -t tmpfs tmpfs {folder} && mount -
 
 def run_in(folder: Path, setup: str, *arguments: str, cwd: Path = REPOSITORY, n_points=6000, **cluster):
     """`lle run` after a shell command in a mount namespace of its own: (exit code, last JSON line, stderr)."""
-    config = write_config(folder, input={"kind": "synthetic", "name": "swiss_roll", "n_points": n_points},
-                          output={"report": False}, execution={"block_points": 2000, "cluster": cluster})  # fmt: skip
+    config = write_config(
+        folder,
+        input={"kind": "synthetic", "name": "swiss_roll", "n_points": n_points},
+        output={"report": False},
+        execution={"block_points": 2000, "cluster": cluster},
+    )
     copied = f"cat > {config} && cd {cwd}"  # the folder may be a new mount
     script = f'set -e; text=$(cat {config}); {setup}; echo "$text" | {copied}; exec "$@"'
     ended = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-B", "-m", "lle", "run", str(config), "--json",
-         *arguments], capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=500,
+        [
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            sys.executable,
+            "-B",
+            "-m",
+            "lle",
+            "run",
+            str(config),
+            "--json",
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+        timeout=500,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-    )  # fmt: skip
+    )
     lines = ended.stdout.strip().splitlines()
     assert lines, ended.stderr[-3000:]
     return ended.returncode, json.loads(lines[-1]), ended.stderr

@@ -16,12 +16,17 @@ from tests.support.points import swiss_roll
 
 def settings(folder, name, **keys) -> Config:
     np.save(folder / "x.npy", swiss_roll(600, np.random.default_rng(53)))
-    return Config.model_validate({
-        "method": keys.get("method", "lle"), "input": {"kind": "npy", "path": str(folder / "x.npy")},
-        "output": {"store": str(folder / name), "report": False, "cost_matrix": keys.get("cost_matrix", True)},
-        "eigensolver": {"method": keys.get("solver", "auto")}, "weights": {"reg": 1e-3}, "quality": {"sample": 50},
-        "execution": {"cluster": {"kind": "serial"}, "block_points": 150},
-    })  # fmt: skip
+    return Config.model_validate(
+        {
+            "method": keys.get("method", "lle"),
+            "input": {"kind": "npy", "path": str(folder / "x.npy")},
+            "output": {"store": str(folder / name), "report": False, "cost_matrix": keys.get("cost_matrix", True)},
+            "eigensolver": {"method": keys.get("solver", "auto")},
+            "weights": {"reg": 1e-3},
+            "quality": {"sample": 50},
+            "execution": {"cluster": {"kind": "serial"}, "block_points": 150},
+        }
+    )
 
 
 def run_job(config: Config) -> Store:

@@ -73,8 +73,9 @@ def curve() -> Data:
 def turned_objects() -> Data:
     """Closed curves, as of objects on a turntable: one large piece of many objects, and one object apart."""
     rng, turn = np.random.default_rng(9), np.arange(60) * 2 * np.pi / 60
-    waves = np.column_stack([np.cos(turn), np.sin(turn), np.cos(2 * turn), np.sin(2 * turn), np.cos(3 * turn),
-                             np.sin(3 * turn)]) / [1, 1, 2, 2, 3, 3]  # fmt: skip
+    waves = np.column_stack(
+        [np.cos(turn), np.sin(turn), np.cos(2 * turn), np.sin(2 * turn), np.cos(3 * turn), np.sin(3 * turn)]
+    ) / [1, 1, 2, 2, 3, 3]
     curves = [waves @ rng.normal(size=(6, 30)) + 0.5 * rng.normal(size=30) for _ in range(20)]
     return np.concatenate(curves), np.repeat(np.arange(20), 60)
 
@@ -141,44 +142,56 @@ CASES = {
         wine, {**SMALL_REG, "eigensolver": {"n_components": 6}}, {"neighborhood_hit": {"weights.reg": "auto"}}
     ),
     "tangents of sparse regions": Case(
-        cancer, {"method": "ltsa"},
+        cancer,
+        {"method": "ltsa"},
         {"participation": {"method": "lle"}, "trustworthiness": {"eigensolver.n_components": 8}},
     ),
     "islands": Case(
-        islands, {},
+        islands,
+        {},
         {"trustworthiness": {"eigensolver.n_components": 3}, "n_components_weak": {"graph.components": "connect"}},
     ),
     "largest island": Case(
-        islands, {"graph": {"components": "largest"}},
+        islands,
+        {"graph": {"components": "largest"}},
         {"dropped": {"graph.components": "connect"}, "trustworthiness": {"eigensolver.n_components": 3}},
     ),
     "turned objects": Case(turned_objects, {}, {"participation": {"graph.components": "connect"}}),
     "digits": Case(digits, {}, {}),
     "clusters": Case(
-        clusters, {},
+        clusters,
+        {},
         {"trustworthiness": {"eigensolver.n_components": 8}, "n_components_weak": {"graph.components": "connect"}},
     ),
     "heavy tails": Case(
-        heavy_tails, SMALL_REG,
+        heavy_tails,
+        SMALL_REG,
         {"participation": {"weights.reg": "auto"}, "trustworthiness": {"eigensolver.n_components": 7}},
     ),
     "curve": Case(
-        curve, {"weights": {"reg": 1e-9}},
+        curve,
+        {"weights": {"reg": 1e-9}},
         {"eigenvalues": {"weights.reg": "auto"}, "redundancy": {"eigensolver.n_components": 1}},
     ),
     "roll": Case(roll, {}, {}),
     "cover": Case(part_of("cover", 3000), {}, {"trustworthiness": {"eigensolver.n_components": 5}}),
     "modified weights of heavy tails": Case(
-        heavy_tails, {"method": "modified"},
+        heavy_tails,
+        {"method": "modified"},
         {"participation": {"embedding.coordinates": "independent"}, "trustworthiness": {"eigensolver.n_components": 7}},
     ),
     "five coordinates of cover": Case(part_of("cover", 3000), FIVE, {}),
     "skin": Case(
-        part_of("skin", 20_000), SMALL_REG,
-        {"participation": {"weights.reg": "auto"}, "trustworthiness": {"eigensolver.n_components": 3},
-         "n_components_weak": {"graph.components": "connect"}, "eigenvalues": {"neighbors.n_neighbors": 24}},
+        part_of("skin", 20_000),
+        SMALL_REG,
+        {
+            "participation": {"weights.reg": "auto"},
+            "trustworthiness": {"eigensolver.n_components": 3},
+            "n_components_weak": {"graph.components": "connect"},
+            "eigenvalues": {"neighbors.n_neighbors": 24},
+        },
     ),
-}  # fmt: skip
+}
 QUICK = ("tangents of iris, whose neighbours are kept", "wine", "tangents of sparse regions", "largest island")
 
 
@@ -213,9 +226,13 @@ def test_measure_gets_better_and_the_second_answer_agrees(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("neighbors", "key", "larger"), [
-    ({"radius": 4.0, "k_min": 4, "k_max": 12}, "k_max", 60), ({"radius": 1.0, "k_min": 8, "k_max": 60}, "radius", 3.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("neighbors", "key", "larger"),
+    [
+        ({"radius": 4.0, "k_min": 4, "k_max": 12}, "k_max", 60),
+        ({"radius": 1.0, "k_min": 8, "k_max": 60}, "radius", 3.0),
+    ],
+)
 def test_larger_value_of_a_limit_reaches_more_neighbors(neighbors, key, larger) -> None:
     case = Case(roll, {"neighbors": neighbors}, {})
     metrics, second = metrics_of(case, {}), metrics_of(case, {f"neighbors.{key}": larger})

@@ -17,8 +17,10 @@ from tests.benchmarks.faults import Job
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
-GROUPS = {"neighbors": {"method": "pynndescent", "n_neighbors": 8, "min_recall": 0.0},
-          "preprocess": {"scale": "standard", "pca": 3}}  # fmt: skip
+GROUPS = {
+    "neighbors": {"method": "pynndescent", "n_neighbors": 8, "min_recall": 0.0},
+    "preprocess": {"scale": "standard", "pca": 3},
+}
 SECTIONS = {"kdtree": {"neighbors": {"method": "kdtree", "n_neighbors": 8}}, "exact": GROUPS, "nn_descent": GROUPS}
 FAST = ("kdtree", "exact")  # NN-descent is compiled for half a minute
 
@@ -63,9 +65,10 @@ def test_numbers_of_processes_give_the_same_bytes(tmp_path, serial, n_workers):
             check(run(tmp_path / name, client.scheduler.address, name), serial(name))
 
 
-@pytest.mark.parametrize(("threads", "names"), [
-    (4, FAST), pytest.param(1, SECTIONS, marks=pytest.mark.slow), pytest.param(4, SECTIONS, marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("threads", "names"),
+    [(4, FAST), pytest.param(1, SECTIONS, marks=pytest.mark.slow), pytest.param(4, SECTIONS, marks=pytest.mark.slow)],
+)
 def test_numbers_of_threads_give_the_same_bytes(tmp_path, serial, threads, names):
     with (
         dask.config.set({"distributed.worker.profile.enabled": WORKER_PROFILE}),

@@ -138,12 +138,17 @@ def test_workers_share_blocks_only():
     assert (one["workers"], four["workers"], one_block["workers"]) == (1, 4, 1)
 
 
-@pytest.mark.parametrize(("cluster", "n", "d", "kind"), [
-    ({"kind": "local"}, 100_000, 3, "serial"), ({"kind": "local"}, 1_000_000, 3, "local"),
-    ({"kind": "local"}, 70_000, 784, "local"), ({"kind": "local"}, 15_000, 784, "serial"),
-    ({"kind": "local", "workers": 2}, 500, 3, "local"),
-    ({"kind": "address", "address": "tcp://scheduler:8786"}, 500, 3, "address"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cluster", "n", "d", "kind"),
+    [
+        ({"kind": "local"}, 100_000, 3, "serial"),
+        ({"kind": "local"}, 1_000_000, 3, "local"),
+        ({"kind": "local"}, 70_000, 784, "local"),
+        ({"kind": "local"}, 15_000, 784, "serial"),
+        ({"kind": "local", "workers": 2}, 500, 3, "local"),
+        ({"kind": "address", "address": "tcp://scheduler:8786"}, 500, 3, "address"),
+    ],
+)
 def test_local_cluster_starts_only_if_workers_save_time(cluster, n, d, kind):
     settings = config(execution={"cluster": cluster})
     steps, _ = planned(stages_of_run(settings), Layout(n, d, "float32", 15_000))
@@ -192,10 +197,15 @@ def test_seconds_are_stated_again_if_few_rows_are_distinct(tmp_path, toy_stages,
     monkeypatch.setattr(expected_time, "LONG_SECONDS", 0.0)
     np.save(tmp_path / "x.npy", roll(n_distinct)[np.arange(600) % n_distinct])
     path = tmp_path / "job.yaml"
-    path.write_text(json.dumps({
-        "input": {"kind": "npy", "path": str(tmp_path / "x.npy")}, "output": {"store": str(tmp_path / "run.zarr")},
-        "execution": {"cluster": {"kind": "serial"}},
-    }))  # fmt: skip
+    path.write_text(
+        json.dumps(
+            {
+                "input": {"kind": "npy", "path": str(tmp_path / "x.npy")},
+                "output": {"store": str(tmp_path / "run.zarr")},
+                "execution": {"cluster": {"kind": "serial"}},
+            }
+        )
+    )
     for again in (True, False):
         stderr = CliRunner().invoke(commands.app, ["run", str(path)]).stderr
         assert ("expected now: about " in stderr) == (is_stated and again)
@@ -205,10 +215,15 @@ def test_seconds_are_stated_again_if_few_rows_are_distinct(tmp_path, toy_stages,
 def test_plan_shows_expected_seconds_until_the_run_is_finished(tmp_path, toy_stages):
     np.save(tmp_path / "x.npy", roll(60))
     path = tmp_path / "job.yaml"
-    path.write_text(json.dumps({
-        "input": {"kind": "npy", "path": str(tmp_path / "x.npy")}, "output": {"store": str(tmp_path / "run.zarr")},
-        "execution": {"cluster": {"kind": "serial"}},
-    }))  # fmt: skip
+    path.write_text(
+        json.dumps(
+            {
+                "input": {"kind": "npy", "path": str(tmp_path / "x.npy")},
+                "output": {"store": str(tmp_path / "run.zarr")},
+                "execution": {"cluster": {"kind": "serial"}},
+            }
+        )
+    )
     runner = CliRunner()
     before = json.loads(runner.invoke(commands.app, ["plan", str(path), "--json"]).stdout)
     assert before["expected"]["stages"].keys() == stages_of("lle").keys()

@@ -40,9 +40,12 @@ def run(tmp_path_factory):
     table = pa.table({**{f"f{j}": x[:, j] for j in range(4)}, "kind": labels, "name": [f"n{i}" for i in range(300)]})
     pq.write_table(table, folder / "x.parquet")
     config = write_config(
-        folder, input={"kind": "parquet", "path": str(folder / "x.parquet"), "label": "kind", "id": "name"},
-        preprocess={"invalid": "drop"}, neighbors={"n_neighbors": 6}, quality={"sample": 60},
-    )  # fmt: skip
+        folder,
+        input={"kind": "parquet", "path": str(folder / "x.parquet"), "label": "kind", "id": "name"},
+        preprocess={"invalid": "drop"},
+        neighbors={"n_neighbors": 6},
+        quality={"sample": 60},
+    )
     lle("run", config)
     return Store(str(folder / "run.zarr")), labels
 
@@ -148,8 +151,16 @@ class TestAnswers:
             (x, y), (left, right, bottom, top) = answer["record"]["at"], answer["view"]
             assert left < x < right
             assert bottom < y < top
-        for column, text in (("row", "7"), ("row", "300"), ("row", "-1"), ("row", "²"), ("id", "n7"), ("id", ""),
-                             (2, "righ"), (2, "")):  # fmt: skip
+        for column, text in (
+            ("row", "7"),
+            ("row", "300"),
+            ("row", "-1"),
+            ("row", "²"),
+            ("id", "n7"),
+            ("id", ""),
+            (2, "righ"),
+            (2, ""),
+        ):
             answer = ask(server, "search.json", **{"in": column, "text": text})
             assert (answer["count"], answer["hidden"], answer["record"]) == (0, 0, None)
         embedded = np.isfinite(run[0].read_all("embedding")).all(axis=1)
@@ -215,8 +226,10 @@ class TestAnswers:
         corners = ask(server, "fit.json", component=1)["view"]
         number = select(server, row=250)["selection"]
         at = ask(server, "search.json", component=1, **{"in": "row", "text": "250"})["record"]["at"]
-        place = [int(300 * (at[0] - corners[0]) / (corners[1] - corners[0])),
-                 int(200 * (corners[3] - at[1]) / (corners[3] - corners[2]))]  # fmt: skip
+        place = [
+            int(300 * (at[0] - corners[0]) / (corners[1] - corners[0])),
+            int(200 * (corners[3] - at[1]) / (corners[3] - corners[2])),
+        ]
         query = {"part": ",".join(map(str, corners)), "size": "300,200", "component": 1}
         plain, chosen, other = (
             Image.open(io.BytesIO(get(server, "tile.png", selection=selection, **query)[2])).getpixel(tuple(place))
@@ -266,8 +279,17 @@ class TestSecurity:
     def test_listens_on_the_loopback_address_only(self, server):
         assert server.server_address[0] == "127.0.0.1"
 
-    @pytest.mark.parametrize("host", ["attacker.example", "attacker.example:{port}", "127.0.0.1.attacker.example", "",
-                                      "localhost.", "0.0.0.0:{port}"])  # fmt: skip
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "attacker.example",
+            "attacker.example:{port}",
+            "127.0.0.1.attacker.example",
+            "",
+            "localhost.",
+            "0.0.0.0:{port}",
+        ],
+    )
     def test_refuses_other_host_names(self, server, host):
         status, _, content = get(server, host=host)
         assert status == 403
@@ -277,24 +299,48 @@ class TestSecurity:
     def test_answers_names_of_this_machine_and_tunnels(self, server, host):
         assert get(server, host=host)[0] == 200
 
-    @pytest.mark.parametrize("path", ["/", "/tile.png", "/other/", "/../../etc/passwd", "{word}/../zarr.json",
-                                      "{word}/zarr.json", "{word}/report/index.html", "{word}//etc/passwd", "*",
-                                      "{word}/%2e%2e/x"])  # fmt: skip
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/",
+            "/tile.png",
+            "/other/",
+            "/../../etc/passwd",
+            "{word}/../zarr.json",
+            "{word}/zarr.json",
+            "{word}/report/index.html",
+            "{word}//etc/passwd",
+            "*",
+            "{word}/%2e%2e/x",
+        ],
+    )
     def test_other_names_are_not_served(self, server, path):
         word = urlsplit(server.url).path.rstrip("/")
         assert get(server, path=path.format(word=word))[0] == 404
 
-    @pytest.mark.parametrize(("name", "query"), [
-        ("fit.json", {"x": 99}), ("fit.json", {"x": "a"}), ("fit.json", {"component": 5}),
-        ("tile.png", {"part": "0,1,0", "size": "10,10"}), ("tile.png", {"part": "1,0,0,1", "size": "10,10"}),
-        ("tile.png", {"part": "nan,1,0,1", "size": "10,10"}), ("tile.png", {"part": "0,1,0,1"}),
-        ("tile.png", {"part": "0,1,0,1", "size": "1e400,10"}), ("near.json", {"at": "0,0", "reach": "0,1"}),
-        ("key.json", {"color": 50}), ("select.json", {"change": "add", "polygon": "1,2,3"}),
-        ("selection.csv", {"selection": 2**40}),
-        ("select.json", {"change": "replace"}), ("select.json", {"change": "all", "row": 1}),
-        ("search.json", {"in": 99, "text": "a"}), ("row.json", {"from": 1, "toward": "Enter"}),
-        ("row.json", {"from": "x", "by": 1}), ("select.json", {"change": "add", "polygon": "1,2", "chosen": "x"}),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("name", "query"),
+        [
+            ("fit.json", {"x": 99}),
+            ("fit.json", {"x": "a"}),
+            ("fit.json", {"component": 5}),
+            ("tile.png", {"part": "0,1,0", "size": "10,10"}),
+            ("tile.png", {"part": "1,0,0,1", "size": "10,10"}),
+            ("tile.png", {"part": "nan,1,0,1", "size": "10,10"}),
+            ("tile.png", {"part": "0,1,0,1"}),
+            ("tile.png", {"part": "0,1,0,1", "size": "1e400,10"}),
+            ("near.json", {"at": "0,0", "reach": "0,1"}),
+            ("key.json", {"color": 50}),
+            ("select.json", {"change": "add", "polygon": "1,2,3"}),
+            ("selection.csv", {"selection": 2**40}),
+            ("select.json", {"change": "replace"}),
+            ("select.json", {"change": "all", "row": 1}),
+            ("search.json", {"in": 99, "text": "a"}),
+            ("row.json", {"from": 1, "toward": "Enter"}),
+            ("row.json", {"from": "x", "by": 1}),
+            ("select.json", {"change": "add", "polygon": "1,2", "chosen": "x"}),
+        ],
+    )
     def test_wrong_parameters_are_named(self, server, name, query):
         status, _, content = get(server, name, **query)
         assert status == 400
@@ -304,13 +350,16 @@ class TestSecurity:
     def test_addresses_that_cannot_be_read_have_an_answer(self, server, host, path):
         assert get(server, host=host, path=path)[0] == 400
 
-    @pytest.mark.parametrize(("name", "query", "expected"), [
-        ("tile.png", {"part": "-1e308,1e308,0,1", "size": "10,10"}, 400),
-        ("tile.png", {"part": "-1e30,1e30,-1e30,1e30", "size": "10,10"}, 200),
-        ("tile.png", {"part": "0,5e-324,0,5e-324", "size": "10,10"}, 200),
-        ("near.json", {"at": "1e30,-1e30", "reach": "1e-300,1e-300"}, 200),
-        ("select.json", {"change": "add", "polygon": "1e30,1e30,-1e30,1e30,1e-30,-1e30"}, 200),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("name", "query", "expected"),
+        [
+            ("tile.png", {"part": "-1e308,1e308,0,1", "size": "10,10"}, 400),
+            ("tile.png", {"part": "-1e30,1e30,-1e30,1e30", "size": "10,10"}, 200),
+            ("tile.png", {"part": "0,5e-324,0,5e-324", "size": "10,10"}, 200),
+            ("near.json", {"at": "1e30,-1e30", "reach": "1e-300,1e-300"}, 200),
+            ("select.json", {"change": "add", "polygon": "1e30,1e30,-1e30,1e30,1e-30,-1e30"}, 200),
+        ],
+    )
     def test_very_large_and_small_numbers_give_no_warnings(self, server, recwarn, name, query, expected):
         assert get(server, name, **query)[0] == expected
         assert [str(warning.message) for warning in recwarn] == []

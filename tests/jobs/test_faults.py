@@ -198,8 +198,13 @@ class TestStorage:
             chunk.write_bytes(bytes(data))
         result = CliRunner().invoke(app, ["verify", str(store)])
         assert result.exit_code == 1
-        for part in ("2 damaged", "array 'weights', chunk 3", "array 'cost_matrix/00002/data'",
-                     "block 3 of solve_weights.solve", "block 2 of assemble_cost.merge"):  # fmt: skip
+        for part in (
+            "2 damaged",
+            "array 'weights', chunk 3",
+            "array 'cost_matrix/00002/data'",
+            "block 3 of solve_weights.solve",
+            "block 2 of assemble_cost.merge",
+        ):
             assert part in result.output
         assert job.run() == ""
         again = Counter(key.rpartition("-")[0] for key, n in job.starts().items() if n > 1)
@@ -216,8 +221,10 @@ class TestStorage:
 
     def test_verify_reads_the_local_factors_of_other_methods(self, tmp_path):
         store, config = tmp_path / "run.zarr", tmp_path / "job.yaml"
-        config.write_text("method: ltsa\ninput: {kind: synthetic, name: s_curve, n_points: 500}\n"
-                          f"output: {{store: {store}, report: false}}\n")  # fmt: skip
+        config.write_text(
+            "method: ltsa\ninput: {kind: synthetic, name: s_curve, n_points: 500}\n"
+            f"output: {{store: {store}, report: false}}\n"
+        )
         assert CliRunner().invoke(app, ["run", str(config)]).exit_code == 0
         assert lle("verify", store)["damaged"] == 0
         chunk = store / "local_factors" / "00000" / "data" / "c" / "0"

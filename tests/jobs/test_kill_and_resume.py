@@ -16,8 +16,17 @@ from lle.stages.registry import STAGES
 from tests.support.commands import lle, write_config
 
 N_POINTS, BLOCK = 3000, 500
-DATA = ("points", "original_index", "neighbor_indices", "neighbor_distances", "weights", "cost_matrix", "component",
-        "eigenvalues", "embedding")  # fmt: skip
+DATA = (
+    "points",
+    "original_index",
+    "neighbor_indices",
+    "neighbor_distances",
+    "weights",
+    "cost_matrix",
+    "component",
+    "eigenvalues",
+    "embedding",
+)
 KILLED_IN = tuple(stage for stage in STAGES if stage != "write_report")
 
 
@@ -25,17 +34,21 @@ def job(folder: Path, cluster: str = "serial") -> Path:
     folder.mkdir(exist_ok=True)
     workers = {"kind": cluster, "workers": 2} if cluster == "local" else {"kind": cluster}
     return write_config(
-        folder, input={"kind": "synthetic", "name": "swiss_roll", "n_points": N_POINTS, "seed": 2},
+        folder,
+        input={"kind": "synthetic", "name": "swiss_roll", "n_points": N_POINTS, "seed": 2},
         execution={"block_points": BLOCK, "cluster": workers},
-    )  # fmt: skip
+    )
 
 
 def start(config: Path) -> subprocess.Popen:
     """The installed command in a process group of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "lle", "run", str(config), "--json"], start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "lle", "run", str(config), "--json"],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def markers(store: Path, stage: str) -> set[str]:

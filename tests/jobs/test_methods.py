@@ -30,9 +30,11 @@ def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections
     if not (folder / "x.npy").exists():  # a new file would be a new input
         np.save(folder / "x.npy", X)
     defaults = {
-        "neighbors": {"n_neighbors": K}, "execution": {"block_points": 700}, "output": {"report": False},
+        "neighbors": {"n_neighbors": K},
+        "execution": {"block_points": 700},
+        "output": {"report": False},
         "quality": {"sample": 300},
-    }  # fmt: skip
+    }
     config = write_config(folder, input={"kind": "npy", "path": str(folder / "x.npy")}, **{**defaults, **sections})
     result = lle("run", config, "--set", f"method={method}", *overrides)
     return Store(str(folder / "run.zarr")), result
@@ -53,11 +55,15 @@ def test_large_neighborhoods_take_memory_for_lists_only(tmp_path, method, block_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "preprocess"), [
-    ("laplacian", {}), ("lle", {"pca": 4}),
-    *(pytest.param(name, {}, marks=pytest.mark.slow) for name in ("ltsa", "modified", "hessian", "pca")),
-    pytest.param("lle", {"pca": 4, "scale": "standard"}, marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "preprocess"),
+    [
+        ("laplacian", {}),
+        ("lle", {"pca": 4}),
+        *(pytest.param(name, {}, marks=pytest.mark.slow) for name in ("ltsa", "modified", "hessian", "pca")),
+        pytest.param("lle", {"pca": 4, "scale": "standard"}, marks=pytest.mark.slow),
+    ],
+)
 def test_block_sizes_give_the_same_bytes(tmp_path, method, preprocess):
     """Rows of float16 on a grid have many ties, which directions that differ in the last bits break differently."""
     X = np.random.default_rng(3).integers(-4, 5, (500, 6)).astype(np.float16)
@@ -170,12 +176,15 @@ def test_pca_equals_scikit_learn(tmp_path, name, seed):
 
 class TestLaplacian:
     @pytest.mark.parametrize("seed", SEEDS)
-    @pytest.mark.parametrize(("name", "keys", "t"), [
-        pytest.param("swiss_roll", [], None, marks=pytest.mark.slow),
-        pytest.param("digits", [], None, marks=pytest.mark.slow),
-        ("swiss_roll", ["weights.edges=binary"], 0.0),
-        pytest.param("digits", ["weights.t=300"], 300.0, marks=pytest.mark.slow),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("name", "keys", "t"),
+        [
+            pytest.param("swiss_roll", [], None, marks=pytest.mark.slow),
+            pytest.param("digits", [], None, marks=pytest.mark.slow),
+            ("swiss_roll", ["weights.edges=binary"], 0.0),
+            pytest.param("digits", ["weights.t=300"], 300.0, marks=pytest.mark.slow),
+        ],
+    )
     def test_equals_scikit_learn(self, tmp_path, name, keys, t, seed):
         """scikit-learn averages A and A' for its own neighbour graph, so it is given the graph symmetrised by OR."""
         X = points(name, 2000, seed)
@@ -198,8 +207,9 @@ class TestLaplacian:
     @pytest.mark.parametrize("n", [300, pytest.param(900, marks=pytest.mark.slow)])
     def test_all_solvers_agree_with_the_dense_problem(self, tmp_path, solver, n):
         X = sample("s_curve", 0, n, 5, 0.0, 0.0).points
-        store, result = run_on(tmp_path, X, "laplacian", "--set", f"eigensolver.method={solver}",
-                               eigensolver={"n_components": 3})  # fmt: skip
+        store, result = run_on(
+            tmp_path, X, "laplacian", "--set", f"eigensolver.method={solver}", eigensolver={"n_components": 3}
+        )
         weights = or_graph(X, None)
         degree = weights.sum(axis=1)
         values, vectors = scipy.linalg.eigh(np.diag(degree) - weights, np.diag(degree), subset_by_index=[1, 3])
@@ -239,10 +249,13 @@ def test_flat_data_give_their_coordinates_exactly(tmp_path, method, n):
     assert any("flat" in finding["sentence"] for finding in result["metrics"]["findings"])
 
 
-@pytest.mark.parametrize("method", [
-    "lle",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("modified", "hessian", "ltsa", "laplacian", "pca")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "method",
+    [
+        "lle",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("modified", "hessian", "ltsa", "laplacian", "pca")),
+    ],
+)
 class TestEachMethod:
     def test_runs_resumes_and_reports(self, tmp_path, method):
         X = sample("s_curve", 0, 900, 5, 0.0, 0.0).points
@@ -292,9 +305,9 @@ class TestEachMethod:
         assert np.isfinite(np.delete(Y, [50, 51], axis=0)).all()
 
 
-@pytest.mark.parametrize("method", [
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("modified", "hessian")), "ltsa",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "method", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("modified", "hessian")), "ltsa"]
+)
 class TestFactor:
     @pytest.mark.slow
     def test_stored_matrix_equals_product_of_the_stored_rows(self, tmp_path, method):

@@ -14,9 +14,10 @@ def test_mnist(tmp_path, shared_data):
     config = write_config(
         tmp_path,
         input={"kind": "idx", "path": f"{images}/*-images-idx3-ubyte.gz", "labels": f"{images}/*-labels-idx1-ubyte.gz"},
-        neighbors={"n_neighbors": 12, "min_recall": 0.97}, eigensolver={"n_components": 5},
+        neighbors={"n_neighbors": 12, "min_recall": 0.97},
+        eigensolver={"n_components": 5},
         execution={"cluster": {"kind": "local"}},
-    )  # fmt: skip
+    )
     metrics = lle("run", config)["metrics"]
     assert metrics["recall"]["value"] >= 0.97
     # Eigenvalues depend on the graph: those of graphs of this recall differ by a few %; the exact one has 1.61e-6.
@@ -28,9 +29,12 @@ def test_mnist_with_exact_neighbors_has_known_eigenvalues(tmp_path, shared_data)
     """Eigenvalues of the exact graph; those of approximate graphs differ by a few per cent."""
     images = shared_data("mnist/train-images-idx3-ubyte.gz").parent
     config = write_config(
-        tmp_path, input={"kind": "idx", "path": f"{images}/*-images-idx3-ubyte.gz"}, neighbors={"method": "brute"},
-        eigensolver={"n_components": 5}, execution={"cluster": {"kind": "local"}},
-    )  # fmt: skip
+        tmp_path,
+        input={"kind": "idx", "path": f"{images}/*-images-idx3-ubyte.gz"},
+        neighbors={"method": "brute"},
+        eigensolver={"n_components": 5},
+        execution={"cluster": {"kind": "local"}},
+    )
     metrics = lle("run", config)["metrics"]
     assert metrics["recall"]["value"] == 1.0
     np.testing.assert_allclose(metrics["eigenvalues"][0], [1.611e-6, 3.831e-6, 4.321e-6, 7.411e-6, 1.797e-5], rtol=0.02)
@@ -40,9 +44,12 @@ def test_closed_classes_of_cover_are_repaired(tmp_path, shared_data):
     """The exact graph has closed classes of 124, 98 and 39 points, and 286,000 transient points."""
     source = {"kind": "npz", "path": str(shared_data("tables/cover.npz")), "key": "X", "labels": "y"}
     config = write_config(
-        tmp_path, input=source, preprocess={"scale": "standard"}, eigensolver={"n_components": 6},
+        tmp_path,
+        input=source,
+        preprocess={"scale": "standard"},
+        eigensolver={"n_components": 6},
         execution={"cluster": {"kind": "local"}},
-    )  # fmt: skip
+    )
     metrics = lle("run", config)["metrics"]
     assert metrics["closed_classes"] == 3
     assert metrics["closed_classes_left"] == metrics["n_components_weak"]

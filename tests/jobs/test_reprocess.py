@@ -188,15 +188,20 @@ class TestOtherFiles:
             config.write_text(yaml.safe_dump(content))
             return config
 
-        self.touched(of_file, "k_per_point", lambda turn: self.folder / f"{turn}.npy",
-                     lambda file: np.save(file, np.full(N, 8)))  # fmt: skip
+        self.touched(
+            of_file, "k_per_point", lambda turn: self.folder / f"{turn}.npy", lambda file: np.save(file, np.full(N, 8))
+        )
 
     @pytest.mark.slow
     def test_an_input_touched_with_its_column_of_numbers_is_only_read(self, real_job, points, tmp_path):
         frame = pd.DataFrame(points, columns=["a", "b", "c"]).assign(k=7)
         frame.to_parquet(tmp_path / "x.parquet")
-        settings = ("--set", "neighbors.k_per_point=k", "--set", "input=" + json.dumps(
-            {"kind": "parquet", "path": str(tmp_path / "x.parquet"), "columns": ["a", "b", "c"]}))  # fmt: skip
+        settings = (
+            "--set",
+            "neighbors.k_per_point=k",
+            "--set",
+            "input=" + json.dumps({"kind": "parquet", "path": str(tmp_path / "x.parquet"), "columns": ["a", "b", "c"]}),
+        )
         config = real_job()
         first = lle("run", config, *settings)
         os.utime(tmp_path / "x.parquet", ns=(1, 10**18))
@@ -316,10 +321,14 @@ class TestDamage:
         lle("run", job(), "--set", "eigensolver.n_components=3")
         assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
 
-    @pytest.mark.parametrize("name", [
-        "embedding", pytest.param("weights", marks=pytest.mark.slow),
-        pytest.param("_work/eigen/00000.npz", marks=pytest.mark.slow),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "embedding",
+            pytest.param("weights", marks=pytest.mark.slow),
+            pytest.param("_work/eigen/00000.npz", marks=pytest.mark.slow),
+        ],
+    )
     def test_damaged_file_shared_by_versions_is_not_copied_to_a_new_version(self, job, tmp_path, name):
         lle("run", job())
         second = lle("run", job(), *OTHER_QUALITY)

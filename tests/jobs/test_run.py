@@ -26,11 +26,14 @@ from tests.support.steps import make_step
 def test_whole_data_steps_run_on_the_driver_or_high_memory_worker():
     steps = [make_step("s.n", runs_on=place) for place in (WORKER, WHOLE_DATA, DRIVER)]
     results = []
-    for cluster in (Cluster(), KubernetesCluster(kind="kubernetes"),
-                    Cluster(kind="address", address="tcp://x:1", memory_resource="BIG")):  # fmt: skip
-        config = Config.model_validate({
-            "input": {"kind": "npy", "path": "x"}, "output": {"store": "y"}, "execution": {"cluster": cluster},
-        })  # fmt: skip
+    for cluster in (
+        Cluster(),
+        KubernetesCluster(kind="kubernetes"),
+        Cluster(kind="address", address="tcp://x:1", memory_resource="BIG"),
+    ):
+        config = Config.model_validate(
+            {"input": {"kind": "npy", "path": "x"}, "output": {"store": "y"}, "execution": {"cluster": cluster}}
+        )
         results.append([where(step, config) for step in steps])
     assert results == [["worker", "driver", "driver"], *2 * [["worker", "high-memory worker", "driver"]]]
 
@@ -41,11 +44,13 @@ def test_higher_max_steps_continues_the_iteration_and_updates_later_steps(tmp_pa
     for name, limits in {"undisturbed": (60,), "limited": (1, 2, 60)}.items():
         store = Store(str(tmp_path / f"{name}.zarr"))
         for limit in limits:
-            config = Config.model_validate({
-                "input": {"kind": "synthetic", "name": "s_curve", "n_points": 450},
-                "eigensolver": {"method": "multigrid", "max_steps": limit},
-                "output": {"store": store.url, "report": False},
-            })  # fmt: skip
+            config = Config.model_validate(
+                {
+                    "input": {"kind": "synthetic", "name": "s_curve", "n_points": 450},
+                    "eigensolver": {"method": "multigrid", "max_steps": limit},
+                    "output": {"store": store.url, "report": False},
+                }
+            )
             if limit == 60:
                 run(config, False, RunProgress(io.StringIO()))
                 continue
@@ -66,12 +71,14 @@ def test_converged_component_is_not_solved_again(tmp_path):
     np.save(tmp_path / "x.npy", points)
     computed = []
     for limit in (1, 60):
-        config = Config.model_validate({
-            "input": {"kind": "npy", "path": str(tmp_path / "x.npy")},
-            "weights": {"reg": 1e-3},
-            "eigensolver": {"method": "multigrid", "max_steps": limit},
-            "output": {"store": str(tmp_path / "run.zarr"), "report": False},
-        })  # fmt: skip
+        config = Config.model_validate(
+            {
+                "input": {"kind": "npy", "path": str(tmp_path / "x.npy")},
+                "weights": {"reg": 1e-3},
+                "eigensolver": {"method": "multigrid", "max_steps": limit},
+                "output": {"store": str(tmp_path / "run.zarr"), "report": False},
+            }
+        )
         progress = RunProgress(io.StringIO())
         if limit == 1:
             with pytest.raises(BoundsNotMet, match="component 0") as unmet:
@@ -85,11 +92,13 @@ def test_converged_component_is_not_solved_again(tmp_path):
 
 def test_waits_for_the_lock_and_publishes_before_its_cluster_closes(tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "POLL_SECONDS", 0.02)
-    config = Config.model_validate({
-        "input": {"kind": "synthetic", "name": "s_curve", "n_points": 200},
-        "output": {"store": str(tmp_path / "root"), "keep": 1, "report": False},
-        "execution": {"lock_wait": 60, "cluster": {"kind": "serial"}},
-    })  # fmt: skip
+    config = Config.model_validate(
+        {
+            "input": {"kind": "synthetic", "name": "s_curve", "n_points": 200},
+            "output": {"store": str(tmp_path / "root"), "keep": 1, "report": False},
+            "execution": {"lock_wait": 60, "cluster": {"kind": "serial"}},
+        }
+    )
     root, pointers = Versions(config.output.store), []
 
     @contextlib.contextmanager

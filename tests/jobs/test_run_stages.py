@@ -46,8 +46,11 @@ def split(store, block_index, blocks) -> Report:
 def gather(store, block_index, seed, blocks) -> Report:
     """A missing part is no error here, as in steps that list the names of their bundles."""
     parts = [store.read_bundle(name.removesuffix(".npz"))["rows"] for name in store.objects.names(PARTS)]
-    store.write(array_specs.ORIGINAL_INDEX.name, block_index * BLOCK, np.concatenate([np.zeros(0, int), *parts])[
-        slice(*blocks.rows(block_index))] + seed)  # fmt: skip
+    store.write(
+        array_specs.ORIGINAL_INDEX.name,
+        block_index * BLOCK,
+        np.concatenate([np.zeros(0, int), *parts])[slice(*blocks.rows(block_index))] + seed,
+    )
     return Report()
 
 
@@ -62,7 +65,7 @@ def config(tmp_path, toy_stages, monkeypatch):
         source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
         return write_config(
             tmp_path, input=source, output=output, execution={"block_points": BLOCK}, neighbors={"seed": 0}
-        )  # fmt: skip
+        )
 
     return write
 

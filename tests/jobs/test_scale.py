@@ -12,9 +12,10 @@ pytestmark = pytest.mark.manual
 def test_a_million_points_keep_their_digits(tmp_path):
     n = 1_000_000
     config = write_config(
-        tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": n},
+        tmp_path,
+        input={"kind": "synthetic", "name": "swiss_roll", "n_points": n},
         execution={"cluster": {"kind": "local"}},
-    )  # fmt: skip
+    )
     metrics = lle("run", config)["metrics"]
     store = Store(str(tmp_path / "run.zarr"))
     Y = store.read_all("embedding")[store.read_all("original_index")]

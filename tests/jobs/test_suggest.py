@@ -91,9 +91,11 @@ def turned_body(n, rng, n_pixels=12):
     x, y = np.meshgrid(*[np.linspace(-1.2, 1.2, n_pixels)] * 2)
     images = np.empty((n, n_pixels**2))
     for row, (a, b, c) in enumerate(rng.uniform(-0.6, 0.6, (n, 3))):
-        turn = [[[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]],
-                [[np.cos(b), 0, np.sin(b)], [0, 1, 0], [-np.sin(b), 0, np.cos(b)]],
-                [[np.cos(c), -np.sin(c), 0], [np.sin(c), np.cos(c), 0], [0, 0, 1]]]  # fmt: skip
+        turn = [
+            [[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]],
+            [[np.cos(b), 0, np.sin(b)], [0, 1, 0], [-np.sin(b), 0, np.cos(b)]],
+            [[np.cos(c), -np.sin(c), 0], [np.sin(c), np.cos(c), 0], [0, 0, 1]],
+        ]
         at = (spots @ turn[0] @ turn[1] @ turn[2])[:, :, None, None]
         bright = (1 + at[:, 2] / 2) * np.exp(-((x - at[:, 0]) ** 2 + (y - at[:, 1]) ** 2) / (2 * width**2))
         images[row] = bright.sum(axis=0).ravel()
@@ -114,9 +116,10 @@ def test_n_components_is_the_dimension_in_spite_of_noise_and_curvature(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "may_be_lle"), [
-    (31, False), pytest.param(32, True, marks=pytest.mark.slow), pytest.param(33, False, marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seed", "may_be_lle"),
+    [(31, False), pytest.param(32, True, marks=pytest.mark.slow), pytest.param(33, False, marks=pytest.mark.slow)],
+)
 def test_other_method_is_suggested_where_it_keeps_more_of_three_parameters(tmp_path, make_config, seed, may_be_lle):
     """With seed 32 lle with 40 neighbours is as good as the others."""
     found = suggest(make_config(tmp_path, turned_body(800, np.random.default_rng(seed))), 800)
@@ -198,8 +201,10 @@ def test_cosine_gives_the_trials_of_unit_rows(tmp_path, make_config):
     points = sample("punctured_sphere", 0, 500, 3, 0.0, 0.0).points
     unit = points / np.linalg.norm(points, axis=1, keepdims=True)
     stretched = unit * rng.uniform(0.1, 10, (500, 1))
-    found, expected = (suggest(make_config(tmp_path, rows, neighbors=neighbors), 500)
-                       for rows, neighbors in ((stretched, {"metric": "cosine"}), (unit, {})))  # fmt: skip
+    found, expected = (
+        suggest(make_config(tmp_path, rows, neighbors=neighbors), 500)
+        for rows, neighbors in ((stretched, {"metric": "cosine"}), (unit, {}))
+    )
     assert found["suggested"]["eigensolver.n_components"] == 2
     best, expected_best = (max(line["score"]["value"] for line in one["candidates"]) for one in (found, expected))
     assert best == pytest.approx(expected_best, abs=0.05)
@@ -216,8 +221,14 @@ def test_pieces_are_measured_within_the_largest_one(tmp_path, make_config, compo
     assert found["pieces"] == 3
     assert found["suggested"]["method"] != "pca"
     assert found["suggested"]["eigensolver.n_components"] == 2
-    scores = [{(line["method"], line["n_neighbors"], line["reg"]): line["score"]["value"] for line in one["candidates"]
-               if "failed" not in line} for one in (found, alone)]  # fmt: skip
+    scores = [
+        {
+            (line["method"], line["n_neighbors"], line["reg"]): line["score"]["value"]
+            for line in one["candidates"]
+            if "failed" not in line
+        }
+        for one in (found, alone)
+    ]
     assert len(scores[0].keys() & scores[1].keys()) > 8
     for key in scores[0].keys() & scores[1].keys():
         assert scores[0][key] == pytest.approx(scores[1][key], abs=0.03)
@@ -322,11 +333,15 @@ class TestCommand:
 
     @pytest.mark.parametrize(
         ("changes", "text"),
-        [(["--set", "neighbors.n_neighbors=2500"], "must be below 2000"), (["--set", "input.name=rolls"], "input"),
-         (["--set", "input.n_points=40"], "40 distinct valid rows"), (["--sample", "3"], "sample"),
-         (["--set", "input.n_points=40"], "are needed; choose the parameters by hand"),
-         (["--write", "missing/job.yaml"], "missing/job.yaml: its folder does not exist; create it first")],
-    )  # fmt: skip
+        [
+            (["--set", "neighbors.n_neighbors=2500"], "must be below 2000"),
+            (["--set", "input.name=rolls"], "input"),
+            (["--set", "input.n_points=40"], "40 distinct valid rows"),
+            (["--sample", "3"], "sample"),
+            (["--set", "input.n_points=40"], "are needed; choose the parameters by hand"),
+            (["--write", "missing/job.yaml"], "missing/job.yaml: its folder does not exist; create it first"),
+        ],
+    )
     def test_impossible_settings_end_with_exit_code_2(self, path, changes, text):
         code, out, err = invoke(path, *changes)
         assert code == 2

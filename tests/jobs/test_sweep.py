@@ -51,10 +51,11 @@ class Quiet(StepCounts):
 def write(path: Path, sweep: dict | None, **changes) -> Path:
     data = {
         "input": {"kind": "synthetic", "name": "s_curve", "n_points": 250, "seed": 5},
-        "quality": {"sample": 50}, "graph": {"min_component": 20},
+        "quality": {"sample": 50},
+        "graph": {"min_component": 20},
         "output": {"store": str(path.with_suffix("")), "report": False},
         "execution": {"cluster": {"kind": "serial"}},
-    }  # fmt: skip
+    }
     path.write_text(yaml.safe_dump({**data, **({"sweep": sweep} if sweep else {}), **changes}))
     return path
 
@@ -67,8 +68,11 @@ def contents(url: str) -> dict[str, bytes]:
     """Every object of a store's results, but for times."""
     place = Path(url)
     skipped = ("_run", "_done", "report")
-    return {name: (place / name).read_bytes() for name in LocalObjects(url).names("")
-            if not name.startswith(skipped) and name != "zarr.json" and not name.endswith(".npz")}  # fmt: skip
+    return {
+        name: (place / name).read_bytes()
+        for name in LocalObjects(url).names("")
+        if not name.startswith(skipped) and name != "zarr.json" and not name.endswith(".npz")
+    }
 
 
 @contextlib.contextmanager
@@ -302,12 +306,17 @@ def test_several_files_are_one_sweep(tmp_path):
 
 @pytest.mark.parametrize(
     ("sweep", "words"),
-    [({"grids": {}}, "grids: unknown key"), ({"grid": {"weights.reg": []}}, "weights.reg has no values"),
-     ({}, "neither grid nor list"), ({"grid": {"weights.rge": [1]}}, "weights.rge: unknown key"),
-     ({"grid": {"method.a": [1]}}, "not a section"), ({"grid": {"weights.reg": 3}}, "grid.weights.reg"),
-     ({"grid": {"weights.reg": [1, 1]}}, "the same name"),
-     ({"list": [{"execution.cluster.kind": "serial"}, {"execution.cluster.kind": "local"}]}, "use the same cluster")],
-)  # fmt: skip
+    [
+        ({"grids": {}}, "grids: unknown key"),
+        ({"grid": {"weights.reg": []}}, "weights.reg has no values"),
+        ({}, "neither grid nor list"),
+        ({"grid": {"weights.rge": [1]}}, "weights.rge: unknown key"),
+        ({"grid": {"method.a": [1]}}, "not a section"),
+        ({"grid": {"weights.reg": 3}}, "grid.weights.reg"),
+        ({"grid": {"weights.reg": [1, 1]}}, "the same name"),
+        ({"list": [{"execution.cluster.kind": "serial"}, {"execution.cluster.kind": "local"}]}, "use the same cluster"),
+    ],
+)
 def test_invalid_sweeps_are_refused_with_a_reason(tmp_path, sweep, words):
     path = tmp_path / "bad.yaml"
     path.write_text(yaml.safe_dump({**yaml.safe_load(write(path, None, method="lle").read_text()), "sweep": sweep}))

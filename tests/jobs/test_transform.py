@@ -63,10 +63,14 @@ def coordinates(table: pd.DataFrame) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", [
-    pytest.param({"radius": 1.5}, marks=pytest.mark.slow), {"radius": 0.5},
-    pytest.param({"eta": 0.05}, marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param({"radius": 1.5}, marks=pytest.mark.slow),
+        {"radius": 0.5},
+        pytest.param({"eta": 0.05}, marks=pytest.mark.slow),
+    ],
+)
 def test_new_points_between_lists_of_varying_length_are_not_far(tmp_path, rule):
     """New points from the same distribution, near lists that are shorter or longer than n_neighbors."""
     points = swiss_roll(2000, np.random.default_rng(8))
@@ -318,9 +322,14 @@ class TestInputs:
     def run(self, folder, **source) -> str:
         job = Job(folder / "-".join(source), np.zeros((1, 1)))
         url = f"{folder}/{'-'.join(source)}.zarr"
-        lle("run", job.config, "--store", url, "--set", "input=" + str(
-            {"kind": "parquet", "path": str(folder / "x.parquet"), **source}
-        ))  # fmt: skip
+        lle(
+            "run",
+            job.config,
+            "--store",
+            url,
+            "--set",
+            "input=" + str({"kind": "parquet", "path": str(folder / "x.parquet"), **source}),
+        )
         return url
 
     def test_the_label_is_left_out_with_or_without_it(self, table, tmp_path):
@@ -388,13 +397,29 @@ class TestInputs:
     def test_keys_of_the_input_section(self, roll, tmp_path):
         points = np.load(roll.path)
         np.savez(tmp_path / "x.npz", points=points[:30, [2, 0, 1]], other=points[:4])
-        lle("transform", roll.store.url, str(tmp_path / "x.npz"), str(tmp_path / "y.npy"),
-            "--input", "key=points", "--input", "columns=[1,2,0]")  # fmt: skip
+        lle(
+            "transform",
+            roll.store.url,
+            str(tmp_path / "x.npz"),
+            str(tmp_path / "y.npy"),
+            "--input",
+            "key=points",
+            "--input",
+            "columns=[1,2,0]",
+        )
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], roll.embedding()[:30])
 
     def test_generated_points(self, roll, tmp_path):
-        result = lle("transform", roll.store.url, "swiss_roll", str(tmp_path / "y.csv"), "--input", "kind=synthetic",
-                    "--input", "n_points=20")  # fmt: skip
+        result = lle(
+            "transform",
+            roll.store.url,
+            "swiss_roll",
+            str(tmp_path / "y.csv"),
+            "--input",
+            "kind=synthetic",
+            "--input",
+            "n_points=20",
+        )
         assert result["rows"] == len(pd.read_csv(tmp_path / "y.csv")) == 20
 
 
@@ -414,16 +439,22 @@ class TestRefusals:
         np.save(tmp_path / "new.npy", np.zeros((0, 3)))
         refusal(roll.store.url, tmp_path / "new.npy", tmp_path / "y.csv")
 
-    @pytest.mark.parametrize(("name", "out"), [("new.txt", "y.csv"), ("new.npy", "y.txt"), ("new.npy", "no/y.csv"),
-                                               ("none.npy", "y.csv")])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("name", "out"), [("new.txt", "y.csv"), ("new.npy", "y.txt"), ("new.npy", "no/y.csv"), ("none.npy", "y.csv")]
+    )
     def test_unknown_file_suffix_is_refused(self, roll, new, tmp_path, name, out):
         refusal(roll.store.url, tmp_path / name, tmp_path / out)
         assert [path.name for path in tmp_path.iterdir()] == ["new.npy"]
 
-    @pytest.mark.parametrize(("setting", "message"), [
-        ("colums=[0]", "allowed"), ("columns", "expected a.b=value"), ("columns=[0,1,9]", "columns"),
-        ("kind=tables", "kind"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("setting", "message"),
+        [
+            ("colums=[0]", "allowed"),
+            ("columns", "expected a.b=value"),
+            ("columns=[0,1,9]", "columns"),
+            ("kind=tables", "kind"),
+        ],
+    )
     def test_invalid_settings_are_refused(self, roll, new, tmp_path, setting, message):
         assert message in refusal(roll.store.url, new, tmp_path / "y.csv", "--input", setting)
 

@@ -37,8 +37,11 @@ LATE = {"solve_embedding", "measure_quality", "write_report"}
 def contents(folder: str | Path) -> dict[str, str]:
     """Digest of every file of a version but for the bookkeeping of runs."""
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
-            if not path.relative_to(folder).parts[0].startswith("_run")}  # fmt: skip
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+        if not path.relative_to(folder).parts[0].startswith("_run")
+    }
 
 
 def same_arrays(first: str, second: str) -> None:
@@ -118,8 +121,9 @@ class TestReuse:
         zarr.open_group(str(tmp_path / "in.zarr"), mode="r+")["points"][400:500] = points[400:500]
         planned = lle("plan", job())
         assert {row["stage"] + "." + row["step"]: row["reused"] for row in planned["steps"][:2]} == {
-            "ingest.read": 2, "ingest.merge_duplicates": 0
-        }  # fmt: skip
+            "ingest.read": 2,
+            "ingest.merge_duplicates": 0,
+        }
         assert "1 blocks of the input" in planned["says"]
         second = lle("run", job())
         assert read_blocks(second["store"]) == [False, False, True]
@@ -182,8 +186,10 @@ class TestPublishing:
         process = subprocess.Popen(command, start_new_session=True, **silent)
         deadline = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:
-            if any(path.name != first["published"] and any((path / "_done/solve_weights").glob("*"))
-                   for path in (tmp_path / "run.zarr/versions").iterdir()):  # fmt: skip
+            if any(
+                path.name != first["published"] and any((path / "_done/solve_weights").glob("*"))
+                for path in (tmp_path / "run.zarr/versions").iterdir()
+            ):
                 break
             time.sleep(0.002)
         os.killpg(process.pid, signal.SIGKILL)
@@ -285,8 +291,11 @@ class TestReaders:
         lle("run", job())
         for text in ('{"version": ', "", "null", "[]", "7", "{}", '{"version": "20260102T030405Z-9f3e"}'):
             (tmp_path / "run.zarr/published.json").write_text(text)
-            for command in (("export", tmp_path / "run.zarr", tmp_path / "y.npy"), ("status", tmp_path / "run.zarr"),
-                            ("plan", job())):  # fmt: skip
+            for command in (
+                ("export", tmp_path / "run.zarr", tmp_path / "y.npy"),
+                ("status", tmp_path / "run.zarr"),
+                ("plan", job()),
+            ):
                 assert "`lle publish`" in refused(1, *command), (text, command)
 
     def test_run_writes_a_damaged_pointer_again(self, job, tmp_path):

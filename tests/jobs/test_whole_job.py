@@ -36,9 +36,13 @@ def test_equals_scikit_learn(tmp_path, name, n):
     np.save(tmp_path / "x.npy", X)
     source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
     config = write_config(
-        tmp_path, input=source, neighbors={"n_neighbors": k, "reverse": 0}, embedding={"scale": "unit_norm"},
-        eigensolver={"n_components": m}, execution={"block_points": 700},
-    )  # fmt: skip
+        tmp_path,
+        input=source,
+        neighbors={"n_neighbors": k, "reverse": 0},
+        embedding={"scale": "unit_norm"},
+        eigensolver={"n_components": m},
+        execution={"block_points": 700},
+    )
     lle("run", config)
     store = Store(str(tmp_path / "run.zarr"))
     points = store.read_all("points")
@@ -57,9 +61,12 @@ def test_equals_scikit_learn(tmp_path, name, n):
 @pytest.mark.parametrize("scale", ["unit_covariance", pytest.param("unit_norm", marks=pytest.mark.slow)])
 def test_stored_eigenvalues_are_those_of_the_stored_factor(tmp_path, scale):
     config = write_config(
-        tmp_path, input={"kind": "synthetic", "name": "s_curve", "n_points": 3000, "seed": 3},
-        eigensolver={"n_components": 3}, embedding={"scale": scale}, execution={"block_points": 1000},
-    )  # fmt: skip
+        tmp_path,
+        input={"kind": "synthetic", "name": "s_curve", "n_points": 3000, "seed": 3},
+        eigensolver={"n_components": 3},
+        embedding={"scale": scale},
+        execution={"block_points": 1000},
+    )
     metrics = lle("run", config)["metrics"]
     store = Store(str(tmp_path / "run.zarr"))
     Y = store.read_all("embedding")[store.read_all("original_index")]
@@ -123,9 +130,12 @@ def test_duplicates_invalid_rows_and_components_are_in_input_order(tmp_path):
     order = rng.permutation(len(X))
     np.save(tmp_path / "x.npy", X[order])
     config = write_config(
-        tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, preprocess={"invalid": "drop"},
-        neighbors={"n_neighbors": 10}, execution={"block_points": 256},
-    )  # fmt: skip
+        tmp_path,
+        input={"kind": "npy", "path": str(tmp_path / "x.npy")},
+        preprocess={"invalid": "drop"},
+        neighbors={"n_neighbors": 10},
+        execution={"block_points": 256},
+    )
     metrics = lle("run", config)["metrics"]
     Y, component = (Store(str(tmp_path / "run.zarr")).read_all(name) for name in ("embedding", "component"))
     Y, component = Y[np.argsort(order)], component[np.argsort(order)]

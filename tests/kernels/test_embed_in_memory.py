@@ -31,9 +31,12 @@ def test_coordinates_span_those_of_a_run(points, method):
     assert (ids.shape[1] > K) == (method == "lle")
     found = embed_in_memory(method, points, ids, M, 1e-2, "trace")
     sections = {
-        "method": method, "neighbors": {"n_neighbors": K}, "weights": {"reg": 1e-2}, "eigensolver": {"n_components": M},
+        "method": method,
+        "neighbors": {"n_neighbors": K},
+        "weights": {"reg": 1e-2},
+        "eigensolver": {"n_components": M},
         "quality": {"sample": 50, "geodesic_sources": 0},
-    }  # fmt: skip
+    }
     with finished_run(points, sections) as (store, _):
         expected = store.read_all("embedding")
     assert found.shape == (N, M)

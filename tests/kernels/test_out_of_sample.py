@@ -16,7 +16,7 @@ from lle.kernels.out_of_sample import (
     place,
     reach_of,
     reached,
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -79,10 +79,16 @@ class TestPlace:
         points, embedding, new = rng.normal(size=(9, 3)), rng.normal(size=(9, 2)), rng.normal(size=(5, 3))
         lists = exact_neighbors(new, np.full(5, NO_POINT), points, np.arange(9), 4)
         expected = place(new, lists, Neighborhood(points, embedding, np.zeros(9, int), lists.ids), 1e-3, "trace")
-        far = NeighborLists(np.hstack([lists.ids, np.full((5, 1), 9), np.full((5, 1), -1)]),
-                            np.hstack([lists.distances, np.full((5, 1), 50.0), np.full((5, 1), np.inf)]))  # fmt: skip
-        more = Neighborhood(np.vstack([points, [[50.0, 0, 0]]]), np.vstack([embedding, [[np.nan, np.nan]]]),
-                            np.array([0] * 9 + [1]), np.maximum(far.ids, 0))  # fmt: skip
+        far = NeighborLists(
+            np.hstack([lists.ids, np.full((5, 1), 9), np.full((5, 1), -1)]),
+            np.hstack([lists.distances, np.full((5, 1), 50.0), np.full((5, 1), np.inf)]),
+        )
+        more = Neighborhood(
+            np.vstack([points, [[50.0, 0, 0]]]),
+            np.vstack([embedding, [[np.nan, np.nan]]]),
+            np.array([0] * 9 + [1]),
+            np.maximum(far.ids, 0),
+        )
         placed = place(new, far, more, 1e-3, "trace")
         np.testing.assert_allclose(placed.coordinates, expected.coordinates, atol=1e-12)
         assert placed.used.tolist() == [[True] * 4 + [False] * 2] * 5

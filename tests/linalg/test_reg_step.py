@@ -56,11 +56,16 @@ def choice(run):
 
 def config_of(tmp_path, data, **sections):
     np.save(tmp_path / "points.npy", POINTS[data])
-    return Config.model_validate({
-        "input": {"kind": "npy", "path": str(tmp_path / "points.npy")}, "neighbors": {"n_neighbors": K},
-        "output": {"store": str(tmp_path / "run.zarr"), "report": False},
-        "execution": {"cluster": {"kind": "serial"}}, "quality": {"sample": 50, "geodesic_sources": 0}, **sections,
-    })  # fmt: skip
+    return Config.model_validate(
+        {
+            "input": {"kind": "npy", "path": str(tmp_path / "points.npy")},
+            "neighbors": {"n_neighbors": K},
+            "output": {"store": str(tmp_path / "run.zarr"), "report": False},
+            "execution": {"cluster": {"kind": "serial"}},
+            "quality": {"sample": 50, "geodesic_sources": 0},
+            **sections,
+        }
+    )
 
 
 @pytest.mark.parametrize(("data", "reg"), [("roll", SURFACE_REG), ("blobs", BLOBS_REG)])
@@ -159,8 +164,10 @@ class TestRun:
     def test_new_points_are_placed_with_the_number_chosen(self, finished):
         rows = blobs(20, np.random.default_rng(42)) + 0.1
         sections = {"quality": {"sample": 50, "geodesic_sources": 0}}
-        auto, number = (LocallyLinearEmbedding(n_neighbors=K, reg=reg, config=sections).fit(POINTS["blobs"])
-                        for reg in ("auto", BLOBS_REG))  # fmt: skip
+        auto, number = (
+            LocallyLinearEmbedding(n_neighbors=K, reg=reg, config=sections).fit(POINTS["blobs"])
+            for reg in ("auto", BLOBS_REG)
+        )
         np.testing.assert_array_equal(auto.transform(rows), number.transform(rows))
         assert auto.metrics_["reg"]["value"] == BLOBS_REG
         assert number.metrics_["reg"] == {"value": BLOBS_REG, "reason": "set in the config", "no_trial": None}

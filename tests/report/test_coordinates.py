@@ -22,9 +22,13 @@ def test_the_first_eigenvectors_are_called_so_if_no_others_were_computed():
 
 def test_taken_and_replaced_eigenvectors_are_named():
     change = {
-        "left": 2, "taken": 4, "unexplained_left": 0.04, "unexplained_taken": 0.83,
-        "trustworthiness_before": 0.951, "trustworthiness_after": 0.985,
-    }  # fmt: skip
+        "left": 2,
+        "taken": 4,
+        "unexplained_left": 0.04,
+        "unexplained_taken": 0.83,
+        "trustworthiness_before": 0.951,
+        "trustworthiness_after": 0.985,
+    }
     first, second = choice_of_coordinates(Metrics(coordinates=[choice(replaced=[change])]))
     assert first == "The coordinates are eigenvectors 1 and 4 of 10 computed ones."
     assert "Eigenvector 2 was replaced by 4: the other coordinates predict 96% of its variance, and 17% of" in second

@@ -485,7 +485,7 @@ def test_picture_is_not_blank() -> None:
 @pytest.mark.parametrize(
     ("values", "section", "title"),
     [(["ant", "bee"], {"label": "species"}, "species"), ([1.5, 2.5], {"label": "wing_cm"}, "wing_cm")],
-)  # fmt: skip
+)
 def test_legend_has_the_name_of_the_label_column(tmp_path, run_stages, make_config, figures, values, section, title):
     frame = pd.DataFrame({"x": np.arange(60.0), "y": np.arange(60.0) ** 2, section["label"]: values * 30})
     frame.to_csv(tmp_path / "rows.csv", index=False)
@@ -501,13 +501,15 @@ def test_legend_has_the_name_of_the_label_column(tmp_path, run_stages, make_conf
 
 @pytest.mark.parametrize(
     ("section", "kind", "name"),
-    [({"kind": "synthetic", "name": "s_curve"}, "continuous", "true coordinate"),
-     ({"kind": "synthetic", "name": "digits"}, "categorical", "label"),
-     ({"kind": "npy", "path": "x.npy", "labels": "y.npy"}, "continuous", "label"),
-     ({"kind": "idx", "path": "x", "labels": "y"}, "categorical", "label"),
-     ({"kind": "zarr", "url": "x", "labels": "stage"}, "continuous", "stage"),
-     ({"kind": "npz", "path": "x.npz", "labels": "7"}, "categorical", "column 7")],
-)  # fmt: skip
+    [
+        ({"kind": "synthetic", "name": "s_curve"}, "continuous", "true coordinate"),
+        ({"kind": "synthetic", "name": "digits"}, "categorical", "label"),
+        ({"kind": "npy", "path": "x.npy", "labels": "y.npy"}, "continuous", "label"),
+        ({"kind": "idx", "path": "x", "labels": "y"}, "categorical", "label"),
+        ({"kind": "zarr", "url": "x", "labels": "stage"}, "continuous", "stage"),
+        ({"kind": "npz", "path": "x.npz", "labels": "7"}, "categorical", "column 7"),
+    ],
+)
 def test_legend_title_of_labels_without_a_column(section, kind, name):
     assert report_columns.label_name({"config": {"input": section}}, kind) == name
 
@@ -540,8 +542,10 @@ def test_each_component_has_the_names_of_its_classes(figures: list[Figure]) -> N
     draw_embedding(y, component, ColorSource(codes.astype(float), "categorical", ("left", "right"), "kind"), "title")
     texts = [text.get_text() for text in figures[0].axes[0].texts]
     assert (texts.count("left"), texts.count("right")) == (3, 3)
-    lines = {line.get_color() if isinstance(line.get_color(), str) else tuple(line.get_color()[:3])
-             for line in figures[0].axes[0].lines}  # fmt: skip
+    lines = {
+        line.get_color() if isinstance(line.get_color(), str) else tuple(line.get_color()[:3])
+        for line in figures[0].axes[0].lines
+    }
     assert {INK, *(to_rgb(color) for color in class_colors(2))} == lines  # the edge, and the colour of the class
 
 

@@ -43,14 +43,22 @@ class TestEncoding:
     def test_dates_and_whole_numbers_are_exact(self, rng):
         """Dates at midnight, to the second, and over millennia; whole numbers of six and of sixteen digits."""
         days = 86400.0 * rng.integers(-9000, 20_000, 5000)
-        columns = {"day": days, "second": days + rng.integers(0, 86400, 5000), "age": rng.integers(0, 90, 5000) * 1.0,
-                   "far": days * 1000, "code": rng.integers(0, 10**6, 5000) * 1.0,
-                   "long": rng.integers(0, 2**53, 5000) * 1.0}  # fmt: skip
+        columns = {
+            "day": days,
+            "second": days + rng.integers(0, 86400, 5000),
+            "age": rng.integers(0, 90, 5000) * 1.0,
+            "far": days * 1000,
+            "code": rng.integers(0, 10**6, 5000) * 1.0,
+            "long": rng.integers(0, 2**53, 5000) * 1.0,
+        }
         for values in columns.values():
             values[9] = np.nan
         kinds = {name: "whole" if name in ("age", "code", "long") else "date" for name in columns}
-        page = decode(render_explorer(page_of(*(Column(name, name, values, kind=kinds[name])
-                                                for name, values in columns.items()))))  # fmt: skip
+        page = decode(
+            render_explorer(
+                page_of(*(Column(name, name, values, kind=kinds[name]) for name, values in columns.items()))
+            )
+        )
         for name, values in columns.items():
             np.testing.assert_array_equal(page[name], values)
 
@@ -122,9 +130,12 @@ def run(tmp_path_factory):
     np.savez(folder / "x.npz", x=x, y=labels)
     config = {
         "input": {"kind": "npz", "path": str(folder / "x.npz"), "key": "x", "labels": "y"},
-        "preprocess": {"invalid": "drop"}, "neighbors": {"n_neighbors": 6}, "quality": {"sample": 100},
-        "output": {"store": str(folder / "run.zarr")}, "execution": {"cluster": {"kind": "serial"}},
-    }  # fmt: skip
+        "preprocess": {"invalid": "drop"},
+        "neighbors": {"n_neighbors": 6},
+        "quality": {"sample": 100},
+        "output": {"store": str(folder / "run.zarr")},
+        "execution": {"cluster": {"kind": "serial"}},
+    }
     (folder / "config.yaml").write_text(json.dumps(config))
     lle("run", folder / "config.yaml")
     store = Store(str(folder / "run.zarr"))
@@ -172,10 +183,13 @@ def test_placed_rows_are_marked_as_placed(tmp_path):
     x = np.vstack([rng.random((120, 2)) @ rng.random((2, 5)), 40 + 0.01 * rng.random((5, 5))])
     np.save(tmp_path / "x.npy", x)
     config = {
-        "input": {"kind": "npy", "path": str(tmp_path / "x.npy")}, "neighbors": {"n_neighbors": 4},
-        "graph": {"min_component": 10}, "quality": {"sample": 60}, "output": {"store": str(tmp_path / "run.zarr")},
+        "input": {"kind": "npy", "path": str(tmp_path / "x.npy")},
+        "neighbors": {"n_neighbors": 4},
+        "graph": {"min_component": 10},
+        "quality": {"sample": 60},
+        "output": {"store": str(tmp_path / "run.zarr")},
         "execution": {"cluster": {"kind": "serial"}},
-    }  # fmt: skip
+    }
     (tmp_path / "config.yaml").write_text(json.dumps(config))
     lle("run", tmp_path / "config.yaml")
     component = Store(str(tmp_path / "run.zarr")).read_all("component")

@@ -46,9 +46,11 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
         Column("y1", "coordinate 1", y[:, 0], role="coordinate"),
         Column("y2", "coordinate 2", y[:, 1], role="coordinate"),
         Column("y3", "coordinate 3", y[:, 0] * y[:, 1], role="coordinate"),
-        Column("label", "label", classes, NAMES), Column("reconstruction_error", "error", np.exp(y[:, 0])),
-        rows=3 * np.arange(N), n_input=3 * N,
-    )  # fmt: skip
+        Column("label", "label", classes, NAMES),
+        Column("reconstruction_error", "error", np.exp(y[:, 0])),
+        rows=3 * np.arange(N),
+        n_input=3 * N,
+    )
     path = tmp_path_factory.mktemp("page") / "explore.html"
     path.write_bytes(render_explorer(page))
     return path.as_uri()
@@ -212,10 +214,15 @@ def test_names_in_the_picture_do_not_cover_each_other(browser, tmp_path):
     assert heard == []
 
 
-@pytest.mark.parametrize(("kind", "text", "expected"), [
-    ("row", "66", "1 row selected"), ("row", "67", "No rows selected"),
-    ("label", "Kind 3", "100 rows selected"), ("label", "kind", "No rows selected"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("row", "66", "1 row selected"),
+        ("row", "67", "No rows selected"),
+        ("label", "Kind 3", "100 rows selected"),
+        ("label", "kind", "No rows selected"),
+    ],
+)
 def test_search_selects_matching_rows(page, kind, text, expected):
     page.select_option("#search-in", label=kind)
     page.fill("#search-text", text)
@@ -270,8 +277,9 @@ def test_every_mouse_action_works_with_the_keyboard(page):
     assert_ticks_are_at_their_values(page)
 
 
-@pytest.mark.parametrize(("width", "height", "screen"), [(1400, 900, (1400, 1000)), (420, 800, (420, 800)),
-                                                         (2600, 2000, (1280, 720))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("width", "height", "screen"), [(1400, 900, (1400, 1000)), (420, 800, (420, 800)), (2600, 2000, (1280, 720))]
+)
 def test_first_picture_is_complete_and_its_ticks_are_at_their_values(browser, address, width, height, screen):
     """With scroll bars, and in a window that is larger than the screen. The ticks move by nothing after Fit."""
     size = {"width": screen[0], "height": screen[1]}
@@ -382,8 +390,10 @@ def test_selection_shows_counts_by_class_and_means(page):
 def test_dates_whole_numbers_and_the_picture_file(browser, tmp_path):
     y, _ = points()
     columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
-    columns += [Column("since", "since", 1.6e9 + 86400.0 * np.arange(N), kind="date"),
-                Column("age", "age", np.arange(N) % 90, kind="whole")]  # fmt: skip
+    columns += [
+        Column("since", "since", 1.6e9 + 86400.0 * np.arange(N), kind="date"),
+        Column("age", "age", np.arange(N) % 90, kind="whole"),
+    ]
     (tmp_path / "explore.html").write_bytes(render_explorer(page_of(*columns)))
     page, heard = opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1400, "height": 900})
     page.evaluate("explorer.goTo(95)")
@@ -429,8 +439,11 @@ def test_the_legend_shows_twelve_classes_without_scrolling(browser, tmp_path):
 def test_values_of_very_different_sizes_have_their_digits_and_colours_as_in_lle_explore(browser, tmp_path):
     rng = np.random.default_rng(2)
     far = np.where(np.arange(N) % 100 < 4, 1e6, 1.0)
-    columns = {"skewed": np.exp(rng.normal(scale=6, size=N)), "far": far * rng.normal(size=N),
-               "zeros": np.where(np.arange(N) % 2 == 0, 0.0, np.exp(rng.normal(scale=3, size=N)))}  # fmt: skip
+    columns = {
+        "skewed": np.exp(rng.normal(scale=6, size=N)),
+        "far": far * rng.normal(size=N),
+        "zeros": np.where(np.arange(N) % 2 == 0, 0.0, np.exp(rng.normal(scale=3, size=N))),
+    }
     page, heard = page_of_columns(browser, tmp_path, *(Column(name, name, v) for name, v in columns.items()))
     page.evaluate("explorer.goTo(41)")
     shown = page.locator("#point dd").all_inner_texts()[2:]
@@ -480,7 +493,9 @@ def test_lines_of_names_end_in_the_colour_of_the_class_where_it_is_seen(browser,
     )
     colors = page.evaluate("explorer.key.colors")
     assert {(name, x < 0, fill, stroke) for name, x, fill, stroke in shown} == {
-        ("below", True, colors[0], colors[0]), ("above", False, colors[1], colors[1])}  # fmt: skip
+        ("below", True, colors[0], colors[0]),
+        ("above", False, colors[1], colors[1]),
+    }
     page.close()
     assert heard == []
 

@@ -12,17 +12,33 @@ from lle.report.findings import find, of_columns, with_findings
 from lle.report.metrics import Metrics
 
 METRICS: dict[str, Any] = {
-    "n_input": 500, "n_points": 490, "n_features": 9, "dropped": {}, "rows_placed": 0, "list_sizes": None,
-    "n_components_weak": 1, "component_sizes": [490],
-    "closed_classes_left": 1, "closed_classes_embedded": {"components": 1, "classes": 1},
-    "skipped_neighborhoods": 0, "reg": {"value": 1e-3, "reason": "set"}, "label": "species",
-    "component_points": [490], "participation": [[300.0, 200.0]],
-    "eigenvalues": [[1e-7, 2e-7]], "residuals": [[1e-9, 1e-9]], "vector_errors": [[1e-12, 1e-12]],
+    "n_input": 500,
+    "n_points": 490,
+    "n_features": 9,
+    "dropped": {},
+    "rows_placed": 0,
+    "list_sizes": None,
+    "n_components_weak": 1,
+    "component_sizes": [490],
+    "closed_classes_left": 1,
+    "closed_classes_embedded": {"components": 1, "classes": 1},
+    "skipped_neighborhoods": 0,
+    "reg": {"value": 1e-3, "reason": "set"},
+    "label": "species",
+    "component_points": [490],
+    "participation": [[300.0, 200.0]],
+    "eigenvalues": [[1e-7, 2e-7]],
+    "residuals": [[1e-9, 1e-9]],
+    "vector_errors": [[1e-12, 1e-12]],
     "solvers": [{"method": "factored", "converged": True, "rounding_floor": 1e-15}],
-    "trustworthiness": {"value": 0.97}, "redundancy": [0.0, 0.3], "residual_variance": {"value": 0.4},
-    "neighborhood_hit": {"value": 0.95}, "neighborhood_hit_input": {"value": 0.98},
-    "intrinsic_dimension": {"value": 2.1}, "alignment": None,
-}  # fmt: skip
+    "trustworthiness": {"value": 0.97},
+    "redundancy": [0.0, 0.3],
+    "residual_variance": {"value": 0.4},
+    "neighborhood_hit": {"value": 0.95},
+    "neighborhood_hit_input": {"value": 0.98},
+    "intrinsic_dimension": {"value": 2.1},
+    "alignment": None,
+}
 
 
 def config_of(**sections: Any) -> dict[str, Any]:
@@ -50,48 +66,67 @@ def test_run_within_all_bounds_has_none() -> None:
     assert [finding.level for finding in find(Metrics.read(METRICS), CONFIG)] == ["note"]  # distances, 0.4
 
 
-@pytest.mark.parametrize(("changes", "measure", "words", "cure"), [
-    ({"dropped": {"small_component": 37}}, "dropped", "37 rows (7.4%)", {"graph.components": "connect"}),
-    ({"dropped": {"invalid": 5}}, "dropped", "5 of 500 rows (1.0%) hold NaN", {"preprocess.invalid": "error"}),
-    ({"skipped_neighborhoods": 5}, "skipped_neighborhoods", "5 neighbourhoods", {"neighbors.n_neighbors": 24}),
-    (
-        {"n_components_weak": 5, "component_sizes": [441, 20, 10, 10, 9]}, "n_components_weak",
-        "five separate pieces, the largest with 88.2 % of the rows", {"graph.components": "connect"},
-    ),
-    (
-        {"closed_classes_embedded": {"components": 1, "classes": 3}}, "closed_classes_left",
-        "3 closed classes are left, expected 1", {},
-    ),
-    (
-        {"participation": [[300.0, 3.0]]}, "participation",
-        "Coordinate 2 only separates about 3 of 490 points from the others", {"embedding.coordinates": "independent"},
-    ),
-    (
-        {"participation": [[40.0, 300.0]], "n_components_weak": 1}, "participation",
-        "Coordinate 1 mainly separates about 40 of 490 points from the others", {},
-    ),
-    (
-        {"solvers": MULTIGRID, "residuals": [[0.2, 1e-9]]}, "residuals", "tolerance (largest residual 0.2)",
-        {"eigensolver.max_steps": 600},
-    ),
-    (
-        {"solvers": REPLACED}, "solvers", "component 0: M is not positive definite. The method multigrid",
-        {"eigensolver.method": "auto"},
-    ),
-    (
-        {"solvers": KILLED}, "solvers", "Component 0: factored was tried",
-        {"eigensolver.max_memory": None, "eigensolver.method": "shift_invert"},
-    ),
-    ({"residuals": [[0.23, 1e-9]]}, "eigenvalues", "An eigenvalue is not above", {"neighbors.n_neighbors": 24}),
-    ({"eigenvalues": [[1e-16, 1e-15]]}, "eigenvalues", "eigenvalue 1.0e-16", {"neighbors.n_neighbors": 24}),
-    (
-        {"neighborhood_hit": {"value": 0.72}}, "neighborhood_hit",
-        "same species fell from 98 % in the data to 72 % in the embedding (bound: 93 %)", {},
-    ),
-    ({"trustworthiness": {"value": 0.81}}, "trustworthiness", "(trustworthiness 0.810; bound: 0.9)", {}),
-    ({"redundancy": [0.0, 0.987]}, "redundancy", "Coordinate 2 is predictable", {}),
-    ({"residual_variance": {"value": 0.8}}, "residual_variance", "residual variance 0.80; bound: 0.7", {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "measure", "words", "cure"),
+    [
+        ({"dropped": {"small_component": 37}}, "dropped", "37 rows (7.4%)", {"graph.components": "connect"}),
+        ({"dropped": {"invalid": 5}}, "dropped", "5 of 500 rows (1.0%) hold NaN", {"preprocess.invalid": "error"}),
+        ({"skipped_neighborhoods": 5}, "skipped_neighborhoods", "5 neighbourhoods", {"neighbors.n_neighbors": 24}),
+        (
+            {"n_components_weak": 5, "component_sizes": [441, 20, 10, 10, 9]},
+            "n_components_weak",
+            "five separate pieces, the largest with 88.2 % of the rows",
+            {"graph.components": "connect"},
+        ),
+        (
+            {"closed_classes_embedded": {"components": 1, "classes": 3}},
+            "closed_classes_left",
+            "3 closed classes are left, expected 1",
+            {},
+        ),
+        (
+            {"participation": [[300.0, 3.0]]},
+            "participation",
+            "Coordinate 2 only separates about 3 of 490 points from the others",
+            {"embedding.coordinates": "independent"},
+        ),
+        (
+            {"participation": [[40.0, 300.0]], "n_components_weak": 1},
+            "participation",
+            "Coordinate 1 mainly separates about 40 of 490 points from the others",
+            {},
+        ),
+        (
+            {"solvers": MULTIGRID, "residuals": [[0.2, 1e-9]]},
+            "residuals",
+            "tolerance (largest residual 0.2)",
+            {"eigensolver.max_steps": 600},
+        ),
+        (
+            {"solvers": REPLACED},
+            "solvers",
+            "component 0: M is not positive definite. The method multigrid",
+            {"eigensolver.method": "auto"},
+        ),
+        (
+            {"solvers": KILLED},
+            "solvers",
+            "Component 0: factored was tried",
+            {"eigensolver.max_memory": None, "eigensolver.method": "shift_invert"},
+        ),
+        ({"residuals": [[0.23, 1e-9]]}, "eigenvalues", "An eigenvalue is not above", {"neighbors.n_neighbors": 24}),
+        ({"eigenvalues": [[1e-16, 1e-15]]}, "eigenvalues", "eigenvalue 1.0e-16", {"neighbors.n_neighbors": 24}),
+        (
+            {"neighborhood_hit": {"value": 0.72}},
+            "neighborhood_hit",
+            "same species fell from 98 % in the data to 72 % in the embedding (bound: 93 %)",
+            {},
+        ),
+        ({"trustworthiness": {"value": 0.81}}, "trustworthiness", "(trustworthiness 0.810; bound: 0.9)", {}),
+        ({"redundancy": [0.0, 0.987]}, "redundancy", "Coordinate 2 is predictable", {}),
+        ({"residual_variance": {"value": 0.8}}, "residual_variance", "residual variance 0.80; bound: 0.7", {}),
+    ],
+)
 def test_one_finding_about_a_measure_outside_its_bound(changes, measure, words, cure) -> None:
     [finding] = found(changes)
     assert finding.measure == measure
@@ -100,17 +135,20 @@ def test_one_finding_about_a_measure_outside_its_bound(changes, measure, words, 
     assert finding.text().endswith(".")
 
 
-@pytest.mark.parametrize("changes", [
-    {"participation": [[bounds.GROUP_SHARE * 490, bounds.CLUMP_SHARE * 490]]},
-    {"redundancy": [0.0, bounds.REDUNDANT]},
-    {"trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}},
-    {"neighborhood_hit": {"value": bounds.min_hit(0.98)}},
-    {"residual_variance": {"value": bounds.HIGH_RESIDUAL_VARIANCE}},
-    {"residuals": [[bounds.LARGE_RESIDUAL, 0.0]]},
-    {"closed_classes_left": 14, "closed_classes": 20},
-    {"neighborhood_hit": None, "neighborhood_hit_input": None, "trustworthiness": None, "redundancy": None},
-    {"intrinsic_dimension": {"value": 7.0}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"participation": [[bounds.GROUP_SHARE * 490, bounds.CLUMP_SHARE * 490]]},
+        {"redundancy": [0.0, bounds.REDUNDANT]},
+        {"trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}},
+        {"neighborhood_hit": {"value": bounds.min_hit(0.98)}},
+        {"residual_variance": {"value": bounds.HIGH_RESIDUAL_VARIANCE}},
+        {"residuals": [[bounds.LARGE_RESIDUAL, 0.0]]},
+        {"closed_classes_left": 14, "closed_classes": 20},
+        {"neighborhood_hit": None, "neighborhood_hit_input": None, "trustworthiness": None, "redundancy": None},
+        {"intrinsic_dimension": {"value": 7.0}},
+    ],
+)
 def test_value_at_its_bound_is_no_finding(changes: dict[str, Any]) -> None:
     assert found(changes) == []
 
@@ -119,13 +157,16 @@ def test_no_stage_has_run() -> None:
     assert found(dict.fromkeys(METRICS) | {"n_input": 500}) == []
 
 
-@pytest.mark.parametrize(("changes", "n_defects"), [
-    ({}, 0),
-    ({"dropped": {"invalid": 5}}, 1),
-    ({"trustworthiness": {"value": 0.6}, "redundancy": [0.0, 0.99], "n_components_weak": 3}, 0),
-    ({"solvers": MULTIGRID, "vector_errors": [[0.2, 0.1]]}, 1),
-    ({"alignment": {"reason": "the earlier embedding has 3 coordinates", "components": []}}, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "n_defects"),
+    [
+        ({}, 0),
+        ({"dropped": {"invalid": 5}}, 1),
+        ({"trustworthiness": {"value": 0.6}, "redundancy": [0.0, 0.99], "n_components_weak": 3}, 0),
+        ({"solvers": MULTIGRID, "vector_errors": [[0.2, 0.1]]}, 1),
+        ({"alignment": {"reason": "the earlier embedding has 3 coordinates", "components": []}}, 1),
+    ],
+)
 def test_defects_are_the_findings_about_the_coordinates_themselves(changes, n_defects) -> None:
     assert sum(finding.is_defect for finding in found(changes)) == n_defects
 
@@ -133,14 +174,17 @@ def test_defects_are_the_findings_about_the_coordinates_themselves(changes, n_de
 LOW = {"trustworthiness": {"value": 0.8}, "intrinsic_dimension": {"value": 30.0}}
 
 
-@pytest.mark.parametrize(("config", "n_features", "value", "is_limit"), [
-    (CONFIG, 40, 11, True),
-    (CONFIG, 9, 9, True),
-    (config_of(method="hessian"), 40, 3, True),
-    (config_of(method="pca"), 40, 30, False),
-    (config_of(method="laplacian"), 40, 30, False),
-    (config_of(neighbors={"n_neighbors": 40}), 50, 30, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "n_features", "value", "is_limit"),
+    [
+        (CONFIG, 40, 11, True),
+        (CONFIG, 9, 9, True),
+        (config_of(method="hessian"), 40, 3, True),
+        (config_of(method="pca"), 40, 30, False),
+        (config_of(method="laplacian"), 40, 30, False),
+        (config_of(neighbors={"n_neighbors": 40}), 50, 30, False),
+    ],
+)
 def test_coordinates_named_are_those_that_the_program_accepts(config, n_features, value, is_limit) -> None:
     [finding] = found({**LOW, "n_features": n_features}, config)
     assert finding.as_json()["key"] == {"eigensolver.n_components": value}
@@ -213,8 +257,13 @@ def test_coordinates_that_repeat_are_named_with_what_was_measured() -> None:
 
 
 def test_each_cure_is_given_once() -> None:
-    several = {"n_components_weak": 2, "component_sizes": [300, 190], "component_points": [300, 190],
-               "participation": [[20.0, 99.0], [90.0, 90.0]], "dropped": {"small_component": 7}}  # fmt: skip
+    several = {
+        "n_components_weak": 2,
+        "component_sizes": [300, 190],
+        "component_points": [300, 190],
+        "participation": [[20.0, 99.0], [90.0, 90.0]],
+        "dropped": {"small_component": 7},
+    }
     findings = found({**several, "trustworthiness": {"value": 0.8}, "neighborhood_hit": {"value": 0.6}})
     measures = ["dropped", "participation", "neighborhood_hit", "trustworthiness", "n_components_weak"]
     assert [finding.measure for finding in findings] == measures
@@ -235,10 +284,13 @@ def test_eigenvalues_that_are_zero(method: str, is_flat: bool) -> None:
     assert ("not above the rounding errors" in finding.sentence) != is_flat
 
 
-@pytest.mark.parametrize(("key", "words", "cure"), [
-    ("raised_to_k_min", "7 points have fewer than k_min", {"neighbors.radius": None}),
-    ("at_k_max", "7 points have k_max or more", {"neighbors.k_max": None}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "words", "cure"),
+    [
+        ("raised_to_k_min", "7 points have fewer than k_min", {"neighbors.radius": None}),
+        ("at_k_max", "7 points have k_max or more", {"neighbors.k_max": None}),
+    ],
+)
 def test_lists_at_their_limits(key, words, cure) -> None:
     sizes = {"mean": 6.0, "least": 5, "most": 12, "raised_to_k_min": 0, "at_k_max": 0, key: 7}
     [finding] = found({"list_sizes": sizes}, config_of(neighbors={"radius": 1.5, "k_min": 5, "k_max": 12}))
@@ -247,8 +299,10 @@ def test_lists_at_their_limits(key, words, cure) -> None:
 
 
 def test_columns_that_hold_no_measurements() -> None:
-    columns = {"suspect": {"user": "an id: a different whole number in each row", "t": "a time"},
-               "possible_ids": ["user"]}  # fmt: skip
+    columns = {
+        "suspect": {"user": "an id: a different whole number in each row", "t": "a time"},
+        "possible_ids": ["user"],
+    }
     first, second = of_columns(columns)
     assert "Column 'user' is a feature but looks like an id" in first.text()
     assert "list the features in input.columns, or set input.id: user." in first.text()
@@ -277,8 +331,12 @@ class TestAlignment:
             "residual_after": 0.1,
             "size_ratio": 1.0,
         }
-        report = {"previous": "this store", "scale": scale, "reason": reason,
-                  "components": [] if reason else [{**defaults, **component}]}  # fmt: skip
+        report = {
+            "previous": "this store",
+            "scale": scale,
+            "reason": reason,
+            "components": [] if reason else [{**defaults, **component}],
+        }
         return [finding.text() for finding in found({"alignment": report})]
 
     def test_no_warning_for_stable_coordinates_or_a_first_run(self):

@@ -11,16 +11,36 @@ from lle.report.metrics import Metrics
 
 RECALL = {"value": 0.97, "low": 0.95, "high": 0.99, "sample": 101}
 GRAPH = {
-    "k_max": 9, "n_components_weak": 2, "component_sizes": [67, 4], "rows_in_small_components": 4,
-    "closed_classes": 3, "closed_classes_left": 2, "reverse_added": 29, "bridges_added": 1,
-    "n_components_large": 2, "points_repaired": 13, "closed_classes_by_component": [1, 1],
-}  # fmt: skip
+    "k_max": 9,
+    "n_components_weak": 2,
+    "component_sizes": [67, 4],
+    "rows_in_small_components": 4,
+    "closed_classes": 3,
+    "closed_classes_left": 2,
+    "reverse_added": 29,
+    "bridges_added": 1,
+    "n_components_large": 2,
+    "points_repaired": 13,
+    "closed_classes_by_component": [1, 1],
+}
 SOLVED = [
-    {"n_points": 67, "eigenvalues": [1e-7, 2e-7], "residuals": [1e-9, 2e-9], "participation": [40.0, 31.0],
-     "converged": True, "stats": {"method": "factored", "reason": "fits", "factor_nnz": 1009}},
-    {"n_points": 31, "eigenvalues": [3e-7, 4e-7], "residuals": [3e-9, 4e-9], "participation": [20.0, 11.0],
-     "converged": False, "stats": {"method": "multigrid", "reason": "too large", "factor_nnz": None}},
-]  # fmt: skip
+    {
+        "n_points": 67,
+        "eigenvalues": [1e-7, 2e-7],
+        "residuals": [1e-9, 2e-9],
+        "participation": [40.0, 31.0],
+        "converged": True,
+        "stats": {"method": "factored", "reason": "fits", "factor_nnz": 1009},
+    },
+    {
+        "n_points": 31,
+        "eigenvalues": [3e-7, 4e-7],
+        "residuals": [3e-9, 4e-9],
+        "participation": [20.0, 11.0],
+        "converged": False,
+        "stats": {"method": "multigrid", "reason": "too large", "factor_nnz": None},
+    },
+]
 SCORE = {"trustworthiness": {"value": 0.9}, "continuity": {"value": 0.8}, "redundancy": [0.0, 0.3]}
 
 # Counts are distinct primes, so that a sum that drops or doubles a term shows.
@@ -57,17 +77,37 @@ def collected(steps=STEPS, seconds=1.25):
 class TestCollect:
     @pytest.mark.parametrize(
         ("key", "value"),
-        [("n_input", 84), ("n_features", 6), ("n_points", 71), ("duplicates_merged", 77 - 71), ("invalid_dropped", 7),
-         ("dropped", {"invalid": 7, "small_component": 37}), ("recall", RECALL), ("n_components_weak", 2),
-         ("component_sizes", [67, 4]), ("closed_classes", 3), ("closed_classes_left", 2), ("reverse_added", 29),
-         ("bridges_added", 1), ("points_repaired", 13), ("nnz_cost_matrix", 17 + 19 + 23),
-         ("reconstruction_error", 14.0 / 71),
-         ("zero_trace_rows", 20), ("eigenvalues", [[1e-7, 2e-7], [3e-7, 4e-7]]),
-         ("residuals", [[1e-9, 2e-9], [3e-9, 4e-9]]), ("participation", [[40.0, 31.0], [20.0, 11.0]]),
-         ("component_points", [67, 31]), ("trustworthiness", {"value": 0.9}), ("continuity", {"value": 0.8}),
-         ("redundancy", [0.0, 0.3]), ("residual_variance", {"value": 0.3}), ("neighborhood_hit", {"value": 0.7}),
-         ("neighborhood_hit_input", None), ("residual_variance_truth", None)],
-    )  # fmt: skip
+        [
+            ("n_input", 84),
+            ("n_features", 6),
+            ("n_points", 71),
+            ("duplicates_merged", 77 - 71),
+            ("invalid_dropped", 7),
+            ("dropped", {"invalid": 7, "small_component": 37}),
+            ("recall", RECALL),
+            ("n_components_weak", 2),
+            ("component_sizes", [67, 4]),
+            ("closed_classes", 3),
+            ("closed_classes_left", 2),
+            ("reverse_added", 29),
+            ("bridges_added", 1),
+            ("points_repaired", 13),
+            ("nnz_cost_matrix", 17 + 19 + 23),
+            ("reconstruction_error", 14.0 / 71),
+            ("zero_trace_rows", 20),
+            ("eigenvalues", [[1e-7, 2e-7], [3e-7, 4e-7]]),
+            ("residuals", [[1e-9, 2e-9], [3e-9, 4e-9]]),
+            ("participation", [[40.0, 31.0], [20.0, 11.0]]),
+            ("component_points", [67, 31]),
+            ("trustworthiness", {"value": 0.9}),
+            ("continuity", {"value": 0.8}),
+            ("redundancy", [0.0, 0.3]),
+            ("residual_variance", {"value": 0.3}),
+            ("neighborhood_hit", {"value": 0.7}),
+            ("neighborhood_hit_input", None),
+            ("residual_variance_truth", None),
+        ],
+    )
     def test_each_metric_comes_from_its_step(self, key, value):
         assert collected()[key] == pytest.approx(value) if isinstance(value, float) else collected()[key] == value
 
@@ -86,12 +126,24 @@ class TestCollect:
 
     def test_costs_by_stage(self):
         metrics = collected()
-        assert metrics["seconds"] == {"ingest": 2.5, "mend_graph": 2.5, "solve_weights": 1.25, "assemble_cost": 1.25,
-                                    "solve_embedding": 2.5, "measure_quality": 3.75}  # fmt: skip
+        assert metrics["seconds"] == {
+            "ingest": 2.5,
+            "mend_graph": 2.5,
+            "solve_weights": 1.25,
+            "assemble_cost": 1.25,
+            "solve_embedding": 2.5,
+            "measure_quality": 3.75,
+        }
         assert metrics["peak_bytes"]["ingest"] == 11 * 11
         assert metrics["peak_bytes"]["assemble_cost"] == 6 * 12
-        assert metrics["blocks"] == {"ingest": 3, "mend_graph": 2, "solve_weights": 2, "assemble_cost": 3,
-                                   "solve_embedding": 3, "measure_quality": 3}  # fmt: skip
+        assert metrics["blocks"] == {
+            "ingest": 3,
+            "mend_graph": 2,
+            "solve_weights": 2,
+            "assemble_cost": 3,
+            "solve_embedding": 3,
+            "measure_quality": 3,
+        }
 
     def test_cost_of_the_report_itself_is_not_included(self):
         reports = reports_of(STEPS) | {"write_report.write": []}
@@ -101,11 +153,28 @@ class TestCollect:
 
     def test_the_documented_keys_are_there_from_the_start(self):
         promised = {
-            "n_input", "n_points", "n_features", "duplicates_merged", "invalid_dropped", "recall", "n_components_weak",
-            "closed_classes", "closed_classes_left", "reverse_added", "bridges_added", "participation",
-            "nnz_cost_matrix", "solver", "eigenvalues", "residuals", "reconstruction_error", "trustworthiness",
-            "continuity", "seconds", "peak_bytes",
-        }  # fmt: skip
+            "n_input",
+            "n_points",
+            "n_features",
+            "duplicates_merged",
+            "invalid_dropped",
+            "recall",
+            "n_components_weak",
+            "closed_classes",
+            "closed_classes_left",
+            "reverse_added",
+            "bridges_added",
+            "participation",
+            "nnz_cost_matrix",
+            "solver",
+            "eigenvalues",
+            "residuals",
+            "reconstruction_error",
+            "trustworthiness",
+            "continuity",
+            "seconds",
+            "peak_bytes",
+        }
         assert promised <= set(collected())
         assert set(collect({}, {}, 0, None).as_json()) == set(collected())
 

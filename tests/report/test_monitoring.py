@@ -20,10 +20,16 @@ DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text())
 SCRAPED = {"store", "instance", "job"}
 """Labels that every series has: ours, and those that Prometheus adds."""
 METRICS = {
-    "n_input": 90, "n_points": 88, "recall": {"value": 0.93, "low": 0.91, "high": 0.95}, "warnings": [],
-    "residuals": [[1e-9]], "solver": {"converged": True}, "seconds": {"ingest": 1.5}, "peak_bytes": {"ingest": 7},
+    "n_input": 90,
+    "n_points": 88,
+    "recall": {"value": 0.93, "low": 0.91, "high": 0.95},
+    "warnings": [],
+    "residuals": [[1e-9]],
+    "solver": {"converged": True},
+    "seconds": {"ingest": 1.5},
+    "peak_bytes": {"ingest": 7},
     "alignment": {"components": [{"component": 0, "rows_shared": 41, "residual_after": 0.02}]},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +51,11 @@ def written(tmp_path_factory) -> dict[str, dict[str, set[str]]]:
 def expressions() -> list[tuple[str, str, str]]:
     """(where, PromQL, the text that may use labels of its result) of each rule and of each query of the dashboard."""
     rules = [(rule["alert"], rule["expr"], " ".join(rule["annotations"].values())) for rule in RULES]
-    panels = [(panel["title"], target["expr"], target["legendFormat"].replace("{{", "{{ $labels."))
-              for panel in DASHBOARD["panels"] for target in panel["targets"]]  # fmt: skip
+    panels = [
+        (panel["title"], target["expr"], target["legendFormat"].replace("{{", "{{ $labels."))
+        for panel in DASHBOARD["panels"]
+        for target in panel["targets"]
+    ]
     return rules + panels
 
 
@@ -97,11 +106,14 @@ class TestByPromtool:
             (BoundsNotMet("b"), {}, "LleBoundMissed"),
             (LleError("c"), {}, "LleFailed"),
             (None, {"recall": {"value": 0.8, "low": 0.7, "high": 0.85}}, "LleLowRecall"),
-            (None, {"alignment": {"components": [{"component": 0, "rows_shared": 4, "residual_after": 0.7}]}},
-             "LleCoordinatesChanged"),
+            (
+                None,
+                {"alignment": {"components": [{"component": 0, "rows_shared": 4, "residual_after": 0.7}]}},
+                "LleCoordinatesChanged",
+            ),
             (None, {}, None),
         ],
-    )  # fmt: skip
+    )
     def test_each_outcome_raises_its_alert_only(self, tmp_path, error, metrics, alert):
         with_values = SimpleNamespace(metrics={**METRICS, **metrics}, computed={}, reused={}, unchanged=False)
         path = tmp_path / "lle.prom"

@@ -130,12 +130,40 @@ def tile(metrics: dict[str, Any], label: str) -> Tile:
 def test_page_shows_the_numbers() -> None:
     text = Reader(render_page(METRICS, CONFIG, YAML, None, ARRAYS)).text
     expected = [
-        "roll.zarr", "300,000 rows · 3 features · 12 neighbours · 2 coordinates", "no warnings", "299,876", "0.9963",
-        "0.9948 to 0.9974", "3.7012e-13", "4.4e-11", "169,050", "56.4 %", "0.03", "1 min 10 s", "1 h 02 min", "3.0 GiB",
-        "1.0 MiB", "factored", "LU of A fits", "31,200,001", "1.5 GiB", "12,912,345", "43.1 for each point", "0.00231",
-        "77", "small component", "100", "0.033 %", "equal to an earlier row", "299,876 × 3", "input unit", "a < b & c",
-        "0.9984", "numpy 2.4.6", "min_recall: 0.9",
-    ]  # fmt: skip
+        "roll.zarr",
+        "300,000 rows · 3 features · 12 neighbours · 2 coordinates",
+        "no warnings",
+        "299,876",
+        "0.9963",
+        "0.9948 to 0.9974",
+        "3.7012e-13",
+        "4.4e-11",
+        "169,050",
+        "56.4 %",
+        "0.03",
+        "1 min 10 s",
+        "1 h 02 min",
+        "3.0 GiB",
+        "1.0 MiB",
+        "factored",
+        "LU of A fits",
+        "31,200,001",
+        "1.5 GiB",
+        "12,912,345",
+        "43.1 for each point",
+        "0.00231",
+        "77",
+        "small component",
+        "100",
+        "0.033 %",
+        "equal to an earlier row",
+        "299,876 × 3",
+        "input unit",
+        "a < b & c",
+        "0.9984",
+        "numpy 2.4.6",
+        "min_recall: 0.9",
+    ]
     assert [word for word in expected if word not in text] == []
     assert "not measured" not in text
 
@@ -298,9 +326,12 @@ def test_picture_with_a_remark_has_a_caption() -> None:
 
 @pytest.mark.parametrize(
     ("metrics", "are_open"),
-    [({"dropped": {}}, set()), ({"dropped": {}, "solvers": UNCONVERGED}, {"eigensolver"}),
-     ({"dropped": {"invalid": 7}}, {"dropped-and-merged-rows"})],
-)  # fmt: skip
+    [
+        ({"dropped": {}}, set()),
+        ({"dropped": {}, "solvers": UNCONVERGED}, {"eigensolver"}),
+        ({"dropped": {"invalid": 7}}, {"dropped-and-merged-rows"}),
+    ],
+)
 def test_details_are_folded_except_problems(metrics: dict[str, Any], are_open: set[str]) -> None:
     html = render_page({**METRICS, **metrics}, CONFIG, YAML, None, ARRAYS)
     folded = re.findall(r'<details class="folded"( open)?>.*?<div id="([^"]+)">', html, re.DOTALL)
@@ -309,8 +340,13 @@ def test_details_are_folded_except_problems(metrics: dict[str, Any], are_open: s
 
 
 def test_alignment_is_shown_with_its_residual() -> None:
-    component = {"component": 0, "rows_shared": 41_234, "residual_before": 1.431, "residual_after": 0.0123,
-                 "size_ratio": 1.0}  # fmt: skip
+    component = {
+        "component": 0,
+        "rows_shared": 41_234,
+        "residual_before": 1.431,
+        "residual_after": 0.0123,
+        "size_ratio": 1.0,
+    }
     alignment = {"components": [component], "reason": "", "scale": "unit_covariance"}
     text = Reader(render_page({**METRICS, "alignment": alignment}, CONFIG, YAML, None, [])).text
     assert "Change before Change after 0 41,234 1.4 0.012" in text

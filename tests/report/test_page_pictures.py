@@ -57,10 +57,19 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("m", "n_classes", "n", "expected"), [
-    (1, 0, 50, 1), (1, 3, 50, 1), (2, 0, 50, 1), (2, 1, 50, 1), (2, 3, 50, 2), (2, 3, DENSITY_POINTS, 3), (3, 0, 50, 3),
-    (3, 12, 50, 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("m", "n_classes", "n", "expected"),
+    [
+        (1, 0, 50, 1),
+        (1, 3, 50, 1),
+        (2, 0, 50, 1),
+        (2, 1, 50, 1),
+        (2, 3, 50, 2),
+        (2, 3, DENSITY_POINTS, 3),
+        (3, 0, 50, 3),
+        (3, 12, 50, 4),
+    ],
+)
 def test_a_picture_for_each_pair_and_two_more_of_classes(m: int, n_classes: int, n: int, expected: int) -> None:
     color = classes(n, n_classes) if n_classes else None
     drawn = draw_page_pictures(cloud(n, m), one_component(n), color)

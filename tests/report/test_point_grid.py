@@ -16,8 +16,13 @@ def grid(rng):
     return PointGrid(x[order], y[order], np.arange(len(x))), x[order], y[order]
 
 
-PARTS = [Part(-1, 1, -1, 1), Part(4.9, 5.1, -3.05, -2.95), Part(-1e4, 1e4, -1e4, 1e4), Part(-400, -200, 600, 800),
-         Part(2.0, 2.0001, 2.0, 2.0001)]  # fmt: skip
+PARTS = [
+    Part(-1, 1, -1, 1),
+    Part(4.9, 5.1, -3.05, -2.95),
+    Part(-1e4, 1e4, -1e4, 1e4),
+    Part(-400, -200, 600, 800),
+    Part(2.0, 2.0001, 2.0, 2.0001),
+]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -37,10 +42,16 @@ def test_numbers_name_the_points(grid):
     np.testing.assert_array_equal(grid.y, y[grid.numbers])
 
 
-@pytest.mark.parametrize("corners", [
-    [(-1, -2), (6, -2), (6, 2), (-1, 2)], [(6, 2), (-1, 2), (-1, -2), (6, -2)],
-    [(0, 0), (5, -4), (5.5, -2.8), (1, 1)], [(-1, -1), (1, 1), (1, -1), (-1, 1)], [(0, 0), (1, 0), (0, 1)],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "corners",
+    [
+        [(-1, -2), (6, -2), (6, 2), (-1, 2)],
+        [(6, 2), (-1, 2), (-1, -2), (6, -2)],
+        [(0, 0), (5, -4), (5.5, -2.8), (1, 1)],
+        [(-1, -1), (1, 1), (1, -1), (-1, 1)],
+        [(0, 0), (1, 0), (0, 1)],
+    ],
+)
 def test_points_inside_a_polygon(grid, corners):
     grid, x, y = grid
     polygon = np.array(corners, float)

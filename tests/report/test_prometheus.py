@@ -20,11 +20,15 @@ def result_of(metrics=(), computed=(), reused=(), unchanged=False) -> RunResult:
 
 
 METRICS = {
-    "n_input": 101, "n_points": 97, "recall": {"value": 0.93, "low": 0.91, "high": 0.95},
+    "n_input": 101,
+    "n_points": 97,
+    "recall": {"value": 0.93, "low": 0.91, "high": 0.95},
     "findings": [{"level": "grave"}, {"level": "minor"}, {"level": "minor"}, {"level": "note"}],
-    "residuals": [[1e-9, 3e-9], [2e-9]], "solver": {"converged": True}, "seconds": {"ingest": 1.5, "solve": 2.5},
+    "residuals": [[1e-9, 3e-9], [2e-9]],
+    "solver": {"converged": True},
+    "seconds": {"ingest": 1.5, "solve": 2.5},
     "peak_bytes": {"ingest": 7},
-}  # fmt: skip
+}
 
 
 def read(path) -> dict[tuple, float]:
@@ -54,17 +58,28 @@ class TestFile:
     def test_file_has_the_values_of_the_metrics(self, tmp_path):
         samples = report(tmp_path / "lle.prom", result_of(METRICS, {"ingest": 3, "solve": 2}, {"ingest": 11}))
         expected = {
-            ("lle_run_success",): 1, ("lle_run_exit_code",): 0, ("lle_rows", "input"): 101, ("lle_rows", "points"): 97,
-            ("lle_blocks", "computed"): 5, ("lle_blocks", "reused"): 11, ("lle_recall", "value"): 0.93,
-            ("lle_recall", "low"): 0.91, ("lle_recall", "high"): 0.95, ("lle_residual_max",): 3e-9,
-            ("lle_converged",): 1, ("lle_warnings",): 3, ("lle_stage_seconds", "ingest"): 1.5,
-            ("lle_stage_seconds", "solve"): 2.5, ("lle_stage_peak_bytes", "ingest"): 7,
-        }  # fmt: skip
+            ("lle_run_success",): 1,
+            ("lle_run_exit_code",): 0,
+            ("lle_rows", "input"): 101,
+            ("lle_rows", "points"): 97,
+            ("lle_blocks", "computed"): 5,
+            ("lle_blocks", "reused"): 11,
+            ("lle_recall", "value"): 0.93,
+            ("lle_recall", "low"): 0.91,
+            ("lle_recall", "high"): 0.95,
+            ("lle_residual_max",): 3e-9,
+            ("lle_converged",): 1,
+            ("lle_warnings",): 3,
+            ("lle_stage_seconds", "ingest"): 1.5,
+            ("lle_stage_seconds", "solve"): 2.5,
+            ("lle_stage_peak_bytes", "ingest"): 7,
+        }
         assert {key: samples[key] for key in expected} == expected
         assert samples["lle_run_timestamp_seconds",] == samples[LAST_SUCCESS,] == pytest.approx(time.time(), abs=60)
 
-    @pytest.mark.parametrize(("error", "code"), [(ConfigError("a"), 2), (BoundsNotMet("b"), 3), (LleError("c"), 1),
-                                                 (Interrupted(15), 143)])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("error", "code"), [(ConfigError("a"), 2), (BoundsNotMet("b"), 3), (LleError("c"), 1), (Interrupted(15), 143)]
+    )
     def test_a_failure_keeps_the_time_of_the_last_success(self, tmp_path, error, code):
         path = tmp_path / "lle.prom"
         before = report(path, result_of(METRICS))
@@ -94,17 +109,25 @@ class TestFile:
     def test_unknown_values_have_no_samples(self, tmp_path):
         samples = report(tmp_path / "lle.prom", result_of({"recall": None, "residuals": None, "n_points": None}))
         assert {key[0] for key in samples} == {
-            "lle_run_success", "lle_run_exit_code", "lle_run_timestamp_seconds", LAST_SUCCESS, "lle_run_seconds",
-            "lle_blocks", "lle_warnings",
-        }  # fmt: skip
+            "lle_run_success",
+            "lle_run_exit_code",
+            "lle_run_timestamp_seconds",
+            LAST_SUCCESS,
+            "lle_run_seconds",
+            "lle_blocks",
+            "lle_warnings",
+        }
 
     def test_values_of_an_alignment(self, tmp_path):
-        components = [{"component": 0, "rows_shared": 41, "residual_after": 0.02},
-                      {"component": 1, "rows_shared": 3, "residual_after": None}]  # fmt: skip
+        components = [
+            {"component": 0, "rows_shared": 41, "residual_after": 0.02},
+            {"component": 1, "rows_shared": 3, "residual_after": None},
+        ]
         samples = report(tmp_path / "lle.prom", result_of({**METRICS, "alignment": {"components": components}}))
         assert {key: value for key, value in samples.items() if "alignment" in key[0]} == {
-            ("lle_alignment_rows",): 44, ("lle_alignment_residual", "0"): 0.02,
-        }  # fmt: skip
+            ("lle_alignment_rows",): 44,
+            ("lle_alignment_residual", "0"): 0.02,
+        }
 
     def test_published_version_is_kept_if_the_store_is_unreachable(self, tmp_path):
         path = tmp_path / "lle.prom"
@@ -161,9 +184,10 @@ class TestFile:
 def test_file_after_a_run_and_after_a_refused_run(tmp_path):
     path = tmp_path / "lle.prom"
     config = write_config(
-        tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 700, "seed": 3},
+        tmp_path,
+        input={"kind": "synthetic", "name": "swiss_roll", "n_points": 700, "seed": 3},
         output={"prometheus": str(path)},
-    )  # fmt: skip
+    )
     metrics = lle("run", config)["metrics"]
     samples = read(path)
     assert samples["lle_rows", "points"] == metrics["n_points"] == 700

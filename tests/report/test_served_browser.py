@@ -33,8 +33,9 @@ def address():
     columns = [
         *(Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)),
         Column("y3", "coordinate 3", y[:, 0] * y[:, 1], role="coordinate"),
-        Column("label", "label", classes, NAMES), Column("reconstruction_error", "error", np.exp(y[:, 0])),
-    ]  # fmt: skip
+        Column("label", "label", classes, NAMES),
+        Column("reconstruction_error", "error", np.exp(y[:, 0])),
+    ]
     page = ServedPage("LLE", f"/data/{'runs-of-a-long-name/' * 4}run.zarr", N, 3 * N, columns, [], None)
     with Server(ServedRun(page, 3 * np.arange(N), columns, None), 0) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -158,8 +159,10 @@ def test_chosen_classes_colours_and_axes_change_the_tile(page, tmp_path):
     sources = [page.get_attribute("#tile img", "src")]
 
     def changed():
-        page.wait_for_function(f"explorer.drawing === null && {sources!r}.indexOf("
-                               "document.querySelector('#tile img').getAttribute('src')) < 0")  # fmt: skip
+        page.wait_for_function(
+            f"explorer.drawing === null && {sources!r}.indexOf("
+            "document.querySelector('#tile img').getAttribute('src')) < 0"
+        )
         sources.append(page.get_attribute("#tile img", "src"))
 
     page.click("#legend button:nth-child(2)")
@@ -293,8 +296,10 @@ def test_two_fingers_zoom_and_one_moves(browser, address):
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
     def touch(kind, *fingers):
-        client.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [
-            {"x": x + dx, "y": y, "id": i} for i, dx in enumerate(fingers)]})  # fmt: skip
+        client.send(
+            "Input.dispatchTouchEvent",
+            {"type": kind, "touchPoints": [{"x": x + dx, "y": y, "id": i} for i, dx in enumerate(fingers)]},
+        )
 
     width = page.evaluate("explorer.view[1] - explorer.view[0]")
     touch("touchStart", -40, 40)

@@ -65,16 +65,24 @@ def overlaps(figure) -> list[tuple[str, str]]:
 
 LISTS = [
     [{"method": "lle"}],
-    [{"method": "lle"}, {"method": "pca", "n_components": 3, "coordinates": "1 and 2"},
-     {"method": "pca", "n_components": 3, "coordinates": "2 and 3"}],
+    [
+        {"method": "lle"},
+        {"method": "pca", "n_components": 3, "coordinates": "1 and 2"},
+        {"method": "pca", "n_components": 3, "coordinates": "2 and 3"},
+    ],
     [{"where": digit} for digit in range(10)],
     [{"phi": 0.5}, *({"name": "elliptic_paraboloid", "a_long_name_of_a_key": number} for number in range(59))],
-]  # fmt: skip
+]
 GRIDS = [
     [{"n_points": n, "k": k} for n in (200, 300, 500, 1000, 2000, 3000, 5000) for k in range(9)],
-    [{"n": n, "method": method, "reg": reg, "k": k}
-     for n in (1, 2) for method in ("lle", "ltsa", "pca") for reg in (1e-9, 0.1) for k in range(6)],
-]  # fmt: skip
+    [
+        {"n": n, "method": method, "reg": reg, "k": k}
+        for n in (1, 2)
+        for method in ("lle", "ltsa", "pca")
+        for reg in (1e-9, 0.1)
+        for k in range(6)
+    ],
+]
 
 
 @pytest.mark.slow
@@ -133,8 +141,10 @@ def test_page_fits_phones_and_dark_pages():
 
 def test_page_links_reports_and_marks_the_best_experiment():
     counts = dict.fromkeys(("asked", "computed", "cut", "reused"), 1)
-    rows = [{"experiment": name, "state": state, "n": 1, "trustworthiness": value, "message": "", "exit_code": 0}
-            for name, state, value in (("a", "done", 0.8), ("b", "done", 0.9), ("c", "failed", 0.99))]  # fmt: skip
+    rows = [
+        {"experiment": name, "state": state, "n": 1, "trustworthiness": value, "message": "", "exit_code": 0}
+        for name, state, value in (("a", "done", 0.8), ("b", "done", 0.9), ("c", "failed", 0.99))
+    ]
     page = render_sweep("sheet", ["n"], rows, counts, 1.0, Pair(b"light", b"dark"), {"b": "b.zarr/report/index.html"})
     assert '<a href="b.zarr/report/index.html">b</a> ★' in page
     assert page.count("★") == 2  # the experiment, and what the mark means

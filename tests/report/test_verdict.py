@@ -10,15 +10,29 @@ from lle.report.findings import find, verdict
 from lle.report.metrics import Metrics
 
 GOOD: dict[str, Any] = {
-    "n_input": 500, "n_points": 490, "n_features": 9, "dropped": {}, "rows_placed": 0, "stopped": None,
-    "n_components_weak": 1, "reg": {"value": 0.1, "reason": "auto"}, "label": "species",
-    "component_points": [490], "participation": [[300.0, 200.0]],
-    "eigenvalues": [[1e-7, 2e-7]], "residuals": [[1e-9, 1e-9]], "vector_errors": [[1e-12, 1e-12]],
+    "n_input": 500,
+    "n_points": 490,
+    "n_features": 9,
+    "dropped": {},
+    "rows_placed": 0,
+    "stopped": None,
+    "n_components_weak": 1,
+    "reg": {"value": 0.1, "reason": "auto"},
+    "label": "species",
+    "component_points": [490],
+    "participation": [[300.0, 200.0]],
+    "eigenvalues": [[1e-7, 2e-7]],
+    "residuals": [[1e-9, 1e-9]],
+    "vector_errors": [[1e-12, 1e-12]],
     "solvers": [{"method": "factored", "converged": True, "rounding_floor": 1e-15}],
-    "trustworthiness": {"value": 0.971}, "continuity": {"value": 0.98}, "redundancy": [0.0, 0.3],
-    "residual_variance": {"value": 0.2}, "intrinsic_dimension": {"value": 3.1},
-    "neighborhood_hit": {"value": 0.95}, "neighborhood_hit_input": {"value": 0.98},
-}  # fmt: skip
+    "trustworthiness": {"value": 0.971},
+    "continuity": {"value": 0.98},
+    "redundancy": [0.0, 0.3],
+    "residual_variance": {"value": 0.2},
+    "intrinsic_dimension": {"value": 3.1},
+    "neighborhood_hit": {"value": 0.95},
+    "neighborhood_hit_input": {"value": 0.98},
+}
 CONFIG = resolved(check_config({"input": {"kind": "npy", "path": "x.npy"}, "output": {"store": "x.zarr"}}, "test"))
 TOO_FEW = "Two coordinates are too few: the data have about three dimensions around each point; set eigensolver.n_c"
 

@@ -33,9 +33,15 @@ def search(tmp_path, run_stages, make_config, monkeypatch):
 
     def run(min_recall, block=400, name="run", upto="mend_graph", **neighbors):
         neighbors = {"method": "pynndescent", "n_neighbors": K, "min_recall": min_recall, **neighbors}
-        config = make_config(tmp_path, points, block, neighbors=neighbors, output={"store": str(tmp_path / name)},
-                             input={"kind": "npy", "path": str(tmp_path / "points0.npy")},
-                             quality={"sample": N})  # fmt: skip
+        config = make_config(
+            tmp_path,
+            points,
+            block,
+            neighbors=neighbors,
+            output={"store": str(tmp_path / name)},
+            input={"kind": "npy", "path": str(tmp_path / "points0.npy")},
+            quality={"sample": N},
+        )
         return run_stages(config, upto)
 
     return run
@@ -48,8 +54,10 @@ def recall_of(run, place) -> float:
 
 
 def measured(run) -> dict:
-    reports = {key: [BlockReport(b, 0, 0, to_json(report)) for b, report in enumerate(blocks)]
-               for key, blocks in run.reports.items()}  # fmt: skip
+    reports = {
+        key: [BlockReport(b, 0, 0, to_json(report)) for b, report in enumerate(blocks)]
+        for key, blocks in run.reports.items()
+    }
     return collect(reports, {key: StepRecord("", 1, 0.0) for key in reports}, N, 30).as_json()
 
 
@@ -86,8 +94,7 @@ class TestRaisedRecall:
     def test_groups_of_additional_rounds_are_not_larger(self, search):
         run = search(0.95)
         sizes = {}
-        for place, step in (("_work", "find_neighbors.group_cells"),
-                            ("_work/overlap_4", "mend_graph.group_cells_4")):  # fmt: skip
+        for place, step in (("_work", "find_neighbors.group_cells"), ("_work/overlap_4", "mend_graph.group_cells_4")):
             members = [
                 read_members(run.store, g, run.layout.point_blocks(), place)[0]
                 for g in range(run.reports[step][0].count)
@@ -121,9 +128,13 @@ class TestRaisedRecall:
                 search(0.95, name="resumed")
         searched_blocks = []
         with monkeypatch.context() as patch:
-            patch.setattr(cell_groups, "search_group", wraps(search_group)(
-                lambda s, block, **more: searched_blocks.append(block) or search_group(s, block, **more)
-            ))  # fmt: skip
+            patch.setattr(
+                cell_groups,
+                "search_group",
+                wraps(search_group)(
+                    lambda s, block, **more: searched_blocks.append(block) or search_group(s, block, **more)
+                ),
+            )
             resumed = search(0.95, name="resumed")
         assert len([block for block, place in finished if place == "_work/overlap_4"]) > 5
         assert searched_blocks[0] == 5
@@ -173,9 +184,15 @@ class TestLimit:
         results = {}
         for max_overlap in (8, 2):
             neighbors = {"method": "pynndescent", "n_neighbors": K, "min_recall": 0.95, "max_overlap": max_overlap}
-            config = make_config(tmp_path, points, 400, neighbors=neighbors, quality={"sample": N},
-                                 input={"kind": "npy", "path": str(tmp_path / "x.npy")},
-                                 output={"store": str(tmp_path / "run.zarr"), "report": False})  # fmt: skip
+            config = make_config(
+                tmp_path,
+                points,
+                400,
+                neighbors=neighbors,
+                quality={"sample": N},
+                input={"kind": "npy", "path": str(tmp_path / "x.npy")},
+                output={"store": str(tmp_path / "run.zarr"), "report": False},
+            )
             if max_overlap == 8:
                 np.save(tmp_path / "x.npy", points)
                 results[max_overlap] = run(config, False, RunProgress(io.StringIO())).metrics

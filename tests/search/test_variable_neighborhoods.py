@@ -38,9 +38,12 @@ def config_of(folder: Path, X: np.ndarray, neighbors: dict, **sections) -> Path:
     if not (folder / "x.npy").exists():  # a new file would be a new input
         np.save(folder / "x.npy", X)
     defaults = {
-        "input": {"kind": "npy", "path": str(folder / "x.npy")}, "execution": {"block_points": 256},
-        "output": {"report": False}, "quality": {"sample": 200}, "graph": {"min_component": 20},
-    }  # fmt: skip
+        "input": {"kind": "npy", "path": str(folder / "x.npy")},
+        "execution": {"block_points": 256},
+        "output": {"report": False},
+        "quality": {"sample": 200},
+        "graph": {"min_component": 20},
+    }
     return write_config(folder, neighbors=neighbors, **{**defaults, **sections})
 
 
@@ -197,9 +200,10 @@ class TestGivenNumbers:
             assert actual == nearest[row, : counts[row]].tolist()
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("dtype", [
-        np.int64, pytest.param(np.float32, marks=pytest.mark.slow), pytest.param(np.uint8, marks=pytest.mark.slow),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "dtype",
+        [np.int64, pytest.param(np.float32, marks=pytest.mark.slow), pytest.param(np.uint8, marks=pytest.mark.slow)],
+    )
     @pytest.mark.parametrize("route", EVERY_ROUTE)
     def test_numbers_of_neighbors_from_an_array(self, tmp_path, route, dtype):
         X, counts = roll(), np.random.default_rng(5).integers(4, 15, N)
@@ -212,8 +216,9 @@ class TestGivenNumbers:
         embedding = store.read_all("embedding")[store.read_all("original_index")]
         np.testing.assert_allclose(
             np.square(A @ embedding).sum(axis=0) / np.square(embedding).sum(axis=0),
-            result["metrics"]["eigenvalues"][0], rtol=1e-6,
-        )  # fmt: skip
+            result["metrics"]["eigenvalues"][0],
+            rtol=1e-6,
+        )
         assert largest_angle(embedding, np.linalg.svd(A)[2][-3:-1].T) < 0.05
 
     @pytest.mark.slow
@@ -253,9 +258,11 @@ class TestGivenNumbers:
         k_per_point[3], k_per_point[N + 1] = 11, 500  # a repetition of row 3 does not count
         np.save(tmp_path / "k.npy", k_per_point)
         store, result = run_on(
-            tmp_path, np.concatenate([X, [[np.nan] * 3], X[3:4]]), {"k_per_point": str(tmp_path / "k.npy")},
+            tmp_path,
+            np.concatenate([X, [[np.nan] * 3], X[3:4]]),
+            {"k_per_point": str(tmp_path / "k.npy")},
             preprocess={"invalid": "drop"},
-        )  # fmt: skip
+        )
         assert result["metrics"]["duplicates_merged"] == 1
         lists = store.read_all("_work/knn_indices")
         counts = (lists >= 0).sum(axis=1)[np.argsort(store.read_all("original_index"))]
@@ -276,10 +283,15 @@ class TestGivenNumbers:
         np.testing.assert_array_equal(store.read_all("embedding"), fixed)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(("value", "message"), [
-        (3, "found others for 2 of 700 points: 3 in row 5, 3 in row 17"), (25, "from 6 to 24"),
-        (7.5, "whole numbers"), (np.nan, "nan in row 5"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [
+            (3, "found others for 2 of 700 points: 3 in row 5, 3 in row 17"),
+            (25, "from 6 to 24"),
+            (7.5, "whole numbers"),
+            (np.nan, "nan in row 5"),
+        ],
+    )
     def test_numbers_that_do_not_fit_are_refused(self, tmp_path, value, message):
         k_per_point = np.full(N, 8.0)
         k_per_point[[5, 17]] = value
@@ -392,9 +404,9 @@ class TestPrecomputed:
         assert actual == expected
         assert largest_angle(store.read_all("embedding"), searched.read_all("embedding")) < 1e-4
 
-    @pytest.mark.parametrize("dtype", [
-        np.int16, *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in (np.int64, np.float64)),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "dtype", [np.int16, *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in (np.int64, np.float64))]
+    )
     def test_lists_of_varying_length_from_zarr(self, tmp_path, dtype):
         X = roll()
         lists = exact_neighbors(X, 12)[0]
@@ -433,10 +445,15 @@ class TestPrecomputed:
         assert np.isnan(Y[N]).all()
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(("bad", "message"), [
-        (N, "in 1 rows (17, counted from 0)"), (-2, "-1 in empty slots"), (0.5, "expected row numbers from 0 to 699"),
-        (np.nan, "in 1 rows (17"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("bad", "message"),
+        [
+            (N, "in 1 rows (17, counted from 0)"),
+            (-2, "-1 in empty slots"),
+            (0.5, "expected row numbers from 0 to 699"),
+            (np.nan, "in 1 rows (17"),
+        ],
+    )
     def test_ids_beyond_the_rows_are_refused(self, tmp_path, bad, message):
         lists = exact_neighbors(roll(), 8)[0].astype(float)
         lists[17, 3] = bad

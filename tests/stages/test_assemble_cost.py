@@ -98,8 +98,9 @@ def test_equals_the_dense_product_without_reverse_neighbors(assemble):
 @pytest.mark.slow
 def test_changed_block_size_removes_the_old_contributions(tmp_path, run_stages, make_config, assemble):
     """The same store run again with other blocks: contributions of the first run must not be added."""
-    config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 64,
-                         neighbors={"n_neighbors": K, "reverse": 3})  # fmt: skip
+    config = make_config(
+        tmp_path, swiss_roll(N, np.random.default_rng(73)), 64, neighbors={"n_neighbors": K, "reverse": 3}
+    )
     run_stages(config, "assemble_cost")
     execution = config.execution.model_copy(update={"block_points": 110})
     run = run_stages(config.model_copy(update={"execution": execution}), "assemble_cost")
@@ -111,8 +112,9 @@ def test_splitting_a_block_into_parts_changes_no_bit(tmp_path, run_stages, make_
     """A few rows at a time give more objects, but the same sums."""
     undivided = assemble(110)
     monkeypatch.setattr(assemble_cost, "PART_ENTRIES", 900)
-    config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(73)), 110,
-                         neighbors={"n_neighbors": K, "reverse": 3})  # fmt: skip
+    config = make_config(
+        tmp_path, swiss_roll(N, np.random.default_rng(73)), 110, neighbors={"n_neighbors": K, "reverse": 3}
+    )
     run = run_stages(config, "assemble_cost")
     names = [len(r.store.objects.names("_work/contributions")) for r in (run, undivided)]
     assert names[0] > 3 * names[1]

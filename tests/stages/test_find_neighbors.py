@@ -104,9 +104,14 @@ def test_each_change_of_the_method_replaces_the_lists(tmp_path, run_stages, make
     points = np.random.default_rng(97).normal(size=(300, 8))
     indices = []
     for method in ("kdtree", "pynndescent", "kdtree"):
-        config = make_config(tmp_path, points, 128, neighbors={"method": method, "n_neighbors": 5},
-                             input={"kind": "npy", "path": str(tmp_path / "points0.npy")},
-                             output={"store": str(tmp_path / "run.zarr")})  # fmt: skip
+        config = make_config(
+            tmp_path,
+            points,
+            128,
+            neighbors={"method": method, "n_neighbors": 5},
+            input={"kind": "npy", "path": str(tmp_path / "points0.npy")},
+            output={"store": str(tmp_path / "run.zarr")},
+        )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plan_sizes, "CELL_POINTS", 10)
             patch.setattr(cell_groups, "GROUP_POINTS", 50)
@@ -137,8 +142,9 @@ class TestCells:
 
     @pytest.mark.parametrize("block_points", BLOCKS[1:])
     def test_same_lists_for_any_block_size(self, search, block_points):
-        for actual, expected in zip(lists_of(search("pynndescent", block_points)), lists_of(search("pynndescent", N)),
-                              strict=True):  # fmt: skip
+        for actual, expected in zip(
+            lists_of(search("pynndescent", block_points)), lists_of(search("pynndescent", N)), strict=True
+        ):
             np.testing.assert_array_equal(actual, expected)
 
     def test_each_point_is_in_its_nearest_groups(self, search):

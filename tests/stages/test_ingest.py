@@ -260,10 +260,12 @@ class TestFirstLayout:
 
     @pytest.mark.parametrize(
         ("sections", "parts"),
-        [({"neighbors": {"n_neighbors": 13}}, ["neighbors.n_neighbors is 13", "13 rows", "below 13"]),
-         ({"eigensolver": {"n_components": 4}}, ["eigensolver.n_components is 4", "3 features", "at most 3"]),
-         ({"preprocess": {"pca": 4}}, ["preprocess.pca is 4", "3 features"])],
-    )  # fmt: skip
+        [
+            ({"neighbors": {"n_neighbors": 13}}, ["neighbors.n_neighbors is 13", "13 rows", "below 13"]),
+            ({"eigensolver": {"n_components": 4}}, ["eigensolver.n_components is 4", "3 features", "at most 3"]),
+            ({"preprocess": {"pca": 4}}, ["preprocess.pca is 4", "3 features"]),
+        ],
+    )
     def test_impossible_sizes_are_refused_before_reading(self, sections, parts):
         with pytest.raises(InputError) as caught:
             self.layout(**sections)
@@ -273,8 +275,14 @@ class TestFirstLayout:
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_missing_chunks_are_reported(tmp_path, points, zarr_format):
-    array = zarr.create_array(tmp_path / "x.zarr", name="p", shape=points.shape, dtype=points.dtype,
-                              chunks=(50, points.shape[1]), zarr_format=zarr_format)  # fmt: skip
+    array = zarr.create_array(
+        tmp_path / "x.zarr",
+        name="p",
+        shape=points.shape,
+        dtype=points.dtype,
+        chunks=(50, points.shape[1]),
+        zarr_format=zarr_format,
+    )
     array[:] = points
     source = open_source("zarr", url=str(tmp_path / "x.zarr"), array="p", labels=None, columns=None)
     assert source.remark() == ""
@@ -282,7 +290,11 @@ def test_missing_chunks_are_reported(tmp_path, points, zarr_format):
     first.unlink()
     source = open_source("zarr", url=str(tmp_path / "x.zarr"), array="p", labels=None, columns=None)
     assert "array 'p': 1 of 6 chunks are missing; their rows are read as the fill value 0" in source.remark()
-    config = Config.model_validate({"input": {"kind": "zarr", "url": str(tmp_path / "x.zarr"), "array": "p"},
-                                    "output": {"store": str(tmp_path / "run.zarr")}})  # fmt: skip
+    config = Config.model_validate(
+        {
+            "input": {"kind": "zarr", "url": str(tmp_path / "x.zarr"), "array": "p"},
+            "output": {"store": str(tmp_path / "run.zarr")},
+        }
+    )
     step = next(ingest.steps(config, ingest.first_layout(config, ingest.open_input(config))))
     assert step.remark == source.remark()

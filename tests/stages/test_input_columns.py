@@ -26,15 +26,25 @@ def finished(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("columns"), np.random.default_rng(3)
     x = rng.random((N, 3))
     x[5, 0] = np.nan
-    table = pa.table({
-        **{name: x[:, j] for j, name in enumerate("abc")}, "age": AGES, "grade": AGES % 4, "segment": SEGMENTS,
-        "day": DAYS, "active": AGES > 30, "note": [f"text {i}" for i in range(N)], "y1": x[:, 1], "kind": SEGMENTS,
-        "floor": [f"floor {i % 12}" for i in range(N)],
-    })  # fmt: skip
+    table = pa.table(
+        {
+            **{name: x[:, j] for j, name in enumerate("abc")},
+            "age": AGES,
+            "grade": AGES % 4,
+            "segment": SEGMENTS,
+            "day": DAYS,
+            "active": AGES > 30,
+            "note": [f"text {i}" for i in range(N)],
+            "y1": x[:, 1],
+            "kind": SEGMENTS,
+            "floor": [f"floor {i % 12}" for i in range(N)],
+        }
+    )
     pq.write_table(table, folder / "x.parquet")
     source = {"kind": "parquet", "path": str(folder / "x.parquet"), "columns": ["a", "b", "c"], "label": "kind"}
-    config = write_config(folder, input=source, output={"report": True}, preprocess={"invalid": "drop"},
-                          quality={"sample": 60})  # fmt: skip
+    config = write_config(
+        folder, input=source, output={"report": True}, preprocess={"invalid": "drop"}, quality={"sample": 60}
+    )
     lle("run", config, "--set", "method=pca")
     return Store(str(folder / "run.zarr")), folder / "x.parquet", x
 

@@ -27,11 +27,15 @@ def measure(tmp_path_factory, run_stages):
         key = (name, *quality.items())
         if key not in runs:
             source = {"kind": "synthetic", "name": name, **({"n_points": N} if name != "digits" else {})}
-            config = Config.model_validate({
-                "input": source, "neighbors": {"n_neighbors": K}, "quality": quality,
-                "output": {"store": str(tmp_path_factory.mktemp("quality") / "run.zarr")},
-                "execution": {"block_points": 350, "cluster": {"kind": "serial"}},
-            })  # fmt: skip
+            config = Config.model_validate(
+                {
+                    "input": source,
+                    "neighbors": {"n_neighbors": K},
+                    "quality": quality,
+                    "output": {"store": str(tmp_path_factory.mktemp("quality") / "run.zarr")},
+                    "execution": {"block_points": 350, "cluster": {"kind": "serial"}},
+                }
+            )
             runs[key] = run_stages(config, "measure_quality")
         return runs[key]
 
@@ -99,10 +103,18 @@ def test_residual_variance_equals_that_of_all_shortest_paths(measure):
 @pytest.mark.slow
 @pytest.mark.parametrize("sources", [40, 12])
 def test_intervals_of_samples_contain_the_value_of_all_points(measure, sources):
-    of_all, sampled = (measured(measure(**sizes)) for sizes in (
-        {"sample": N, "geodesic_sources": N}, {"sample": 300, "geodesic_sources": sources}))  # fmt: skip
-    keys = ("trustworthiness", "continuity", "procrustes_error", "residual_variance", "residual_variance_truth",
-            "residual_variance_affine")  # fmt: skip
+    of_all, sampled = (
+        measured(measure(**sizes))
+        for sizes in ({"sample": N, "geodesic_sources": N}, {"sample": 300, "geodesic_sources": sources})
+    )
+    keys = (
+        "trustworthiness",
+        "continuity",
+        "procrustes_error",
+        "residual_variance",
+        "residual_variance_truth",
+        "residual_variance_affine",
+    )
     for key in keys:
         low, high = sampled[key]["low"], sampled[key]["high"]
         assert low - (high - low) / 2 <= of_all[key]["value"] <= high + (high - low) / 2, key
@@ -114,10 +126,14 @@ def test_residual_variance_of_the_truth_is_zero_for_flat_sheets(tmp_path):
     """The principal components of a flat sheet are its coordinates; those of a roll are not."""
 
     def run(name):
-        config = Config.model_validate({
-            "method": "pca", "input": {"kind": "synthetic", "name": name, "n_points": N},
-            "output": {"store": str(tmp_path / name), "report": False}, "execution": {"cluster": {"kind": "serial"}},
-        })  # fmt: skip
+        config = Config.model_validate(
+            {
+                "method": "pca",
+                "input": {"kind": "synthetic", "name": name, "n_points": N},
+                "output": {"store": str(tmp_path / name), "report": False},
+                "execution": {"cluster": {"kind": "serial"}},
+            }
+        )
         return runs.run(config, False, RunProgress(StringIO())).metrics
 
     flat, rolled = run("sheet"), run("swiss_roll")
@@ -162,7 +178,8 @@ def test_changed_labels_repeat_only_steps_that_read_them(tmp_path, make_config, 
     second = measured(run_stages(labelled, "measure_quality"))
     assert second["neighborhood_hit"] != first["neighborhood_hit"]
     assert {key: second[key] for key in ("trustworthiness", "residual_variance")} == {
-        key: first[key] for key in ("trustworthiness", "residual_variance")}  # fmt: skip
+        key: first[key] for key in ("trustworthiness", "residual_variance")
+    }
     np.save(labels, rng.normal(size=400))
     assert "neighborhood_hit" not in measured(run_stages(labelled, "measure_quality"))
     assert "neighborhood_hit" not in measured(run_stages(config, "measure_quality"))

@@ -26,10 +26,13 @@ def mend(tmp_path, run_stage, make_config):
         n, k = indices.shape
         store = Store(str(tmp_path / f"mend{len(list(tmp_path.iterdir()))}.zarr"))
         store.create_group({})
-        for spec, values in ((array_specs.POINTS, points), (array_specs.KNN_INDICES, indices.astype(np.int32)),
-                             (array_specs.KNN_DISTANCES, distances.astype(np.float32)),
-                             (array_specs.REPRESENTATIVE, np.arange(n)),
-                             (array_specs.ORIGINAL_INDEX, np.arange(n))):  # fmt: skip
+        for spec, values in (
+            (array_specs.POINTS, points),
+            (array_specs.KNN_INDICES, indices.astype(np.int32)),
+            (array_specs.KNN_DISTANCES, distances.astype(np.float32)),
+            (array_specs.REPRESENTATIVE, np.arange(n)),
+            (array_specs.ORIGINAL_INDEX, np.arange(n)),
+        ):
             store.create(PlannedArray(spec, values.shape, str(values.dtype), block_points))
             store.write(spec.name, 0, values)
         layout = Layout(n, points.shape[1], "float64", block_points, n_points=n, n_features=points.shape[1], k_max=k)

@@ -54,9 +54,13 @@ def two_closed_classes(seed: int) -> np.ndarray:
 def config_of(folder: Path, X: np.ndarray, method: str, m: int = 1, **neighbors) -> Path:
     np.save(folder / "x.npy", X)
     path = write_config(
-        folder, input={"kind": "npy", "path": str(folder / "x.npy")}, neighbors={"n_neighbors": K, **neighbors},
-        output={"report": False}, graph={"min_component": 10}, eigensolver={"n_components": m},
-    )  # fmt: skip
+        folder,
+        input={"kind": "npy", "path": str(folder / "x.npy")},
+        neighbors={"n_neighbors": K, **neighbors},
+        output={"report": False},
+        graph={"min_component": 10},
+        eigensolver={"n_components": m},
+    )
     with path.open("a") as file:
         file.write(f"method: {method}\n")
     return path

@@ -95,10 +95,21 @@ class TestEveryBlockSize:
         assert run.layout.n_points == n_points
 
 
-@pytest.mark.parametrize(("n_blocks", "row_bytes", "expected"), [
-    (1, 100, 1), (64, 100, 1), (65, 100, 2), (128, 100, 2), (129, 100, 3), (10_000, 100, 157),
-    (10_000, 2**17 - 1, 2), (10_000, 2**17 + 1, 1), (10_000, 2**20, 1), (65, 2**20, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("n_blocks", "row_bytes", "expected"),
+    [
+        (1, 100, 1),
+        (64, 100, 1),
+        (65, 100, 2),
+        (128, 100, 2),
+        (129, 100, 3),
+        (10_000, 100, 157),
+        (10_000, 2**17 - 1, 2),
+        (10_000, 2**17 + 1, 1),
+        (10_000, 2**20, 1),
+        (65, 2**20, 1),
+    ],
+)
 def test_number_of_blocks_sorted_together_is_bounded_by_shards_and_memory(n_blocks, row_bytes, expected):
     room = order_points.SORT_BYTES - 1000 * 2**18  # of tasks that take so many bytes besides their rows
     layout = Layout(1000 * n_blocks - 7, 3, "float64", 1000)
@@ -152,8 +163,11 @@ class TestOrder:
 def test_slices_of_all_shards_give_the_order(counts, data):
     """Internal order by cell, then shard, then position: each block takes one run of every shard."""
     counts = np.array(counts)
-    rows = [(cell, shard, position) for shard, cell_counts in enumerate(counts)
-            for position, cell in enumerate(np.repeat(np.arange(counts.shape[1]), cell_counts))]  # fmt: skip
+    rows = [
+        (cell, shard, position)
+        for shard, cell_counts in enumerate(counts)
+        for position, cell in enumerate(np.repeat(np.arange(counts.shape[1]), cell_counts))
+    ]
     internal = sorted(rows)
     start = data.draw(st.integers(0, len(rows)))
     stop = data.draw(st.integers(start, len(rows)))

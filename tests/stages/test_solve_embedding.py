@@ -43,9 +43,7 @@ def solved(tmp_path_factory):
 
 
 def solve(store, method="auto", max_memory=PLENTY, tol=1e-8):
-    report = solve_embedding.solve_component(
-        store, 0, "lle", 2, method, tol, Blocks(N, N), max_memory, 60, True
-    )  # fmt: skip
+    report = solve_embedding.solve_component(store, 0, "lle", 2, method, tol, Blocks(N, N), max_memory, 60, True)
     return report, store.read_bundle("_work/eigen/00000")
 
 

@@ -79,8 +79,10 @@ def test_error_of_every_point(solve, block_points, reverse):
     run = solve(block_points, reverse)
     points, neighbors, weights = arrays_of(run)
     actual = run.store.read_all("reconstruction_error")
-    expected = [np.square(x - w[row >= 0] @ points[row[row >= 0]]).sum()
-                for x, row, w in zip(points, neighbors, weights, strict=True)]  # fmt: skip
+    expected = [
+        np.square(x - w[row >= 0] @ points[row[row >= 0]]).sum()
+        for x, row, w in zip(points, neighbors, weights, strict=True)
+    ]
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-15)
     total = sum(report.squared_error for report in run.reports["solve_weights.solve"])
     assert actual.sum() == pytest.approx(total, rel=1e-8)
@@ -121,9 +123,13 @@ def test_unchanged_reg_of_other_coordinates_needs_no_rows_again(store, tmp_path,
     computed = []
     for m in (2, 3):
         config = make_config(
-            tmp_path, points, 128, neighbors={"n_neighbors": K}, weights={"reg": "auto"},
+            tmp_path,
+            points,
+            128,
+            neighbors={"n_neighbors": K},
+            weights={"reg": "auto"},
             eigensolver={"n_components": m},
-        )  # fmt: skip
+        )
         progress = SilentProgress()
         run = StageRun(store, Executor(None), progress, History(), set())
         run.walk_stage("solve_weights", solve_weights.steps(config, layout))
@@ -147,8 +153,9 @@ def test_rule_of_the_config_is_used(solve):
 
 def test_batches_change_nothing(solve, monkeypatch, tmp_path, run_stages, make_config):
     monkeypatch.setattr(batches, "BATCH_BYTES", 8 * K * (3 + K) * 7)  # seven points at a time
-    config = make_config(tmp_path, swiss_roll(N, np.random.default_rng(67)), 128,
-                         neighbors={"n_neighbors": K, "reverse": 0})  # fmt: skip
+    config = make_config(
+        tmp_path, swiss_roll(N, np.random.default_rng(67)), 128, neighbors={"n_neighbors": K, "reverse": 0}
+    )
     weights = run_stages(config, "solve_weights").store.read_all("weights")
     np.testing.assert_allclose(weights, solve(128).store.read_all("weights"), rtol=1e-12, atol=1e-13)
 
@@ -158,8 +165,14 @@ def test_points_that_coincide_after_preprocessing_are_counted(tmp_path, run_stag
     rng = np.random.default_rng(71)
     along = np.repeat(np.arange(30.0), 20) * 1000
     points = np.column_stack([along, rng.choice([-1.0, 1.0], 600) * 1e-20, np.arange(600) * 1e-13])
-    config = make_config(tmp_path, points, 200, preprocess={"pca": 1}, eigensolver={"n_components": 1},
-                         neighbors={"n_neighbors": 6, "min_recall": 0})  # fmt: skip
+    config = make_config(
+        tmp_path,
+        points,
+        200,
+        preprocess={"pca": 1},
+        eigensolver={"n_components": 1},
+        neighbors={"n_neighbors": 6, "min_recall": 0},
+    )
     run = run_stages(config, "solve_weights")
     counted = sum(report.zero_trace for report in run.reports["solve_weights.solve"])
     points, neighbors, weights = arrays_of(run)

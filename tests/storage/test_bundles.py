@@ -15,10 +15,17 @@ from lle.storage.store_in_memory import memory_root
 
 
 class TestBundles:
-    @pytest.mark.parametrize("array", [
-        np.arange(7), np.zeros((0, 3)), np.array([[True], [False]]), np.array([1.5, np.nan, np.inf], np.float32),
-        np.arange(12).reshape(3, 4)[:, ::2],
-    ], ids=["int64", "empty", "bool", "float32", "view"])  # fmt: skip
+    @pytest.mark.parametrize(
+        "array",
+        [
+            np.arange(7),
+            np.zeros((0, 3)),
+            np.array([[True], [False]]),
+            np.array([1.5, np.nan, np.inf], np.float32),
+            np.arange(12).reshape(3, 4)[:, ::2],
+        ],
+        ids=["int64", "empty", "bool", "float32", "view"],
+    )
     def test_round_trip(self, store, array):
         store.write_bundle("_work/b/00003", x=array, y=np.arange(3))
         bundle = store.read_bundle("_work/b/00003")

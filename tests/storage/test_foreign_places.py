@@ -68,10 +68,15 @@ class TestForeignPlaces:
 
     @pytest.mark.parametrize(
         ("make", "content"),
-        [(some_files, r"other files: thesis/;"), (other_group, r"zarr data of another program: zarr\.json;"),
-         (other_torn_group, r"an unreadable zarr\.json beside zarr\.json;"), (one_file, "a file, not a folder;"),
-         (lambda path: path.mkdir(), "nothing;"), (lambda path: None, "nothing;")],
-    )  # fmt: skip
+        [
+            (some_files, r"other files: thesis/;"),
+            (other_group, r"zarr data of another program: zarr\.json;"),
+            (other_torn_group, r"an unreadable zarr\.json beside zarr\.json;"),
+            (one_file, "a file, not a folder;"),
+            (lambda path: path.mkdir(), "nothing;"),
+            (lambda path: None, "nothing;"),
+        ],
+    )
     def test_reading_a_foreign_place_names_what_it_holds(self, tmp_path, make, content):
         make(tmp_path / "place")
         for read in (status_of, partial(_within, reading), open_run):

@@ -22,8 +22,13 @@ from lle.storage.store import Store
 
 def holder(**changes) -> bytes:
     """The content of a lock that this living process would hold."""
-    me = {"host": socket.gethostname(), "pid": os.getpid(), "token": "t", "alive": time.time(),
-          "started": psutil.Process().create_time()}  # fmt: skip
+    me = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "token": "t",
+        "alive": time.time(),
+        "started": psutil.Process().create_time(),
+    }
     return json.dumps({**me, **changes}).encode()
 
 
@@ -119,9 +124,10 @@ class TestRunLock:
         with RunLock(store):
             assert store.get_json(LOCK)["numbers"] == 2
 
-    @pytest.mark.parametrize(("holder_job", "own_job", "taken_over"), [
-        ("1-2", "1-2", True), ("1-2", "3-4", False), (None, "1-2", False), ("1-2", None, False), ("", "", False),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("holder_job", "own_job", "taken_over"),
+        [("1-2", "1-2", True), ("1-2", "3-4", False), (None, "1-2", False), ("1-2", None, False), ("", "", False)],
+    )
     def test_lock_of_an_earlier_pod_of_the_same_job_is_taken_over_at_once(
         self, store, monkeypatch, holder_job, own_job, taken_over
     ):

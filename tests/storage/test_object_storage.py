@@ -39,8 +39,17 @@ pytest.importorskip("obstore", reason="object stores need the extra s3")
 pytestmark = pytest.mark.slow
 
 N_POINTS, BLOCK = 500, 125
-RESULTS = ("points/", "original_index/", "neighbor_indices/", "neighbor_distances/", "weights/", "cost_matrix/",
-           "component/", "eigenvalues/", "embedding/")  # fmt: skip
+RESULTS = (
+    "points/",
+    "original_index/",
+    "neighbor_indices/",
+    "neighbor_distances/",
+    "weights/",
+    "cost_matrix/",
+    "component/",
+    "eigenvalues/",
+    "embedding/",
+)
 PATIENCE = 900.0
 
 
@@ -84,8 +93,14 @@ runpy.run_module("lle", run_name="__main__")
 
 def start(config: Path, environment: dict[str, str], *arguments: str, program=("-m", "lle")) -> subprocess.Popen:
     command = [sys.executable, *program, "run", str(config), "--json", *arguments]
-    return subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        start_new_session=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def finish(process: subprocess.Popen) -> dict:
@@ -307,10 +322,19 @@ class TestFaults:
         assert store.objects.names("chunks/c") == ["chunks/c/0", "chunks/c/1", "chunks/c/2"]
         assert store.objects.folders("") == ["_run", "chunks", "shards"]
 
-    @pytest.mark.parametrize(("fault", "part"), [
-        *(("cut", part) for part in ("chunks/c/1", "shards/c/1", "chunks/zarr.json", "bundle", "record", "list-type")),
-        ("500", "chunks/c/1"), ("503", "record"), ("reset", "shards/c/1"), ("reset", "list-type"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("fault", "part"),
+        [
+            *(
+                ("cut", part)
+                for part in ("chunks/c/1", "shards/c/1", "chunks/zarr.json", "bundle", "record", "list-type")
+            ),
+            ("500", "chunks/c/1"),
+            ("503", "record"),
+            ("reset", "shards/c/1"),
+            ("reset", "list-type"),
+        ],
+    )
     def test_a_read_is_repeated(self, bucket, monkeypatch, fault, part):
         monkeypatch.setattr(retries, "FIRST_PAUSE", 0.01)
         with self.behind(bucket, monkeypatch, first(fault, "GET", part, 4), "reads.zarr") as (store, counts):

@@ -142,10 +142,16 @@ class TestRemoteUrls:
         with pytest.raises(ConfigError, match="gopher://x/y"):
             Store("gopher://x/y")
 
-    @pytest.mark.parametrize("act", [
-        lambda objects: objects.put("file/x", b""), lambda objects: objects.create("file/x", b""),
-        lambda objects: objects.get("file/x"), lambda objects: objects.exists("file/x"),
-    ], ids=["put", "create", "get", "exists"])  # fmt: skip
+    @pytest.mark.parametrize(
+        "act",
+        [
+            lambda objects: objects.put("file/x", b""),
+            lambda objects: objects.create("file/x", b""),
+            lambda objects: objects.get("file/x"),
+            lambda objects: objects.exists("file/x"),
+        ],
+        ids=["put", "create", "get", "exists"],
+    )
     def test_failing_storage_is_a_store_error(self, tmp_path, monkeypatch, act):
         monkeypatch.setattr("lle.storage.retries.RETRY_SECONDS", 0.0)
         objects = remote_objects(tmp_path / "objects")
@@ -162,10 +168,16 @@ class TestRemoteUrls:
 class TestStorageErrors:
     @pytest.mark.parametrize(
         ("number", "message", "code"),
-        [(errno.ENOSPC, "disk is full", 1), (errno.EDQUOT, "disk is full", 1), (errno.EACCES, "access was refused", 2),
-         (errno.ENAMETOOLONG, "path cannot be used", 2), (errno.ELOOP, "path cannot be used", 2),
-         (errno.EROFS, "access was refused", 2), (errno.EIO, "OSError", 1)],
-    )  # fmt: skip
+        [
+            (errno.ENOSPC, "disk is full", 1),
+            (errno.EDQUOT, "disk is full", 1),
+            (errno.EACCES, "access was refused", 2),
+            (errno.ENAMETOOLONG, "path cannot be used", 2),
+            (errno.ELOOP, "path cannot be used", 2),
+            (errno.EROFS, "access was refused", 2),
+            (errno.EIO, "OSError", 1),
+        ],
+    )
     def test_storage_errors_name_operation_and_place(self, number, message, code):
         with pytest.raises(StoreError, match=message) as caught, storage_errors("here"):
             raise OSError(number, os.strerror(number))
@@ -211,9 +223,12 @@ class TestTemporaryFaults:
     def test_writes_succeed_after_temporary_failures(self, store, failing):
         values = np.random.default_rng(3).normal(size=(8, 3))
         store.create(planned("x", (8, 3), "float64", 8))
-        for write in (lambda: store.write("x", 0, values), lambda: store.put_json("a.json", {"x": 1}),
-                      lambda: store.write_bundle("b", x=np.ones(2)),
-                      lambda: store.write_rows("m", 0, 0, csr_array(np.eye(3)))):  # fmt: skip
+        for write in (
+            lambda: store.write("x", 0, values),
+            lambda: store.put_json("a.json", {"x": 1}),
+            lambda: store.write_bundle("b", x=np.ones(2)),
+            lambda: store.write_rows("m", 0, 0, csr_array(np.eye(3))),
+        ):
             failed = failing(errno.EIO, 3)
             write()
             assert len(failed) == 3

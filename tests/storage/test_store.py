@@ -124,10 +124,16 @@ class TestArrays:
 
     @pytest.mark.parametrize(
         "change",
-        [{"attributes": []}, {"attributes": [[1]]}, {"shape": [2, 3]}, {"data_type": "int64"}, {"zarr_format": 2},
-         {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0, 3]}}}],
+        [
+            {"attributes": []},
+            {"attributes": [[1]]},
+            {"shape": [2, 3]},
+            {"data_type": "int64"},
+            {"zarr_format": 2},
+            {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0, 3]}}},
+        ],
         ids=lambda change: next(iter(change)),
-    )  # fmt: skip
+    )
     def test_changed_metadata_are_damage_for_every_reader_and_for_the_next_run(self, store, change):
         array = planned("x", (4, 3), "float64", 2)
         store.create(array)
@@ -426,9 +432,9 @@ class TestSparseRows:
             Store(store.url).read_rows("m", 1)
         assert caught.value.array == f"m/00001/{part}"
 
-    @pytest.mark.parametrize("text", [
-        "[" * 100_000, "[]", "{}", '{"attributes": {"shape": "x"}}', '{"attributes": {"shape": [5, 6]}}', None,
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "text", ["[" * 100_000, "[]", "{}", '{"attributes": {"shape": "x"}}', '{"attributes": {"shape": [5, 6]}}', None]
+    )
     def test_damaged_metadata_of_rows_are_named(self, store, text):
         store.write_rows("m", 1, 0, csr_array(np.eye(6)))
         path = Path(store.url, "m", "00001", "zarr.json")

@@ -11,9 +11,11 @@ from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 
 SECTIONS = {
-    "output": {"report": False}, "graph": {"min_component": 20}, "execution": {"block_points": 300},
+    "output": {"report": False},
+    "graph": {"min_component": 20},
+    "execution": {"block_points": 300},
     "quality": {"sample": 50},
-}  # fmt: skip
+}
 
 
 class Job:

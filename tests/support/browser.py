@@ -12,8 +12,14 @@ from typing import Any
 import pytest
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-ARGUMENTS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
-             "--disable-background-networking", "--no-first-run"]  # fmt: skip
+ARGUMENTS = [
+    "--no-sandbox",
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--disable-background-networking",
+    "--no-first-run",
+]
 
 needs_browser = [
     pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: the explorer is not tested (apt-get install chromium)"),

@@ -28,8 +28,13 @@ VERBS = {"GET": "get", "POST": "create", "DELETE": "delete"}
 class ApiDouble:
     """Objects by (plural, name), the requests that came, and the faults to come."""
 
-    def __init__(self, scheduler: str | None, namespace: str = "lle", delete_seconds: float = 0.2,
-                 certificate: tuple[str, str] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        scheduler: str | None,
+        namespace: str = "lle",
+        delete_seconds: float = 0.2,
+        certificate: tuple[str, str] | None = None,
+    ) -> None:
         self.scheduler, self.namespace, self.delete_seconds = scheduler, namespace, delete_seconds
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
@@ -69,12 +74,16 @@ class ApiDouble:
     def kubeconfig(self) -> str:
         """Content of the file for KUBECONFIG."""
         context = {"cluster": "double", "user": "d", "namespace": self.namespace}
-        return yaml.safe_dump({
-            "apiVersion": "v1", "kind": "Config", "current-context": "double",
-            "contexts": [{"name": "double", "context": context}],
-            "clusters": [{"name": "double", "cluster": {"server": self.url}}],
-            "users": [{"name": "d", "user": {"token": "of-the-driver"}}],
-        })  # fmt: skip
+        return yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "double",
+                "contexts": [{"name": "double", "context": context}],
+                "clusters": [{"name": "double", "cluster": {"server": self.url}}],
+                "users": [{"name": "d", "user": {"token": "of-the-driver"}}],
+            }
+        )
 
     def names(self, plural: str) -> list[str]:
         with self.lock:
@@ -141,10 +150,11 @@ class ApiDouble:
             ports = [{"name": "tcp-comm", "port": int(port), "protocol": "TCP"}]
             owner = {key: body[key] for key in ("apiVersion", "kind")} | {"name": name, "uid": body["metadata"]["uid"]}
             self.objects["services", f"{name}-scheduler"] = {
-                "apiVersion": "v1", "kind": "Service",
+                "apiVersion": "v1",
+                "kind": "Service",
                 "metadata": {"name": f"{name}-scheduler", "ownerReferences": [owner]},
                 "spec": {"clusterIP": host, "ports": ports},
-            }  # fmt: skip
+            }
         return 201, body
 
     def _start_deleting(self, plural: str, name: str) -> None:
@@ -164,8 +174,11 @@ class ApiDouble:
                 return
             uid = removed["metadata"]["uid"]
             self.objects.pop(("services", f"{name}-scheduler"), None)
-            owned = [key for key, item in self.objects.items()
-                     if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences", ()))]  # fmt: skip
+            owned = [
+                key
+                for key, item in self.objects.items()
+                if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences", ()))
+            ]
             for key in owned:
                 del self.objects[key]
 
@@ -198,5 +211,11 @@ def load(name: str) -> list[dict[str, Any]]:
 
 
 def refusal(code: int, reason: str, message: str) -> tuple[int, dict[str, Any]]:
-    return code, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": message,
-                  "code": code}  # fmt: skip
+    return code, {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": reason,
+        "message": message,
+        "code": code,
+    }

@@ -24,8 +24,14 @@ class Keep(RunProgress):
     """Prints a line for each block that was computed."""
 
     def advance(self, step: Step, report) -> None:
-        line = {"stage": step.stage, "step": step.name, "planned": step.task_bytes, "base": report.base_bytes,
-                "taken": report.peak_bytes - report.base_bytes, "on_driver": step.runs_on != WORKER}  # fmt: skip
+        line = {
+            "stage": step.stage,
+            "step": step.name,
+            "planned": step.task_bytes,
+            "base": report.base_bytes,
+            "taken": report.peak_bytes - report.base_bytes,
+            "on_driver": step.runs_on != WORKER,
+        }
         print(json.dumps(line), flush=True)
         gc.collect()
         gc.freeze()  # the next collection searches only new objects

@@ -82,8 +82,14 @@ class Server(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_ACCESS_KEY_ID": KEY,
-                "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1", "NO_PROXY": "127.0.0.1"}  # fmt: skip
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+            "NO_PROXY": "127.0.0.1",
+        }
 
     def url(self, name: str) -> str:
         return f"s3://{BUCKET}/{name}"
@@ -97,9 +103,13 @@ class AzureServer(Server):
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": self.endpoint,
-                "AZURE_STORAGE_ACCOUNT_NAME": self.ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": self.KEY,
-                "NO_PROXY": "127.0.0.1"}  # fmt: skip
+        return {
+            "AZURE_STORAGE_USE_EMULATOR": "true",
+            "AZURITE_BLOB_STORAGE_URL": self.endpoint,
+            "AZURE_STORAGE_ACCOUNT_NAME": self.ACCOUNT,
+            "AZURE_STORAGE_ACCOUNT_KEY": self.KEY,
+            "NO_PROXY": "127.0.0.1",
+        }
 
     def url(self, name: str) -> str:
         return f"az://{BUCKET}/{name}"
@@ -146,8 +156,14 @@ def swift_server(folder: Path) -> Iterator[Server]:
 def azurite_server(folder: Path) -> Iterator[AzureServer]:
     """Azurite: checks signatures, keeps everything in memory."""
     [port] = free_ports(1)
-    command = [program("azurite-blob", NODE_PROGRAMS, "azurite"), "--inMemoryPersistence", "--disableTelemetry",
-               "--skipApiVersionCheck", "--blobPort", str(port)]  # fmt: skip
+    command = [
+        program("azurite-blob", NODE_PROGRAMS, "azurite"),
+        "--inMemoryPersistence",
+        "--disableTelemetry",
+        "--skipApiVersionCheck",
+        "--blobPort",
+        str(port),
+    ]
     with _processes([command], folder):
         server = AzureServer("azurite", f"http://127.0.0.1:{port}")
         account, name = server.ACCOUNT, f"{BUCKET}?restype=container"
@@ -207,8 +223,14 @@ def _with_bucket(server: Server) -> Server:
     from obstore import sign  # an optional extra
     from obstore.store import S3Store
 
-    store = S3Store(BUCKET, endpoint=server.endpoint, access_key_id=KEY, secret_access_key=SECRET, region="us-east-1",
-                    client_options={"allow_http": True})  # fmt: skip
+    store = S3Store(
+        BUCKET,
+        endpoint=server.endpoint,
+        access_key_id=KEY,
+        secret_access_key=SECRET,
+        region="us-east-1",
+        client_options={"allow_http": True},
+    )
     url = sign(store, "PUT", "", datetime.timedelta(seconds=PATIENCE))
     _ask(urllib.request.Request(url, method="PUT", data=b""))
     return server

@@ -64,11 +64,19 @@ def slurm_node(folder: Path) -> Iterator[dict[str, str]]:
     key.chmod(0o600)
     munge = folder / "munge"
     commands = [
-        ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", f"--key-file={key}",
-         f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed"],
+        [
+            "munged",
+            "--foreground",
+            "--force",
+            f"--socket={folder}/munge.socket",
+            f"--key-file={key}",
+            f"--pid-file={munge}/pid",
+            f"--log-file={munge}/log",
+            f"--seed-file={munge}/seed",
+        ],
         ["slurmctld", "-D", "-f", str(config)],
         ["slurmd", "-D", "-f", str(config), "-N", host],
-    ]  # fmt: skip
+    ]
     running = []
     try:
         for command in commands:

@@ -14,9 +14,16 @@ from lle.stages import ingest
 from lle.storage.store import Store
 
 STAGES = (
-    "ingest", "order_points", "find_neighbors", "mend_graph", "solve_weights", "assemble_cost", "solve_embedding",
-    "measure_quality", "write_report",
-)  # fmt: skip
+    "ingest",
+    "order_points",
+    "find_neighbors",
+    "mend_graph",
+    "solve_weights",
+    "assemble_cost",
+    "solve_embedding",
+    "measure_quality",
+    "write_report",
+)
 
 
 class Progress:
@@ -45,8 +52,15 @@ class StagesRun(NamedTuple):
     reports: dict[str, list[Report]]
 
 
-def drive_stage(name: str, config: Config, layout: Layout, store: Store, executor: Executor, upstream: str,
-                finished_steps: set[str] | None) -> tuple[StagesRun, str]:  # fmt: skip
+def drive_stage(
+    name: str,
+    config: Config,
+    layout: Layout,
+    store: Store,
+    executor: Executor,
+    upstream: str,
+    finished_steps: set[str] | None,
+) -> tuple[StagesRun, str]:
     """Run the steps of one stage on a store as a run does; also returns the fingerprint for the next stage."""
     steps = import_module(f"lle.stages.{name}").steps(config, layout)
     reports: dict[str, list[Report]] = {}

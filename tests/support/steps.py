@@ -19,8 +19,12 @@ def no_task(store, block) -> Facts:
 
 
 def make_step(
-    key: str, function: Callable[..., Facts] = no_task, n_blocks: int = 1, parameters: dict[str, Any] | None = None,
-    task_bytes: int = 1, **fields: Any,
-) -> Step[Facts]:  # fmt: skip
+    key: str,
+    function: Callable[..., Facts] = no_task,
+    n_blocks: int = 1,
+    parameters: dict[str, Any] | None = None,
+    task_bytes: int = 1,
+    **fields: Any,
+) -> Step[Facts]:
     """A step "stage.step" whose tasks call a function with some parameters."""
     return Step(key, Task(function, parameters or {}), n_blocks, task_bytes, **fields)

@@ -21,8 +21,10 @@ def result_bytes(store: Path) -> dict[str, bytes]:
     """The files of the result arrays of a store by their path."""
     return {
         str(path.relative_to(store)): path.read_bytes()
-        for name in RESULTS for path in sorted((store / name).rglob("*")) if path.is_file()
-    }  # fmt: skip
+        for name in RESULTS
+        for path in sorted((store / name).rglob("*"))
+        if path.is_file()
+    }
 
 
 def sum_rows(store: Store, n: int):

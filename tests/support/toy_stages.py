@@ -93,6 +93,9 @@ def _planned(spec: ArraySpec, layout: Layout, *tail: int) -> PlannedArray:
 
 
 TOY_STAGES = {
-    "ingest": ingest.steps, "solve_weights": weigh, "solve_embedding": embed, "measure_quality": score,
+    "ingest": ingest.steps,
+    "solve_weights": weigh,
+    "solve_embedding": embed,
+    "measure_quality": score,
     "write_report": write_report.steps,
-}  # fmt: skip
+}

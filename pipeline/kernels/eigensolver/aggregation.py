@@ -54,8 +54,9 @@ class Aggregates(NamedTuple):
         coarse = np.empty((self.n_columns, fine.shape[1]), fine.dtype)
         threads.each(
             lambda first, past: restrict_rows(self.starts, self.rows, self.basis, fine, coarse, first, past),
-            len(self.starts) - 1, AGGREGATES_AT_ONCE,
-        )  # fmt: skip
+            len(self.starts) - 1,
+            AGGREGATES_AT_ONCE,
+        )
         return coarse
 
     def prolong(self, coarse: Floats, threads: Threads) -> Floats:
@@ -94,8 +95,9 @@ def find_bases(number: Ints, starts: Ints, rows: Ints, candidates: Float64, widt
     shares = np.ones((n_aggregates, 3))
     threads.each(
         lambda first, past: local_bases(starts, rows, candidates, width, basis, coarse, shares, first, past),
-        n_aggregates, AGGREGATES_AT_ONCE,
-    )  # fmt: skip
+        n_aggregates,
+        AGGREGATES_AT_ONCE,
+    )
     return LocalBases(Aggregates(number, starts, rows, basis), coarse, shares)
 
 

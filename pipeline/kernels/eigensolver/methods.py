@@ -158,10 +158,20 @@ def _by_davidson(
         return not is_long
 
     result = davidson.lowest_pairs(
-        problem.factor, apply, m, state, tolerances, columns, problem.max_steps,
-        lambda state, may_be_last: problem.hooks.keep_state(watch.method, state, may_be_last), problem.null, goes_on,
-        flat=problem.flat, max_residual_steps=max_residual_steps, growth=problem.growth,
-    )  # fmt: skip
+        problem.factor,
+        apply,
+        m,
+        state,
+        tolerances,
+        columns,
+        problem.max_steps,
+        lambda state, may_be_last: problem.hooks.keep_state(watch.method, state, may_be_last),
+        problem.null,
+        goes_on,
+        flat=problem.flat,
+        max_residual_steps=max_residual_steps,
+        growth=problem.growth,
+    )
     reason = f"{watch.method}: {result.n_steps} steps of block Davidson with {width} vectors, {text}"
     if is_long:
         reason += f"; the other steps would take longer than a factorization of {problem.max_seconds:,.0f} s"
@@ -184,9 +194,16 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
     limit, tol = MAX_CYCLES * width * (1 + problem.planned_vectors // 8), problem.tolerances.tol
     watch.begin(f"solves with the {factor_name} for {width} vectors", limit // width)
     space = block_lanczos(
-        apply, _start_block(problem, width), m, columns, tol, limit, problem.null,
-        lambda n_applied, errors: watch.step(n_applied // width, errors, np.full(len(errors), tol)), problem.growth,
-    )  # fmt: skip
+        apply,
+        _start_block(problem, width),
+        m,
+        columns,
+        tol,
+        limit,
+        problem.null,
+        lambda n_applied, errors: watch.step(n_applied // width, errors, np.full(len(errors), tol)),
+        problem.growth,
+    )
     m = len(space.values)
     pairs, errors, n_refinements = _corrected(inverse, problem, rayleigh_ritz(problem.factor, space.basis, m))
     krylov_values = 1 / np.maximum(np.abs(space.values), TINY)

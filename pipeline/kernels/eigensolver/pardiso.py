@@ -130,9 +130,13 @@ class Pardiso:
     """
 
     def __init__(
-        self, matrix: csr_array, matrix_type: int, n_threads: int,
-        earlier_analysis: tuple[FactorSize, bool, npt.NDArray[np.integer[Any]]] | None = None, single: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        matrix: csr_array,
+        matrix_type: int,
+        n_threads: int,
+        earlier_analysis: tuple[FactorSize, bool, npt.NDArray[np.integer[Any]]] | None = None,
+        single: bool = False,
+    ) -> None:
         """Analyse a square canonical CSR matrix, float64 (n, n); symmetric types need the upper triangle only.
 
         The arrays of the matrix are shared, not copied, if their types fit: they must not change until ``release``.

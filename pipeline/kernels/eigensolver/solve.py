@@ -127,9 +127,21 @@ def bottom_eigenpairs(
         if pin is None:  # M without any row and column is regular if A is not square
             pin = closed_point(factor) if square else 0
         problem = Problem(
-            factor, n_vectors, pin, cost_matrix, tolerances, max_memory, n_threads, initial, hooks,
-            max_steps, candidates=candidates, null=null, flat=flat, growth=growth,
-        )  # fmt: skip
+            factor,
+            n_vectors,
+            pin,
+            cost_matrix,
+            tolerances,
+            max_memory,
+            n_threads,
+            initial,
+            hooks,
+            max_steps,
+            candidates=candidates,
+            null=null,
+            flat=flat,
+            growth=growth,
+        )
         if factor.shape[1] <= DENSE_POINTS or 5 * problem.planned_vectors > factor.shape[1]:
             return _solve("dense", methods.dense, problem)
         if method == "auto":

@@ -48,9 +48,10 @@ class Threads:
         """out = f0 matrix x + f1 y + f2 out for blocks (n, m); ``out`` must not be ``x``."""
         a, f = matrix, np.array(factors, x.dtype)
         self.each(
-            lambda first, past: combine_rows(a.indptr, a.indices, a.data, x, y, out, f, first, past), a.shape[0],
+            lambda first, past: combine_rows(a.indptr, a.indices, a.data, x, y, out, f, first, past),
+            a.shape[0],
             min(ROWS_AT_ONCE, 1 + ENTRIES_AT_ONCE * a.shape[0] // max(a.nnz, 1)),
-        )  # fmt: skip
+        )
         return out
 
     def add(self, x: Floats, factors: Float64, out: Floats) -> None:

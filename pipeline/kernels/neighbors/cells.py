@@ -52,8 +52,12 @@ def fit_cells(sample: Floats, n_cells: int, seed: int) -> Float64:
         sizes = np.bincount(owners, minlength=len(centers))
         if sizes.max() <= LARGEST * mean:
             break
-        parts = [split_at_medians(sample[owners == cell], round(size / mean)) if size > LARGEST * mean
-                 else centers[cell : cell + 1] for cell, size in enumerate(sizes.tolist())]  # fmt: skip
+        parts = [
+            split_at_medians(sample[owners == cell], round(size / mean))
+            if size > LARGEST * mean
+            else centers[cell : cell + 1]
+            for cell, size in enumerate(sizes.tolist())
+        ]
         centers = np.concatenate(parts)
     return centers
 

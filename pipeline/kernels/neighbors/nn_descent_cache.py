@@ -22,9 +22,20 @@ from pynndescent import pynndescent_
 from pynndescent.distances import squared_euclidean
 
 KNOWN = (
-    "data", "n_neighbors", "rng_state", "max_candidates", "dist", "n_iters", "delta", "init_graph", "rp_tree_init",
-    "leaf_array", "low_memory", "verbose", "kernel",
-)  # fmt: skip
+    "data",
+    "n_neighbors",
+    "rng_state",
+    "max_candidates",
+    "dist",
+    "n_iters",
+    "delta",
+    "init_graph",
+    "rp_tree_init",
+    "leaf_array",
+    "low_memory",
+    "verbose",
+    "kernel",
+)
 """The parameters of `nn_descent` in the supported releases; other releases are not cached."""
 ORIGINAL = pynndescent_.nn_descent
 COMPILING = threading.Lock()
@@ -70,14 +81,32 @@ def cached_search(release: str) -> CPUDispatcher:
 
     @numba.njit(cache=True)  # type: ignore[untyped-decorator]
     def search(
-        data: object, n_neighbors: object, rng_state: object, max_candidates: object, n_iters: object, delta: object,
-        init_graph: object, leaf_array: object, kernel: object,
-    ) -> object:  # fmt: skip
+        data: object,
+        n_neighbors: object,
+        rng_state: object,
+        max_candidates: object,
+        n_iters: object,
+        delta: object,
+        init_graph: object,
+        leaf_array: object,
+        kernel: object,
+    ) -> object:
         assert len(release) > 0  # the cache key includes variables of the closure, but not the functions called
         return _outer(
-            data, n_neighbors, rng_state, max_candidates, squared_euclidean, n_iters, delta, init_graph, True,
-            leaf_array, True, False, kernel,
-        )  # fmt: skip
+            data,
+            n_neighbors,
+            rng_state,
+            max_candidates,
+            squared_euclidean,
+            n_iters,
+            delta,
+            init_graph,
+            True,
+            leaf_array,
+            True,
+            False,
+            kernel,
+        )
 
     return search
 

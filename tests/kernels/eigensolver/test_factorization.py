@@ -339,9 +339,10 @@ class TestThreads:
         assert threads == ([1, 1] if one_thread_gflop < 2 else [1, 2, 2])
 
     @pytest.mark.parametrize(
-        ("rows", "gflop", "threads"), [(301, 1.0, [1]), (300, 1.0, [2]), (301, -1.0, [1, 2])],
+        ("rows", "gflop", "threads"),
+        [(301, 1.0, [1]), (300, 1.0, [2]), (301, -1.0, [1, 2])],
         ids=["small", "many rows", "much work"],
-    )  # fmt: skip
+    )
     def test_one_thread_computes_a_small_factorization(self, monkeypatch, rows, gflop, threads):
         assert self.threads_of(monkeypatch, rows, gflop) == threads
 
@@ -351,9 +352,17 @@ def test_small_problem_gives_equal_bytes_for_any_number_of_threads():
     A = roll_factor(600, 19)
     by_one_thread, by_two_threads = (
         bottom_eigenpairs(
-            A, 2, method="factored", pin=None, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=2**30,
-            n_threads=n_threads, initial=None, max_steps=60,
+            A,
+            2,
+            method="factored",
+            pin=None,
+            cost_matrix=lambda: gram(A),
+            tol=1e-8,
+            max_memory=2**30,
+            n_threads=n_threads,
+            initial=None,
+            max_steps=60,
         ).vectors
         for n_threads in (1, 2)
-    )  # fmt: skip
+    )
     assert by_one_thread.tobytes() == by_two_threads.tobytes()

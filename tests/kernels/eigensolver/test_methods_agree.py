@@ -20,9 +20,18 @@ DEGREE = np.pi / 180
 
 def solve(A, m, route, n_threads, candidates=no_candidates):
     return bottom_eigenpairs(
-        A, m, method=route, pin=None, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=2**34,
-        n_threads=n_threads, initial=None, max_steps=60, candidates=candidates,
-    )  # fmt: skip
+        A,
+        m,
+        method=route,
+        pin=None,
+        cost_matrix=lambda: gram(A),
+        tol=1e-8,
+        max_memory=2**34,
+        n_threads=n_threads,
+        initial=None,
+        max_steps=60,
+        candidates=candidates,
+    )
 
 
 def assert_agree(A, m, routes, threads, X):

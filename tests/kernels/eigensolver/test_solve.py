@@ -37,9 +37,14 @@ PLENTY = 2**34
 def solve(A, m, method, **changed):
     """The call as the program makes it, M formed on demand."""
     arguments = {
-        "pin": None, "cost_matrix": lambda: gram(A), "tol": 1e-8, "max_memory": PLENTY, "n_threads": 1,
-        "initial": None, "max_steps": 60,
-    }  # fmt: skip
+        "pin": None,
+        "cost_matrix": lambda: gram(A),
+        "tol": 1e-8,
+        "max_memory": PLENTY,
+        "n_threads": 1,
+        "initial": None,
+        "max_steps": 60,
+    }
     return bottom_eigenpairs(A, m, method=method, **(arguments | changed))
 
 
@@ -72,10 +77,15 @@ def solve_as_dense(A, m, method, rtol=1e-8):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("name", "seed"), [
-    ("swiss_roll", 19), pytest.param("s_curve", 83, marks=pytest.mark.slow),
-    pytest.param("sheet", 19, marks=pytest.mark.slow), ("cube", 83),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("swiss_roll", 19),
+        pytest.param("s_curve", 83, marks=pytest.mark.slow),
+        pytest.param("sheet", 19, marks=pytest.mark.slow),
+        ("cube", 83),
+    ],
+)
 def test_every_method_finds_the_dense_vectors(method, name, seed):
     solution = solve_as_dense(lle_factor(points(name, 480, seed), 12, 1e-3), 3, method)
     assert solution.stats.method.startswith(method)  # multigrid works on M without coordinates
@@ -218,9 +228,10 @@ def test_auto_uses_shift_invert_after_a_bad_pin():
     assert largest_angle(solution.vectors, solve(A, 2, "factored").vectors) < 1e-4
 
 
-@pytest.mark.parametrize(("n", "n_rolls"), [
-    (150, 2), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((500, 2), (300, 4))), (50, 12),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("n", "n_rolls"),
+    [(150, 2), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((500, 2), (300, 4))), (50, 12)],
+)
 @pytest.mark.parametrize("method", ["auto", *METHODS])
 @pytest.mark.parametrize("pin", [pytest.param(None, marks=pytest.mark.slow), 3])
 def test_more_null_vectors_than_the_constant_are_never_returned(n, n_rolls, method, pin):
@@ -368,9 +379,10 @@ def test_auto_ends_multigrid_if_its_other_steps_take_longer_than_the_factorizati
     assert "zero pivot" in continued.stats.reason
 
 
-@pytest.mark.parametrize(("skipped", "expected"), [
-    (["factored"], "shift_invert"), (["factored", "shift_invert"], "multigrid on M"), (["multigrid"], "factored"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("skipped", "expected"),
+    [(["factored"], "shift_invert"), (["factored", "shift_invert"], "multigrid on M"), (["multigrid"], "factored")],
+)
 def test_auto_skips_methods_that_failed_before(skipped, expected):
     solution = solve(roll_factor(600, 5), 2, "auto", skip={name: f"{name} was killed" for name in skipped})
     assert solution.stats.method == expected
@@ -404,11 +416,14 @@ def test_vector_errors_decide_convergence_with_a_factor(monkeypatch, n_solves):
     assert solution.converged == (n_solves > 0)
 
 
-@pytest.mark.parametrize(("method", "m", "message"), [
-    ("auto", 0, "n_components is 0"),
-    ("auto", 500, r"has 499 eigenvectors"),
-    ("arpack", 2, r"must be auto.*'arpack'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "m", "message"),
+    [
+        ("auto", 0, "n_components is 0"),
+        ("auto", 500, r"has 499 eigenvectors"),
+        ("arpack", 2, r"must be auto.*'arpack'"),
+    ],
+)
 def test_impossible_requests_name_the_key(method, m, message):
     with pytest.raises(ConfigError, match=message):
         solve(roll_factor(500, 5), m, method)

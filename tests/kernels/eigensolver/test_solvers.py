@@ -31,9 +31,18 @@ def test_prediction_equals_the_cost_of_the_solve(seed):
     for method in ("factored", "shift_invert", "multigrid"):
         prediction = predicted[method]
         spectrum = bottom_eigenpairs(
-            A, 2, method=method, pin=0, cost_matrix=lambda: gram(A), tol=1e-8, max_memory=PLENTY,
-            n_threads=1, initial=None, max_steps=60, candidates=lambda: roll_coordinates(3000, seed),
-        )  # fmt: skip
+            A,
+            2,
+            method=method,
+            pin=0,
+            cost_matrix=lambda: gram(A),
+            tol=1e-8,
+            max_memory=PLENTY,
+            n_threads=1,
+            initial=None,
+            max_steps=60,
+            candidates=lambda: roll_coordinates(3000, seed),
+        )
         assert prediction.factor_nnz == pytest.approx(spectrum.stats.factor_nnz, rel=0.01)
         assert prediction.predicted_bytes == pytest.approx(spectrum.stats.predicted_bytes, rel=0.01)
         assert prediction.basis == ("entries of A" if method == "multigrid" else "analysis")

@@ -51,10 +51,19 @@ def test_time_left_is_unknown_until_errors_decrease(monkeypatch):
 def test_methods_report_their_steps_down_to_the_bound(method):
     factor, reports = roll_factor(900, seed=5), []
     spectrum = bottom_eigenpairs(
-        factor, 2, method=method, pin=None, cost_matrix=lambda: csr_array(factor.T @ factor), tol=1e-8,
-        max_memory=2**30, n_threads=1, initial=None, max_steps=60,
-        hooks=Hooks(progress=reports.append), candidates=lambda: roll_coordinates(900, 5),
-    )  # fmt: skip
+        factor,
+        2,
+        method=method,
+        pin=None,
+        cost_matrix=lambda: csr_array(factor.T @ factor),
+        tol=1e-8,
+        max_memory=2**30,
+        n_threads=1,
+        initial=None,
+        max_steps=60,
+        hooks=Hooks(progress=reports.append),
+        candidates=lambda: roll_coordinates(900, 5),
+    )
     steps = [report for report in reports if report.n_solves]
     assert {report.method for report in reports} == {method}
     assert len(steps) >= 2

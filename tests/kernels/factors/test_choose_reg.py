@@ -94,9 +94,16 @@ class TestLocalVariance:
 class TestChoice:
     @pytest.mark.parametrize(
         ("noise", "outside", "reg"),
-        [(-0.1, 0.0, SURFACE_REG), (0.14, 0.19, SURFACE_REG), (0.16, 0.0, BLURRED_REG), (0.0, 0.21, BLURRED_REG),
-         (0.39, 0.5, BLURRED_REG), (0.41, 0.0, NOISY_REG), (1.3, 0.5, NOISY_REG)],
-    )  # fmt: skip
+        [
+            (-0.1, 0.0, SURFACE_REG),
+            (0.14, 0.19, SURFACE_REG),
+            (0.16, 0.0, BLURRED_REG),
+            (0.0, 0.21, BLURRED_REG),
+            (0.39, 0.5, BLURRED_REG),
+            (0.41, 0.0, NOISY_REG),
+            (1.3, 0.5, NOISY_REG),
+        ],
+    )
     def test_reg_for_each_range_of_noise_and_outside_variance(self, noise, outside, reg):
         assert chosen(noise, outside).reg == reg
 
@@ -128,25 +135,40 @@ class TestTrial:
 
     @pytest.mark.parametrize(
         ("quality", "reg"),
-        [((0.9, 0.9, 0.9, 0.9), 1e-3), ((0.896, 0.9, 0.9, 0.9), 1e-3), ((0.85, 0.9, 0.904, 0.9), 1e-2),
-         ((0.85, 0.86, 0.87, 0.88), 1e-1), ((np.nan, 0.9, 0.8, np.nan), 1e-2)],
-    )  # fmt: skip
+        [
+            ((0.9, 0.9, 0.9, 0.9), 1e-3),
+            ((0.896, 0.9, 0.9, 0.9), 1e-3),
+            ((0.85, 0.9, 0.904, 0.9), 1e-2),
+            ((0.85, 0.86, 0.87, 0.88), 1e-1),
+            ((np.nan, 0.9, 0.8, np.nan), 1e-2),
+        ],
+    )
     def test_surface_gets_the_smallest_value_near_the_best(self, quality, reg):
         assert choose_by_trial(self.CLEAN, self.CLEAN, values(quality), 900).reg == reg
 
     @pytest.mark.parametrize(
         ("quality", "reg"),
-        [((0.7, 0.9, 0.9, 0.88), 1e-1), ((0.7, 0.9, 0.89, 0.87), 3e-2), ((0.9, 0.895, 0.885, 0.885), 1e-2),
-         ((0.95, 0.8, 0.8, 0.8), 1e-3), ((0.9, 0.885, 0.885, 0.885), 1e-1)],
-    )  # fmt: skip
+        [
+            ((0.7, 0.9, 0.9, 0.88), 1e-1),
+            ((0.7, 0.9, 0.89, 0.87), 3e-2),
+            ((0.9, 0.895, 0.885, 0.885), 1e-2),
+            ((0.95, 0.8, 0.8, 0.8), 1e-3),
+            ((0.9, 0.885, 0.885, 0.885), 1e-1),
+        ],
+    )
     def test_noise_gets_the_largest_value_near_the_best(self, quality, reg):
         assert choose_by_trial(self.NOISY, self.NOISY, values(quality), 900).reg == reg
 
     @pytest.mark.parametrize(
         ("quality", "reg"),
-        [((0.7, 0.9, 0.9, 0.896), 1.0), ((0.7, 0.9, 0.9, 0.88), 1e-1), ((0.9, 0.893, 0.885, 0.885), 1e-3),
-         ((0.9, 0.897, 0.885, np.nan), 1e-2), ((np.nan, 0.8, 0.9, 0.89), 1e-1)],
-    )  # fmt: skip
+        [
+            ((0.7, 0.9, 0.9, 0.896), 1.0),
+            ((0.7, 0.9, 0.9, 0.88), 1e-1),
+            ((0.9, 0.893, 0.885, 0.885), 1e-3),
+            ((0.9, 0.897, 0.885, np.nan), 1e-2),
+            ((np.nan, 0.8, 0.9, 0.89), 1e-1),
+        ],
+    )
     def test_trial_of_all_points_with_noise_takes_the_largest_value_near_the_best(self, quality, reg):
         """All points are few then, so the tiny eigenvalues of M do not matter."""
         assert choose_by_trial(self.NOISY, self.NOISY, values(quality, WHOLE_REGS), 900, is_whole=True).reg == reg

@@ -38,8 +38,10 @@ def test_root_of_the_sum_has_the_product_of_the_rows(rng):
     sides = [rng.permutation(70)[:50] + 100 * (i % 2) for i in range(12)]
     ids = [np.array([side[:size] for side in sides]) for size in (50, 40)]
     values = [alignment_rows(rng.normal(size=(12, side.shape[1], 3)), 2) for side in ids]
-    parts = [LocalRows(np.arange(12) + 12 * i, side, rows, np.ones(rows.shape[:2], bool))
-             for i, (side, rows) in enumerate(zip(ids, values, strict=True))]  # fmt: skip
+    parts = [
+        LocalRows(np.arange(12) + 12 * i, side, rows, np.ones(rows.shape[:2], bool))
+        for i, (side, rows) in enumerate(zip(ids, values, strict=True))
+    ]
     factor = stack_rows(parts, 24, 200)
     columns = columns_to_add(np.concatenate(sides)[None], factor.nnz)
     root = root_of_sum([(side, grams(rows)) for side, rows in zip(ids, values, strict=True)], columns, 200)

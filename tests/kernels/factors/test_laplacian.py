@@ -53,8 +53,11 @@ class TestEdges:
 
     def test_every_edge_has_one_owner_that_lists_it(self, graph, t, cut):
         neighbors, squared = graph
-        owned = [(i, j) for edges in edges_of(neighbors, squared, t, cut)
-                for i, j in zip(edges.rows.tolist(), edges.neighbors.tolist(), strict=True)]  # fmt: skip
+        owned = [
+            (i, j)
+            for edges in edges_of(neighbors, squared, t, cut)
+            for i, j in zip(edges.rows.tolist(), edges.neighbors.tolist(), strict=True)
+        ]
         linked = {frozenset((i, j)) for i, row in enumerate(neighbors.tolist()) for j in row if j >= 0}
         assert sorted(map(sorted, map(frozenset, owned))) == sorted(map(sorted, linked))
         assert all(j in neighbors[i] for i, j in owned)

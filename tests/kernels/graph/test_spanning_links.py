@@ -42,8 +42,9 @@ def test_total_length_is_that_of_the_minimum_spanning_tree(
     points, component = islands(np.random.default_rng(seed), n_islands)
     links = links_of(points, component)
     between = cdist(points, points)
-    shortest = np.array([[between[component == a][:, component == b].min() for b in range(n_islands)]
-                         for a in range(n_islands)])  # fmt: skip
+    shortest = np.array(
+        [[between[component == a][:, component == b].min() for b in range(n_islands)] for a in range(n_islands)]
+    )
     pairs = undirected(links)
     assert len(pairs) == n_islands - 1
     assert len(set(zip(links.rows.tolist(), links.neighbors.tolist(), strict=True))) == len(links.rows)

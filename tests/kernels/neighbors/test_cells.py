@@ -180,9 +180,14 @@ class TestGroupCells:
 
     @pytest.mark.parametrize(
         ("sizes", "target", "expected"),
-        [([3, 3, 3, 3, 3, 3], 6, [0, 0, 1, 1, 2, 2]), ([5, 5], 100, [0, 0]), ([1, 9, 1, 9], 10, [0, 0, 1, 1]),
-         ([30], 10, [0]), ([0, 0], 5, [0, 0])],
-    )  # fmt: skip
+        [
+            ([3, 3, 3, 3, 3, 3], 6, [0, 0, 1, 1, 2, 2]),
+            ([5, 5], 100, [0, 0]),
+            ([1, 9, 1, 9], 10, [0, 0, 1, 1]),
+            ([30], 10, [0]),
+            ([0, 0], 5, [0, 0]),
+        ],
+    )
     def test_groups_of_given_sizes(self, sizes, target, expected):
         assert group_cells(np.array(sizes), target).tolist() == expected
 
@@ -225,8 +230,11 @@ class TestReachOfNext:
 class TestBoxes:
     @given(st.data())
     def test_every_row_lies_in_the_one_box_of_its_run(self, data):
-        points = data.draw(hnp.arrays(np.float32, st.tuples(st.integers(1, 20), st.integers(1, 3)),
-                                      elements=st.floats(-9, 9, width=32)))  # fmt: skip
+        points = data.draw(
+            hnp.arrays(
+                np.float32, st.tuples(st.integers(1, 20), st.integers(1, 3)), elements=st.floats(-9, 9, width=32)
+            )
+        )
         cuts = data.draw(st.lists(st.integers(0, len(points)), max_size=6))
         bounds = np.array(sorted([0, *cuts, len(points)]))  # repeated bounds are empty runs
         boxes = bounding_boxes(points, bounds, 100)

@@ -189,8 +189,10 @@ class TestOtherSearches:
         counts = count_closer(points[rows], rows, points, 0, thresholds)
         truth[np.arange(20), rows] = np.inf
         squares = np.square(truth)
-        expected = [[(row_squares < limit * (1 - 1e-12)).sum() for limit in limits] for row_squares, limits in
-                    zip(squares, thresholds, strict=True)]  # fmt: skip
+        expected = [
+            [(row_squares < limit * (1 - 1e-12)).sum() for limit in limits]
+            for row_squares, limits in zip(squares, thresholds, strict=True)
+        ]
         ordinary = np.abs(points[rows]).max(axis=1) < 100  # in float64 all others are equally far from a far row
         np.testing.assert_array_equal(counts[ordinary], np.array(expected)[ordinary])
 

@@ -195,8 +195,9 @@ class TestExactDistances:
 
     def test_minus_one_is_infinitely_far(self):
         points = np.zeros((2, 1))
-        np.testing.assert_array_equal(exact_distances(points, points, np.array([[1, -1], [-1, 0]])),
-                                      [[0, np.inf], [np.inf, 0]])  # fmt: skip
+        np.testing.assert_array_equal(
+            exact_distances(points, points, np.array([[1, -1], [-1, 0]])), [[0, np.inf], [np.inf, 0]]
+        )
 
     def test_chunks_change_nothing(self, rng, monkeypatch):
         points, positions = rng.normal(size=(50, 3)), rng.integers(-1, 50, size=(50, 4))
@@ -228,8 +229,11 @@ class TestSelectNearest:
     @given(st.data())
     def test_equals_a_loop(self, data):
         n_rows, width, k = (data.draw(st.integers(1, top)) for top in (4, 9, 9))
-        ids = np.array(data.draw(st.lists(st.lists(st.integers(-1, 6), min_size=width, max_size=width),
-                                          min_size=n_rows, max_size=n_rows)))  # fmt: skip
+        ids = np.array(
+            data.draw(
+                st.lists(st.lists(st.integers(-1, 6), min_size=width, max_size=width), min_size=n_rows, max_size=n_rows)
+            )
+        )
         own_ids = np.array(data.draw(st.lists(st.integers(0, 6), min_size=n_rows, max_size=n_rows)))
         # An id has one distance from a point, however often it is listed.
         distance_of = np.array(data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=8, max_size=8)))

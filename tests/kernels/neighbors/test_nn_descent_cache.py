@@ -90,8 +90,10 @@ def test_other_calls_are_passed_to_pynndescent(original, monkeypatch):
 @pytest.mark.slow
 def test_functions_without_compilation_are_not_replaced():
     """A debugger needs functions that are not compiled."""
-    program = "import pynndescent.pynndescent_ as p; from lle.kernels.neighbors import nn_descent_cache as d; " \
-              "d.use_cached_search(); print(p.nn_descent is d.ORIGINAL)"  # fmt: skip
+    program = (
+        "import pynndescent.pynndescent_ as p; from lle.kernels.neighbors import nn_descent_cache as d; "
+        "d.use_cached_search(); print(p.nn_descent is d.ORIGINAL)"
+    )
     assert run(program, NUMBA_DISABLE_JIT="1") == ["True"]
 
 

@@ -88,9 +88,14 @@ def test_known_dimension_of_equal_ratios() -> None:
 
 @pytest.mark.parametrize(
     ("distances", "message"),
-    [(np.ones((9, 3)), "equally far"), (np.array([[0.0, 1.0]]), "positive"), (np.ones((9, 1)), "2 neighbours"),
-     (np.ones((0, 5)), "2 neighbours"), (np.array([[1.0, np.inf]]), "positive")],
-)  # fmt: skip
+    [
+        (np.ones((9, 3)), "equally far"),
+        (np.array([[0.0, 1.0]]), "positive"),
+        (np.ones((9, 1)), "2 neighbours"),
+        (np.ones((0, 5)), "2 neighbours"),
+        (np.array([[1.0, np.inf]]), "positive"),
+    ],
+)
 def test_invalid_distances_are_refused(distances: np.ndarray, message: str) -> None:
     for estimator in (two_nearest, maximum_likelihood):
         with pytest.raises(InputError, match=message):

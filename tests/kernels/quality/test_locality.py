@@ -63,8 +63,9 @@ def test_procrustes__empty_slots_and_coincident_points() -> None:
 def test_graph_distances__same_as_isomap(seed: int) -> None:
     X = np.random.default_rng(seed).random((300, 3))
     neighbors, lengths = exact_neighbors(X, 6)
-    neighbors, lengths = (np.column_stack([part, fill]) for part, fill in
-                          ((neighbors, np.full(300, -1)), (lengths, np.full(300, np.inf))))  # fmt: skip
+    neighbors, lengths = (
+        np.column_stack([part, fill]) for part, fill in ((neighbors, np.full(300, -1)), (lengths, np.full(300, np.inf)))
+    )
     graph = undirected_graph(neighbors, lengths)
     expected = Isomap(n_neighbors=6).fit(X).dist_matrix_
     for source in (0, 17, 299):
