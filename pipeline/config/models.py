@@ -85,7 +85,10 @@ class Eigensolver(Model):
         "not; auto: chosen by predicted work and memory",
     )
     tol: Float = Field(1.0e-8, gt=0, description="relative residual at which an eigenpair counts as converged")
-    max_memory: Size = Field("auto", description="memory that the eigensolve may use; auto: 80 % of what is free")
+    max_memory: Size = Field(
+        "auto",
+        description="memory that the eigensolve may use; auto: 80 % of the first 6 GiB that are free, 95 % of the rest",
+    )
     max_steps: Int = Field(
         60, ge=1, description="multigrid: maximum number of steps. If it is raised, the next run continues"
     )

@@ -12,7 +12,14 @@ import pytest
 
 import lle
 from lle.core import machine
-from lle.core.machine import available_memory, is_compiled, return_freed_memory, status_bytes, total_memory
+from lle.core.machine import (
+    available_memory,
+    is_compiled,
+    memory_limit,
+    return_freed_memory,
+    status_bytes,
+    total_memory,
+)
 
 GIB = 2**30
 
@@ -61,6 +68,13 @@ def test_group_without_a_limit_does_not_restrict(cgroups):
 def test_usage_above_the_limit_leaves_zero(cgroups):
     cgroups(".", GIB, 2 * GIB, 0)
     assert available_memory() == 0
+
+
+@pytest.mark.parametrize(("free", "limit"), [(4 * GIB, 3.2 * GIB), (6 * GIB, 4.8 * GIB), (26 * GIB, 23.8 * GIB)])
+def test_the_eigensolver_leaves_a_smaller_share_of_a_large_memory(cgroups, free, limit):
+    cgroups(".", free, 0, 0)
+    assert memory_limit("auto") == pytest.approx(limit)
+    assert memory_limit(5 * GIB) == 5 * GIB
 
 
 def test_smallest_limit_of_the_group_and_its_parents_counts(cgroups, tmp_path):
