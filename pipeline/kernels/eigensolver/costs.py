@@ -45,9 +45,9 @@ SOLVED_PER_SECOND = 1.0e8
 """Entries of a factor that one thread processes per second when it solves for a block of four columns."""
 ANALYSED_PER_SECOND = 1.5e6
 """Entries of the matrix that the analysis processes per second; the ordering runs on one thread."""
-MULTIGRID_SECONDS, NORMAL_SECONDS, SETUP_SECONDS = 1.5e-5, 1e-5, 1e-6
+MULTIGRID_SECONDS, NORMAL_SECONDS, SETUP_SECONDS = 1e-5, 1e-5, 1e-6
 """Processor seconds for an entry of A: of a whole solve by multigrid on A, of one on M, and of the setup on A. Those of
-a solve on A were 0.7 to 3e-5 on rolls, cubes, ECG vectors and tables of 6,000 to 300,000 points."""
+a solve on A were 0.5 to 2e-5 on rolls, cubes, ECG vectors and tables of 6,000 to 300,000 points."""
 MULTIGRID_STEPS, NORMAL_STEPS = 8, 16
 """Steps of block Davidson in these solves."""
 LEAST_STEPS = 6

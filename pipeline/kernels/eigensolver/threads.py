@@ -6,10 +6,14 @@ Ranges of rows have a fixed size, so results do not depend on the number of thre
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numba
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 from scipy.sparse import csr_array
 
 from ...core.arrays import Float64, Floats, Ints
@@ -77,6 +81,46 @@ class Threads:
         return csr_array((data, indices, indptr), shape=(left.shape[0], n_columns))
 
 
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def sum_products(
+    typing: Any, n: Any, begin: Any, end: Any, data: Any, indices: Any, x: Any, column: Any, sums: Any
+) -> tuple[Any, Callable[..., Any]] | None:
+    """sums[column : column + n] = the sum of data[e] x[indices[e], column : column + n] for e from begin to end - 1.
+
+    ``n`` is a literal number. The columns are added by vector instructions in registers, in the order of the entries.
+    numba makes such code only for loops over long arrays, and takes 1.8 times as long for eight columns and five times
+    as long for one (a roll of 400,000 points, 13 entries in a row, float32). All arrays must be contiguous.
+    """
+    if any(array.layout != "C" for array in (data, indices, x, sums)):
+        return None  # numba reports that no implementation accepts these arrays
+    number, size = data.dtype, ir.IntType(64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: tuple[Any, ...]) -> Any:
+        def array(position: int) -> Any:
+            return context.make_array(signature.args[position])(context, builder, arguments[position])
+
+        def vector_at(pointer: Any) -> Any:
+            return builder.bitcast(pointer, vector.as_pointer())
+
+        vector = ir.VectorType(context.get_value_type(number), n.literal_value)
+        every = ir.VectorType(ir.IntType(32), n.literal_value)([0] * n.literal_value)
+        n_columns = cgutils.unpack_tuple(builder, array(5).shape)[1]
+        total = cgutils.alloca_once_value(builder, vector([0.0] * n.literal_value))
+        with cgutils.for_range_slice(builder, arguments[1], arguments[2], size(1)) as (entry, _):
+            row = builder.sext(builder.load(builder.gep(array(4).data, [entry])), size)
+            first = builder.gep(array(5).data, [builder.add(builder.mul(row, n_columns), arguments[6])])
+            columns = builder.load(vector_at(first), align=number.bitwidth // 8)
+            value = builder.load(builder.gep(array(3).data, [entry]))
+            value = builder.insert_element(vector(ir.Undefined), value, ir.IntType(32)(0))
+            value = builder.shuffle_vector(value, vector(ir.Undefined), every)
+            builder.store(builder.fadd(builder.load(total), builder.fmul(value, columns)), total)
+        place = vector_at(builder.gep(array(7).data, [arguments[6]]))
+        builder.store(builder.load(total), place, align=number.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(n, types.intp, types.intp, data, indices, x, types.intp, sums), generate
+
+
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def combine_rows(
     indptr: Ints, indices: Ints, data: Floats, x: Floats, y: Floats, out: Floats, factors: Floats, start: int, stop: int
@@ -85,26 +129,16 @@ def combine_rows(
     n_columns = x.shape[1]
     row = np.empty(n_columns, x.dtype)
     for i in range(start, stop):
-        if n_columns == 8:  # the usual block: sums in registers take half the time
-            r0 = r1 = r2 = r3 = r4 = r5 = r6 = r7 = x.dtype.type(0.0)
-            for entry in range(indptr[i], indptr[i + 1]):
-                value, j = data[entry], indices[entry]
-                r0 += value * x[j, 0]
-                r1 += value * x[j, 1]
-                r2 += value * x[j, 2]
-                r3 += value * x[j, 3]
-                r4 += value * x[j, 4]
-                r5 += value * x[j, 5]
-                r6 += value * x[j, 6]
-                r7 += value * x[j, 7]
-            for c, total in enumerate((r0, r1, r2, r3, r4, r5, r6, r7)):
-                row[c] = total
-        else:
-            row[:] = 0.0
-            for entry in range(indptr[i], indptr[i + 1]):
-                value, j = data[entry], indices[entry]
-                for c in range(n_columns):
-                    row[c] += value * x[j, c]
+        begin, end, c = np.intp(indptr[i]), np.intp(indptr[i + 1]), 0
+        while c + 8 <= n_columns:
+            sum_products(8, begin, end, data, indices, x, c, row)
+            c += 8
+        if c + 4 <= n_columns:
+            sum_products(4, begin, end, data, indices, x, c, row)
+            c += 4
+        while c < n_columns:
+            sum_products(1, begin, end, data, indices, x, c, row)
+            c += 1
         for c in range(n_columns):
             new = factors[0] * row[c]
             if factors[1] != 0.0:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numba.core.errors import TypingError
 from scipy.sparse import csr_array, random_array
 
 from lle.kernels.eigensolver import threads
@@ -10,7 +11,7 @@ from tests.support.seeds import seeds
 
 
 @pytest.mark.parametrize("seed", seeds(3, 5, 7))
-@pytest.mark.parametrize("width", [1, 4, 8, 12])
+@pytest.mark.parametrize("width", [1, 3, 8, 13])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_combine_is_the_product_plus_the_blocks(seed, width, dtype, monkeypatch):
     """Equal bytes for any division of the rows into calls."""
@@ -26,6 +27,12 @@ def test_combine_is_the_product_plus_the_blocks(seed, width, dtype, monkeypatch)
     tol = 1e-5 if dtype == "f4" else 1e-12
     np.testing.assert_allclose(found[0], expected, rtol=tol, atol=tol)
     np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_blocks_that_are_not_contiguous_are_refused():
+    matrix, x = csr_array(np.eye(3)), np.ones((3, 8), order="F")
+    with Threads(1) as pool, pytest.raises(TypingError, match="sum_products"):
+        pool.combine(matrix, x, x, np.ones((3, 8)), (1.0, 0.0, 0.0))
 
 
 def test_combine_does_not_read_an_empty_block():
