@@ -28,7 +28,7 @@ import pytest
 from hypothesis import settings
 
 from lle.config.models import Config
-from lle.core.machine import reproducible_environment
+from lle.core.machine import library_environment
 from lle.engine.execute import Executor
 from lle.engine.plan import Layout
 from lle.stages import registry
@@ -40,7 +40,7 @@ from tests.support.stage_runs import Progress, StagesRun, drive_stage, drive_sta
 from tests.support.toy_stages import TOY_STAGES
 
 # Commands that tests call in this process give the bytes of the installed one, which sets this before MKL loads.
-os.environ.update({name: os.environ.get(name, value) for name, value in reproducible_environment().items()})
+os.environ.update({name: os.environ.get(name, value) for name, value in library_environment().items()})
 # Long, because a loaded machine may be slow.
 settings.register_profile("pipeline", deadline=None, max_examples=50)
 settings.load_profile("pipeline")

@@ -18,7 +18,7 @@ from ..config.load import check_config
 from ..config.models import Config
 from ..core.arrays import Float64
 from ..core.errors import ConfigError, InputError, Setting, StoreError
-from ..core.machine import reproducible_environment
+from ..core.machine import library_environment
 from ..engine.plan import RunResult
 from ..engine.progress import RunProgress, SilentProgress
 from ..engine.step import Json
@@ -244,7 +244,7 @@ def finished_run(
     Raises ValueError with the program's message for errors of the config and the input, KeyboardInterrupt for Ctrl-C,
     LleError for other failures (StoreError, BoundsNotMet, ...).
     """
-    for name, value in reproducible_environment().items():
+    for name, value in library_environment().items():
         os.environ.setdefault(name, value)
     with python_errors(spelled), tempfile.TemporaryDirectory(prefix="lle-") as folder, memory_root() as url:
         config = _complete_config(X, sections, Path(folder), labels, names, ids)

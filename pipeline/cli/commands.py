@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..core.errors import ConfigError, OutputLost
-from ..core.machine import ensure_compiler_cache, reproducible_environment
+from ..core.machine import ensure_compiler_cache, library_environment
 from . import output
 from .arguments import AsJson, ConfigPath, Fresh, OtherStore, Overrides, StoreUrl, WithColumns, load, store_of
 from .finish import Commands, finish, leave
@@ -360,8 +360,8 @@ def schema(as_json: AsJson = False) -> None:
 
 
 def main() -> None:
-    """Run the command line. Sets MKL's variables first, because MKL reads them when it is loaded."""
-    for name, value in reproducible_environment().items():
+    """Run the command line. Sets the variables of MKL and OpenBLAS first: they read them when they are loaded."""
+    for name, value in library_environment().items():
         os.environ.setdefault(name, value)
     ensure_compiler_cache()
     code = 0

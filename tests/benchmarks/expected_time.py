@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lle.config.load import check_config
-from lle.core.machine import reproducible_environment
+from lle.core.machine import library_environment
 from lle.engine import execute
 from lle.engine.progress import SilentProgress
 from lle.engine.step import BlockReport, Step
@@ -78,7 +78,7 @@ class Times(NamedTuple):
 
 def compare(job: Job) -> dict[str, Times]:
     """Run a job in this process: stage -> its seconds."""
-    for name, value in reproducible_environment().items():
+    for name, value in library_environment().items():
         os.environ.setdefault(name, value)
     with tempfile.TemporaryDirectory() as folder, _timed() as measured:
         np.save(Path(folder, "x.npy"), job.points())

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, load_npz, save_npz
 from scipy.sparse.linalg import eigsh, lobpcg
 
-from lle.core.machine import available_cores, memory_limit, reproducible_environment
+from lle.core.machine import available_cores, library_environment, memory_limit
 from lle.engine import subprocess_call
 from lle.kernels.eigensolver.problem import NO_HOOKS, Problem
 from lle.kernels.eigensolver.rayleigh_ritz import Tolerances
@@ -219,6 +219,6 @@ def main() -> None:
 if __name__ == "__main__":
     import os
 
-    for variable, value in reproducible_environment().items():
+    for variable, value in library_environment().items():
         os.environ.setdefault(variable, value)
     main()

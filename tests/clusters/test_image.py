@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lle.core.machine import reproducible_environment
+from lle.core.machine import library_environment
 from tests.support.manifest_parts import by_name, image_environment, pods
 from tests.support.manifest_schemas import K8S, OVERLAYS
 from tests.support.paths import REPOSITORY
@@ -31,7 +31,7 @@ class TestImage:
 
     def test_sets_the_environment_that_mkl_reads_when_it_loads(self):
         environment = image_environment()
-        assert {name: environment.get(name) for name in reproducible_environment()} == reproducible_environment()
+        assert {name: environment.get(name) for name in library_environment()} == library_environment()
 
     def test_installs_the_tested_versions(self):
         text = (K8S / "Dockerfile").read_text()

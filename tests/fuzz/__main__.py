@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lle.core.machine import reproducible_environment
+from lle.core.machine import library_environment
 from tests.fuzz.campaign import DEFAULT_CASES, TARGETS, as_json, campaign, run_case
 
 
@@ -48,5 +48,5 @@ def main() -> int:
 if __name__ == "__main__":
     import os
 
-    os.environ.update({name: os.environ.get(name, value) for name, value in reproducible_environment().items()})
+    os.environ.update({name: os.environ.get(name, value) for name, value in library_environment().items()})
     sys.exit(main())

@@ -112,7 +112,7 @@ def bottom_eigenpairs(
         flat: whether M may have more null vectors: functions that are affine on flat neighbourhoods (ltsa, hessian).
         growth: more pairs, computed if the first ``n_vectors`` do not suffice.
 
-    Equal arguments give equal bytes if the process calls ``machine.reproducible_environment()`` before MKL is loaded.
+    Equal arguments give equal bytes if the process calls ``machine.library_environment()`` before MKL is loaded.
 
     Raises:
         ConfigError: m or the method does not fit A.

@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 from sklearn.manifold import locally_linear_embedding
 
 from lle.core.errors import BoundsNotMet, ConfigError, InputError, NotEnoughMemory
-from lle.core.machine import reproducible_environment
+from lle.core.machine import library_environment
 from lle.kernels.eigensolver import costs, methods, pardiso, rayleigh_ritz
 from lle.kernels.eigensolver import solve as solve_module
 from lle.kernels.eigensolver.pardiso import FactorizationError
@@ -455,8 +455,8 @@ def test_tolerances_follow_rounding_where_it_is_above_tol():
     np.testing.assert_allclose(tolerances.vector_bounds(values), [100 * eps * 2e7, 1e-8])
 
 
-def test_reproducible_environment_is_read_by_mkl():
-    assert reproducible_environment() == {"MKL_CBWR": "AUTO,STRICT"}
+def test_mkl_and_openblas_have_their_variables():
+    assert library_environment() == {"MKL_CBWR": "AUTO,STRICT", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
 
 @pytest.mark.slow
