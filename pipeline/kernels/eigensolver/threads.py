@@ -22,8 +22,8 @@ ROWS_AT_ONCE = 32_768
 """Rows of one call, and of one partial sum of a dot product."""
 ENTRIES_AT_ONCE = 2**18
 """Entries of the matrix in one call: coarse levels have few rows, but many entries in each."""
-PRODUCT_ROWS = 8192
-"""Rows of a sparse product that are computed at once."""
+PRODUCT_ROWS, PRODUCT_PARTS = 8192, 64
+"""Rows of a sparse product that are computed at once, and the largest number of such parts."""
 
 
 class Threads:
@@ -71,7 +71,8 @@ class Threads:
 
     def by_rows(self, function: Callable[[csr_array], csr_array], left: csr_array, n_columns: int) -> csr_array:
         """function(left) with ``n_columns``, for a function that maps each row by itself, such as a product."""
-        size = PRODUCT_ROWS
+        # SciPy clears 12 bytes for each column of a product. With parts of fixed size this would grow with n squared.
+        size = max(PRODUCT_ROWS, -(-left.shape[0] // PRODUCT_PARTS))
         parts = list(self._pool.map(lambda first: function(left[first : first + size]), range(0, left.shape[0], size)))
         counts = np.concatenate([np.diff(part.indptr) for part in parts])
         index = np.int32 if counts.sum() < 2**31 else np.int64
