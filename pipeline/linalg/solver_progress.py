@@ -67,10 +67,11 @@ def recorded(store: Store, component: int) -> Iterator[Callable[["SolverProgress
             store.put_record(name, ProgressRecord(**progress._asdict(), time=time.time()))
             last = now
 
+    store.objects.delete_objects([name])  # a killed process leaves its own
     try:
         yield record
     finally:
-        store.objects.delete_objects([name])  # also one that a killed process left
+        store.objects.delete_objects([name])
 
 
 def recorded_progress(store: Store) -> list[ProgressRecord]:

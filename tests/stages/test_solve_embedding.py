@@ -253,6 +253,15 @@ def state_of(n, n_steps, seed):
     return SubspaceState(np.arange(3.0), vectors, n_steps, errors, previous_values, n_residual_steps=n_steps - 1)
 
 
+def test_progress_of_a_killed_solver_is_deleted_before_the_next_one_has_any(tmp_path):
+    store = Store(str(tmp_path))
+    left = solver_progress.ProgressRecord("multigrid", "hierarchy", 0, None, None, 9.0, True, 0.0)
+    store.put_record("_work/eigen/progress/00000.json", left)
+    assert solver_progress.solver_state(store) is not None
+    with solver_progress.recorded(store, 0):
+        assert solver_progress.solver_state(store) is None
+
+
 @pytest.mark.parametrize("rows", [7, 50, 100])
 def test_new_state_replaces_the_old_and_is_read_back(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(solver_checkpoint, "ROWS", rows)
