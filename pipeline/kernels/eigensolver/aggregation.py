@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...core.arrays import Bools, Float32, Float64, Floats, Int32, Ints
+from ...core.arrays import Float32, Float64, Floats, Int32, Ints
 from .threads import Threads
 
 F32 = Float32
@@ -18,15 +18,10 @@ F32 = Float32
 AGGREGATES_AT_ONCE = 2048
 LEAST_SHARE = 0.25
 """Aggregates with a smaller share of the largest number of nodes join a neighbour."""
-CONCENTRATED, ALIGNED = 20.0, 0.3
-"""An aggregate gets its own left basis if the left null vector has CONCENTRATED times the median sum of absolute values
-on it, and a cosine above ALIGNED with the first right basis vector. Below this its coarse row would be too small. Error
-of x after three solves A x = b on a roll of 400,000 points: 8e-6 with these numbers, 2e-5 with 8 and 2e-4 with 50 for
-20, 2e-3 with 0.6 for 0.3, and 2e-3 without left bases."""
 
 
 class Aggregates(NamedTuple):
-    """Aggregates of the rows of a level, with the local bases that make the columns of P0, or of R0."""
+    """Aggregates of the rows of a level, with the local bases that make the columns of P0."""
 
     number: Ints
     """(n,) aggregate of each row."""
@@ -99,38 +94,6 @@ def find_bases(number: Ints, starts: Ints, rows: Ints, candidates: Float64, widt
         AGGREGATES_AT_ONCE,
     )
     return LocalBases(Aggregates(number, starts, rows, basis), coarse, shares)
-
-
-def is_concentrated(right: Aggregates, left: Float64) -> Bools:
-    """(aggregates,) whether the left null vector (n,) gives an aggregate a left basis; see ``CONCENTRATED``."""
-    number, first = right.number, right.basis[:, 0]
-    sums, shares = np.bincount(number, np.abs(left)), np.abs(np.bincount(number, left * first))
-    lengths = np.sqrt(np.bincount(number, left**2) * np.bincount(number, first**2))
-    return np.asarray((sums > CONCENTRATED * np.median(sums)) & (shares > ALIGNED * lengths))
-
-
-def left_bases(right: Aggregates, left: Float64) -> tuple[Aggregates, Float64]:
-    """The aggregates with the bases of R0, and the left null vector (q aggregates,) of the next level.
-
-    Some groups of points have nearly all their weights among themselves, mostly at the edge of a surface. The left null
-    vector is large there. Without this vector in the restriction, the coarse matrix loses the small sum of their other
-    weights. Elsewhere the left null vector may change its sign, and the right bases are better.
-
-    Args:
-        right: aggregates with the bases of the prolongation, q columns each.
-        left: (n,) the left null vector of the matrix, also if it is only known to a few percent.
-    """
-    number, chosen = right.number, is_concentrated(right, left)
-    coarse = np.array([np.bincount(number, left * column) for column in right.basis.T], np.float64).T
-    if not chosen.any():
-        return right, coarse.ravel()
-    basis = right.basis.copy()
-    signed = np.where(chosen, np.sign(coarse[:, 0]) * np.sqrt(np.bincount(number, left**2)), 1.0)
-    rows = chosen[number]
-    basis[rows, 0] = (left / signed[number])[rows]
-    coarse[chosen] = 0.0
-    coarse[chosen, 0] = signed[chosen]
-    return right._replace(basis=basis), coarse.ravel()
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]

@@ -5,9 +5,8 @@ are the constant and the coordinates of the points, because the weights reconstr
 Vanek, Mandel & Brezina 1996 (Computing 56): smoothed aggregation. Brezina, Manteuffel, McCormick, Ruge & Sanders 2010
 (SIAM J. Sci. Comput. 32): for nonsymmetric matrices.
 
-On each level P = (I - omega B) P0 and R = R0' (I - omega B). P0 has the local bases of the aggregates. R0 equals P0,
-except on aggregates where a given left null vector of B is concentrated. P and R are applied as products with B, so
-only P0 and R0 are stored. The hierarchy of B' is the same with B' in place of B on each level, and R0 and P0 exchanged.
+On each level P = (I - omega B) P0 and R = P0' (I - omega B). P0 has the local bases of the aggregates. P and R are
+applied as products with B, so only P0 is stored. The hierarchy of B' is the same with B' in place of B on each level.
 Numbers are float32 for A, because the outer iteration corrects rounding errors, and float64 for M, whose small
 eigenvalues are below the rounding errors of float32. The bytes of a result do not depend on the number of threads.
 Loads numba.
@@ -19,7 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...core.arrays import Float32, Float64, Floats
-from .aggregation import Aggregates, find_aggregates, find_bases, left_bases
+from .aggregation import Aggregates, find_aggregates, find_bases
 from .pardiso import FactorizationError
 from .threads import Threads
 
@@ -68,23 +67,12 @@ class Level(NamedTuple):
     smoother: Smoother
     aggregates: Aggregates
     """P0."""
-    left: Aggregates
-    """R0; the same object as ``aggregates`` if it has the same bases."""
 
 
 class Hierarchy:
     """V-cycles for blocks of right-hand sides."""
 
-    def __init__(
-        self,
-        matrix: csr_array,
-        known: Float64,
-        threads: Threads,
-        seed: int,
-        *,
-        symmetric: bool,
-        left: Float64 | None = None,
-    ) -> None:
+    def __init__(self, matrix: csr_array, known: Float64, threads: Threads, seed: int, *, symmetric: bool) -> None:
         """Set up the hierarchy.
 
         Args:
@@ -93,7 +81,6 @@ class Hierarchy:
             threads: threads of the setup and of the cycles.
             seed: seed of the random vectors from which smoothers are chosen.
             symmetric: whether B is symmetric and positive semidefinite.
-            left: (n,) the left null vector of B, to a few percent, for the bases of the restriction.
 
         Raises:
             MultigridError: a level has hardly fewer rows than the one before.
@@ -113,14 +100,10 @@ class Hierarchy:
                     "so its points have too few neighbours"
                 )
             transposed = matrix if symmetric else csr_array(matrix.T.tocsr())
-            p0 = r0 = found.aggregates
-            if left is not None:
-                r0, left = left_bases(p0, left)
-            level = Level(matrix, transposed, _smoother(matrix, seed, symmetric=symmetric), p0, r0)
+            level = Level(matrix, transposed, _smoother(matrix, seed, symmetric=symmetric), found.aggregates)
             matrix, scale = normalised(_coarse_matrix(level, threads))
-            scaled = _scaled(p0, scale)
-            self.levels.append(level._replace(aggregates=scaled, left=scaled if r0 is p0 else _scaled(r0, scale)))
-            known, left = found.candidates / scale[:, None], None if left is None else left / scale
+            self.levels.append(level._replace(aggregates=_scaled(found.aggregates, scale)))
+            known = found.candidates / scale[:, None]
             node_rows, max_nodes = width, COARSE_NODES[width]
         inverse = _symmetric_inverse(matrix, known[:, 0]) if symmetric else _bordered_inverse(matrix, known[:, 0])
         self._coarsest, self._coarsest_transposed = csr_array(inverse), csr_array(np.ascontiguousarray(inverse.T))
@@ -138,7 +121,6 @@ class Hierarchy:
             return threads.combine(inverse, rhs, rhs, np.empty_like(rhs), (1.0, 0.0, 0.0))
         level = self.levels[depth]
         a, (smoothing, omega) = level.transposed if transposed else level.matrix, level.smoother
-        down, up = (level.aggregates, level.left) if transposed else (level.left, level.aggregates)
         first, second = smoothing[0]
         x = threads.combine(a, rhs, rhs, np.empty_like(rhs), (second, first, 0.0))
         residual, spare = np.empty_like(rhs), np.empty_like(rhs)
@@ -146,9 +128,9 @@ class Hierarchy:
             self._smooth(a, rhs, x, residual, step)
         threads.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
         threads.combine(a, residual, residual, spare, (-omega, 1.0, 0.0))
-        coarse = self.cycle(down.restrict(spare, threads), transposed=transposed, depth=depth + 1)
+        coarse = self.cycle(level.aggregates.restrict(spare, threads), transposed=transposed, depth=depth + 1)
         del spare
-        correction = up.prolong(coarse, threads)
+        correction = level.aggregates.prolong(coarse, threads)
         x += correction
         threads.combine(a, correction, correction, x, (-omega, 0.0, 1.0))
         for step in smoothing:
@@ -213,7 +195,6 @@ def _arnoldi(matrix: csr_array, seed: int) -> Float64:
 def _coarse_matrix(level: Level, threads: Threads) -> csr_array:
     """R B P, for some aggregates at a time: P and B P would need several times the memory of B."""
     b, p0 = level.matrix, level.aggregates.matrix()
-    r0 = csr_array((p0 if level.left is level.aggregates else level.left.matrix()).T.tocsr())
     omega = b.dtype.type(level.smoother.omega)
 
     def rows_of_product(restriction: csr_array) -> csr_array:
@@ -221,7 +202,7 @@ def _coarse_matrix(level: Level, threads: Threads) -> csr_array:
         product = restriction @ b
         return csr_array((product - omega * (product @ b)) @ p0)
 
-    return threads.by_rows(rows_of_product, r0, p0.shape[1])
+    return threads.by_rows(rows_of_product, csr_array(p0.T.tocsr()), p0.shape[1])
 
 
 def normalised(matrix: csr_array) -> tuple[csr_array, Float64]:
@@ -244,7 +225,7 @@ def normalised(matrix: csr_array) -> tuple[csr_array, Float64]:
 
 
 def _scaled(aggregates: Aggregates, scale: Float64) -> Aggregates:
-    """P0 or R0 times the diagonal matrix ``scale``."""
+    """P0 times the diagonal matrix ``scale``."""
     width = aggregates.basis.shape[1]
     factors = scale.reshape(-1, width)[aggregates.number]
     return aggregates._replace(basis=(aggregates.basis * factors).astype(np.float32))

@@ -5,31 +5,31 @@ solves with M, for every method of the family and for any spectrum.
 """
 
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from ...core.arrays import Float32, Float64, Floats
 from ...core.machine import return_freed_memory
-from .aggregation import is_concentrated
 from .multigrid import Hierarchy, MultigridError, normalised
 from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
 from .threads import Threads
 
 CYCLES = 4
 """Cycles of a solve. With fewer, block Davidson needs more steps; more cycles do not save steps."""
-LEFT_ERROR, LEFT_SOLVES, MOST_LEFT_SOLVES, DIVERGED = 1e-3, 12, 60, 1e2
+LEFT_ERROR, LEFT_SOLVES, MOST_LEFT_SOLVES, DIVERGED, CROSSED_ERROR = 1e-3, 12, 60, 1e2, 0.1
 """The left null vector must reach the error LEFT_ERROR in at most MOST_LEFT_SOLVES solves. After LEFT_SOLVES, each six
-solves must halve the error. An error above DIVERGED ends them. A roll of two million points needs 8 solves."""
+solves must halve the error. An error above DIVERGED ends them. If they end with an error above CROSSED_ERROR, the
+spectrum of A probably lies on both sides of zero."""
 ACCURATE_SOLVES = 3
 """If the left null vector needs more solves, each solve of the iteration is repeated for its residual. Large surfaces
 and cubes of three dimensions need four or five, because the lowest singular value of A is near the rounding errors of
 float32. Block Davidson then takes 8 steps instead of 27 on a roll of 300,000 points. Data of more dimensions need
 fewer, and a second solve would save no step there."""
-BASIS_SOLVES, BASIS_ERROR = 4, 0.1
-"""If the left null vector needs more solves than BASIS_SOLVES, its error is below BASIS_ERROR, and it is concentrated,
-the hierarchy is set up again with it; and so after twice as many. Rolls of 400,000 points and more need this."""
+SLOW_SOLVES, SLOW_STEPS, SLOW_LENGTH, MOST_SLOW = 5, 24, 4.0, 4
+"""If the left null vector needs more than SLOW_SOLVES solves, SLOW_STEPS steps of the next one find slow directions: at
+most MOST_SLOW, of at least SLOW_LENGTH. Rolls of 400,000 points and more need them, and noisy surfaces."""
 
 
 class MultigridInverse(Protocol):
@@ -47,12 +47,20 @@ class MultigridInverse(Protocol):
         """T times the block (n, b), orthogonal to the null vector. The block may be overwritten."""
 
 
+class Krylov(NamedTuple):
+    """Directions p, and their images C B p or C' B' p, which are orthonormal; each (n, b)."""
+
+    directions: list[Floats]
+    images: list[Floats]
+
+
 class _Solver:
     """Solves with a hierarchy."""
 
     def __init__(self, n_threads: int) -> None:
         self._threads = Threads(n_threads)
         self.hierarchy: Hierarchy
+        self._slow: Krylov | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -61,22 +69,30 @@ class _Solver:
         self._threads.__exit__(kind, error, at)
 
     def _solve(self, rhs: Floats, *, transposed: bool) -> Floats:
-        """B x = rhs (n, b), or B' x = rhs, by conjugate residuals of C B x = C rhs, where C is one V-cycle.
+        """B x = rhs (n, b), or B' x = rhs, by a few cycles."""
+        return self._krylov(rhs, CYCLES - 1, transposed=transposed)[0]
 
-        Eisenstat, Elman & Schultz 1983 (GCR). ||C (rhs - B x)|| is near the error of x. ||rhs - B x|| is not: where the
-        solution is smooth, an x near zero can have the smaller residual.
+    def _krylov(self, rhs: Floats, n_steps: int, *, transposed: bool) -> tuple[Floats, Krylov]:
+        """(x (n, b), its Krylov space), B x = rhs or B' x = rhs, by conjugate residuals of C B x = C rhs.
+
+        C is one V-cycle. Eisenstat, Elman & Schultz 1983 (GCR). ||C (rhs - B x)|| is near the error of x. ||rhs - B x||
+        is not: where the solution is smooth, an x near zero can have the smaller residual. The space begins with the
+        slow directions.
         """
         threads, level = self._threads, self.hierarchy.levels[0]
         matrix = level.transposed if transposed else level.matrix
         error, solution = self.hierarchy.cycle(rhs, transposed=transposed), np.zeros_like(rhs)
         del rhs  # blocks of vectors need most of the memory
-        directions, images = list[Floats](), list[Floats]()
-        for _ in range(CYCLES - 1):
+        slow = (transposed and self._slow) or ([], [])
+        space = Krylov(*([np.broadcast_to(column, error.shape) for column in columns] for columns in slow))
+        for direction, image in zip(*space, strict=True):
+            self._step(direction, image, solution, error)
+        for _ in range(n_steps):
             product = threads.combine(matrix, error, error, np.empty_like(error), (1.0, 0.0, 0.0))
             image = self.hierarchy.cycle(product, transposed=transposed)
             del product
             direction = error.copy()
-            for earlier, earlier_image in zip(directions, images, strict=True):
+            for earlier, earlier_image in zip(*space, strict=True):
                 shares = -threads.dots(earlier_image, image)
                 threads.add(earlier, shares, direction)
                 threads.add(earlier_image, shares, image)
@@ -84,13 +100,17 @@ class _Solver:
             scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
             np.multiply(direction, scale, out=direction, casting="same_kind")
             np.multiply(image, scale, out=image, casting="same_kind")
-            steps = threads.dots(image, error)
-            threads.add(direction, steps, solution)
-            threads.add(image, -steps, error)
-            directions.append(direction)
-            images.append(image)
+            self._step(direction, image, solution, error)
+            space.directions.append(direction)
+            space.images.append(image)
         solution += error
-        return solution
+        return solution, space
+
+    def _step(self, direction: Floats, image: Floats, solution: Floats, error: Floats) -> None:
+        """Minimise the error along a direction with an image of unit length."""
+        steps = self._threads.dots(image, error)
+        self._threads.add(direction, steps, solution)
+        self._threads.add(image, -steps, error)
 
 
 class FactorMultigrid(_Solver):
@@ -104,20 +124,18 @@ class FactorMultigrid(_Solver):
         zero; see also ``Hierarchy``.
         """
         super().__init__(n_threads)
-        self._factor, self._seed = factor, seed
-        self._set_up(candidates, None)
-        self._left, n_solves = self._left_null_vector(candidates)
-        self._is_rough = n_solves > ACCURATE_SOLVES
-
-    def _set_up(self, candidates: Floats, left: Float64 | None) -> None:
-        """Set up the hierarchy; ``left`` (n,) is the left null vector as far as it is known."""
-        self.hierarchy = None  # type: ignore[assignment]  # its memory is needed
-        return_freed_memory()
-        factor = self._factor
+        self._factor = factor
         known = _near_null(factor.shape[0], candidates, None)
         single = csr_array((factor.data.astype(np.float32), factor.indices, factor.indptr), shape=factor.shape)
-        self.hierarchy = Hierarchy(single, known, self._threads, self._seed, symmetric=False, left=left)
+        self.hierarchy = Hierarchy(single, known, self._threads, seed, symmetric=False)
         return_freed_memory()  # the setup leaves as much as the hierarchy has
+        self._left, n_solves = self._left_null_vector()
+        self._is_rough = n_solves > ACCURATE_SOLVES
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the left null vector was only found with slow directions; then solves with A may be rough too."""
+        return self._slow is not None
 
     def apply(self, block: Float64) -> Float64:
         """See ``MultigridInverse``. Overwrites the block."""
@@ -141,33 +159,65 @@ class FactorMultigrid(_Solver):
         lengths = np.maximum(np.sqrt(np.einsum("ij,ij->j", rhs, rhs)), TINY)
         return np.asarray(self._solve(_in_units(rhs, lengths), transposed=transposed) * lengths)
 
-    def _left_null_vector(self, candidates: Floats) -> tuple[Float64, int]:
+    def _left_null_vector(self) -> tuple[Float64, int]:
         """(u (n,), number of solves), A' u = 0: the constant, corrected with residuals in double precision.
 
         Raises MultigridError.
         """
         vector, transposed = np.ones((self._factor.shape[0], 1)), self._factor.T
-        errors, last_setup = list[float](), 0
+        errors = list[float]()
         for n_solves in range(1, MOST_LEFT_SOLVES + 1):
-            correction = self._in_float32(multiply(transposed, vector), transposed=True)
+            residual = multiply(transposed, vector)
+            if n_solves == SLOW_SOLVES + 1:
+                correction = self._find_slow(residual, vector)
+            else:
+                correction = self._in_float32(residual, transposed=True)
             vector -= correction
             error = float(np.linalg.norm(correction) / np.linalg.norm(vector))
             errors.append(error)
             if error <= LEFT_ERROR:
                 return np.asarray(vector[:, 0] / np.linalg.norm(vector)), n_solves
-            # errors of two hierarchies are not compared: a new one can find an error that the other one left
-            stalls = n_solves >= max(LEFT_SOLVES, last_setup + 7) and error > errors[-7] / 2
-            if stalls or not error < DIVERGED:
+            if not error < DIVERGED or (n_solves >= LEFT_SOLVES and error > errors[-7] / 2):
                 break
-            may_help = n_solves in (BASIS_SOLVES, 2 * BASIS_SOLVES) and error < BASIS_ERROR
-            if may_help and is_concentrated(self.hierarchy.levels[0].aggregates, vector[:, 0]).any():
-                self._set_up(candidates, vector[:, 0])
-                last_setup = n_solves
-        cause = "; the spectrum of I - W probably lies on both sides of zero" if error >= BASIS_ERROR else ""
+        cause = "; the spectrum of I - W probably lies on both sides of zero" if error >= CROSSED_ERROR else ""
         raise MultigridError(
             "multigrid does not converge: the solves for the left null vector of I - W leave an error of "
             f"{error:.0e}{cause}"
         )
+
+    def _find_slow(self, residual: Float64, vector: Float64) -> Float64:
+        """A solve with A' for a residual (n, 1) of the left null vector (n, 1); later solves use its slow directions.
+
+        Slow directions are hardly changed by C' A': they are long, as their images have unit length. Most lie at a few
+        places of a large surface, where some points have nearly all their weights among themselves. Deflation by a
+        Krylov space that is kept: Parks et al. 2006 (SIAM J. Sci. Comput. 28). The left null vector itself is excluded.
+        """
+        length, threads = max(float(np.linalg.norm(residual)), TINY), self._threads
+        solution, space = self._krylov(_in_units(residual, np.array([length])), SLOW_STEPS, transposed=True)
+        null = (vector - solution * length).astype(np.float32)
+        null /= np.float32(np.linalg.norm(null))
+        gram = np.array([[threads.dots(one, other)[0] for one in space.directions] for other in space.directions])
+        squares, turn = np.linalg.eigh(gram)
+        along_null = np.array([threads.dots(null, one)[0] for one in space.directions]) @ turn
+        is_slow = (squares > SLOW_LENGTH**2) & (along_null**2 < squares / 2)
+        chosen = turn.T[is_slow][::-1][:MOST_SLOW].astype(np.float32)
+        if chosen.size:
+            self._slow = self._with_images(np.hstack([_combination(space.directions, shares) for shares in chosen]))
+        return np.asarray(solution * length)
+
+    def _with_images(self, directions: Floats) -> Krylov:
+        """The slow ones among combinations of the directions (n, b), with their images.
+
+        The images are computed again, because rounding errors of a Krylov space add up.
+        """
+        transposed = self.hierarchy.levels[0].transposed
+        product = self._threads.combine(transposed, directions, directions, np.empty_like(directions), (1.0, 0.0, 0.0))
+        images = self.hierarchy.cycle(product, transposed=True)
+        squares, turn = np.linalg.eigh(images.T.astype(np.float64) @ images)
+        turn = (turn / np.sqrt(np.maximum(squares, TINY))).astype(np.float32)
+        directions, images = directions @ turn, images @ turn
+        slow = np.flatnonzero(np.linalg.norm(directions, axis=0) > SLOW_LENGTH)
+        return Krylov([directions[:, [c]] for c in slow], [images[:, [c]] for c in slow])
 
 
 class NormalMultigrid(_Solver):
@@ -190,6 +240,14 @@ class NormalMultigrid(_Solver):
         rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
         solution = np.asarray(self._solve(rhs, transposed=False) * self._scale * lengths)
         return remove_null(solution, self._null)
+
+
+def _combination(columns: list[Floats], shares: Float32) -> Floats:
+    """The sum of the columns (n, 1) times ``shares``."""
+    total = columns[0] * shares[0]
+    for column, share in zip(columns[1:], shares[1:], strict=True):
+        total += column * share
+    return np.asarray(total)
 
 
 def _in_units(block: Float64, units: Float64) -> Float32:
