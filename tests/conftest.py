@@ -26,6 +26,8 @@ import dask
 import numpy as np
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from lle.config.models import Config
 from lle.core.machine import library_environment
@@ -49,27 +51,37 @@ settings.load_profile("pipeline")
 LONGEST = (
     "test_slurm",
     "test_object_storage",
-    "test_measured_memory",
+    "test_faults",
+    "test_determinism",
     "test_kubernetes",
     "test_methods",
-    "test_benchmarks",
-    "test_faults",
-    "test_determinism",
+    "test_nn_descent_cache",
     "test_existing_scheduler",
-    "test_kill_and_resume",
-    "test_fuzz",
-)
-"""Files whose slow tests take long. They begin first, so that no process waits for the last of them."""
-
-INDEPENDENT = (
+    "test_explore_browser",
+    "test_docs",
+    "test_types",
     "test_measured_memory",
-    "test_determinism",
     "test_benchmarks",
-    "test_faults",
-    "test_kill_and_resume",
     "test_fuzz",
+    "test_kill_and_resume",
 )
-"""Files whose slow tests share no server, so that `make test-all` can spread them over its processes."""
+"""Files whose slow tests take long, those sent whole first. They begin first, so that no process waits for the last."""
+
+INDEPENDENT = ("test_measured_memory", "test_benchmarks", "test_fuzz", "test_kill_and_resume")
+"""Files whose slow tests share no server, client or result, so that `make test-all` can spread them."""
+
+
+class ByFile(LoadFileScheduling):
+    """Sends the tests of a file to one process, which starts their servers once; those of INDEPENDENT to any."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope = super()._split_scope(nodeid)
+        return nodeid if Path(scope).stem in INDEPENDENT else scope
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile | None:
+    return ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -79,9 +91,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"expected ids without addresses, found {addresses[:3]}; give these parameters an id")
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
-    for item in items:
-        if item.path.stem not in INDEPENDENT:
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(item.config.rootpath).as_posix()))
 
 
 @pytest.fixture(params=seeds(19, 83, 211), ids="seed{}".format)
