@@ -26,6 +26,8 @@ TARGETS = ("configs", "inputs", "stores", "bits", "walks", "whole_runs")
 DEFAULT_CASES = {"configs": 2000, "inputs": 2000, "stores": 200, "bits": 60, "walks": 6, "whole_runs": 100}
 HANG_SECONDS = 600
 """Time without a result after which a process counts as hanging, far above what any load makes of a case."""
+START_SECONDS = 600
+"""The same for a process that is not ready yet: it imports, compiles, and prepares what the cases share."""
 HEADROOM_BYTES = 4 * 2**30
 """What malloc may take beyond the memory at the start: allocations fail, before the machine swaps."""
 
@@ -136,11 +138,11 @@ class _Stripe:
             ended = f"no result after {self._limits.end_seconds:g} s of processor time"
             self._lost(ended if code == -signal.SIGPROF else f"the process died with code {code}")
         else:
-            if time.monotonic() > self._deadline:
+            if time.monotonic() > self._since + self._patience:
                 os.kill(self._process.pid or 0, signal.SIGPROF)  # it writes its stack and ends
                 self._process.join(timeout=10)
                 self.stop()
-                self._lost(f"no result after {HANG_SECONDS:g} s")
+                self._lost(f"no result after {self._patience:g} s")
 
     def stop(self) -> None:
         self._process.kill()
@@ -154,10 +156,13 @@ class _Stripe:
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
-        self._deadline = time.monotonic() + HANG_SECONDS
+        self._wait_for(START_SECONDS)
+
+    def _wait_for(self, seconds: float) -> None:
+        self._since, self._patience = time.monotonic(), seconds
 
     def _take(self, case: int, outcome: str, failure: str, seconds: float, n_bytes: int) -> None:
-        self._deadline = time.monotonic() + HANG_SECONDS
+        self._wait_for(HANG_SECONDS)
         if case < 0:  # the process is ready
             return
         self._cases.remove(case)
