@@ -28,6 +28,7 @@ from lle.storage import remote_objects, retries
 from lle.storage.lock import LOCK, RunLock
 from lle.storage.objects import open_objects
 from lle.storage.store import Store
+from tests.support import fault_proxy
 from tests.support.fault_proxy import FAULTS, at_random, disturbed, first
 from tests.support.object_servers import KEY, SECRET, azurite_server, swift_server
 from tests.support.plans import planned
@@ -38,7 +39,7 @@ from tests.support.traffic import counted
 pytest.importorskip("obstore", reason="object stores need the extra s3")
 pytestmark = pytest.mark.slow
 
-N_POINTS, BLOCK = 500, 125
+N_POINTS, BLOCK = 300, 100
 RESULTS = (
     "points/",
     "original_index/",
@@ -87,6 +88,12 @@ FEW_RETRIES = """
 import runpy
 from lle.storage import retries
 retries.RETRY_SECONDS = 1
+runpy.run_module("lle", run_name="__main__")
+"""
+SHORT_PAUSES = """
+import runpy
+from lle.storage import remote_objects, retries
+remote_objects.SETTLE_SECONDS, retries.FIRST_PAUSE = 0.1, 0.02
 runpy.run_module("lle", run_name="__main__")
 """
 
@@ -154,7 +161,7 @@ class TestWholeJob:
 @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
 class TestSweep:
     def test_steps_are_shared_between_stores_of_a_bucket(self, bucket, tmp_path):
-        source = {"kind": "synthetic", "name": "s_curve", "n_points": 120, "seed": 5}
+        source = {"kind": "synthetic", "name": "s_curve", "n_points": BLOCK, "seed": 5}
         config = config_at(tmp_path / "sweep.yaml", source, bucket.url("runs/sweep"))
         data = yaml.safe_load(config.read_text())
         data["output"]["report"], data["weights"] = False, {"reg": 1e-3}
@@ -374,13 +381,15 @@ class TestFaults:
     @pytest.mark.slow
     @pytest.mark.timeout(1800)
     @pytest.mark.filterwarnings("ignore:.*:zarr.errors.ZarrUserWarning")
-    def test_run_under_faults_succeeds_at_the_first_attempt_with_the_same_bytes(self, bucket, tmp_path):
+    def test_run_under_faults_succeeds_at_the_first_attempt_with_the_same_bytes(self, bucket, monkeypatch, tmp_path):
         share = 0.10
+        monkeypatch.setattr(fault_proxy, "LATE_SECONDS", 0.1)
         source = {"kind": "synthetic", "name": "s_curve", "n_points": N_POINTS, "seed": 5}
         runs.run(load_config(config_at(tmp_path / "here.yaml", source, str(tmp_path / "run"))), False, RunProgress())
         store = bucket.url("runs/faults.zarr")
         with disturbed(bucket, at_random(share, 11)) as (server, counts):
-            result = finish(start(config_at(tmp_path / "faults.yaml", source, store), server.environment))
+            config = config_at(tmp_path / "faults.yaml", source, store)
+            result = finish(start(config, server.environment, program=("-c", SHORT_PAUSES)))
         assert result["metrics"]["n_points"] == N_POINTS
         assert min(counts[fault] for fault in FAULTS) > 0
         print(f"{share:.0%} faults: {dict(counts)}")
