@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -36,7 +36,6 @@ LENGTH, N_PARTS = struct.Struct("<I"), struct.Struct("<I")
 ENTRY = struct.Struct("<QQI")  # offset and length of a part, number of the object that holds it
 ENTRY_BYTES = ENTRY.size + CRC_BYTES
 INDEX_START = N_PARTS.size + CRC_BYTES
-Entry = tuple[int, int, int]
 CHANGED_IN_TRANSIT = (
     "the first read had a wrong checksum or could not be decoded, the second read was correct: the bytes were damaged "
     "in transfer, not in the store. Use https, and check the network and the memory of this machine"
@@ -123,15 +122,17 @@ class Bundles:
 
         Several are read at one time from an object store. Raises CorruptChunk if an object is missing or damaged.
         """
-        entries = list(self.map_together(partial(self._entry, part=part), names))
-        lengths = [length for _, length, _ in entries]
-        yield from self.map_together(
-            lambda item: self._part(*item, part), list(zip(names, entries, strict=True)), lengths
+        entries = list(self.map_together(lambda name: self._entries(name, part, part + 1), names))
+        lengths = [int(length) for _, length, _ in np.concatenate(entries)] if entries else []
+        pieces = self.map_together(
+            lambda item: self._between(*item, part), list(zip(names, entries, strict=True)), lengths
         )
+        for [piece] in pieces:
+            yield _unpacked(piece) if piece else {}
 
     def joined_parts(self, names: Sequence[str], n_parts: int) -> Iterator[tuple[int, dict[str, Array]]]:
         """Each part of several bundles together, for `write_parts`; `read_joined` reads it."""
-        indexes = list(self.map_together(partial(self._index, n_parts=n_parts), names))
+        indexes = list(self.map_together(lambda name: self._entries(name, 0, n_parts), names))
         lengths = np.array([index[:, 1] for index in indexes])
         ends, first = np.cumsum(lengths.sum(axis=0)), 0
         while first < n_parts:
@@ -150,28 +151,36 @@ class Bundles:
             for end, size in zip(np.cumsum(joined["sizes"]), joined["sizes"], strict=True):
                 yield _unpacked(joined["data"][end - size : end].tobytes()) if size else {}
 
-    def _index(self, name: str, n_parts: int) -> npt.NDArray[np.int64]:
-        """All entries of a bundle in parts: (n_parts, 3)."""
+    def _entries(self, name: str, first: int, past: int) -> npt.NDArray[np.int64]:
+        """The entries of parts [first, past) of a bundle: (past - first, 3)."""
 
         def read() -> npt.NDArray[np.int64]:
-            stored = self.objects.get_range(_object_of(name, 0), INDEX_START, n_parts * ENTRY_BYTES)
-            pieces = (stored and stored[at : at + ENTRY_BYTES] for at in range(0, n_parts * ENTRY_BYTES, ENTRY_BYTES))
-            return np.array([ENTRY.unpack(_checked(piece, name, f"entry {at}")) for at, piece in enumerate(pieces)])
+            start, n_bytes = INDEX_START + first * ENTRY_BYTES, (past - first) * ENTRY_BYTES
+            stored = self.objects.get_range(_object_of(name, 0), start, n_bytes)
+            pieces = (stored and stored[at : at + ENTRY_BYTES] for at in range(0, n_bytes, ENTRY_BYTES))
+            checked = (_checked(piece, name, f"entry {part}") for part, piece in enumerate(pieces, first))
+            return np.array([ENTRY.unpack(entry) for entry in checked], np.int64).reshape(-1, 3)
 
         return self._read_twice(name, read)
 
     def _between(self, name: str, entries: npt.NDArray[np.int64], first: int) -> list[bytes]:
-        """The parts of a bundle with these entries, from part `first` on, without their CRC-32; empty if missing."""
+        """The parts of a bundle with these entries, from part `first` on, without their CRC-32; empty if missing.
+
+        One range of each object is read, from the first of these parts in it to the last.
+        """
+        held: dict[int, list[tuple[int, int, int]]] = {}
+        for at, (offset, length, number) in enumerate(entries.tolist()):
+            if length:
+                held.setdefault(number, []).append((at, offset, offset + length))
 
         def read() -> list[bytes]:
             pieces = [b""] * len(entries)
-            for number in np.unique(entries[entries[:, 1] > 0, 2]).tolist():
-                held = np.flatnonzero((entries[:, 1] > 0) & (entries[:, 2] == number))
-                start, stop = entries[held, 0].min(), entries[held, :2].sum(axis=1).max()
-                stored = self.objects.get_range(_object_of(name, number), int(start), int(stop - start))
-                for at, (low, length, _) in zip(held.tolist(), (entries[held] - [start, 0, 0]).tolist(), strict=True):
-                    piece = stored and stored[low : low + length]
-                    pieces[at] = _checked(piece, name, f"part {first + at}")
+            for number, ranges in held.items():
+                start = min(low for _, low, _ in ranges)
+                n_bytes = max(high for _, _, high in ranges) - start
+                stored = self.objects.get_range(_object_of(name, number), start, n_bytes)
+                for at, low, high in ranges:
+                    pieces[at] = _checked(stored and stored[low - start : high - start], name, f"part {first + at}")
             return pieces
 
         return self._read_twice(name, read)
@@ -201,38 +210,14 @@ class Bundles:
             raise CorruptChunk(f"{folder}/{min(missing):05d}", "parts", "it is missing")
         return names
 
-    def _entry(self, name: str, part: int) -> Entry:
-        return ENTRY.unpack(self._range(name, 0, INDEX_START + part * ENTRY_BYTES, ENTRY_BYTES, f"entry {part}"))
-
-    def _part(self, name: str, entry: Entry, part: int) -> dict[str, Array]:
-        offset, length, number = entry
-        return _unpacked(self._range(name, number, offset, length, f"part {part}")) if length else {}
-
-    def _range(self, name: str, number: int, start: int, length: int, chunk: str) -> bytes:
-        def read() -> bytes:
-            return _checked(self.objects.get_range(_object_of(name, number), start, length), name, chunk)
-
-        return self._read_twice(name, read)
-
     def check_parts(self, name: str) -> None:
         """Read all parts of a bundle. Raises CorruptChunk if an object is missing or damaged."""
-        self._read_twice(name, lambda: self._check_parts(name))
 
-    def _check_parts(self, name: str) -> None:
-        first = self.objects.get(_object_of(name, 0))
-        [n_parts] = N_PARTS.unpack(_checked(first and first[:INDEX_START], name, "index"))
-        ranges: dict[int, list[tuple[int, int, int]]] = {}
-        for part in range(n_parts):
-            start = INDEX_START + part * ENTRY_BYTES
-            offset, length, number = ENTRY.unpack(
-                _checked(first and first[start : start + ENTRY_BYTES], name, f"entry {part}")
-            )
-            if length:
-                ranges.setdefault(number, []).append((part, offset, offset + length))
-        for number, in_object in ranges.items():
-            stored = self.objects.get(_object_of(name, number)) if number else first
-            for part, start, stop in in_object:
-                _checked(stored and stored[start:stop], name, f"part {part}")
+        def read() -> bytes:
+            return _checked(self.objects.get_range(_object_of(name, 0), 0, INDEX_START), name, "index")
+
+        [n_parts] = N_PARTS.unpack(self._read_twice(name, read))
+        self._between(name, self._entries(name, 0, n_parts), 0)
 
     def has_bundle(self, name: str) -> bool:
         return self.objects.exists(f"{name}.npz")
