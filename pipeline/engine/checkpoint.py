@@ -16,7 +16,6 @@ from functools import partial
 from typing import TypeVar
 
 from ..core.errors import StageIncomplete, StoreError
-from ..storage.locate import identify
 from ..storage.records import from_json, to_json
 from ..storage.store import Store
 from . import damage
@@ -261,7 +260,7 @@ def is_complete(store: Store) -> bool:
 
     Markers are counted, not read; `lle verify` deletes damaged ones. Of the arrays only the metadata are read.
     """
-    if identify(store.objects).kind != "run":
+    if store.identify().kind != "run":
         return False
     n_done = Counter(step_of(marker) for marker in store.objects.names("_done"))
     steps = recorded_steps(store)

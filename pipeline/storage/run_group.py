@@ -1,34 +1,74 @@
-"""The group of a run: whether a URL holds one, and its attributes."""
+"""The group of a run: what a URL holds, by its names and its zarr.json, and the attributes of a run."""
 
 import json
-from typing import Any
+import re
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from ..core.errors import ConfigError, CorruptChunk, DamagedStore, NoRunYet
 from . import records
 from .array_specs import FORMAT_VERSION
 from .bundles import Bundles
-from .locate import Kind, has_versions, identify
 from .records import FORMAT, opened_node, sealed_node
 
 METRICS, METRICS_CRC = "report/metrics.json", "_run/metrics_crc.json"
 GROUP = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
+POINTER, VERSIONS = "published.json", "versions"  # in a root of versions: the published version, the folder of all
+MAX_NAMES = 5  # listed in a message
+ELSEWHERE = "choose another output.store"
+
+
+class Place(NamedTuple):
+    """The content of a URL: its kind, and a description for messages."""
+
+    kind: Literal["empty", "run", "other version", "damaged", "versions", "foreign"]
+    description: str
 
 
 class RunGroup(Bundles):
     """Bundles and JSON objects under one URL, with the attributes of a run."""
+
+    def identify(self) -> Place:
+        """What the URL holds; foreign content is described by its first few names. Raises StoreError.
+
+        A zarr.json that does not match its checksums is read a second time, because bytes can be damaged in transfer.
+        """
+        place = self._identify()
+        return place if place.kind in {"run", "empty", "versions"} else self._identify()
+
+    def _identify(self) -> Place:
+        if isinstance(folder := self.objects.place(), str) and Path(folder).is_file():
+            return Place("foreign", "a file, not a folder")
+        document = self.objects.get("zarr.json")
+        if document is None:
+            if self.has_versions():
+                return Place("versions", "the versions of a job with output.keep")
+            names = self.objects.names("")
+            other_names = [name for name in names if not name.startswith("_run/")]
+            if other_names and any(name.startswith("_run/steps/") for name in names):
+                return Place("damaged", "a run without its zarr.json")
+            return Place("foreign", f"other files: {_shown(other_names)}") if other_names else Place("empty", "nothing")
+        node = _group(document)
+        attributes = None if node is None else node["attributes"]
+        if attributes is None or FORMAT not in attributes:
+            names = self.objects.names("")
+            if any(name.startswith("_run/steps/") for name in names):
+                return Place("damaged", "an unreadable zarr.json")
+            description = "an unreadable zarr.json beside" if attributes is None else "zarr data of another program:"
+            return Place("foreign", f"{description} {_shown(names)}")
+        if (version := attributes[FORMAT]) != FORMAT_VERSION:
+            return Place("other version", f"store format {version}")
+        if opened_node("", node) is None:
+            return Place("damaged", "a zarr.json that does not match its checksums")
+        return Place("run", f"store format {version}")
 
     def require_run(self) -> None:
         """Check that this URL holds a readable run.
 
         Raises NoRunYet if there is nothing, ConfigError for other data or another format, StoreError for a damaged run.
         """
-        place = identify(self.objects)
-        if place.kind == "other version":
-            raise ConfigError(
-                f"{self.url}: expected a run of store format {FORMAT_VERSION}, found {place.description}; read it with "
-                f"the version of the program that wrote it, or compute it again: `lle run CONFIG --fresh`"
-            )
-        if place.kind not in {"run", "damaged"}:
+        place = self.identify()
+        if place.kind in {"empty", "versions", "foreign"}:
             kind = NoRunYet if place.kind == "empty" else ConfigError
             raise kind(
                 f"{self.url}: no run has been started there. Expected the store of a run, found {place.description}; "
@@ -36,26 +76,38 @@ class RunGroup(Bundles):
             )
         self.is_run()
 
-    def is_run(self, cure: str = "choose another output.store") -> bool:
+    def is_run(self, cure: str = ELSEWHERE) -> bool:
         """Whether a run of this format exists here; False for an empty place. `cure` is the advice to a writer.
 
         Raises ConfigError for foreign data or another format, StoreError for a damaged run.
         """
-        if not self.can_resume(cure):
-            return False
-        if self._kind(cure) == "damaged":
+        if (kind := self._kind(cure)) == "damaged":
             raise self._damaged()
-        return True
+        return kind == "run"
 
-    def can_resume(self, cure: str = "choose another output.store") -> bool:
+    def can_resume(self) -> bool:
         """As `is_run`, but also true for a run whose zarr.json is damaged, because `mend` restores it."""
-        kind = self._kind(cure)
-        if kind == "other version":
+        return self._kind() != "empty"
+
+    def may_erase(self) -> bool:
+        """Whether --fresh may erase data here: runs of any format, also damaged ones. Raises ConfigError."""
+        return self._kind(any_version=True) != "empty"
+
+    def _kind(self, cure: str = ELSEWHERE, any_version: bool = False) -> str:
+        """The kind of place. Raises ConfigError for versions, foreign data and (unless any_version) other formats."""
+        place = self.identify()
+        if place.kind == "versions":
+            raise ConfigError(f"{self.url}: holds {place.description}, not one run; set output.keep, or {cure}")
+        if place.kind == "foreign":
             raise ConfigError(
-                f"{self.url}: store format {self.attributes()['lle_format']}, this version writes {FORMAT_VERSION}; "
-                f"use another output.store or --fresh"
+                f"{self.url}: expected an empty place or a store of this program, found {place.description}; {cure}"
             )
-        return kind in {"run", "damaged"}
+        if place.kind == "other version" and not any_version:
+            raise ConfigError(
+                f"{self.url}: expected a run of store format {FORMAT_VERSION}, found {place.description}; read it with "
+                f"the version of the program that wrote it, or compute it again: `lle run CONFIG --fresh`"
+            )
+        return place.kind
 
     def mend(self, attributes: dict[str, object]) -> bool:
         """Write a damaged zarr.json again, with these attributes and without a config; returns whether it was damaged.
@@ -75,27 +127,12 @@ class RunGroup(Bundles):
 
     def has_versions(self) -> bool:
         """Whether this URL is a root of versions, each with its own store."""
-        return has_versions(self.objects)
-
-    def may_erase(self) -> bool:
-        """Whether --fresh may erase data here: runs of any format, also damaged ones. Raises ConfigError."""
-        return self._kind() != "empty"
-
-    def _kind(self, cure: str = "choose another output.store") -> Kind:
-        """The kind of content at the URL. Raises ConfigError for a root of versions or foreign data."""
-        place = identify(self.objects)
-        if place.kind == "versions":
-            raise ConfigError(f"{self.url}: holds {place.description}, not one run; set output.keep, or {cure}")
-        if place.kind == "foreign":
-            raise ConfigError(
-                f"{self.url}: expected an empty place or a store of this program, found {place.description}; {cure}"
-            )
-        return place.kind
+        return self.objects.exists(POINTER) or any(map(is_id, self.objects.folders(VERSIONS)))
 
     def create_group(self, attributes: dict[str, object]) -> None:
         """Create the group if it does not exist and set its attributes, in one write: no group is without them."""
         exists = self.objects.exists("zarr.json")
-        earlier = self.attributes() if exists and self._kind() == "run" else {}
+        earlier = self.attributes() if exists and self._kind(any_version=True) == "run" else {}
         self._put_node("", {**GROUP, "attributes": {**earlier, FORMAT: FORMAT_VERSION, **attributes}})
 
     def attributes(self) -> dict[str, Any]:
@@ -154,3 +191,29 @@ class RunGroup(Bundles):
 
 def _document(name: str) -> str:
     return f"{name}/zarr.json".lstrip("/")
+
+
+def _group(document: bytes) -> dict[str, Any] | None:
+    """The content of a zarr.json; None if it does not describe a group."""
+    try:
+        content = json.loads(document)
+    except (ValueError, RecursionError):
+        return None
+    is_node = isinstance(content, dict) and isinstance(content.get("node_type"), str)
+    return content if is_node and isinstance(content.get("attributes"), dict) else None
+
+
+def is_id(version: str) -> bool:
+    """Whether a folder name has the form of a version id: a time and four hex digits. Other folders are left alone.
+
+    >>> is_id("20260102T030405Z-9f3e"), is_id("../other"), is_id("notes"), is_id("")
+    (True, False, False, False)
+    """
+    return re.fullmatch(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}", version) is not None
+
+
+def _shown(names: list[str]) -> str:
+    """The first few top-level files and folders."""
+    top_names = list(dict.fromkeys(name.split("/")[0] + "/" * ("/" in name) for name in names))
+    n_more = len(top_names) - MAX_NAMES
+    return ", ".join(top_names[:MAX_NAMES]) + (f" and {n_more} more" if n_more > 0 else "")

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from ..core.errors import ConfigError, DamagedStore, LleError, NoEmbedding, OlderVersionRead, StoreError
-from .locate import POINTER, VERSIONS, is_id
 from .lock import LOCK, Holder, RunLock, holder_alive
+from .run_group import POINTER, VERSIONS, is_id
 from .store import Store
 
 READERS = "_run/readers"
