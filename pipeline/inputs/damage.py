@@ -41,11 +41,14 @@ def reading(where: str) -> Iterator[None]:
 
 @contextmanager
 def decoding(where: str, expected: str = "data of this kind") -> Iterator[None]:
-    """As `reading`; all other errors, which come from libraries that read damaged data, become InputError too."""
+    """As `reading`; all other errors, which come from libraries that read damaged data, become InputError too.
+
+    Errors of this program and of missing packages are not changed.
+    """
     with reading(where):
         try:
             yield
-        except (LleError, MemoryError):
+        except (LleError, ImportError, MemoryError):
             raise
         except Exception as error:
             # Arrow and gzip report damaged data as OSError too, without an error number.
@@ -55,20 +58,3 @@ def decoding(where: str, expected: str = "data of this kind") -> Iterator[None]:
                 f"{where}: expected {expected}, found damaged or cut-off data ({type(error).__name__}: {error}); "
                 f"check the file, or write it again"
             ) from error
-
-
-@contextmanager
-def damage_as_input_error(where: str) -> Iterator[None]:
-    """Turn the errors of libraries that no reader has explained into InputError, with a less exact place.
-
-    Errors of this program, of the file system, of object stores and of missing packages are not changed.
-    """
-    try:
-        yield
-    except (LleError, OSError, ImportError, MemoryError):
-        raise
-    except Exception as error:
-        if explain_remote(error) is not None:
-            raise
-        with decoding(where):
-            raise
