@@ -5,13 +5,14 @@ import errno
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from ..core.errors import StoreError
-from .object_protocol import Objects
+from .object_protocol import Head, Objects
 from .storage_errors import persist, storage_errors
 
 PARTIAL_NAME = re.compile(r".+\.[0-9a-f]{32}\.partial", re.DOTALL)  # zarr's own writes have no leading dot
@@ -82,14 +83,11 @@ class LocalObjects(Objects):
         for name in names:
             _put(self._path(name), partial(_link, Path(folder) / name))
 
-    def exists(self, name: str) -> bool:
-        with storage_errors(str(self._path(name))):
-            return self._path(name).is_file()
-
-    def size(self, name: str) -> int:
-        with contextlib.suppress(OSError):
-            return self._path(name).stat().st_size
-        return 0
+    def head(self, name: str) -> Head | None:
+        with storage_errors(str(self._path(name))), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            status = self._path(name).stat()
+            return Head(status.st_size, status.st_mtime) if stat.S_ISREG(status.st_mode) else None
+        return None
 
     def delete(self, name: str) -> None:
         target = self._path(name)
@@ -107,11 +105,6 @@ class LocalObjects(Objects):
 
     def place(self) -> str:
         return str(self.root)
-
-    def modified(self, name: str) -> float | None:
-        with contextlib.suppress(FileNotFoundError):
-            return self._path(name).stat().st_mtime
-        return None
 
     def delete_partial_files(self) -> int:
         partial_files = [path for path in _files(self.root) if PARTIAL_NAME.fullmatch(path.name)]

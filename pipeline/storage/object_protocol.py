@@ -3,10 +3,17 @@
 import math
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+
+class Head(NamedTuple):
+    """Bytes of an object, and when it was written, in seconds by the store's own clock."""
+
+    size: int
+    modified: float
 
 
 class Objects(Protocol):
@@ -40,11 +47,15 @@ class Objects(Protocol):
         Local copies may be hard links: a write replaces a name and never changes bytes in place.
         """
 
+    def head(self, name: str) -> Head | None:
+        """Size and time of the object; None if it does not exist."""
+
     def exists(self, name: str) -> bool:
-        """Whether the object exists."""
+        return self.head(name) is not None
 
     def size(self, name: str) -> int:
         """Bytes of the object, 0 if it does not exist."""
+        return 0 if (head := self.head(name)) is None else head.size
 
     def delete(self, name: str) -> None:
         """Remove an object, or everything in a folder. Does nothing if neither exists."""
@@ -68,9 +79,6 @@ class Objects(Protocol):
         """Remove partial files of killed writers; returns how many. 0 where writes leave none."""
         return 0
 
-    def modified(self, name: str) -> float | None:
-        """When the object was written, in seconds by the store's own clock; None if it does not exist."""
-
     def age(self, name: str) -> float:
         """Seconds since the object was written; infinite if it does not exist.
 
@@ -79,7 +87,7 @@ class Objects(Protocol):
         probe = f"_run/clock-{uuid.uuid4().hex}.json"
         self.put(probe, b"{}")
         try:
-            now, written = self.modified(probe), self.modified(name)
-            return math.inf if now is None or written is None else now - written
+            now, written = self.head(probe), self.head(name)
+            return math.inf if now is None or written is None else now.modified - written.modified
         finally:
             self.delete(probe)

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlparse
 from ..core.credentials import refuse_secret
 from ..core.errors import StoreError
 from .local_objects import LocalObjects
-from .object_protocol import Objects
+from .object_protocol import Head, Objects
 from .remote_objects import RemoteObjects
 
 SCHEME = "process-memory"
@@ -57,12 +57,11 @@ class MemoryObjects(Objects):
         for name in names:
             self.put(name, source.get(name))
 
-    def exists(self, name: str) -> bool:
-        return name in self.contents
-
-    def size(self, name: str) -> int:
-        content = self.get(name)
-        return len(content) if isinstance(content, bytes) else int(getattr(content, "nbytes", 0))
+    def head(self, name: str) -> Head | None:
+        if (entry := self.contents.get(name)) is None:
+            return None
+        content, written = entry
+        return Head(len(content) if isinstance(content, bytes) else int(getattr(content, "nbytes", 0)), written)
 
     def delete(self, name: str) -> None:
         for key in [name, *self.names(name)]:
@@ -70,9 +69,6 @@ class MemoryObjects(Objects):
 
     def place(self) -> None:
         """None: zarr does not read this root."""
-
-    def modified(self, name: str) -> float | None:
-        return self.contents[name][1] if name in self.contents else None
 
 
 def open_objects(url: str) -> Objects:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..core.credentials import redact, refuse_secret
 from ..core.errors import ConfigError
-from .object_protocol import Objects
+from .object_protocol import Head, Objects
 from .retries import CLIENT_RETRY, retried
 from .storage_errors import storage_errors
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
     from obstore.store import ClientConfig, ObjectStore
 
 COPY_THREADS = 16
@@ -38,8 +37,6 @@ def open_remote(url: str) -> "ObjectStore":
 
 
 class RemoteObjects(Objects):
-    """Objects below a URL, accessed by obstore."""
-
     n_together = 16
 
     def __init__(self, url: str) -> None:
@@ -132,18 +129,11 @@ class RemoteObjects(Objects):
         with ThreadPoolExecutor(COPY_THREADS) as pool:
             list(pool.map(copy_one, names))
 
-    def exists(self, name: str) -> bool:
-        return self._head(name) is not None
-
-    def size(self, name: str) -> int:
-        head = self._head(name)
-        return 0 if head is None else int(head["size"])
-
-    def _head(self, name: str) -> "ObjectMeta | None":
-        def request() -> "ObjectMeta | None":
+    def head(self, name: str) -> Head | None:
+        def request() -> Head | None:
             with contextlib.suppress(*self._missing):
-                head: ObjectMeta = self._obs.head(self._store, name)
-                return head
+                meta = self._obs.head(self._store, name)
+                return Head(int(meta["size"]), meta["last_modified"].timestamp())
             return None
 
         return self._request(name, request)
@@ -169,7 +159,3 @@ class RemoteObjects(Objects):
 
     def place(self) -> "ObjectStore":
         return self._store
-
-    def modified(self, name: str) -> float | None:
-        head = self._head(name)
-        return None if head is None else head["last_modified"].timestamp()
