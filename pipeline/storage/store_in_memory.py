@@ -1,7 +1,6 @@
 """A store in the memory of this process. Blocks are NumPy arrays, so nothing is encoded, and zarr is not used."""
 
 import contextlib
-import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,25 +73,6 @@ class StoreInMemory(Store):
     @staticmethod
     def _object_of(array: object, name: str, block: int) -> str:
         return f"{name}/c/{block}"
-
-    def write_bundle(self, name: str, **arrays: Array) -> None:
-        self.before_write()
-        self.objects.put(f"{name}.npz", {key: np.array(array, order="A") for key, array in arrays.items()})
-        self.bundles_written.add(name)
-
-    def read_bundle(self, name: str) -> dict[str, Array]:
-        arrays = self.objects.get(f"{name}.npz")
-        if arrays is None:
-            raise CorruptChunk(name, "bundle", "the object is missing")
-        return {key: np.array(array, order="A") for key, array in arrays.items()}
-
-    def put_json(self, name: str, value: dict[str, object]) -> None:
-        self.objects.put(name, json.dumps(value).encode())
-
-    @staticmethod
-    def _opened(name: str, record: object) -> dict[str, object]:
-        assert isinstance(record, dict)
-        return record  # only this process wrote it, so it is not checked
 
     def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", chunk: int = 0) -> None:
         self.before_write()
