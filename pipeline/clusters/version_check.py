@@ -9,22 +9,11 @@ from distributed import Client, LocalCluster
 from distributed.versions import get_versions
 
 from ..core.errors import ConfigError
-from ..core.machine import source_digest
+from ..core.machine import PACKAGES, source_digest
 
 # Packages of the scheduler, and further packages that a worker computes with.
 MESSAGES = ("python", "dask", "distributed", "cloudpickle", "msgpack", "tornado")
-COMPUTING = (
-    "lle-pipeline",
-    "numpy",
-    "scipy",
-    "zarr",
-    "numba",
-    "pynndescent",
-    "scikit-learn",
-    "dask-ml",
-    "pypardiso",
-    "mkl",
-)
+COMPUTING = tuple(name for name in (*PACKAGES, "numba") if name not in MESSAGES)
 SOURCES = "sources of lle-pipeline"
 SHOWN = 8
 
