@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from distributed import Client
+from distributed.comm import get_address_host_port
 from distributed.comm.core import CommClosedError
 from distributed.security import Security
 from distributed.versions import VersionMismatchWarning
@@ -98,18 +99,13 @@ def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
 
 def _first_bytes(address: str, seconds: float) -> bytes:
     """First bytes of a peer: sent at once, as by Dask schedulers, or in reply to an HTTP request. Raises OSError."""
-    with socket.create_connection(_host_and_port(address), seconds) as plain:
+    with socket.create_connection(get_address_host_port(address), seconds) as plain:
         plain.settimeout(seconds)
         try:
             return plain.recv(16)
         except TimeoutError:
             plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
             return plain.recv(16)
-
-
-def _host_and_port(address: str) -> tuple[str, int]:
-    host, _, port = address.partition("://")[2].rpartition(":")
-    return host.strip("[]"), int(port)
 
 
 def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleError:
@@ -148,7 +144,7 @@ def _uses_tls(address: str) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection(_host_and_port(address), PROBE_SECONDS) as plain:
+        with socket.create_connection(get_address_host_port(address), PROBE_SECONDS) as plain:
             context.wrap_socket(plain).close()
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")
