@@ -76,14 +76,14 @@ def slurm_cluster(cluster: SlurmCluster) -> Iterator[Client]:
 
 def job_options(cluster: SlurmCluster) -> dict[str, object]:
     """Arguments of dask_jobqueue.SLURMCluster: one job holds workers_per_job processes of one thread each."""
-    lifetime = int(LIFETIME_SHARE * cluster.walltime)
+    lifetime, minutes = int(LIFETIME_SHARE * cluster.walltime), cluster.walltime // 60
     return {
         "queue": cluster.partition,
         "account": cluster.account,
         "cores": cluster.workers_per_job,
         "processes": cluster.workers_per_job,
         "memory": f"{int(cluster.memory) * cluster.workers_per_job}B",
-        "walltime": slurm_time(cluster.walltime),
+        "walltime": f"{minutes // 60}:{minutes % 60:02}:{cluster.walltime % 60:02}",
         "interface": cluster.interface,
         "job_name": JOB_NAME,
         "job_extra_directives": list(cluster.directives),
@@ -101,18 +101,6 @@ def job_options(cluster: SlurmCluster) -> dict[str, object]:
         "python": sys.executable,
         "scheduler_options": {"dashboard_address": OWN_DASHBOARD},
     }
-
-
-def slurm_time(seconds: int) -> str:
-    """Seconds in SLURM's format.
-
-    >>> slurm_time(4 * 3600), slurm_time(90_061)
-    ('0-04:00:00', '1-01:01:01')
-    """
-    minutes, second = divmod(seconds, 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    return f"{days}-{hour:02}:{minute:02}:{second:02}"
 
 
 def _try_submission(script: str) -> None:

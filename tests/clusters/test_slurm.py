@@ -201,7 +201,7 @@ class TestOptions:
         options = job_options(SlurmCluster(kind="slurm", walltime="02:00:00"))
         arguments = dict(zip(options["worker_extra_args"][::2], options["worker_extra_args"][1::2], strict=True))
         lifetime, stagger = (int(arguments[name].rstrip("s")) for name in ("--lifetime", "--lifetime-stagger"))
-        assert options["walltime"] == "0-02:00:00"
+        assert options["walltime"] == "2:00:00"
         assert 0 < lifetime + stagger < 7200
 
     def test_a_job_holds_the_memory_of_its_workers(self):
@@ -211,7 +211,7 @@ class TestOptions:
     def test_script_has_the_options_of_the_config(self):
         cluster = load_config(REPOSITORY / "configs" / "slurm.yaml").execution.cluster
         script = script_of(cluster.model_copy(update={"log_directory": None, "directives": ("--exclude=node013",)}))
-        for line in ("-p normal", "--cpus-per-task=16", "--mem=64G", "-t 0-04:00:00", "--exclude=node013"):
+        for line in ("-p normal", "--cpus-per-task=16", "--mem=64G", "-t 4:00:00", "--exclude=node013"):
             assert f"#SBATCH {line}\n" in script
         assert "export NUMBA_NUM_THREADS=1\n" in script
         assert f"export DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED={sys.version_info >= (3, 12)}\n" in script
