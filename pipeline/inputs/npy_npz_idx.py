@@ -5,7 +5,7 @@ import math
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import IO, NamedTuple, cast
+from typing import IO, cast
 
 import numpy as np
 
@@ -53,7 +53,7 @@ def open_npz(
     np.savez_compressed are streamed. Raises InputError.
     """
     stamps = find_files(path, "path")
-    points = [_npz_rows(stamp, key or _only_matrix(stamp)) for stamp in stamps]
+    points = [_npz_rows(stamp, key or only_matrix(stamp.path, "input.key", _shapes(stamp))) for stamp in stamps]
     return FileSource(points, [_npz_rows(stamp, labels) for stamp in stamps] if labels else None, columns)
 
 
@@ -64,14 +64,11 @@ def _open_files(
     return FileSource(points, [rows_of(stamp) for stamp in find_files(labels, "labels")] if labels else None, columns)
 
 
-def _npy_rows(stamp: Stamp) -> Rows:
-    return stored_rows(stamp, "", stamp.path, _npy_layout(stamp))
-
-
 @lru_cache(maxsize=CACHED_HEADERS)
-def _npy_layout(stamp: Stamp) -> Layout:
+def _npy_rows(stamp: Stamp) -> Rows:
     with reading(stamp.path), open_file(stamp, HEADER_BYTES) as handle:
-        return read_npy_header(handle, stamp.path)
+        layout = read_npy_header(handle, stamp.path)
+    return stored_rows(stamp, "", stamp.path, layout)
 
 
 def read_npy_header(handle: IO[bytes], where: str) -> Layout:
@@ -112,16 +109,12 @@ def _open_archive(stamp: Stamp) -> zipfile.ZipFile:
         ) from error
 
 
-@lru_cache(maxsize=CACHED_HEADERS)
-def _only_matrix(stamp: Stamp) -> str:
-    return only_matrix(stamp.path, "input.key", _shapes(stamp))
-
-
 def npz_shapes(path: str) -> dict[str, tuple[int, ...]]:
     """The shape of each array of the first archive by its key. Raises InputError."""
     return _shapes(find_files(path, "path")[0])
 
 
+@lru_cache(maxsize=CACHED_HEADERS)
 def _shapes(stamp: Stamp) -> dict[str, tuple[int, ...]]:
     shapes = {}
     with _open_archive(stamp) as archive:
@@ -131,17 +124,8 @@ def _shapes(stamp: Stamp) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-class Member(NamedTuple):
-    """An array of an archive: its file name, its layout, and whether it is uncompressed (then the layout's offset
-    counts from the start of the archive)."""
-
-    filename: str
-    layout: Layout
-    is_stored: bool
-
-
 @lru_cache(maxsize=CACHED_HEADERS)
-def _npz_member(stamp: Stamp, key: str) -> Member:
+def _npz_rows(stamp: Stamp, key: str) -> Rows:
     where = f"{stamp.path}, array '{key}'"
     with _open_archive(stamp) as archive:
         members = _npz_keys(archive)
@@ -155,17 +139,9 @@ def _npz_member(stamp: Stamp, key: str) -> Member:
             f"{where}: expected {layout.offset + layout.n_bytes} bytes for shape {layout.shape} of "
             f"{layout.dtype}, found {info.file_size}; the file is damaged, create it again"
         )
-    is_stored = info.compress_type == zipfile.ZIP_STORED
-    if is_stored:
-        layout = layout._replace(offset=_member_start(stamp, info) + layout.offset)
-    return Member(info.filename, layout, is_stored)
-
-
-def _npz_rows(stamp: Stamp, key: str) -> Rows:
-    where, (filename, layout, is_stored) = f"{stamp.path}, array '{key}'", _npz_member(stamp, key)
-    if is_stored:
-        return stored_rows(stamp, key, where, layout)
-    return UnpackedRows(stamp, filename, where, layout)
+    if info.compress_type != zipfile.ZIP_STORED:
+        return UnpackedRows(stamp, info.filename, where, layout)
+    return stored_rows(stamp, key, where, layout._replace(offset=_member_start(stamp, info) + layout.offset))
 
 
 def _member_start(stamp: Stamp, info: zipfile.ZipInfo) -> int:
