@@ -85,7 +85,6 @@ class ZarrRows(Rows):
         return 2 * min(n_chunks, IN_FLIGHT) * math.prod(chunks) * self.dtype.itemsize
 
     def read(self, start: int, stop: int) -> Array:
-        """Rows [start, stop); decodes all chunks that hold them."""
         rows = slice(start, stop)
         with decoding(f"{self.where}, rows {start} to {stop - 1}"):
             if self._columns is None:
@@ -109,8 +108,7 @@ class ZarrRows(Rows):
 
     def remark(self) -> str:
         """Number of missing chunks. Zarr reads them as the fill value, whether never written or lost."""
-        stored_shape = self._array.shards or self._array.chunks
-        n_expected = math.prod(-(-extent // size) for extent, size in zip(self._array.shape, stored_shape, strict=True))
+        n_expected = math.prod(self._grid)
         names = [name.rsplit("/", 1)[-1] for name, *_ in self._entries()] if self.detects_changes else []
         n_present = sum(not name.startswith(HEADS) for name in names)
         if not self.detects_changes or n_present >= n_expected:
@@ -120,6 +118,12 @@ class ZarrRows(Rows):
             f"the fill value {self._array.fill_value}, as Zarr does for chunks that were never written"
         )
 
+    @property
+    def _grid(self) -> list[int]:
+        """Number of chunks (or shards) along each axis."""
+        sizes = self._array.shards or self._array.chunks
+        return [-(-extent // size) for extent, size in zip(self._array.shape, sizes, strict=True)]
+
     def known_state(self) -> Fingerprint:
         """Name and encoding only: the state of the chunks would need a request."""
         return {"where": self.where, "dtype": str(self._array.dtype), "chunks": list(self._array.chunks)}
@@ -128,13 +132,11 @@ class ZarrRows(Rows):
         """Stamps from the chunks (or shards) that hold the rows, and from the encoding."""
         entries = {name.removeprefix(f"{self._array.path}/"): state for name, *state in self._entries()}
         coding = {key: value for key, value in self._array.metadata.to_dict().items() if key not in NOT_CODING}
-        stored_shape = self._array.shards or self._array.chunks
-        across = [
-            range(-(-extent // size)) for extent, size in zip(self._array.shape[1:], stored_shape[1:], strict=True)
-        ]
+        down, across = (self._array.shards or self._array.chunks)[0], map(range, self._grid[1:])
+        columns = list(product(*across))
 
         def stamp(start: int, stop: int) -> object:
-            chunks = product(range(start // stored_shape[0], -(-stop // stored_shape[0])), *across)
+            chunks = [(row, *column) for row in range(start // down, -(-stop // down)) for column in columns]
             keys = [self._array.metadata.encode_chunk_key(chunk) for chunk in chunks]
             return [coding, self._columns, start, stop, [[key, entries.get(key)] for key in keys]]
 
