@@ -78,7 +78,6 @@ class StackedRows:
             yield slice(target, target + high - low), self.parts[number].read(low, high)
 
     def locate(self, row: int) -> str:
-        """The part that holds a row, and the row number in it."""
         [share] = self.shares(row, row + 1)
         return f"row {share.low} of {self.parts[share.number].where}"
 
@@ -88,11 +87,9 @@ class StackedRows:
 
     @property
     def detects_changes(self) -> bool:
-        """Whether all parts detect changes."""
         return all(part.detects_changes for part in self.parts)
 
     def stamps(self, size: int, n_rows: int) -> list[object]:
-        """For each block of `size` rows, the stamps of its pieces."""
         stampers = [part.stamper() for part in self.parts]
         return [
             [stampers[number](low, high) for number, low, high in self.shares(start, min(start + size, n_rows))]
@@ -104,7 +101,6 @@ class StackedRows:
         return [[self.parts[number].known_state(), low, high] for number, low, high in self.shares(start, stop)]
 
     def fingerprint(self) -> list[Fingerprint]:
-        """One entry per file, in the order of the rows."""
         return [part.fingerprint() for part in self.parts]
 
 
@@ -163,15 +159,12 @@ class FileSource(Source):
 
     def read(self, start: int, stop: int) -> Array:
         result = np.empty((stop - start, self.n_features), self.dtype)
-        if self._columns is None:
-            for target, block in self._points.pieces(start, stop):
-                result[target] = block
-            return result
         # Files return rows with all columns, but the memory plan counts only the chosen ones: read small windows.
-        rows = max(1, WINDOW_BYTES // self._stored_row)
+        all_columns = self._columns is None
+        rows = max(1, stop - start if all_columns else WINDOW_BYTES // self._stored_row)
         for first in range(start, stop, rows):
             for target, block in self._points.pieces(first, min(first + rows, stop)):
-                result[first - start :][target] = block[:, self._columns]
+                result[first - start :][target] = block if all_columns else block[:, self._columns]
         return result
 
     def read_labels(self, start: int, stop: int) -> Float64 | None:
