@@ -205,9 +205,15 @@ def _request(stamp: Stamp, start: int, count: int) -> memoryview:
     import obstore  # an optional extra
 
     root, name = _split(stamp.path)
+
+    def get() -> "tuple[ObjectMeta, memoryview]":
+        """Metadata of the object and the bytes, of one state."""
+        response = obstore.get(_client(root), name, options={"range": (start, start + count)})
+        return response.meta, memoryview(response.bytes())
+
     with reading(stamp.path):
         try:
-            meta, data = retried(lambda: _get_range(root, name, start, count))
+            meta, data = retried(get)
         except FileNotFoundError:
             raise InputError(
                 f"{stamp.path}: the object was deleted while it was read; restore it, and run the same command again"
@@ -224,11 +230,3 @@ def _request(stamp: Stamp, start: int, count: int) -> memoryview:
     if len(data) != count:
         raise LleError(f"{stamp.path}: expected {count} bytes from byte {start} on, found {len(data)}; try again")
     return data
-
-
-def _get_range(root: str, name: str, start: int, count: int) -> "tuple[ObjectMeta, memoryview]":
-    """Metadata of an object and some of its bytes, of one state."""
-    import obstore  # an optional extra
-
-    response = obstore.get(_client(root), name, options={"range": (start, start + count)})
-    return response.meta, memoryview(response.bytes())
