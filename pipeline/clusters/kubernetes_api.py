@@ -107,7 +107,6 @@ class KubernetesApi:
         return f"{f'{name}.{self.namespace}.svc' if host == 'None' else f'[{host}]' if ':' in host else host}:{number}"
 
     def pods(self, selector: str) -> list[Json]:
-        """Pods with these labels."""
         pod_list = self._call("list pods", self._core.list_namespaced_pod, label_selector=selector)
         return [] if pod_list is None else list(self._plain(pod_list).get("items", ()))
 

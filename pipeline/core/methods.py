@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Method:
-    """A method of the family."""
-
     title: str
     min_neighbors: Callable[[int], int]
     """Fewest neighbours of a point for m coordinates."""

@@ -35,7 +35,6 @@ class H5adFile:
 
     @contextmanager
     def open(self) -> Iterator[Any]:
-        """The root group."""
         import h5py  # the extra anndata
 
         with reading(self.where):
@@ -57,19 +56,15 @@ class H5adFile:
 
     @property
     def detects_changes(self) -> bool:
-        """Whether the file has a time or a tag."""
         return self._stamp.detects_changes
 
 
 class ZarrFile:
-    """An AnnData group in Zarr."""
-
     def __init__(self, location: Location) -> None:
         self.where, self.location = location.url, location
 
     @contextmanager
     def open(self) -> Iterator[Any]:
-        """The root group."""
         yield open_node(self.location)
 
     def state(self, member: str) -> Fingerprint:
@@ -79,7 +74,6 @@ class ZarrFile:
 
     @property
     def detects_changes(self) -> bool:
-        """Whether files have times or tags: listings do."""
         return self.location.can_list
 
 

@@ -41,8 +41,6 @@ def unpacked(stamp: Stamp, member: str, where: str) -> UInt8:
 
 
 class ArrayRows(FileRows):
-    """An array in a file, or in a `member` of an archive."""
-
     def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout) -> None:
         self.where, self.shape, self.dtype = where, layout.shape, layout.dtype
         self._stamp, self._member, self._layout = stamp, member, layout
@@ -52,7 +50,6 @@ class UnpackedRows(ArrayRows):
     """An array whose layout counts from the start of the decompressed bytes."""
 
     def read(self, start: int, stop: int) -> Array:
-        """A read-only view of rows [start, stop)."""
         content = unpacked(self._stamp, self._member, self.where)
         extra = len(content) - self._layout.offset - self._layout.n_bytes
         if extra:
@@ -82,7 +79,6 @@ class MappedRows(ArrayRows):
             )
 
     def read(self, start: int, stop: int) -> Array:
-        """A read-only view of rows [start, stop)."""
         if self._layout.n_bytes == 0 or start == stop:
             return np.empty((stop - start, *self.shape[1:]), self.dtype)
         try:

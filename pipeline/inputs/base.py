@@ -197,7 +197,6 @@ class Stamp(NamedTuple):
 
     @property
     def is_remote(self) -> bool:
-        """Whether `path` is a URL."""
         return is_url(self.path)
 
     @property
@@ -213,7 +212,6 @@ class Stamp(NamedTuple):
 
 
 def stamp_text(content: object) -> str:
-    """A short digest of JSON data."""
     return hashlib.blake2b(json.dumps(content, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 
 

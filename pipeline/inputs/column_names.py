@@ -149,7 +149,6 @@ def is_missing_word(text: str | bytes) -> bool:
 
 
 def number_in(text: str | bytes) -> float | None:
-    """The number that a text holds; None if it holds none."""
     try:
         return float(text)
     except ValueError:

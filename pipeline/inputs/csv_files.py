@@ -284,7 +284,6 @@ class Look(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def looks_of_first_rows(stamp: Stamp) -> dict[str, Look]:
-    """For each column name what the first rows hold."""
     names = tuple(dict.fromkeys(index_rows(stamp).names))
     n_rows = min(csv_index.ROWS_PER_POSITION, index_rows(stamp).n_rows)
     if not n_rows:

@@ -62,7 +62,6 @@ def detect_kind(data: str) -> Detected:
 
 
 def kind_of_name(name: str) -> str | None:
-    """The kind of input that a name indicates; None if it indicates none."""
     suffix = Path(name.rstrip("/")).suffix.lower()
     if suffix == ".gz" and Path(name).stem.lower().endswith((".csv", ".tsv")):
         return "csv"

@@ -32,7 +32,6 @@ class Layout(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the data, without the header."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 

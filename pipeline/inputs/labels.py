@@ -75,12 +75,10 @@ class Labels:
 
     @property
     def kind(self) -> LabelKind:
-        """Categorical or continuous."""
         return self._coding().kind
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """Names of the categories, None for continuous labels."""
         return self._coding().names
 
     def read(self, start: int, stop: int) -> Float64:

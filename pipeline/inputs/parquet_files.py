@@ -39,8 +39,6 @@ def open_parquet(
 
 
 class ParquetTable:
-    """Any columns of Parquet files."""
-
     def __init__(self, stamps: Sequence[Stamp]) -> None:
         self._stamps = tuple(stamps)
 
@@ -65,7 +63,6 @@ class ParquetTable:
 
 
 def parquet_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
-    """The columns of each file, from its footer."""
     tables = []
     for stamp in stamps:
         schema = _outline(stamp).schema
@@ -77,8 +74,6 @@ def parquet_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
 
 
 class ParquetRows(ColumnRows):
-    """Columns of one Parquet or Arrow file."""
-
     def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None = None) -> None:
         super().__init__(stamp, columns, label)
         schema, self._starts = _outline(stamp)
@@ -202,7 +197,6 @@ def _type_name(kind: pa.DataType) -> str:
 
 
 def _common_dtype(kinds: Sequence[pa.DataType]) -> np.dtype[np.generic]:
-    """float32 if it holds every value of these columns exactly, else float64."""
     fits = (not pa.types.is_decimal(kind) and np.can_cast(kind.to_pandas_dtype(), np.float32, "safe") for kind in kinds)
     return np.dtype(np.float32 if all(fits) else np.float64)
 

@@ -41,7 +41,6 @@ class ChosenRows(Source):
         return self._source.detects_changes
 
     def read(self, start: int, stop: int) -> Array:
-        """Chosen rows [start, stop); reads one window of the source at a time."""
         out = np.empty((stop - start, self.n_features), self.dtype)
         for part, low, high, rows in self._windows(start, stop):
             out[part] = self._source.read(low, high)[rows]
@@ -59,7 +58,6 @@ class ChosenRows(Source):
         return self._source.column_types(names)
 
     def read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
-        """Columns of chosen rows [start, stop); reads one window of the source at a time."""
         check_range(start, stop, self.n_rows)
         parts = [
             self._source.read_columns(names, low, high).take(rows) for _, low, high, rows in self._windows(start, stop)
@@ -108,11 +106,9 @@ class SelectedRows(ChosenRows):
         return self._source.state(0, self._source.n_rows)
 
     def bytes_beside(self, n_rows: int) -> int:
-        """Bytes of a window of the source, and the numbers of all selected rows."""
         return super().bytes_beside(n_rows) + 24 * self._source.n_rows
 
     def fingerprint(self) -> Fingerprint:
-        """Fingerprint of the source, the chosen label, and the returned labels if they differ."""
         of, labelled = self._source.fingerprint(), self._labelled.fingerprint()
         return {"where": self._where, "of": of, **({} if labelled == of else {"labelled": labelled})}
 
@@ -129,7 +125,6 @@ class SampledRows(ChosenRows):
         return self._source.state(int(self._rows[start]), int(self._rows[stop - 1]) + 1) if stop > start else ""
 
     def fingerprint(self) -> Fingerprint:
-        """Fingerprint of the source, and the size of the sample."""
         return {"fit_sample": self._size, "of": self._source.fingerprint()}
 
 

@@ -249,7 +249,6 @@ class Bundles:
         return list(self.map_together(self.get_json, names))
 
     def put_record(self, name: str, record: object) -> None:
-        """Store a dataclass as a JSON object."""
         self.put_json(name, to_json(record))
 
     def read_record(self, name: str, kind: type[T]) -> T | None:

@@ -182,7 +182,6 @@ class RunGroup(Bundles):
         return self._read_twice(_document(name), read)
 
     def has_metadata(self, name: str) -> bool:
-        """Whether there is an array of this name with undamaged metadata."""
         try:
             return self._node(name) is not None
         except CorruptChunk:

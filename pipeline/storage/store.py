@@ -139,7 +139,6 @@ class Store(RunGroup):
         return f"{name}/{array.metadata.encode_chunk_key((block,) + (0,) * (array.ndim - 1))}"
 
     def read_all(self, name: str) -> Array:
-        """The whole array."""
         return self.read(name, 0, self.array(name).shape[0])
 
     def in_blocks(self, name: str) -> Iterator[tuple[int, Array]]:
