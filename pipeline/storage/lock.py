@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import TypeVar
 
 import psutil
@@ -97,10 +96,10 @@ class RunLock:
             if self.held():
                 self.store.objects.delete(self.name)
 
-    def held(self) -> bool:
-        """Whether this run still holds the lock. Another run may take it over if this process was suspended."""
+    def held(self, by: Holder | None = None) -> bool:
+        """Whether this run (or `by`) still holds the lock. Another may take it over if this process was suspended."""
         holder = self.store.read_open_record(self.name, Holder)
-        return holder is not None and holder.token == self.me.token
+        return holder is not None and holder.token == (by or self.me).token
 
     def _remove_dead(self, token: str) -> None:
         """Remove a dead holder's lock. Of several runs that try, only the one that creates the claim file may."""
@@ -122,14 +121,8 @@ class RunLock:
     def _refused(self, holder: Holder) -> StoreHeld:
         return StoreHeld(
             f"{self.store.url}: another run holds this store (process {holder.pid} on {holder.host}). {self.cure}",
-            partial(self._is_held_by, holder),
+            lambda: self.held(holder) and holder_alive(self.store, self.name, holder),
         )
-
-    def _is_held_by(self, holder: Holder) -> bool:
-        """Whether the same holder still has the lock and is alive."""
-        current = self.store.read_open_record(self.name, Holder)
-        same = current is not None and current.token == holder.token
-        return same and holder_alive(self.store, self.name, holder)
 
     def _content(self) -> bytes:
         return json.dumps(asdict(replace(self.me, alive=time.time()))).encode()
