@@ -119,14 +119,3 @@ Input = Annotated[
     SyntheticInput | ZarrInput | NpyInput | NpzInput | IdxInput | ParquetInput | CsvInput | AnnDataInput,
     Field(discriminator="kind"),
 ]
-
-KINDS: dict[str, type[AnyInput]] = {
-    "synthetic": SyntheticInput,
-    "zarr": ZarrInput,
-    "npy": NpyInput,
-    "npz": NpzInput,
-    "idx": IdxInput,
-    "parquet": ParquetInput,
-    "csv": CsvInput,
-    "anndata": AnnDataInput,
-}

@@ -9,13 +9,19 @@ from pydantic import BaseModel, ValidationError
 
 from .clusters import KINDS as CLUSTERS
 from .fields import shown
-from .inputs import KINDS as INPUTS
-from .neighbors import AnnDataGraph, NpyGraph, ZarrGraph
+from .inputs import Input
+from .neighbors import Graphs
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-GRAPHS: dict[str, type[BaseModel]] = {"npy": NpyGraph, "zarr": ZarrGraph, "anndata": AnnDataGraph}
+
+def _by_kind(annotated_union: object) -> dict[str, type[BaseModel]]:
+    models = get_args(get_args(annotated_union)[0])
+    return {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
+
+
+INPUTS, GRAPHS = _by_kind(Input), _by_kind(Graphs)
 CLUSTER_KINDS = [*get_args(CLUSTERS["dask"].model_fields["kind"].annotation), *list(CLUSTERS)[1:]]
 LONGEST_WORD = 100  # characters for which a similar word is searched
 SECTION = "expected a section, keys with their values"
