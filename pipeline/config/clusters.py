@@ -1,6 +1,7 @@
 """The section execution.cluster: one model for each kind of cluster."""
 
 import re
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
@@ -12,7 +13,7 @@ ADDRESS = r"(tcp|tls)://([\w.-]+|\[[\w.:%]+\]):[0-9]{1,5}"
 # Values that go unquoted into the lines of a job script must stay one word: no new line, option or command.
 SCRIPT_NAME = r"^\w[\w.,:@+-]*$"
 SCRIPT_FOLDER = r"(~\w*/|[\w./])[\w.,:@+=/-]*"
-VARIABLE = r"\$\w+|\$\{\w+\}"
+VARIABLE = r"\$\w+|\$\{\w+\}"  # which the shell of the node expands
 SCRIPT_SCRATCH = rf"(~\w*/|[\w./]|{VARIABLE})([\w.,:@+=/-]|{VARIABLE})*"
 
 
@@ -61,11 +62,6 @@ def parse_folder(value: str, pattern: str = SCRIPT_FOLDER, also_allowed: str = "
             f"written unquoted into the job script"
         )
     return value
-
-
-def parse_scratch(value: str) -> str:
-    """Check a scratch folder on a node. It may hold $NAME, which the node's shell expands."""
-    return parse_folder(value, SCRIPT_SCRATCH, " and $NAME")
 
 
 Address = Annotated[
@@ -155,9 +151,9 @@ class SlurmCluster(Model):
     log_directory: Annotated[str, AfterValidator(parse_folder)] | None = Field(
         None, description="folder for the output of the worker jobs"
     )
-    local_directory: Annotated[str, AfterValidator(parse_scratch)] | None = Field(
-        None, description="node-local scratch of the workers, for instance $TMPDIR"
-    )
+    local_directory: (
+        Annotated[str, AfterValidator(partial(parse_folder, pattern=SCRIPT_SCRATCH, also_allowed=" and $NAME"))] | None
+    ) = Field(None, description="node-local scratch of the workers, for instance $TMPDIR")
     start_timeout: Seconds = Field(1800, description="longest wait for the first worker in the queue")
 
     @model_validator(mode="after")
