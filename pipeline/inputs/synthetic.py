@@ -58,10 +58,11 @@ class DigitsSource(Source):
     labels = KnownLabels("categorical", tuple("0123456789"))
 
     def __init__(self, n_points: int | None, noise: float) -> None:
-        if n_points not in (None, N_DIGITS):
-            raise InputError(f"input.n_points: digits has {N_DIGITS} points, found {n_points}; remove the key")
-        if noise != 0:
-            raise InputError(f"input.noise: digits takes no noise, found {noise}; remove the key")
+        if n_points not in (None, N_DIGITS) or noise != 0:
+            raise InputError(
+                f"input: digits has {N_DIGITS} points without noise, found n_points {n_points} and noise {noise:g}; "
+                f"remove these keys"
+            )
 
     def read(self, start: int, stop: int) -> Array:
         return _digits()[0][start:stop].copy()
