@@ -63,10 +63,7 @@ def choose_columns(
     special = [name for name in (label, id_column) if name is not None]
     for table in tables:
         _check_names(table, [*(columns or []), *special])
-    if columns is None:
-        features = _numeric_everywhere(tables, special)
-    else:
-        features = _requested(tables, columns, label, id_column)
+    features = _numeric_everywhere(tables, special) if columns is None else _requested(tables, columns, special)
     first, used = tables[0], {*features, *special}
     left_out = {name: _why(first, name) for name in first.names if name not in used}
     return ColumnRoles(features, label, id_column, left_out)
@@ -78,18 +75,11 @@ def _why(table: TableColumns, name: str) -> str:
     return table.other_types.get(name, "not in input.columns")
 
 
-def _requested(
-    tables: Sequence[TableColumns], columns: Sequence[str], label: str | None, id_column: str | None
-) -> tuple[str, ...]:
-    if not columns or len(set(columns)) < len(columns) or label in columns:
+def _requested(tables: Sequence[TableColumns], columns: Sequence[str], special: Sequence[str]) -> tuple[str, ...]:
+    if not columns or len(set(columns)) < len(columns) or not set(special).isdisjoint(columns):
         raise InputError(
-            f"{tables[0].where}: input.columns must name at least one column, each once and not the label "
-            f"'{label}'; found {list(columns)}"
-        )
-    if id_column in columns:
-        raise InputError(
-            f"{tables[0].where}: expected features in input.columns, found the column of input.id, '{id_column}'; "
-            "remove it from the list"
+            f"{tables[0].where}: input.columns must name at least one column, each once, and neither the label nor the "
+            f"id; found {list(columns)}"
         )
     for table in tables:
         bad = [name for name in columns if name in table.other_types]
