@@ -7,7 +7,7 @@ import json
 import math
 import threading
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -48,11 +48,6 @@ class RetryingObjectStore(ObjectStore["RemoteStore"]):
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         return await retried_async(super().get, key, prototype, byte_range)
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        return await retried_async(super().get_partial_values, prototype, list(key_ranges))
 
     async def exists(self, key: str) -> bool:
         return await retried_async(super().exists, key)
