@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +20,6 @@ SCAN_ROWS = 1 << 18
 MAX_INTEGER_CLASSES = 64
 MAX_TEXT_CLASSES = 1000
 SCANNED_TEXT_BYTES = 240  # memory per text of ten characters: an object, and two fixed-width copies
-_CACHED_CODINGS = 32
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
 _DIGITS = re.compile(r"(\d+(?:\.\d+)?)", re.ASCII)
 
@@ -34,7 +32,7 @@ class Coding(NamedTuple):
     code_of: Mapping[Hashable, int] | None = None
 
 
-_CODINGS: OrderedDict[str, Coding] = OrderedDict()
+_CODINGS: dict[str, Coding] = {}
 
 
 class Labels:
@@ -95,8 +93,6 @@ class Labels:
         key = json.dumps([[part.where for part in self.stack.parts], self.stack.fingerprint()], sort_keys=True)
         if key not in _CODINGS:
             _CODINGS[key] = self._find_text_coding() if self._is_text else self._find_integer_coding()
-            while len(_CODINGS) > _CACHED_CODINGS:
-                _CODINGS.popitem(last=False)
         return _CODINGS[key]
 
     def _find_integer_coding(self) -> Coding:
