@@ -16,7 +16,7 @@ from .base import Source
 from .column_names import TableColumns, choose_columns
 from .damage import decoding
 from .files import ColumnRows, PathText, Stamp, find_files, open_file, path_or_file
-from .stacked_files import Share, table_source
+from .stacked_files import Share, shares_of, table_source
 
 PARQUET = "a Parquet file"
 ARROW = (".arrow", ".feather")
@@ -53,12 +53,10 @@ class ParquetTable:
         types, tables = self.types(names), []
         for share in shares:
             stamp = self._stamps[share.number]
-            for group, (first, end) in enumerate(pairwise(_outline(stamp).starts)):
-                low, high = max(share.low, first), min(share.high, end)
-                if low < high:
-                    table = _columns_of_group(stamp, group, tuple(names))
-                    with decoding(stamp.path, PARQUET):
-                        tables.append(table.slice(low - first, high - low).cast(pa.schema(types)))
+            for group, low, high in shares_of(_outline(stamp).starts, share.low, share.high):
+                table = _columns_of_group(stamp, group, tuple(names))
+                with decoding(stamp.path, PARQUET):
+                    tables.append(table.slice(low, high - low).cast(pa.schema(types)))
         return pa.concat_tables(tables) if tables else pa.schema(types).empty_table()
 
 
@@ -96,11 +94,7 @@ class ParquetRows(ColumnRows):
 
     def read(self, start: int, stop: int) -> Array:
         """Rows [start, stop) from the row groups that hold them; the last group read stays cached."""
-        blocks = []
-        for group, (first, end) in enumerate(pairwise(self._starts)):
-            low, high = max(start, first), min(stop, end)
-            if low < high:
-                blocks.append(self._read_group(group)[low - first : high - first])
+        blocks = [self._read_group(group)[low:high] for group, low, high in shares_of(self._starts, start, stop)]
         return np.concatenate(blocks) if blocks else np.empty((0, *self.shape[1:]), self.dtype)
 
     def _read_group(self, group: int) -> Array:

@@ -29,6 +29,17 @@ class Share(NamedTuple):
     high: int
 
 
+def shares_of(starts: Sequence[int], start: int, stop: int) -> Iterator[Share]:
+    """The rows of each file that make up rows [start, stop), in order. `starts`: their first rows, and the end."""
+    # bisect_right skips files without rows: several of them begin at the same row.
+    for number in range(max(0, bisect_right(starts, start) - 1), len(starts) - 1):
+        first, end = starts[number : number + 2]
+        if first >= stop:
+            return
+        if max(start, first) < min(stop, end):
+            yield Share(number, max(start, first) - first, min(stop, end) - first)
+
+
 class TableReader(Protocol):
     """Reads any columns of the files of a table."""
 
@@ -64,12 +75,7 @@ class StackedRows:
 
     def shares(self, start: int, stop: int) -> Iterator[Share]:
         """The rows of each part that make up rows [start, stop), in order."""
-        for number in range(max(0, bisect_right(self._starts, start) - 1), len(self.parts)):
-            first, end = self._starts[number], self._starts[number + 1]
-            if first >= stop:
-                return
-            if max(start, first) < min(stop, end):
-                yield Share(number, max(start, first) - first, min(stop, end) - first)
+        return shares_of(self._starts, start, stop)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[slice, Array]]:
         """The blocks that make up rows [start, stop), in order, each with the rows of the result that it fills."""
