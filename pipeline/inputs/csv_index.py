@@ -56,6 +56,7 @@ def index_rows(stamp: Stamp) -> RowIndex:
             starts, lines = _row_starts(block, n_lines, bool(start), stamp.path)
             if n_lines == 0:
                 starts = starts[1:]
+            # Rows here are counted from n_rows on. The first multiple of ROWS_PER_POSITION is -n_rows modulo it.
             positions.append(offset + starts[-n_rows % ROWS_PER_POSITION :: ROWS_PER_POSITION])
             n_rows += len(starts)
             n_lines += lines
@@ -99,6 +100,8 @@ def _row_starts(block: bytes, lines_before: int, lines_above: int, path: str) ->
     ends = np.flatnonzero(codes == _NEWLINE)
     starts = np.concatenate([[0], ends[:-1] + 1])
     if b'"' in block:
+        # Quotes from the start of the block to the end of each line. A quote inside a field is written as two, so the
+        # number is even at the end of a complete row.
         quotes = np.searchsorted(np.flatnonzero(codes == _QUOTE), ends)
         if (quotes % 2).any():
             line = lines_above + lines_before + int(np.argmax(quotes % 2)) + 1

@@ -107,6 +107,8 @@ class Bundles:
             index[part] = size, len(data), number
             pending.append(data)
             size += len(data)
+        # The object with the index is written last: a reader that finds it finds all the others. It also holds the
+        # parts that are still pending, behind the index, so their offsets grow by its length.
         first = INDEX_START + n_parts * ENTRY_BYTES
         entries = (
             (first + offset, length, 0) if in_object == number else (offset, length, in_object)
@@ -134,6 +136,7 @@ class Bundles:
         """Each part of several bundles together, for `write_parts`; `read_joined` reads it."""
         indexes = list(self.map_together(lambda name: self._entries(name, 0, n_parts), names))
         lengths = np.array([index[:, 1] for index in indexes])
+        # Parts [first, past) are read at one time: as many as JOINED_AT_ONCE holds, and at least one.
         ends, first = np.cumsum(lengths.sum(axis=0)), 0
         while first < n_parts:
             low = int(ends[first - 1]) if first else 0

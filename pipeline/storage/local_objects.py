@@ -42,6 +42,8 @@ class LocalObjects(Objects):
         target = self._path(name)
         temporary = _temporary(target)
 
+        # A rename would replace the file of another writer. A link fails if the name exists, and the file is complete
+        # before it has this name.
         def write() -> None:  # repeated if another process deletes the empty folder meanwhile
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_bytes(data)
@@ -49,7 +51,7 @@ class LocalObjects(Objects):
         persist(write, str(target))
         with storage_errors(str(target)):
             try:
-                os.link(temporary, target)  # fails if the name exists; readers never see half-written content
+                os.link(temporary, target)
             except FileExistsError:
                 return False
             finally:

@@ -152,6 +152,8 @@ class Store(RunGroup):
         array = self.array(name)
         block, chunk = block_of(array), array.chunks[0]
         out = np.empty((len(rows), *array.shape[1:]), array.dtype)
+        # Rows are read as slices. A slice ends where at least one whole chunk lies between two rows, and at the end of
+        # a block, because each block is an object of its own.
         is_gap = (np.diff(rows // chunk) > 1) | (np.diff(rows // block) > 0)
         cuts = list(pairwise([0, *(np.flatnonzero(is_gap) + 1).tolist(), len(rows)])) if len(rows) else []
         slices = [(int(rows[start]), int(rows[stop - 1]) + 1) for start, stop in cuts]
@@ -202,6 +204,7 @@ class Store(RunGroup):
         assert node is not None
         n_rows, n_columns = node["attributes"]["shape"]
         n_entries = int(self.read(f"{name}/indptr", n_rows, n_rows + 1)[0])
+        # The shape is written last. A task that is killed before has no marker, and writes the block again.
         for part, end, values in (
             ("indices", n_entries, rows.indices),
             ("data", n_entries, rows.data),

@@ -165,7 +165,7 @@ class Versions:
         if any(holder_alive(store, name, holder) for name, holder in holders):
             return False
         store.erase()
-        store.objects.delete("")
+        store.objects.delete("")  # `erase` keeps the folder _run, which holds the mark
         return True
 
 
