@@ -51,13 +51,7 @@ class UnpackedRows(ArrayRows):
 
     def read(self, start: int, stop: int) -> Array:
         content = unpacked(self._stamp, self._member, self.where)
-        extra = len(content) - self._layout.offset - self._layout.n_bytes
-        if extra:
-            problem = "more data" if extra > 0 else f"the end of the data in rows {start} to {stop - 1}"
-            raise InputError(
-                f"{self.where}: its header gives shape {self.shape} of {self.dtype}, found {problem}; the file is cut "
-                f"off or damaged, create it again"
-            )
+        self._layout.require(self.where, len(content) == self._layout.end, len(content))
         return np.ndarray(self.shape, self.dtype, content, self._layout.offset, order=self._layout.order)[start:stop]
 
 
@@ -71,12 +65,7 @@ class MappedRows(ArrayRows):
 
     def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout) -> None:
         super().__init__(stamp, member, where, layout)
-        expected = layout.offset + layout.n_bytes
-        if stamp.size < expected:
-            raise InputError(
-                f"{where}: expected {expected} bytes for shape {layout.shape} of {layout.dtype}, found "
-                f"{stamp.size}; the file is cut off, copy or create it again"
-            )
+        layout.require(where, stamp.size >= layout.end, stamp.size)
 
     def read(self, start: int, stop: int) -> Array:
         if self._layout.n_bytes == 0 or start == stop:

@@ -34,6 +34,19 @@ class Layout(NamedTuple):
     def n_bytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def end(self) -> int:
+        """The first byte after the data."""
+        return self.offset + self.n_bytes
+
+    def require(self, where: str, is_complete: bool, n_found: int) -> None:
+        """Raises InputError unless the data are complete. `n_found`: bytes up to the end of the array or file."""
+        if not is_complete:
+            raise InputError(
+                f"{where}: expected {self.end} bytes for shape {self.shape} of {self.dtype}, found {n_found}; the file "
+                f"is cut off or damaged, copy or create it again"
+            )
+
 
 class FileRows(Rows):
     """Rows of one file. `_member` is the array's name in a file of several arrays, or the column of labels."""

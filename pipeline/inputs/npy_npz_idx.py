@@ -134,11 +134,7 @@ def _npz_rows(stamp: Stamp, key: str) -> Rows:
         info = members[key]
         with decoding(where, COMPRESSED), archive.open(info) as member:
             layout = read_npy_header(member, where)
-    if info.file_size != layout.offset + layout.n_bytes:
-        raise InputError(
-            f"{where}: expected {layout.offset + layout.n_bytes} bytes for shape {layout.shape} of "
-            f"{layout.dtype}, found {info.file_size}; the file is damaged, create it again"
-        )
+    layout.require(where, info.file_size == layout.end, info.file_size)
     if info.compress_type != zipfile.ZIP_STORED:
         return UnpackedRows(stamp, info.filename, where, layout)
     return stored_rows(stamp, key, where, layout._replace(offset=_member_start(stamp, info) + layout.offset))

@@ -149,8 +149,8 @@ BAD_INPUTS = {
             "gzip cut off": (steps(idx(RANDOM, True), cut("x.idx", 9000)), {}, r"x\.idx.*cut-off"),
             "gzip without its end": (steps(idx(RANDOM, True), cut("x.idx", -4)), {}, r"x\.idx.*cut-off"),
             "gzip damaged": (steps(idx(RANDOM, True), damage("x.idx", 9000, 9001)), {}, r"x\.idx.*damaged"),
-            "gzip shorter": (text(gzip.compress(IDX_9_ROWS + b"12" * 8), "x.idx"), {}, "the end of the data"),
-            "gzip longer": (text(gzip.compress(IDX_9_ROWS + b"12" * 10), "x.idx"), {}, "more data"),
+            "gzip shorter": (text(gzip.compress(IDX_9_ROWS + b"12" * 8), "x.idx"), {}, "found 28;"),
+            "gzip longer": (text(gzip.compress(IDX_9_ROWS + b"12" * 10), "x.idx"), {}, "found 32;"),
         },
     ),
     "csv": (
@@ -175,7 +175,7 @@ BAD_INPUTS = {
             "column twice": (text("a,a\n1,2\n"), {}, "each column name once"),
             "column without a name": (text(",a\n0,2\n"), {}, "column 1 has no name"),
             "label alone": (text("a\n1\n"), {"label": "a"}, "besides the label"),
-            "label as column": (text("a,b\n1,2\n"), {"label": "a", "columns": ["a"]}, "not the label 'a'"),
+            "label as column": (text("a,b\n1,2\n"), {"label": "a", "columns": ["a"]}, "neither the label"),
             "differing columns": (
                 steps(text("a,b\n1,2\n", "x1.csv"), text("a,c\n1,2\n", "x2.csv")),
                 {"path": "x*.csv"},
