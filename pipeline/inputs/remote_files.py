@@ -8,7 +8,6 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -38,10 +37,9 @@ def find_objects(url: str, key: str) -> list[Stamp]:
 
     Raises InputError if there is none, or if the bucket is missing or not accessible.
     """
-    if find_spec("obstore") is None:
-        raise InputError(f"input.{key}: reading {url} needs the extra s3: run pip install '.[s3]' in the source folder")
     root, name = _split(url)
     where = f"input.{key}: {url}"
+    _client(root)  # names a missing extra
     if not name or name.endswith("/"):
         raise InputError(f"{where} {_FOLDER} '{url.rstrip('/')}/*'")
     with reading(where):
@@ -136,7 +134,7 @@ def _client_of(root: str, environment: int) -> "ObjectStore":
     try:
         return open_remote(root)
     except ConfigError as error:
-        raise InputError(f"{error}; expected a URL such as s3://bucket/folder/points.parquet") from None
+        raise InputError(str(error)) from None
 
 
 def _stamp(root: str, entry: "ObjectMeta") -> Stamp:

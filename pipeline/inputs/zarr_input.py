@@ -5,7 +5,6 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -181,12 +180,10 @@ def _list_remote(location: Location, prefix: str) -> list[tuple[str, int, str]]:
 def locate(url: str) -> list[Location]:
     if not is_url(url):
         return [Location(path, path, None) for path in find_paths(url, "url")]
-    if find_spec("obstore") is None:
-        raise InputError(f"input.url: reading {url} needs the extra s3: run pip install '.[s3]' in the source folder")
     try:
         return [Location(url, None, open_remote(url))]
     except ConfigError as error:
-        raise InputError(f"input.url: {error}; expected a path, or a URL such as s3://bucket/points.zarr") from error
+        raise InputError(f"input.url: {error}") from error
 
 
 def open_node(location: Location) -> "ZarrArray | zarr.Group":

@@ -26,27 +26,30 @@ T = TypeVar("T")
 def open_remote(url: str) -> "ObjectStore":
     """obstore's store for a URL. The client reads endpoint and credentials from the environment. Raises ConfigError."""
     refuse_secret(url)
-    from obstore.store import from_url  # an optional extra
+    try:
+        from obstore.store import from_url  # an optional extra
+    except ImportError:
+        raise ConfigError(f"{url}: needs the extra s3: run pip install '.[s3]' in the source folder") from None
 
     options: ClientConfig | None = {"allow_http": True} if url.startswith("http://") else None
     try:
         return from_url(url, retry_config=CLIENT_RETRY, client_options=options)
     except Exception as error:
         message = redact(str(error).split("\n")[0])
-        raise ConfigError(f"{url}: not a storage URL that can be opened: {message}") from None
+        raise ConfigError(
+            f"{url}: not a storage URL that can be opened: {message}; expected one such as s3://bucket/folder"
+        ) from None
 
 
 class RemoteObjects(Objects):
     n_together = 16
 
     def __init__(self, url: str) -> None:
-        try:
-            import obstore  # an optional extra
-        except ImportError:
-            raise ConfigError(f"{url}: needs the extra s3: run pip install '.[s3]' in the source folder") from None
-        self.url, self._obs = url.rstrip("/"), obstore
-        self._missing = (obstore.exceptions.NotFoundError, FileNotFoundError)
+        self.url = url.rstrip("/")
         self._store = open_remote(self.url)
+        import obstore  # an optional extra
+
+        self._obs, self._missing = obstore, (obstore.exceptions.NotFoundError, FileNotFoundError)
 
     def _request(self, name: str, request: Callable[[], T]) -> T:
         """The result of a request, repeated after temporary failures. Raises StoreError, FileNotFoundError."""

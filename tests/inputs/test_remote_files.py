@@ -2,6 +2,7 @@
 
 import http.server
 import os
+import sys
 import threading
 import time
 from functools import partial
@@ -271,9 +272,9 @@ class TestRefusals:
             open_source(kind, path=f"{folder.url}/x")
 
     def test_missing_extra(self, monkeypatch):
-        monkeypatch.setattr(remote_files, "find_spec", lambda name: None)
+        monkeypatch.setitem(sys.modules, "obstore.store", None)
         with pytest.raises(InputError, match=r"pip install '\.\[s3\]'"):
-            open_source("npy", path="s3://bucket/x.npy")
+            open_source("npy", path="s3://unopened/x.npy")
 
     def test_web_server_without_range_requests_is_refused(self, tmp_path, monkeypatch):
         monkeypatch.setattr("lle.storage.retries.RETRY_SECONDS", 0.0)

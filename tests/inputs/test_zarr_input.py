@@ -1,6 +1,7 @@
 """Zarr arrays by themselves, on a web server and in an object store."""
 
 import http.server
+import sys
 import threading
 from functools import partial
 
@@ -9,7 +10,7 @@ import pytest
 import zarr
 
 from lle.core.errors import InputError, LleError
-from lle.inputs import open_source, zarr_input
+from lle.inputs import open_source
 from tests.support.input_files import D, N, write_group
 
 
@@ -67,6 +68,6 @@ class TestRemoteZarr:
         assert caught.value.exit_code == 1
 
     def test_missing_extra_is_named(self, monkeypatch):
-        monkeypatch.setattr(zarr_input, "find_spec", lambda name: None)
+        monkeypatch.setitem(sys.modules, "obstore.store", None)
         with pytest.raises(InputError, match=r"pip install '\.\[s3\]'"):
             open_source("zarr", url="s3://bucket/x.zarr", array="points")

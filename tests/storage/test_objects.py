@@ -160,7 +160,7 @@ class TestRemoteUrls:
             act(objects)
 
     def test_missing_extra_is_named(self, monkeypatch):
-        monkeypatch.setitem(__import__("sys").modules, "obstore", None)
+        monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
         with pytest.raises(ConfigError, match=r"pip install '\.\[s3\]'"):
             Store("s3://bucket/run.zarr")
 
