@@ -5,7 +5,6 @@ import math
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,12 +104,8 @@ def job_options(cluster: SlurmCluster) -> dict[str, object]:
 
 def _try_submission(script: str) -> None:
     """Let SLURM check the job script: dask-jobqueue only logs a later refusal."""
-    with tempfile.NamedTemporaryFile("w", suffix=".sbatch") as file:
-        file.write(script)
-        file.flush()
-        result = subprocess.run(
-            ["sbatch", "--test-only", file.name], capture_output=True, text=True, timeout=SBATCH_SECONDS, check=False
-        )
+    test = ["sbatch", "--test-only"]
+    result = subprocess.run(test, input=script, capture_output=True, text=True, timeout=SBATCH_SECONDS, check=False)
     if result.returncode != 0:
         raise ConfigError(f"SLURM refuses the workers' jobs: {result.stderr.strip()}\nThe script was:\n{script}")
 
