@@ -152,10 +152,8 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that affect the results."""
     installed = {"python": sys.version.split()[0]}
     for name in PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             installed[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return installed
 
 
