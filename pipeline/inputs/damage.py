@@ -23,16 +23,12 @@ def reading(where: str) -> Iterator[None]:
         if explanation := explain_remote(error):
             kind = InputError if explanation.is_final else LleError
             raise kind(f"{where}: {explanation.words}") from None
-        if isinstance(error, _NOT_THERE):
-            raise InputError(
-                f"{where}: cannot be read ({error.strerror or error}); check that it exists and may be read"
-            ) from error
         if not isinstance(error, OSError):
             raise
-        if error.errno in _NEVER_CURED:
+        if isinstance(error, _NOT_THERE) or error.errno in _NEVER_CURED:
             raise InputError(
-                f"{where}: cannot be read ({error.strerror}): a damaged file names a position that does not exist, or "
-                f"the path is not valid; check the path, and copy or create the file again"
+                f"{where}: cannot be read ({error.strerror or error}); check the path, and that the file exists, may "
+                f"be read and is not damaged"
             ) from error
         raise LleError(
             f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens again"
