@@ -63,13 +63,10 @@ def check_columns(columns: Sequence[int] | None, n_features: int, where: str) ->
     if columns is None:
         return None
     chosen = list(columns)
-    bad = [c for c in chosen if type(c) is not int or not 0 <= c < n_features]
-    if bad or not chosen:
-        problem = f"found {bad[:5]}" if bad else "found an empty list"
+    is_valid = all(type(column) is int and 0 <= column < n_features for column in chosen)
+    if not chosen or not is_valid or len(set(chosen)) < len(chosen):
         raise InputError(
-            f"{where}: input.columns must be whole numbers from 0 to {n_features - 1}, {problem}; remove the "
-            "key to use all columns"
+            f"{where}: input.columns must be different whole numbers from 0 to {n_features - 1}, found {chosen[:9]}; "
+            f"remove the key to use all columns"
         )
-    if len(set(chosen)) < len(chosen):
-        raise InputError(f"{where}: input.columns names a column twice: {chosen}; name each column once")
     return chosen

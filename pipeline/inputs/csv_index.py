@@ -136,15 +136,9 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
         names = tuple(name.strip() for name in _fields(text, delimiter))
     except csv.Error as error:
         raise InputError(f"{path}: the header line cannot be read ({error}); write it again") from error
-    if "\0" in text or not any(names):
+    if "\0" in text or not any(names) or all(number_in(name) is not None for name in names):
         raise InputError(
-            f"{path}: expected a header line with column names, found {text[:40]!r}; write the names into "
-            "the first line"
-        )
-    if all(number_in(name) is not None for name in names):
-        raise InputError(
-            f"{path}: expected a header line with column names, found numbers ({text[:60]!r}); add a first "
-            "line with names"
+            f"{path}: expected a header line with column names, found {text[:60]!r}; add a first line with names"
         )
     return names, delimiter
 
