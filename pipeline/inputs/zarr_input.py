@@ -55,15 +55,11 @@ def open_zarr(
 
     A local path may be a glob. Raises InputError.
     """
-    locations = locate(os.fspath(url))
-    points: list[Rows] = []
-    label_rows: list[Rows] = []
-    for location in locations:
-        node = open_node(location)
-        points.append(_points(location, node, array, columns))
-        if labels is not None:
-            label_rows.append(ZarrRows(location, _member(location, node, labels), None))
-    return FileSource(points, label_rows or None)
+    nodes = [(location, open_node(location)) for location in locate(os.fspath(url))]
+    points = [_points(location, node, array, columns) for location, node in nodes]
+    if labels is None:
+        return FileSource(points, None)
+    return FileSource(points, [ZarrRows(location, _member(location, node, labels), None) for location, node in nodes])
 
 
 class ZarrRows(Rows):
