@@ -12,18 +12,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-@contextlib.contextmanager
-def connect(cluster: Section) -> "Iterator[Client | None]":
+def connect(cluster: Section) -> "contextlib.AbstractContextManager[Client | None]":
     """A client for the cluster of the config, closed at the end; None for serial execution, which loads no Dask."""
-    if not isinstance(cluster, (KubernetesCluster, SlurmCluster)) and cluster.kind == "serial":
-        with _serial_run():
-            yield None
-    else:
-        with _cluster(cluster) as client:
-            yield client
-
-
-def _cluster(cluster: Section) -> "contextlib.AbstractContextManager[Client]":
     if isinstance(cluster, KubernetesCluster):
         from .kubernetes import kubernetes_cluster
 
@@ -36,9 +26,11 @@ def _cluster(cluster: Section) -> "contextlib.AbstractContextManager[Client]":
         from .existing_scheduler import address_cluster
 
         return address_cluster(cluster)
-    from .local import local_cluster
+    if cluster.kind == "local":
+        from .local import local_cluster
 
-    return local_cluster(cluster)
+        return local_cluster(cluster)
+    return _serial_run()
 
 
 _LOCK, _SERIAL_RUNS, _DASK_SETTINGS = threading.Lock(), list[object](), contextlib.ExitStack()
