@@ -3,7 +3,7 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import wraps
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -48,11 +48,12 @@ def _named_errors(read: Callable[..., object]) -> Callable[..., object]:
     return checked
 
 
-class KnownLabels(NamedTuple):
-    """Labels that need not be read to know their kind."""
+class Coding(NamedTuple):
+    """How stored labels become numbers; code_of is None if they are numbers already. `width` columns."""
 
     kind: LabelKind
     names: tuple[str, ...] | None = None
+    code_of: Mapping[Hashable, int] | None = None
     width: int = 1
 
 
@@ -89,7 +90,7 @@ class Source(Stored):
     dtype: np.dtype[np.generic]
     roles: ColumnRoles | None = None
     """The columns of the input if it is a table; `read` returns its features."""
-    labels: "Labels | KnownLabels | None" = None
+    labels: "Labels | Coding | None" = None
     image_shape: tuple[int, ...] | None = None
     """Height and width of the image that each row is, and 3 if it has colours; None if rows are no images."""
 

@@ -2,15 +2,14 @@
 
 import json
 import re
-from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.arrays import Float64
 from ..core.errors import InputError
 from ..storage.bundles import Array
-from .base import LabelKind
+from .base import Coding, LabelKind
 from .column_names import PADDED_WORDS, is_missing_word, number_in
 
 if TYPE_CHECKING:
@@ -22,14 +21,6 @@ MAX_TEXT_CLASSES = 1000
 SCANNED_TEXT_BYTES = 240  # memory per text of ten characters: an object, and two fixed-width copies
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
 _DIGITS = re.compile(r"(\d+(?:\.\d+)?)", re.ASCII)
-
-
-class Coding(NamedTuple):
-    """How stored labels become numbers; code_of is None if they are numbers already."""
-
-    kind: LabelKind
-    names: tuple[str, ...] | None = None
-    code_of: Mapping[Hashable, int] | None = None
 
 
 _CODINGS: dict[str, Coding] = {}

@@ -8,7 +8,7 @@ from ..core.arrays import Float64
 from ..core.errors import InputError
 from ..kernels.manifolds import MANIFOLDS, sample
 from ..storage.bundles import Array
-from .base import Fingerprint, KnownLabels, Source
+from .base import Coding, Fingerprint, Source
 
 N_DIGITS, N_PIXELS = 1797, 64
 
@@ -34,7 +34,7 @@ class ManifoldSource(Source):
     def __init__(self, name: str, n_points: int, noise: float, seed: int, phi: float) -> None:
         self.n_rows = n_points
         self.n_features, self._n_coordinates = MANIFOLDS[name]
-        self.labels = KnownLabels("continuous", width=self._n_coordinates)
+        self.labels = Coding("continuous", width=self._n_coordinates)
         self._name, self._seed, self._noise, self._phi = name, seed, noise, phi
 
     def read(self, start: int, stop: int) -> Array:
@@ -55,7 +55,7 @@ class DigitsSource(Source):
     n_rows = N_DIGITS
     n_features = N_PIXELS
     image_shape = (8, 8)
-    labels = KnownLabels("categorical", tuple("0123456789"))
+    labels = Coding("categorical", tuple("0123456789"))
 
     def __init__(self, n_points: int | None, noise: float) -> None:
         if n_points not in (None, N_DIGITS) or noise != 0:
