@@ -64,7 +64,7 @@ def written_whole(out: str) -> Iterator[BinaryIO]:
             with storage_errors(file.name):
                 yield file  # type: ignore[misc]  # mypy: a wrapper with the methods of BinaryIO
                 file.flush()
-            folder.put_file(name, Path(file.name))
+            folder.put(name, Path(file.name))
         return
     path = Path(local_path(out))
     partial = path.with_name(f".{uuid.uuid4().hex}.partial")  # of this process alone: others may write to `out` too

@@ -56,12 +56,9 @@ class RemoteObjects(Objects):
         with storage_errors(f"{self.url}/{name}"):
             return retried(request)
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes | Path) -> None:
+        """Write an object, or upload a file, in parts if it is large; the object appears when it is complete."""
         self._request(name, lambda: self._obs.put(self._store, name, data))
-
-    def put_file(self, name: str, path: Path) -> None:
-        """Upload a file, in parts if it is large; the object appears when the upload is complete."""
-        self._request(name, lambda: self._obs.put(self._store, name, path))
 
     def create(self, name: str, data: bytes) -> bool:
         """The data must be unique to its writer: it is read back, because conditional writes differ between services.
