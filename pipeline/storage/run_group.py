@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ..core.errors import ConfigError, CorruptChunk, DamagedStore, NoRunYet
+from ..core.errors import ConfigError, CorruptChunk, DamagedStore, NoRunYet, listed
 from . import records
 from .array_specs import FORMAT_VERSION
 from .bundles import Bundles
@@ -213,6 +213,4 @@ def is_id(version: str) -> bool:
 
 def _shown(names: list[str]) -> str:
     """The first few top-level files and folders."""
-    top_names = list(dict.fromkeys(name.split("/")[0] + "/" * ("/" in name) for name in names))
-    n_more = len(top_names) - MAX_NAMES
-    return ", ".join(top_names[:MAX_NAMES]) + (f" and {n_more} more" if n_more > 0 else "")
+    return listed(list(dict.fromkeys(name.split("/")[0] + "/" * ("/" in name) for name in names)), MAX_NAMES)
