@@ -130,6 +130,8 @@ class RunLock:
     def _show_life(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
             with contextlib.suppress(StoreError):
+                # If this process is suspended between the check and the write, it may replace the lock of a run that
+                # has taken over. That run then finds by `held` that the lock is not its own, and does not publish.
                 if self.held():
                     self.store.objects.put(self.name, self._content())
 

@@ -136,7 +136,7 @@ class PlacedShards(WrapperStore[ZarrStore]):
         has_tag = byte_range is None or is_index
         if has_tag and stored[-n_end : len(stored) - self.index_bytes].to_bytes() != _crc_of(key):
             raise CorruptChunk(name, chunk.split("/")[0], "it was not written under this name")
-        return stored[CRC_BYTES:] if is_index else stored
+        return stored[CRC_BYTES:] if is_index else stored  # zarr asked for the index only, without the checksum before
 
     async def set(self, key: str, value: Buffer) -> None:
         """Write a shard with the checksum of its name."""
