@@ -65,10 +65,8 @@ class KubernetesApi:
 
     def get(self, plural: str, name: str, attempts: int = ATTEMPTS) -> Json | None:
         """A custom resource of the Dask operator; None if it does not exist."""
-        resource: Json | None = self._call(
-            f"get {plural}", self._custom.get_namespaced_custom_object, plural, name, attempts=attempts
-        )
-        return resource
+        read = self._custom.get_namespaced_custom_object
+        return self._call(f"get {plural}", read, plural, name, attempts=attempts)
 
     def create(self, plural: str, body: Json) -> Json | None:
         """Create a custom resource; None if the name exists already. Raises ConfigError if its kind is unknown."""
