@@ -407,11 +407,17 @@ class TestRefusals:
         assert "{" not in message
 
     def test_deletion_while_pods_start_ends_the_wait(self, api):
+        def delete_when_created() -> None:
+            while ("daskclusters", "lle-29041235") not in api.objects:
+                time.sleep(0.05)
+            time.sleep(0.5)
+            api._start_deleting("daskclusters", "lle-29041235")
+
         api.scheduler = None
-        timer = threading.Timer(0.5, api._start_deleting, ("daskclusters", "lle-29041235"))
-        timer.start()
+        deletion = threading.Thread(target=delete_when_created, daemon=True)
+        deletion.start()
         assert "was deleted while the run used it" in self.refused(LleError)
-        timer.join()
+        deletion.join()
 
     def test_a_cluster_deleted_during_the_run_ends_it(self, api, monkeypatch, tmp_path):
         monkeypatch.setattr(kubernetes, "WATCH_SECONDS", 0.1)
