@@ -23,7 +23,7 @@ from ..engine.step import Json
 from ..report.point_grid import Part
 from ..storage.bundles import Array
 from ..storage.store import Store
-from .served_run import CHANGES, TOWARD, Axes, ServedRun, load_run
+from .served_run import CHANGES, TOWARD, Axes, ServedRun, View, load_run
 
 HOST = "127.0.0.1"
 HOST_NAMES = {HOST, "localhost"}
@@ -84,37 +84,28 @@ class Query:
             raise ValueError(f"{name}: expected {count or ''} numbers up to {MAX_NUMBER:g}, found {self._values[name]}")
         return values
 
-    def axes(self) -> Axes:
-        last = sum(column.role == "coordinate" for column in self._run.columns) - 1
-        n_components = 0 if self._run.component is None else len(self._run.component.names or ())
-        return Axes(
-            self.integer("x", 0, last), self.integer("y", 0, last), self.integer("component", -1, n_components - 1)
+    def view(self) -> View:
+        columns, component = self._run.columns, self._run.component
+        last = sum(column.role == "coordinate" for column in columns) - 1
+        last_component = -1 if component is None else len(component.names or ()) - 1
+        axes = Axes(
+            self.integer("x", 0, last), self.integer("y", 0, last), self.integer("component", -1, last_component)
         )
-
-    def color(self) -> int:
-        return self.integer("color", -1, len(self._run.columns) - 1)
-
-    def dark(self) -> bool:
-        return self._values.get("dark") == "1"
-
-    def chosen(self) -> list[int]:
-        return [int(code) for code in filter(None, self._values.get("chosen", "").split(","))]
-
-    def selection(self) -> int:
-        return self.integer("selection", 0, 2**53)
+        color, chosen = self.integer("color", -1, len(columns) - 1), filter(None, self.text("chosen").split(","))
+        return View(axes, color, [*map(int, chosen)], self.text("dark") == "1", self.integer("selection", 0, 2**53))
 
     def change(self) -> tuple[str, Array]:
         """How to change a selection, and by which points."""
-        run, change, shown = self._run, self.one_of("change", CHANGES), (self.axes(), self.color(), self.chosen())
+        run, change, view = self._run, self.one_of("change", CHANGES), self.view()
         if self.text("polygon"):
-            return change, run.inside(*shown, np.array(self.numbers("polygon")).reshape(-1, 2))
+            return change, run.inside(view, np.array(self.numbers("polygon")).reshape(-1, 2))
         if self.text("row"):
             return change, run.points_of(self.integer("row", 0, 2**53))
         if self.text("text"):
-            return change, run.search(*shown, self.text("in"), self.text("text"))[0]
+            return change, run.search(view, self.text("in"), self.text("text"))[0]
         if change not in ("limit", "clear"):
             raise ValueError("expected a polygon, a row, or a text to search for")
-        return change, run.shown(*shown) if change == "limit" else np.empty(0, np.int64)
+        return change, run.shown(view) if change == "limit" else np.empty(0, np.int64)
 
     def part(self) -> Part:
         part = Part(*self.numbers("part", 4))
@@ -138,49 +129,42 @@ def responses(run: ServedRun) -> dict[str, Callable[[Query], Response]]:
         return "application/json", json.dumps(content).encode()
 
     def row(query: Query) -> Response:
-        axes, start = query.axes(), query.integer("from", -1, 2**53)
+        view, start = query.view(), query.integer("from", -1, 2**53)
         if query.text("toward"):
-            return as_json(run.row_toward(axes, query.color(), query.chosen(), start, query.one_of("toward", TOWARD)))
-        return as_json(run.row_beside(axes, start, query.integer("by", -1, 1)))
+            return as_json(run.row_toward(view, start, query.one_of("toward", TOWARD)))
+        return as_json(run.row_beside(view.axes, start, query.integer("by", -1, 1)))
 
     def near(query: Query) -> Response:
         at, reach = query.numbers("at", 2), query.numbers("reach", 2)
         if min(reach) <= 0:
             raise ValueError(f"reach: expected positive numbers, found {reach}")
-        return as_json(run.near(query.axes(), query.color(), query.chosen(), (at[0], at[1]), (reach[0], reach[1])))
+        return as_json(run.near(query.view(), at, reach))
 
     def search(query: Query) -> Response:
-        shown, hidden = run.search(query.axes(), query.color(), query.chosen(), query.text("in"), query.text("text"))
-        return as_json({"count": len(shown), "hidden": hidden, **run.around(query.axes(), shown)})
+        view = query.view()
+        shown, hidden = run.search(view, query.text("in"), query.text("text"))
+        return as_json({"count": len(shown), "hidden": hidden, **run.around(view.axes, shown)})
 
     def select(query: Query) -> Response:
-        number = run.select(query.selection(), *query.change())
-        return as_json({"selection": number, **run.summary(run.selected(number), query.color())})
+        number = run.select(query.view().selection, *query.change())
+        return as_json({"selection": number, **run.summary(number, query.view().color)})
+
+    def summary(query: Query) -> Response:
+        view = query.view()
+        return as_json(run.summary(view.selection, view.color))
 
     return {
         "": lambda query: ("text/html; charset=utf-8", run.page()),
-        "fit.json": lambda query: as_json(run.first_view(query.axes())),
-        "key.json": lambda query: as_json(run.legend(query.axes(), query.color(), query.dark())),
-        "tile.png": lambda query: (
-            "image/png",
-            run.tile(
-                query.axes(),
-                query.color(),
-                query.dark(),
-                query.chosen(),
-                query.selection(),
-                query.part(),
-                query.size(),
-                query.larger(),
-            ),
-        ),
+        "fit.json": lambda query: as_json(run.first_view(query.view().axes)),
+        "key.json": lambda query: as_json(run.legend(query.view())),
+        "tile.png": lambda query: ("image/png", run.tile(query.view(), query.part(), query.size(), query.larger())),
         "image.png": lambda query: ("image/png", run.image(query.integer("row", 0, 2**53))),
         "near.json": near,
         "row.json": row,
         "search.json": search,
         "select.json": select,
-        "summary.json": lambda query: as_json(run.summary(run.selected(query.selection()), query.color())),
-        "selection.csv": lambda query: ("text/csv; charset=utf-8", run.csv(run.selected(query.selection()))),
+        "summary.json": summary,
+        "selection.csv": lambda query: ("text/csv; charset=utf-8", run.csv(run.selected(query.view().selection))),
     }
 
 

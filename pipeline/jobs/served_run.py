@@ -1,10 +1,10 @@
 """All points of a finished run in memory, and what `lle explore` shows of them."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
 import pandas as pd
@@ -52,6 +52,18 @@ class Axes(NamedTuple):
     component: int
 
 
+class View(NamedTuple):
+    """What a page shows: the column of its colours (-1: none), codes of chosen classes (none: all), a selection."""
+
+    axes: Axes
+    color: int
+    chosen: Sequence[int]
+    is_dark: bool
+    selection: int
+
+
+A = TypeVarTuple("A")
+R = TypeVar("R")
 TOWARD = {"ArrowLeft": (-1, 0), "ArrowRight": (1, 0), "ArrowUp": (0, 1), "ArrowDown": (0, -1)}
 CHANGES = ("replace", "add", "remove", "toggle", "limit", "clear")
 
@@ -73,13 +85,21 @@ class ServedRun:
         self._page, self._rows, self.columns, self._ids, self._images = page, rows, columns, ids, images
         self.component = next((column for column in columns if column.role == "component"), None)
         self._lock = threading.RLock()
-        self._cached_grid = lru_cache(GRIDS)(self._grid)
-        self._cached_key = lru_cache(GRIDS)(self._key)
-        self._cached_codes = lru_cache(GRIDS)(self._codes)
-        self._cached_is_selected = lru_cache(GRIDS)(self._is_selected)
+        self.grid, self.key = self._cached(self._grid), self._cached(self._key)
+        self._codes_of, self._selected_of = self._cached(self._codes), self._cached(self._is_selected)
         self._selections = {0: np.empty(0, np.uint32)}
         self._numbers = count(1)
         self._mean_of_all = cache(lambda column: known_mean(self.columns[column].values))
+
+    def _cached(self, function: Callable[[*A], R]) -> Callable[[*A], R]:
+        """The function with its last results. Of several threads one computes a result, and the others wait for it."""
+        last_results = lru_cache(GRIDS)(function)
+
+        def call(*arguments: *A) -> R:
+            with self._lock:
+                return last_results(*arguments)
+
+        return call
 
     def page(self) -> bytes:
         return render_served(self._page)
@@ -96,20 +116,12 @@ class ServedRun:
         is_member = self.component.values == axes.component
         return PointGrid(x[is_member], y[is_member], numbers[is_member])
 
-    def grid(self, axes: Axes) -> PointGrid:
-        with self._lock:
-            return self._cached_grid(axes)
+    def _key(self, color: int, is_dark: bool) -> ColorKey:
+        return color_key(None if color < 0 else self.columns[color], len(self._rows), is_dark)
 
-    def _key(self, color: int, dark: bool) -> ColorKey:
-        return color_key(None if color < 0 else self.columns[color], len(self._rows), dark)
-
-    def key(self, color: int, dark: bool) -> ColorKey:
-        with self._lock:
-            return self._cached_key(color, dark)
-
-    def _codes(self, axes: Axes, color: int, dark: bool) -> Array:
+    def _codes(self, axes: Axes, color: int, is_dark: bool) -> Array:
         """Colour codes in the order of the grid."""
-        return self.key(color, dark).codes[self.grid(axes).numbers]
+        return self.key(color, is_dark).codes[self.grid(axes).numbers]
 
     def _is_selected(self, axes: Axes, selection: int) -> Array | None:
         """Whether each point in the order of the grid is selected; None without a selection."""
@@ -120,43 +132,25 @@ class ServedRun:
         """The part of the picture that is shown first, and whether components in it are moved side by side."""
         return {"view": list(self.grid(axes).part), "moved": self.component is not None and axes.component < 0}
 
-    def legend(self, axes: Axes, color: int, dark: bool) -> Json:
+    def legend(self, view: View) -> Json:
         """The colour key in the form of the page, with the places of the names of classes in the picture."""
-        with self._lock:
-            grid, key, codes = self.grid(axes), self.key(color, dark), self._cached_codes(axes, color, dark)
-        piece = None if self.component is None or axes.component >= 0 else self.component.values[grid.numbers]
+        grid, key = self.grid(view.axes), self.key(view.color, view.is_dark)
+        codes = self._codes_of(view.axes, view.color, view.is_dark)
+        piece = None if self.component is None or view.axes.component >= 0 else self.component.values[grid.numbers]
         names = [
             {"entry": place.code, "name": key.entries[place.code][0], "x": place.x, "y": place.y}
             for place in name_places(grid.x, grid.y, codes, key.n_named, piece)
         ]
         entries = [{"name": name, "count": n, "color": key.colors[code]} for code, (name, n) in enumerate(key.entries)]
-        return {
-            "kind": key.kind,
-            "colors": key.colors,
-            "entries": entries,
-            "range": key.range,
-            "log": key.log,
-            "clipped": key.clipped,
-            "unknown": key.unknown,
-            "names": names,
-        }
+        copied = ("kind", "colors", "range", "log", "clipped", "unknown")
+        return {**{name: getattr(key, name) for name in copied}, "entries": entries, "names": names}
 
-    def tile(
-        self,
-        axes: Axes,
-        color: int,
-        dark: bool,
-        chosen: Sequence[int],
-        selection: int,
-        part: Part,
-        size: tuple[int, int],
-        larger: int,
-    ) -> bytes:
+    def tile(self, view: View, part: Part, size: tuple[int, int], larger: int) -> bytes:
         """The PNG of a part of the picture. Selected points are over the others."""
-        with self._lock:
-            grid, key, codes = self.grid(axes), self.key(color, dark), self._cached_codes(axes, color, dark)
-            is_selected = self._cached_is_selected(axes, selection)
-        return draw_part(grid, codes, key, part, size, chosen, is_selected, larger)
+        grid, key = self.grid(view.axes), self.key(view.color, view.is_dark)
+        codes = self._codes_of(view.axes, view.color, view.is_dark)
+        is_selected = self._selected_of(view.axes, view.selection)
+        return draw_part(grid, codes, key, part, size, view.chosen, is_selected, larger)
 
     # --- rows
 
@@ -167,27 +161,21 @@ class ServedRun:
         with self._lock:
             return self._images.png(row)
 
-    def near(
-        self, axes: Axes, color: int, chosen: Sequence[int], at: tuple[float, float], reach: tuple[float, float]
-    ) -> Json | None:
+    def near(self, view: View, at: Sequence[float], reach: Sequence[float]) -> Json | None:
         """The nearest shown row within reach of a position; None if there is none."""
-        grid = self.grid(axes)
-        places = self._shown(grid, grid.nearest(*at, reach), color, chosen)
-        return self._record(grid, int(places[0])) if len(places) else None
+        places = self.grid(view.axes).nearest(at[0], at[1], (reach[0], reach[1]))
+        return self._first_record(view.axes, self._shown(view, places))
 
     def row(self, axes: Axes, row: int) -> Json | None:
         """The row of this number; None if it is not in the picture."""
-        grid = self.grid(axes)
-        places = np.flatnonzero(np.isin(grid.numbers, self.points_of(row)))
-        return self._record(grid, int(places[0])) if len(places) else None
+        return self._first_record(axes, np.flatnonzero(np.isin(self.grid(axes).numbers, self.points_of(row))))
 
-    def row_toward(self, axes: Axes, color: int, chosen: Sequence[int], row: int, key: str) -> Json | None:
+    def row_toward(self, view: View, row: int, key: str) -> Json | None:
         """The nearest shown row in the direction of an arrow key from another row; None if there is none."""
-        if (start := self.row(axes, row)) is None:
+        if (start := self.row(view.axes, row)) is None:
             return None
-        grid = self.grid(axes)
-        places = self._shown(grid, grid.toward(start["at"], TOWARD[key]), color, chosen)
-        return self._record(grid, int(places[0])) if len(places) else None
+        places = self.grid(view.axes).toward(start["at"], TOWARD[key])
+        return self._first_record(view.axes, self._shown(view, places))
 
     def row_beside(self, axes: Axes, row: int, by: int) -> Json | None:
         """The row before or after another one; with `row` -1 the last or the first row."""
@@ -206,17 +194,17 @@ class ServedRun:
         first, stop = (int(np.searchsorted(self._rows, row, side=side)) for side in ("left", "right"))
         return np.arange(first, stop)
 
-    def shown(self, axes: Axes, color: int, chosen: Sequence[int]) -> Array:
+    def shown(self, view: View) -> Array:
         """The points of the chosen component and classes."""
-        grid = self.grid(axes)
-        return grid.numbers[self._shown(grid, np.arange(len(grid.numbers)), color, chosen)]
+        grid = self.grid(view.axes)
+        return grid.numbers[self._shown(view, np.arange(len(grid.numbers)))]
 
-    def inside(self, axes: Axes, color: int, chosen: Sequence[int], polygon: Float64) -> Array:
+    def inside(self, view: View, polygon: Float64) -> Array:
         """The shown points inside a polygon (v, 2)."""
-        grid = self.grid(axes)
-        return grid.numbers[self._shown(grid, grid.inside(polygon), color, chosen)]
+        grid = self.grid(view.axes)
+        return grid.numbers[self._shown(view, grid.inside(polygon))]
 
-    def search(self, axes: Axes, color: int, chosen: Sequence[int], column: str, text: str) -> tuple[Array, int]:
+    def search(self, view: View, column: str, text: str) -> tuple[Array, int]:
         """The shown points of a row number, an id or a class, ascending, and the number of such points not shown."""
         none = np.empty(0, np.int64)
         if column == "row":
@@ -229,7 +217,7 @@ class ServedRun:
             values, names = self.columns[int(column)].values, self.columns[int(column)].names or ()
             codes = [code for code, name in enumerate(names) if str(name).lower() == text.lower()]
             points = np.flatnonzero(np.isin(values, codes))
-        is_shown = self._is_member(self.shown(axes, color, chosen))[points]
+        is_shown = self._is_member(self.shown(view))[points]
         return points[is_shown], int(len(points) - is_shown.sum())
 
     def around(self, axes: Axes, points: Array) -> Json:
@@ -238,7 +226,7 @@ class ServedRun:
         if not len(points):
             return {"view": list(grid.part), "record": None}
         places = np.flatnonzero(self._is_member(points)[grid.numbers])
-        record = self._record(grid, int(places[0])) if len(places) == 1 else None
+        record = self._first_record(axes, places) if len(places) == 1 else None
         return {"view": list(grid.part_around(places)), "record": record}
 
     def select(self, selection: int, change: str, points: Array) -> int:
@@ -269,17 +257,16 @@ class ServedRun:
         is_member[points] = True
         return is_member
 
-    def summary(self, points: Array, color: int) -> Json:
-        """The table of some points, and how they differ from all."""
-        shown = None if color < 0 else self.columns[color]
-        return {**self.table(points), **summary_of(self.columns, points, shown, self._mean_of_all)}
-
-    def table(self, points: Array) -> Json:
-        """The number of points, and the texts of the first TABLE_ROWS."""
-        first = points[:TABLE_ROWS]
+    def summary(self, selection: int, color: int) -> Json:
+        """The number of selected points, texts of the first TABLE_ROWS, and how they differ from all points."""
+        points, shown = self.selected(selection), None if color < 0 else self.columns[color]
         head = [label for label, _ in self._values(0)] if len(self._rows) else []
-        rows = [[str(self._rows[point]), *(text for _, text in self._values(point))] for point in first.tolist()]
-        return {"head": ["row", *head], "rows": rows, "count": len(points)}
+        rows = [
+            [str(self._rows[point]), *(text for _, text in self._values(point))]
+            for point in points[:TABLE_ROWS].tolist()
+        ]
+        table = {"head": ["row", *head], "rows": rows, "count": len(points)}
+        return {**table, **summary_of(self.columns, points, shown, self._mean_of_all)}
 
     def csv(self, points: Array) -> Iterator[bytes]:
         """The points as the parts of a CSV file."""
@@ -297,22 +284,22 @@ class ServedRun:
                 table[column.name] = values
             yield pd.DataFrame(table).to_csv(header=start == 0, index=False, lineterminator="\r\n").encode()
 
-    def _shown(self, grid: PointGrid, places: Array, color: int, chosen: Sequence[int]) -> Array:
-        if not chosen:
+    def _shown(self, view: View, places: Array) -> Array:
+        """Those of some places in the order of the grid whose points are of the chosen classes."""
+        if not view.chosen:
             return places
-        return places[np.isin(self.key(color, False).codes[grid.numbers[places]], chosen)]
+        codes = self.key(view.color, False).codes
+        return places[np.isin(codes[self.grid(view.axes).numbers[places]], view.chosen)]
 
-    def _record(self, grid: PointGrid, place: int) -> Json:
+    def _first_record(self, axes: Axes, places: Array) -> Json | None:
+        """The row at the first of some places in the order of the grid; None without places."""
+        if not len(places):
+            return None
+        grid, place = self.grid(axes), int(places[0])
         point = int(grid.numbers[place])
         values = self._values(point)
-        first = next(
-            (
-                text
-                for column, (_, text) in zip(self.columns, values[-len(self.columns) :], strict=True)
-                if column.role == "value"
-            ),
-            None,
-        )
+        of_columns = zip(self.columns, values[-len(self.columns) :], strict=True)
+        first = next((text for column, (_, text) in of_columns if column.role == "value"), None)
         tip = [text for _, text in values[: -len(self.columns)]] + ([] if first is None else [first or "unknown"])
         return {
             "row": int(self._rows[point]),
