@@ -1,7 +1,7 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options of the commands."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,6 +23,36 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="erase the store first inst
 WithColumns = Annotated[
     list[str] | None, typer.Option("--with", metavar="COLUMN", help="copy a column of the input table; may be repeated")
 ]
+ConfigPaths = Annotated[list[Path], typer.Argument(metavar="CONFIG", help="YAML files, with or without `sweep:`")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only count the steps, compute nothing")]
+Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as text, or as one JSON object per line")]
+Profile = Annotated[bool, typer.Option("--profile", help="save Dask's performance report beside the run's own")]
+Sample = Annotated[int, typer.Option("--sample", min=50, help="number of points to sample")]
+Out = Annotated[Path | None, typer.Option("--write", metavar="OUT", help="write the config with the suggested values")]
+Watch = Annotated[bool, typer.Option("--watch", help="update the table until the run ends; redirected: print lines")]
+OutFile = Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv")]
+InputSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", metavar="KEY=VALUE", help="a key of the input section: key=points or kind=idx; may be repeated"
+    ),
+]
+MaxRatio = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0, help="rows with a larger distance_ratio are far; default: the 99.9 % quantile of the training points"
+    ),
+]
+Work = Annotated[
+    str | None, typer.Option(metavar="URL", help="folder for finished blocks until the end; default: OUT.work")
+]
+Into = Annotated[
+    str | None,
+    typer.Option(
+        metavar="obsm/NAME", help="the matrix to write in OUT.h5ad, which is not changed otherwise; default: obsm/X_lle"
+    ),
+]
+Keep = Annotated[int | None, typer.Option(min=1, metavar="N", help="keep only the N most recently published versions")]
 
 
 def store_of(text: str) -> str:

@@ -8,13 +8,13 @@ import os
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..core.errors import ConfigError, OutputLost
 from ..core.machine import ensure_compiler_cache, library_environment
-from . import output
+from . import arguments, output
 from .arguments import AsJson, ConfigPath, Fresh, OtherStore, Overrides, StoreUrl, WithColumns, load, store_of
 from .finish import Commands, finish, leave
 
@@ -31,15 +31,6 @@ app = typer.Typer(
 )
 
 WATCH_SECONDS = 2.0
-
-ConfigPaths = Annotated[list[Path], typer.Argument(metavar="CONFIG", help="YAML files, with or without `sweep:`")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="only count the steps, compute nothing")]
-Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as text, or as one JSON object per line")]
-Profile = Annotated[bool, typer.Option("--profile", help="save Dask's performance report beside the run's own")]
-Sample = Annotated[int, typer.Option("--sample", min=50, help="number of points to sample")]
-Out = Annotated[Path | None, typer.Option("--write", metavar="OUT", help="write the config with the suggested values")]
-Watch = Annotated[bool, typer.Option("--watch", help="update the table until the run ends; redirected: print lines")]
-OutFile = Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv")]
 
 
 def _print_version(requested: bool) -> None:
@@ -76,8 +67,8 @@ def run(
     store: OtherStore = None,
     fresh: Fresh = False,
     as_json: AsJson = False,
-    log: Log = "text",
-    profile: Profile = False,
+    log: arguments.Log = "text",
+    profile: arguments.Profile = False,
 ) -> None:
     """Run the job. Resumes from the finished steps in the store."""
     from ..engine.progress import JsonProgress, RunProgress
@@ -101,12 +92,12 @@ def run(
 
 @app.command(epilog="Example: lle sweep sweep.yaml --dry-run")
 def sweep(
-    configs: ConfigPaths,
+    configs: arguments.ConfigPaths,
     set_: Overrides = None,
     store: OtherStore = None,
     fresh: Fresh = False,
     as_json: AsJson = False,
-    dry_run: DryRun = False,
+    dry_run: arguments.DryRun = False,
 ) -> None:
     """Run many experiments; each step that they share is computed once. Writes one table and one picture."""
     from ..engine.progress import RunProgress
@@ -147,7 +138,11 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
 
 @app.command(epilog="Example: lle suggest job.yaml --write better.yaml")
 def suggest(
-    config: ConfigPath, sample: Sample = 2000, write: Out = None, set_: Overrides = None, as_json: AsJson = False
+    config: ConfigPath,
+    sample: arguments.Sample = 2000,
+    write: arguments.Out = None,
+    set_: Overrides = None,
+    as_json: AsJson = False,
 ) -> None:
     """Embed a sample with many settings; suggest method, n_components, n_neighbors and reg, with reasons."""
     from ..jobs.suggest import suggest_for_file
@@ -163,7 +158,7 @@ def suggest(
 
 
 @app.command(epilog="Example: lle status runs/rows.zarr --watch")
-def status(store: StoreUrl, as_json: AsJson = False, watch: Watch = False) -> None:
+def status(store: StoreUrl, as_json: AsJson = False, watch: arguments.Watch = False) -> None:
     """Show the progress of a run: finished blocks of each stage, seconds, running or stopped."""
     from ..jobs.status import status_of
     from .watch import watch_status
@@ -230,13 +225,7 @@ def export(
     store: StoreUrl,
     out: Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv; or .h5ad")],
     with_: WithColumns = None,
-    into: Annotated[
-        str | None,
-        typer.Option(
-            metavar="obsm/NAME",
-            help="the matrix to write in OUT.h5ad, which is not changed otherwise; default: obsm/X_lle",
-        ),
-    ] = None,
+    into: arguments.Into = None,
     force: Annotated[bool, typer.Option("--force", help="replace an existing file without asking")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -263,26 +252,13 @@ def export(
 def transform(
     store: StoreUrl,
     new: Annotated[str, typer.Argument(metavar="NEW", help="rows to embed: a path, pattern or URL")],
-    out: OutFile,
-    input_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", metavar="KEY=VALUE", help="a key of the input section: key=points or kind=idx; may be repeated"
-        ),
-    ] = None,
+    out: arguments.OutFile,
+    input_: arguments.InputSettings = None,
     config: Annotated[Path | None, typer.Option(help="run on the cluster of this file's execution section")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="number of worker processes on this machine")] = None,
-    max_ratio: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            help="rows with a larger distance_ratio are far; default: the 99.9 % quantile of the training points",
-        ),
-    ] = None,
+    max_ratio: arguments.MaxRatio = None,
     far_as_nan: Annotated[bool, typer.Option("--far-as-nan", help="no coordinates for rows that are far")] = False,
-    work: Annotated[
-        str | None, typer.Option(metavar="URL", help="folder for finished blocks until the end; default: OUT.work")
-    ] = None,
+    work: arguments.Work = None,
     with_: WithColumns = None,
     as_json: AsJson = False,
 ) -> None:
@@ -290,6 +266,7 @@ def transform(
     from ..config.load import load_config
     from ..config.models import Cluster, Execution
     from ..engine.progress import RunProgress
+    from ..jobs.transform import NewRows
     from ..jobs.transform import transform as transform_rows
 
     def act() -> dict[str, object]:
@@ -298,18 +275,9 @@ def transform(
         execution = None if config is None else load_config(config).execution
         if workers is not None:
             execution = Execution(cluster=Cluster(workers=workers))
-        return transform_rows(
-            store_of(store),
-            new,
-            tuple(input_ or ()),
-            out,
-            execution,
-            max_ratio,
-            far_as_nan,
-            work,
-            RunProgress(),
-            tuple(with_ or ()),
-        )
+        settings, names = tuple(input_ or ()), tuple(with_ or ())
+        rows = NewRows(store_of(store), new, out, settings, execution, max_ratio, far_as_nan, work, names)
+        return transform_rows(rows, RunProgress())
 
     finish(act, as_json, output.describe_transform, resumes=True)
 
@@ -338,13 +306,7 @@ def publish(
 
 
 @app.command(epilog="Example: lle clean runs/nightly.zarr --keep 2")
-def clean(
-    store: StoreUrl,
-    keep: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="keep only the N most recently published versions")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def clean(store: StoreUrl, keep: arguments.Keep = None, as_json: AsJson = False) -> None:
     """Delete unfinished versions and unfinished temporary files. Refused while a run is active."""
     from ..jobs.versions import clean_store
 

@@ -1,7 +1,6 @@
 """Write the embedding of a store to one file, in input order, a block at a time."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -19,7 +18,7 @@ from ..storage import array_specs
 from ..storage.bundles import Array
 from ..storage.store import Store, block_of
 from . import export_anndata
-from .output_file import PathOrUrl, check_out, refuse_input, written_whole
+from .output_file import check_out, refuse_input, written_whole
 
 RowColumns = Callable[[int, int], dict[str, pa.Array]]
 """From rows [start, stop) to further columns of these rows, by their exported names."""
@@ -51,13 +50,12 @@ def export_run(store: Store, out: str, names: Sequence[str] = (), into: str | No
     return export_embedding(store, out, parts)
 
 
-def export_embedding(store: Store, out: PathOrUrl, further: Sequence[RowColumns] = ()) -> int:
+def export_embedding(store: Store, out: str, further: Sequence[RowColumns] = ()) -> int:
     """Write `out` by its suffix; returns the rows written. Raises ConfigError for another suffix or a missing folder.
 
     .npy holds the (n_input, n_components) float64 array; tables hold columns row, component, y1, y2, ... and the
     `further` columns. Where the store holds distance ratios, they are one more column.
     """
-    out = os.fspath(out)
     check_out(out)
     with written_whole(out) as file:
         if Path(out).suffix == ".npy":

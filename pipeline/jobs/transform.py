@@ -1,7 +1,7 @@
 """Place new points in the embedding of a finished run: the steps of stages/embed_new.py, then one output file."""
 
-import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..config.models import Cluster, Execution
@@ -20,37 +20,40 @@ from ..storage.store import Store, fitted_store
 from ..storage.versions import read_whole
 from .export import columns_of_input, export_embedding
 from .new_rows import open_new, open_section
-from .output_file import PathOrUrl, check_out, refuse_input
+from .output_file import check_out, refuse_input
 from .placing import check_placing, fit_of, job_of, layout_of_placing, state_of
 from .run_stages import StageRun, executing
 
 WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the same file
 
 
-def transform(
-    run_url: str,
-    new: str,
-    settings: tuple[str, ...],
-    out: PathOrUrl,
-    execution: Execution | None,
-    max_ratio: float | None,
-    far_as_nan: bool,
-    work_url: str | None,
-    progress: RunProgress,
-    names: tuple[str, ...] = (),
-) -> Json:
-    """Embed the rows of `new` and write them to `out` (.npy, .parquet, .arrow or .csv), in the order of the input.
+@dataclass(frozen=True)
+class NewRows:
+    """Rows to place in the embedding of a run, and the file (.npy, .parquet, .arrow or .csv) for their coordinates.
+
+    settings: key=value pairs of the config's input section. names: further columns of the new table to copy.
+    execution: None: a single block is computed in this process, more blocks on local workers.
+    max_ratio: distance ratio above which a row is far; None: a thousandth of the training points is above it.
+    far_as_nan: rows that are far get no coordinates.
+    work_url: store for the finished blocks, if workers cannot write to the folder of `out`.
+    """
+
+    run_url: str
+    new: str
+    out: str
+    settings: tuple[str, ...] = ()
+    execution: Execution | None = None
+    max_ratio: float | None = None
+    far_as_nan: bool = False
+    work_url: str | None = None
+    names: tuple[str, ...] = ()
+
+
+def transform(rows: NewRows, progress: RunProgress) -> Json:
+    """Embed new rows and write their coordinates, in the order of the input; returns counts of the rows.
 
     Columns: row, component, y1, y2, ..., distance_ratio; .npy has y1, y2, ..., distance_ratio. Finished blocks are
-    written to a separate store, which is deleted at the end. After a kill the same command continues from it. The
-    result has counts of the rows, and the distance ratio above which a row is far.
-
-    Args:
-        settings: key=value pairs of the config's input section.
-        execution: None: a single block is computed in this process, more blocks on local workers.
-        max_ratio: distance ratio above which a row is far; None: a thousandth of the training points is above it.
-        names: further columns of the new table to copy.
-        work_url: store for the blocks, if workers cannot write to the folder of `out`.
+    written to a separate store, which is deleted at the end. After a kill the same command continues from it.
 
     Raises:
         ConfigError: the store has no finished embedding.
@@ -59,47 +62,32 @@ def transform(
         OlderVersionRead: the rows were placed in an older version, because the published one is damaged.
         InputChanged: the new rows changed during the transform.
     """
-    out = os.fspath(out)
-    check_out(out)
-    seconds = WAIT_FOR_OTHERS if execution is None else execution.lock_wait
+    check_out(rows.out)
+    seconds = WAIT_FOR_OTHERS if rows.execution is None else rows.execution.lock_wait
 
     def place(opened: Store) -> Json:
         run = fitted_store(opened)
-        return wait_for_lock(
-            lambda: _transform(run, new, settings, out, execution, max_ratio, far_as_nan, work_url, progress, names),
-            seconds,
-            progress.print_line,
-        )
+        return wait_for_lock(lambda: _transform(run, rows, progress), seconds, progress.print_line)
 
-    done, warning = read_whole(run_url, place)
+    done, warning = read_whole(rows.run_url, place)
     if warning:
         raise OlderVersionRead(warning, done)
     return done
 
 
-def _transform(
-    run: Store,
-    new: str,
-    settings: tuple[str, ...],
-    out: str,
-    execution: Execution | None,
-    max_ratio: float | None,
-    far_as_nan: bool,
-    work_url: str | None,
-    progress: RunProgress,
-    names: tuple[str, ...],
-) -> Json:
-    started, work, fit = time.perf_counter(), Store(work_url or f"{out}.work"), fit_of(run)
+def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
+    out = rows.out
+    started, work, fit = time.perf_counter(), Store(rows.work_url or f"{out}.work"), fit_of(run)
     own_input, n_features = fit.config["input"], int(run.array(array_specs.RAW.name).shape[1])
-    section, source = open_new(new, settings, own_input, n_features, run.attributes().get("columns"))
+    section, source = open_new(rows.new, rows.settings, own_input, n_features, run.attributes().get("columns"))
     id_column = source.roles.id if source.roles is not None and Path(out).suffix != ".npy" else None
-    further = columns_of_input(source, [*([] if id_column is None else [id_column]), *names], out)
+    further = columns_of_input(source, [*([] if id_column is None else [id_column]), *rows.names], out)
     parameters = section.model_dump(mode="json")
     refuse_input(out, parameters, own_input)
-    kind, where = parameters.pop("kind"), execution or Execution()
-    job = job_of(fit, kind, parameters, source, max_ratio, far_as_nan)
+    kind, where = parameters.pop("kind"), rows.execution or Execution()
+    job = job_of(fit, kind, parameters, source, rows.max_ratio, rows.far_as_nan)
     layout = layout_of_placing(fit, job, source, where)
-    cluster = Cluster(kind="serial") if execution is None and layout.input_blocks() == 1 else where.cluster
+    cluster = Cluster(kind="serial") if rows.execution is None and layout.input_blocks() == 1 else where.cluster
     check_placing(job, layout, cluster)
     _require_own(work)
     with interruptible(), RunLock(work, LOCK, "Wait until it has ended, stop it, or choose another --work"):
@@ -122,12 +110,11 @@ def _transform(
         export_embedding(work, out, further)
         work.erase()
     work.objects.delete_empty_folders()
-    first = [row for report in reports for row in report.first_invalid][:NAMED_ROWS]
     return {
         "path": out,
         "rows": source.n_rows,
         "invalid": sum(report.invalid for report in reports),
-        "first_invalid": first,
+        "first_invalid": [row for report in reports for row in report.first_invalid][:NAMED_ROWS],
         "far": sum(report.far for report in reports),
         "max_ratio": reports[0].limit,
         "mixed_components": sum(report.mixed for report in reports),

@@ -19,7 +19,7 @@ from lle.config.load import parse_input
 from lle.config.models import Config
 from lle.engine.progress import RunProgress
 from lle.jobs.run import run
-from lle.jobs.transform import transform
+from lle.jobs.transform import NewRows, transform
 from lle.kernels.manifolds import sample
 from lle.storage.store import Store
 
@@ -46,17 +46,8 @@ def row(surface: str, n: int, seed: int, folder: Path) -> tuple[str, ...]:
     previous = embedding(folder / "before.zarr", old, None)
     free = embedding(folder / "free.zarr", folder / "all.npy", None)
     aligned = embedding(folder / "aligned.zarr", folder / "all.npy", str(folder / "before.zarr"))
-    transform(
-        str(folder / "before.zarr"),
-        str(folder / "new.npy"),
-        (),
-        folder / "y.npy",
-        None,
-        None,
-        False,
-        None,
-        RunProgress(sys.stderr),
-    )
+    rows = NewRows(str(folder / "before.zarr"), str(folder / "new.npy"), str(folder / "y.npy"))
+    transform(rows, RunProgress(sys.stderr))
     placed = np.load(folder / "y.npy")[:, :2]
     size = float(np.sqrt(np.square(previous).mean()))
     changes = [float(np.sqrt(np.square(current[:n] - previous).mean())) / size for current in (free, aligned)]

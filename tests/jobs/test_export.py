@@ -46,7 +46,7 @@ def names_in(folder: Path) -> set[str]:
 
 
 def test_npy_equals_the_stored_embedding(store, tmp_path, embedding):
-    assert export_embedding(store, tmp_path / "y.npy") == ROWS
+    assert export_embedding(store, str(tmp_path / "y.npy")) == ROWS
     exported = np.load(tmp_path / "y.npy")
     np.testing.assert_array_equal(exported, embedding)
     assert (exported.dtype, exported.flags.c_contiguous) == (np.dtype("<f8"), True)
@@ -64,7 +64,7 @@ def read_arrow(path: Path) -> pd.DataFrame:
     ("suffix", "read"), [(".parquet", pd.read_parquet), (".csv", read_csv), (".arrow", read_arrow)]
 )
 def test_tables_equal_the_stored_embedding(store, tmp_path, embedding, component, suffix, read):
-    assert export_embedding(store, tmp_path / f"y{suffix}") == ROWS
+    assert export_embedding(store, str(tmp_path / f"y{suffix}")) == ROWS
     table = read(tmp_path / f"y{suffix}")
     assert list(table.columns) == ["row", "component", "y1", "y2", "y3"]
     np.testing.assert_array_equal(table["row"], np.arange(ROWS))
@@ -77,13 +77,13 @@ class TestEveryFormat:
     def test_export_replaces_an_old_file_and_leaves_no_other(self, store, tmp_path, suffix):
         out = tmp_path / f"y{suffix}"
         out.write_text("old")
-        export_embedding(store, out)
+        export_embedding(store, str(out))
         assert out.read_bytes() != b"old"
         assert names_in(tmp_path) == {out.name}
 
     def test_second_export_has_the_same_bytes(self, store, tmp_path, suffix):
         for name in ("a", "b"):
-            export_embedding(store, tmp_path / f"{name}{suffix}")
+            export_embedding(store, str(tmp_path / f"{name}{suffix}"))
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 
     def test_damaged_block_keeps_the_old_file(self, store, tmp_path, suffix):
@@ -92,14 +92,14 @@ class TestEveryFormat:
         out = tmp_path / f"y{suffix}"
         out.write_text("old")
         with pytest.raises(CorruptChunk):
-            export_embedding(store, out)
+            export_embedding(store, str(out))
         assert out.read_text() == "old"
         assert names_in(tmp_path) == {out.name}
 
     def test_simultaneous_exports_to_one_file_are_complete(self, store, tmp_path, suffix, monkeypatch):
         """The second export begins and ends while the first one writes its third block."""
         alone, out, starts = tmp_path / f"alone{suffix}", tmp_path / f"y{suffix}", []
-        export_embedding(store, alone)
+        export_embedding(store, str(alone))
         read = Store.read
 
         def read_and_export_again(self, name, start, stop):
@@ -107,12 +107,12 @@ class TestEveryFormat:
                 starts.append(start)
             if len(starts) == 3:
                 starts.append(-1)
-                assert export_embedding(Store(store.url), out) == ROWS
+                assert export_embedding(Store(store.url), str(out)) == ROWS
                 assert out.read_bytes() == alone.read_bytes()
             return read(self, name, start, stop)
 
         monkeypatch.setattr(Store, "read", read_and_export_again)
-        assert export_embedding(store, out) == ROWS
+        assert export_embedding(store, str(out)) == ROWS
         assert starts.count(-1) == 1
         assert out.read_bytes() == alone.read_bytes()
         assert names_in(tmp_path) == {out.name, alone.name}
@@ -120,32 +120,32 @@ class TestEveryFormat:
     def test_folder_with_the_name_of_the_file_is_refused(self, store, tmp_path, suffix):
         (tmp_path / f"y{suffix}").mkdir()
         with pytest.raises(ConfigError, match="found a folder"):
-            export_embedding(store, tmp_path / f"y{suffix}")
+            export_embedding(store, str(tmp_path / f"y{suffix}"))
 
     def test_export_without_an_embedding_is_refused(self, tmp_path, suffix):
         store = Store(str(tmp_path / "run.zarr"))
         store.create_group({})
         with pytest.raises(StoreError, match="no array 'embedding'"):
-            export_embedding(store, tmp_path / f"y{suffix}")
+            export_embedding(store, str(tmp_path / f"y{suffix}"))
         assert names_in(tmp_path) == set()
 
     def test_missing_folder(self, store, tmp_path, suffix):
         with pytest.raises(ConfigError, match="folder does not exist") as caught:
-            export_embedding(store, tmp_path / "absent" / f"y{suffix}")
+            export_embedding(store, str(tmp_path / "absent" / f"y{suffix}"))
         assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("name", ["y", "y.txt", "y.npz", "y.NPY"])
 def test_other_suffixes_are_refused(store, tmp_path, name):
     with pytest.raises(ConfigError, match=r"\.npy, \.parquet, \.arrow, \.csv") as caught:
-        export_embedding(store, tmp_path / name)
+        export_embedding(store, str(tmp_path / name))
     assert str(tmp_path / name) in str(caught.value)
     assert names_in(tmp_path) == set()
 
 
 def test_relative_file_name_is_accepted(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    export_embedding(store, Path("y.npy"))
+    export_embedding(store, "y.npy")
     assert (tmp_path / "y.npy").exists()
 
 
@@ -159,7 +159,7 @@ def bucket(monkeypatch):
 
 @pytest.mark.parametrize("suffix", [".npy", ".parquet", ".arrow", ".csv"])
 def test_a_url_gets_the_bytes_of_a_local_file(store, tmp_path, bucket, suffix):
-    export_embedding(store, tmp_path / f"y{suffix}")
+    export_embedding(store, str(tmp_path / f"y{suffix}"))
     assert export_embedding(store, f"s3://bucket/y{suffix}") == ROWS
     assert bytes(obstore.get(bucket, f"y{suffix}").bytes()) == (tmp_path / f"y{suffix}").read_bytes()
 

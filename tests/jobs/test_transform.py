@@ -256,8 +256,8 @@ def test_simultaneous_transforms_to_one_file_are_complete(roll, tmp_path, monkey
     monkeypatch.setattr(RunProgress, "print_line", lambda self, text: waiting.set())
 
     def start() -> None:
-        out = tmp_path / "y.csv"
-        outcomes.append(transforms.transform(roll.store.url, new, (), out, None, None, False, None, quiet))
+        out = str(tmp_path / "y.csv")
+        outcomes.append(transforms.transform(transforms.NewRows(roll.store.url, new, out), quiet))
 
     class RunBoth(transforms.StageRun):
         def drive(self, steps):
