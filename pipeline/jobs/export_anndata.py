@@ -5,12 +5,9 @@ Elements are written as the format describes them (anndata.readthedocs.io, "On-d
 
 import re
 import shutil
-import uuid
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,12 +24,22 @@ from ..storage import array_specs
 from ..storage.bundles import Array
 from ..storage.storage_errors import storage_errors
 from ..storage.store import Store
+from .output_file import replaced_whole
 
 if TYPE_CHECKING:
     import h5py
 
 SUFFIX, DEFAULT = ".h5ad", "obsm/X_lle"
 GROUPS = ("layers", "obsm", "obsp", "uns", "varm", "varp")
+TEXT = np.dtype(object, metadata={"vlen": str})
+"""Strings of any length in HDF5: `h5py.string_dtype()`, without the import."""
+
+
+class Categories(NamedTuple):
+    """A column of categories, as lle.scanpy stores them; code -1 is none."""
+
+    codes: Array
+    names: Sequence[object] | Array
 
 
 def export_anndata(store: Store, out: str, into: str) -> int:
@@ -48,20 +55,13 @@ def export_anndata(store: Store, out: str, into: str) -> int:
     name = _name_in_obsm(into)
     path = _path_of(out)
     current_config.require_embedding(store)
-    h5py = _h5py()
-    partial = path.with_name(f".{uuid.uuid4().hex}.partial")
-    with storage_errors(out):
-        try:
-            if path.exists():
-                shutil.copyfile(path, partial)
-            with _opened(h5py, partial, path) as file:
-                if not path.exists():
-                    _write_empty(h5py, file, _row_names(store))
-                n_rows = _write(h5py, file, store, name, out)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-    return n_rows
+    with storage_errors(out), replaced_whole(path) as partial:
+        if path.exists():
+            shutil.copyfile(path, partial)
+        with _opened(partial, path) as file:
+            if not path.exists():
+                _write_empty(file, _row_names(store))
+            return _write(file, store, name, out)
 
 
 def _name_in_obsm(into: str) -> str:
@@ -79,16 +79,13 @@ def _path_of(out: str) -> Path:
     return path
 
 
-def _h5py() -> ModuleType:
+def _opened(partial: Path, path: Path) -> "h5py.File":
     try:
-        return import_module("h5py")  # the extra anndata
+        import h5py  # the extra anndata
+
+        file = h5py.File(partial, "a", locking="best-effort")
     except ImportError:
         raise ConfigError(".h5ad needs the package h5py: run pip install '.[anndata]' in the source folder") from None
-
-
-def _opened(h5py: ModuleType, partial: Path, path: Path) -> "h5py.File":
-    try:
-        file = h5py.File(partial, "a", locking="best-effort")
     except OSError as error:
         if error.errno:
             raise
@@ -104,14 +101,14 @@ def _is_table(obs: "h5py.Group | None") -> bool:
     return obs is not None and hasattr(obs, "keys") and obs.attrs.get("_index", "_index") in obs
 
 
-def _write(h5py: ModuleType, file: "h5py.File", store: Store, name: str, out: str) -> int:
+def _write(file: "h5py.File", store: Store, name: str, out: str) -> int:
     """Write obsm, obs and uns; returns the number of rows."""
     order = _rows_in_order_of(file["obs"], store, out)
     key = name.removeprefix("X_")
     obsm, uns, obs = file.require_group("obsm"), file.require_group("uns"), file["obs"]
     _put(obsm, name, store.read_all(array_specs.EMBEDDING.name)[order])
     components, codes = np.unique(store.read_all(array_specs.COMPONENT.name)[order], return_inverse=True)
-    _put_categories(h5py, obs, f"{key}_component", codes, components)
+    _put(obs, f"{key}_component", Categories(codes, components))
     names = [f"{key}_component"]
     for label in label_columns(store, np.arange(len(order))):
         if (name_in_obs := label.name.replace("/", "_")) not in obs:
@@ -119,12 +116,10 @@ def _write(h5py: ModuleType, file: "h5py.File", store: Store, name: str, out: st
             if label.names is None:
                 _put(obs, name_in_obs, label.values[order])
             else:
-                _put_categories(h5py, obs, name_in_obs, label.values[order], label.names)
+                _put(obs, name_in_obs, Categories(label.values[order], label.names))
     columns = [str(other) for other in obs.attrs.get("column-order", ())]
-    obs.attrs.create("column-order", [*dict.fromkeys([*columns, *names])], dtype=h5py.string_dtype())
-    if key in uns:
-        del uns[key]
-    _put_dict(h5py, uns.create_group(key), _summary(store))
+    obs.attrs.create("column-order", [*dict.fromkeys([*columns, *names])], dtype=TEXT)
+    _put(uns, key, _summary(store))
     return len(order)
 
 
@@ -177,50 +172,38 @@ def _summary(store: Store) -> Json:
     }
 
 
-def _write_empty(h5py: ModuleType, file: "h5py.File", names: list[str]) -> None:
+def _write_empty(file: "h5py.File", names: list[str]) -> None:
     """An AnnData of these rows without X and without variables."""
     file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
-    for frame, index in (("obs", names), ("var", [])):
+    for frame, index in (("obs", names), ("var", list[str]())):
         group = file.create_group(frame)
         group.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"})
-        group.attrs.create("column-order", [], dtype=h5py.string_dtype())
-        _put_texts(h5py, group, "_index", index)
-    for group in GROUPS:
-        file.create_group(group).attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
+        group.attrs.create("column-order", [], dtype=TEXT)
+        _put(group, "_index", index)
+    for name in GROUPS:
+        _put(file, name, {})
 
 
-def _put(group: "h5py.Group", name: str, values: Array) -> None:
+def _put(group: "h5py.Group", name: str, value: object) -> None:
+    """Write an element, in place of an earlier one of this name: a mapping, categories, texts, an array or a scalar."""
     if name in group:
         del group[name]
-    group.create_dataset(name, data=values).attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
-
-
-def _put_categories(
-    h5py: ModuleType, group: "h5py.Group", name: str, codes: Array, values: Sequence[object] | Array
-) -> None:
-    """A column of categories, as lle.scanpy stores them; code -1 is none."""
-    if name in group:
-        del group[name]
-    column = group.create_group(name)
-    column.attrs.update({"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False})
-    _put(column, "codes", codes.astype(np.int32))
-    _put_texts(h5py, column, "categories", [str(value) for value in values])
-
-
-def _put_texts(h5py: ModuleType, group: "h5py.Group", name: str, texts: list[str]) -> None:
-    dataset = group.create_dataset(name, data=np.array(texts, object), dtype=h5py.string_dtype())
-    dataset.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
-
-
-def _put_dict(h5py: ModuleType, group: "h5py.Group", values: Json) -> None:
-    group.attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
-    for name, value in values.items():
-        if isinstance(value, dict):
-            _put_dict(h5py, group.create_group(name), value)
-        elif isinstance(value, np.ndarray):
-            _put(group, name, value)
-        else:
-            kind = "string" if isinstance(value, str) else "numeric-scalar"
-            dtype = h5py.string_dtype() if isinstance(value, str) else None
-            dataset = group.create_dataset(name, data=value, dtype=dtype)
-            dataset.attrs.update({"encoding-type": kind, "encoding-version": "0.2.0"})
+    version = "0.2.0"
+    if isinstance(value, dict):
+        element, kind, version = group.create_group(name), "dict", "0.1.0"
+        for key, part in value.items():
+            _put(element, key, part)
+    elif isinstance(value, Categories):
+        element, kind = group.create_group(name), "categorical"
+        element.attrs["ordered"] = False
+        _put(element, "codes", value.codes.astype(np.int32))
+        _put(element, "categories", [str(category) for category in value.names])
+    elif isinstance(value, list):
+        element, kind = group.create_dataset(name, data=np.array(value, object), dtype=TEXT), "string-array"
+    elif isinstance(value, np.ndarray):
+        element, kind = group.create_dataset(name, data=value), "array"
+    elif isinstance(value, str):
+        element, kind = group.create_dataset(name, data=value, dtype=TEXT), "string"
+    else:
+        element, kind = group.create_dataset(name, data=value), "numeric-scalar"
+    element.attrs.update({"encoding-type": kind, "encoding-version": version})

@@ -16,9 +16,6 @@ from ..storage.storage_errors import storage_errors
 SUFFIXES = (".npy", ".parquet", ".arrow", ".csv")
 
 
-PathOrUrl = str | os.PathLike[str]
-
-
 def check_out(out: str) -> None:
     """Raises ConfigError if `out` has another suffix, no folder, or a URL that cannot be opened."""
     if Path(out).suffix not in SUFFIXES:
@@ -66,15 +63,22 @@ def written_whole(out: str) -> Iterator[BinaryIO]:
                 file.flush()
             folder.put(name, Path(file.name))
         return
-    path = Path(local_path(out))
-    partial = path.with_name(f".{uuid.uuid4().hex}.partial")  # of this process alone: others may write to `out` too
-    with storage_errors(out):
-        try:
-            with partial.open("xb") as file:
-                yield file
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+    with storage_errors(out), replaced_whole(Path(local_path(out))) as partial, partial.open("xb") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def replaced_whole(path: Path) -> Iterator[Path]:
+    """A file beside `path` to write. It replaces `path` at the end of the block, and is deleted after an error.
+
+    Its name is of this process alone, because others may write to `path` at the same time.
+    """
+    partial = path.with_name(f".{uuid.uuid4().hex}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _folder_of(out: str) -> RemoteObjects:
