@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 from ..engine.damage import StepRecord
 from ..engine.step import BlockReport, Json
-from .metrics import Alignment, Choice, EmbeddedClasses, FitSample, Ids, ListSizes, Metrics
+from .metrics import Metrics
 
 Reports = dict[str, list[BlockReport[Json]]]
 Records = dict[str, StepRecord]
@@ -71,7 +71,7 @@ def collect(
         zero_trace_rows=_total(reports, "solve_weights.solve", "zero_trace"),
         unlisted_points=_first(reports, "local_factors.list_unlisted").get("count"),
         skipped_neighborhoods=_total(reports, "local_factors.solve", "skipped"),
-        alignment=cast(Alignment | None, _first(reports, "solve_embedding.align") or None),
+        alignment=_first(reports, "solve_embedding.align") or None,
         **_recall(reports),
         **_solutions([report.report for report in reports.get("solve_embedding.solve", [])]),
         **_costs(reports, records),
@@ -81,7 +81,7 @@ def collect(
 def with_placed_rows(fit: Metrics, placing: Metrics, n_input: int, reports: Reports) -> Metrics:
     """The metrics of a fit, with those of all n_input rows where these differ; `placing`: of the placing."""
     changes: Json = {key: {**getattr(fit, key), **getattr(placing, key)} for key in ("seconds", "peak_bytes", "blocks")}
-    sample: FitSample = {"rows_fitted": fit.n_input, "rows_placed": None, "far": None, "max_ratio": None, "mixed": None}
+    sample: Json = {"rows_fitted": fit.n_input, "rows_placed": None, "far": None, "max_ratio": None, "mixed": None}
     if blocks := reports.get("transform.embed"):
         invalid, far, mixed = (_total(reports, "transform.embed", key) for key in ("invalid", "far", "mixed"))
         n_placed = n_input - fit.n_input - (invalid - (fit.invalid_dropped or 0))
@@ -101,7 +101,7 @@ def _invalid_by_column(reports: Reports, name: Callable[[str], str]) -> dict[str
     return {name(column): count for column, count in counts.most_common(NAMED_COLUMNS)}
 
 
-def _ids(reports: Reports) -> Ids | None:
+def _ids(reports: Reports) -> Json | None:
     checked = _first(reports, "ingest.check_ids")
     if not checked:
         return None
@@ -124,7 +124,7 @@ def _recall(reports: Reports) -> Json:
     return {"recall": measured[max(measured)], "recall_raised": rounds}
 
 
-def _list_sizes(reports: Reports, n_points: int | None) -> ListSizes | None:
+def _list_sizes(reports: Reports, n_points: int | None) -> Json | None:
     truncated = [report.report for report in reports.get("find_neighbors.cut", [])]
     if not truncated or not n_points:
         return None
@@ -137,7 +137,7 @@ def _list_sizes(reports: Reports, n_points: int | None) -> ListSizes | None:
     }
 
 
-def _classes_of_embedded(reports: Reports) -> EmbeddedClasses | None:
+def _classes_of_embedded(reports: Reports) -> Json | None:
     graph = _first(reports, "mend_graph.analyse")
     classes_left = graph.get("closed_classes_by_component")
     if classes_left is None:
@@ -162,7 +162,7 @@ def _solutions(solved: list[Json]) -> Json:
     }
 
 
-def _taken(rows: list[list[float] | None], choices: list[Choice] | None) -> list[list[float] | None]:
+def _taken(rows: list[list[float] | None], choices: list[Json] | None) -> list[list[float] | None]:
     """The numbers of the chosen eigenpairs of each component; all numbers without a choice."""
     if choices is None:
         return rows

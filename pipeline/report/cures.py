@@ -146,7 +146,7 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
 
 def cure_of_low_eigenvalues(metrics: Metrics, config: Config) -> Cure:
     """A larger reg than a very small one, else more neighbours: both raise the lowest eigenvalues."""
-    reg = metrics.reg and metrics.reg["value"]
+    reg = metrics.reg["value"] if metrics.reg else None
     if reg is not None and reg < SMALL_REG:
         return reg_from_data(metrics, config)
     return more_neighbors(metrics, config, "{} raises the eigenvalues")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
+from ..engine.step import Json
 from .number_format import is_known
 
 Table = list[list[float]]
@@ -19,102 +20,6 @@ class Estimate(TypedDict, total=False):
     sample: int
     n_neighbors: int
     sources: int
-
-
-class Reg(TypedDict):
-    value: float | None
-    reason: str
-    no_trial: str | None
-    """Why `auto` chose without a trial (`kernels.factors.choose_reg.NoTrial`); None with a trial or a given number."""
-
-
-class Clump(TypedDict):
-    """An eigenvector that separates a group of `points`, and the first input `rows` of the group."""
-
-    eigenvector: int
-    participation: float
-    points: int
-    rows: list[int]
-
-
-class Replacement(TypedDict):
-    """`kernels.quality.independent.Replacement`, with eigenvectors from 1."""
-
-    left: int
-    taken: int
-    unexplained_left: float
-    unexplained_taken: float
-    trustworthiness_before: float
-    trustworthiness_after: float
-
-
-class Choice(TypedDict):
-    """The coordinates of a component among its eigenvectors, which are counted from 1."""
-
-    taken: list[int]
-    computed: int
-    clumps_taken: list[int]
-    clumps_skipped: list[Clump]
-    replaced: list[Replacement]
-
-
-class Solver(TypedDict, total=False):
-    """How the eigenpairs of a component were computed; more keys than these are shown only."""
-
-    method: str
-    reason: str
-    converged: bool
-    rounding_floor: float | None
-    requested_failed: str | None
-    killed: str | None
-
-
-class ListSizes(TypedDict):
-    """Neighbours per point before the graph is repaired, if the numbers differ."""
-
-    mean: float
-    least: int
-    most: int
-    raised_to_k_min: int
-    at_k_max: int
-
-
-class EmbeddedClasses(TypedDict):
-    """Components that are embedded (before the eigensolve: that are large enough), and their closed classes left."""
-
-    components: int
-    classes: int
-
-
-class Ids(TypedDict):
-    """With input.id: rows without an id, rows with the id of an earlier row, and the first such ids."""
-
-    missing: int
-    duplicates: int
-    first: list[object]
-
-
-class FitSample(TypedDict):
-    rows_fitted: int
-    rows_placed: int | None
-    far: int | None
-    max_ratio: float | None
-    mixed: int | None
-
-
-class AlignedComponent(TypedDict):
-    component: int
-    rows_shared: int
-    residual_before: float | None
-    residual_after: float | None
-    size_ratio: float | None
-
-
-class Alignment(TypedDict):
-    previous: str
-    scale: str
-    reason: str
-    components: list[AlignedComponent]
 
 
 class Stopped(TypedDict):
@@ -136,13 +41,13 @@ class Metrics:
     n_points: int | None = None
     n_features: int | None = None
     duplicates_merged: int | None = None
-    ids: Ids | None = None
+    ids: Json | None = None
     invalid_dropped: int | None = None
     dropped: dict[str, int] | None = None
     invalid_by_column: dict[str, int] | None = None
     rows_placed: int | None = None
-    fit_sample: FitSample | None = None
-    list_sizes: ListSizes | None = None
+    fit_sample: Json | None = None
+    list_sizes: Json | None = None
     recall: Estimate | None = None
     recall_raised: list[dict[str, float]] | None = None
     n_components_weak: int | None = None
@@ -151,7 +56,7 @@ class Metrics:
     components_differ_in: list[str] | None = None
     closed_classes: int | None = None
     closed_classes_left: int | None = None
-    closed_classes_embedded: EmbeddedClasses | None = None
+    closed_classes_embedded: Json | None = None
     reverse_added: int | None = None
     bridges_added: int | None = None
     points_repaired: int | None = None
@@ -159,20 +64,20 @@ class Metrics:
     links_added: int | None = None
     longest_link: float | None = None
     method: str = "lle"
-    reg: Reg | None = None
+    reg: Json | None = None
     nnz_cost_matrix: int | None = None
     reconstruction_error: float | None = None
     zero_trace_rows: int | None = None
     unlisted_points: int | None = None
     skipped_neighborhoods: int | None = None
-    alignment: Alignment | None = None
+    alignment: Json | None = None
     eigenvalues: Table | None = None
     residuals: Table | None = None
     participation: Table | None = None
     vector_errors: list[list[float] | None] | None = None
-    coordinates: list[Choice] | None = None
-    solver: Solver | None = None
-    solvers: list[Solver] | None = None
+    coordinates: list[Json] | None = None
+    solver: Json | None = None
+    solvers: list[Json] | None = None
     component_points: list[int] | None = None
     trustworthiness: Estimate | None = None
     continuity: Estimate | None = None
@@ -201,7 +106,7 @@ class Metrics:
     verdict: str | None = None
     warnings: list[str] | None = None
     defects: list[str] | None = None
-    findings: list[dict[str, Any]] | None = None
+    findings: list[Json] | None = None
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> "Metrics":

@@ -26,7 +26,7 @@ from .bounds import CLUMP_SHARE, REDUNDANT
 from .class_names import number_of
 from .cures import Config
 from .figure_style import CLASSES_ON_DARK, COLOR_MAP, DARK_MAP, DPI, ON_DARK
-from .metrics import Choice, Clump, Metrics
+from .metrics import Metrics
 from .number_format import data_name, is_known, joined, share_of, thousands
 from .page_pictures import PagePicture, PagePictures
 from .page_tiles import headline
@@ -140,7 +140,7 @@ def choice_of_coordinates(metrics: Metrics) -> list[str]:
     ]
 
 
-def _of_choice(choice: Choice) -> list[str]:
+def _of_choice(choice: Json) -> list[str]:
     if choice["computed"] == len(choice["taken"]) and not choice["clumps_taken"]:
         return ["The coordinates are the lowest eigenvectors, which do not predict each other."]
     sentences = [f"The coordinates are eigenvectors {joined(choice['taken'])} of {choice['computed']} computed ones."]
@@ -164,7 +164,7 @@ def _of_choice(choice: Choice) -> list[str]:
     return sentences
 
 
-def _rows_of(group: Clump) -> str:
+def _rows_of(group: Json) -> str:
     named = ", ".join(map(thousands, group["rows"]))
     return f"rows {named}{', ...' if group['points'] > len(group['rows']) else ''}"
 

@@ -145,7 +145,7 @@ def _samples(
 def _of_result(metrics: Metrics, computed: dict[str, int], reused: dict[str, int]) -> dict[str, Sequence[Measured]]:
     """Samples from the metrics; missing values give no sample."""
     residuals = [value for row in metrics.residuals or [] for value in row if math.isfinite(value)]
-    aligned = metrics.alignment and metrics.alignment["components"]
+    aligned = metrics.alignment["components"] if metrics.alignment else None
     moved = [({"component": str(one["component"])}, one["residual_after"]) for one in aligned or []]
     outside = [finding for finding in metrics.findings or [] if finding["level"] != "note"]
     recall = metrics.recall

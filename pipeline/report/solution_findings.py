@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterator
 
 from ..core.errors import Setting
+from ..engine.step import Json
 from . import bounds
 from .bounds import Cure, Finding, Level
 from .cures import FLAT, Config, cure_of_convergence, cure_of_low_eigenvalues, more_neighbors
-from .metrics import AlignedComponent, Alignment, Metrics
+from .metrics import Metrics
 from .number_format import is_known
 
 
@@ -105,7 +106,7 @@ def of_alignment(metrics: Metrics, config: Config) -> Iterator[Finding]:
         yield Finding("alignment", value, bounds.MOVED, f"embedding.align: {sentence}", is_defect=True)
 
 
-def _changes(alignment: Alignment) -> Iterator[tuple[float | None, str]]:
+def _changes(alignment: Json) -> Iterator[tuple[float | None, str]]:
     """(change, sentence) of what was not aligned or has moved."""
     if alignment["reason"]:
         yield None, f"nothing was aligned: {alignment['reason']}"
@@ -124,13 +125,13 @@ def _changes(alignment: Alignment) -> Iterator[tuple[float | None, str]]:
             )
 
 
-def _change(component: AlignedComponent, scale: str) -> float | None:
+def _change(component: Json, scale: str) -> float | None:
     """Residual of a component's alignment, relative to its size; None if it was not aligned.
 
     With unit_norm all coordinates shrink by one factor as points are added. So this gives the residual for equal
     sizes, from ||s a - b||^2 = (s - 1)^2 + s ||a - b||^2 for a and b of norm 1.
     """
-    residual, ratio = component["residual_after"], component["size_ratio"]
-    if scale != "unit_norm" or residual is None or not ratio:
+    residual: float | None = component["residual_after"]
+    if scale != "unit_norm" or residual is None or not (ratio := component["size_ratio"]):
         return residual
     return math.sqrt(max(0.0, residual**2 - (1.0 - ratio) ** 2) / ratio)

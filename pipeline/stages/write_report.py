@@ -24,7 +24,7 @@ from ..inputs.row_filter import even_sample
 from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report import collect_metrics, findings
 from ..report.findings import with_findings
-from ..report.metrics import Metrics, Reg, Stopped
+from ..report.metrics import Metrics, Stopped
 from ..report.number_format import data_name
 from ..storage import array_specs
 from ..storage.store import FIT, Store, fitted_store, has_fit
@@ -150,7 +150,7 @@ def _collect(store: Store, among: Collection[str] | None = None) -> Metrics:
     return replace(
         collected,
         method=config["method"],
-        reg=None if reg is None else Reg(value=reg["value"], reason=reg["reason"], no_trial=reg["no_trial"]),
+        reg=reg,
         features=names,
         label=columns.get("label") or label,
         id=columns.get("id"),

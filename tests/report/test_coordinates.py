@@ -1,11 +1,11 @@
 """The sentences of the report about the choice of coordinates, from the record in metrics.json."""
 
-from lle.report.metrics import Choice, Metrics
+from lle.report.metrics import Metrics
 from lle.report.page import choice_of_coordinates
 
 
-def choice(**changes) -> Choice:
-    chosen: Choice = {"taken": [1, 4], "computed": 10, "clumps_taken": [], "clumps_skipped": [], "replaced": []}
+def choice(**changes) -> dict:
+    chosen = {"taken": [1, 4], "computed": 10, "clumps_taken": [], "clumps_skipped": [], "replaced": []}
     return {**chosen, **changes}
 
 
