@@ -1,10 +1,10 @@
 """Everything outside the bounds of `report.bounds`, as findings, and the verdict, the gravest of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypedDict
 
-from ..core.errors import Setting
+from ..core.errors import Setting, listed
 from . import bounds, cures
 from .bounds import Cure, Finding, Level
 from .cures import NO_CURE, Config
@@ -78,13 +78,8 @@ def _rows_without(sentence: str, share: float, cure: Cure) -> Finding:
 
 def most_invalid(metrics: Metrics) -> str:
     """The columns that hold the most invalid entries, as the end of a clause; empty if they are not known."""
-    counts = metrics.invalid_by_column or {}
-    return f", most in {_first_names([f'{name} ({count:,})' for name, count in counts.items()])}" if counts else ""
-
-
-def _first_names(columns: Sequence[str]) -> str:
-    more = f" and {len(columns) - NAMED_COLUMNS} more" if len(columns) > NAMED_COLUMNS else ""
-    return ", ".join(columns[:NAMED_COLUMNS]) + more
+    columns = [f"{name} ({count:,})" for name, count in (metrics.invalid_by_column or {}).items()]
+    return f", most in {listed(columns, NAMED_COLUMNS)}" if columns else ""
 
 
 def _of_ids(metrics: Metrics, config: Config) -> Iterator[Finding]:
@@ -140,7 +135,7 @@ def _of_components(metrics: Metrics, config: Config) -> Iterator[Finding]:
     else:
         share = f", the largest with {percent(largest)} of the rows" if largest else ""
         sentence = f"The data fall into {cures.in_words(n_components)} separate pieces{share}"
-    sentence += f", which differ in {_first_names(columns)}" if columns else ""
+    sentence += f", which differ in {listed(columns, NAMED_COLUMNS)}" if columns else ""
     sentence += "; coordinates of different pieces cannot be compared"
     yield Finding("n_components_weak", n_components, 1, sentence, cures.connected(metrics, config), "grave")
 
