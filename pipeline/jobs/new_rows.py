@@ -16,8 +16,8 @@ def open_new(
     """(input section of new points, its source). Raises ConfigError, InputError.
 
     The suffix determines the kind. `roles` are the columns of the run: a table must have its features, in any order,
-    and no others. Without roles (a run of an array) columns are used by position: those of
-    the run's config, else all but the label. Settings that name columns override both.
+    and no others. Without roles (a run of an array) columns are used by position: those of the run's config, else all.
+    Settings that name columns override both.
     """
     named = dict(text.partition("=")[::2] for text in settings)
     kind = named.get("kind") or kind_of_name(new)
@@ -36,7 +36,8 @@ def open_new(
         if "id" not in named and all(roles.get("id") in table.names for table in tables):
             data["id"] = roles["id"]
         data["columns"] = roles["features"]
-    section, source = _open_labelled(data, settings, trained.get("label") if kind in TABLES else None, n_features)
+    section = parse_input(data, settings)
+    source = open_section(section)
     if source.n_features != n_features:
         raise InputError(
             f"{new}: expected {n_features} columns, as the input of the run has, found {source.n_features}; name them "
@@ -62,27 +63,6 @@ def _check_columns(tables: list[TableColumns], roles: Json, takes_all: bool) -> 
             + f"; not in the run: {listed(extra)}" * bool(extra)
             + ". Rename or remove columns, or name those to take in the order of the run with --input columns=[...]"
         )
-
-
-def _open_labelled(data: Json, settings: tuple[str, ...], label: str | None, n_features: int) -> tuple[Input, Source]:
-    """Open the rows without the run's label, if they have it: a text label cannot be read as a column of numbers."""
-    section = parse_input(data, settings)
-    keys = {text.partition("=")[0] for text in settings}
-    try:
-        source = open_section(section)
-    except InputError:
-        if label is None or "label" in keys:
-            raise
-        try:
-            labelled = parse_input({**data, "label": label}, settings)
-            return labelled, open_section(labelled)
-        except InputError:
-            pass
-        raise
-    if source.n_features == n_features + 1 and label is not None and not keys & {"label", "labels"}:
-        section = parse_input({**data, "label": label}, settings)
-        source = open_section(section)
-    return section, source
 
 
 def open_section(section: Input) -> Source:

@@ -378,15 +378,6 @@ class TestInputs:
         named = ("--input", "columns=[a,beta,c]")
         assert lle("transform", url, str(tmp_path / "x.parquet"), str(tmp_path / "y.npy"), *named)["rows"] == 400
 
-    def test_a_store_without_column_names_takes_columns_by_position(self, table, tmp_path):
-        folder, rows = table
-        url = self.run(folder, label="kind")
-        store = Store(url)
-        store.create_group({"columns": None})
-        rows[:50].rename(columns={"b": "beta"}).to_parquet(tmp_path / "x.parquet")
-        lle("transform", url, str(tmp_path / "x.parquet"), str(tmp_path / "y.npy"))
-        np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], store.read_all("embedding")[:50])
-
     def test_columns_are_those_of_the_run(self, table, tmp_path):
         folder, rows = table
         url = self.run(folder, columns=["c", "a", "b"])
