@@ -39,17 +39,21 @@ def run(
         pointer = Versions(config.output.store).pointer() if versioned else None
         return None if pointer is None else Published(pointer.version, pointer.when)
 
+    def all_stages(store: Store, history: History) -> RunResult:
+        history.attributes = {**history.attributes, **(attributes or {})}
+        return run_store(config, store, fresh and not versioned, progress, profile, history, closing, shared)
+
     def once() -> RunResult:
         if config.input.fit_sample is not None:
             from .fit_and_place import fit_and_place  # loads Arrow
 
             return fit_and_place(config, fresh, progress, profile)
         if versioned:
-            return _run_version(config, fresh, progress, profile, closing, attributes or {})
+            with interruptible():
+                return reprocess(config, ingest.open_input(config), fresh, all_stages, progress.print_line)
         history = History()
-        history.attributes = attributes or {}
         history.source_stores = shared.source_stores if shared else ()
-        return run_store(config, Store(config.output.store), fresh, progress, profile, history, closing, shared)
+        return all_stages(Store(config.output.store), history)
 
     with (
         reported(config.output.prometheus, config.output.store, published) as report,
@@ -78,14 +82,3 @@ def _retry_where_memory_is_in_use(config: Config) -> Iterator[None]:
         raise NotEnoughMemory(
             f"{error}. Other programs use memory of this machine now, so the same command may succeed later"
         ) from None
-
-
-def _run_version(
-    config: Config, fresh: bool, progress: RunProgress, profile: bool, closing: contextlib.ExitStack, attributes: Json
-) -> RunResult:
-    def work(store: Store, history: History) -> RunResult:
-        history.attributes = {**history.attributes, **attributes}
-        return run_store(config, store, False, progress, profile, history, closing)
-
-    with interruptible():
-        return reprocess(config, ingest.open_input(config), fresh, work, progress.print_line)
