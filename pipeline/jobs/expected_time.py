@@ -6,7 +6,7 @@ that take longer than a second it must be between 0.5 and 2.
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -15,7 +15,6 @@ import numpy as np
 from ..clusters.limits import Section, expected_workers
 from ..config.models import Cluster, Config
 from ..core.threads import limited_threads
-from ..engine.plan import Layout
 from ..engine.step import Json, Report, Step
 from ..kernels.neighbors.knn import kdtree_neighbors
 
@@ -70,8 +69,10 @@ class Expected(NamedTuple):
         return self.start + sum(self.steps.values())
 
     def text(self) -> str:
-        """The total, the long stages, and the compilation."""
-        line = _described(self.seconds, self.stages, self.workers)
+        """The total, the stages that take a tenth of it or more, and the compilation."""
+        long = [f"{name} {shown(value)}" for name, value in self.stages.items() if value >= self.seconds / 10]
+        line = f"about {shown(self.seconds)} s with {f'{self.workers} workers' if self.workers > 1 else 'one process'}"
+        line += f" ({', '.join(long)})" if long else ""
         if self.compiling:
             line += f"; {shown(self.compiling)} s of it compile the search, once on this machine"
         return line
@@ -134,13 +135,6 @@ def foreseen(config: Config, steps: Sequence[Step[Report]]) -> tuple[str, dict[s
     return f"expected: {now.text()}", now.steps
 
 
-def announced_rest(config: Config, steps: Sequence[Step[Report]], layout: Layout) -> str:
-    """A line for the log on the steps after ingest, when the number of distinct rows is known."""
-    rest = expected(config, steps)
-    text = _described(rest.seconds - rest.start, rest.stages, rest.workers)
-    return f"expected now: {text}, because only {layout.n_points:,} of {layout.n_input:,} rows are distinct and valid"
-
-
 @cache
 def machine_speed() -> float:
     """Speed of a core of this machine relative to the reference core. Takes an eighth of a second of one core.
@@ -162,17 +156,6 @@ def _probe() -> float:
     np.linalg.solve(systems, right)
     _ = square @ square
     return max(time.process_time() - started, 1e-9)
-
-
-def _described(total: float, stages: Mapping[str, float], n_workers: int) -> str:
-    """The total, and the stages that take a tenth of it or more.
-
-    >>> _described(12.4, {"ingest": 0.2, "solve_weights": 12.2}, 2)
-    'about 12 s with 2 workers (solve_weights 12)'
-    """
-    long = [f"{name} {shown(seconds)}" for name, seconds in stages.items() if seconds >= total / 10]
-    where = f"{n_workers} workers" if n_workers > 1 else "one process"
-    return f"about {shown(total)} s with {where}" + (f" ({', '.join(long)})" if long else "")
 
 
 def shown(seconds: float) -> str:

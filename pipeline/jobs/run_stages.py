@@ -30,14 +30,14 @@ from ..stages import ingest, write_report
 from ..stages.registry import METHOD_ARRAYS, stages_of_run
 from ..storage.lock import RunLock
 from ..storage.store import FIT, Store, has_fit
-from .expected_time import announced_rest, cluster_to_start, foreseen
+from .expected_time import cluster_to_start, foreseen
 from .layout import layout_of, run_attributes
 
 if TYPE_CHECKING:
     from distributed import Client
 
 FEWER_POINTS = 0.8
-"""Share of the input's rows that are distinct and valid below which the expected seconds are stated again."""
+"""Share of the input's rows that are distinct and valid below which the expected seconds are estimated again."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ def run_store(
                 with profiled(executor.client, store, progress) if profile else contextlib.nullcontext():
                     keeps_all = shared is not None and shared.keeps_all
                     run = StageRun(store, executor, progress, history, finished_steps, keeps_all)
-                    unmet = _run_stages(config, layout, run, bool(announcement) and not resumed, shared is None)
+                    unmet = _run_stages(config, layout, run, shared is None)
+                # Not reached after an error: then the cluster closes here, before the lock is released.
                 closing.push(opened.pop_all())
         result = result_of(store, progress, started)
     if unmet:
@@ -218,7 +219,9 @@ class StageRun(Walker):
                 for block, report in enumerate(reports)
                 if isinstance(report, Solution) and not report.converged
             ]
-            self.upstream = f"{self.upstream}-{time.time_ns()}"  # later steps are computed again as well
+            # The next run computes these blocks again. It must not reuse later steps of this run, so their fingerprints
+            # are those of no other run.
+            self.upstream = f"{self.upstream}-{time.time_ns()}"
         return reports
 
     def reports_of(self, step: Step[Report]) -> list[Report]:
@@ -266,24 +269,20 @@ class StageRun(Walker):
             self._run_step(step, upstream)
 
 
-def _run_stages(config: Config, layout: Layout, run: StageRun, announced: bool, is_whole: bool) -> str | None:
+def _run_stages(config: Config, layout: Layout, run: StageRun, is_whole: bool) -> str | None:
     """Run every stage; returns a text about bounds that were not met, empty if all were.
 
     Returns None, without running the later stages, if the input equals that of the published version. If far fewer rows
-    are left after ingest, a new estimate is made, and logged if the first one was `announced`. `is_whole`: no other
-    stages follow these.
+    are left after ingest, the expected seconds are estimated again. `is_whole`: no other stages follow these.
     """
     stages = stages_of_run(config)
     for name, stage in stages.items():
         layout = run.walk_stage(name, stage(layout))
         if run.history.is_known(run.store, name, run.digests):
             return None
-        if name == "ingest" and layout.n_points < FEWER_POINTS * layout.n_input:
+        if is_whole and name == "ingest" and layout.n_points < FEWER_POINTS * layout.n_input:
             rest, _ = planned({key: stages[key] for key in stages if key != "ingest"}, layout)
-            if announced:
-                run.progress.print_line(announced_rest(config, rest, layout))
-            if is_whole:
-                run.progress.time_left.expect(foreseen(config, rest)[1])
+            run.progress.time_left.expect(foreseen(config, rest)[1])
     run.store.objects.delete_objects(run.retry)  # only after the report, which shows the residuals of these blocks
     if lost := lost_rows(Metrics.read(run.store.metrics() or {}), config.output.min_rows):
         run.unmet = "\n".join(filter(None, [run.unmet, lost]))

@@ -191,27 +191,6 @@ def test_only_long_runs_are_announced():
     assert text(2_000_000).startswith("expected: about ")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("n_distinct", "is_stated"), [(60, True), (550, False)])
-def test_seconds_are_stated_again_if_few_rows_are_distinct(tmp_path, toy_stages, monkeypatch, n_distinct, is_stated):
-    monkeypatch.setattr(expected_time, "LONG_SECONDS", 0.0)
-    np.save(tmp_path / "x.npy", roll(n_distinct)[np.arange(600) % n_distinct])
-    path = tmp_path / "job.yaml"
-    path.write_text(
-        json.dumps(
-            {
-                "input": {"kind": "npy", "path": str(tmp_path / "x.npy")},
-                "output": {"store": str(tmp_path / "run.zarr")},
-                "execution": {"cluster": {"kind": "serial"}},
-            }
-        )
-    )
-    for again in (True, False):
-        stderr = CliRunner().invoke(commands.app, ["run", str(path)]).stderr
-        assert ("expected now: about " in stderr) == (is_stated and again)
-        assert (f"because only {n_distinct} of 600 rows are distinct and valid" in stderr) == (is_stated and again)
-
-
 def test_plan_shows_expected_seconds_until_the_run_is_finished(tmp_path, toy_stages):
     np.save(tmp_path / "x.npy", roll(60))
     path = tmp_path / "job.yaml"
