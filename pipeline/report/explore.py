@@ -119,9 +119,8 @@ def render_explorer(page: ExplorerPage) -> bytes:
         "classColors": [class_colors(MAX_CLASSES, dark) for dark in (False, True)],
         "colorMap": [to_hex(colormaps[COLOR_MAP](step / 63)) for step in range(64)],
     }
-    return _rendered(
-        page, SCRIPTS, content, read_asset("regl-scatterplot.min.js"), read_asset("LICENSES.txt"), payloads
-    )
+    library, licenses = read_asset("regl-scatterplot.min.js"), read_asset("LICENSES.txt")
+    return _rendered(page, SCRIPTS, content, library=library, licenses=licenses, payloads=payloads)
 
 
 def render_served(page: ServedPage) -> bytes:
@@ -140,28 +139,12 @@ def render_served(page: ServedPage) -> bytes:
     return _rendered(page, SERVED_SCRIPTS, content)
 
 
-def _rendered(
-    page: ExplorerPage | ServedPage,
-    scripts: Sequence[str],
-    content: Json,
-    library: str = "",
-    licenses: str = "",
-    payloads: Sequence[str] = (),
-) -> bytes:
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return (
-        environment.from_string(read_asset("page.html.j2"))
-        .render(
-            page=page,
-            style=read_asset("page.css"),
-            library=library,
-            licenses=licenses,
-            payloads=payloads,
-            script="\n".join(read_asset(name) for name in scripts),
-            content=safe_json(content),
-        )
-        .encode()
+def _rendered(page: ExplorerPage | ServedPage, scripts: Sequence[str], content: Json, **more: object) -> bytes:
+    template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+        read_asset("page.html.j2")
     )
+    style, script = read_asset("page.css"), "\n".join(read_asset(name) for name in scripts)
+    return template.render(page=page, style=style, script=script, content=safe_json(content), **more).encode()
 
 
 def read_asset(name: str) -> str:
