@@ -19,9 +19,9 @@ from .arguments import AsJson, ConfigPath, Fresh, OtherStore, Overrides, StoreUr
 from .finish import Commands, finish, leave
 
 if TYPE_CHECKING:
+    from ..engine.step import Json
     from ..jobs.status import Status
     from ..jobs.sweep_plan import PlannedSweep
-    from ..jobs.verify import Checked
 
 app = typer.Typer(
     cls=Commands,
@@ -176,7 +176,7 @@ def verify(store: StoreUrl, as_json: AsJson = False) -> None:
     from ..jobs.verify import check
     from ..storage.versions import other_versions, reading
 
-    def act() -> "Checked":
+    def act() -> "Json":
         with reading(store_of(store)) as opened:
             return check(opened, lambda: other_versions(store, opened))
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..jobs.status import StageStatus, Status
     from ..jobs.sweep_plan import PlannedSweep
     from ..jobs.validate import Validated
-    from ..jobs.verify import Checked
     from ..jobs.versions import CleanedStore, ListedVersions
     from ..report.findings import Columns
 
@@ -272,7 +271,7 @@ def describe_clean(cleaned: "CleanedStore") -> str:
     return "\n".join(lines + [f"not deleted: {failure}" for failure in cleaned["failures"]])
 
 
-def describe_check(check: "Checked") -> str:
+def describe_check(check: "Json") -> str:
     """The output of `lle verify` for a store without damage."""
     unfinished = ", ".join(f"{count} block{'s' * (count > 1)} of {step}" for step, count in check["unfinished"].items())
     text = f"{check['store']}: every chunk matches its checksum"

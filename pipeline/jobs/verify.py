@@ -1,13 +1,13 @@
 """Compare all data of a store with their checksums, and delete the markers of damaged blocks for the next run."""
 
 from collections.abc import Callable
-from typing import TypedDict
 
 from ..core.errors import CorruptChunk, StoreError
 from ..engine import checkpoint
 from ..engine.damage import damage_of_step
+from ..engine.step import Json
 from ..storage.lock import FOR_A_COMMAND, LOCK, RunLock, running
-from ..storage.run_group import METRICS, METRICS_CRC
+from ..storage.run_group import METRICS
 from ..storage.store import Store, fitted_store, has_fit
 
 
@@ -17,16 +17,6 @@ def find_damage(store: Store) -> list[CorruptChunk]:
     for key, record in checkpoint.recorded_steps(store).items():
         damage += damage_of_step(store, record, checkpoint.finished_blocks(store, key, record.fingerprint))
     return damage
-
-
-def _solvers(store: Store) -> list[dict[str, object]] | None:
-    """How the eigenpairs of each component were computed, from metrics.json; None if it is missing or damaged."""
-    metrics = store.metrics()
-    solvers = None if metrics is None else metrics.get("solvers") or []
-    if not isinstance(solvers, list):
-        return None
-    is_valid = all(isinstance(solver, dict) and isinstance(solver.get("converged"), bool) for solver in solvers)
-    return solvers if is_valid else None
 
 
 def unmark_damaged_blocks(store: Store, damage: list[CorruptChunk]) -> list[str]:
@@ -52,10 +42,10 @@ def unmarked_blocks(store: Store) -> dict[str, int]:
         return counts
     if not checkpoint.finished_blocks(store, "write_report.write", report.fingerprint):
         return counts
-    solvers = _solvers(store)
-    if solvers is None:
+    if (metrics := store.metrics()) is None:
         records.pop("solve_embedding.solve", None)
-    unmet = {block for block, solver in enumerate(solvers or []) if not solver["converged"]}
+    solvers = (metrics or {}).get("solvers") or []
+    unmet = {block for block, solver in enumerate(solvers) if not solver["converged"]}
     for key, record in records.items():
         finished = set(checkpoint.finished_blocks(store, key, record.fingerprint))
         not_converged = unmet if key == "solve_embedding.solve" else set[int]()
@@ -65,15 +55,7 @@ def unmarked_blocks(store: Store) -> dict[str, int]:
     return counts
 
 
-class Checked(TypedDict):
-    """A store without damage, and the number of unfinished blocks of each step."""
-
-    store: str
-    damaged: int
-    unfinished: dict[str, int]
-
-
-def check(store: Store, other_stores: Callable[[], list[Store]]) -> Checked:
+def check(store: Store, other_stores: Callable[[], list[Store]]) -> Json:
     """Find damage, delete the markers of damaged blocks, and return the number of unfinished blocks of each step.
 
     `other_stores` returns stores that may share files with this one. Their damaged blocks are treated in the same way,
@@ -102,9 +84,7 @@ def check(store: Store, other_stores: Callable[[], list[Store]]) -> Checked:
         f"marked as not done by an earlier check; run the job again to compute {'them' if count > 1 else 'it'}"
         for step, count in earlier.items()
     ]
-    if not running(store) and store.objects.exists(METRICS) and _solvers(store) is None:
-        with RunLock(store, LOCK, FOR_A_COMMAND):
-            store.objects.delete_objects([METRICS_CRC])  # so that the next run writes metrics of another shape again
+    if not running(store) and store.objects.exists(METRICS) and store.metrics() is None:
         lines.append(f"{METRICS} is not as it was written; run the job again to write the report again")
     if lines:
         raise StoreError("\n".join([*([] if damage else [f"{store.url}:"]), *lines]))

@@ -271,15 +271,11 @@ def test_changed_metrics_are_refused_and_written_again_by_run(run_copy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("solvers", [3, [3], [None], ["x"], [[]], [{}], [{"converged": "yes"}], {"0": True}])
-def test_metrics_of_another_shape_are_damage_with_or_without_their_checksum(run_copy, solvers):
+def test_metrics_without_their_checksum_are_damage(run_copy):
     store, again, _ = Store(str(run_copy[0])), *run_copy[1:]
-    metrics = {**store.metrics(), "solvers": solvers}
-    for has_checksum in (False, True):
-        store.put_metrics(metrics)
-        if not has_checksum:
-            store.objects.delete(METRICS_CRC)
-        assert "metrics.json is not as it was written" in refused(1, "verify", store.url)
+    store.put_metrics({**store.metrics(), "solvers": 3})
+    store.objects.delete(METRICS_CRC)
+    assert "metrics.json is not as it was written" in refused(1, "verify", store.url)
     assert lle(*again)["metrics"]["solvers"][0]["converged"]
     assert lle("verify", store.url)["damaged"] == 0
 
