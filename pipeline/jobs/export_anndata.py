@@ -24,7 +24,7 @@ from ..storage import array_specs
 from ..storage.bundles import Array
 from ..storage.storage_errors import storage_errors
 from ..storage.store import Store
-from .output_file import replaced_whole
+from .output_file import check_out, replaced_whole
 
 if TYPE_CHECKING:
     import h5py
@@ -53,7 +53,10 @@ def export_anndata(store: Store, out: str, into: str) -> int:
     Raises ConfigError if the rows do not match, or if `out` or `into` cannot be written.
     """
     name = _name_in_obsm(into)
-    path = _path_of(out)
+    if is_url(out):
+        raise ConfigError(f"{out}: expected a local file for .h5ad; copy it to this machine, and back afterwards")
+    check_out(out, (SUFFIX,))
+    path = Path(local_path(out))
     current_config.require_embedding(store)
     with storage_errors(out), replaced_whole(path) as partial:
         if path.exists():
@@ -68,15 +71,6 @@ def _name_in_obsm(into: str) -> str:
     if not re.fullmatch(r"obsm/[^/]+", into) or into.removeprefix("obsm/").removeprefix("X_") in {"", ".", ".."}:
         raise ConfigError(f"--into {into}: expected obsm/NAME, for instance {DEFAULT}")
     return into.removeprefix("obsm/")
-
-
-def _path_of(out: str) -> Path:
-    if is_url(out):
-        raise ConfigError(f"{out}: expected a local file for .h5ad; copy it to this machine, and back afterwards")
-    path = Path(local_path(out))
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise ConfigError(f"{out}: expected the name of a file in an existing folder; choose another name")
-    return path
 
 
 def _opened(partial: Path, path: Path) -> "h5py.File":

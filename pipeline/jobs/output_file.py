@@ -16,10 +16,10 @@ from ..storage.storage_errors import storage_errors
 SUFFIXES = (".npy", ".parquet", ".arrow", ".csv")
 
 
-def check_out(out: str) -> None:
+def check_out(out: str, suffixes: tuple[str, ...] = SUFFIXES) -> None:
     """Raises ConfigError if `out` has another suffix, no folder, or a URL that cannot be opened."""
-    if Path(out).suffix not in SUFFIXES:
-        raise ConfigError(f"{out}: expected a name that ends in {', '.join(SUFFIXES)}; choose another name")
+    if Path(out).suffix not in suffixes:
+        raise ConfigError(f"{out}: expected a name that ends in {', '.join(suffixes)}; choose another name")
     if is_url(out):
         _folder_of(out)
         return

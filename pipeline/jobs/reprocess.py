@@ -167,6 +167,7 @@ def reprocess(
         base = f", built on {version_id(history.source_stores[0])}" if history.source_stores else ""
         log(f"version {version_id(store)}{base}")
         result = work(store, history)
+        # A process that was suspended may have lost its lock. Its version must not replace that of the newer run.
         if not lock.held():
             raise StoreError(f"{root.url}: another run has taken over; version {version_id(store)} is not published")
         if result.unchanged:

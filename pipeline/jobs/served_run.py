@@ -84,7 +84,7 @@ class ServedRun:
     ) -> None:
         self._page, self._rows, self.columns, self._ids, self._images = page, rows, columns, ids, images
         self.component = next((column for column in columns if column.role == "component"), None)
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # a cached function calls another one
         self.grid, self.key = self._cached(self._grid), self._cached(self._key)
         self._codes_of, self._selected_of = self._cached(self._codes), self._cached(self._is_selected)
         self._selections = {0: np.empty(0, np.uint32)}

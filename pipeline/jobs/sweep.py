@@ -222,6 +222,7 @@ def _on_workers(
         for future in pool:
             experiment = running.pop(future)
             yield _row_of_task(experiment, future)
+            # Only now: a child copies steps from the store of its parent, which must be finished.
             for following in submit(experiment.name):
                 pool.add(following)
     finally:

@@ -177,6 +177,7 @@ def _sums(
         bounds = np.array([(places.start, places.stop) for places in ranges], np.int64).reshape(-1, 2)
         return int(add_points(grid.x, grid.y, codes, bounds, values, is_shown, disc, part, sums, first, last))
 
+    # Threads write to one array without a lock, because each has rows of its own.
     n_strips = available_cores()
     edges = np.linspace(0, height, n_strips + 1).astype(int).tolist()
     with ThreadPoolExecutor(n_strips) as pool:

@@ -140,7 +140,7 @@ def test_wrong_places_are_refused(runs, tmp_path):
         ((tmp_path / "y.h5ad", "--into", "obsm/.."), "expected obsm/NAME"),
         ((tmp_path / "text.h5ad",), "found something else"),
         ((tmp_path / "other.h5ad",), "HDF5 of another kind"),
-        ((tmp_path / "none" / "y.h5ad",), "existing folder"),
+        ((tmp_path / "none" / "y.h5ad",), "its folder does not exist"),
         (("s3://bucket/y.h5ad",), "expected a local file"),
         ((tmp_path / "y.h5ad", "--into", "X_lle"), "expected obsm/NAME"),
         ((tmp_path / "y.h5ad", "--with", "a"), "remove --with"),
