@@ -101,7 +101,7 @@ def contribute_block(store: Store, block_index: int, method: str, blocks: Blocks
     rows_each = 1 if method == "laplacian" else max(1, factor.shape[0] // (stop - start))
     number = -1
     for number, contribution in enumerate(gram_contributions(factor, PART_ENTRIES * rows_each)):
-        parts = split_by_rows(contribution, blocks.size, blocks.n)
+        parts = split_by_rows(contribution, blocks.size)
         for target, part in parts.items():
             entries[str(target)] = entries.get(str(target), 0) + len(part.data)
         name = f"{CONTRIBUTIONS}/{number:03d}/{block_index:05d}"  # a part is freed once it is encoded

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...core.arrays import Bools, Float64, Int32, Int64, Ints
-from ...core.errors import InputError
+from ...core.arrays import Float64, Int32, Int64, Ints
 
 TABLE_SHARE = 4
 """Largest table for renumbering, in entries per id. It limits the memory and changes no result."""
@@ -52,13 +51,10 @@ def local_factor(indices: Ints, weights: Float64, first_row: int, n_points: int)
     """Rows first_row, ..., first_row + B - 1 of A = I - W as a (B, n_points) matrix with sorted columns.
 
     Args:
-        indices: (B, K) neighbour ids, -1 in empty slots; empty slots give no entry.
+        indices: (B, K) distinct neighbour ids other than the point's, -1 in empty slots; empty slots give no entry.
         weights: (B, K) reconstruction weights.
         first_row: id of the first of the B points.
         n_points: number of columns.
-
-    Raises:
-        InputError: an id is out of range, is the point itself, or is repeated in a row.
     """
     n_rows, n_slots = indices.shape
     dtype = index_dtype(n_points, n_rows * (n_slots + 1))
@@ -69,7 +65,6 @@ def local_factor(indices: Ints, weights: Float64, first_row: int, n_points: int)
     order = np.argsort(columns, axis=1)
     columns = np.take_along_axis(columns, order, axis=1)
     used = columns < n_points
-    _require_distinct(columns, used, indices, first_row, n_points)
     indptr = np.zeros(n_rows + 1, dtype=dtype)
     np.cumsum(used.sum(axis=1), out=indptr[1:])
     data = np.take_along_axis(values, order, axis=1)[used]
@@ -118,17 +113,12 @@ def cut_rows(counts: Int64, max_entries: int) -> list[int]:
     return cuts
 
 
-def split_by_rows(contribution: RowContribution, block_points: int, n_points: int) -> dict[int, RowContribution]:
+def split_by_rows(contribution: RowContribution, block_points: int) -> dict[int, RowContribution]:
     """Split a contribution at the multiples of block_points: {destination block: its rows}, without empty blocks.
 
     Row and column ids stay global. The pieces are views if possible.
-
-    Raises:
-        InputError: a row is not in [0, n_points).
     """
     rows, indptr, indices, data = contribution
-    if rows.size and not 0 <= rows[0] <= rows[-1] < n_points:
-        raise InputError(f"expected rows in [0, {n_points}), found {rows[0]} to {rows[-1]}; search neighbours again")
     blocks, starts = np.unique(rows // block_points, return_index=True)
     stops = np.append(starts, len(rows))[1:]
     pieces = {}
@@ -150,21 +140,13 @@ def merge_contributions(
     Args:
         contributions: pieces of this destination block **in the order of their source blocks**; this order fixes
             the order of the additions.
-        row_start, row_stop: the destination block.
+        row_start, row_stop: the destination block, which has all rows of the pieces.
         n_points: number of columns.
-
-    Raises:
-        InputError: a piece has rows outside the block.
     """
     shape = (row_stop - row_start, n_points)
     if not contributions:
         return csr_array(shape, dtype=np.float64)
     rows = np.concatenate([piece.rows for piece in contributions])
-    if rows.size and not row_start <= rows.min() <= rows.max() < row_stop:
-        raise InputError(
-            f"expected contributions to rows {row_start} to {row_stop - 1}, found rows {rows.min()} to {rows.max()}; "
-            "the pieces belong to another destination block"
-        )
     touched, stacked = _stack(contributions)
     # Row r of M is the sum of the stacked rows with id r: a product with a 0/1 matrix. SciPy adds the terms in the
     # order of the stacked rows, which is the order of the sources. (Sorting COO entries would not keep that order.)
@@ -232,15 +214,3 @@ def _renumber(ids: Ints) -> tuple[Ints, Int32]:
     position = np.empty(len(present), dtype=np.int32)
     position[distinct] = np.arange(len(distinct), dtype=np.int32)
     return distinct + lowest, position[shifted]
-
-
-def _require_distinct(columns: Ints, used: Bools, indices: Ints, first_row: int, n_points: int) -> None:
-    if indices.size and indices.max() >= n_points:
-        raise InputError(f"expected neighbour ids below n_points = {n_points}, found {indices.max()}; search again")
-    repeated = ((columns[:, 1:] == columns[:, :-1]) & used[:, 1:]).any(axis=1)
-    if repeated.any():
-        row = int(np.flatnonzero(repeated)[0])
-        raise InputError(
-            f"expected distinct neighbours other than the point itself, found {indices[row].tolist()} for point "
-            f"{first_row + row} ({repeated.sum()} such rows in the block); drop self and repeated ids after the search"
-        )

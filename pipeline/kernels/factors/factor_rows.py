@@ -7,7 +7,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...core.arrays import Bools, Float64, Int64, Ints
-from ...core.errors import InputError
 from .cost_matrix import index_dtype
 
 
@@ -42,9 +41,6 @@ def stack_rows(parts: Sequence[LocalRows], n_block: int, n_points: int) -> csr_a
 
     Args:
         parts: local rows; each of the ``n_block`` points of the block is in at most one part.
-
-    Raises:
-        InputError: an id is out of range, or is repeated in a neighbourhood.
     """
     counts, lengths = np.zeros(n_block, np.int64), np.zeros(n_block, np.int64)
     for part in parts:
@@ -55,7 +51,6 @@ def stack_rows(parts: Sequence[LocalRows], n_block: int, n_points: int) -> csr_a
     dtype = index_dtype(n_points, int(entries[-1]))
     indices, data = np.empty(entries[-1], dtype), np.empty(entries[-1])
     for part in parts:
-        _require_distinct(part.columns, n_points)
         order = np.argsort(part.columns, axis=1)
         columns = np.take_along_axis(part.columns, order, axis=1)
         values = np.take_along_axis(part.values, order[:, None, :], axis=2)
@@ -64,14 +59,3 @@ def stack_rows(parts: Sequence[LocalRows], n_block: int, n_points: int) -> csr_a
         at = entries[first[part.points[point]] + rank][:, None] + np.arange(columns.shape[1])
         indices[at], data[at] = columns[point], values[point, row]
     return csr_array((data, indices, entries.astype(dtype)), shape=(int(first[-1]), n_points))
-
-
-def _require_distinct(columns: Ints, n_points: int) -> None:
-    ordered = np.sort(columns, axis=1)
-    is_invalid = (ordered[:, 0] < 0) | (ordered[:, -1] >= n_points) | (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
-    if is_invalid.any():
-        row = int(np.flatnonzero(is_invalid)[0])
-        raise InputError(
-            f"expected distinct ids in [0, {n_points}) in each neighbourhood, found {columns[row].tolist()} "
-            f"({is_invalid.sum()} such neighbourhoods); search neighbours again"
-        )

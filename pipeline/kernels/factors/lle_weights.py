@@ -52,14 +52,12 @@ def barycenter_weights(points: Floats, neighbors: Floats, valid: Bools, reg: flo
         rule: trace, absolute or when_needed.
 
     Raises:
-        InputError: a point has no neighbour; coordinates or their squares are not finite; or a regularised Gram
-            matrix is still singular.
+        InputError: coordinates or their squares are not finite, or a regularised Gram matrix is still singular.
 
     >>> x, y = np.zeros((1, 2)), np.array([[[1.0, 0.0], [-1.0, 0.0], [7.0, 7.0]]])
     >>> barycenter_weights(x, y, np.array([[True, True, False]]), reg=1e-3, rule="trace").weights
     array([[0.5, 0.5, 0. ]])
     """
-    _require_neighbors(valid)
     with np.errstate(over="ignore", invalid="ignore"):  # reported by _require_finite, with the row
         offsets = np.subtract(neighbors, points[:, None, :], dtype=np.float64)
         # An invalid slot gets a zero offset and a zero right-hand side: its weight is exactly 0.
@@ -130,15 +128,6 @@ def _normalised(solve: Solve, offsets: Float64, valid: Bools, ridge: Float64, re
             "lie in a subspace of fewer dimensions than there are neighbours; raise weights.reg (1e-3 is usual)"
         )
     return np.asarray(solution / total)
-
-
-def _require_neighbors(valid: Bools) -> None:
-    empty = np.flatnonzero(~valid.any(axis=1))
-    if empty.size:
-        raise InputError(
-            f"expected at least one neighbour per point, found none for {empty.size} of {len(valid)} points of the "
-            f"batch (first: row {empty[0]}); raise neighbors.n_neighbors or drop these points"
-        )
 
 
 def _require_finite(trace: Float64) -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from lle.core.errors import InputError
 from lle.core.methods import METHODS
 from lle.kernels.factors.factor_rows import LocalRows, stack_rows
 from lle.kernels.factors.ltsa_hessian import alignment_rows, hessian_rows
@@ -179,9 +178,3 @@ class TestStacking:
         part = LocalRows(np.array([2]), np.array([[0, 3]]), np.ones((1, 1, 2)), np.ones((1, 1), bool))
         assert stack_rows([part], 4, 5).shape == (1, 5)
         assert stack_rows([], 4, 5).shape == (0, 5)
-
-    @pytest.mark.parametrize("ids", [[0, 0], [-1, 2], [1, 5]])
-    def test_wrong_ids_are_refused(self, ids):
-        part = LocalRows(np.array([0]), np.array([ids]), np.ones((1, 1, 2)), np.ones((1, 1), bool))
-        with pytest.raises(InputError, match=r"distinct ids in \[0, 5\)"):
-            stack_rows([part], 1, 5)
