@@ -5,7 +5,6 @@ of closed classes (strongly connected components that no edge leaves), not of un
 1976, Finite Markov Chains, chapter 2). A point outside all closed classes is transient.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -86,40 +85,13 @@ def disconnected_from_own_list(indices: Ints) -> Int64:
     return np.flatnonzero((first[:, 0] >= 0) & (part_of_point != part_of_point[first[:, 0]]))
 
 
-def edges_between(graph: csr_array, node: Ints, at_least: int = 1) -> Iterator[tuple[Ints, Ints]]:
-    """Edges between points of different nodes in batches of `at_least`, the last one smaller: (sources, targets).
-
-    A batch has no more than that and the edges of ROWS_AT_ONCE rows.
-    """
-    pending, n_pending = list[tuple[Ints, Ints]](), 0
-    for start in range(0, graph.shape[0], ROWS_AT_ONCE):
-        indptr = graph.indptr[start : start + ROWS_AT_ONCE + 1]
-        targets = graph.indices[indptr[0] : indptr[-1]]
-        sources = np.repeat(np.arange(start, start + len(indptr) - 1, dtype=targets.dtype), np.diff(indptr))
-        crosses = node[sources] != node[targets]
-        pending.append((sources[crosses], targets[crosses]))
-        n_pending += len(pending[-1][0])
-        if n_pending >= at_least or start + ROWS_AT_ONCE >= graph.shape[0]:
-            sources, targets = (np.concatenate(parts) for parts in zip(*pending, strict=True))
-            pending, n_pending = [], 0
-            yield sources, targets
-
-
 def weak_components(graph: csr_array) -> Components:
-    """Components of the graph without edge directions: (number, label of each point).
+    """Components without edge directions of a small graph: (number, label of each point).
 
-    Labels are sorted by size, largest first, ties by the lowest member, so they do not depend on the algorithm. SciPy
-    would transpose the graph, which takes several times its memory. So strong components are joined by the edges
-    between them, in batches of at most as many as there are points.
+    Labels are sorted by size, largest first, ties by the lowest member, so they do not depend on the algorithm.
     """
-    n_components, raw = strong_components(graph)
-    for sources, targets in edges_between(graph, raw, at_least=graph.shape[0]):
-        ends = raw[sources], raw[targets]
-        joined = csr_array((np.ones(len(sources), np.int8), ends), shape=(n_components, n_components))
-        n_components, merged = connected_components(joined, directed=False)
-        raw = merged[raw]
-    labels, _ = by_size(raw, n_components)
-    return int(n_components), labels
+    n_components, labels = connected_components(graph, directed=False)
+    return int(n_components), by_size(labels, n_components)[0]
 
 
 def strong_components(graph: csr_array) -> Components:
@@ -132,8 +104,10 @@ def closed_classes(graph: csr_array) -> ClosedClasses:
     """Strongly connected components that no edge leaves."""
     n_strong, node = strong_components(graph)
     is_open = np.zeros(n_strong, np.bool_)
-    for sources, _ in edges_between(graph, node):
-        is_open[node[sources]] = True
+    for start in range(0, len(node), ROWS_AT_ONCE):
+        indptr = graph.indptr[start : start + ROWS_AT_ONCE + 1]
+        sources = np.repeat(node[start : start + ROWS_AT_ONCE], np.diff(indptr))
+        is_open[sources[sources != node[graph.indices[indptr[0] : indptr[-1]]]]] = True
     return ClosedClasses(*by_size(np.where(is_open[node], np.int32(-1), node), n_strong))
 
 
