@@ -6,7 +6,7 @@ The block's own points bound the distance of a neighbour. Only cells within that
 import numpy as np
 
 from ..core.arrays import Float64, Floats, Int64
-from ..kernels.neighbors.cells import Boxes, boxes_within
+from ..kernels.neighbors.cells import Boxes
 from ..kernels.neighbors.knn import TIE, NeighborLists, kdtree_neighbors, merge_into
 from ..storage import array_specs
 from ..storage.store import Store
@@ -24,10 +24,11 @@ def search_by_tree(
         near_ids = np.sort(np.concatenate([ids, nearest_rows(boxes, start, stop, n_neighbors + 1)]))
         points = store.gather(array_specs.POINTS.name, near_ids)
     lists = kdtree_neighbors(block_points, ids, points, near_ids, n_neighbors)
-    chosen = boxes_within_reach(boxes, start, stop, block_points, (1 + TIE) * lists.distances[:, -1])
-    for batch in batches_of(boxes, chosen, HALO_ROWS):
+    outside, reach = np.flatnonzero((boxes.start < start) | (boxes.start >= stop)), (1 + TIE) * lists.distances[:, -1]
+    _, chosen = within_reach(block_points, reach, boxes.low[outside], boxes.high[outside])
+    for batch in batches_of(boxes, outside[chosen], HALO_ROWS):
         halo, reach = rows_of(boxes, batch), (1 + TIE) * lists.distances[:, -1]
-        rows = rows_within_reach(block_points, reach, boxes.low[batch], boxes.high[batch])
+        rows, _ = within_reach(block_points, reach, boxes.low[batch], boxes.high[batch])
         # The tree includes the block's own points: without near points a query would visit all far ones.
         points = np.concatenate([block_points, store.gather(array_specs.POINTS.name, halo)])
         found = kdtree_neighbors(block_points[rows], ids[rows], points, np.concatenate([ids, halo]), n_neighbors)
@@ -41,35 +42,23 @@ def read_boxes(store: Store, n_blocks: int) -> Boxes:
     return Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
 
 
-def boxes_within_reach(boxes: Boxes, start: int, stop: int, points: Floats, reach: Float64) -> Int64:
-    """Boxes of rows outside [start, stop) within reach (b,) of one of the block's points (b, d)."""
-    in_block = (boxes.start >= start) & (boxes.start < stop)
-    points = points.astype(np.float64)
-    is_chosen = np.zeros(len(in_block), bool)
-    for i in np.flatnonzero(in_block):
-        part = slice(int(boxes.start[i]) - start, int(boxes.stop[i]) - start)
-        is_near = boxes_within(boxes, boxes.low[i], boxes.high[i], float(reach[part].max())) & ~in_block & ~is_chosen
-        for j in np.flatnonzero(is_near):
-            gap = np.maximum(0.0, np.maximum(boxes.low[j] - points[part], points[part] - boxes.high[j]))
-            is_chosen[j] = bool((np.einsum("bd,bd->b", gap, gap) <= reach[part] ** 2).any())
-    return np.flatnonzero(is_chosen)
-
-
-def rows_within_reach(points: Floats, reach: Float64, low: Float64, high: Float64) -> Int64:
-    """Rows of the points (b, d) that are within reach (b,) of at least one of the boxes [low, high], (c, d) each.
+def within_reach(points: Floats, reach: Float64, low: Float64, high: Float64) -> tuple[Int64, Int64]:
+    """Points (b, d) within reach (b,) of at least one of the boxes [low, high], (c, d) each; boxes within reach of one.
 
     Most points of a block are far from the boxes of others. Consecutive points are near each other, so only a few pairs
     of ROWS_AT_ONCE points and a box need a look at each point.
     """
-    is_near = np.zeros(len(points), bool)
+    is_near, is_reached = np.zeros(len(points), bool), np.zeros(len(low), bool)
     for start in range(0, len(points), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
         part, limits = points[rows].astype(np.float64), reach[rows] ** 2
         between = np.maximum(0.0, np.maximum(low - part.max(axis=0), part.min(axis=0) - high))
         for j in np.flatnonzero(np.einsum("cd,cd->c", between, between) <= limits.max()):
             gap = np.maximum(0.0, np.maximum(low[j] - part, part - high[j]))
-            is_near[rows] |= np.einsum("bd,bd->b", gap, gap) <= limits
-    return np.flatnonzero(is_near)
+            is_within = np.einsum("bd,bd->b", gap, gap) <= limits
+            is_near[rows] |= is_within
+            is_reached[j] |= is_within.any()
+    return np.flatnonzero(is_near), np.flatnonzero(is_reached)
 
 
 def batches_of(boxes: Boxes, chosen: Int64, n_rows: int) -> list[Int64]:

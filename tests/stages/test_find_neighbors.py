@@ -7,7 +7,7 @@ from lle.engine import plan_sizes
 from lle.kernels.neighbors.knn import exact_distances
 from lle.search import cell_groups
 from lle.search.cell_groups import read_members
-from lle.search.kdtree_blocks import boxes_within_reach, read_boxes, rows_of, search_by_tree
+from lle.search.kdtree_blocks import read_boxes, rows_of, search_by_tree, within_reach
 from tests.support.oracle import exact_neighbors
 from tests.support.points import swiss_roll
 
@@ -86,7 +86,9 @@ def test_rows_within_reach_contain_all_neighbors_outside_the_block(search):
     for start in range(0, N, 75):
         stop = min(start + 75, N)
         boxes, points = read_boxes(run.store, n_blocks), run.store.read("points", start, stop)
-        halo = rows_of(boxes, boxes_within_reach(boxes, start, stop, points, distances[start:stop, -1]))
+        outside = np.flatnonzero((boxes.start < start) | (boxes.start >= stop))
+        reached = within_reach(points, distances[start:stop, -1], boxes.low[outside], boxes.high[outside])[1]
+        halo = rows_of(boxes, outside[reached])
         assert len(set(halo.tolist())) == len(halo)
         assert not set(halo.tolist()) & set(range(start, stop))
         assert set(neighbors[start:stop].ravel().tolist()) <= set(halo.tolist()) | set(range(start, stop))

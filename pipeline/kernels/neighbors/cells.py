@@ -229,9 +229,3 @@ def bounding_boxes(points: Floats, bounds: Int64, first_row: int) -> Boxes:
     low = np.minimum.reduceat(points, starts, axis=0).astype(np.float64)
     high = np.maximum.reduceat(points, starts, axis=0).astype(np.float64)
     return Boxes(starts + first_row, stops + first_row, low, high)
-
-
-def boxes_within(boxes: Boxes, low: Float64, high: Float64, reach: float) -> Bools:
-    """Mask of the boxes within `reach` (input units) of the box [low, high]."""
-    gap = np.maximum(0.0, np.maximum(boxes.low - high, low - boxes.high))
-    return np.asarray(np.einsum("bd,bd->b", gap, gap) <= reach**2)

@@ -12,9 +12,7 @@ from threadpoolctl import threadpool_limits
 from lle.engine.task_costs import SCORE_BYTES
 from lle.kernels.neighbors import cells
 from lle.kernels.neighbors.cells import (
-    Boxes,
     bounding_boxes,
-    boxes_within,
     first_distinct,
     fit_cells,
     group_cells,
@@ -246,22 +244,3 @@ class TestBoxes:
             np.testing.assert_array_equal(high, run.max(axis=0))
             assert start in bounds + 100
             assert stop in bounds + 100
-
-    def test_within_equals_the_gap_between_boxes(self, rng):
-        low = rng.uniform(-5, 5, (60, 2))
-        high = low + rng.random((60, 2))
-        boxes = Boxes(np.arange(60), np.arange(60) + 1, low, high)
-        own_low, own_high = np.array([-0.5, -0.5]), np.array([0.5, 0.5])
-        gaps = [
-            np.hypot(*(max(0.0, low[i, j] - own_high[j], own_low[j] - high[i, j]) for j in range(2))) for i in range(60)
-        ]
-        for reach in (0.0, 1.0, 2.5):
-            np.testing.assert_array_equal(boxes_within(boxes, own_low, own_high, reach), np.array(gaps) <= reach)
-
-    def test_touching_and_overlapping_boxes_are_within_zero(self):
-        boxes = Boxes(np.arange(3), np.arange(1, 4), np.array([[1.0], [0.5], [1.1]]), np.array([[2.0], [3.0], [1.2]]))
-        assert boxes_within(boxes, np.array([0.0]), np.array([1.0]), 0.0).tolist() == [True, True, False]
-
-    def test_infinite_reach_takes_all(self):
-        boxes = Boxes(np.arange(2), np.arange(1, 3), np.array([[1e9], [-1e9]]), np.array([[1e9], [-1e9]]))
-        assert boxes_within(boxes, np.zeros(1), np.zeros(1), np.inf).all()
