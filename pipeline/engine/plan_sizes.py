@@ -1,4 +1,4 @@
-"""Sizes of a plan from those of the input: blocks, cells, samples, and the search method that suits them."""
+"""Sizes of a plan from those of the input: blocks, cells, samples, the search method; and seconds of common tasks."""
 
 import math
 from collections import Counter
@@ -22,6 +22,8 @@ BRUTE_POINTS = 20_000
 CELL_POINTS = 2048
 MAX_CELLS = 4096
 SAMPLE_PER_CELL = 40
+SURFACE_FEATURES = 3
+"""Data of up to this number of features count as surfaces: the factorization has little fill-in, and M few entries."""
 
 
 def block_points(requested: int | str, n_rows: int, row_bytes: int) -> int:
@@ -131,3 +133,22 @@ class FactorRows(Report):
 def index_dtype(n: int) -> str:
     """dtype of point ids: int32 if they fit, else int64."""
     return "int32" if n < 2**31 else "int64"
+
+
+# --- processor seconds on the reference core; `python -m tests.benchmarks.expected_time` compares them with a run. The
+# fill-in of a factorization and the number of tried values of `reg` depend on the data, so they are only estimates.
+
+
+def search_in_tree(n_queries: int, n: int, d: int, k: int) -> float:
+    """Seconds of a search for k neighbours in a tree of n points of d features."""
+    return n_queries * 2.8e-7 * (k + 1) * math.pow(1.6, min(d, 40) - 3) * math.pow(n / 40_000, 0.08)
+
+
+def search_among_all(n_queries: int, n: int, d: int) -> float:
+    """Seconds of a search by the distances to all n points."""
+    return 1e-5 * n_queries + n_queries * n * (4e-9 + 5e-11 * d)
+
+
+def barycentric_weights(n: int, d: int, k: int) -> float:
+    """Seconds of the weights of n points over k neighbours in d features."""
+    return n * (5e-7 + 8e-9 * k * d if d < k else k**2 * (1.6e-8 + 2.6e-10 * d))

@@ -10,11 +10,10 @@ import json
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from typing import Annotated, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, cast, get_type_hints
 
 from ..storage.array_specs import PlannedArray
 from ..storage.store import Store
-from .work import NO_WORK, Work
 
 Json = dict[str, Any]
 P = ParamSpec("P")
@@ -114,6 +113,13 @@ class TaskState:
     is_forecast: bool = False
 
 
+class Work(NamedTuple):
+    """Processor seconds of a step: of one process, and of all its blocks together, which workers share."""
+
+    serial: float = 0.0
+    parallel: float = 0.0
+
+
 RunsOn = Literal["worker", "high-memory worker", "driver"]
 WORKER: RunsOn = "worker"
 """Any worker: the step processes one block at a time."""
@@ -164,7 +170,7 @@ class Step(Generic[R]):
     remark: str = ""
     advice: str = "set execution.block_points: auto, which uses the largest blocks that fit"
     progress: Callable[[Store], TaskState | None] | None = None
-    work: Work = NO_WORK
+    work: Work = field(default_factory=Work)
 
     def __iter__(self) -> "Generator[Step[Report], list[Report], list[R]]":
         """For `reports = yield from step` in a stage: the reports of all blocks, in block order."""

@@ -11,8 +11,8 @@ from ..core.methods import METHODS
 from ..engine import current_config, task_costs
 from ..engine.checkpoint import finished_blocks
 from ..engine.plan import Layout
-from ..engine.step import Json, Report, Step, task
-from ..engine.work import SURFACE_FEATURES, Work
+from ..engine.plan_sizes import SURFACE_FEATURES
+from ..engine.step import Json, Report, Step, Work, task
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, WHOLE_REGS, RegChoice, reg_of_lists
 from ..kernels.neighbors.duplicates import row_hashes

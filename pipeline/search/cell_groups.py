@@ -18,8 +18,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.plan_sizes import index_dtype, largest_total
 from ..engine.second_level import join_step, parts_of
-from ..engine.step import WHOLE_DATA, Count, Counts, Report, Step, task
-from ..engine.work import Work
+from ..engine.step import WHOLE_DATA, Count, Counts, Report, Step, Work, task
 from ..kernels.neighbors.cells import first_distinct, group_cells, nearest_groups, reach_of_next
 from ..kernels.neighbors.knn import NeighborLists, cell_neighbors, select_nearest
 from ..kernels.neighbors.list_lengths import as_stored

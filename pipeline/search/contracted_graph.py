@@ -7,8 +7,7 @@ import numpy as np
 
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
-from ..engine.step import Report, Step, task
-from ..engine.work import Work
+from ..engine.step import Report, Step, Work, task
 from ..kernels.graph.connectivity import Edges
 from ..kernels.graph.contraction import EDGES_AT_ONCE, CondensedGraph, Pairs, contract
 from ..storage import array_specs

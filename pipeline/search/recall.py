@@ -11,8 +11,7 @@ from ..core.errors import BoundsNotMet
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.plan_sizes import KDTREE_FEATURES, neighbor_method
-from ..engine.step import Count, Report, Step, task
-from ..engine.work import Work
+from ..engine.step import Count, Report, Step, Work, task
 from ..kernels.neighbors.knn import Hits, exact_distances, nearest_of_each, points_within, recall_per_point
 from ..kernels.neighbors.list_lengths import exact_reach, true_counts
 from ..kernels.quality.trustworthiness import mean_interval

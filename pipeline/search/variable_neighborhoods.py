@@ -17,8 +17,7 @@ from ..engine import task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import index_dtype
 from ..engine.row_exchange import exchange, exchanged, receive_rows, receive_rows_bytes
-from ..engine.step import WHOLE_DATA, Json, Location, Report, Step, task
-from ..engine.work import Work
+from ..engine.step import WHOLE_DATA, Json, Location, Report, Step, Work, task
 from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_same_rows
 from ..kernels.batches import BATCH_BYTES, batches

@@ -15,10 +15,9 @@ from scipy.sparse import csr_array
 from ..config.models import Config
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.plan_sizes import factor_entries, largest_total
+from ..engine.plan_sizes import SURFACE_FEATURES, factor_entries, largest_total
 from ..engine.second_level import Parts, join_step, parts_of
-from ..engine.step import Count, Counts, Resource, Step, task
-from ..engine.work import SURFACE_FEATURES, Work
+from ..engine.step import Count, Counts, Resource, Step, Work, task
 from ..kernels.factors.cost_matrix import (
     RowContribution,
     cut_rows,

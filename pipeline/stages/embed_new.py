@@ -13,9 +13,8 @@ from ..core.arrays import Bools, Float64, Floats, Int64
 from ..core.errors import NAMED_ROWS
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.plan_sizes import n_cells
-from ..engine.step import Json, Report, Resource, Step, task
-from ..engine.work import Work, barycentric_weights, search_among_all, search_in_tree
+from ..engine.plan_sizes import barycentric_weights, n_cells, search_among_all, search_in_tree
+from ..engine.step import Json, Report, Resource, Step, Work, task
 from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.neighbors.cells import TREE_FEATURES

@@ -14,9 +14,8 @@ from ..config.models import Config
 from ..core.machine import is_compiled
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.plan_sizes import max_boxes, neighbor_method
-from ..engine.step import Report, Step, task
-from ..engine.work import Work, search_among_all, search_in_tree
+from ..engine.plan_sizes import max_boxes, neighbor_method, search_among_all, search_in_tree
+from ..engine.step import Report, Step, Work, task
 from ..kernels.neighbors.knn import brute_neighbors
 from ..search import variable_neighborhoods
 from ..search.cell_groups import Lists, first_round, planned_lists, search_groups, write_lists

@@ -14,8 +14,7 @@ from ..core.errors import NAMED_ROWS, CorruptChunk, InputError, Setting, Undeter
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import MAX_BLOCKS, block_points, sample_size, sampled_per_block
-from ..engine.step import DRIVER, Json, Location, Report, Resource, Step, task
-from ..engine.work import Work
+from ..engine.step import DRIVER, Json, Location, Report, Resource, Step, Work, task
 from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_unchanged_input
 from ..kernels.neighbors.duplicates import row_hashes

@@ -6,8 +6,7 @@ import numpy as np
 
 from ..core.arrays import Int64
 from ..engine import task_costs
-from ..engine.step import WHOLE_DATA, Report, Step, task
-from ..engine.work import Work
+from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..kernels.neighbors.duplicates import merge_duplicates
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray

@@ -15,8 +15,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import FactorRows, index_dtype
 from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows, receive_rows_bytes
-from ..engine.step import WHOLE_DATA, Report, Step, task
-from ..engine.work import Work
+from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..kernels.factors.laplacian import LaplacianEdges, degrees, edge_factor, own_edges, partial_degrees
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray

@@ -20,8 +20,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import FactorRows, factor_entries
 from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows, receive_rows_bytes
-from ..engine.step import WHOLE_DATA, Count, Report, Step, Task, task
-from ..engine.work import Work
+from ..engine.step import WHOLE_DATA, Count, Report, Step, Task, Work, task
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.dense_groups import always_added, columns_to_add, group_bytes, group_points, root_of_sum
 from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows

@@ -15,8 +15,8 @@ from ..core.arrays import Float64, Int32, Int64
 from ..core.errors import InputError
 from ..engine import checkpoint, disk_costs, task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.step import WHOLE_DATA, Json, Report, Step, task
-from ..engine.work import SURFACE_FEATURES, Work
+from ..engine.plan_sizes import SURFACE_FEATURES
+from ..engine.step import WHOLE_DATA, Json, Report, Step, Work, task
 from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.quality.bootstrap import correlation_interval, ratio_intervals

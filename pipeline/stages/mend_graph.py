@@ -14,8 +14,7 @@ from ..config.models import Config
 from ..config.neighbors import reverse_neighbors
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.step import WHOLE_DATA, Report, Step, task
-from ..engine.work import Work
+from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..kernels.graph.connectivity import Edges
 from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, Repair, apply_repair, repair_graph
 from ..linalg.component_matrices import input_rows

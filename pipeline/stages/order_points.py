@@ -18,8 +18,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import SAMPLE_PER_CELL, n_cells, neighbor_method, sampled_per_block
 from ..engine.second_level import DIRECT_WRITERS
-from ..engine.step import WHOLE_DATA, Count, Report, Resource, Step, task
-from ..engine.work import Work
+from ..engine.step import WHOLE_DATA, Count, Report, Resource, Step, Work, task
 from ..kernels.neighbors.cells import bounding_boxes, fit_cells, nearest_cells
 from ..linalg.preprocess import Preparation
 from ..search.recall import sample_rows

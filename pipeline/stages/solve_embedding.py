@@ -14,9 +14,8 @@ from ..core.errors import BoundsNotMet, NotEnoughMemory
 from ..core.machine import memory_limit
 from ..engine import disk_costs
 from ..engine.plan import Layout, Steps
-from ..engine.plan_sizes import factor_entries
-from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
-from ..engine.work import SURFACE_FEATURES, Work
+from ..engine.plan_sizes import SURFACE_FEATURES, factor_entries
+from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, Work, task
 from ..kernels.eigensolver.costs import least_bytes, multigrid_seconds
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs

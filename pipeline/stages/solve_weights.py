@@ -6,9 +6,9 @@ import numpy as np
 
 from ..config.models import Config
 from ..engine.plan import Layout, Steps
+from ..engine.plan_sizes import barycentric_weights
 from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows, receive_rows_bytes
-from ..engine.step import Report, Step, task
-from ..engine.work import Work, barycentric_weights
+from ..engine.step import Report, Step, Work, task
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..linalg.reg_step import reg_for_weights

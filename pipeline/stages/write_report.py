@@ -18,8 +18,7 @@ from ..core.machine import peak_bytes
 from ..core.methods import METHODS
 from ..engine import checkpoint, current_config, disk_costs, task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, task
-from ..engine.work import Work
+from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, Work, task
 from ..inputs.row_filter import even_sample
 from ..linalg.reg_step import STAGES, STEP, describe_reg
 from ..report import collect_metrics, findings
