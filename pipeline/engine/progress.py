@@ -224,44 +224,26 @@ class JsonProgress(RunProgress):
         super().begin(step, n_done, state)
         if step.remark and n_done == step.n_blocks:
             self.print_line(step.remark)
-        self._print_event("step_begun", stage=step.stage, step=step.name, blocks=step.n_blocks, done=n_done)
+        self._print_step("step_begun", step, done=n_done)
 
     def advance(self, step: Step[Report], report: BlockReport[Report]) -> None:
         super().advance(step, report)
-        self._print_event(
-            "block_done",
-            stage=step.stage,
-            step=step.name,
-            block=report.block,
-            seconds=report.seconds,
-            peak_bytes=report.peak_bytes,
-            done=self._done,
-            blocks=step.n_blocks,
-        )
+        facts = {"block": report.block, "seconds": report.seconds, "peak_bytes": report.peak_bytes, "done": self._done}
+        self._print_step("block_done", step, **facts)
 
     def end(self, step: Step[Report], seconds: float, computed: int) -> None:
         super().end(step, seconds, 1)
-        self._print_event(
-            "step_done",
-            stage=step.stage,
-            step=step.name,
-            seconds=round(seconds, 3),
-            blocks=step.n_blocks,
-            computed=computed,
-        )
+        self._print_step("step_done", step, seconds=round(seconds, 3), computed=computed)
 
     def end_stage(self, stage: str, seconds: float, peak_bytes: int) -> None:
-        self._print_event(
-            "stage_done",
-            stage=stage,
-            seconds=round(seconds, 3),
-            peak_bytes=peak_bytes,
-            computed=self.computed.get(stage, 0),
-            reused=self.reused.get(stage, 0),
-        )
+        counts = {"computed": self.computed.get(stage, 0), "reused": self.reused.get(stage, 0)}
+        self._print_event("stage_done", stage=stage, seconds=round(seconds, 3), peak_bytes=peak_bytes, **counts)
 
     def _print_look(self, look: Look, text: str) -> None:
         self._print_event("message", text=text, fraction=round(look.fraction, 4), seconds_left=look.seconds_left)
+
+    def _print_step(self, event: str, step: Step[Report], **facts: object) -> None:
+        self._print_event(event, stage=step.stage, step=step.name, blocks=step.n_blocks, **facts)
 
     def _print_event(self, event: str, **facts: object) -> None:
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
