@@ -6,6 +6,7 @@ Only runs with a cluster import this module: loading distributed takes a fifth o
 import math
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -55,25 +56,14 @@ def outcomes_on_workers(submission: Submission, blocks: list[int]) -> Iterator[O
 def _windowed(submission: Submission, blocks: list[int], per_worker: int) -> Iterator[Outcome]:
     """Submit a few blocks per worker, and another one whenever a block ends: the task graph stays small."""
     client, step, url, fingerprint, programs, memory_resource = submission
-    waiting = iter(blocks)
+    task, waiting = partial(_task_or_error, url, step, fingerprint, programs), iter(blocks)
     needs = {memory_resource: 1} if step.runs_on == WHOLE_DATA else None
     n_workers = _WorkerCount(client)
     submitted = {}
 
     def submit(block: int) -> Future:
         key = f"{step.key}-{block}-{fingerprint[:8]}-{time.monotonic_ns()}"
-        future = client.submit(
-            _task_or_error,
-            url,
-            step,
-            fingerprint,
-            block,
-            programs,
-            key=key,
-            pure=False,
-            retries=RETRIES,
-            resources=needs,
-        )
+        future = client.submit(task, block, key=key, pure=False, retries=RETRIES, resources=needs)
         submitted[future.key] = block
         return future
 
@@ -121,7 +111,7 @@ def _outcome(future: Future, step: Step[Report]) -> BlockReport[Report] | BaseEx
 
 
 def _task_or_error(
-    url: str, step: Step[Report], fingerprint: str, block: int, programs: dict[str, str] | None
+    url: str, step: Step[Report], fingerprint: str, programs: dict[str, str] | None, block: int
 ) -> BlockReport[Report] | LleError:
     """Run a task on a worker. Errors that a retry cannot cure are returned, because Dask retries every raised error."""
     try:
