@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ..report.explore import Column
 
 OWN_NAMES = re.compile(r"row|component|distance_ratio|y\d+")
+SHOWN = ("integer", "floating", "decimal", "boolean", "string", "large_string", "string_view", "timestamp", "date")
+"""Arrow's types of columns that are shown."""
 ROWS_AT_ONCE = 2**18
 MAX_CLASSES = 1000
 """A column with more different texts is left out: it names rows, and `input.id` is for such a column."""
@@ -78,18 +80,7 @@ def _is_shown(kind: "pa.DataType") -> bool:
     import pyarrow as pa
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    tests = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_decimal,
-        pa.types.is_boolean,
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_string_view,
-        pa.types.is_timestamp,
-        pa.types.is_date,
-    )
-    return any(test(kind) for test in tests)
+    return any(getattr(pa.types, f"is_{name}")(kind) for name in SHOWN)
 
 
 def _read(source: Source, names: Sequence[str], types: "Mapping[str, pa.DataType]", rows: Int64) -> "list[Column]":

@@ -16,7 +16,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..kernels.graph.connectivity import Edges
-from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, Repair, apply_repair, repair_graph
+from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, apply_repair, repair_graph
 from ..linalg.component_matrices import input_rows
 from ..search.cell_groups import list_names, planned_lists
 from ..search.component_links import link_steps, read_links, stored_lists
@@ -132,6 +132,11 @@ def analyse_graph(
             neighbors=additions.neighbors[of_block],
             distances=additions.distances[of_block],
         )
+    message = (
+        f"graph: {repair.closed_classes_before} closed classes; {repair.n_points_repaired} of {blocks.n} points got "
+        f"{repair.n_reverse_added} reverse neighbours and {repair.n_bridges_added} bridges; "
+        f"{repair.closed_classes_left} closed classes are left"
+    )
     return GraphReport(
         k_max=max(repair.max_neighbors, store.array(list_names(place)[0]).shape[1]),
         n_components_weak=int(n_components),
@@ -144,16 +149,7 @@ def analyse_graph(
         reverse_added=int(repair.n_reverse_added),
         bridges_added=int(repair.n_bridges_added),
         points_repaired=int(repair.n_points_repaired),
-        message=describe_repair(repair, blocks.n) if repair.n_points_repaired else "",
-    )
-
-
-def describe_repair(repair: Repair, n_points: int) -> str:
-    """One line for the log."""
-    return (
-        f"graph: {repair.closed_classes_before} closed classes; {repair.n_points_repaired} of {n_points} points got "
-        f"{repair.n_reverse_added} reverse neighbours and {repair.n_bridges_added} bridges; "
-        f"{repair.closed_classes_left} closed classes are left"
+        message=message if repair.n_points_repaired else "",
     )
 
 

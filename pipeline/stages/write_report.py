@@ -228,13 +228,6 @@ def describe_arrays(store: Store) -> list[dict[str, object]]:
         if spec.name in current and store.has_array(spec.name):
             array = store.array(spec.name)
             unit = spec.unit.replace("input units", "standardised units") if standard else spec.unit
-            rows.append(
-                {
-                    "name": spec.name,
-                    "shape": array.shape,
-                    "dtype": str(array.dtype),
-                    "unit": unit,
-                    "meaning": spec.meaning,
-                }
-            )
+            own = {"name": spec.name, "unit": unit, "meaning": spec.meaning}
+            rows.append({**own, "shape": array.shape, "dtype": str(array.dtype)})
     return rows
