@@ -1,22 +1,27 @@
-"""The neighbour graph of a run, whose blocks are contracted on the workers: a step, and what reads its result."""
+"""The neighbour graph of a run, whose blocks are contracted on the workers, and links between its components."""
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..config.models import Config
+from ..core.arrays import Float32, Ints
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
-from ..engine.step import Report, Step, Work, task
+from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..kernels.graph.connectivity import Edges
 from ..kernels.graph.contraction import EDGES_AT_ONCE, CondensedGraph, Pairs, contract
+from ..kernels.graph.repair import Lists, apply_repair, longest_with
+from ..kernels.graph.spanning_links import POINTS_AT_ONCE, spanning_links
+from ..kernels.neighbors.knn import empty_lists, exact_neighbors, merge_into
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 from .cell_groups import list_names
 
-EDGES = "_work/node_edges"
+EDGES, LABELS, LINKS = "_work/node_edges", "_work/component_labels", "_work/links"
 NO_EDGES = Edges(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
 EXPECTED_NODES = 0.5
 """Nodes for each point that a plan assumes."""
@@ -76,3 +81,95 @@ def condensed_bytes(*, n: int, k: int, nodes: int) -> int:
     """Bytes of a task with a `condensed_graph`: the larger of joined nodes and weak components of points."""
     edges = min(n * k, max(EDGES_AT_ONCE, nodes // 4))
     return task_costs.TASK_BYTES + max(4 * n + 100 * nodes + 60 * edges, 36 * n + 16 * nodes)
+
+
+# --- links between the components (graph.components: connect), before the graph is analysed
+
+
+def link_steps(config: Config, layout: Layout, nodes: int) -> Generator[Step[Report], list[Report], bool]:
+    """components -> connect, if there are several; returns whether links were written. `nodes`: of the graph."""
+    n, m = layout.n_points, config.eigensolver.n_components
+    blocks = Blocks(n, layout.block_points)
+    label = task(label_components, blocks=blocks)
+    n_bytes = condensed_bytes(n=n, k=layout.k_max, nodes=nodes)
+    bundles, expected = {f"{LABELS}.npz": disk_costs.per_point(n=n, blocks=1, numbers=1)}, Components(1, 0)
+    [components] = yield from Step(
+        "mend_graph.components", label, 1, n_bytes, bundles=bundles, expected=lambda b: expected, runs_on=WHOLE_DATA
+    )
+    if components.components == 1:
+        return False
+    outside, row, d = components.outside, layout.row_bytes, layout.n_features
+    connect = task(connect_components, blocks=blocks)
+    n_bytes = task_costs.TASK_BYTES + 8 * n + blocks.size * (3 * row + 64) + task_costs.tree_bytes(blocks.size, d)
+    n_bytes += 2 * task_costs.SCORE_BYTES + outside * (row + 32 * d + 400) + task_costs.tree_bytes(outside, d)
+    bundles = {f"{LINKS}.npz": disk_costs.per_point(n=2 * outside, blocks=1, numbers=3)}
+    advice = f"set graph.components: separate, which embeds each component by its {m} own coordinates"
+    yield from Step("mend_graph.connect", connect, 1, n_bytes, bundles=bundles, runs_on=WHOLE_DATA, advice=advice)
+    return True
+
+
+@dataclass(frozen=True)
+class Components(Report):
+    """Number of components, and points outside the largest one."""
+
+    components: int
+    outside: int
+
+
+@dataclass(frozen=True)
+class Connected(Report):
+    components_joined: int
+    links_added: int
+    longest_link: float
+
+
+def label_components(store: Store, block_index: int, blocks: Blocks) -> Components:
+    """Component of each point, largest first; a report without links where there is only one."""
+    n_components, component = condensed_graph(store, blocks).weak_components()
+    store.write_bundle(LABELS, component=component)
+    return Components(n_components, int((component > 0).sum()))
+
+
+def connect_components(store: Store, block_index: int, blocks: Blocks) -> Connected:
+    """The shortest links that join all components."""
+    component = store.read_bundle(LABELS)["component"]
+    outside = np.flatnonzero(component)
+    points = store.gather(array_specs.POINTS.name, outside)
+    nearest = empty_lists(len(outside), 1)  # among the points of the largest component
+    for start, stop in map(blocks.rows, range(blocks.count)):
+        rows = start + np.flatnonzero(component[start:stop] == 0)
+        if not len(rows):
+            continue
+        block = store.read(array_specs.POINTS.name, start, stop)[rows - start]
+        for first in range(0, len(outside), POINTS_AT_ONCE):
+            part = np.arange(first, min(first + POINTS_AT_ONCE, len(outside)))
+            merge_into(nearest, part, exact_neighbors(points[part], outside[part], block, rows, 1), outside)
+    groups, ids, distances = component[outside].astype(np.int64), nearest.ids[:, 0], nearest.distances[:, 0]
+    links = spanning_links(points.astype(np.float64), outside, groups, ids, distances)
+    store.write_bundle(LINKS, **links._asdict())
+    n_joined, longest = int(component.max()) + 1, float(links.distances.max())
+    message = f"graph: {n_joined} components joined by {n_joined - 1} links, the longest of length {longest:.3g}"
+    return Connected(n_joined, n_joined - 1, longest, message=message)
+
+
+def stored_lists(store: Store, blocks: Blocks, place: str, longest: int, links: Edges) -> Lists:
+    """The lists of a round with the links; `longest` is the length of the longest without them."""
+
+    def searched(start: int, stop: int) -> tuple[Ints, Float32]:
+        indices, distances = (store.read(name, start, stop) for name in list_names(place))
+        return indices, distances
+
+    def linked(start: int, stop: int) -> tuple[Ints, Float32]:
+        return apply_repair(*searched(start, stop), start, links, longest)
+
+    lists = Lists(blocks.n, blocks.size, searched, longest)
+    if not len(links.rows):
+        return lists
+    longest = longest_with(lists, links.rows)
+    return Lists(blocks.n, blocks.size, linked, longest)
+
+
+def read_links(store: Store) -> Edges:
+    """The links that `connect` wrote."""
+    links = store.read_bundle(LINKS)
+    return Edges(links["rows"].astype(np.int32), links["neighbors"].astype(np.int32), links["distances"])

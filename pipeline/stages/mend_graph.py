@@ -18,9 +18,8 @@ from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..kernels.graph.connectivity import Edges
 from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, apply_repair, repair_graph
 from ..linalg.component_matrices import input_rows
+from ..search import contracted_graph
 from ..search.cell_groups import list_names, planned_lists
-from ..search.component_links import link_steps, read_links, stored_lists
-from ..search.contracted_graph import NO_EDGES, Nodes, condensed_bytes, condensed_graph, contract_step
 from ..search.recall import raise_recall
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
@@ -38,9 +37,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     if config.neighbors.precomputed is None:
         searched = yield from raise_recall(config, layout)
         layout = replace(layout, lists=searched.place)
-    nodes = yield from contract_step(layout)
+    nodes = yield from contracted_graph.contract_step(layout)
     connects = config.graph.components == "connect" and config.method != "pca"
-    links = connects and (yield from link_steps(config, layout, nodes.nodes))
+    links = connects and (yield from contracted_graph.link_steps(config, layout, nodes.nodes))
     [graph] = yield from analyse_step(config, layout, nodes, links)
     k_max, blocks = graph.k_max, Blocks(layout.n_points, layout.block_points)
     arrays = planned_lists((array_specs.NEIGHBOR_INDICES, array_specs.NEIGHBOR_DISTANCES), layout, k_max)
@@ -50,7 +49,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     return replace(layout, k_max=k_max, n_components=graph.n_components_weak, n_large=graph.n_components_large)
 
 
-def analyse_step(config: Config, layout: Layout, nodes: Nodes, links: bool) -> "Step[GraphReport]":
+def analyse_step(config: Config, layout: Layout, nodes: contracted_graph.Nodes, links: bool) -> "Step[GraphReport]":
     n, k, blocks = layout.n_points, layout.k_max, Blocks(layout.n_points, layout.block_points)
     m, lists, longest = config.eigensolver.n_components, layout.lists, nodes.longest
     reverse = reverse_neighbors(config.neighbors.reverse, config.method, m, config.k_bounds[0])
@@ -66,7 +65,7 @@ def analyse_step(config: Config, layout: Layout, nodes: Nodes, links: bool) -> "
         "mend_graph.analyse",
         analysis,
         1,
-        max(condensed_bytes(n=n, k=k, nodes=nodes.nodes), repair) + 4 * layout.n_input,
+        max(contracted_graph.condensed_bytes(n=n, k=k, nodes=nodes.nodes), repair) + 4 * layout.n_input,
         arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", blocks.size),),
         bundles={"_work/additions": disk_costs.files(blocks.count, 24 * n * max(1, reverse or 0))},
         version=3,
@@ -111,8 +110,9 @@ def analyse_graph(
     Components with at least `min_component` input rows come first (always including the largest), then the others; both
     are sorted by distinct points. The order does not depend on n_components, so a new n_components keeps the graph.
     """
-    added = read_links(store) if links else NO_EDGES
-    lists, graph = stored_lists(store, blocks, place, longest, added), condensed_graph(store, blocks, added)
+    added = contracted_graph.read_links(store) if links else contracted_graph.NO_EDGES
+    lists = contracted_graph.stored_lists(store, blocks, place, longest, added)
+    graph = contracted_graph.condensed_graph(store, blocks, added)
     graph.settle()
     n_components, component = graph.weak_components()
     rows = input_rows(store)
