@@ -22,7 +22,7 @@ from ..engine.plan_sizes import FactorRows, factor_entries
 from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows, receive_rows_bytes
 from ..engine.step import WHOLE_DATA, Count, Report, Step, Task, Work, task
 from ..kernels.batches import BATCH_BYTES, batches
-from ..kernels.factors.dense_groups import always_added, columns_to_add, group_bytes, group_points, root_of_sum
+from ..kernels.factors import factor_rows
 from ..kernels.factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
 from ..kernels.factors.ltsa_hessian import alignment_matrices, alignment_rows, hessian_matrices, hessian_rows
 from ..kernels.factors.modified_lle import modified_matrices, modified_rows, spread, variances
@@ -67,8 +67,8 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 def solve_bytes(block_size: int, k: int, entries: int, n: int) -> int:
     """Bytes of a task that solves a block, without the rows that it receives."""
-    dense = group_bytes(k, n)
-    if dense and always_added(k, n, block_size):
+    dense = factor_rows.group_bytes(k, n)
+    if dense and factor_rows.always_added(k, n, block_size):
         return dense + block_size * 48 * k
     # The K x K matrices of the kernels stay until the rows are stacked.
     return dense + block_size * (8 * (k + 1) ** 2 + 48 * entries + 48 * k)
@@ -234,18 +234,18 @@ class Local(NamedTuple):
 def _write(store: Store, block_index: int, blocks: Blocks, lists: BlockLists, local: Local) -> FactorRows:
     """Write the rows of F of a block, or a factor of their summed products where neighbourhoods are large."""
     n, skipped, pieces = len(lists.ids), 0, []
-    step = group_points(lists.ids.shape[1], n)
+    step = factor_rows.group_points(lists.ids.shape[1], n)
     for first in range(0, n, step):
         members = slice(first, min(first + step, n))
         sizes = (lists.ids[members] >= 0).sum(axis=1)
         skipped += int((sizes < local.smallest).sum())
         batched = (batch for batch in lists.batches(members) if batch.ids.shape[1] >= local.smallest)
-        columns = columns_to_add(local.columns[members], int(np.square(sizes).sum()))
+        columns = factor_rows.columns_to_add(local.columns[members], int(np.square(sizes).sum()))
         if columns is None:
             parts = [part._replace(points=part.points - first) for part in map(local.rows, batched)]
             pieces.append(stack_rows(parts, members.stop - first, blocks.n))
         else:
-            pieces.append(root_of_sum(map(local.matrices, batched), columns, blocks.n))
+            pieces.append(factor_rows.root_of_sum(map(local.matrices, batched), columns, blocks.n))
     rows = pieces[0] if len(pieces) == 1 else csr_array(vstack(pieces, format="csr"))
     store.write_rows(array_specs.LOCAL_FACTORS, block_index, lists.start, rows)
     return FactorRows(int(rows.nnz), skipped)

@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
-from lle.kernels.factors.dense_groups import LARGE, MAX_COLUMNS, columns_to_add, group_points, root_of_sum
-from lle.kernels.factors.factor_rows import LocalRows, stack_rows
+from lle.kernels.factors.factor_rows import (
+    LARGE,
+    MAX_COLUMNS,
+    LocalRows,
+    columns_to_add,
+    group_points,
+    root_of_sum,
+    stack_rows,
+)
 from lle.kernels.factors.ltsa_hessian import alignment_matrices, alignment_rows, hessian_matrices, hessian_rows
 from lle.kernels.factors.modified_lle import modified_matrices, modified_rows, spread, variances
 
