@@ -24,20 +24,12 @@ HITS = 4
 
 
 def files(count: int, n_bytes: int) -> int:
-    """``count`` files that hold ``n_bytes`` of arrays together.
-
-    >>> files(2, 1000)
-    13288
-    """
+    """``count`` files that hold ``n_bytes`` of arrays together."""
     return FILE_BYTES * count + n_bytes
 
 
 def parts(*, writers: int, readers: int, arrays: int, n_bytes: int) -> int:
-    """Objects of `writers` tasks with a part of `arrays` arrays for each of `readers` tasks, `n_bytes` together.
-
-    >>> parts(writers=1, readers=2, arrays=1, n_bytes=1000)
-    7368
-    """
+    """Objects of `writers` tasks with a part of `arrays` arrays for each of `readers` tasks, `n_bytes` together."""
     overhead = writers * readers * (PART_BYTES + arrays * ARRAY_BYTES)
     return files(writers + 2 * (overhead + n_bytes) // OBJECT_BYTES, overhead + n_bytes)
 
@@ -46,27 +38,6 @@ def report(*, n: int, m: int, d: int) -> int:
     """Base64 of 32 bits for each number of a point in the explorer (coordinates, error, component, two labels) and its
     row number, and of a byte for each pixel of an image."""
     return REPORT_BYTES + min(n, EXPLORER_POINTS) * (4 * m + 20) * 3 // 2 + min(IMAGE_BYTES, n * d * 3 // 2)
-
-
-def transform(*, d: int) -> int:
-    return files(1, NUMBER * d * (d + 4))
-
-
-def cells(*, n_cells: int, d: int) -> int:
-    return files(3, NUMBER * n_cells * (d + 2))
-
-
-def groups(*, n_cells: int) -> int:
-    return files(1, ID * n_cells)
-
-
-def members(*, blocks: int, groups: int, visits: int, row: int) -> int:
-    """`visits`: points sent to groups; a point in several groups counts once for each."""
-    return parts(writers=blocks, readers=groups, arrays=2, n_bytes=visits * (row + ID))
-
-
-def lists(*, blocks: int, groups: int, visits: int, k: int) -> int:
-    return parts(writers=groups, readers=blocks, arrays=3, n_bytes=visits * (ID + (ID + NUMBER) * k))
 
 
 def exact(*, blocks: int, sample: int, k: int) -> int:

@@ -107,8 +107,9 @@ def search_groups(
     """group_cells -> send_members (-> join_members) -> search_cells (-> join_lists) -> merge, into `output`."""
     [groups] = yield from _group_step(layout, searched)
     n_groups, n_blocks, row = groups.count, layout.point_blocks(), layout.row_bytes
-    visits = {"blocks": n_blocks, "groups": n_groups, "visits": round(searched.visits * layout.n_points)}
-    members_disk, lists_disk = disk_costs.members(row=row, **visits), disk_costs.lists(k=k, **visits)
+    visits = round(searched.visits * layout.n_points)
+    members_disk = disk_costs.parts(writers=n_blocks, readers=n_groups, arrays=2, n_bytes=visits * (row + 8))
+    lists_disk = disk_costs.parts(writers=n_groups, readers=n_blocks, arrays=3, n_bytes=visits * (16 * k + 8))
     sent = yield from _send_step(layout, searched, members_disk)
     members, folder = largest_total([report.counts for report in sent]), f"{searched.place}/{MEMBERS}"
     key = searched.search_key("join_members")
@@ -130,7 +131,7 @@ def _group_step(layout: Layout, searched: Round) -> Step[Count]:
         task(group_all_cells, target=searched.target, place=searched.place),
         1,
         n_bytes,
-        bundles={f"{searched.place}/{GROUPS}.npz": disk_costs.groups(n_cells=n_cells)},
+        bundles={f"{searched.place}/{GROUPS}.npz": disk_costs.files(1, 8 * n_cells)},
         version=2,
         expected=lambda b: Count(max(1, round(layout.n_points / searched.target))),
         runs_on=WHOLE_DATA,

@@ -144,7 +144,7 @@ def fit_step(
     scale: str, pca: int | None, counts: list[int], layout: Layout, names: Sequence[str] | None
 ) -> Step[Report]:
     n, block_size, d = layout.n_input, layout.block_points, layout.n_features_input
-    blocks, bundles = Blocks(n, block_size), {"_work/transform.npz": disk_costs.transform(d=d)}
+    blocks, bundles = Blocks(n, block_size), {"_work/transform.npz": disk_costs.files(1, 8 * d * (d + 4))}
     fit = task(fit_preprocess, scale=scale, pca=pca, n_valid=counts, n_features=d, blocks=blocks, names=names)
     n_bytes = fit_bytes(block_size=block_size, d=d, n=n)
     work = Work(SCALER_SECONDS if scale == "standard" else 0.0)

@@ -91,7 +91,7 @@ def find_cells_step(config: Config, layout: Layout, transform: bool, unit: bool)
         task(find_cells, n_cells=n, n_blocks=n_blocks, seed=seed, transform=transform, unit=unit),
         1,
         n_bytes,
-        bundles={"_work/cells.npz": disk_costs.cells(n_cells=n, d=layout.n_features)},
+        bundles={"_work/cells.npz": disk_costs.files(3, 8 * n * (layout.n_features + 2))},
         version=2,
         expected=lambda b: Count(n),
         runs_on=WHOLE_DATA,
