@@ -64,11 +64,7 @@ def n_cells(n_points: int) -> int:
 
 
 def max_boxes(n_cells: int, n_blocks: int) -> int:
-    """Upper bound on the number of bounding boxes: one per cell, cut at block ends.
-
-    >>> max_boxes(n_cells=10, n_blocks=3)
-    13
-    """
+    """Upper bound on the number of bounding boxes: one per cell, cut at block ends."""
     return n_cells + n_blocks
 
 
@@ -101,11 +97,7 @@ def neighbor_method(requested: str, n_points: int, n_features: int) -> str:
 
 
 def largest_total(counts: Sequence[Mapping[str, int]]) -> int:
-    """The largest sum of counts for one target over all blocks, which is the amount in its task.
-
-    >>> largest_total([{"0": 2, "1": 3}, {"1": 4}])
-    7
-    """
+    """The largest sum of counts for one target over all blocks, which is the amount in its task."""
     totals = Counter[str]()
     for count in counts:
         totals.update(count)

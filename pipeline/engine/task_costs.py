@@ -31,20 +31,12 @@ IN_FLIGHT = 10  # chunks that zarr decodes at one time
 
 
 def task_room(limit: int) -> int:
-    """Bytes that a worker with a memory limit has for its task.
-
-    >>> task_room(2 * GIB) // MIB
-    1459
-    """
+    """Bytes that a worker with a memory limit has for its task."""
     return max(0, int(USABLE_SHARE * limit) - PROCESS_BYTES)
 
 
 def limit_for(task_bytes: int) -> int:
-    """The memory limit, in whole tenths of GiB, of a worker that has room for a task.
-
-    >>> task_room(limit_for(3 * GIB)) >= 3 * GIB
-    True
-    """
+    """The memory limit, in whole tenths of GiB, of a worker that has room for a task."""
     tenth = GIB // 10
     return -(-int((task_bytes + PROCESS_BYTES) / USABLE_SHARE + tenth) // tenth) * tenth
 
