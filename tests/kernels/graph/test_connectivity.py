@@ -38,8 +38,7 @@ def random_lists(seed: int, n_points: int, k: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_neighbor_graph__empty_slots_and_repeated_ids(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connectivity, "ROWS_AT_ONCE", 2)
+def test_neighbor_graph__empty_slots_and_repeated_ids(dtype: type) -> None:
     indices = np.array([[3, -1, 1], [-1, -1, -1], [0, 3, 3], [-1, 2, -1]], dtype=dtype)
     expected = np.zeros((4, 4))
     expected[[0, 0, 2, 2, 3], [3, 1, 0, 3, 2]] = 1
