@@ -200,14 +200,8 @@ class SilentProgress(RunProgress):
     def print_line(self, text: str) -> None:
         """Nothing is printed."""
 
-    def start(self, store: Store, expected: Mapping[str, float]) -> None:
-        """Nothing is shown."""
-
     def begin(self, step: Step[Report], n_done: int, state: State | None = None) -> None:
         self.reused[step.stage] = self.reused.get(step.stage, 0) + n_done
-
-    def end(self, step: Step[Report], seconds: float, computed: int) -> None:
-        """Nothing is printed."""
 
 
 class JsonProgress(RunProgress):
