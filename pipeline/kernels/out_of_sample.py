@@ -12,7 +12,7 @@ from ..core.arrays import Bools, Float64, Floats, Int64, Ints
 from .batches import batches
 from .factors.lle_weights import barycenter_weights
 from .neighbors.cells import Boxes
-from .neighbors.knn import TIE, NeighborLists
+from .neighbors.knn import NeighborLists
 
 COINCIDENT = 1e-12
 """Relative to the size of the coordinates: closer points are equal up to rounding."""
@@ -57,19 +57,6 @@ def reach_of(points: Float64, boxes: Boxes, counts: Int64, k: int) -> Float64:
         np.maximum(away_from_low, away_from_high, out=away_from_low)
         np.minimum(best, np.einsum("bd,bd->b", away_from_low, away_from_low, out=squared), out=best)
     return np.asarray(np.sqrt(best) * (1 + 1e-12))
-
-
-def reached(points: Float64, reach: Float64, boxes: Boxes, chosen: Int64) -> Bools:
-    """(b, chosen) whether each chosen box is within the reach (b,) of each point (b, d), or equally near."""
-    out = np.empty((len(points), len(chosen)), bool)
-    limit = np.square((1 + TIE) * reach)
-    gap, gap_above, squared = np.empty_like(points), np.empty_like(points), np.empty(len(points))
-    for column, box in enumerate(chosen):
-        np.subtract(boxes.low[box], points, out=gap)
-        np.maximum(gap, np.subtract(points, boxes.high[box], out=gap_above), out=gap)
-        np.maximum(0.0, gap, out=gap)
-        out[:, column] = np.einsum("bd,bd->b", gap, gap, out=squared) <= limit
-    return out
 
 
 def of_one_component(ids: Int64, component: Ints) -> Bools:

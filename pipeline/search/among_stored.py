@@ -13,12 +13,12 @@ from ..engine.plan_sizes import max_boxes
 from ..engine.step import Count, Step, task
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..kernels.neighbors.cells import Boxes
-from ..kernels.neighbors.knn import NO_POINT, NeighborLists, empty_lists, exact_neighbors, merge_into
-from ..kernels.out_of_sample import of_one_component, reach_of, reached
+from ..kernels.neighbors.knn import NO_POINT, TIE, NeighborLists, empty_lists, exact_neighbors, merge_into
+from ..kernels.out_of_sample import of_one_component, reach_of
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store, block_of
-from .kdtree_blocks import read_boxes, rows_of
+from .kdtree_blocks import batches_of, read_boxes, rows_of, within_reach
 
 HALO_ROWS, HALO_BYTES = 65_536, 64 * 2**20  # limits on the stored points in memory at one time
 
@@ -42,12 +42,12 @@ def nearest_points(trained: Store, points: Float64, k: int, n_embedded: int) -> 
     lists = empty_lists(len(points), k)
     unknown = np.full(len(points), NO_POINT)
     bound = reach_of(points, boxes, counts, k)
-    for batch in np.split(np.arange(len(counts)), np.flatnonzero(np.diff(np.cumsum(counts) // halo)) + 1):
-        near = reached(points, np.minimum(bound, lists.distances[:, -1]), boxes, batch[counts[batch] > 0])
-        queries, used = np.flatnonzero(near.any(axis=1)), batch[counts[batch] > 0][near.any(axis=0)]
+    for batch in batches_of(counts, np.flatnonzero(counts), halo):
+        reach = (1 + TIE) * np.minimum(bound, lists.distances[:, -1])
+        queries, used = within_reach(points, reach, boxes.low[batch], boxes.high[batch])
         if not len(queries):
             continue
-        rows = rows_of(boxes, used)
+        rows = rows_of(boxes, batch[used])
         if n_embedded:
             rows = rows[trained.gather(array_specs.POINT_COMPONENT.name, rows) < n_embedded]
         near_points = trained.gather(array_specs.POINTS.name, rows)

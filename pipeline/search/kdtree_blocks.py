@@ -26,7 +26,7 @@ def search_by_tree(
     lists = kdtree_neighbors(block_points, ids, points, near_ids, n_neighbors)
     outside, reach = np.flatnonzero((boxes.start < start) | (boxes.start >= stop)), (1 + TIE) * lists.distances[:, -1]
     _, chosen = within_reach(block_points, reach, boxes.low[outside], boxes.high[outside])
-    for batch in batches_of(boxes, outside[chosen], HALO_ROWS):
+    for batch in batches_of(boxes.stop - boxes.start, outside[chosen], HALO_ROWS):
         halo, reach = rows_of(boxes, batch), (1 + TIE) * lists.distances[:, -1]
         rows, _ = within_reach(block_points, reach, boxes.low[batch], boxes.high[batch])
         # The tree includes the block's own points: without near points a query would visit all far ones.
@@ -53,17 +53,20 @@ def within_reach(points: Floats, reach: Float64, low: Float64, high: Float64) ->
         rows = slice(start, start + ROWS_AT_ONCE)
         part, limits = points[rows].astype(np.float64), reach[rows] ** 2
         between = np.maximum(0.0, np.maximum(low - part.max(axis=0), part.min(axis=0) - high))
+        # Buffers are reused: workers of Dask return freed memory at once, so new ones for each box cost page faults.
+        gap, above = np.empty_like(part), np.empty_like(part)
         for j in np.flatnonzero(np.einsum("cd,cd->c", between, between) <= limits.max()):
-            gap = np.maximum(0.0, np.maximum(low[j] - part, part - high[j]))
+            np.maximum(np.subtract(low[j], part, out=gap), np.subtract(part, high[j], out=above), out=gap)
+            np.maximum(0.0, gap, out=gap)
             is_within = np.einsum("bd,bd->b", gap, gap) <= limits
             is_near[rows] |= is_within
             is_reached[j] |= is_within.any()
     return np.flatnonzero(is_near), np.flatnonzero(is_reached)
 
 
-def batches_of(boxes: Boxes, chosen: Int64, n_rows: int) -> list[Int64]:
-    """The chosen boxes in batches of about n_rows rows, to bound the memory."""
-    total = np.cumsum((boxes.stop - boxes.start)[chosen])
+def batches_of(counts: Int64, chosen: Int64, n_rows: int) -> list[Int64]:
+    """The chosen boxes with counts (boxes,) of rows in batches of about n_rows rows, to bound the memory."""
+    total = np.cumsum(counts[chosen])
     return np.split(chosen, np.flatnonzero(np.diff(total // n_rows)) + 1) if len(chosen) else []
 
 

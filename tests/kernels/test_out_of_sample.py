@@ -8,15 +8,7 @@ from sklearn.manifold._locally_linear import barycenter_weights
 from lle.kernels import batches
 from lle.kernels.neighbors.cells import bounding_boxes
 from lle.kernels.neighbors.knn import NO_POINT, NeighborLists, exact_neighbors
-from lle.kernels.out_of_sample import (
-    Neighborhood,
-    distance_ratio,
-    of_equal_rank,
-    of_one_component,
-    place,
-    reach_of,
-    reached,
-)
+from lle.kernels.out_of_sample import Neighborhood, distance_ratio, of_equal_rank, of_one_component, place, reach_of
 
 
 @pytest.fixture
@@ -47,18 +39,6 @@ class TestReach:
         counts[4] = 7
         far = np.maximum(np.abs(points - boxes.low[4]), np.abs(points - boxes.high[4]))
         np.testing.assert_allclose(reach_of(points, boxes, counts, 7), np.linalg.norm(far, axis=1))
-
-    def test_reached_boxes_contain_all_points_within_reach(self, cells, rng):
-        points, boxes = cells
-        queries, reach = 8 * rng.normal(size=(200, 3)), 5 * rng.random(200)
-        chosen = np.array([1, 2, 5, 9])
-        actual = reached(queries, reach, boxes, chosen)
-        distances = cdist(queries, points)
-        for column, box in enumerate(chosen):
-            nearest = distances[:, boxes.start[box] : boxes.stop[box]].min(axis=1)
-            assert actual[nearest <= reach, column].all()
-            clamped = np.clip(queries, boxes.low[box], boxes.high[box])
-            np.testing.assert_array_equal(actual[:, column], np.linalg.norm(queries - clamped, axis=1) <= reach)
 
 
 class TestPlace:
