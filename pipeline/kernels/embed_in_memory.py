@@ -16,7 +16,7 @@ from .factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
 from .factors.laplacian import degrees, edge_factor, own_edges, partial_degrees
 from .factors.lle_weights import barycenter_weights
 from .factors.ltsa_hessian import alignment_rows, hessian_rows
-from .factors.modified_lle import modified_rows, principal_directions, spread
+from .factors.modified_lle import modified_rows, spread, variances
 from .graph.connectivity import disconnected_from_own_list
 from .graph.repair import apply_repair, plan_repair
 from .neighbors.knn import NeighborLists, exact_distances
@@ -76,10 +76,8 @@ def lle_factor(points: Float64, ids: Int64, reg: float, rule: str) -> csr_array:
 
 
 def _modified_factor(points: Float64, ids: Int64, n_components: int, reg: float, rule: str) -> csr_array:
-    values = [
-        spread(principal_directions(points[near] - points[rows, None]).values, n_components)
-        for rows, near in _neighborhoods(points, ids)
-    ]
+    neighborhoods = _neighborhoods(points, ids)
+    values = [spread(variances(points[near] - points[rows, None]), n_components) for rows, near in neighborhoods]
     threshold = float(np.nanmedian(np.concatenate(values)))
     parts = []
     for rows, near in _neighborhoods(points, ids):

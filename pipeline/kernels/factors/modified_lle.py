@@ -18,15 +18,6 @@ ALIGNED = 1e-12
 """A Householder vector shorter than this counts as zero: V_i' 1 already equals alpha_i 1."""
 
 
-class PrincipalDirections(NamedTuple):
-    """Spectra of local Gram matrices G = Z Z' of the offsets Z of the neighbours from the point."""
-
-    vectors: Float64
-    """(B, K, K or min(K, d)) orthonormal columns, sorted by descending eigenvalue."""
-    values: Float64
-    """(B, min(K, d)) eigenvalues, descending; the remaining ones are zero."""
-
-
 class WeightRows(NamedTuple):
     """The local factors of a batch of points."""
 
@@ -37,7 +28,7 @@ class WeightRows(NamedTuple):
 
 
 def variances(offsets: Floats) -> Float64:
-    """Eigenvalues (B, min(K, d)), descending, of the Gram matrices of offsets (B, K, d)."""
+    """Eigenvalues (B, min(K, d)), descending, of the Gram matrices G = Z Z' of offsets Z (B, K, d) from the point."""
     _, n_neighbors, n_features = offsets.shape
     offsets = _without_underflow(offsets)
     if n_features < n_neighbors:
@@ -52,8 +43,8 @@ def _without_underflow(offsets: Floats) -> Float64:
     return copies
 
 
-def principal_directions(offsets: Floats, complete: bool = True) -> PrincipalDirections:
-    """Eigenvectors and eigenvalues of the Gram matrices of offsets (B, K, d).
+def principal_directions(offsets: Floats, complete: bool = True) -> tuple[Float64, Float64]:
+    """Eigenvectors (B, K, K), in columns, and the eigenvalues of `variances` for offsets (B, K, d).
 
     Without `complete`, eigenvectors of eigenvalues that are zero because K > d are left out.
     """
@@ -61,9 +52,9 @@ def principal_directions(offsets: Floats, complete: bool = True) -> PrincipalDir
     offsets = _without_underflow(offsets)
     if n_features < n_neighbors:
         vectors, singular, _ = np.linalg.svd(offsets, full_matrices=complete)
-        return PrincipalDirections(vectors, singular**2)
+        return vectors, singular**2
     values, vectors = np.linalg.eigh(offsets @ offsets.transpose(0, 2, 1))
-    return PrincipalDirections(vectors[:, :, ::-1], np.maximum(values[:, ::-1], 0.0))
+    return vectors[:, :, ::-1], np.maximum(values[:, ::-1], 0.0)
 
 
 def spread(values: Float64, n_components: int) -> Float64:
