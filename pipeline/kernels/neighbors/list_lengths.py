@@ -73,14 +73,17 @@ def flat_counts(neighbors: Float64, n_listed: Ints, n_components: int, k_min: in
     return counts
 
 
+def spectra(points: Floats) -> Float64:
+    """Sums of squares (b, min(k, d)) of neighbourhoods (b, k, d) along their principal axes, descending."""
+    centered = points - points.mean(axis=1, keepdims=True, dtype=np.float64)
+    transposed = centered.transpose(0, 2, 1)
+    gram = transposed @ centered if points.shape[2] < points.shape[1] else centered @ transposed
+    return np.maximum(np.linalg.eigvalsh(gram)[:, ::-1], 0.0)
+
+
 def flatness(points: Float64, n_components: int) -> Float64:
     """r (b,) of neighbourhoods (b, k, d): root of the variance outside the leading directions over that inside."""
-    centered = points - points.mean(axis=1, keepdims=True)
-    if points.shape[2] < points.shape[1]:
-        gram = centered.transpose(0, 2, 1) @ centered
-    else:
-        gram = centered @ centered.transpose(0, 2, 1)
-    values = np.maximum(np.linalg.eigvalsh(gram)[:, ::-1], 0.0)
+    values = spectra(points)
     inside, outside = values[:, :n_components].sum(axis=1), values[:, n_components:].sum(axis=1)
     return np.asarray(np.sqrt(np.divide(outside, inside, out=np.zeros_like(inside), where=inside > 0)))
 

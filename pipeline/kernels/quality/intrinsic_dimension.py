@@ -13,6 +13,7 @@ from scipy.special import gammaincinv  # scipy.stats takes a second to load
 
 from ...core.arrays import Float64, Floats
 from ...core.errors import InputError
+from ..neighbors.list_lengths import spectra
 from .trustworthiness import NORMAL_QUANTILE_975
 
 USED_SHARE = 0.9
@@ -103,10 +104,7 @@ class SpectralGap(NamedTuple):
 
 def mean_spectrum(neighborhoods: Floats) -> Float64:
     """Mean over neighbourhoods (b, k, d) of their variances along principal axes: (min(k, d),), descending, sum 1."""
-    centered = neighborhoods - neighborhoods.mean(axis=1, keepdims=True, dtype=np.float64)
-    transposed = centered.transpose(0, 2, 1)
-    gram = centered @ transposed if centered.shape[1] < centered.shape[2] else transposed @ centered
-    values = np.maximum(np.linalg.eigvalsh(gram)[:, ::-1], 0.0)
+    values = spectra(neighborhoods)
     total = values.sum(axis=1, keepdims=True)
     return np.asarray((values / np.where(total > 0, total, 1.0)).mean(axis=0))
 
