@@ -237,11 +237,11 @@ def points_within(sample: Floats, sample_ids: Ints, radii: Float64, block: Float
     is the distance of the k-th neighbour found, the true k nearest are among the hits: exact search for the cost of one
     matrix product, or of a k-d tree for few features.
     """
+    own_positions, pairs = np.asarray(sample_ids) - first_row, _pairs_within
     if block.shape[1] <= TREE_FEATURES:
-        return _points_within_by_tree(sample, sample_ids, radii, block, first_row)
-    own_positions = np.asarray(sample_ids) - first_row
+        pairs = _pairs_within_by_tree
     all_hits = [Hits(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
-    for hits in _pairs_within(sample, radii * (1 + AS_NEAR), block):
+    for hits in pairs(sample, radii * (1 + AS_NEAR), block):
         is_other = hits.ids != own_positions[hits.sample]
         all_hits.append(Hits(hits.sample[is_other], hits.ids[is_other] + first_row, hits.distances[is_other]))
     return Hits(*(np.concatenate(parts) for parts in zip(*all_hits, strict=True)))
@@ -275,19 +275,18 @@ def nearest_hits(hits: Hits, n_sample: int, k: int) -> NeighborLists:
     return lists
 
 
-def _points_within_by_tree(sample: Floats, sample_ids: Ints, radii: Float64, block: Floats, first_row: int) -> Hits:
+def _pairs_within_by_tree(queries: Floats, reach: Float64, points: Floats) -> Iterator[Hits]:
+    """As `_pairs_within`, all pairs at once."""
     from scipy.spatial import cKDTree  # a fifth of a second
 
-    queries, points = sample.astype(np.float64), block.astype(np.float64)
-    reach = radii * (1 + AS_NEAR) + 1e-12 * np.abs(queries).max(axis=1)  # allows for the rounding of the tree
-    listed = cKDTree(points).query_ball_point(queries, reach)
+    centers = queries.astype(np.float64)
+    rounding = 1e-12 * np.abs(centers).max(axis=1)  # of the tree
+    listed = cKDTree(points.astype(np.float64)).query_ball_point(centers, reach + rounding)
     rows = np.repeat(np.arange(len(queries)), [len(ids) for ids in listed])
     columns = np.fromiter(chain.from_iterable(listed), np.int64, len(rows))
-    is_other = columns + first_row != np.asarray(sample_ids)[rows]
-    rows, columns = rows[is_other], columns[is_other]
-    distances = pair_distances(sample, rows, block, columns)
-    within = distances <= radii[rows] * (1 + AS_NEAR)
-    return Hits(rows[within], columns[within] + first_row, distances[within])
+    distances = pair_distances(queries, rows, points, columns)
+    within = distances <= reach[rows]
+    yield Hits(rows[within], columns[within], distances[within])
 
 
 def recall_per_point(hits: Hits, found_distances: Float64, n_sample: int, k: int | Ints) -> Float64:
