@@ -2,9 +2,6 @@
 
 A marker `_done/<stage>/<step>.<block>.json` is written after the block's data and holds the step's fingerprint. It
 counts only while the fingerprint matches, so a changed config, input or step invalidates exactly what it affects.
-
-A run with a new config first writes the config into the store, and then reaches the steps one by one. Steps that it
-has not reached may belong to the earlier config. Until the run ends, `_run/current.json` lists the reached steps.
 """
 
 import re

@@ -1,9 +1,7 @@
 """The plan of a run in integers: blocks, steps, bytes. Nothing is computed or stored here.
 
-A stage is a generator of `Step` records. A step holds its function, its number of blocks and what it writes. The stage
-receives the reports of the blocks, and derives the sizes of its next step from them (points after duplicates are
-merged, width of the neighbour lists). `lle plan` drives the same generators with `expected` reports, so plan and run
-always agree.
+A stage is a generator of `Step` records, which receives the reports of their blocks. `lle plan` drives the same
+generators with `expected` reports, so plan and run always agree.
 """
 
 import math

@@ -53,7 +53,9 @@ def join_step(
     if parts.is_joined:
         join = task(join_parts, folder=folder, writers=writers, readers=readers, into=parts.folder)
         written = disk_costs.parts(writers=parts.writers, readers=readers, arrays=2, n_bytes=n_bytes)
-        task_bytes = join_bytes(most=most, entries=isqrt(writers) * readers)
+        at_once, n_entries = max(most, JOINED_AT_ONCE), isqrt(writers) * readers
+        task_bytes = task_costs.TASK_BYTES + 2 * at_once + 3 * most + task_costs.written_at_once(at_once)
+        task_bytes += 40 * n_entries  # of all objects that a task joins
         bundles = {parts.folder: written}
         yield from Step(key, join, parts.writers, task_bytes, bundles=bundles, deletes=(folder,))
 
@@ -64,12 +66,3 @@ def join_parts(store: Store, block_index: int, folder: str, writers: int, reader
     names = [name for name in Parts(folder, writers).names(store) if int(name.rsplit("/", 1)[1]) // size == block_index]
     store.write_parts(f"{into}/{block_index:05d}", readers, store.joined_parts(names, readers))
     return Report()
-
-
-# --- bytes of a task (engine/task_costs.py explains the terms)
-
-
-def join_bytes(*, most: int, entries: int) -> int:
-    """`entries` are those of all objects that a task joins."""
-    at_once = max(most, JOINED_AT_ONCE)
-    return task_costs.TASK_BYTES + 2 * at_once + 3 * most + task_costs.written_at_once(at_once) + 40 * entries
