@@ -126,12 +126,8 @@ def analyse_graph(
     order = np.argsort(additions.rows, kind="stable")
     for target in range(-(-blocks.n // blocks.size)):
         of_block = order[slice(*np.searchsorted(additions.rows[order], blocks.rows(target)))]
-        store.write_bundle(
-            f"_work/additions/{target:05d}",
-            rows=additions.rows[of_block],
-            neighbors=additions.neighbors[of_block],
-            distances=additions.distances[of_block],
-        )
+        selected = {name: values[of_block] for name, values in additions._asdict().items()}
+        store.write_bundle(f"_work/additions/{target:05d}", **selected)
     message = (
         f"graph: {repair.closed_classes_before} closed classes; {repair.n_points_repaired} of {blocks.n} points got "
         f"{repair.n_reverse_added} reverse neighbours and {repair.n_bridges_added} bridges; "

@@ -15,7 +15,7 @@ from ..core.machine import memory_limit
 from ..engine import disk_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import SURFACE_FEATURES, factor_entries
-from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, Work, task
+from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, Task, Work, task
 from ..kernels.eigensolver.costs import least_bytes, multigrid_seconds
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
@@ -51,27 +51,14 @@ def steps(config: Config, layout: Layout) -> Steps:
     [chosen] = yield from Step(
         "solve_embedding.choose", choose, 1, 12 * n, expected=lambda b: expected, runs_on=WHOLE_DATA
     )
-    solver, row_entries = config.eigensolver, factor_entries(config.method, layout.k_max, m)
+    row_entries = factor_entries(config.method, layout.k_max, m)
     if layout.factor_entries:
         row_entries = min(row_entries, math.ceil(layout.factor_entries / min(n, block_size)))
     n_graph, places = chosen.n_components, 0
-    solve = task(
-        solve_component,
-        family=config.method,
-        n_components=m,
-        method=solver.method,
-        tol=solver.tol,
-        max_memory=solver.max_memory,
-        blocks=blocks,
-        max_steps=solver.max_steps,
-        stores_m=config.output.cost_matrix,
-        more_pairs=more_pairs,
-        n_neighbors=config.neighbors.n_neighbors if more_pairs else 0,
-    )
     n_bytes = LIBRARY_BYTES + least_bytes(n, row_entries, n_pairs, square=square)
     solved = yield from Step(
         "solve_embedding.solve",
-        solve,
+        solve_task(config, blocks),
         n_graph,
         n_bytes + (choice_bytes(n, layout.n_features, n_pairs, m) if more_pairs else 0),
         bundles={"_work/eigen": disk_costs.eigenvectors(n=n, width=block_width(n_pairs), components=n_graph)},
@@ -86,6 +73,24 @@ def steps(config: Config, layout: Layout) -> Steps:
         places = sum(placed.count for placed in (yield from place_step(config, layout, n_graph)))
     yield from _write_steps(config, layout, n_graph, config.embedding.scale, n_pairs, placed=places > 0)
     return layout
+
+
+def solve_task(config: Config, blocks: Blocks) -> Task[Solution]:
+    """The task that computes the eigenpairs of a component."""
+    solver, more_pairs = config.eigensolver, config.more_pairs
+    return task(
+        solve_component,
+        family=config.method,
+        n_components=solver.n_components,
+        method=solver.method,
+        tol=solver.tol,
+        max_memory=solver.max_memory,
+        blocks=blocks,
+        max_steps=solver.max_steps,
+        stores_m=config.output.cost_matrix,
+        more_pairs=more_pairs,
+        n_neighbors=config.neighbors.n_neighbors if more_pairs else 0,
+    )
 
 
 def project_step(config: Config, layout: Layout) -> Step[Solution]:
@@ -194,19 +199,9 @@ def solve_component(
     """Compute the eigenpairs of component `block_index`, and choose its coordinates if there are `more_pairs`."""
     n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
     counts = tuple(max(n_components, min(count, n_rows - 2)) for count in more_pairs)
+    url, n_bytes = store.url, memory_limit(max_memory)
     job = SolveJob(
-        store.url,
-        block_index,
-        family,
-        n_components,
-        method,
-        tol,
-        blocks,
-        memory_limit(max_memory),
-        max_steps,
-        stores_m,
-        counts,
-        n_neighbors,
+        url, block_index, family, n_components, method, tol, blocks, n_bytes, max_steps, stores_m, counts, n_neighbors
     )
     try:
         return component_solve.solve(job)
@@ -253,22 +248,9 @@ def project_points(
 def predict_solver(config: Config, store: Store, layout: Layout) -> Json | None:
     """Predict the method of the eigensolver for the largest component, from the matrices in the store."""
     blocks = Blocks(store.array(array_specs.POINT_COMPONENT.name).shape[0], layout.block_points)
-    solver = config.eigensolver
-    return component_solve.predict(
-        SolveJob(
-            store.url,
-            0,
-            config.method,
-            solver.n_components,
-            solver.method,
-            solver.tol,
-            blocks,
-            memory_limit(solver.max_memory),
-            solver.max_steps,
-            config.output.cost_matrix,
-            config.more_pairs,
-        )
-    )
+    parameters: Json = dict(solve_task(config, blocks).parameters)
+    n_bytes = memory_limit(parameters.pop("max_memory"))
+    return component_solve.predict(SolveJob(store.url, 0, max_bytes=n_bytes, **parameters))
 
 
 def write_embedding(
