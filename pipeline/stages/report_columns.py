@@ -39,8 +39,8 @@ def color_source(store: Store, rows: Int64) -> "ColorSource | None":
 
 def _described_labels(store: Store) -> Json | None:
     """The kind of the labels and the names of their classes; None if the input has no labels."""
-    reports = checkpoint.read_reports(store).get("ingest.read_labels")
-    return reports[0].report if reports else None
+    reports = checkpoint.reports_of_step(store, "ingest.read_labels", dict)
+    return reports[0] if reports else None
 
 
 def label_name(attributes: Json, kind: str) -> str:
