@@ -55,10 +55,6 @@ def locally_linear_embedding(
     --------
     LocallyLinearEmbedding : The same as an estimator.
 
-    References
-    ----------
-    Roweis & Saul 2000, Science 290, 2323-2326; Saul & Roweis 2003, JMLR 4, 119-155.
-
     Examples
     --------
     >>> from sklearn.datasets import load_digits

@@ -58,7 +58,7 @@ def contract(indices: Ints, start: int) -> Contracted:
 
 def _distinct(sources: Ints, targets: Ints) -> Pairs:
     """Each pair once, sorted."""
-    keys = sources.astype(np.int64) << 32
+    keys = sources.astype(np.int64) << 32  # a pair is one number: ids are below 2^31, so that keys stay positive
     keys |= targets
     keys.sort()  # np.unique would take five times as long
     keys = keys[np.diff(keys, prepend=-1) != 0]

@@ -40,6 +40,7 @@ def spanning_links(
     group = np.unique(component, return_inverse=True)[1].astype(np.int64) + 1  # 0: joined with the largest component
     ends, lengths = nearest_ids.copy(), nearest_distances.copy()
     links = np.empty((0, 2), np.int64), np.empty(0)
+    # Each group is joined with another one, so a round leaves at most half of the groups.
     while len(outside := np.flatnonzero(group)):
         start, end, distances = _candidates(points[outside], group[outside])
         own = np.r_[group[outside], group[outside][start]]

@@ -145,7 +145,7 @@ def _limits_passed(squares: Float64, limits: Float64, rows: Int64) -> Int64:
     n_limits = limits.shape[1]
     least, most = np.zeros(len(rows), np.int64), np.full(len(rows), n_limits)
     flat, first = np.append(limits.ravel(), np.inf), rows * n_limits
-    for _ in range(n_limits.bit_length()):
+    for _ in range(n_limits.bit_length()):  # bisection: the first `least` limits are reached, those from `most` on not
         middle = (least + most) // 2
         reaches = (squares >= flat[first + middle]) & (least < most)
         least, most = np.where(reaches, middle + 1, least), np.where(reaches, most, middle)
