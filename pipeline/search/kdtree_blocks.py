@@ -14,21 +14,20 @@ from ..storage.store import Store
 HALO_ROWS, ROWS_AT_ONCE = 65_536, 1024
 
 
-def search_by_tree(
-    store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int, n_points: int
-) -> NeighborLists:
-    """Search the block's own points first, then the cells within the reach that these neighbours give."""
+def search_by_tree(store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int) -> NeighborLists:
+    """Search the block's own points first, then the cells within the reach that these neighbours give.
+
+    The reach of a block with too few points is infinite until the first cells are searched.
+    """
     block_points, ids = store.read(array_specs.POINTS.name, start, stop), np.arange(start, stop)
-    boxes, near_ids, points = read_boxes(store, n_blocks), ids, block_points
-    if len(block_points) <= n_neighbors < n_points:
-        near_ids = np.sort(np.concatenate([ids, nearest_rows(boxes, start, stop, n_neighbors + 1)]))
-        points = store.gather(array_specs.POINTS.name, near_ids)
-    lists = kdtree_neighbors(block_points, ids, points, near_ids, n_neighbors)
+    boxes, lists = read_boxes(store, n_blocks), kdtree_neighbors(block_points, ids, block_points, ids, n_neighbors)
     outside, reach = np.flatnonzero((boxes.start < start) | (boxes.start >= stop)), (1 + TIE) * lists.distances[:, -1]
     _, chosen = within_reach(block_points, reach, boxes.low[outside], boxes.high[outside])
     for batch in batches_of(boxes.stop - boxes.start, outside[chosen], HALO_ROWS):
         halo, reach = rows_of(boxes, batch), (1 + TIE) * lists.distances[:, -1]
         rows, _ = within_reach(block_points, reach, boxes.low[batch], boxes.high[batch])
+        if not len(rows):
+            continue
         # The tree includes the block's own points: without near points a query would visit all far ones.
         points = np.concatenate([block_points, store.gather(array_specs.POINTS.name, halo)])
         found = kdtree_neighbors(block_points[rows], ids[rows], points, np.concatenate([ids, halo]), n_neighbors)
@@ -68,16 +67,6 @@ def batches_of(counts: Int64, chosen: Int64, n_rows: int) -> list[Int64]:
     """The chosen boxes with counts (boxes,) of rows in batches of about n_rows rows, to bound the memory."""
     total = np.cumsum(counts[chosen])
     return np.split(chosen, np.flatnonzero(np.diff(total // n_rows)) + 1) if len(chosen) else []
-
-
-def nearest_rows(boxes: Boxes, start: int, stop: int, n_wanted: int) -> Int64:
-    """At least n_wanted rows of the cells nearest to a block that has too few points to bound the search."""
-    in_block = (boxes.start >= start) & (boxes.start < stop)
-    middle = (boxes.low[in_block] + boxes.high[in_block]).mean(axis=0)
-    outside = np.flatnonzero(~in_block)
-    order = outside[np.argsort(np.square(boxes.low[outside] + boxes.high[outside] - middle).sum(axis=1), kind="stable")]
-    n_boxes = int(np.searchsorted(np.cumsum((boxes.stop - boxes.start)[order]), n_wanted)) + 1
-    return rows_of(boxes, order[:n_boxes])
 
 
 def rows_of(boxes: Boxes, chosen: Int64) -> Int64:

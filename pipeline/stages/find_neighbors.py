@@ -84,7 +84,7 @@ def search_block(
     """Write the exact neighbours of a block of points into the arrays `into`."""
     start, stop = blocks.rows(block_index)
     if method == "kdtree":
-        lists = search_by_tree(store, start, stop, n_neighbors, blocks.count, blocks.n)
+        lists = search_by_tree(store, start, stop, n_neighbors, blocks.count)
     else:
         all_points, all_ids = store.read_all(array_specs.POINTS.name), np.arange(blocks.n)
         lists = brute_neighbors(all_points[start:stop], all_ids[start:stop], all_points, all_ids, n_neighbors)

@@ -74,7 +74,7 @@ def test_kdtree_reads_near_cells_only(search):
     run, n_read = search("kdtree", 75), []
     for start in range(0, N - 75, 75):  # without the last block, which has fewer points than a list
         counted = CountedReads(run.store)
-        search_by_tree(counted, start, start + 75, K, run.layout.point_blocks(), N)
+        search_by_tree(counted, start, start + 75, K, run.layout.point_blocks())
         n_read.append(counted.rows)
     assert np.mean(n_read) < 0.85 * N
 
