@@ -69,8 +69,9 @@ def delete_leftovers(store: Store, finished_steps: Collection[str], names: Colle
     written = {"_work/zarr.json"}.union(*(record.written for record in steps.values()))
     markers = {checkpoint.marker_name(key, block) for key, record in steps.items() for block in range(record.n_blocks)}
     stray = [marker for marker in store.objects.names("_done") if checkpoint.step_of(marker) and marker not in markers]
-    for name in store.objects.names("_work"):  # of an array or a bundle if that is its own name or one of its folders
-        stray += [name] * written.isdisjoint({name, *map(str, PurePosixPath(name).parents)})
+    for name in store.objects.names("_work"):
+        if written.isdisjoint({name, *map(str, PurePosixPath(name).parents)}):
+            stray.append(name)
     store.objects.delete_objects(stray)
     list(store.map_together(store.delete, sorted(set(names) - written)))
 
