@@ -182,30 +182,8 @@ def _nn_descent(points: Float32, k: int, seed: int) -> Int32:
 def select_nearest(ids: Int64, distances: Floats, self_ids: Ints, k: int) -> NeighborLists:
     """The k nearest distinct ids of each row (b, q), without the row's own id and -1; padded to k columns.
 
-    Equal ids of a row have equal distances. Rows in ascending order are not sorted again.
+    Equal ids of a row have equal distances.
     """
-    ascending = (distances[:, 1:] > distances[:, :-1]).all(axis=1) & (ids >= 0).all(axis=1)
-    if ids.shape[1] <= k or not ascending.any():
-        return _sorted_selection(ids, distances, self_ids, k)
-    if ascending.all():
-        return _first_columns(ids, distances, self_ids, k)
-    lists = NeighborLists(np.empty((len(ids), k), np.int64), np.empty((len(ids), k)))
-    self_ids = np.asarray(self_ids)
-    for select, rows in ((_first_columns, ascending), (_sorted_selection, ~ascending)):
-        lists.ids[rows], lists.distances[rows] = select(ids[rows], distances[rows], self_ids[rows], k)
-    return lists
-
-
-def _first_columns(ids: Int64, distances: Floats, self_ids: Ints, k: int) -> NeighborLists:
-    """The first k columns of ascending rows (b, q), q > k, without the row's own id."""
-    is_self = ids == np.asarray(self_ids)[:, None]
-    own = np.where(is_self.any(axis=1), is_self.argmax(axis=1), k)
-    columns = np.arange(k) + (np.arange(k) >= own[:, None])
-    nearest = np.take_along_axis(ids, columns, axis=1), np.take_along_axis(distances, columns, axis=1)
-    return NeighborLists(nearest[0], np.asarray(nearest[1], np.float64))
-
-
-def _sorted_selection(ids: Int64, distances: Floats, self_ids: Ints, k: int) -> NeighborLists:
     order = np.argsort(ids, axis=1, kind="stable")
     ids = np.take_along_axis(ids, order, axis=1)
     distances = np.take_along_axis(np.asarray(distances, np.float64), order, axis=1)
