@@ -4,7 +4,6 @@ The task itself writes the block's marker after its data, so a block that finish
 """
 
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from .progress import RunProgress
 
 WAKE_SECONDS = 0.2
-MEMORY_SECONDS = 1.0
 
 
 class Executor:
@@ -53,7 +51,6 @@ class Executor:
             from ..clusters.version_check import required_versions  # loads distributed
 
             self._programs = required_versions(client)
-        self._available, self._available_read = 0, -math.inf
 
     def runs_here(self, step: Step[Report]) -> bool:
         """Whether the tasks of a step run in this process."""
@@ -72,15 +69,9 @@ class Executor:
         if step.runs_on == WORKER:
             return
         if self.runs_here(step):
-            task_costs.check_driver(step, self._available_memory())
+            task_costs.check_driver(step, available_memory())
         else:
             task_costs.check_high_memory(step, self.high_memory_limit())
-
-    def _available_memory(self) -> int:
-        """Free memory of this process, read again after MEMORY_SECONDS: many short steps read it once."""
-        if time.monotonic() - self._available_read > MEMORY_SECONDS:
-            self._available, self._available_read = available_memory(), time.monotonic()
-        return self._available
 
     def worker_limit(self) -> int | None:
         """Memory limit of one task on the smallest worker in bytes, including the process of the worker."""

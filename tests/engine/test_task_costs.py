@@ -1,8 +1,6 @@
 """Planned memory: blocks that fit workers, errors with both numbers."""
 
 import json
-import math
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -305,22 +303,9 @@ class TestRefused:
             executor.require_memory(make_step("s.t", task_bytes=GIB, runs_on=DRIVER))
         executor.require_memory(make_step("s.t", task_bytes=GIB // 64, runs_on=DRIVER))
         monkeypatch.setattr(execute, "available_memory", lambda: GIB // 128)
-        executor._available_read = -math.inf
         with pytest.raises(NotEnoughMemory, match="runs in the driver"):
             executor.require_memory(make_step("s.t", task_bytes=GIB // 64, runs_on=DRIVER))
         executor.require_memory(make_step("s.t", task_bytes=2**60, runs_on=WHOLE_DATA, all_cores=True))
-
-    def test_memory_of_the_driver_is_read_once_for_many_short_steps(self, monkeypatch):
-        reads = []
-        monkeypatch.setattr(execute, "available_memory", lambda: reads.append(1) or GIB)
-        executor, step = Executor(None), make_step("s.t", task_bytes=MIB, runs_on=DRIVER)
-        for _ in range(5):
-            executor.require_memory(step)
-        assert len(reads) == 1
-        monkeypatch.setattr(execute, "MEMORY_SECONDS", 0.0)
-        time.sleep(0.001)
-        executor.require_memory(step)
-        assert len(reads) == 2
 
     def test_plan_uses_the_memory_of_pods(self):
         """The limit of a worker is nine tenths of its pod's memory; whole-data steps use the limit of their own pod."""
