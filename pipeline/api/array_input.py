@@ -31,7 +31,6 @@ def is_dask(X: object) -> bool:
 
 
 def is_zarr(X: object) -> bool:
-    """Whether X is a Zarr array."""
     return isinstance(X, getattr(sys.modules.get("zarr"), "Array", ()))  # another thread may be importing it
 
 

@@ -174,7 +174,6 @@ def delete_data(store: Store, key: str, names: Collection[str]) -> None:
 
 
 def deleted_data(store: Store, steps: Sequence[Step[Report]]) -> list[set[str]]:
-    """The deleted arrays and bundles of each step."""
     found = store.read_records([record_name(step.key) for step in steps], StepRecord)
     return [set() if record is None else set(record.deleted) for record in found]
 

@@ -36,7 +36,6 @@ class StepRecord:
 
     @property
     def written(self) -> list[str]:
-        """Names of the arrays and bundles."""
         return [*self.arrays, *self.bundles]
 
     @property
@@ -44,7 +43,6 @@ class StepRecord:
         return frozenset(self.freed)
 
     def without_deleted(self) -> "StepRecord":
-        """The record without deleted arrays and bundles."""
         arrays, bundles = (
             tuple(name for name in names if name not in self.deleted) for names in (self.arrays, self.bundles)
         )
@@ -70,7 +68,6 @@ def block_of_damage(record: StepRecord, array: str, chunk: str) -> int | None:
 
 
 def wrote(record: StepRecord, array: str) -> bool:
-    """Whether a step wrote an array or bundle."""
     bundles = [bundle.removesuffix(".npz") for bundle in record.bundles]
     return array in record.arrays or array in bundles or _path_in_bundle(record, array) is not None
 

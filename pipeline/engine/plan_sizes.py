@@ -59,7 +59,6 @@ def block_points_for(n_workers: int, layout: Layout) -> int:
 
 
 def n_cells(n_points: int) -> int:
-    """Number of cells for `n_points` points."""
     return min(MAX_CELLS, math.ceil(n_points / CELL_POINTS))
 
 

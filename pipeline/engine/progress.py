@@ -50,7 +50,6 @@ class RunProgress:
         self._ticking = threading.Lock()
 
     def print_line(self, text: str) -> None:
-        """Print one line of text."""
         self.console.print(text, markup=False)
 
     def start(self, store: Store, expected: Mapping[str, float]) -> None:
@@ -77,7 +76,6 @@ class RunProgress:
             threading.Thread(target=self._watch, args=(self._ended,), daemon=True).start()
 
     def advance(self, step: Step[Report], report: BlockReport[Report]) -> None:
-        """A block has ended."""
         self.time_left.advance()
         self._done += 1
         self.computed[step.stage] = self.computed.get(step.stage, 0) + 1

@@ -61,7 +61,6 @@ def join_step(
 
 
 def join_parts(store: Store, block_index: int, folder: str, writers: int, readers: int, into: str) -> Report:
-    """Join the objects of a group of writers."""
     size = isqrt(writers)
     names = [name for name in Parts(folder, writers).names(store) if int(name.rsplit("/", 1)[1]) // size == block_index]
     store.write_parts(f"{into}/{block_index:05d}", readers, store.joined_parts(names, readers))

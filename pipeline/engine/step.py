@@ -68,7 +68,6 @@ class Task(Generic[R]):
 
     @property
     def report_type(self) -> type[R]:
-        """The class of the reports."""
         return cast(type[R], _annotations(self.function).get("return", Report))
 
     @property
@@ -82,7 +81,6 @@ class Task(Generic[R]):
         return {name for name in self.parameters if self._is_marked(name, LOCATION)}
 
     def with_parameters(self, **changed: object) -> "Task[R]":
-        """The task with some parameters changed."""
         return replace(self, parameters={**self.parameters, **changed})
 
     def _is_marked(self, name: str, mark: str) -> bool:
@@ -178,12 +176,10 @@ class Step(Generic[R]):
 
     @property
     def stage(self) -> str:
-        """The name of its stage."""
         return self.key.partition(".")[0]
 
     @property
     def name(self) -> str:
-        """Its name within the stage."""
         return self.key.partition(".")[2]
 
     @property

@@ -62,11 +62,9 @@ class TimeLeft:
         self._reused += (1 - self._share) * self._expected.get(step, 0.0)
 
     def advance(self) -> None:
-        """A block of the running step has ended."""
         self._n_fresh, self._last_block = self._n_fresh + 1, self._clock()
 
     def end(self) -> None:
-        """The running step has ended."""
         self._foreseen += self._share * self._expected.get(self._running, 0.0)
         if self._running in self._expected:  # not deleted, because another thread iterates
             self._expected[self._running] = 0.0

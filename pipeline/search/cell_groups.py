@@ -61,7 +61,6 @@ class Round(NamedTuple):
         return f"{step}_{self.overlap}" if self.previous else step
 
     def search_key(self, name: str) -> str:
-        """The key of a step of its search."""
         return self.key(f"{'mend_graph' if self.previous else 'find_neighbors'}.{name}")
 
     @property
@@ -82,7 +81,6 @@ def list_names(place: str) -> tuple[str, str]:
 
 
 def first_round(layout: Layout, k: int, seed: int) -> Round:
-    """The first round of every search."""
     return Round(N_GROUPS_EACH, first_target(layout, k), seed)
 
 
@@ -122,7 +120,6 @@ def search_groups(
 
 
 def _group_step(layout: Layout, searched: Round) -> Step[Count]:
-    """Assign the cells to groups."""
     row, d, n_cells = layout.row_bytes, layout.n_features, layout.n_cells
     n_bytes = task_costs.TASK_BYTES + 32 * layout.input_blocks() * n_cells + 8 * n_cells * d
     n_bytes += 3 * layout.block_points * row + REACH_SAMPLE * (row + 16 * d)
@@ -178,7 +175,6 @@ def _search_step(
 
 
 def _merge_step(layout: Layout, k: int, searched: Round, output: Lists, n_searched: int) -> Step[Report]:
-    """Merge the lists of each block's points."""
     blocks, place, n_groups = Blocks(layout.n_points, layout.block_points), searched.place, searched.overlap
     ids, distances = output
     into, previous = (ids.name, distances.name), searched.previous

@@ -170,6 +170,5 @@ def stored_lists(store: Store, blocks: Blocks, place: str, longest: int, links: 
 
 
 def read_links(store: Store) -> Edges:
-    """The links that `connect` wrote."""
     links = store.read_bundle(LINKS)
     return Edges(links["rows"].astype(np.int32), links["neighbors"].astype(np.int32), links["distances"])

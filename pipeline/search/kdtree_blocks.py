@@ -70,6 +70,5 @@ def batches_of(counts: Int64, chosen: Int64, n_rows: int) -> list[Int64]:
 
 
 def rows_of(boxes: Boxes, chosen: Int64) -> Int64:
-    """The rows of the chosen boxes."""
     rows = [np.arange(boxes.start[i], boxes.stop[i]) for i in chosen]
     return np.concatenate(rows) if rows else np.empty(0, np.int64)

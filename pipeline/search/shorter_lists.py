@@ -35,7 +35,6 @@ def truncated_step(step: Step[R], upstream: str, source_stores: Sequence[Store])
 
 
 def is_truncated(step: Step[R]) -> bool:
-    """Whether the step truncates longer lists."""
     return isinstance(step.task, CutLists)
 
 

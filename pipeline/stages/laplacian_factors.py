@@ -120,7 +120,6 @@ def add_degrees(store: Store, block_index: int, t: float | None, blocks: Blocks)
 
 
 def solve_block(store: Store, block_index: int, blocks: Blocks) -> FactorRows:
-    """Compute the rows of F of a block's edges."""
     start, _ = blocks.rows(block_index)
     part = store.read_bundle(f"_work/edges/{block_index:05d}")
     edges = LaplacianEdges(part["rows"], part["neighbors"], part["weights"])

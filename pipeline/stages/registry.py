@@ -46,7 +46,6 @@ METHOD_ARRAYS = (
 
 
 def stages_of_run(config: Config) -> dict[str, Stage]:
-    """The stages of a run in running order."""
     stages = stages_of(config.method, config.output.cost_matrix)
     return {name: partial(stage, config) for name, stage in stages.items()}
 

@@ -76,7 +76,6 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def solve_task(config: Config, blocks: Blocks) -> Task[Solution]:
-    """The task that computes the eigenpairs of a component."""
     solver, more_pairs = config.eigensolver, config.more_pairs
     return task(
         solve_component,

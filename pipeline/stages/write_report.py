@@ -166,7 +166,6 @@ def _shown_rows(store: Store, limit: int) -> Int64:
 
 
 def explore(store: Store, config: dict[str, object], collected: Metrics) -> bytes:
-    """The explorer page of the embedding in the store."""
     from ..report import explore as explorer
     from .report_images import page_images  # matplotlib
 
