@@ -107,20 +107,16 @@ class CondensedGraph:
 
     def settle(self) -> None:
         """Read the edges until none leaves a root."""
-        while True:
-            n_joined, n_other = 0, 0
 
-            def leaves_root(source: Ints, target: Ints) -> Bools:
-                nonlocal n_other
-                is_root = self.follows[source] < 0
-                n_other += int(np.count_nonzero(~is_root & (source != target)))
-                return np.asarray(is_root & (source != target))
+        def leaves_root(source: Ints, target: Ints) -> Bools:
+            return np.asarray((self.follows[source] < 0) & (source != target))
 
+        is_settled = False
+        while not is_settled:
+            is_settled = True
             for sources, targets in self._batches(leaves_root):
                 self._join(sources, targets)
-                n_joined += 1
-            if n_joined == 0 or (n_joined == 1 and n_other == 0):  # the second: all edges were joined together
-                return
+                is_settled = False
 
     def add(self, rows: Ints, neighbors: Ints) -> None:
         """Add edges between points, and settle again."""
