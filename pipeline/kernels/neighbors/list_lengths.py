@@ -5,8 +5,6 @@ import numpy as np
 from ...core.arrays import Float32, Float64, Floats, Int64, Ints
 from .knn import Hits, NeighborLists
 
-Counts = Int64
-
 
 def as_stored(distances: Float64) -> Float32:
     """Distances (b, k) in float32 for the store; finite values beyond float32 become its maximum (inf: empty slot).
@@ -33,7 +31,7 @@ def cut_lists(lists: NeighborLists, counts: Ints) -> NeighborLists:
     return NeighborLists(np.where(is_kept, lists.ids, -1), np.where(is_kept, lists.distances, np.inf))
 
 
-def counts_within(distances: Floats, radius: float, k_min: int) -> Counts:
+def counts_within(distances: Floats, radius: float, k_min: int) -> Int64:
     """Neighbours to keep (b,) of lists (b, k), ascending: those within the radius, but at least k_min.
 
     Distances are compared in float32, the stored precision. So a neighbour exactly at the radius is within it in spite
@@ -43,7 +41,7 @@ def counts_within(distances: Floats, radius: float, k_min: int) -> Counts:
     return np.asarray(np.maximum(within, np.minimum(k_min, np.isfinite(distances).sum(axis=1))))
 
 
-def flat_counts(neighbors: Float64, n_listed: Ints, n_components: int, k_min: int, eta: float) -> Counts:
+def flat_counts(neighbors: Float64, n_listed: Ints, n_components: int, k_min: int, eta: float) -> Int64:
     """Neighbours to keep (b,) so that the neighbourhood is close to an affine subspace of n_components dimensions.
 
     The neighbourhood contraction of Zhang, Wang & Zha 2012 (Adaptive Manifold Learning, IEEE Trans. PAMI 34, section
@@ -99,7 +97,7 @@ def exact_reach(distances: Float64, radius: float | None) -> Float64:
     return np.asarray(np.where(np.isfinite(distances[:, -1]), reach, further))
 
 
-def true_counts(hits: Hits, radius: float, k_min: int, k_max: int, n_sample: int) -> Counts:
+def true_counts(hits: Hits, radius: float, k_min: int, k_max: int, n_sample: int) -> Int64:
     """Neighbours (s,) that an exact search keeps within the radius, from all hits within ``exact_reach``."""
     within = _rounded(hits.distances) <= np.float32(radius)
     return np.asarray(np.clip(np.bincount(hits.sample[within], minlength=n_sample), k_min, k_max))
