@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from lle.cli.commands import app
 from lle.config.clusters import KINDS as CLUSTER_KINDS
-from lle.config.inputs import KINDS as INPUT_KINDS
 from lle.config.load import SweptConfig
+from lle.config.messages import INPUTS as INPUT_KINDS
 from lle.storage.array_specs import ARRAYS
 
 Schema = dict[str, Any]
