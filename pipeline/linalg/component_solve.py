@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from ..core.arrays import Float64, Int64
 from ..core.errors import LleError, NotEnoughMemory, gib
-from ..core.machine import available_cores, available_memory
+from ..core.machine import available_cores
 from ..core.methods import METHODS as FAMILY
 from ..engine import subprocess_call
 from ..engine.step import Json, Report
@@ -32,7 +32,8 @@ from .solver_progress import recorded
 ISOLATED_POINTS = 200_000
 """From this size on a separate process solves: a factor could need all memory. It starts in three seconds."""
 LIMIT_OVER_PLAN = 1.15
-"""Memory at which that process is stopped, relative to the memory that the solver may plan with."""
+"""Memory at which that process is stopped, relative to the memory that the solver may plan with. Memory that is
+allocated and not yet used counts too."""
 TRIES = 3
 """How often a method is started whose process another program ends."""
 
@@ -97,7 +98,7 @@ def _solve_isolated(job: SolveJob) -> Solution:
     deaths = Counter[str]()
     while True:
         try:
-            report, peak = subprocess_call.call(solve_here, (job,), _hard_limit(job))
+            report, peak = subprocess_call.call(solve_here, (job,), int(LIMIT_OVER_PLAN * job.max_bytes))
         except subprocess_call.ProcessDied as death:
             name = death.last_message
             deaths[name] += 1
@@ -114,11 +115,6 @@ def _solve_isolated(job: SolveJob) -> Solution:
         if job.skip:
             report.stats["killed"] = "; ".join(job.skip.values())
         return replace(report, subprocess_bytes=peak)
-
-
-def _hard_limit(job: SolveJob) -> int:
-    """Bytes at which the process is stopped: more than it may plan with, but not more than there are."""
-    return max(job.max_bytes, min(int(LIMIT_OVER_PLAN * job.max_bytes), available_memory()))
 
 
 def _given_up(death: subprocess_call.ProcessDied, n_deaths: int) -> LleError:
@@ -193,7 +189,7 @@ def _functions(vectors: Float64, null: NullVector) -> Float64:
 def predict(job: SolveJob) -> Json | None:
     """Predict the method for a component, from the matrices in the store; None if another program ended the process."""
     try:
-        prediction: Json = subprocess_call.call(predict_here, (job,), _hard_limit(job))[0]
+        prediction: Json = subprocess_call.call(predict_here, (job,), int(LIMIT_OVER_PLAN * job.max_bytes))[0]
     except (subprocess_call.ProcessDied, NotEnoughMemory) as error:
         if isinstance(error, subprocess_call.ProcessDied) and error.cause != "crashed":
             return None
