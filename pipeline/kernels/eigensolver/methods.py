@@ -165,11 +165,11 @@ def _by_davidson(
         nonlocal is_long
         bounds = tolerances.vector_bounds(values)
         watch.step(n_steps, errors, bounds)
+        if len(errors) > problem.n_vectors:
+            return True  # pairs of ``growth`` are new in the basis, so their errors do not show the rate
         if is_doubtful and n_steps == costs.LEAST_STEPS and errors.max() > BEGIN_ERROR:
             raise FactorizationError(f"{watch.method} leaves vector errors of {errors.max():.0e} after {n_steps} steps")
-        seconds = step_seconds * costs.steps_left(n_steps, errors, bounds)
-        # pairs of ``growth`` are new in the basis, so their errors do not show the rate
-        is_long = len(errors) == problem.n_vectors and seconds > problem.max_seconds
+        is_long = step_seconds * costs.steps_left(n_steps, errors, bounds) > problem.max_seconds
         return not is_long
 
     result = davidson.lowest_pairs(

@@ -68,10 +68,6 @@ class _Solver:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._threads.__exit__(kind, error, at)
 
-    def _solve(self, rhs: Floats, *, transposed: bool) -> Floats:
-        """B x = rhs (n, b), or B' x = rhs, by a few cycles."""
-        return self._krylov(rhs, CYCLES - 1, transposed=transposed)[0]
-
     def _krylov(self, rhs: Floats, n_steps: int, *, transposed: bool) -> tuple[Floats, Krylov]:
         """(x (n, b), its Krylov space), B x = rhs or B' x = rhs, by conjugate residuals of C B x = C rhs.
 
@@ -135,7 +131,7 @@ class FactorMultigrid(_Solver):
     @property
     def is_doubtful(self) -> bool:
         """Whether the left null vector was only found with slow directions; then solves with A may be rough too."""
-        return self._slow is not None
+        return self._slow is not None and len(self._slow.directions) > 0
 
     def apply(self, block: Float64) -> Float64:
         """See ``MultigridInverse``. Overwrites the block."""
@@ -157,7 +153,7 @@ class FactorMultigrid(_Solver):
     def _in_float32(self, rhs: Float64, transposed: bool) -> Float64:
         """Solve at unit length, because residuals can be below the smallest float32."""
         lengths = np.maximum(np.sqrt(np.einsum("ij,ij->j", rhs, rhs)), TINY)
-        return np.asarray(self._solve(_in_units(rhs, lengths), transposed=transposed) * lengths)
+        return np.asarray(self._krylov(_in_units(rhs, lengths), CYCLES - 1, transposed=transposed)[0] * lengths)
 
     def _left_null_vector(self) -> tuple[Float64, int]:
         """(u (n,), number of solves), A' u = 0: the constant, corrected with residuals in double precision.
@@ -238,7 +234,7 @@ class NormalMultigrid(_Solver):
         """See ``MultigridInverse``."""
         lengths = np.maximum(np.linalg.norm(block, axis=0), TINY)
         rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
-        solution = np.asarray(self._solve(rhs, transposed=False) * self._scale * lengths)
+        solution = np.asarray(self._krylov(rhs, CYCLES - 1, transposed=False)[0] * self._scale * lengths)
         return remove_null(solution, self._null)
 
 
