@@ -19,11 +19,12 @@ SCAN_ROWS = 1 << 18
 MAX_INTEGER_CLASSES = 64
 MAX_TEXT_CLASSES = 1000
 SCANNED_TEXT_BYTES = 240  # memory per text of ten characters: an object, and two fixed-width copies
+_CACHED_CODINGS = 32
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?", re.ASCII)
 _DIGITS = re.compile(r"(\d+(?:\.\d+)?)", re.ASCII)
 
 
-_CODINGS: dict[str, Coding] = {}
+_CODINGS: OrderedDict[str, Coding] = OrderedDict()
 
 
 class Labels:
@@ -84,6 +85,8 @@ class Labels:
         key = json.dumps([[part.where for part in self.stack.parts], self.stack.fingerprint()], sort_keys=True)
         if key not in _CODINGS:
             _CODINGS[key] = self._find_text_coding() if self._is_text else self._find_integer_coding()
+            while len(_CODINGS) > _CACHED_CODINGS:
+                _CODINGS.popitem(last=False)
         return _CODINGS[key]
 
     def _find_integer_coding(self) -> Coding:
