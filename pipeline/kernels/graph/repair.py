@@ -80,6 +80,9 @@ def repair_graph(lists: Lists, graph: CondensedGraph, component: Int32, reverse:
             half of the points of their component, 0 for other points. c > 0: c for all points. 0: no edge is added
             at all, also no bridge (the graph of Roweis & Saul).
         is_large: (components,) mask; the others get no bridges, and with None no reverse neighbours.
+
+    Raises:
+        InputError: a distance is negative or not a number.
     """
     n_before, nothing = len(graph.closed), _no_edges(component)
     components = component[graph.lowest[graph.closed]]
@@ -136,7 +139,10 @@ def apply_repair(indices: Ints, distances: Float32, first_row: int, added: Edges
         indices, distances: (B, K) from the search.
         first_row: id of the first of the B points.
         added: edges sorted by row; those of other rows are ignored.
-        k_max: width of the result, at least the length of the longest list.
+        k_max: width of the result.
+
+    Raises:
+        InputError: a list is longer than k_max.
     """
     n_rows, n_slots = indices.shape
     start, stop = np.searchsorted(added.rows, [first_row, first_row + n_rows])
@@ -150,8 +156,14 @@ def apply_repair(indices: Ints, distances: Float32, first_row: int, added: Edges
     all_distances[:, :n_slots] = np.where(indices >= 0, distances, np.inf)
     all_indices[rows, n_slots + slot] = added.neighbors[start:stop]
     all_distances[rows, n_slots + slot] = added.distances[start:stop]
-    order = np.argsort(all_distances, axis=1, kind="stable")[:, :k_max]
-    return np.take_along_axis(all_indices, order, axis=1), np.take_along_axis(all_distances, order, axis=1)
+    order = np.argsort(all_distances, axis=1, kind="stable")
+    all_indices = np.take_along_axis(all_indices, order, axis=1)
+    if (all_indices[:, k_max:] >= 0).any():
+        raise InputError(
+            f"expected at most k_max = {k_max} neighbours per point after the repair, found "
+            f"{(all_indices >= 0).sum(axis=1).max()} in the block at row {first_row}; use the repair's max_neighbors"
+        )
+    return all_indices[:, :k_max], np.take_along_axis(all_distances, order, axis=1)[:, :k_max]
 
 
 def _open_small_classes(lists: Lists, graph: CondensedGraph, component: Int32, sizes: Ints, is_large: Bools) -> Edges:
@@ -230,6 +242,11 @@ def _nearest(candidates: Edges, inside: Bools, limit: int) -> Edges:
 
 def _edges_into(is_target: Bools, start: int, block: Ints, lengths: Float32) -> Edges:
     """Reverses i -> j of the edges j -> i of the block from point `start` on, for wanted i."""
+    if not (lengths[block >= 0] >= 0).all():
+        raise InputError(
+            f"expected distances that are zero or positive, found others in rows {start} to {start + len(block) - 1}; "
+            "compute the distances of these neighbours again"
+        )
     rows, slots = np.nonzero((block >= 0) & is_target[block])
     return Edges(block[rows, slots], (rows + start).astype(block.dtype), lengths[rows, slots])
 

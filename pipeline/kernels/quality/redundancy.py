@@ -10,6 +10,7 @@ oscillations are found too.
 import numpy as np
 
 from ...core.arrays import Float64, Ints
+from ...core.errors import InputError
 from ..batches import batches
 from .trustworthiness import nearest_others
 
@@ -17,7 +18,6 @@ SPANS = (3, 6, 12)
 """Neighbours per regression, as multiples of its number of unknowns."""
 
 MIN_POINTS = 3
-"""Fewer points give no regression."""
 RIDGE = 1e-6
 """Added to the equations of the slopes, relative to their trace: earlier coordinates can depend on each other."""
 
@@ -29,10 +29,16 @@ def regression_errors(embedding: Float64) -> Float64:
     1 if the coordinate is new, near 0 if it is a function of the earlier ones, as on elongated manifolds (Goldberg,
     Zakai, Kushnir & Ritov 2008, JMLR 9). The first column is the coordinate itself, so r_1 = 1. A constant coordinate
     has error 0.
+
+    Raises:
+        InputError: fewer than three points.
     """
+    n_sample, n_coordinates = embedding.shape
+    if n_sample < MIN_POINTS:
+        raise InputError(f"expected at least {MIN_POINTS} sample points, found {n_sample}; raise quality.sample")
     scaled = standardized(embedding)
     errors: Float64 = scaled.copy()
-    for j in range(1, embedding.shape[1]):
+    for j in range(1, n_coordinates):
         errors[:, j] = prediction_errors(scaled[:, :j], scaled[:, j])
     return errors
 

@@ -118,6 +118,9 @@ def count_closer(sample: Floats, sample_ids: Ints, block: Floats, first_row: int
         block: (b, d) points with the ids first_row, ..., first_row + b - 1.
         first_row: id of the first point of the block.
         thresholds: (s, q) squared distances, ascending in each row.
+
+    Raises:
+        InputError: a coordinate is not finite.
     """
     limits = thresholds * (1 - ROUNDING)
     if thresholds.shape[1] * SORTED_SHARE >= len(block):
@@ -127,11 +130,13 @@ def count_closer(sample: Floats, sample_ids: Ints, block: Floats, first_row: int
         if len(near):
             counts[near] = _count_by_tree(sample[near], sample_ids[near], block, first_row, limits[near])
         return counts
+    _require_finite(sample, block)
     width = thresholds.shape[1]
     closer = np.zeros(len(sample) * (width + 1), np.int64)  # points between two thresholds
     for pairs in near_pairs(sample, block, limits[:, -1]):
         is_other = pairs.columns + first_row != sample_ids[pairs.rows]
         rows, columns, lower, upper = (values[is_other] for values in pairs)
+        _require_finite(upper)
         passed = _limits_passed(lower, limits, rows)
         undecided = np.flatnonzero(passed < _limits_passed(upper, limits, rows))
         squares = pair_squares(sample, rows[undecided], block, columns[undecided])
@@ -152,10 +157,16 @@ def _limits_passed(squares: Float64, limits: Float64, rows: Int64) -> Int64:
     return least
 
 
+def _require_finite(*arrays: Floats) -> None:
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise InputError("expected finite coordinates, found others; exclude dropped rows from the quality measures")
+
+
 def _count_by_sorting(sample: Floats, sample_ids: Ints, block: Floats, first_row: int, limits: Float64) -> Int64:
     """The same counts for many thresholds: all distances to the block are computed and sorted."""
     from scipy.spatial.distance import cdist  # a fifth of a second
 
+    _require_finite(sample, block)
     counts = np.zeros(limits.shape, np.int64)
     for part in batches(len(sample), 16 * len(block)):
         squares = cdist(sample[part].astype(np.float64), block.astype(np.float64), "sqeuclidean")
@@ -169,18 +180,22 @@ def _count_by_sorting(sample: Floats, sample_ids: Ints, block: Floats, first_row
 
 
 def _near_block(sample: Floats, block: Floats, squared_reach: Float64) -> Int64:
-    """Sample points (s, d) whose squared distance to the box around a block (b, d) is at most squared_reach (s,)."""
+    """Sample points (s, d) whose squared distance to the box around a block (b, d) is at most squared_reach (s,).
+
+    Points with a coordinate that is not finite are included.
+    """
     if not len(block):
         return np.empty(0, np.intp)
     points = sample.astype(np.float64)
     gap = np.maximum(0.0, np.maximum(block.min(axis=0) - points, points - block.max(axis=0)))
-    return np.flatnonzero(np.einsum("sd,sd->s", gap, gap) <= (1 + AS_NEAR) * squared_reach)
+    return np.flatnonzero(~(np.einsum("sd,sd->s", gap, gap) > (1 + AS_NEAR) * squared_reach))
 
 
 def _count_by_tree(sample: Floats, sample_ids: Ints, block: Floats, first_row: int, limits: Float64) -> Int64:
     """The same counts for few coordinates: whole branches of a k-d tree are inside or outside a ball."""
     from scipy.spatial import cKDTree  # a fifth of a second
 
+    _require_finite(sample, block)
     # a ball includes its surface, so the radius is reduced to the next smaller number
     tree, radii = cKDTree(block.astype(np.float64), balanced_tree=False), np.nextafter(np.sqrt(limits), -1.0)
     counts, unknown = _count_among_nearest(tree, sample, radii)
@@ -213,13 +228,19 @@ def trustworthiness(ranks: Ints, n_points: int, counts: Ints | None = None) -> F
 
     Args:
         ranks: (s, k) ranks, from 1: ``count_closer`` + 1.
-        n_points: number n of all points, more than 2 k.
+        n_points: number n of all points.
         counts: (s,) numbers k of neighbours if they differ between points, each at least 1; other slots have rank 1.
+
+    Raises:
+        InputError: k is not below n / 2, where the measure is not defined.
 
     >>> trustworthiness(np.array([[1, 2], [1, 9]]), 10)
     array([1.        , 0.46153846])
     """
-    k_per_point = np.full(len(ranks), ranks.shape[1]) if counts is None else counts
+    k = ranks.shape[1]
+    if 2 * k >= n_points:
+        raise InputError(f"expected fewer neighbours than half of the {n_points} points, found {k}; lower n_neighbors")
+    k_per_point = np.full(len(ranks), k) if counts is None else counts
     penalty = np.maximum(ranks - k_per_point[:, None], 0).sum(axis=1)
     values: Float64 = 1 - penalty * (2 / (k_per_point * (2 * n_points - 3 * k_per_point - 1)))
     return values

@@ -133,6 +133,14 @@ def test_count_closer__same_for_any_tile(seed: int, monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(count_closer(X[ids], ids, X, 0, thresholds), expected)
 
 
+@pytest.mark.usefixtures("either_way")
+def test_count_closer__nan_in_the_block() -> None:
+    X = np.ones((5, 2))
+    X[3] = np.nan
+    with pytest.raises(InputError, match="finite coordinates"):
+        count_closer(X[:1], np.array([0]), X, 0, np.ones((1, 2)))
+
+
 def sampled(X: np.ndarray, Y: np.ndarray, ids: np.ndarray, k: int) -> np.ndarray:
     """Trustworthiness of the embedding Y of X at the sample, as the stage makes it."""
     neighbors = exact_neighbors(Y, k)[0][ids]
@@ -157,6 +165,8 @@ def test_trustworthiness__bounds(seed: int) -> None:
     np.testing.assert_array_equal(sampled(X, X, np.arange(60), 6), 1)
     farthest = np.tile(np.arange(59, 53, -1), (4, 1))
     np.testing.assert_allclose(trustworthiness(farthest, 60), 0, atol=1e-15)
+    with pytest.raises(InputError, match=r"half of the 60 points, found 30"):
+        trustworthiness(np.ones((4, 30), dtype=np.int64), 60)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
