@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
