@@ -242,9 +242,16 @@ def _without_factor_first(
 
 
 def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> Spectrum:
-    """Run one method and check its result. Raises InputError if M has a second null vector."""
+    """Run one method and check its result.
+
+    Raises InputError if M has a second null vector, NotEnoughMemory if the method is out of memory.
+    """
     problem.hooks.begin(name)
-    outcome = route(problem)
+    try:
+        outcome = route(problem)
+    except MemoryError as error:  # planned bytes are accurate to a few percent
+        advice = "raise eigensolver.max_memory"
+        raise NotEnoughMemory(f"{name} was out of memory ({error})", advice=advice) from None
     values, tolerances = outcome.pairs.values, problem.tolerances
     if tolerances.has_null_vector(values) and not problem.flat:
         cause = (

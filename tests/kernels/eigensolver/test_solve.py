@@ -455,6 +455,21 @@ def test_tolerances_follow_rounding_where_it_is_above_tol():
     np.testing.assert_allclose(tolerances.vector_bounds(values), [100 * eps * 2e7, 1e-8])
 
 
+def test_auto_uses_multigrid_after_a_factorization_ran_out_of_memory(monkeypatch):
+    def fail(problem):
+        raise MemoryError("Unable to allocate 9 GiB")
+
+    monkeypatch.setattr("lle.kernels.eigensolver.costs.MULTIGRID_POINTS", 500)
+    monkeypatch.setitem(SOLVERS, "factored", replace(SOLVERS["factored"], run=fail))
+    A = lle_factor(points("swiss_roll", 900, 3), 12, 1e-3)
+    solution = solve(A, 2, "auto")
+    check(solution, A, 2)
+    assert solution.stats.method == "multigrid"
+    assert "factored was out of memory (Unable to allocate 9 GiB)" in solution.stats.reason
+    with pytest.raises(NotEnoughMemory, match="factored was out of memory"):
+        solve(A, 2, "factored")
+
+
 def test_mkl_and_openblas_have_their_variables():
     assert library_environment() == {"MKL_CBWR": "AUTO,STRICT", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
