@@ -198,7 +198,7 @@ def test_names_in_the_picture_are_at_their_classes(page):
         assert canvas["x"] <= box["x"]
         assert box["x"] + box["width"] <= canvas["x"] + canvas["width"]
     page.click("#legend button:nth-child(2)")
-    page.wait_for_timeout(300)
+    page.wait_for_function("document.querySelectorAll('#names text').length === 1")
     assert names.all_text_contents() == ["kind 1"]
     page.select_option("#color", label="error")
     page.wait_for_selector("#legend .bar")
