@@ -24,7 +24,7 @@ CGROUP_FILES = (  # limit, usage, and the reclaimable page cache included in the
 )
 SOLVER_SHARE, LARGE_SHARE, LARGE_MEMORY = 0.8, 0.95, 6 * 2**30
 """Shares of the available memory for the eigensolver: of the part below LARGE_MEMORY, and of the rest. Planned and
-measured bytes differ by a few percent. The LU of a Swiss roll of ten million points needs 85 % of 23 GiB."""
+measured bytes differ by a few percent. The eigensolve of a Swiss roll of ten million points needs 89 % of 22.6 GiB."""
 # The profiler of a Dask worker calls sys._current_frames(), which can deadlock in Python 3.11 (CPython gh-106883).
 WORKER_PROFILE = sys.version_info >= (3, 12)
 PACKAGES = (
