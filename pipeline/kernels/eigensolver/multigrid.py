@@ -41,6 +41,10 @@ NODES = {1: 24, 2: 10, 3: 20, 4: 36}
 COARSE_NODES = {1: 12, 2: 6, 3: 6, 4: 12}
 """Nodes in an aggregate of the other levels. Coarse rows of three and more dimensions have hundreds of entries, so few
 levels take less time; on surfaces more levels need fewer steps."""
+MOST_FILL = 2
+"""A level with more than MOST_FILL times the entries of the finest has P = P0, since R B P would take long. Points of
+many dimensions have such levels: 3.5 times the entries on 67,579 rows for delay vectors of speech (1,750,000 x 32). The
+setup takes half a minute there; with a smoothed P it had not ended after seven."""
 TINY = float(np.finfo(np.float32).tiny)
 EPS = float(np.finfo(np.float64).eps)
 
@@ -55,7 +59,7 @@ class Smoother(NamedTuple):
     steps: tuple[tuple[float, float], ...]
     """first and second of each step."""
     omega: float
-    """Of P and R."""
+    """Of P and R; 0 if they are not smoothed."""
 
 
 class Level(NamedTuple):
@@ -100,7 +104,10 @@ class Hierarchy:
                     "so its points have too few neighbours"
                 )
             transposed = matrix if symmetric else csr_array(matrix.T.tocsr())
-            level = Level(matrix, transposed, _smoother(matrix, seed, symmetric=symmetric), found.aggregates)
+            smoother = _smoother(matrix, seed, symmetric=symmetric)
+            if self.levels and matrix.nnz > MOST_FILL * self.levels[0].matrix.nnz:
+                smoother = smoother._replace(omega=0.0)
+            level = Level(matrix, transposed, smoother, found.aggregates)
             matrix, scale = normalised(_coarse_matrix(level, threads))
             self.levels.append(level._replace(aggregates=_scaled(found.aggregates, scale)))
             known = found.candidates / scale[:, None]
@@ -127,12 +134,15 @@ class Hierarchy:
         for step in smoothing[1:]:
             self._smooth(a, rhs, x, residual, step)
         threads.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
-        threads.combine(a, residual, residual, spare, (-omega, 1.0, 0.0))
-        coarse = self.cycle(level.aggregates.restrict(spare, threads), transposed=transposed, depth=depth + 1)
+        if omega:
+            threads.combine(a, residual, residual, spare, (-omega, 1.0, 0.0))
+        restricted = level.aggregates.restrict(spare if omega else residual, threads)
+        coarse = self.cycle(restricted, transposed=transposed, depth=depth + 1)
         del spare
         correction = level.aggregates.prolong(coarse, threads)
         x += correction
-        threads.combine(a, correction, correction, x, (-omega, 0.0, 1.0))
+        if omega:
+            threads.combine(a, correction, correction, x, (-omega, 0.0, 1.0))
         for step in smoothing:
             self._smooth(a, rhs, x, residual, step)
         return x
@@ -193,14 +203,16 @@ def _arnoldi(matrix: csr_array, seed: int) -> Float64:
 
 
 def _coarse_matrix(level: Level, threads: Threads) -> csr_array:
-    """R B P, for some aggregates at a time: P and B P would need several times the memory of B."""
+    """R B P, for some aggregates at a time, because R B needs several times the memory of B."""
     b, p0 = level.matrix, level.aggregates.matrix()
-    omega = b.dtype.type(level.smoother.omega)
+    omega, prolongation = b.dtype.type(level.smoother.omega), p0
+    if omega:
+        prolongation = csr_array(p0 - omega * threads.by_rows(lambda rows: rows @ p0, b, p0.shape[1]))
 
     def rows_of_product(restriction: csr_array) -> csr_array:
-        restriction = restriction - omega * (restriction @ b)
-        product = restriction @ b
-        return csr_array((product - omega * (product @ b)) @ p0)
+        if omega:
+            restriction = restriction - omega * (restriction @ b)
+        return csr_array((restriction @ b) @ prolongation)
 
     return threads.by_rows(rows_of_product, csr_array(p0.T.tocsr()), p0.shape[1])
 
