@@ -38,8 +38,6 @@ HIERARCHY_BYTES, NORMAL_BYTES = 48, 72
 and the vectors of a solve together."""
 VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 7 * 8, 16 * 8
 """Bytes for a point and a column of a block while multigrid on A, or on M, solves."""
-SLOW_BYTES = 4 * 2 * 4
-"""Bytes for a point of the slow directions of multigrid on A."""
 
 GFLOP_PER_SECOND = 8.0
 """Speed of one thread in the numerical factorization."""
@@ -87,8 +85,7 @@ def multigrid_size(factor: csr_array, m: int, max_memory: int, normal_entries: i
     """
     n, width = factor.shape[1], block_width(m)
     hierarchy = NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz
-    vectors = width * NORMAL_VECTOR_BYTES if normal_entries else width * VECTOR_BYTES + SLOW_BYTES
-    fixed = _bytes(factor) + hierarchy + n * vectors
+    fixed = _bytes(factor) + hierarchy + n * width * (NORMAL_VECTOR_BYTES if normal_entries else VECTOR_BYTES)
     return width, *_basis_size(factor, width, fixed, max_memory)
 
 
@@ -98,7 +95,7 @@ def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int
     ``row_entries`` are those of A for each point, at most. M has fewer entries than an A that is not square.
     """
     width, entry_bytes = block_width(m), HIERARCHY_BYTES + 12 if square else 4 * 12
-    return n_points * (entry_bytes * row_entries + width * (VECTOR_BYTES + 3 * 8) + SLOW_BYTES * square)
+    return n_points * (entry_bytes * row_entries + width * (VECTOR_BYTES + 3 * 8))
 
 
 def refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:

@@ -5,7 +5,7 @@ solves with M, for every method of the family and for any spectrum.
 """
 
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -27,9 +27,6 @@ ACCURATE_SOLVES = 3
 and cubes of three dimensions need four or five, because the lowest singular value of A is near the rounding errors of
 float32. Block Davidson then takes 8 steps instead of 27 on a roll of 300,000 points. Data of more dimensions need
 fewer, and a second solve would save no step there."""
-SLOW_SOLVES, SLOW_STEPS, SLOW_LENGTH, MOST_SLOW = 5, 24, 4.0, 4
-"""If the left null vector needs more than SLOW_SOLVES solves, SLOW_STEPS steps of the next one find slow directions: at
-most MOST_SLOW, of at least SLOW_LENGTH. Rolls of 400,000 points and more need them, and noisy surfaces."""
 
 
 class MultigridInverse(Protocol):
@@ -47,20 +44,12 @@ class MultigridInverse(Protocol):
         """T times the block (n, b), orthogonal to the null vector. The block may be overwritten."""
 
 
-class Krylov(NamedTuple):
-    """Directions p, and their images C B p or C' B' p, which are orthonormal; each (n, b)."""
-
-    directions: list[Floats]
-    images: list[Floats]
-
-
 class _Solver:
     """Solves with a hierarchy."""
 
     def __init__(self, n_threads: int) -> None:
         self._threads = Threads(n_threads)
         self.hierarchy: Hierarchy
-        self._slow: Krylov | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -68,27 +57,23 @@ class _Solver:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._threads.__exit__(kind, error, at)
 
-    def _krylov(self, rhs: Floats, n_steps: int, *, transposed: bool) -> tuple[Floats, Krylov]:
-        """(x (n, b), its Krylov space), B x = rhs or B' x = rhs, by conjugate residuals of C B x = C rhs.
+    def _solve(self, rhs: Floats, *, transposed: bool) -> Floats:
+        """B x = rhs (n, b), or B' x = rhs, by conjugate residuals of C B x = C rhs, where C is one V-cycle.
 
-        C is one V-cycle. Eisenstat, Elman & Schultz 1983 (GCR). ||C (rhs - B x)|| is near the error of x. ||rhs - B x||
-        is not: where the solution is smooth, an x near zero can have the smaller residual. The space begins with the
-        slow directions.
+        Eisenstat, Elman & Schultz 1983 (GCR). ||C (rhs - B x)|| is near the error of x. ||rhs - B x|| is not: where the
+        solution is smooth, an x near zero can have the smaller residual.
         """
         threads, level = self._threads, self.hierarchy.levels[0]
         matrix = level.transposed if transposed else level.matrix
         error, solution = self.hierarchy.cycle(rhs, transposed=transposed), np.zeros_like(rhs)
         del rhs  # blocks of vectors need most of the memory
-        slow = (transposed and self._slow) or ([], [])
-        space = Krylov(*([np.broadcast_to(column, error.shape) for column in columns] for columns in slow))
-        for direction, image in zip(*space, strict=True):
-            self._step(direction, image, solution, error)
-        for _ in range(n_steps):
+        directions, images = list[Floats](), list[Floats]()
+        for _ in range(CYCLES - 1):
             product = threads.combine(matrix, error, error, np.empty_like(error), (1.0, 0.0, 0.0))
             image = self.hierarchy.cycle(product, transposed=transposed)
             del product
             direction = error.copy()
-            for earlier, earlier_image in zip(*space, strict=True):
+            for earlier, earlier_image in zip(directions, images, strict=True):
                 shares = -threads.dots(earlier_image, image)
                 threads.add(earlier, shares, direction)
                 threads.add(earlier_image, shares, image)
@@ -96,17 +81,13 @@ class _Solver:
             scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
             np.multiply(direction, scale, out=direction, casting="same_kind")
             np.multiply(image, scale, out=image, casting="same_kind")
-            self._step(direction, image, solution, error)
-            space.directions.append(direction)
-            space.images.append(image)
+            steps = threads.dots(image, error)
+            threads.add(direction, steps, solution)
+            threads.add(image, -steps, error)
+            directions.append(direction)
+            images.append(image)
         solution += error
-        return solution, space
-
-    def _step(self, direction: Floats, image: Floats, solution: Floats, error: Floats) -> None:
-        """Minimise the error along a direction with an image of unit length."""
-        steps = self._threads.dots(image, error)
-        self._threads.add(direction, steps, solution)
-        self._threads.add(image, -steps, error)
+        return solution
 
 
 class FactorMultigrid(_Solver):
@@ -128,11 +109,6 @@ class FactorMultigrid(_Solver):
         self._left, n_solves = self._left_null_vector()
         self._is_rough = n_solves > ACCURATE_SOLVES
 
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether the left null vector was only found with slow directions; then solves with A may be rough too."""
-        return self._slow is not None and len(self._slow.directions) > 0
-
     def apply(self, block: Float64) -> Float64:
         """See ``MultigridInverse``. Overwrites the block."""
         block -= block.mean(axis=0)
@@ -153,7 +129,7 @@ class FactorMultigrid(_Solver):
     def _in_float32(self, rhs: Float64, transposed: bool) -> Float64:
         """Solve at unit length, because residuals can be below the smallest float32."""
         lengths = np.maximum(np.sqrt(np.einsum("ij,ij->j", rhs, rhs)), TINY)
-        return np.asarray(self._krylov(_in_units(rhs, lengths), CYCLES - 1, transposed=transposed)[0] * lengths)
+        return np.asarray(self._solve(_in_units(rhs, lengths), transposed=transposed) * lengths)
 
     def _left_null_vector(self) -> tuple[Float64, int]:
         """(u (n,), number of solves), A' u = 0: the constant, corrected with residuals in double precision.
@@ -163,11 +139,7 @@ class FactorMultigrid(_Solver):
         vector, transposed = np.ones((self._factor.shape[0], 1)), self._factor.T
         errors = list[float]()
         for n_solves in range(1, MOST_LEFT_SOLVES + 1):
-            residual = multiply(transposed, vector)
-            if n_solves == SLOW_SOLVES + 1:
-                correction = self._find_slow(residual, vector)
-            else:
-                correction = self._in_float32(residual, transposed=True)
+            correction = self._in_float32(multiply(transposed, vector), transposed=True)
             vector -= correction
             error = float(np.linalg.norm(correction) / np.linalg.norm(vector))
             errors.append(error)
@@ -180,40 +152,6 @@ class FactorMultigrid(_Solver):
             "multigrid does not converge: the solves for the left null vector of I - W leave an error of "
             f"{error:.0e}{cause}"
         )
-
-    def _find_slow(self, residual: Float64, vector: Float64) -> Float64:
-        """A solve with A' for a residual (n, 1) of the left null vector (n, 1); later solves use its slow directions.
-
-        Slow directions are hardly changed by C' A': they are long, as their images have unit length. Most lie at a few
-        places of a large surface, where some points have nearly all their weights among themselves. Deflation by a
-        Krylov space that is kept: Parks et al. 2006 (SIAM J. Sci. Comput. 28). The left null vector itself is excluded.
-        """
-        length, threads = max(float(np.linalg.norm(residual)), TINY), self._threads
-        solution, space = self._krylov(_in_units(residual, np.array([length])), SLOW_STEPS, transposed=True)
-        null = (vector - solution * length).astype(np.float32)
-        null /= np.float32(np.linalg.norm(null))
-        gram = np.array([[threads.dots(one, other)[0] for one in space.directions] for other in space.directions])
-        squares, turn = np.linalg.eigh(gram)
-        along_null = np.array([threads.dots(null, one)[0] for one in space.directions]) @ turn
-        is_slow = (squares > SLOW_LENGTH**2) & (along_null**2 < squares / 2)
-        chosen = turn.T[is_slow][::-1][:MOST_SLOW].astype(np.float32)
-        if chosen.size:
-            self._slow = self._with_images(np.hstack([_combination(space.directions, shares) for shares in chosen]))
-        return np.asarray(solution * length)
-
-    def _with_images(self, directions: Floats) -> Krylov:
-        """The slow ones among combinations of the directions (n, b), with their images.
-
-        The images are computed again, because rounding errors of a Krylov space add up.
-        """
-        transposed = self.hierarchy.levels[0].transposed
-        product = self._threads.combine(transposed, directions, directions, np.empty_like(directions), (1.0, 0.0, 0.0))
-        images = self.hierarchy.cycle(product, transposed=True)
-        squares, turn = np.linalg.eigh(images.T.astype(np.float64) @ images)
-        turn = (turn / np.sqrt(np.maximum(squares, TINY))).astype(np.float32)
-        directions, images = directions @ turn, images @ turn
-        slow = np.flatnonzero(np.linalg.norm(directions, axis=0) > SLOW_LENGTH)
-        return Krylov([directions[:, [c]] for c in slow], [images[:, [c]] for c in slow])
 
 
 class NormalMultigrid(_Solver):
@@ -234,16 +172,8 @@ class NormalMultigrid(_Solver):
         """See ``MultigridInverse``."""
         lengths = np.maximum(np.linalg.norm(block, axis=0), TINY)
         rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
-        solution = np.asarray(self._krylov(rhs, CYCLES - 1, transposed=False)[0] * self._scale * lengths)
+        solution = np.asarray(self._solve(rhs, transposed=False) * self._scale * lengths)
         return remove_null(solution, self._null)
-
-
-def _combination(columns: list[Floats], shares: Float32) -> Floats:
-    """The sum of the columns (n, 1) times ``shares``."""
-    total = columns[0] * shares[0]
-    for column, share in zip(columns[1:], shares[1:], strict=True):
-        total += column * share
-    return np.asarray(total)
 
 
 def _in_units(block: Float64, units: Float64) -> Float32:
