@@ -1,6 +1,7 @@
 """Find the files of a path, a pattern or a URL, with sizes and times, and explain file-system errors."""
 
 import glob
+import io
 import math
 import os
 import stat
@@ -99,7 +100,8 @@ def open_file(stamp: Stamp, buffer_bytes: int = 0) -> IO[bytes]:
     """The file, open for reading. Each read of a remote file is a request for at least `buffer_bytes`."""
     if not stamp.is_remote:
         return open(stamp.path, "rb")
-    return cast(IO[bytes], RangeFile(stamp, buffer_bytes))
+    raw = RangeFile(stamp)
+    return cast(IO[bytes], io.BufferedReader(raw, buffer_bytes) if buffer_bytes else raw)
 
 
 def path_or_file(stamp: Stamp, buffer_bytes: int = 0) -> str | IO[bytes]:

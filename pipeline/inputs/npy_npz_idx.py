@@ -102,7 +102,7 @@ def _open_archive(stamp: Stamp) -> zipfile.ZipFile:
     try:
         with reading(stamp.path):
             return zipfile.ZipFile(path_or_file(stamp, HEADER_BYTES))
-    except (zipfile.BadZipFile, ValueError) as error:  # ValueError: shorter than the end record of a zip
+    except zipfile.BadZipFile as error:
         raise InputError(
             f"{stamp.path}: expected an .npz archive (zip), found something else or a cut-off file "
             f"({error}); write it with np.savez"
