@@ -32,8 +32,9 @@ from .solver_progress import recorded
 ISOLATED_POINTS = 200_000
 """From this size on a separate process solves: a factor could need all memory. It starts in three seconds."""
 LIMIT_OVER_PLAN = 1.3
-"""Memory at which that process is stopped, relative to the memory that the solver may plan with. Reserved memory counts
-too: PARDISO reserves 2 to 4 bytes for each entry of a factor that it never uses, up to a fifth of the plan."""
+"""Limit of the memory of that process, relative to the memory that the solver may plan with. Reserved memory counts:
+PARDISO reserves memory that it never uses, 2 to 4 bytes for each entry of a factor, up to a fifth of the plan. With
+``max_memory: auto`` the limit can be above the free memory. Then the system ends a process that uses too much."""
 TRIES = 3
 """How often a method is started whose process another program ends."""
 

@@ -17,7 +17,8 @@ HALO_ROWS, ROWS_AT_ONCE = 65_536, 1024
 def search_by_tree(store: Store, start: int, stop: int, n_neighbors: int, n_blocks: int) -> NeighborLists:
     """Search the block's own points first, then the cells within the reach that these neighbours give.
 
-    The reach of a block with too few points is infinite until the first cells are searched.
+    The reach of a block with at most ``n_neighbors`` points is infinite until the first batch of cells is searched, so
+    such a block reads most cells.
     """
     block_points, ids = store.read(array_specs.POINTS.name, start, stop), np.arange(start, stop)
     boxes, lists = read_boxes(store, n_blocks), kdtree_neighbors(block_points, ids, block_points, ids, n_neighbors)
@@ -42,10 +43,16 @@ def read_boxes(store: Store, n_blocks: int) -> Boxes:
 
 
 def within_reach(points: Floats, reach: Float64, low: Float64, high: Float64) -> tuple[Int64, Int64]:
-    """Points (b, d) within reach (b,) of at least one of the boxes [low, high], (c, d) each; boxes within reach of one.
+    """(points that have a box within their reach, boxes within reach of a point), as ascending positions.
 
-    Most points of a block are far from the boxes of others. Consecutive points are near each other, so only a few pairs
-    of ROWS_AT_ONCE points and a box need a look at each point.
+    Consecutive points of a block are near each other, so few pairs of ROWS_AT_ONCE points and a box need a look at each
+    point. For points in any order nearly all pairs do.
+
+    Args:
+        points: (b, d).
+        reach: (b,) of each point.
+        low: (c, d) lower corners of the boxes.
+        high: (c, d) upper corners.
     """
     is_near, is_reached = np.zeros(len(points), bool), np.zeros(len(low), bool)
     for start in range(0, len(points), ROWS_AT_ONCE):

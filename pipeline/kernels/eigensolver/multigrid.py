@@ -5,8 +5,9 @@ are the constant and the coordinates of the points, because the weights reconstr
 Vanek, Mandel & Brezina 1996 (Computing 56): smoothed aggregation. Brezina, Manteuffel, McCormick, Ruge & Sanders 2010
 (SIAM J. Sci. Comput. 32): for nonsymmetric matrices.
 
-On each level P = (I - omega B) P0 and R = P0' (I - omega B). P0 has the local bases of the aggregates. P and R are
-applied as products with B, so only P0 is stored. The hierarchy of B' is the same with B' in place of B on each level.
+On each level P = (I - omega B) P0 and R = P0' (I - omega B); omega is 0 on levels with many entries (MOST_FILL). P0 has
+the local bases of the aggregates. A cycle applies P and R as products with B, so only P0 is stored. The hierarchy of B'
+is the same with B' in place of B on each level.
 Numbers are float32 for A, because the outer iteration corrects rounding errors, and float64 for M, whose small
 eigenvalues are below the rounding errors of float32. The bytes of a result do not depend on the number of threads.
 Loads numba.
@@ -42,9 +43,9 @@ COARSE_NODES = {1: 12, 2: 6, 3: 6, 4: 12}
 """Nodes in an aggregate of the other levels. Coarse rows of three and more dimensions have hundreds of entries, so few
 levels take less time; on surfaces more levels need fewer steps."""
 MOST_FILL = 2
-"""A level with more than MOST_FILL times the entries of the finest has P = P0, since R B P would take long. Points of
-many dimensions have such levels: 3.5 times the entries on 67,579 rows for delay vectors of speech (1,750,000 x 32). The
-setup takes half a minute there; with a smoothed P it had not ended after seven."""
+"""If a level has more than MOST_FILL times the entries of the finest, P = P0, because R B P would take long. Points of
+many dimensions have such levels: delay vectors of speech (1,750,000 x 32) 3.5 times the entries on 67,579 rows. The
+setup takes half a minute there. With a smoothed P it had not ended after seven minutes."""
 TINY = float(np.finfo(np.float32).tiny)
 EPS = float(np.finfo(np.float64).eps)
 
@@ -130,15 +131,15 @@ class Hierarchy:
         a, (smoothing, omega) = level.transposed if transposed else level.matrix, level.smoother
         first, second = smoothing[0]
         x = threads.combine(a, rhs, rhs, np.empty_like(rhs), (second, first, 0.0))
-        residual, spare = np.empty_like(rhs), np.empty_like(rhs)
+        residual = np.empty_like(rhs)
         for step in smoothing[1:]:
             self._smooth(a, rhs, x, residual, step)
         threads.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
+        smoothed = residual
         if omega:
-            threads.combine(a, residual, residual, spare, (-omega, 1.0, 0.0))
-        restricted = level.aggregates.restrict(spare if omega else residual, threads)
-        coarse = self.cycle(restricted, transposed=transposed, depth=depth + 1)
-        del spare
+            smoothed = threads.combine(a, residual, residual, np.empty_like(rhs), (-omega, 1.0, 0.0))
+        coarse = self.cycle(level.aggregates.restrict(smoothed, threads), transposed=transposed, depth=depth + 1)
+        del smoothed
         correction = level.aggregates.prolong(coarse, threads)
         x += correction
         if omega:

@@ -249,9 +249,10 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
     problem.hooks.begin(name)
     try:
         outcome = route(problem)
-    except MemoryError as error:  # planned bytes are accurate to a few percent
-        advice = "raise eigensolver.max_memory"
-        raise NotEnoughMemory(f"{name} was out of memory ({error})", advice=advice) from None
+    except MemoryError as error:  # a method can need a few percent more than planned
+        advice = "give the process more memory, or lower eigensolver.max_memory"
+        details = f" ({error})" if str(error) else ""
+        raise NotEnoughMemory(f"{name} was out of memory{details}", advice=advice) from None
     values, tolerances = outcome.pairs.values, problem.tolerances
     if tolerances.has_null_vector(values) and not problem.flat:
         cause = (

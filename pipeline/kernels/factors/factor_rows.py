@@ -1,4 +1,4 @@
-"""Stack the local rows of single points to a sparse factor F, or factor the sum of their products for large ones.
+"""The sparse factor F: local rows of single points, stacked, or for large K a factor of the sum of their products.
 
 A point with K neighbours has nearly K rows of K entries in F for ltsa, hessian and modified, so F takes n K^2 entries,
 and its product n K^3 operations. But the points of a group share most of their neighbours. If K is large, their local

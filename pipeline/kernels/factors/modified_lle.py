@@ -84,7 +84,8 @@ def modified_rows(offsets: Floats, threshold: float, reg: float, rule: str) -> W
     weights = _regularised(vectors, values, sums, _ridges(values, n_neighbors, n_features, reg, rule))
     sums = np.where(used, sums, 0.0)
     alpha = np.linalg.norm(sums, axis=1) / np.sqrt(sizes)
-    # H_i = I - 2 h h' with h along alpha_i 1 - V_i' 1 maps V_i' 1 to alpha_i 1: then all columns have one sum.
+    # H_i = I - 2 h h', with h along alpha_i 1 - V_i' 1, maps V_i' 1 to alpha_i 1. So each column of V_i H_i sums to
+    # alpha_i.
     normal = np.where(used, alpha[:, None] - sums, 0.0)
     length = np.linalg.norm(normal, axis=1)
     normal = np.divide(normal, length[:, None], out=np.zeros_like(normal), where=length[:, None] >= ALIGNED)
