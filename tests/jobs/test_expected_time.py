@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from lle.cli import commands
 from lle.config.load import check_config
 from lle.engine.plan import Layout, planned
-from lle.jobs import expected_time
+from lle.jobs import expected_time, run_stages
 from lle.jobs.expected_time import cluster_to_start, expected, foreseen, machine_speed
 from lle.jobs.layout import layout_of
 from lle.jobs.placing import config_of_fit
@@ -189,6 +189,20 @@ def test_only_long_runs_are_announced():
 
     assert text(5_000) == ""
     assert text(2_000_000).startswith("expected: about ")
+
+
+@pytest.mark.parametrize(("n_distinct", "times"), [(60, 1), (550, 0)])
+def test_seconds_are_estimated_again_if_few_rows_are_distinct(tmp_path, toy_stages, monkeypatch, n_distinct, times):
+    estimates = []
+    monkeypatch.setattr(run_stages, "foreseen", lambda config, steps: ("", estimates.append(steps) or {}))
+    np.save(tmp_path / "x.npy", roll(n_distinct)[np.arange(600) % n_distinct])
+    sections = {"input": {"kind": "npy", "path": str(tmp_path / "x.npy")}}
+    sections |= {"output": {"store": str(tmp_path / "run.zarr")}, "execution": {"cluster": {"kind": "serial"}}}
+    path = tmp_path / "job.yaml"
+    path.write_text(json.dumps(sections))
+    assert CliRunner().invoke(commands.app, ["run", str(path)]).exit_code == 0
+    again = [steps for steps in estimates if "ingest" not in {step.stage for step in steps}]
+    assert len(again) == times
 
 
 def test_plan_shows_expected_seconds_until_the_run_is_finished(tmp_path, toy_stages):
