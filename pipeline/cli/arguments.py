@@ -1,4 +1,4 @@
-"""Arguments and options of the commands."""
+"""Arguments and options that several commands share, or whose definition takes several lines."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal

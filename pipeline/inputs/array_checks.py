@@ -1,5 +1,6 @@
 """What arrays of an input must be: real numbers, two-dimensional, with the chosen columns."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -63,10 +64,11 @@ def check_columns(columns: Sequence[int] | None, n_features: int, where: str) ->
     if columns is None:
         return None
     chosen = list(columns)
-    is_valid = all(type(column) is int and 0 <= column < n_features for column in chosen)
-    if not chosen or not is_valid or len(set(chosen)) < len(chosen):
+    counts = Counter(column for column in chosen if type(column) is int and 0 <= column < n_features)
+    bad = [column for column in chosen if type(column) is not int or counts[column] != 1]
+    if bad or not chosen:
         raise InputError(
-            f"{where}: input.columns must be different whole numbers from 0 to {n_features - 1}, found {chosen[:9]}; "
-            f"remove the key to use all columns"
+            f"{where}: input.columns must be different whole numbers from 0 to {n_features - 1}, found "
+            f"{bad[:5] or 'an empty list'}; remove the key to use all columns"
         )
     return chosen

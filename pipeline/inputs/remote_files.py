@@ -39,7 +39,10 @@ def find_objects(url: str, key: str) -> list[Stamp]:
     """
     root, name = _split(url)
     where = f"input.{key}: {url}"
-    _client(root)  # names a missing extra
+    try:
+        _client(root)
+    except InputError as error:  # a missing extra, or a password in the URL: the message has no URL
+        raise InputError(f"input.{key}: {error}") from None
     if not name or name.endswith("/"):
         raise InputError(f"{where} {_FOLDER} '{url.rstrip('/')}/*'")
     with reading(where):

@@ -58,11 +58,11 @@ class DigitsSource(Source):
     labels = Coding("categorical", tuple("0123456789"))
 
     def __init__(self, n_points: int | None, noise: float) -> None:
-        if n_points not in (None, N_DIGITS) or noise != 0:
-            raise InputError(
-                f"input: digits has {N_DIGITS} points without noise, found n_points {n_points} and noise {noise:g}; "
-                f"remove these keys"
-            )
+        found = [f"input.n_points {n_points}"] if n_points not in (None, N_DIGITS) else []
+        found += [f"input.noise {noise:g}"] if noise != 0 else []
+        if found:
+            cure = f"remove {'it' if len(found) == 1 else 'them'}"
+            raise InputError(f"input: digits has {N_DIGITS} points without noise, found {' and '.join(found)}; {cure}")
 
     def read(self, start: int, stop: int) -> Array:
         return _digits()[0][start:stop].copy()

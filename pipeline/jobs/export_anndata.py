@@ -6,6 +6,7 @@ Elements are written as the format describes them (anndata.readthedocs.io, "On-d
 import re
 import shutil
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,6 +59,7 @@ def export_anndata(store: Store, out: str, into: str) -> int:
     check_out(out, (SUFFIX,))
     path = Path(local_path(out))
     current_config.require_embedding(store)
+    _require_h5py()  # before a large file is copied
     with storage_errors(out), replaced_whole(path) as partial:
         if path.exists():
             shutil.copyfile(path, partial)
@@ -73,13 +75,16 @@ def _name_in_obsm(into: str) -> str:
     return into.removeprefix("obsm/")
 
 
-def _opened(partial: Path, path: Path) -> "h5py.File":
-    try:
-        import h5py  # the extra anndata
+def _require_h5py() -> None:
+    if find_spec("h5py") is None:
+        raise ConfigError(".h5ad needs the package h5py: run pip install '.[anndata]' in the source folder")
 
+
+def _opened(partial: Path, path: Path) -> "h5py.File":
+    import h5py  # the extra anndata
+
+    try:
         file = h5py.File(partial, "a", locking="best-effort")
-    except ImportError:
-        raise ConfigError(".h5ad needs the package h5py: run pip install '.[anndata]' in the source folder") from None
     except OSError as error:
         if error.errno:
             raise

@@ -79,7 +79,8 @@ def _rows_without(sentence: str, share: float, cure: Cure) -> Finding:
 def most_invalid(metrics: Metrics) -> str:
     """The columns that hold the most invalid entries, as the end of a clause; empty if they are not known."""
     columns = [f"{name} ({count:,})" for name, count in (metrics.invalid_by_column or {}).items()]
-    return f", most in {listed(columns, NAMED_COLUMNS)}" if columns else ""
+    more = ", ..." if len(columns) > NAMED_COLUMNS else ""  # the record holds at most 20 columns
+    return f", most in {', '.join(columns[:NAMED_COLUMNS])}{more}" if columns else ""
 
 
 def _of_ids(metrics: Metrics, config: Config) -> Iterator[Finding]:
