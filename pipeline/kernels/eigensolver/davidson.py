@@ -203,7 +203,7 @@ def lowest_pairs(
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, stopped)
         # T r is close to the error of a Ritz vector with residual r: a new direction, and a measure of that error.
         corrections = inverse(residuals)  # residuals may be overwritten
-        errors = np.linalg.norm(corrections[:, :n_wanted], axis=0)
+        errors = _outside(corrections[:, :n_wanted], pairs.vectors[:, :n_wanted])
         n_steps += 1
         stopped = not each_step(n_steps, values, relative, errors)
         # The pairs of this step are returned, not those of a larger basis, because the errors are those of this step.
@@ -221,6 +221,16 @@ def lowest_pairs(
         n_before = basis.used
         basis.grow(orthonormalise(corrections, basis.columns, null))
         restarted = basis.restart(n_before, width)
+
+
+def _outside(corrections: Float64, vectors: Float64) -> Float64:
+    """Lengths (m,) of the parts of the corrections (n, m) that are orthogonal to all vectors (n, m).
+
+    Rotations among the vectors are computed by singular values, so they are exact. There T mostly amplifies rounding
+    errors of the residuals: those of the second vector along the first by the quotient of their eigenvalues.
+    """
+    outside = corrections - vectors @ (vectors.T @ corrections)
+    return np.asarray(np.linalg.norm(outside, axis=0))
 
 
 def _exact(factor: csr_array, pairs: RitzPairs, n_wanted: int, null: NullVector) -> RitzPairs:

@@ -69,6 +69,23 @@ def test_a_basis_of_three_blocks_is_enough():
     assert largest_angle(solution.pairs.vectors, exact_pairs(A, 2)[1]) < 1e-3
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_errors_do_not_count_rotations_among_the_wanted_vectors(seed):
+    """T amplifies rounding errors along the first vectors, which Rayleigh-Ritz removes."""
+    A, m = lle_factor(points("swiss_roll", 450, seed), 12, 1e-3), 3
+    V, inverse = exact_pairs(A, m)[1], inverse_of(A)
+
+    def noisy(block):
+        lengths = np.linalg.norm(block, axis=0)
+        return inverse(block) + V[:, :1] * (1e6 * lengths)
+
+    start = np.random.default_rng(1).standard_normal((450, block_width(m)))
+    state, tolerances = first_state(A, start, 0, m, inverse, None), Tolerances(1e-8, largest_eigenvalue(A, 1))
+    found = lowest_pairs(A, noisy, m, state, tolerances, 40, 60, lambda state, may_be_last: None, max_residual_steps=0)
+    assert not found.stopped
+    assert largest_angle(found.pairs.vectors, V) < 1e-5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda: roll_factor(450, 3), lambda: edge_factor(points("swiss_roll", 450, 3), 8)])
 def test_continuing_from_a_saved_state_gives_the_same_bytes(make):
