@@ -368,6 +368,6 @@ def test_plan_predicts_the_solver_of_other_methods(tmp_path, family):
 def test_multigrid_fits_the_smallest_planned_bytes(n, m):
     A = roll_factor(n, 3)
     allowed = least_bytes(n, 13, m, square=True) + 4 * (n + 1)  # the pointers of the rows
-    width, columns, predicted_bytes = multigrid_size(A, m, allowed)
+    width, columns, predicted_bytes, _ = multigrid_size(A, m, allowed)
     assert columns == 3 * width
     assert allowed - 64 * n < predicted_bytes <= allowed

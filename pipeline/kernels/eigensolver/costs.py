@@ -38,7 +38,11 @@ HIERARCHY_BYTES, NORMAL_BYTES = 48, 72
 and the vectors of a solve together, up to seven dimensions. In more it can exceed the plan: 60,000 points in 14
 dimensions (reg 0.1) take 100 bytes, and 264 during the setup, where 107 are planned with the vectors."""
 VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 7 * 8, 16 * 8
-"""Bytes for a point and a column of a block while multigrid on A, or on M, solves."""
+"""Bytes for a point and a column of a block while multigrid on A, or on M, solves with FEW_CYCLES cycles. Each further
+cycle keeps a block."""
+FEW_CYCLES, MOST_CYCLES = 6, 16
+"""Cycles of a solve with little memory, and with enough. Delay vectors of speech (1,750,000 x 32) need 12; rolls, cubes
+and tables 4 to 8."""
 
 GFLOP_PER_SECOND = 8.0
 """Speed of one thread in the numerical factorization."""
@@ -78,8 +82,8 @@ def preconditioned_size(factor: csr_array, m: int, size: FactorSize, max_memory:
     return width, *_basis_size(factor, width, fixed, max_memory)
 
 
-def multigrid_size(factor: csr_array, m: int, max_memory: int, normal_entries: int = 0) -> tuple[int, int, int]:
-    """(columns of a block, columns of the basis, bytes of everything) of block Davidson with multigrid.
+def multigrid_size(factor: csr_array, m: int, max_memory: int, normal_entries: int = 0) -> tuple[int, int, int, int]:
+    """(columns of a block, of the basis, bytes of everything, cycles of a solve) of block Davidson with multigrid.
 
     The hierarchy is that of A, or of M with ``normal_entries`` entries. It has one to three times the entries of its
     matrix, and more in many dimensions (``HIERARCHY_BYTES``).
@@ -87,7 +91,10 @@ def multigrid_size(factor: csr_array, m: int, max_memory: int, normal_entries: i
     n, width = factor.shape[1], block_width(m)
     hierarchy = NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz
     fixed = _bytes(factor) + hierarchy + n * width * (NORMAL_VECTOR_BYTES if normal_entries else VECTOR_BYTES)
-    return width, *_basis_size(factor, width, fixed, max_memory)
+    cycle_bytes, least_basis = n * width * (8 if normal_entries else 4), 8 * n * 3 * width
+    cycles = min(max(FEW_CYCLES + (max_memory - fixed - least_basis) // cycle_bytes, FEW_CYCLES), MOST_CYCLES)
+    fixed += (cycles - FEW_CYCLES) * cycle_bytes
+    return width, *_basis_size(factor, width, fixed, max_memory), cycles
 
 
 def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int:

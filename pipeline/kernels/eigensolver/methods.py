@@ -83,33 +83,38 @@ def shift_invert(problem: Problem) -> Outcome:
 
 def multigrid(problem: Problem) -> Outcome:
     """Block Davidson with multigrid on a square A as approximate inverse; needs no factor."""
-    width, columns, predicted = multigrid_size(problem.factor, problem.planned_vectors, problem.max_memory)
+    width, columns, predicted, cycles = multigrid_size(problem.factor, problem.planned_vectors, problem.max_memory)
     require_memory("multigrid", predicted, problem.max_memory)
     watch = Watch("multigrid", problem.hooks.progress)
     seconds = costs.multigrid_seconds(problem.factor.nnz, problem.n_threads, on_m=False)
     watch.begin(f"hierarchy of {problem.n:,} points", seconds=seconds)
     from .multigrid_inverse import FactorMultigrid  # numba, a quarter of a second
 
-    with FactorMultigrid(problem.factor, problem.candidates(), problem.n_threads, SEED) as inverse:
+    with FactorMultigrid(problem.factor, problem.candidates(), problem.n_threads, SEED, cycles) as inverse:
         text = _hierarchy(inverse, "A", predicted, problem)
-        sizes, step_seconds = (width, columns, predicted), seconds / costs.MULTIGRID_STEPS
-        return _by_davidson(inverse.apply, text, problem, sizes, watch, MAX_REFINEMENTS, step_seconds=step_seconds)
+        step_seconds = seconds / costs.MULTIGRID_STEPS
+        return _by_davidson(
+            inverse.apply, text, problem, (width, columns, predicted), watch, 0, step_seconds=step_seconds
+        )
 
 
 def multigrid_on_m(problem: Problem) -> Outcome:
     """Block Davidson with multigrid on M, for an A that is not square, or whose spectrum lies on both sides of zero."""
     cost_matrix = _cost_matrix(problem)
-    sizes = multigrid_size(problem.factor, problem.planned_vectors, problem.max_memory, cost_matrix.nnz)
-    require_memory(ON_M, sizes[2], problem.max_memory)
+    width, columns, predicted, cycles = multigrid_size(
+        problem.factor, problem.planned_vectors, problem.max_memory, cost_matrix.nnz
+    )
+    require_memory(ON_M, predicted, problem.max_memory)
     watch = Watch(ON_M, problem.hooks.progress)
     seconds = costs.multigrid_seconds(problem.factor.nnz, problem.n_threads, on_m=True)
     watch.begin(f"hierarchy of {problem.n:,} points", seconds=seconds)
     from .multigrid_inverse import NormalMultigrid  # numba, a quarter of a second
 
-    with NormalMultigrid(cost_matrix, problem.candidates(), problem.null, problem.n_threads, SEED) as inverse:
-        text = _hierarchy(inverse, "M", sizes[2], problem)
-        step_seconds = seconds / costs.NORMAL_STEPS
-        outcome = _by_davidson(inverse.apply, text, problem, sizes, watch, float("inf"), step_seconds=step_seconds)
+    candidates, null, n_threads = problem.candidates(), problem.null, problem.n_threads
+    with NormalMultigrid(cost_matrix, candidates, null, n_threads, SEED, cycles) as inverse:
+        text, step_seconds = _hierarchy(inverse, "M", predicted, problem), seconds / costs.NORMAL_STEPS
+        sizes, infinite = (width, columns, predicted), float("inf")
+        outcome = _by_davidson(inverse.apply, text, problem, sizes, watch, infinite, step_seconds=step_seconds)
     return outcome._replace(exact_errors=False)
 
 

@@ -22,6 +22,8 @@ ROWS_AT_ONCE = 32_768
 """Rows of one call, and of one partial sum of a dot product."""
 ENTRIES_AT_ONCE = 2**18
 """Entries of the matrix in one call: coarse levels have few rows, but many entries in each."""
+CHUNK_ROWS = 512
+"""Rows of which a dot product takes copies in float64."""
 PRODUCT_ROWS, PRODUCT_PARTS = 8192, 64
 """Rows of a sparse product that are computed at once, and the largest number of such parts."""
 
@@ -58,15 +60,15 @@ class Threads:
         )
         return out
 
-    def add(self, x: Floats, factors: Float64, out: Floats) -> None:
-        """out += x times ``factors`` (m,), column by column."""
-        f = factors.astype(x.dtype)
-        self.each(lambda first, past: add_columns(x, f, out, first, past), len(x))
+    def add_product(self, x: Floats, factors: Float64, out: Floats) -> None:
+        """out += x ``factors`` for blocks (n, m), (m, m)."""
+        f = np.ascontiguousarray(factors, x.dtype)
+        self.each(lambda first, past: add_block_product(x, f, out, first, past), len(x))
 
-    def dots(self, x: Floats, y: Floats) -> Float64:
-        """Dot products (m,) of the columns of x and y (n, m), summed in float64 in a fixed order."""
-        parts = np.zeros((-(-len(x) // ROWS_AT_ONCE), x.shape[1]))
-        self.each(lambda first, past: column_dots(x, y, parts[first // ROWS_AT_ONCE], first, past), len(x))
+    def gram(self, x: Floats, y: Floats) -> Float64:
+        """x' y (m, m) for blocks (n, m), summed in float64 in a fixed order."""
+        parts = np.zeros((-(-len(x) // ROWS_AT_ONCE), x.shape[1], y.shape[1]))
+        self.each(lambda first, past: block_dots(x, y, parts[first // ROWS_AT_ONCE], first, past), len(x))
         return np.asarray(parts.sum(axis=0))
 
     def by_rows(self, function: Callable[[csr_array], csr_array], left: csr_array, n_columns: int) -> csr_array:
@@ -123,24 +125,29 @@ def sum_products(
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def sum_rows(begin: int, end: int, data: Floats, indices: Ints, x: Floats, sums: Floats) -> None:
+    """sums (m,) = the sum of data[e] x[indices[e]] for e from begin to end - 1, for a block x (n, m)."""
+    n_columns, c = x.shape[1], 0
+    while c + 8 <= n_columns:
+        sum_products(8, begin, end, data, indices, x, c, sums)
+        c += 8
+    if c + 4 <= n_columns:
+        sum_products(4, begin, end, data, indices, x, c, sums)
+        c += 4
+    while c < n_columns:
+        sum_products(1, begin, end, data, indices, x, c, sums)
+        c += 1
+
+
+@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def combine_rows(
     indptr: Ints, indices: Ints, data: Floats, x: Floats, y: Floats, out: Floats, factors: Floats, start: int, stop: int
 ) -> None:
     """Rows start to stop of out = f0 matrix x + f1 y + f2 out, f = ``factors``."""
-    n_columns = x.shape[1]
-    row = np.empty(n_columns, x.dtype)
+    row = np.empty(x.shape[1], x.dtype)
     for i in range(start, stop):
-        begin, end, c = np.intp(indptr[i]), np.intp(indptr[i + 1]), 0
-        while c + 8 <= n_columns:
-            sum_products(8, begin, end, data, indices, x, c, row)
-            c += 8
-        if c + 4 <= n_columns:
-            sum_products(4, begin, end, data, indices, x, c, row)
-            c += 4
-        while c < n_columns:
-            sum_products(1, begin, end, data, indices, x, c, row)
-            c += 1
-        for c in range(n_columns):
+        sum_rows(np.intp(indptr[i]), np.intp(indptr[i + 1]), data, indices, x, row)
+        for c in range(x.shape[1]):
             new = factors[0] * row[c]
             if factors[1] != 0.0:
                 new += factors[1] * y[i, c]
@@ -150,17 +157,29 @@ def combine_rows(
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def column_dots(x: Floats, y: Floats, out: Float64, start: int, stop: int) -> None:
-    """out (m,) = dot products of the columns of x and y (n, m), over the rows start to stop."""
+def block_dots(x: Floats, y: Floats, out: Float64, start: int, stop: int) -> None:
+    """out (m, m) = x' y for blocks (n, m), over the rows start to stop."""
+    size = min(CHUNK_ROWS, stop - start)
+    left, right, sums = np.empty((x.shape[1], size)), np.empty((size, y.shape[1])), np.empty(y.shape[1])
+    every = np.arange(size).astype(np.int32)
     out[:] = 0.0
-    for i in range(start, stop):
-        for c in range(x.shape[1]):
-            out[c] += np.float64(x[i, c]) * np.float64(y[i, c])
+    for first in range(start, stop, size):
+        n_rows = min(size, stop - first)
+        for i in range(n_rows):
+            for b in range(x.shape[1]):
+                left[b, i] = x[first + i, b]
+            for c in range(y.shape[1]):
+                right[i, c] = y[first + i, c]
+        for b in range(x.shape[1]):
+            sum_rows(0, n_rows, left[b], every, right, sums)
+            out[b] += sums
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def add_columns(x: Floats, factors: Floats, out: Floats, start: int, stop: int) -> None:
-    """out += x times ``factors`` (m,), column by column, in the rows start to stop."""
+def add_block_product(x: Floats, factors: Floats, out: Floats, start: int, stop: int) -> None:
+    """out += x ``factors`` for blocks (n, m), (m, m), in the rows start to stop."""
+    row, every = np.empty(out.shape[1], out.dtype), np.arange(x.shape[1]).astype(np.int32)
     for i in range(start, stop):
-        for c in range(x.shape[1]):
-            out[i, c] += factors[c] * x[i, c]
+        sum_rows(0, x.shape[1], x[i], every, factors, row)
+        for c in range(out.shape[1]):
+            out[i, c] += row[c]

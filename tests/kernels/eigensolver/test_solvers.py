@@ -67,10 +67,10 @@ def test_first_method_that_fits_and_is_fast_is_chosen(monkeypatch):
 @pytest.mark.parametrize("size", [costs.multigrid_size, partial(costs.preconditioned_size, size=FACTOR)])
 def test_basis_of_block_davidson_takes_the_memory_that_is_left(size):
     A = roll_factor(3000, 5)
-    (width, fewest, least), (_, most, enough) = (size(A, 2, max_memory=n_bytes) for n_bytes in (0, PLENTY))
+    (width, fewest, least), (_, most, enough) = (size(A, 2, max_memory=n_bytes)[:3] for n_bytes in (0, PLENTY))
     assert (fewest, most) == (3 * width, 10 * width)
     for allowed in (least, (least + enough) // 2, enough - 1):
-        _, columns, n_bytes = size(A, 2, max_memory=allowed)
+        _, columns, n_bytes, *_ = size(A, 2, max_memory=allowed)
         assert fewest <= columns < most
         assert n_bytes <= allowed
 
@@ -101,3 +101,13 @@ def test_more_work_takes_longer():
     assert costs.factor_seconds(hard, 10**5, 10, 1) > costs.factor_seconds(size, 10**5, 10, 1)
     assert costs.factor_seconds(size, 10**5, 10, 4) < costs.factor_seconds(size, 10**5, 10, 1)
     assert costs.multigrid_seconds(10**6, 4, on_m=True) < costs.multigrid_seconds(10**6, 1, on_m=True)
+
+
+def test_little_memory_allows_few_cycles():
+    A = roll_factor(3000, 1)
+    enough = costs.multigrid_size(A, 2, 2**34)
+    assert enough[1:2] + enough[3:] == (80, costs.MOST_CYCLES)
+    for share in (0.3, 0.6, 0.9):
+        _, _, n_bytes, cycles = costs.multigrid_size(A, 2, int(share * enough[2]))
+        assert cycles == costs.FEW_CYCLES or n_bytes <= share * enough[2]
+    assert costs.multigrid_size(A, 2, 1)[1::2] == (24, costs.FEW_CYCLES)
