@@ -206,20 +206,21 @@ def lowest_pairs(
         errors = _outside(corrections[:, :n_wanted], pairs.vectors[:, :n_wanted])
         n_steps += 1
         stopped = not each_step(n_steps, values, relative, errors)
-        # The pairs of this step are returned, not those of a larger basis, because the errors are those of this step.
         good = settled and tolerances.met_by_vectors(errors, values)
         previous_values, n_residual_steps = values, n_residual_steps + int(good)
-        if good and (tolerances.met_by_residuals(relative, values) or n_residual_steps > max_residual_steps):
+        ends = good and (tolerances.met_by_residuals(relative, values) or n_residual_steps > max_residual_steps)
+        if ends:
             most = most_pairs(max_columns)
             larger = growth.wanted(n_wanted, most, lambda: pairs.lowest(n_wanted).vectors)  # noqa: B023
-            if larger == n_wanted:
-                return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, stopped=False)
-            n_wanted, width, n_residual_steps = larger, block_width(larger), 0
-            errors, previous_values = np.ones(larger), np.full(larger, np.inf)
+            if larger > n_wanted:
+                n_wanted, width, n_residual_steps, ends = larger, block_width(larger), 0, False
+                errors, previous_values = np.ones(larger), np.full(larger, np.inf)
         del pairs, residuals  # blocks of vectors need most of the memory of a large problem
         corrections /= np.maximum(np.linalg.norm(corrections, axis=0), TINY)
         n_before = basis.used
         basis.grow(orthonormalise(corrections, basis.columns, null))
+        if ends:  # the errors are those before the last corrections, which cost no further application of T
+            return Davidson(_exact(factor, basis.lowest(width)[0], n_wanted, null), errors, n_steps, stopped=False)
         restarted = basis.restart(n_before, width)
 
 
