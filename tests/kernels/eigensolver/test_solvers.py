@@ -110,4 +110,7 @@ def test_little_memory_allows_few_cycles():
     for share in (0.3, 0.6, 0.9):
         _, _, n_bytes, cycles = costs.multigrid_size(A, 2, int(share * enough[2]))
         assert cycles == costs.FEW_CYCLES or n_bytes <= share * enough[2]
-    assert costs.multigrid_size(A, 2, 1)[1::2] == (24, costs.FEW_CYCLES)
+    width, columns, n_bytes, cycles = costs.multigrid_size(A, 2, 1)
+    assert (columns, cycles) == (24, costs.FEW_CYCLES)
+    further = 4 * width * (costs.MOST_CYCLES - cycles) + 8 * (80 - columns)  # for each point
+    assert enough[2] - n_bytes == 3000 * further
