@@ -7,10 +7,11 @@ orthonormal blocks from eigenvectors of their Gram matrix.
 import numpy as np
 
 from ...core.arrays import Float64, Floats
+from .pardiso import FactorizationError
 from .threads import Threads
 
 DEPENDENT = 1e-12
-"""Squared length, relative to the largest, below which a combination of unit columns counts as rounding errors."""
+"""Squared length below which a combination of unit columns counts as rounding errors."""
 PASSES = 2
 """The second pass makes a block orthonormal to the last digits."""
 TINY = float(np.finfo(np.float64).tiny)
@@ -23,14 +24,14 @@ class BlockGmres:
     """
 
     def __init__(self, start: Floats, threads: Threads, most_images: int) -> None:
-        """Begin with b = ``start`` (n, m), which is overwritten. ``add`` can be called ``most_images`` times."""
+        """Begin with b = ``start`` (n, m). ``add`` can be called ``most_images`` times."""
         self._threads, self._width, rows = threads, start.shape[1], start.shape[1] * (most_images + 1)
         self._lengths = np.maximum(np.sqrt(np.diag(threads.gram(start, start))), TINY)
         self._hessenberg = np.zeros((rows, rows - self._width))
         self._rhs = np.zeros((rows, self._width))
         block, self._rhs[: self._width] = self._orthonormal(start)
         self._basis = [block]
-        self._coefficients = self._residuals = self._rhs[: self._width]
+        self._coefficients, self._residuals = self._rhs[:0], self._rhs[: self._width]
 
     @property
     def last(self) -> Floats:
@@ -58,10 +59,9 @@ class BlockGmres:
         self._residuals = rhs - matrix @ self._coefficients
 
     def solution(self) -> Floats:
-        """x + (b - B x), (n, m), where x has the least residuals.
+        """x + r, (n, m), where x has the least residuals r = b - B x.
 
-        The least residuals have about equal parts in all directions. Where B is close to the identity, the added
-        residual removes them.
+        This is a step of Richardson: it removes the parts of r on which B is close to the identity.
         """
         factors = self._residuals.copy()
         factors[: len(self._coefficients)] += self._coefficients
@@ -71,14 +71,19 @@ class BlockGmres:
         return result
 
     def _orthonormal(self, block: Floats) -> tuple[Floats, Float64]:
-        """(Q (n, m) with orthonormal columns, R (m, m)), Q R = block. The block is overwritten."""
+        """(Q (n, m) with orthonormal columns or columns of zeros, R (m, m)), Q R = block.
+
+        Raises FactorizationError if the block has NaN or infinity.
+        """
         right = np.eye(self._width)
         for _ in range(PASSES):
             products = self._threads.gram(block, block)
+            if not np.isfinite(products).all():
+                raise FactorizationError("a cycle of multigrid gave NaN or infinity")
             norms = np.sqrt(np.diag(products))
             units = np.where(norms > 0, norms, 1.0)
             values, vectors = np.linalg.eigh(products / units / units[:, None])
-            lengths = np.sqrt(np.maximum(values, DEPENDENT * max(values[-1], TINY)))
+            lengths = np.sqrt(np.maximum(values, DEPENDENT))
             turned = np.zeros_like(block)
             self._threads.add_product(block, vectors / lengths / units[:, None], turned)
             block, right = turned, (lengths[:, None] * vectors.T * norms) @ right

@@ -41,8 +41,8 @@ VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 7 * 8, 16 * 8
 """Bytes for a point and a column of a block while multigrid on A, or on M, solves with FEW_CYCLES cycles. Each further
 cycle keeps a block."""
 FEW_CYCLES, MOST_CYCLES = 6, 16
-"""Cycles of a solve with little memory, and with enough. Delay vectors of speech (1,750,000 x 32) need 12; rolls, cubes
-and tables 4 to 8."""
+"""Largest numbers of cycles of a solve with little memory, and with enough. Delay vectors of speech (1,750,000 x 32)
+need 12; rolls, cubes and tables 4 to 8."""
 
 GFLOP_PER_SECOND = 8.0
 """Speed of one thread in the numerical factorization."""
@@ -83,7 +83,9 @@ def preconditioned_size(factor: csr_array, m: int, size: FactorSize, max_memory:
 
 
 def multigrid_size(factor: csr_array, m: int, max_memory: int, normal_entries: int = 0) -> tuple[int, int, int, int]:
-    """(columns of a block, of the basis, bytes of everything, cycles of a solve) of block Davidson with multigrid.
+    """(columns of a block, of the basis, bytes of everything, most cycles of a solve) of block Davidson with multigrid.
+
+    Of the memory that is left, five blocks of the basis come first, then cycles, then further blocks.
 
     The hierarchy is that of A, or of M with ``normal_entries`` entries. It has one to three times the entries of its
     matrix, and more in many dimensions (``HIERARCHY_BYTES``).
@@ -91,8 +93,8 @@ def multigrid_size(factor: csr_array, m: int, max_memory: int, normal_entries: i
     n, width = factor.shape[1], block_width(m)
     hierarchy = NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz
     fixed = _bytes(factor) + hierarchy + n * width * (NORMAL_VECTOR_BYTES if normal_entries else VECTOR_BYTES)
-    cycle_bytes, least_basis = n * width * (8 if normal_entries else 4), 8 * n * 3 * width
-    cycles = min(max(FEW_CYCLES + (max_memory - fixed - least_basis) // cycle_bytes, FEW_CYCLES), MOST_CYCLES)
+    cycle_bytes, basis_bytes = n * width * (8 if normal_entries else 4), 8 * n * 5 * width
+    cycles = min(max(FEW_CYCLES + (max_memory - fixed - basis_bytes) // cycle_bytes, FEW_CYCLES), MOST_CYCLES)
     fixed += (cycles - FEW_CYCLES) * cycle_bytes
     return width, *_basis_size(factor, width, fixed, max_memory), cycles
 

@@ -42,7 +42,7 @@ class Davidson(NamedTuple):
 
     pairs: RitzPairs
     errors: Float64
-    """(m,) sine of the angle between each vector and the eigenvector, estimated with T."""
+    """(m,) sine of the angle between each eigenvector and the space of all vectors, estimated with T."""
     n_steps: int
     stopped: bool
     """Whether ``max_steps`` or ``each_step`` ended the iteration."""
@@ -201,7 +201,8 @@ def lowest_pairs(
         stopped = stopped or n_steps >= max_steps
         if stopped or (not flat and tolerances.has_null_vector(values)):
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, stopped)
-        # T r is close to the error of a Ritz vector with residual r: a new direction, and a measure of that error.
+        # T r is close to the error of a Ritz vector with residual r: a new direction. Its part outside the wanted
+        # vectors measures the error.
         corrections = inverse(residuals)  # residuals may be overwritten
         errors = _outside(corrections[:, :n_wanted], pairs.vectors[:, :n_wanted])
         n_steps += 1
@@ -227,8 +228,8 @@ def lowest_pairs(
 def _outside(corrections: Float64, vectors: Float64) -> Float64:
     """Lengths (m,) of the parts of the corrections (n, m) that are orthogonal to all vectors (n, m).
 
-    Rotations among the vectors are computed by singular values, so they are exact. There T mostly amplifies rounding
-    errors of the residuals: those of the second vector along the first by the quotient of their eigenvalues.
+    Rayleigh-Ritz finds the rotations among the vectors, so they need no correction. Along the vectors with the lowest
+    eigenvalues a correction mostly has amplified rounding errors of its residual.
     """
     outside = corrections - vectors @ (vectors.T @ corrections)
     return np.asarray(np.linalg.norm(outside, axis=0))

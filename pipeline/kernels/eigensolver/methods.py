@@ -93,9 +93,8 @@ def multigrid(problem: Problem) -> Outcome:
     with FactorMultigrid(problem.factor, problem.candidates(), problem.n_threads, SEED, cycles) as inverse:
         text = _hierarchy(inverse, "A", predicted, problem)
         step_seconds = seconds / costs.MULTIGRID_STEPS
-        return _by_davidson(
-            inverse.apply, text, problem, (width, columns, predicted), watch, 0, step_seconds=step_seconds
-        )
+        sizes = width, columns, predicted
+        return _by_davidson(inverse.apply, text, problem, sizes, watch, max_residual_steps=0, step_seconds=step_seconds)
 
 
 def multigrid_on_m(problem: Problem) -> Outcome:

@@ -1,4 +1,4 @@
-"""T, an approximate inverse of M = A' A by multigrid: solves of a few V-cycles each. Loads numba.
+"""T, an approximate inverse of M = A' A by multigrid: solves of 4 to 16 V-cycles each. Loads numba.
 
 ``FactorMultigrid`` solves with A' and with A, for a square A whose spectrum is on one side of zero. ``NormalMultigrid``
 solves with M, for every method of the family and for any spectrum.
@@ -19,7 +19,8 @@ from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
 from .threads import Threads
 
 LEAST_CYCLES, SOLVED = 3, 1e-2
-"""A solve ends if it has had LEAST_CYCLES cycles, and ||C (rhs - B x)|| is at most SOLVED times ||C rhs||."""
+"""Block GMRES ends if it has had LEAST_CYCLES cycles, and ||C (rhs - B x)|| is at most SOLVED times ||C rhs||. One more
+cycle follows."""
 LEFT_ERROR, LEFT_SOLVES, MOST_LEFT_SOLVES, DIVERGED, CROSSED_ERROR = 1e-3, 6, 60, 1e2, 0.1
 """The left null vector must reach the error LEFT_ERROR in at most MOST_LEFT_SOLVES solves. After LEFT_SOLVES, three
 solves must halve the error. An error above DIVERGED ends them. If they end with an error above CROSSED_ERROR, the
@@ -49,7 +50,7 @@ class _Solver:
     """Solves with a hierarchy."""
 
     def __init__(self, n_threads: int, most_cycles: int) -> None:
-        """``most_cycles``: largest number of cycles of a solve."""
+        """``most_cycles``: largest number of cycles of a solve, at least 4."""
         self._threads, self._most_cycles = Threads(n_threads), most_cycles
         self.hierarchy: Hierarchy
 
@@ -70,7 +71,7 @@ class _Solver:
         """
         threads, level = self._threads, self.hierarchy.levels[0]
         matrix = level.transposed if transposed else level.matrix
-        gmres = BlockGmres(self.hierarchy.cycle(rhs, transposed=transposed), threads, self._most_cycles - 1)
+        gmres = BlockGmres(self.hierarchy.cycle(rhs, transposed=transposed), threads, self._most_cycles - 2)
         for n_cycles in range(2, self._most_cycles):
             product = threads.combine(matrix, gmres.last, gmres.last, np.empty_like(gmres.last), (1.0, 0.0, 0.0))
             gmres.add(self.hierarchy.cycle(product, transposed=transposed))

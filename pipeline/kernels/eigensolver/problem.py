@@ -150,9 +150,9 @@ class Outcome(NamedTuple):
 class Watch:
     """Reports the phases and steps of one method, and predicts the seconds left.
 
-    Close to the end an iteration with a constant preconditioner divides its errors by a constant in each step. The
-    rate over the last WINDOW steps therefore gives the time until the errors meet their bounds. Before there is a rate,
-    the seconds that a phase began with count.
+    Close to the end an iteration divides its errors by about the same number in each step. So the rate over the last
+    WINDOW steps gives the time until the errors meet their bounds. Before there is a rate, the seconds that a phase
+    began with count.
     """
 
     def __init__(self, method: str, report: Callable[[SolverProgress], None]) -> None:

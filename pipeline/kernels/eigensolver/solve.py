@@ -62,7 +62,8 @@ class Spectrum:
     residuals: Float64
     """(m,) ||M v - lambda v|| / lambda, computed as A' (A v)."""
     vector_errors: Float64
-    """(m,) estimated sine of the angle between each vector and the eigenvector."""
+    """(m,) estimated sine of the angle between each vector and the eigenvector; with block Davidson, between the
+    eigenvector and the space of all vectors."""
     converged: bool
     """Whether residuals and vector errors are within tol, or as small as float64 allows."""
     stats: SolverStats

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from lle.kernels.eigensolver.block_gmres import BlockGmres
+from lle.kernels.eigensolver.pardiso import FactorizationError
 from lle.kernels.eigensolver.threads import Threads
 from tests.support.seeds import seeds
 
@@ -57,6 +58,20 @@ def test_dependent_columns_and_columns_of_zeros_are_solved(dtype):
     expected = np.linalg.solve(matrix, rhs)
     scale = np.maximum(np.linalg.norm(expected, axis=0), 1e-30)
     assert (np.linalg.norm(solution - expected, axis=0) < 1e-3 * scale).all()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_block_of_zeros_and_an_image_of_zeros(dtype):
+    zeros, ones = np.zeros((N, 3), dtype), np.ones((N, 3), dtype)
+    solution, reduction = solved(np.eye(N), zeros, 3)
+    assert (not solution.any(), reduction) == (True, 0.0)
+    assert solved(np.zeros((N, N)), ones, 3)[1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_an_image_that_is_not_finite_is_an_error(bad):
+    with pytest.raises(FactorizationError, match="NaN or infinity"):
+        solved(np.full((N, N), bad), np.ones((N, 3)), 1)
 
 
 def test_threads_do_not_change_the_bytes():

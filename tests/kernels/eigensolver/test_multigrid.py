@@ -221,6 +221,28 @@ def test_another_method_is_used_where_multigrid_fails(monkeypatch):
     assert "multigrid does not converge" in solution.stats.requested_failed
 
 
+def test_a_ring_has_the_constant_as_left_null_vector():
+    """A' 1 is exactly zero, so the first solve for the left null vector has a right-hand side of zeros."""
+    n = 1200
+    index = np.arange(n)
+    W = csr_array((np.full(2 * n, 0.5), (np.tile(index, 2), np.r_[(index + 1) % n, (index - 1) % n])), shape=(n, n))
+    angle = 2 * np.pi * index / n
+    solution = solve(csr_array(eye_array(n) - W), np.column_stack([np.cos(angle), np.sin(angle)]), m=2, max_steps=40)
+    assert solution.converged
+    np.testing.assert_allclose(solution.eigenvalues, (1 - np.cos(angle[1])) ** 2, rtol=1e-6)
+
+
+def test_cycles_that_give_nan_are_replaced_by_another_method(monkeypatch):
+    def nan(self, rhs, *, transposed, depth=0):
+        return np.full_like(rhs, np.nan)
+
+    monkeypatch.setattr(Hierarchy, "cycle", nan)
+    A, X = problem("swiss_roll", 900, 19)
+    solution = solve(A, X)
+    assert (solution.converged, solution.stats.method) == (True, "factored")
+    assert "NaN" in solution.stats.requested_failed
+
+
 def test_auto_uses_multigrid_where_a_factorization_is_long(monkeypatch):
     begun = []
     A, X = problem("cube", 1200, 19)
