@@ -5,13 +5,15 @@ coordinates are shifted by a typical point, the products only select candidate p
 differences of the original coordinates.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ...core.arrays import Float64, Floats, Int64, Ints
 from ..batches import batches
+
+T = TypeVar("T")
 
 SAMPLED = 256  # rows from which the typical point is computed
 TILE_POINTS, TILE_PAIRS = 4096, 2**18  # pairs whose bounds fit the cache; does not affect results
@@ -52,14 +54,37 @@ class NearPairs(NamedTuple):
     upper: Float64
 
 
+class Tile(NamedTuple):
+    """Bounds of the squared distances of some queries to some points, times ``scale`` squared.
+
+    The lower bound of a pair is its score plus ``base``; the upper one is higher by its two slacks.
+    """
+
+    rows: slice
+    """The r queries."""
+    columns: slice
+    """The c points."""
+    scores: Floats
+    """(r, c) in single or double precision."""
+    base: Float64
+    """(r,)"""
+    row_slack: Float64
+    """(r,)"""
+    column_slack: Float64
+    """(c,)"""
+    highest: Floats
+    """(r,) scores of pairs whose distance may be at most the limit of the query."""
+    scale: float
+
+
 class _Bounds:
-    """Bounds of squared distances in one precision, from queries (b, d) and their squares and limits (b,)."""
+    """Makes tiles in one precision, from queries (b, d) and their squares and limits (b,)."""
 
     @np.errstate(over="ignore", invalid="ignore")  # far beyond single precision
     def __init__(self, dtype: type[np.floating], queries: Float64, squares: Float64, limits: Float64) -> None:
         self.dtype, self.rounding = dtype, square_rounding(queries.shape[1], dtype)
-        self.squares, self.limits = squares, limits
         self.base = (1 - self.rounding) * squares - UNDERFLOW
+        self.slack = 2 * (self.rounding * squares + UNDERFLOW)
         self.queries = self._operand(queries, np.ones(len(queries)))
         self.queries[:, :-1] *= -2
         self.highest = np.nextafter((limits - self.base).astype(dtype), dtype(np.inf))
@@ -75,22 +100,20 @@ class _Bounds:
         return operand
 
     @np.errstate(over="ignore", invalid="ignore")
-    def select(self, rows: slice, side: Floats, squares: Float64) -> tuple[NearPairs, int]:
-        """The near pairs of some queries, and the number of those that may be beyond the limit."""
+    def tile(self, rows: slice, columns: slice, side: Floats, squares: Float64, scale: float) -> Tile:
+        """The tile of some queries and of the points of a ``side`` with their squares (c,)."""
+        slack = 2 * self.rounding * squares
         scores = self.queries[rows] @ side.T
-        near = np.flatnonzero(~(scores > self.highest[rows, None]))  # ~ includes NaN
-        queries, columns = near // len(squares) + rows.start, near % len(squares)
-        lower = scores.ravel()[near] + self.base[queries]
-        upper = lower + 2 * (self.rounding * (self.squares[queries] + squares[columns]) + UNDERFLOW)
-        n_doubtful = int(np.count_nonzero(~(upper <= self.limits[queries])))
-        return NearPairs(queries, columns, lower, upper), n_doubtful
+        return Tile(rows, columns, scores, self.base[rows], self.slack[rows], slack, self.highest[rows], scale)
 
 
-def near_pairs(queries: Floats, points: Floats, limits: Float64) -> Iterator[NearPairs]:
-    """All pairs of a query (b, d) and a point (c, d) whose squared distance may be at most limits (b,), tile by tile.
+def each_tile(
+    queries: Floats, points: Floats, limits: Float64, evaluate: Callable[[Tile, int], T | None]
+) -> Iterator[T]:
+    """``evaluate`` for all pairs of a query (b, d) and a point (c, d), tile by tile; ``limits`` (b,) are squared.
 
-    Pairs with a coordinate that is not finite are included. A matrix product in single precision selects the pairs. If
-    it leaves many pairs of a tile undecided (near points far from the typical point), one in double precision does.
+    ``evaluate`` takes a tile in single precision and a number of pairs. If more pairs are undecided (near points far
+    from the typical point), it returns None, and is called again in double precision.
     """
     middle = typical_point(queries)
     shifted = np.subtract(queries, middle)
@@ -102,17 +125,41 @@ def near_pairs(queries: Floats, points: Floats, limits: Float64) -> Iterator[Nea
     single, double = _Bounds(np.float32, *scaled), None
     step = max(1, min(TILE_POINTS, TILE_ELEMENTS // max(1, queries.shape[1])))
     for start in range(0, len(points), step):
-        part = np.subtract(points[start : start + step], middle)
+        columns = slice(start, start + step)
+        part = np.subtract(points[columns], middle)
         part *= scale
         part_squares = np.einsum("cd,cd->c", part, part)
         side, n_rows = single.side(part, part_squares), max(1, TILE_PAIRS // len(part))
         for top in range(0, len(queries), n_rows):
             rows = slice(top, min(top + n_rows, len(queries)))
-            pairs, n_doubtful = single.select(rows, side, part_squares)
-            if n_doubtful > DOUBTFUL_SHARE * (rows.stop - top) * len(part):
+            n_pairs = (rows.stop - top) * len(part)
+            tile = single.tile(rows, columns, side, part_squares, scale)
+            result = evaluate(tile, int(DOUBTFUL_SHARE * n_pairs))
+            if result is None:
                 double = double or _Bounds(np.float64, *scaled)
-                pairs, _ = double.select(rows, double.side(part, part_squares), part_squares)
-            yield NearPairs(pairs.rows, pairs.columns + start, pairs.lower / scale**2, pairs.upper / scale**2)
+                tile = double.tile(rows, columns, double.side(part, part_squares), part_squares, scale)
+                result = evaluate(tile, n_pairs)
+            if result is not None:
+                yield result
+
+
+def near_pairs(queries: Floats, points: Floats, limits: Float64) -> Iterator[NearPairs]:
+    """All pairs of a query (b, d) and a point (c, d) whose squared distance may be at most limits (b,), tile by tile.
+
+    Pairs with a coordinate that is not finite are included.
+    """
+
+    def select(tile: Tile, allowed: int) -> NearPairs | None:
+        near = np.flatnonzero(~(tile.scores > tile.highest[:, None]))  # ~ includes NaN
+        rows, columns = near // len(tile.column_slack), near % len(tile.column_slack)
+        lower = tile.scores.ravel()[near] + tile.base[rows]
+        upper = lower + tile.row_slack[rows] + tile.column_slack[columns]
+        rows += tile.rows.start
+        if np.count_nonzero(~(upper <= limits[rows] * tile.scale**2)) > allowed:
+            return None
+        return NearPairs(rows, columns + tile.columns.start, lower / tile.scale**2, upper / tile.scale**2)
+
+    return each_tile(queries, points, limits, select)
 
 
 def pair_squares(left: Floats, rows: Ints, right: Floats, columns: Ints) -> Float64:

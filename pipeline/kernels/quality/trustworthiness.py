@@ -10,7 +10,6 @@ import numpy as np
 from ...core.arrays import Bools, Float64, Floats, Int64, Ints
 from ...core.errors import InputError
 from ..batches import batches
-from ..neighbors.distances import near_pairs, pair_squares
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
@@ -21,8 +20,9 @@ NEAREST_LISTED = 3
 TREE_FEATURES = 3
 """Up to this number of features a k-d tree counts balls faster than a matrix product; in ten it is 20 times slower."""
 
-SORTED_SHARE = 16
-"""With at least one threshold for this number of points of a block, sorting all distances takes less time."""
+SORTED_SHARE, SORTED_PAIRS = 16, 2**22
+"""All distances are sorted if there is a threshold for each SORTED_SHARE points of a block. With more than
+TREE_FEATURES features they also are up to SORTED_PAIRS pairs, which takes as long as loading numba."""
 
 TREE_POINTS = 2**24
 """Points of an embedding in one k-d tree; of points at the same distance it may decide which one counts as nearest."""
@@ -123,7 +123,9 @@ def count_closer(sample: Floats, sample_ids: Ints, block: Floats, first_row: int
         InputError: a coordinate is not finite.
     """
     limits = thresholds * (1 - ROUNDING)
-    if thresholds.shape[1] * SORTED_SHARE >= len(block):
+    if thresholds.shape[1] * SORTED_SHARE >= len(block) or (
+        block.shape[1] > TREE_FEATURES and len(sample) * len(block) <= SORTED_PAIRS
+    ):
         return _count_by_sorting(sample, sample_ids, block, first_row, limits)
     if block.shape[1] <= TREE_FEATURES:
         counts, near = np.zeros(thresholds.shape, np.int64), _near_block(sample, block, limits[:, -1])
@@ -131,30 +133,9 @@ def count_closer(sample: Floats, sample_ids: Ints, block: Floats, first_row: int
             counts[near] = _count_by_tree(sample[near], sample_ids[near], block, first_row, limits[near])
         return counts
     _require_finite(sample, block)
-    width = thresholds.shape[1]
-    closer = np.zeros(len(sample) * (width + 1), np.int64)  # points between two thresholds
-    for pairs in near_pairs(sample, block, limits[:, -1]):
-        is_other = pairs.columns + first_row != sample_ids[pairs.rows]
-        rows, columns, lower, upper = (values[is_other] for values in pairs)
-        _require_finite(upper)
-        passed = _limits_passed(lower, limits, rows)
-        undecided = np.flatnonzero(passed < _limits_passed(upper, limits, rows))
-        squares = pair_squares(sample, rows[undecided], block, columns[undecided])
-        passed[undecided] = _limits_passed(squares, limits, rows[undecided])
-        np.add.at(closer, rows * (width + 1) + passed, 1)
-    return np.asarray(np.cumsum(closer.reshape(len(sample), width + 1)[:, :width], axis=1))
+    from .count_pairs import count_by_products  # numba, a quarter of a second
 
-
-def _limits_passed(squares: Float64, limits: Float64, rows: Int64) -> Int64:
-    """The number of the limits (s, q) of its row that each squared distance (h,) reaches."""
-    n_limits = limits.shape[1]
-    least, most = np.zeros(len(rows), np.int64), np.full(len(rows), n_limits)
-    flat, first = np.append(limits.ravel(), np.inf), rows * n_limits
-    for _ in range(n_limits.bit_length()):  # bisection: the first `least` limits are reached, those from `most` on not
-        middle = (least + most) // 2
-        reaches = (squares >= flat[first + middle]) & (least < most)
-        least, most = np.where(reaches, middle + 1, least), np.where(reaches, most, middle)
-    return least
+    return count_by_products(sample, np.asarray(sample_ids, np.int64) - first_row, block, limits)
 
 
 def _require_finite(*arrays: Floats) -> None:

@@ -58,6 +58,7 @@ def counts_by_hand(X: np.ndarray, ids: np.ndarray, thresholds: np.ndarray) -> np
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Count without and with sorting, whatever the number of thresholds."""
     monkeypatch.setattr(kernel, "SORTED_SHARE", request.param)
+    monkeypatch.setattr(kernel, "SORTED_PAIRS", request.param)
 
 
 @pytest.mark.usefixtures("either_way")
@@ -99,17 +100,29 @@ def test_count_closer__same_for_blocks_far_from_most_sample_points(seed: int, n_
 
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_count_closer__ties_and_near_duplicates_far_from_the_origin(seed: int) -> None:
+@pytest.mark.parametrize("n_features", [3, 4])
+def test_count_closer__ties_and_near_duplicates_far_from_the_origin(seed: int, n_features: int) -> None:
     rng = np.random.default_rng(seed)
-    grains = 1000 * rng.normal(size=(20, 3))  # a product loses the distances inside a grain
-    X = np.repeat(grains, 20, axis=0) + 2.0**-20 * rng.integers(0, 4, size=(400, 3))
-    X[:20] = 1e-9 * rng.normal(size=(20, 3))  # at the origin, so that centring would round these
+    grains = 1000 * rng.normal(size=(20, n_features))  # a product loses the distances inside a grain
+    X = np.repeat(grains, 20, axis=0) + 2.0**-20 * rng.integers(0, 4, size=(400, n_features))
+    X[:20] = 1e-9 * rng.normal(size=(20, n_features))  # at the origin, so that centring would round these
     ids = np.append(np.arange(20), 20 + rng.choice(380, 30, replace=False))
     inside = ids[:, None] // 20 * 20 + rng.integers(0, 20, size=(50, 6))
     thresholds = neighbor_thresholds(X[ids], X, inside)
     counts = count_closer(X[ids], ids, X, 0, thresholds)
     np.testing.assert_array_equal(counts, counts_by_hand(X, ids, thresholds))
     assert (counts != counts_by_hand(X, ids, thresholds * (1 + 1e-6))).any()
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("spread", [1.0, 1e-4, 1e-9])
+def test_count_closer__in_clusters_that_single_precision_cannot_resolve(seed: int, spread: float) -> None:
+    rng = np.random.default_rng(seed)
+    X = np.repeat(rng.normal(size=(4, 6)), 50, axis=0) + spread * rng.normal(size=(200, 6))
+    ids = rng.choice(200, 30, replace=False)
+    thresholds = neighbor_thresholds(X[ids], X, rng.integers(0, 200, size=(30, 5)))
+    np.testing.assert_array_equal(count_closer(X[ids], ids, X, 0, thresholds), counts_by_hand(X, ids, thresholds))
 
 
 @pytest.mark.usefixtures("either_way")
@@ -124,10 +137,10 @@ def test_count_closer__block_without_points_counts_none(n_features: int) -> None
 @pytest.mark.parametrize("seed", SEEDS)
 def test_count_closer__same_for_any_tile(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(200, 3))
+    X = rng.normal(size=(200, 5))
     ids = rng.choice(200, 30, replace=False)
     thresholds = neighbor_thresholds(X[ids], X, rng.integers(0, 200, size=(30, 5)))
-    expected = count_closer(X[ids], ids, X, 0, thresholds)
+    expected = counts_by_hand(X, ids, thresholds)
     monkeypatch.setattr(distances, "TILE_POINTS", 13)
     monkeypatch.setattr(distances, "TILE_PAIRS", 60)
     np.testing.assert_array_equal(count_closer(X[ids], ids, X, 0, thresholds), expected)
