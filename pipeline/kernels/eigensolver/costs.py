@@ -53,8 +53,8 @@ ANALYSED_PER_SECOND = 1.5e6
 MULTIGRID_SECONDS, NORMAL_SECONDS, SETUP_SECONDS = 1e-5, 1e-5, 1e-6
 """Processor seconds for an entry of A: of a whole solve by multigrid on A, of one on M, and of the setup on A. Those of
 a solve on A were 0.5 to 2e-5 on rolls, cubes, ECG vectors and tables of 6,000 to 300,000 points."""
-MULTIGRID_STEPS, NORMAL_STEPS = 8, 16
-"""Steps of block Davidson in these solves."""
+MULTIGRID_CYCLES, NORMAL_CYCLES = 120, 120
+"""Cycles of these solves, for blocks of eight vectors."""
 LEAST_STEPS = 6
 """Steps after which the errors show the rate of convergence."""
 MULTIGRID_POINTS = 2_000

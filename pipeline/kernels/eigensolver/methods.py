@@ -92,8 +92,11 @@ def multigrid(problem: Problem) -> Outcome:
 
     with FactorMultigrid(problem.factor, problem.candidates(), problem.n_threads, SEED, cycles) as inverse:
         text = _hierarchy(inverse, "A", predicted, problem)
-        step_seconds = seconds / costs.MULTIGRID_STEPS
-        sizes = width, columns, predicted
+        sizes, cycle_seconds = (width, columns, predicted), seconds / costs.MULTIGRID_CYCLES
+
+        def step_seconds() -> float:
+            return cycle_seconds * inverse.n_cycles
+
         return _by_davidson(inverse.apply, text, problem, sizes, watch, max_residual_steps=0, step_seconds=step_seconds)
 
 
@@ -111,8 +114,12 @@ def multigrid_on_m(problem: Problem) -> Outcome:
 
     candidates, null, n_threads = problem.candidates(), problem.null, problem.n_threads
     with NormalMultigrid(cost_matrix, candidates, null, n_threads, SEED, cycles) as inverse:
-        text, step_seconds = _hierarchy(inverse, "M", predicted, problem), seconds / costs.NORMAL_STEPS
+        text, cycle_seconds = _hierarchy(inverse, "M", predicted, problem), seconds / costs.NORMAL_CYCLES
         sizes, infinite = (width, columns, predicted), float("inf")
+
+        def step_seconds() -> float:
+            return cycle_seconds * inverse.n_cycles
+
         outcome = _by_davidson(inverse.apply, text, problem, sizes, watch, infinite, step_seconds=step_seconds)
     return outcome._replace(exact_errors=False)
 
@@ -132,13 +139,13 @@ def _by_davidson(
     watch: Watch,
     max_residual_steps: float,
     factor_nnz: int = 0,
-    step_seconds: float = 0.0,
+    step_seconds: Callable[[], float] = float,
 ) -> Outcome:
     """Block Davidson with an approximate inverse of M, from a saved state of the same method if there is one.
 
     text: the size of the inverse, for the reason of the result. max_residual_steps: see ``davidson.lowest_pairs``.
-    step_seconds: predicted seconds of a step. Times come from operation counts and steps from errors, so the end of a
-    slow iteration does not depend on the load of the machine, and a resumed run ends it at the same step.
+    step_seconds: predicted seconds of the last step. Times come from operation counts and steps from errors, so the end
+    of a slow iteration does not depend on the load of the machine, and a resumed run ends it at the same step.
     """
     (_, columns, predicted), m, tolerances = sizes, problem.n_vectors, problem.tolerances
     width, is_long = min(davidson.block_width(m), sizes[0]), False
@@ -158,7 +165,7 @@ def _by_davidson(
         watch.step(n_steps, errors, bounds)
         if len(errors) > problem.n_vectors:
             return True  # pairs of ``growth`` are new in the basis, so their errors do not show the rate
-        is_long = step_seconds * costs.steps_left(n_steps, errors, bounds) > problem.max_seconds
+        is_long = step_seconds() * costs.steps_left(n_steps, errors, bounds) > problem.max_seconds
         return not is_long
 
     result = davidson.lowest_pairs(

@@ -38,6 +38,8 @@ class MultigridInverse(Protocol):
     """An approximate inverse of M; a context manager that stops its threads at the end."""
 
     hierarchy: Hierarchy
+    n_cycles: int
+    """Cycles of the last ``apply``."""
 
     def __enter__(self) -> Self: ...
 
@@ -54,7 +56,7 @@ class _Solver:
 
     def __init__(self, n_threads: int, most_cycles: int) -> None:
         """``most_cycles``: largest number of cycles of a solve, at least 4."""
-        self._threads, self._most_cycles = Threads(n_threads), most_cycles
+        self._threads, self._most_cycles, self.n_cycles = Threads(n_threads), most_cycles, 0
         self.hierarchy: Hierarchy
 
     def __enter__(self) -> Self:
@@ -82,6 +84,7 @@ class _Solver:
             if n_cycles >= LEAST_CYCLES and gmres.reduction <= SOLVED:
                 break
         solution = gmres.solution()
+        self.n_cycles += n_cycles + 1
         del gmres  # blocks of vectors need most of the memory
         residual = threads.combine(matrix, solution, rhs, rhs, (-1.0, 1.0, 0.0))
         solution += self.hierarchy.cycle(residual, transposed=transposed)
@@ -111,6 +114,7 @@ class FactorMultigrid(_Solver):
 
     def apply(self, block: Float64) -> Float64:
         """See ``MultigridInverse``. Overwrites the block."""
+        self.n_cycles = 0
         block -= block.mean(axis=0)
         half = self._in_float32(block, transposed=True)
         half -= np.outer(self._left, self._left @ half)
@@ -184,6 +188,7 @@ class NormalMultigrid(_Solver):
 
     def apply(self, block: Float64) -> Float64:
         """See ``MultigridInverse``."""
+        self.n_cycles = 0
         lengths = np.maximum(np.linalg.norm(block, axis=0), TINY)
         rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
         solution = np.asarray(self._solve(rhs, transposed=False) * self._scale * lengths)

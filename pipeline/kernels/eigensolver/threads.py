@@ -61,12 +61,12 @@ class Threads:
         return out
 
     def add_product(self, x: Floats, factors: Float64, out: Floats) -> None:
-        """out += x ``factors`` for blocks (n, m), (m, m)."""
+        """out += x ``factors`` for a block x (n, m) and factors (m, b)."""
         f = np.ascontiguousarray(factors, x.dtype)
         self.each(lambda first, past: add_block_product(x, f, out, first, past), len(x))
 
     def gram(self, x: Floats, y: Floats) -> Float64:
-        """x' y (m, m) for blocks (n, m), summed in float64 in a fixed order."""
+        """x' y (m, b) for blocks (n, m) and (n, b), summed in float64 in a fixed order."""
         parts = np.zeros((-(-len(x) // ROWS_AT_ONCE), x.shape[1], y.shape[1]))
         self.each(lambda first, past: block_dots(x, y, parts[first // ROWS_AT_ONCE], first, past), len(x))
         return np.asarray(parts.sum(axis=0))
@@ -92,9 +92,10 @@ def sum_products(
 
     ``n`` is a literal number. The columns are added by vector instructions in registers, in the order of the entries.
     numba makes such code only for loops over long arrays, and takes 1.8 times as long for eight columns and five times
-    as long for one (a roll of 400,000 points, 13 entries in a row, float32). All arrays must be contiguous.
+    as long for one (a roll of 400,000 points, 13 entries in a row, float32). All arrays must be contiguous, and data, x
+    and sums of one type.
     """
-    if any(array.layout != "C" for array in (data, indices, x, sums)):
+    if any(array.layout != "C" for array in (data, indices, x, sums)) or not data.dtype == x.dtype == sums.dtype:
         return None  # numba reports that no implementation accepts these arrays
     number, size = data.dtype, ir.IntType(64)
 
@@ -158,7 +159,7 @@ def combine_rows(
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def block_dots(x: Floats, y: Floats, out: Float64, start: int, stop: int) -> None:
-    """out (m, m) = x' y for blocks (n, m), over the rows start to stop."""
+    """out (m, b) = x' y for blocks (n, m) and (n, b), over the rows start to stop."""
     size = min(CHUNK_ROWS, stop - start)
     left, right, sums = np.empty((x.shape[1], size)), np.empty((size, y.shape[1])), np.empty(y.shape[1])
     every = np.arange(size).astype(np.int32)
@@ -177,7 +178,7 @@ def block_dots(x: Floats, y: Floats, out: Float64, start: int, stop: int) -> Non
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def add_block_product(x: Floats, factors: Floats, out: Floats, start: int, stop: int) -> None:
-    """out += x ``factors`` for blocks (n, m), (m, m), in the rows start to stop."""
+    """out += x ``factors`` for a block x (n, m) and factors (m, b), in the rows start to stop."""
     row, every = np.empty(out.shape[1], out.dtype), np.arange(x.shape[1]).astype(np.int32)
     for i in range(start, stop):
         sum_rows(0, x.shape[1], x[i], every, factors, row)
