@@ -23,9 +23,10 @@ LEAST_CYCLES, SOLVED = 3, 1e-2
 """Block GMRES ends if it has had LEAST_CYCLES cycles, and ||C (rhs - B x)|| is at most SOLVED times ||C rhs||. One more
 cycle follows."""
 LEFT_ERROR, LEFT_SOLVES, MOST_LEFT_SOLVES, DIVERGED, CROSSED_ERROR = 1e-3, 6, 60, 1e2, 0.1
-"""The left null vector must reach the error LEFT_ERROR in at most MOST_LEFT_SOLVES solves. After LEFT_SOLVES, three
-solves must halve the error. An error above DIVERGED ends them. If they end with an error above CROSSED_ERROR, the
-spectrum of A probably lies on both sides of zero."""
+"""The left null vector must reach the error LEFT_ERROR in at most MOST_LEFT_SOLVES solves. Its error is the correction
+that the next solve would make, if corrections go on to fall as between the last two. After LEFT_SOLVES, three solves
+must halve the corrections. One above DIVERGED ends the solves. If they end with one above CROSSED_ERROR, the spectrum
+of A probably lies on both sides of zero."""
 ROUGH, PROBE_COLUMNS = 0.05, 8
 """If a second solve with A, for the residual of the first in float64, changes random columns by more than this share,
 each solve with A is repeated so. On large surfaces the lowest singular value of A is near the rounding errors of
@@ -147,13 +148,13 @@ class FactorMultigrid(_Solver):
         Raises MultigridError.
         """
         vector, transposed = np.ones((self._factor.shape[0], 1)), self._factor.T
-        errors = list[float]()
+        errors = [1.0]
         for n_solves in range(1, MOST_LEFT_SOLVES + 1):
             correction = self._in_float32(multiply(transposed, vector), transposed=True)
             vector -= correction
             error = float(np.linalg.norm(correction) / np.linalg.norm(vector))
             errors.append(error)
-            if error <= LEFT_ERROR:
+            if error**2 <= LEFT_ERROR * errors[-2]:
                 return np.asarray(vector[:, 0] / np.linalg.norm(vector))
             if not error < DIVERGED or (n_solves >= LEFT_SOLVES and error > errors[-4] / 2):
                 break
