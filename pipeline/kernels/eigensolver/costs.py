@@ -53,8 +53,8 @@ ANALYSED_PER_SECOND = 1.5e6
 MULTIGRID_SECONDS, NORMAL_SECONDS, SETUP_SECONDS = 1e-5, 1e-5, 1e-6
 """Processor seconds for an entry of A: of a whole solve by multigrid on A, of one on M, and of the setup on A. Those of
 a solve on A were 0.5 to 2e-5 on rolls, cubes, ECG vectors and tables of 6,000 to 300,000 points."""
-MULTIGRID_CYCLES, NORMAL_CYCLES = 120, 120
-"""Cycles of these solves, for blocks of eight vectors."""
+SOLVE_CYCLES = 120
+"""Cycles of these solves, for blocks of MAX_BLOCK vectors."""
 LEAST_STEPS = 6
 """Steps after which the errors show the rate of convergence."""
 MULTIGRID_POINTS = 2_000
@@ -159,6 +159,12 @@ def multigrid_seconds(nnz: int, n_threads: int, *, on_m: bool) -> float:
     if on_m:
         return NORMAL_SECONDS * nnz / n_threads
     return setup_seconds(nnz) + MULTIGRID_SECONDS * nnz / n_threads
+
+
+def cycle_seconds(nnz: int, width: int, n_threads: int, *, on_m: bool) -> float:
+    """Seconds of a cycle for a block of ``width`` vectors, for A with ``nnz`` entries."""
+    solve_seconds = (NORMAL_SECONDS if on_m else MULTIGRID_SECONDS) * nnz / n_threads
+    return solve_seconds / SOLVE_CYCLES * max(width / MAX_BLOCK, 1.0)
 
 
 def setup_seconds(nnz: int) -> float:

@@ -92,10 +92,10 @@ def multigrid(problem: Problem) -> Outcome:
 
     with FactorMultigrid(problem.factor, problem.candidates(), problem.n_threads, SEED, cycles) as inverse:
         text = _hierarchy(inverse, "A", predicted, problem)
-        sizes, cycle_seconds = (width, columns, predicted), seconds / costs.MULTIGRID_CYCLES
+        sizes, entries = (width, columns, predicted), problem.factor.nnz
 
         def step_seconds() -> float:
-            return cycle_seconds * inverse.n_cycles
+            return inverse.n_cycles * costs.cycle_seconds(entries, width, problem.n_threads, on_m=False)
 
         return _by_davidson(inverse.apply, text, problem, sizes, watch, max_residual_steps=0, step_seconds=step_seconds)
 
@@ -114,11 +114,11 @@ def multigrid_on_m(problem: Problem) -> Outcome:
 
     candidates, null, n_threads = problem.candidates(), problem.null, problem.n_threads
     with NormalMultigrid(cost_matrix, candidates, null, n_threads, SEED, cycles) as inverse:
-        text, cycle_seconds = _hierarchy(inverse, "M", predicted, problem), seconds / costs.NORMAL_CYCLES
+        text, entries = _hierarchy(inverse, "M", predicted, problem), problem.factor.nnz
         sizes, infinite = (width, columns, predicted), float("inf")
 
         def step_seconds() -> float:
-            return cycle_seconds * inverse.n_cycles
+            return inverse.n_cycles * costs.cycle_seconds(entries, width, problem.n_threads, on_m=True)
 
         outcome = _by_davidson(inverse.apply, text, problem, sizes, watch, infinite, step_seconds=step_seconds)
     return outcome._replace(exact_errors=False)
@@ -139,13 +139,14 @@ def _by_davidson(
     watch: Watch,
     max_residual_steps: float,
     factor_nnz: int = 0,
-    step_seconds: Callable[[], float] = float,
+    step_seconds: Callable[[], float] = lambda: 0.0,
 ) -> Outcome:
     """Block Davidson with an approximate inverse of M, from a saved state of the same method if there is one.
 
     text: the size of the inverse, for the reason of the result. max_residual_steps: see ``davidson.lowest_pairs``.
-    step_seconds: predicted seconds of the last step. Times come from operation counts and steps from errors, so the end
-    of a slow iteration does not depend on the load of the machine, and a resumed run ends it at the same step.
+    step_seconds: predicted seconds of the last step; 0 if slow iterations do not end. Times come from operation counts
+    and steps from errors, so the end of a slow iteration does not depend on the load of the machine, and a resumed
+    run ends it at the same step.
     """
     (_, columns, predicted), m, tolerances = sizes, problem.n_vectors, problem.tolerances
     width, is_long = min(davidson.block_width(m), sizes[0]), False

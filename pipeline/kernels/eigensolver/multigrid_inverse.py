@@ -28,11 +28,12 @@ that the next solve would make, if corrections go on to fall as between the last
 must halve the corrections. One above DIVERGED ends the solves. If they end with one above CROSSED_ERROR, the spectrum
 of A probably lies on both sides of zero."""
 ROUGH, PROBE_COLUMNS = 0.05, 8
-"""If a second solve with A, for the residual of the first in float64, changes random columns by more than this share,
-each solve with A is repeated so. On large surfaces the lowest singular value of A is near the rounding errors of
-float32. A roll of 300,000 points (share 0.06) then takes 5 steps of block Davidson in place of 8. Other shares: rolls
-of 100,000 and 2,000,000 points 0.007 and 0.18, cubes of three dimensions with 100,000 and 1,000,000 points 0.02 and
-0.03, delay vectors of speech 0.005. One column leaves errors of 0.02 there: it has no space in common with others."""
+"""If a second solve with A, for the residual of the first in float64, changes solutions for random right-hand sides by
+more than this share, each solve with A is repeated so. On large surfaces the lowest singular value of A is near the
+rounding errors of float32. A roll of 300,000 points (share 0.06) then takes 5 steps of block Davidson in place of 8.
+Other shares: rolls of 100,000 and 2,000,000 points 0.007 and 0.18, cubes of three dimensions with 100,000 and
+1,000,000 points 0.02 and 0.03, delay vectors of speech 0.005, or 0.02 with one column, because the Krylov space of a
+column is smaller."""
 
 
 class MultigridInverse(Protocol):
@@ -148,20 +149,20 @@ class FactorMultigrid(_Solver):
         Raises MultigridError.
         """
         vector, transposed = np.ones((self._factor.shape[0], 1)), self._factor.T
-        errors = [1.0]
+        corrections = list[float]()
         for n_solves in range(1, MOST_LEFT_SOLVES + 1):
             correction = self._in_float32(multiply(transposed, vector), transposed=True)
             vector -= correction
-            error = float(np.linalg.norm(correction) / np.linalg.norm(vector))
-            errors.append(error)
-            if error**2 <= LEFT_ERROR * errors[-2]:
+            last = float(np.linalg.norm(correction) / np.linalg.norm(vector))
+            corrections.append(last)
+            if last <= LEFT_ERROR or (n_solves > 1 and last**2 <= LEFT_ERROR * corrections[-2]):
                 return np.asarray(vector[:, 0] / np.linalg.norm(vector))
-            if not error < DIVERGED or (n_solves >= LEFT_SOLVES and error > errors[-4] / 2):
+            if not last < DIVERGED or (n_solves >= LEFT_SOLVES and last > corrections[-4] / 2):
                 break
-        cause = "; the spectrum of I - W probably lies on both sides of zero" if error >= CROSSED_ERROR else ""
+        cause = "; the spectrum of I - W probably lies on both sides of zero" if last >= CROSSED_ERROR else ""
         raise MultigridError(
             "multigrid does not converge: the solves for the left null vector of I - W leave an error of "
-            f"{error:.0e}{cause}"
+            f"{last:.0e}{cause}"
         )
 
 

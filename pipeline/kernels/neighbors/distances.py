@@ -113,7 +113,8 @@ def each_tile(
     """``evaluate`` for all pairs of a query (b, d) and a point (c, d), tile by tile; ``limits`` (b,) are squared.
 
     ``evaluate`` takes a tile in single precision and a number of pairs. If more pairs are undecided (near points far
-    from the typical point), it returns None, and is called again in double precision.
+    from the typical point), it returns None, and is called again with a tile in double precision and the number of all
+    pairs, which must give a result.
     """
     middle = typical_point(queries)
     shifted = np.subtract(queries, middle)
@@ -139,8 +140,8 @@ def each_tile(
                 double = double or _Bounds(np.float64, *scaled)
                 tile = double.tile(rows, columns, double.side(part, part_squares), part_squares, scale)
                 result = evaluate(tile, n_pairs)
-            if result is not None:
-                yield result
+                assert result is not None, "all pairs are allowed"
+            yield result
 
 
 def near_pairs(queries: Floats, points: Floats, limits: Float64) -> Iterator[NearPairs]:
@@ -149,6 +150,7 @@ def near_pairs(queries: Floats, points: Floats, limits: Float64) -> Iterator[Nea
     Pairs with a coordinate that is not finite are included.
     """
 
+    @np.errstate(over="ignore", invalid="ignore")
     def select(tile: Tile, allowed: int) -> NearPairs | None:
         near = np.flatnonzero(~(tile.scores > tile.highest[:, None]))  # ~ includes NaN
         rows, columns = near // len(tile.column_slack), near % len(tile.column_slack)

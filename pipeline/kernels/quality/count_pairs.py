@@ -10,9 +10,9 @@ from ..neighbors.distances import Tile, each_tile
 def count_by_products(sample: Floats, own: Int64, block: Floats, limits: Float64) -> Int64:
     """For each sample point (s, d) and each of its limits (s, q), the number of points of a block (b, d) below: (s, q).
 
-    limits: squared distances, ascending in each row. own: (s,) the position of each sample point in the block, which
-    does not count, or any other number. Matrix products give bounds of the distances. Where these do not decide,
-    distances are computed from differences in float64.
+    limits: squared distances, ascending in each row. own: (s,) the position of each sample point in the block; a point
+    does not count itself. Outside of 0 .. b - 1 for points that are not in the block. Matrix products give bounds
+    of the distances. Where these do not decide, distances are computed from differences in float64.
     """
     counts = np.zeros((len(limits), limits.shape[1] + 1), np.int64)  # points between two limits
 
@@ -44,7 +44,7 @@ def _count_between(
 ) -> bool:
     """Add each pair of a tile to the column of ``between`` (r, q + 1) that is the number of limits it reaches.
 
-    False if the bounds leave more than ``allowed`` pairs undecided.
+    Column q is incomplete. False if the bounds leave more than ``allowed`` pairs undecided.
     """
     n_limits = limits.shape[1]
     for i in range(scores.shape[0]):

@@ -183,7 +183,7 @@ class TestPointsWithin:
 @pytest.mark.parametrize("seed", SEEDS)
 class TestOtherSearches:
     def test_ranks_are_exact_with_far_rows(self, seed, far, dtype, monkeypatch):
-        monkeypatch.setattr(quality_kernel, "SORTED_PAIRS", 0)
+        monkeypatch.setattr(quality_kernel, "SORTED_ELEMENTS", 0)
         points, rows = with_far_rows(seed, far, dtype), np.arange(0, 600, 30)
         truth = all_distances(points[rows], points)
         order = np.argsort(truth, axis=1, kind="stable")[:, 3:300:60]

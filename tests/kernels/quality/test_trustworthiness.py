@@ -58,7 +58,7 @@ def counts_by_hand(X: np.ndarray, ids: np.ndarray, thresholds: np.ndarray) -> np
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Count without and with sorting, whatever the number of thresholds."""
     monkeypatch.setattr(kernel, "SORTED_SHARE", request.param)
-    monkeypatch.setattr(kernel, "SORTED_PAIRS", request.param)
+    monkeypatch.setattr(kernel, "SORTED_ELEMENTS", request.param)
 
 
 @pytest.mark.usefixtures("either_way")
