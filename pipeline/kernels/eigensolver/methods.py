@@ -92,11 +92,7 @@ def multigrid(problem: Problem) -> Outcome:
 
     with FactorMultigrid(problem.factor, problem.candidates(), problem.n_threads, SEED, cycles) as inverse:
         text = _hierarchy(inverse, "A", predicted, problem)
-        sizes, entries = (width, columns, predicted), problem.factor.nnz
-
-        def step_seconds() -> float:
-            return inverse.n_cycles * costs.cycle_seconds(entries, width, problem.n_threads, on_m=False)
-
+        sizes, step_seconds = (width, columns, predicted), _step_seconds(inverse, problem, width, on_m=False)
         return _by_davidson(inverse.apply, text, problem, sizes, watch, max_residual_steps=0, step_seconds=step_seconds)
 
 
@@ -114,12 +110,11 @@ def multigrid_on_m(problem: Problem) -> Outcome:
 
     candidates, null, n_threads = problem.candidates(), problem.null, problem.n_threads
     with NormalMultigrid(cost_matrix, candidates, null, n_threads, SEED, cycles) as inverse:
-        text, entries = _hierarchy(inverse, "M", predicted, problem), problem.factor.nnz
+        text, step_seconds = (
+            _hierarchy(inverse, "M", predicted, problem),
+            _step_seconds(inverse, problem, width, on_m=True),
+        )
         sizes, infinite = (width, columns, predicted), float("inf")
-
-        def step_seconds() -> float:
-            return inverse.n_cycles * costs.cycle_seconds(entries, width, problem.n_threads, on_m=True)
-
         outcome = _by_davidson(inverse.apply, text, problem, sizes, watch, infinite, step_seconds=step_seconds)
     return outcome._replace(exact_errors=False)
 
@@ -129,6 +124,12 @@ def _hierarchy(inverse: "MultigridInverse", matrix: str, predicted: int, problem
     complexity = inverse.hierarchy.complexity
     memory = f"{gib(predicted)} of {gib(problem.max_memory)} allowed"
     return f"hierarchy of {complexity:.2f} times the entries of {matrix}, {memory}"
+
+
+def _step_seconds(inverse: "MultigridInverse", problem: Problem, width: int, *, on_m: bool) -> Callable[[], float]:
+    """Predicts the seconds of the last step from its cycles."""
+    cycle_seconds = costs.cycle_seconds(problem.factor.nnz, width, problem.n_threads, on_m=on_m)
+    return lambda: inverse.n_cycles * cycle_seconds
 
 
 def _by_davidson(
