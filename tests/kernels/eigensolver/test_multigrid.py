@@ -9,6 +9,7 @@ from scipy.sparse import csr_array, eye_array
 from lle.core.errors import NotEnoughMemory
 from lle.kernels.eigensolver import costs, multigrid_inverse, threads
 from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases
+from lle.kernels.eigensolver.block_gmres import BlockGmres
 from lle.kernels.eigensolver.multigrid import Hierarchy, MultigridError
 from lle.kernels.eigensolver.multigrid_inverse import FactorMultigrid, NormalMultigrid
 from lle.kernels.eigensolver.problem import Hooks
@@ -197,6 +198,24 @@ def test_converges_where_full_levels_are_not_smoothed(seed, monkeypatch):
     solution = solve(A, X)
     assert solution.converged
     np.testing.assert_allclose(solution.eigenvalues, expected.eigenvalues, rtol=1e-8)
+
+
+def test_solves_for_the_left_null_vector_end_when_the_next_would_change_little(monkeypatch):
+    """Two solves of the setup test the roughness; the others are for the left null vector."""
+    begun = []
+
+    class Counted(BlockGmres):
+        def __init__(self, *arguments):
+            begun.append(1)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(multigrid_inverse, "BlockGmres", Counted)
+    A, X = problem("swiss_roll", 5000, 19)
+    for error, n_solves in ((2.0, 1), (1e-5, 2), (1e-9, 3)):
+        begun.clear()
+        monkeypatch.setattr(multigrid_inverse, "LEFT_ERROR", error)
+        FactorMultigrid(A, X, 1, 1)
+        assert len(begun) - 2 == n_solves
 
 
 def test_slow_solves_are_not_blamed_on_the_spectrum(monkeypatch):
