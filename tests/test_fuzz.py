@@ -9,7 +9,7 @@ from tests.fuzz import campaign as fuzz
 from tests.fuzz.mutate import mutated_bytes, mutated_tree
 
 CASES = {"configs": 1000, "inputs": 1000, "stores": 60, "bits": 50, "walks": 6, "whole_runs": 45}
-"""Cases of each target. They take 20 to 35 seconds of one core, of which 6 pass before its first case."""
+"""Cases of each target. A target takes 20 to 35 seconds of one core, of which 6 pass before its first case."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Numbers of points within squared distances, from matrix products. Loads numba."""
+"""Counts the points of a block that are near to sample points, from matrix products. Loads numba."""
 
 import numba
 import numpy as np
@@ -8,11 +8,17 @@ from ..neighbors.distances import Tile, each_tile
 
 
 def count_by_products(sample: Floats, own: Int64, block: Floats, limits: Float64) -> Int64:
-    """For each sample point (s, d) and each of its limits (s, q), the number of points of a block (b, d) below: (s, q).
+    """For each sample point and each of its limits, the number of points of a block below the limit: (s, q).
 
-    limits: squared distances, ascending in each row. own: (s,) the position of each sample point in the block; a point
-    does not count itself. Outside of 0 .. b - 1 for points that are not in the block. Matrix products give bounds
-    of the distances. Where these do not decide, distances are computed from differences in float64.
+    Matrix products give bounds of the distances. Where these do not decide, distances are computed from differences in
+    float64.
+
+    Args:
+        sample: (s, d).
+        own: (s,) the row of the block that is the sample point itself, which does not count; a negative number, or one
+            of b or more, if the point is not in the block.
+        block: (b, d).
+        limits: (s, q) squared distances, ascending in each row.
     """
     counts = np.zeros((len(limits), limits.shape[1] + 1), np.int64)  # points between two limits
 
@@ -44,7 +50,7 @@ def _count_between(
 ) -> bool:
     """Add each pair of a tile to the column of ``between`` (r, q + 1) that is the number of limits it reaches.
 
-    Column q is incomplete. False if the bounds leave more than ``allowed`` pairs undecided.
+    Pairs that reach all limits are left out. False if the bounds leave more than ``allowed`` pairs undecided.
     """
     n_limits = limits.shape[1]
     for i in range(scores.shape[0]):
