@@ -84,6 +84,10 @@ class Eigensolver(Model):
         description="factored and shift_invert factor a sparse matrix; multigrid (formerly polynomial) does "
         "not; auto: chosen by predicted work and memory",
     )
+    device: Literal["cpu", "gpu"] = Field(
+        "cpu",
+        description="gpu: the cycles of multigrid run on an NVIDIA GPU; needs the extra gpu, and method: multigrid",
+    )
     tol: Float = Field(1.0e-8, gt=0, description="relative residual at which an eigenpair counts as converged")
     max_memory: Size = Field(
         "auto",
@@ -92,6 +96,15 @@ class Eigensolver(Model):
     max_steps: Int = Field(
         60, ge=1, description="multigrid: maximum number of steps. If it is raised, the next run continues"
     )
+
+    @model_validator(mode="after")
+    def _gpu_has_multigrid(self) -> "Eigensolver":
+        if self.device == "gpu" and self.method != "multigrid":
+            raise ValueError(
+                f"device is gpu and method is {self.method}: only multigrid runs on a GPU; set method to multigrid, or "
+                f"device to cpu"
+            )
+        return self
 
     @field_validator("method", mode="before")
     @classmethod

@@ -61,6 +61,7 @@ class SolveJob:
     """`Config.more_pairs`."""
     n_neighbors: int = 0
     """Neighbours of the trustworthiness by which coordinates are chosen."""
+    on_gpu: bool = False
     skip: dict[str, str] = field(default_factory=dict)
     """Methods that auto does not try, each with the reason."""
 
@@ -161,6 +162,7 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> So
             null=null,
             flat=FAMILY[job.family].flat,
             candidates=lambda: matrices.leading_components(store, rows, job.blocks.n),
+            on_gpu=job.on_gpu,
             growth=Growth(job.more_pairs, lambda vectors: choice.suffice(_functions(vectors, null))),
         )
     vectors = spectrum.vectors if null is None else fix_signs(_functions(spectrum.vectors, null))

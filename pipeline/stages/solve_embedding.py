@@ -89,6 +89,7 @@ def solve_task(config: Config, blocks: Blocks) -> Task[Solution]:
         stores_m=config.output.cost_matrix,
         more_pairs=more_pairs,
         n_neighbors=config.neighbors.n_neighbors if more_pairs else 0,
+        on_gpu=solver.device == "gpu",
     )
 
 
@@ -194,13 +195,26 @@ def solve_component(
     stores_m: Resource[bool],
     more_pairs: tuple[int, ...] = (),
     n_neighbors: int = 0,
+    on_gpu: bool = False,
 ) -> Solution:
     """Compute the eigenpairs of component `block_index`, and choose its coordinates if there are `more_pairs`."""
     n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
     counts = tuple(max(n_components, min(count, n_rows - 2)) for count in more_pairs)
     url, n_bytes = store.url, memory_limit(max_memory)
     job = SolveJob(
-        url, block_index, family, n_components, method, tol, blocks, n_bytes, max_steps, stores_m, counts, n_neighbors
+        url,
+        block_index,
+        family,
+        n_components,
+        method,
+        tol,
+        blocks,
+        n_bytes,
+        max_steps,
+        stores_m,
+        counts,
+        n_neighbors,
+        on_gpu,
     )
     try:
         return component_solve.solve(job)

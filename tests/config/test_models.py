@@ -51,7 +51,14 @@ DEFAULTS = {
     },
     "weights": {"reg": "auto", "rule": "trace", "edges": "heat", "t": "auto"},
     "graph": {"components": "separate", "min_component": "auto"},
-    "eigensolver": {"n_components": 2, "method": "auto", "tol": 1e-8, "max_memory": "auto", "max_steps": 60},
+    "eigensolver": {
+        "n_components": 2,
+        "method": "auto",
+        "device": "cpu",
+        "tol": 1e-8,
+        "max_memory": "auto",
+        "max_steps": 60,
+    },
     "embedding": {"coordinates": "first", "scale": "unit_covariance", "align": None},
     "quality": {"sample": 2000, "seed": 0, "geodesic_sources": "auto"},
     "output": {
@@ -250,6 +257,12 @@ class TestRefusals:
         for part in (f"eigensolver.n_components is {m}", f"neighbors.n_neighbors is {k}", f"to {m + 1} or more"):
             assert part in message
         assert load(f"neighbors: {{n_neighbors: {k}}}\neigensolver: {{n_components: {k - 1}}}")
+
+    def test_only_multigrid_runs_on_a_gpu(self, load):
+        message = refusal(load, "eigensolver: {device: gpu}")
+        assert "method is auto" in message
+        assert "set method to multigrid, or device to cpu" in message
+        assert load("eigensolver: {device: gpu, method: multigrid}")
 
     def test_n_components_above_the_number_of_features_is_refused(self, load):
         message = refusal(load, "preprocess: {pca: 3}\neigensolver: {n_components: 4}")

@@ -2,13 +2,14 @@
 
 import contextlib
 import io
+import sys
 import threading
 
 import numpy as np
 import pytest
 
 from lle.config.models import Cluster, Config, KubernetesCluster
-from lle.core.errors import BoundsNotMet
+from lle.core.errors import BoundsNotMet, ConfigError
 from lle.engine.progress import RunProgress
 from lle.engine.step import DRIVER, WHOLE_DATA, WORKER
 from lle.engine.task_costs import where
@@ -36,6 +37,21 @@ def test_whole_data_steps_run_on_the_driver_or_high_memory_worker():
         )
         results.append([where(step, config) for step in steps])
     assert results == [["worker", "driver", "driver"], *2 * [["worker", "high-memory worker", "driver"]]]
+
+
+def test_a_missing_gpu_stops_the_run_before_its_first_stage(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    store = Store(str(tmp_path / "store.zarr"))
+    config = Config.model_validate(
+        {
+            "input": {"kind": "synthetic", "name": "s_curve", "n_points": 450},
+            "eigensolver": {"method": "multigrid", "device": "gpu"},
+            "output": {"store": store.url, "report": False},
+        }
+    )
+    with pytest.raises(ConfigError, match=r"eigensolver\.device: gpu needs the extra gpu"):
+        run(config, False, RunProgress(io.StringIO()))
+    assert not store.is_run()
 
 
 @pytest.mark.slow

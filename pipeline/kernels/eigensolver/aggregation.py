@@ -31,6 +31,7 @@ class Aggregates(NamedTuple):
     """(n,) rows ordered by aggregate."""
     basis: F32
     """(n, q): row i holds the basis vectors of its aggregate at i. Vector d of aggregate a is column q a + d of P0."""
+    threads: Threads
 
     @property
     def n_columns(self) -> int:
@@ -44,20 +45,20 @@ class Aggregates(NamedTuple):
         indptr = np.arange(0, n * width + 1, width, dtype=np.int32 if n * width < 2**31 else np.int64)
         return csr_array((self.basis.ravel(), columns.ravel(), indptr), shape=(n, self.n_columns))
 
-    def restrict(self, fine: Floats, threads: Threads) -> Floats:
+    def restrict(self, fine: Floats) -> Floats:
         """P0' fine, (n_columns, m)."""
         coarse = np.empty((self.n_columns, fine.shape[1]), fine.dtype)
-        threads.each(
+        self.threads.each(
             lambda first, past: restrict_rows(self.starts, self.rows, self.basis, fine, coarse, first, past),
             len(self.starts) - 1,
             AGGREGATES_AT_ONCE,
         )
         return coarse
 
-    def prolong(self, coarse: Floats, threads: Threads) -> Floats:
+    def prolong(self, coarse: Floats) -> Floats:
         """P0 coarse, (n, m)."""
         fine = np.empty((len(self.number), coarse.shape[1]), coarse.dtype)
-        threads.each(
+        self.threads.each(
             lambda first, past: prolong_rows(self.number, self.basis, coarse, fine, first, past), len(self.number)
         )
         return fine
@@ -93,7 +94,7 @@ def find_bases(number: Ints, starts: Ints, rows: Ints, candidates: Float64, widt
         n_aggregates,
         AGGREGATES_AT_ONCE,
     )
-    return LocalBases(Aggregates(number, starts, rows, basis), coarse, shares)
+    return LocalBases(Aggregates(number, starts, rows, basis, threads), coarse, shares)
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]

@@ -7,8 +7,8 @@ orthonormal blocks from eigenvectors of their Gram matrix.
 import numpy as np
 
 from ...core.arrays import Float64, Floats
+from .device import Operations
 from .pardiso import FactorizationError
-from .threads import Threads
 
 DEPENDENT = 1e-12
 """Squared length below which a combination of unit columns counts as rounding errors."""
@@ -23,10 +23,10 @@ class BlockGmres:
     Sums are in float64 and in a fixed order; vectors have the type of ``start``.
     """
 
-    def __init__(self, start: Floats, threads: Threads, most_images: int) -> None:
+    def __init__(self, start: Floats, operations: Operations, most_images: int) -> None:
         """Begin with b = ``start`` (n, m). ``add`` can be called ``most_images`` times."""
-        self._threads, self._width, rows = threads, start.shape[1], start.shape[1] * (most_images + 1)
-        self._lengths = np.maximum(np.sqrt(np.diag(threads.gram(start, start))), TINY)
+        self._operations, self._width, rows = operations, start.shape[1], start.shape[1] * (most_images + 1)
+        self._lengths = np.maximum(np.sqrt(np.diag(operations.gram(start, start))), TINY)
         self._hessenberg = np.zeros((rows, rows - self._width))
         self._rhs = np.zeros((rows, self._width))
         block, self._rhs[: self._width] = self._orthonormal(start)
@@ -48,8 +48,8 @@ class BlockGmres:
         m, n_blocks = self._width, len(self._basis)
         columns = slice((n_blocks - 1) * m, n_blocks * m)
         for number, block in enumerate(self._basis):
-            shares = self._threads.gram(block, image)
-            self._threads.add_product(block, -shares, image)
+            shares = self._operations.gram(block, image)
+            self._operations.add_product(block, -shares, image)
             self._hessenberg[number * m : (number + 1) * m, columns] = shares
         past = (n_blocks + 1) * m
         block, self._hessenberg[past - m : past, columns] = self._orthonormal(image)
@@ -67,7 +67,7 @@ class BlockGmres:
         factors[: len(self._coefficients)] += self._coefficients
         result, m = np.zeros_like(self._basis[0]), self._width
         for number, block in enumerate(self._basis):
-            self._threads.add_product(block, factors[number * m : (number + 1) * m], result)
+            self._operations.add_product(block, factors[number * m : (number + 1) * m], result)
         return result
 
     def _orthonormal(self, block: Floats) -> tuple[Floats, Float64]:
@@ -77,7 +77,7 @@ class BlockGmres:
         """
         right = np.eye(self._width)
         for _ in range(PASSES):
-            products = self._threads.gram(block, block)
+            products = self._operations.gram(block, block)
             if not np.isfinite(products).all():
                 raise FactorizationError("a cycle of multigrid gave NaN or infinity")
             norms = np.sqrt(np.diag(products))
@@ -85,6 +85,6 @@ class BlockGmres:
             values, vectors = np.linalg.eigh(products / units / units[:, None])
             lengths = np.sqrt(np.maximum(values, DEPENDENT))
             turned = np.zeros_like(block)
-            self._threads.add_product(block, vectors / lengths / units[:, None], turned)
+            self._operations.add_product(block, vectors / lengths / units[:, None], turned)
             block, right = turned, (lengths[:, None] * vectors.T * norms) @ right
         return block, right

@@ -18,6 +18,7 @@ from .pseudo_inverse import PinnedCholesky, PinnedLU, PseudoInverse
 from .rayleigh_ritz import TINY, RitzPairs, complement, rayleigh_ritz, residual_vectors
 
 if TYPE_CHECKING:
+    from .device import Device
     from .multigrid_inverse import MultigridInverse
 
 
@@ -90,7 +91,8 @@ def multigrid(problem: Problem) -> Outcome:
     watch.begin(f"hierarchy of {problem.n:,} points", seconds=seconds)
     from .multigrid_inverse import FactorMultigrid  # numba, a quarter of a second
 
-    with FactorMultigrid(problem.factor, problem.candidates(), problem.n_threads, SEED, cycles) as inverse:
+    candidates, device = problem.candidates(), _device(problem)
+    with FactorMultigrid(problem.factor, candidates, problem.n_threads, SEED, cycles, device) as inverse:
         text = _hierarchy(inverse, "A", predicted, problem)
         sizes, step_seconds = (width, columns, predicted), _step_seconds(inverse, problem, width, on_m=False)
         return _by_davidson(inverse.apply, text, problem, sizes, watch, max_residual_steps=0, step_seconds=step_seconds)
@@ -109,21 +111,28 @@ def multigrid_on_m(problem: Problem) -> Outcome:
     from .multigrid_inverse import NormalMultigrid  # numba, a quarter of a second
 
     candidates, null, n_threads = problem.candidates(), problem.null, problem.n_threads
-    with NormalMultigrid(cost_matrix, candidates, null, n_threads, SEED, cycles) as inverse:
-        text, step_seconds = (
-            _hierarchy(inverse, "M", predicted, problem),
-            _step_seconds(inverse, problem, width, on_m=True),
-        )
+    with NormalMultigrid(cost_matrix, candidates, null, n_threads, SEED, cycles, _device(problem)) as inverse:
+        text = _hierarchy(inverse, "M", predicted, problem)
+        step_seconds = _step_seconds(inverse, problem, width, on_m=True)
         sizes, infinite = (width, columns, predicted), float("inf")
         outcome = _by_davidson(inverse.apply, text, problem, sizes, watch, infinite, step_seconds=step_seconds)
     return outcome._replace(exact_errors=False)
+
+
+def _device(problem: Problem) -> "Device | None":
+    if not problem.on_gpu:
+        return None
+    from .device import gpu  # numba, and CuPy
+
+    return gpu()
 
 
 def _hierarchy(inverse: "MultigridInverse", matrix: str, predicted: int, problem: Problem) -> str:
     """The size of a hierarchy, for the reason of the result."""
     complexity = inverse.hierarchy.complexity
     memory = f"{gib(predicted)} of {gib(problem.max_memory)} allowed"
-    return f"hierarchy of {complexity:.2f} times the entries of {matrix}, {memory}"
+    place = " on the GPU" if problem.on_gpu else ""
+    return f"hierarchy of {complexity:.2f} times the entries of {matrix}{place}, {memory}"
 
 
 def _step_seconds(inverse: "MultigridInverse", problem: Problem, width: int, *, on_m: bool) -> Callable[[], float]:

@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 
 from ...core.arrays import Float32, Float64, Floats
 from .aggregation import Aggregates, find_aggregates, find_bases
+from .device import Device, DeviceAggregates, Operations
 from .pardiso import FactorizationError
 from .threads import Threads
 
@@ -70,7 +71,7 @@ class Level(NamedTuple):
     """(n, n), with about ones on the diagonal."""
     transposed: csr_array
     smoother: Smoother
-    aggregates: Aggregates
+    aggregates: Aggregates | DeviceAggregates
     """P0."""
 
 
@@ -90,7 +91,8 @@ class Hierarchy:
         Raises:
             MultigridError: a level has hardly fewer rows than the one before.
         """
-        self._threads, self.levels = threads, list[Level]()
+        self._operations: Operations = threads
+        self.levels = list[Level]()
         least_rows = min(COARSEST_ROWS, matrix.shape[0] // 4)
         width, node_rows = _local_directions(matrix, known, threads) + 1, 1
         known, max_nodes = known if width > 1 else known[:, :1], NODES[width]
@@ -116,6 +118,16 @@ class Hierarchy:
         inverse = _symmetric_inverse(matrix, known[:, 0]) if symmetric else _bordered_inverse(matrix, known[:, 0])
         self._coarsest, self._coarsest_transposed = csr_array(inverse), csr_array(np.ascontiguousarray(inverse.T))
 
+    def move(self, device: Device) -> None:
+        """Make later cycles run on a device."""
+        self._operations = device
+        for depth, (matrix, transposed, smoother, aggregates) in enumerate(self.levels):
+            moved = device.matrix(matrix)
+            moved_transposed = moved if transposed is matrix else device.matrix(transposed)
+            self.levels[depth] = Level(moved, moved_transposed, smoother, device.aggregates(aggregates))
+        self._coarsest = device.matrix(self._coarsest)
+        self._coarsest_transposed = device.matrix(self._coarsest_transposed)
+
     @property
     def complexity(self) -> float:
         """Entries of all levels divided by those of the first."""
@@ -123,35 +135,35 @@ class Hierarchy:
 
     def cycle(self, rhs: Floats, *, transposed: bool, depth: int = 0) -> Floats:
         """One V-cycle for B x = rhs (n, m), or B' x = rhs, from zero; ``rhs`` has the type of B."""
-        threads = self._threads
+        operations = self._operations
         if depth == len(self.levels):
             inverse = self._coarsest_transposed if transposed else self._coarsest
-            return threads.combine(inverse, rhs, rhs, np.empty_like(rhs), (1.0, 0.0, 0.0))
+            return operations.combine(inverse, rhs, rhs, np.empty_like(rhs), (1.0, 0.0, 0.0))
         level = self.levels[depth]
         a, (smoothing, omega) = level.transposed if transposed else level.matrix, level.smoother
         first, second = smoothing[0]
-        x = threads.combine(a, rhs, rhs, np.empty_like(rhs), (second, first, 0.0))
+        x = operations.combine(a, rhs, rhs, np.empty_like(rhs), (second, first, 0.0))
         residual = np.empty_like(rhs)
         for step in smoothing[1:]:
             self._smooth(a, rhs, x, residual, step)
-        threads.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
+        operations.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
         smoothed = residual
         if omega:
-            smoothed = threads.combine(a, residual, residual, np.empty_like(rhs), (-omega, 1.0, 0.0))
-        coarse = self.cycle(level.aggregates.restrict(smoothed, threads), transposed=transposed, depth=depth + 1)
+            smoothed = operations.combine(a, residual, residual, np.empty_like(rhs), (-omega, 1.0, 0.0))
+        coarse = self.cycle(level.aggregates.restrict(smoothed), transposed=transposed, depth=depth + 1)
         del smoothed
-        correction = level.aggregates.prolong(coarse, threads)
+        correction = level.aggregates.prolong(coarse)
         x += correction
         if omega:
-            threads.combine(a, correction, correction, x, (-omega, 0.0, 1.0))
+            operations.combine(a, correction, correction, x, (-omega, 0.0, 1.0))
         for step in smoothing:
             self._smooth(a, rhs, x, residual, step)
         return x
 
     def _smooth(self, a: csr_array, rhs: Floats, x: Floats, residual: Floats, step: tuple[float, float]) -> None:
         """A step of the smoother on ``x``; ``residual`` is overwritten."""
-        self._threads.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
-        self._threads.combine(a, residual, residual, x, (step[1], step[0], 1.0))
+        self._operations.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
+        self._operations.combine(a, residual, residual, x, (step[1], step[0], 1.0))
 
 
 def _local_directions(matrix: csr_array, known: Float64, threads: Threads) -> int:

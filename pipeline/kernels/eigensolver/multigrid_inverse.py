@@ -15,6 +15,7 @@ from ...core.arrays import Float32, Float64, Floats
 from ...core.machine import return_freed_memory
 from .block_gmres import BlockGmres
 from .costs import MOST_CYCLES
+from .device import Device, Operations
 from .multigrid import Hierarchy, MultigridError, normalised
 from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
 from .threads import Threads
@@ -59,7 +60,14 @@ class _Solver:
     def __init__(self, n_threads: int, most_cycles: int) -> None:
         """``most_cycles``: largest number of cycles of a solve, at least 4."""
         self._threads, self._most_cycles, self.n_cycles = Threads(n_threads), most_cycles, 0
+        self._operations: Operations = self._threads
         self.hierarchy: Hierarchy
+
+    def _move(self, device: Device | None) -> None:
+        """Make solves run on the device, if there is one."""
+        if device is not None:
+            self._operations = device
+            self.hierarchy.move(device)
 
     def __enter__(self) -> Self:
         return self
@@ -76,11 +84,11 @@ class _Solver:
         cycles in place of 12. In return the solution of a column has small parts of the others, and A^-1 amplifies the
         smooth ones. A cycle for the residual removes these.
         """
-        threads, level = self._threads, self.hierarchy.levels[0]
+        operations, level, rhs = self._operations, self.hierarchy.levels[0], self._operations.place(rhs)
         matrix = level.transposed if transposed else level.matrix
-        gmres = BlockGmres(self.hierarchy.cycle(rhs, transposed=transposed), threads, self._most_cycles - 2)
+        gmres = BlockGmres(self.hierarchy.cycle(rhs, transposed=transposed), operations, self._most_cycles - 2)
         for n_cycles in range(2, self._most_cycles):
-            product = threads.combine(matrix, gmres.last, gmres.last, np.empty_like(gmres.last), (1.0, 0.0, 0.0))
+            product = operations.combine(matrix, gmres.last, gmres.last, np.empty_like(gmres.last), (1.0, 0.0, 0.0))
             gmres.add(self.hierarchy.cycle(product, transposed=transposed))
             del product
             if n_cycles >= LEAST_CYCLES and gmres.reduction <= SOLVED:
@@ -88,16 +96,22 @@ class _Solver:
         solution = gmres.solution()
         self.n_cycles += n_cycles + 1
         del gmres  # blocks of vectors need most of the memory
-        residual = threads.combine(matrix, solution, rhs, rhs, (-1.0, 1.0, 0.0))
+        residual = operations.combine(matrix, solution, rhs, rhs, (-1.0, 1.0, 0.0))
         solution += self.hierarchy.cycle(residual, transposed=transposed)
-        return solution
+        return operations.fetch(solution)
 
 
 class FactorMultigrid(_Solver):
     """T = A^+ A'^+ for a square A; the numbers of a cycle are float32."""
 
     def __init__(
-        self, factor: csr_array, candidates: Floats, n_threads: int, seed: int, most_cycles: int = MOST_CYCLES
+        self,
+        factor: csr_array,
+        candidates: Floats,
+        n_threads: int,
+        seed: int,
+        most_cycles: int = MOST_CYCLES,
+        device: Device | None = None,
     ) -> None:
         """Set up the hierarchy and the left null vector of A (n, n), which has ones on the diagonal.
 
@@ -110,6 +124,7 @@ class FactorMultigrid(_Solver):
         known = _near_null(factor.shape[0], candidates, None)
         single = csr_array((factor.data.astype(np.float32), factor.indices, factor.indptr), shape=factor.shape)
         self.hierarchy = Hierarchy(single, known, self._threads, seed, symmetric=False)
+        self._move(device)
         return_freed_memory()  # the setup leaves as much as the hierarchy has
         self._left = self._left_null_vector()
         self._is_rough = self._changed_by_residual(seed) > ROUGH
@@ -177,6 +192,7 @@ class NormalMultigrid(_Solver):
         n_threads: int,
         seed: int,
         most_cycles: int = MOST_CYCLES,
+        device: Device | None = None,
     ) -> None:
         """Set up the hierarchy of M (n, n) with the unit null vector ``null``, None for the constant.
 
@@ -187,6 +203,7 @@ class NormalMultigrid(_Solver):
         self._scale, self._null = scale[:, None], null
         known = _near_null(cost_matrix.shape[0], candidates, null) / self._scale
         self.hierarchy = Hierarchy(matrix, known, self._threads, seed, symmetric=True)
+        self._move(device)
 
     def apply(self, block: Float64) -> Float64:
         """See ``MultigridInverse``."""

@@ -100,6 +100,8 @@ class Problem(NamedTuple):
     flat: bool = False
     """Whether more null vectors are a valid result instead of an error."""
     growth: Growth = NO_GROWTH
+    on_gpu: bool = False
+    """Whether cycles of multigrid run on a GPU."""
 
     @property
     def planned_vectors(self) -> int:

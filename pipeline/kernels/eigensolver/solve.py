@@ -87,6 +87,7 @@ def bottom_eigenpairs(
     null: NullVector = None,
     flat: bool = False,
     growth: Growth = NO_GROWTH,
+    on_gpu: bool = False,
 ) -> Spectrum:
     """The ``n_vectors`` lowest eigenpairs of M = A' A on the vectors orthogonal to its null vector.
 
@@ -112,11 +113,12 @@ def bottom_eigenpairs(
         null: unit null vector (n,) of M, without zeros; None for the constant.
         flat: whether M may have more null vectors: functions that are affine on flat neighbourhoods (ltsa, hessian).
         growth: more pairs, computed if the first ``n_vectors`` do not suffice.
+        on_gpu: whether cycles of multigrid run on a GPU; the other work stays on the processor.
 
     Equal arguments give equal bytes if the process calls ``machine.library_environment()`` before MKL is loaded.
 
     Raises:
-        ConfigError: m or the method does not fit A.
+        ConfigError: m or the method does not fit A; a GPU is requested, and CuPy or a GPU is missing.
         BoundsNotMet, InputError: the null space of A has more than one dimension (several closed classes).
         NotEnoughMemory: the requested method does not fit, or, with auto, no method does.
     """
@@ -142,6 +144,7 @@ def bottom_eigenpairs(
             null=null,
             flat=flat,
             growth=growth,
+            on_gpu=on_gpu,
         )
         if factor.shape[1] <= DENSE_POINTS or 5 * problem.planned_vectors > factor.shape[1]:
             return _solve("dense", methods.dense, problem)
@@ -252,6 +255,8 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
         outcome = route(problem)
     except MemoryError as error:  # a method can need a few percent more than planned
         advice = "give the process more memory, or lower eigensolver.max_memory"
+        if problem.on_gpu:  # CuPy's error for a full GPU is a MemoryError
+            advice += ", or set eigensolver.device to cpu"
         details = f" ({error})" if str(error) else ""
         raise NotEnoughMemory(f"{name} was out of memory{details}", advice=advice) from None
     values, tolerances = outcome.pairs.values, problem.tolerances

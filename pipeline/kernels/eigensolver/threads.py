@@ -40,6 +40,14 @@ class Threads:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._pool.shutdown()
 
+    def place(self, block: Floats) -> Floats:
+        """The block; see ``Device.place``."""
+        return block
+
+    def fetch(self, block: Floats) -> Floats:
+        """The block; see ``Device.fetch``."""
+        return block
+
     def each(self, function: Callable[[int, int], None], n_rows: int, size: int = ROWS_AT_ONCE) -> None:
         """Call function(first, past) for successive ranges of ``size`` rows."""
         if n_rows <= size:

@@ -1,0 +1,117 @@
+"""Cycles of multigrid on an NVIDIA GPU: the operations of ``Threads`` with CuPy, the extra `gpu`.
+
+A block is stored by columns there, as cuSPARSE reads it. Sums are added in another order than on the processor, and not
+always in the same one, so results differ by rounding errors from run to run.
+"""
+
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+from scipy.sparse import csr_array
+
+from ...core.arrays import Float64, Floats
+from ...core.errors import ConfigError
+from .aggregation import Aggregates
+from .threads import Threads
+
+ROWS_AT_ONCE = 2**20
+"""Rows of which a dot product takes copies in float64."""
+
+
+class Device:
+    """Products and sums for blocks (n, m) on a device; ``Threads`` describes the methods of the same names."""
+
+    def __init__(self, arrays: ModuleType = np, sparse: ModuleType = scipy.sparse) -> None:
+        """The modules are cupy and cupyx.scipy.sparse, or NumPy and SciPy, which need no GPU."""
+        self._arrays, self._sparse = arrays, sparse
+
+    def place(self, block: Floats) -> Floats:
+        """A copy of the block on the device."""
+        placed: Floats = self._arrays.array(block, order="F")
+        return placed
+
+    def fetch(self, block: Floats) -> Floats:
+        """A block of the device as an array of NumPy."""
+        fetched: Floats = np.asarray(block) if self._arrays is np else self._arrays.asnumpy(block)
+        return fetched
+
+    def matrix(self, matrix: csr_array) -> csr_array:
+        """The matrix on the device."""
+        placed: csr_array = self._sparse.csr_matrix(scipy.sparse.csr_matrix(matrix))
+        return placed
+
+    def aggregates(self, aggregates: "Aggregates | DeviceAggregates") -> "DeviceAggregates":
+        """P0 on the device."""
+        p0 = aggregates.matrix()
+        return DeviceAggregates(self.matrix(p0), self.matrix(csr_array(p0.T.tocsr())))
+
+    def combine(
+        self, matrix: csr_array, x: Floats, y: Floats, out: Floats, factors: tuple[float, float, float]
+    ) -> Floats:
+        """out = f0 matrix x + f1 y + f2 out."""
+        product: Floats = matrix @ x
+        product *= factors[0]
+        if factors[1]:
+            product += factors[1] * y
+        if factors[2]:  # out may be uninitialised
+            product += factors[2] * out
+        out[:] = product
+        return out
+
+    def add_product(self, x: Floats, factors: Float64, out: Floats) -> None:
+        """out += x ``factors``."""
+        out += x @ self._arrays.asarray(factors, dtype=x.dtype)
+
+    def gram(self, x: Floats, y: Floats) -> Float64:
+        """x' y, summed in float64."""
+        total = np.zeros((x.shape[1], y.shape[1]))
+        for first in range(0, len(x), ROWS_AT_ONCE):
+            rows = slice(first, first + ROWS_AT_ONCE)
+            total += self.fetch(x[rows].astype(np.float64).T @ y[rows].astype(np.float64))
+        return total
+
+
+class DeviceAggregates(NamedTuple):
+    """The aggregates of a level on a device; see ``Aggregates``."""
+
+    prolongation: csr_array
+    """P0."""
+    restriction: csr_array
+    """P0'."""
+
+    def matrix(self) -> csr_array:
+        """P0 (n, n_columns)."""
+        return self.prolongation
+
+    def restrict(self, fine: Floats) -> Floats:
+        """P0' fine, (n_columns, m)."""
+        coarse: Floats = self.restriction @ fine
+        return coarse
+
+    def prolong(self, coarse: Floats) -> Floats:
+        """P0 coarse, (n, m)."""
+        fine: Floats = self.prolongation @ coarse
+        return fine
+
+
+Operations = Threads | Device
+
+
+def gpu() -> Device:
+    """The first GPU of this machine. Raises ConfigError if CuPy or a GPU is missing."""
+    try:
+        import cupy  # an optional extra
+        from cupyx.scipy import sparse
+    except ImportError:
+        raise ConfigError(
+            "eigensolver.device: gpu needs the extra gpu: run pip install '.[gpu]' in the source folder"
+        ) from None
+    try:
+        n_devices = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise ConfigError(f"eigensolver.device: gpu found no NVIDIA GPU ({error}); use device: cpu") from None
+    if n_devices == 0:
+        raise ConfigError("eigensolver.device: gpu found no NVIDIA GPU; use device: cpu")
+    return Device(cupy, sparse)

@@ -1,0 +1,133 @@
+"""Cycles on a device: with arrays of NumPy the same code runs without a GPU."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, random_array
+
+from lle.core.errors import ConfigError, NotEnoughMemory
+from lle.kernels.eigensolver import device
+from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases
+from lle.kernels.eigensolver.device import Device
+from lle.kernels.eigensolver.solve import bottom_eigenpairs
+from lle.kernels.eigensolver.threads import Threads
+from tests.support.oracle import largest_angle
+from tests.support.sampled_factors import edge_factor, gram, lle_factor, order, points
+from tests.support.seeds import seeds
+
+
+def solve(A, X, **changed):
+    arguments = {"method": "multigrid", "pin": None, "tol": 1e-8, "max_memory": 2**34, "n_threads": 2, "initial": None}
+    arguments |= {"cost_matrix": lambda: gram(A), "max_steps": 60, "candidates": lambda: X} | changed
+    return bottom_eigenpairs(A, 3, **arguments)
+
+
+def factor(square, n, seed):
+    X = points("swiss_roll", n, seed)
+    return lle_factor(X, 12, 1e-3) if square else edge_factor(X, 8), X[order(X)] / X.std(axis=0)
+
+
+@pytest.mark.parametrize("seed", seeds(19, 83, 211))
+@pytest.mark.parametrize("square", [True, False])
+def test_pairs_equal_those_of_the_processor(square, seed, monkeypatch):
+    A, X = factor(square, 3000, seed)
+    applied = []
+    monkeypatch.setattr("lle.kernels.eigensolver.multigrid.COARSEST_ROWS", 60)
+    monkeypatch.setattr(device, "gpu", Device)
+    monkeypatch.setattr(
+        Device, "place", lambda self, block, place=Device.place: applied.append(1) or place(self, block)
+    )
+    expected, found = solve(A, X), solve(A, X, on_gpu=True)
+    assert (found.converged, found.stats.requested_failed, bool(applied)) == (True, "", True)
+    assert "on the GPU" in found.stats.reason
+    np.testing.assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-10)
+    assert largest_angle(found.vectors, expected.vectors) < 1e-8
+
+
+@pytest.mark.parametrize("seed", seeds(1, 2, 3))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_operations_equal_those_of_threads(dtype, seed):
+    random = np.random.default_rng(seed)
+    A = csr_array(random_array((500, 500), density=0.02, rng=random, dtype=dtype))
+    x, y, out, factors = *(random.standard_normal((500, 5)).astype(dtype) for _ in range(3)), np.eye(5) + 0.5
+    numpy, rtol = Device(), 20 * np.finfo(dtype).eps
+    with Threads(2) as threads:
+        for coefficients in [(2.0, 0.0, 0.0), (-1.0, 3.0, 0.0), (0.5, 2.0, -1.0)]:
+            found, expected = out.copy(), out.copy()
+            numpy.combine(numpy.matrix(A), numpy.place(x), y, found, coefficients)
+            threads.combine(A, x, y, expected, coefficients)
+            np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol)
+        found, expected = out.copy(), out.copy()
+        numpy.add_product(x, factors, found)
+        threads.add_product(x, factors, expected)
+        np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol)
+        np.testing.assert_allclose(numpy.gram(x, y), threads.gram(x, y), rtol=1e-12, atol=1e-12)
+
+
+def test_products_with_p0_equal_those_of_threads():
+    A, X = factor(True, 1000, 19)
+    with Threads(2) as threads:
+        known = np.column_stack([np.ones(1000), X])
+        aggregates = find_bases(*find_aggregates(A, 1, 20, 3), known, 3, threads).aggregates
+        moved, fine = Device().aggregates(aggregates), X.astype(np.float32)
+        coarse = aggregates.restrict(fine)
+        np.testing.assert_allclose(moved.restrict(fine), coarse, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(moved.prolong(coarse), aggregates.prolong(coarse), rtol=1e-5, atol=1e-5)
+
+
+def test_sums_of_many_rows_are_added_in_float64(monkeypatch):
+    monkeypatch.setattr(device, "ROWS_AT_ONCE", 64)
+    x = np.full((1000, 1), 1.0, np.float32)
+    x[0] = 2.0**13
+    assert Device().gram(x, x)[0, 0] == 2.0**26 + 999
+
+
+def test_a_full_gpu_is_an_error_with_a_cure(monkeypatch):
+    def full(self, matrix):
+        raise MemoryError("Out of memory allocating 8,589,934,592 bytes")
+
+    A, X = factor(True, 1000, 19)
+    monkeypatch.setattr(device, "gpu", Device)
+    monkeypatch.setattr(Device, "matrix", full)
+    with pytest.raises(NotEnoughMemory, match=r"allocating 8,589,934,592 bytes.*set eigensolver\.device to cpu"):
+        solve(A, X, on_gpu=True)
+
+
+def test_a_missing_package_is_an_error_that_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(ConfigError, match=r"eigensolver\.device: gpu needs the extra gpu"):
+        device.gpu()
+
+
+@pytest.mark.parametrize("count", [0, None])
+def test_a_missing_gpu_is_an_error(count, monkeypatch):
+    class CUDARuntimeError(RuntimeError):
+        pass
+
+    def counted():
+        if count is None:
+            raise CUDARuntimeError("cudaErrorInsufficientDriver")
+        return count
+
+    cupy = ModuleType("cupy")
+    cupy.cuda = SimpleNamespace(runtime=SimpleNamespace(CUDARuntimeError=CUDARuntimeError, getDeviceCount=counted))
+    for name, module in {"cupy": cupy, "cupyx": ModuleType("cupyx"), "cupyx.scipy": ModuleType("scipy")}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    sys.modules["cupyx.scipy"].sparse = ModuleType("sparse")
+    with pytest.raises(ConfigError, match=r"no NVIDIA GPU.*device: cpu"):
+        device.gpu()
+
+
+@pytest.mark.parametrize("square", [True, False])
+def test_a_gpu_gives_the_same_pairs(square):
+    try:
+        device.gpu()
+    except ConfigError as error:
+        pytest.skip(f"not tested on a GPU: {error}")
+    A, X = factor(square, 3000, 19)
+    expected, found = solve(A, X), solve(A, X, on_gpu=True)
+    assert found.converged
+    np.testing.assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-10)
+    assert largest_angle(found.vectors, expected.vectors) < 1e-8
