@@ -14,10 +14,25 @@ from scipy.sparse import csr_array
 
 from ...core.arrays import Float64
 from .block_lanczos import orthonormalise
-from .rayleigh_ritz import NO_GROWTH, TINY, Growth, NullVector, RitzPairs, Tolerances, multiply, rayleigh_ritz
+from .rayleigh_ritz import (
+    NO_GROWTH,
+    TINY,
+    Growth,
+    NullVector,
+    RitzPairs,
+    Tolerances,
+    multiply,
+    rayleigh_ritz,
+    residual_vectors,
+)
 
 Inverse = Callable[[Float64], Float64]
 ROWS_AT_ONCE = 8192
+FASTEST = 0.1
+"""Smallest factor by which errors are expected to fall in the next step."""
+SMOOTHED, SMOOTHING_STEPS = 0.1, 4
+"""Errors in the directions of eigenvalues above this share of the largest are smoothed, by a polynomial of this degree.
+A roll of 2,000,000 points: the largest residual falls from 7.5 to 1.2; float64 allows 1.5."""
 
 
 class SubspaceState(NamedTuple):
@@ -42,7 +57,8 @@ class Davidson(NamedTuple):
 
     pairs: RitzPairs
     errors: Float64
-    """(m,) sine of the angle between each eigenvector and the space of all vectors, estimated with T."""
+    """(m,) sine of the angle between each eigenvector and the space of all vectors, estimated with T. They are
+    measured before the last corrections; those above their bounds are then reduced as these are expected to do."""
     n_steps: int
     stopped: bool
     """Whether ``max_steps`` or ``each_step`` ended the iteration."""
@@ -60,15 +76,16 @@ class _Basis:
         self._vectors[:, : self.used] = vectors
         self._begin(values)
 
-    def grow(self, block: Float64) -> None:
-        """Add orthonormal columns (n, b) that are orthogonal to the basis."""
-        past = self.used + block.shape[1]
+    def grow(self, block: Float64) -> int:
+        """Add orthonormal columns (n, b) that are orthogonal to the basis. Returns the columns before."""
+        n_before, past = self.used, self.used + block.shape[1]
         self._vectors[:, self.used : past] = block
         columns = self._vectors[:, :past].T @ multiply(self._factor.T, multiply(self._factor, block))
         self._gram[:past, self.used : past] = columns
         self._gram[self.used : past, :past] = columns.T
         self.used = past
         self._solve()
+        return n_before
 
     def cut(self, n_columns: int) -> None:
         """Make the basis consist of the lowest Ritz vectors."""
@@ -196,18 +213,19 @@ def lowest_pairs(
         pairs, residuals = basis.lowest(width)
         values = pairs.lowest(n_wanted).values
         settled = tolerances.settled(previous_values, values)
-        norms = np.linalg.norm(residuals[:, :n_wanted], axis=0)
-        relative = norms / np.maximum(values, TINY)
+        relative = np.linalg.norm(residuals[:, :n_wanted], axis=0) / np.maximum(values, TINY)
         stopped = stopped or n_steps >= max_steps
         if stopped or (not flat and tolerances.has_null_vector(values)):
             return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, stopped)
         # T r is close to the error of a Ritz vector with residual r: a new direction. Its part outside the wanted
         # vectors measures the error.
         corrections = inverse(residuals)  # residuals may be overwritten
-        errors = _outside(corrections[:, :n_wanted], pairs.vectors[:, :n_wanted])
+        previous_errors, errors = errors, _outside(corrections[:, :n_wanted], pairs.vectors[:, :n_wanted])
         n_steps += 1
         stopped = not each_step(n_steps, values, relative, errors)
-        good = settled and tolerances.met_by_vectors(errors, values)
+        # Rayleigh-Ritz with the corrections costs no further application of T. Its errors are those of the next step.
+        next_errors = _expected(errors, previous_errors, tolerances.vector_bounds(values))
+        good = settled and tolerances.met_by_vectors(next_errors, values)
         previous_values, n_residual_steps = values, n_residual_steps + int(good)
         ends = good and (tolerances.met_by_residuals(relative, values) or n_residual_steps > max_residual_steps)
         if ends:
@@ -218,10 +236,10 @@ def lowest_pairs(
                 errors, previous_values = np.ones(larger), np.full(larger, np.inf)
         del pairs, residuals  # blocks of vectors need most of the memory of a large problem
         corrections /= np.maximum(np.linalg.norm(corrections, axis=0), TINY)
-        n_before = basis.used
-        basis.grow(orthonormalise(corrections, basis.columns, null))
-        if ends:  # the errors are those before the last corrections, which cost no further application of T
-            return Davidson(_exact(factor, basis.lowest(width)[0], n_wanted, null), errors, n_steps, stopped=False)
+        n_before = basis.grow(orthonormalise(corrections, basis.columns, null))
+        if ends:
+            smoothed = smoothed_pairs(factor, basis.lowest(width)[0], tolerances.largest)
+            return Davidson(_exact(factor, smoothed, n_wanted, null), next_errors, n_steps, stopped=False)
         restarted = basis.restart(n_before, width)
 
 
@@ -233,6 +251,29 @@ def _outside(corrections: Float64, vectors: Float64) -> Float64:
     """
     outside = corrections - vectors @ (vectors.T @ corrections)
     return np.asarray(np.linalg.norm(outside, axis=0))
+
+
+def _expected(errors: Float64, previous_errors: Float64, bounds: Float64) -> Float64:
+    """Errors (m,) of the next step. Those above their bounds are expected to fall half as fast as in the last step."""
+    above = errors > bounds
+    if not above.any():
+        return errors
+    rate = 2 * float((errors[above] / np.maximum(previous_errors[above], TINY)).max())
+    return errors * min(max(rate, FASTEST), 1.0)
+
+
+def smoothed_pairs(factor: csr_array, pairs: RitzPairs, largest: float) -> RitzPairs:
+    """The pairs, with smaller errors in the directions of eigenvalues above SMOOTHED ``largest``.
+
+    Corrections in float32 leave rounding errors there. They hardly change the vectors, but dominate the residuals.
+    The errors are multiplied by a Chebyshev polynomial of M.
+    """
+    middle, half = largest * (1 + SMOOTHED) / 2, largest * (1 - SMOOTHED) / 2
+    vectors = pairs.vectors
+    for number in range(SMOOTHING_STEPS):
+        root = middle + half * np.cos(np.pi * (number + 0.5) / SMOOTHING_STEPS)
+        vectors = vectors - residual_vectors(factor, RitzPairs(pairs.values, vectors)) / root
+    return RitzPairs(pairs.values, vectors)
 
 
 def _exact(factor: csr_array, pairs: RitzPairs, n_wanted: int, null: NullVector) -> RitzPairs:

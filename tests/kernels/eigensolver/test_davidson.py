@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from scipy.sparse import block_diag, csr_array
 
-from lle.kernels.eigensolver.davidson import block_width, first_state, lowest_pairs
-from lle.kernels.eigensolver.rayleigh_ritz import NO_GROWTH, Growth, Tolerances, largest_eigenvalue
+from lle.kernels.eigensolver import davidson
+from lle.kernels.eigensolver.davidson import block_width, first_state, lowest_pairs, smoothed_pairs
+from lle.kernels.eigensolver.rayleigh_ritz import Growth, RitzPairs, Tolerances, largest_eigenvalue, residual_norms
 from tests.support.oracle import exact_pairs, largest_angle
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor
 from tests.support.seeds import seeds
@@ -18,13 +19,13 @@ def inverse_of(A):
     return lambda block: V[:, 1:] @ (factors[:, None] * (V[:, 1:].T @ block))
 
 
-def solve(A, m, columns=40, steps=60, state=None, keep=lambda state, may_be_last: None, tol=1e-8, growth=NO_GROWTH):
+def solve(A, m, columns=40, steps=60, state=None, keep=lambda state, may_be_last: None, tol=1e-8, **options):
     inverse = inverse_of(A)
     if state is None:
         start = np.random.default_rng(1).standard_normal((A.shape[1], block_width(m)))
         state = first_state(A, start, 0, m, inverse, None)
     tolerances = Tolerances(tol, largest_eigenvalue(A, 1))
-    return lowest_pairs(A, inverse, m, state, tolerances, columns, steps, keep, growth=growth)
+    return lowest_pairs(A, inverse, m, state, tolerances, columns, steps, keep, **options)
 
 
 def copied(state):
@@ -83,6 +84,38 @@ def test_errors_do_not_count_rotations_among_the_wanted_vectors(seed):
     found = lowest_pairs(A, noisy, m, state, tolerances, 40, 60, lambda state, may_be_last: None, max_residual_steps=0)
     assert not found.stopped
     assert largest_angle(found.pairs.vectors, V) < 1e-5
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize("name", ["swiss_roll", "cube"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_errors_of_the_result_are_about_those_expected(name, seed, tol):
+    A, m = lle_factor(points(name, 450, seed), 12, 1e-3), 3
+    _, V = exact_pairs(A, m)
+    solution = solve(A, m, tol=tol, max_residual_steps=0)
+    vectors = solution.pairs.vectors
+    found = np.linalg.norm(vectors - V @ (V.T @ vectors), axis=0)
+    assert (found <= 3 * solution.errors + 1e-12).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_corrections_of_the_last_step_are_used(monkeypatch, seed):
+    """With its errors measured before these corrections, an iteration takes more steps."""
+    A, n_steps = lle_factor(points("cube", 450, seed), 12, 1e-3), []
+    for fastest in (davidson.FASTEST, 1.0):
+        monkeypatch.setattr(davidson, "FASTEST", fastest)
+        n_steps.append(solve(A, 3, max_residual_steps=0).n_steps)
+    assert n_steps[0] < n_steps[1]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_smoothing_makes_residuals_smaller_and_keeps_the_vectors(seed):
+    A, m = lle_factor(points("swiss_roll", 450, seed), 12, 1e-3), 3
+    values, V = exact_pairs(A, m)
+    rough = RitzPairs(values, V + 1e-9 * np.random.default_rng(seed).standard_normal(V.shape))
+    smooth = smoothed_pairs(A, rough, largest_eigenvalue(A, 1))
+    assert (residual_norms(A, smooth) < 0.2 * residual_norms(A, rough)).all()
+    assert np.abs(smooth.vectors - V).max() < 1e-8
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def test_pairs_equal_those_of_the_processor(square, seed, monkeypatch):
     assert (found.converged, found.stats.requested_failed, bool(applied)) == (True, "", True)
     assert "on the GPU" in found.stats.reason
     np.testing.assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-10)
-    assert largest_angle(found.vectors, expected.vectors) < 1e-8
+    assert largest_angle(found.vectors, expected.vectors) < 1e-6  # degrees
 
 
 @pytest.mark.parametrize("seed", seeds(1, 2, 3))
@@ -130,4 +130,4 @@ def test_a_gpu_gives_the_same_pairs(square):
     expected, found = solve(A, X), solve(A, X, on_gpu=True)
     assert found.converged
     np.testing.assert_allclose(found.eigenvalues, expected.eigenvalues, rtol=1e-10)
-    assert largest_angle(found.vectors, expected.vectors) < 1e-8
+    assert largest_angle(found.vectors, expected.vectors) < 1e-6  # degrees
