@@ -42,7 +42,8 @@ PEERS = ("scipy eigsh(M, sigma=0)", "scikit-learn arpack", "pyamg + lobpcg")
 
 
 def solve_route(factor: csr_array, candidates: F64, route: str, n_components: int) -> dict[str, Any]:
-    """Predict, then solve with one method."""
+    """Predict, then solve with one method; the route gpu is multigrid on a GPU."""
+    method = "multigrid" if route == "gpu" else route
     classes = closed_classes(factor)
     pin = int(np.flatnonzero(classes.class_of_point == 0)[0])
     allowed, threads = memory_limit("auto"), available_cores()
@@ -52,13 +53,14 @@ def solve_route(factor: csr_array, candidates: F64, route: str, n_components: in
     problem = Problem(
         factor, n_components, pin, lambda: cost_matrix, Tolerances(1e-8, 1.0), allowed, threads, None, NO_HOOKS, 60
     )
-    predicted = SOLVERS[route].predict(problem)
+    predicted = SOLVERS[method].predict(problem)
     processor = time.process_time()
     bytes_before, started = subprocess_call.peak_bytes(), time.perf_counter()
     spectrum = bottom_eigenpairs(
         factor,
         n_components,
-        method=route,
+        method=method,
+        on_gpu=route == "gpu",
         pin=pin,
         cost_matrix=lambda: cost_matrix,
         tol=1e-8,
