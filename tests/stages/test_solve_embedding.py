@@ -15,7 +15,7 @@ from lle.cli.output import describe_status
 from lle.core.errors import LleError, NotEnoughMemory
 from lle.engine import checkpoint, subprocess_call
 from lle.jobs import plan_preview, status
-from lle.kernels.eigensolver import davidson, pardiso
+from lle.kernels.eigensolver import multigrid_inverse, pardiso
 from lle.kernels.eigensolver.costs import least_bytes, multigrid_size
 from lle.kernels.eigensolver.davidson import SubspaceState
 from lle.kernels.eigensolver.factorization import Analysis, analysis_key
@@ -160,7 +160,7 @@ def test_process_that_another_program_always_kills_is_an_error_that_a_retry_may_
 
 @pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_killed_iteration_continues_with_the_same_bytes(solved, monkeypatch, steps):
-    monkeypatch.setattr(davidson, "FASTEST", 1.0)  # more steps
+    monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.3)  # more steps
     expected_report, expected = solve(solved, "multigrid", tol=1e-13)
     saved_steps = []
 

@@ -20,9 +20,10 @@ from .multigrid import Hierarchy, MultigridError, normalised
 from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
 from .threads import Threads
 
-LEAST_CYCLES, SOLVED = 3, 1e-2
+LEAST_CYCLES, SOLVED = 3, 3e-3
 """Block GMRES ends if it has had LEAST_CYCLES cycles, and ||C (rhs - B x)|| is at most SOLVED times ||C rhs||. One more
-cycle follows."""
+cycle follows. With 1e-2 a cube of three dimensions with 4,000,000 points has localised errors left, and the errors of
+block Davidson fall fivefold in a step, in place of twentyfold. Up to 2,000,000 points both take about as long."""
 LEFT_ERROR, LEFT_SOLVES, MOST_LEFT_SOLVES, DIVERGED, CROSSED_ERROR = 1e-3, 6, 60, 1e2, 0.1
 """The left null vector must reach the error LEFT_ERROR in at most MOST_LEFT_SOLVES solves. Its error is the correction
 that the next solve would make, if corrections go on to fall as between the last two. After LEFT_SOLVES, three solves
