@@ -78,7 +78,8 @@ def run_store(
         check_plan(steps, memory_of_workers(config.execution.cluster))
         if announcement:
             progress.print_line(announcement)
-    _require_gpu(config)
+    if not resumed:
+        _require_gpu(config)
     with interruptible(), RunLock(store):
         begin_store(store, config, source, fresh, history, progress.print_line)
         finished_steps = set[str]()
@@ -104,7 +105,8 @@ def run_store(
 
 def _require_gpu(config: Config) -> None:
     """Raise ConfigError if this process needs a GPU for the eigensolver and has none: now, not after the search."""
-    if config.eigensolver.device == "gpu" and memory_of_high_memory(config.execution.cluster) is None:
+    needed = config.eigensolver.device == "gpu" and config.method != "pca"
+    if needed and memory_of_high_memory(config.execution.cluster) is None:
         from ..kernels.eigensolver.device import gpu  # numba, and CuPy
 
         gpu()

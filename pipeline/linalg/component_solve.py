@@ -100,7 +100,9 @@ def _solve_isolated(job: SolveJob) -> Solution:
     deaths = Counter[str]()
     while True:
         try:
-            report, peak = subprocess_call.call(solve_here, (job,), int(LIMIT_OVER_PLAN * job.max_bytes))
+            # CUDA reserves memory that it never uses
+            limit = None if job.on_gpu else int(LIMIT_OVER_PLAN * job.max_bytes)
+            report, peak = subprocess_call.call(solve_here, (job,), limit)
         except subprocess_call.ProcessDied as death:
             name = death.last_message
             deaths[name] += 1

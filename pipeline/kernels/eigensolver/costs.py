@@ -48,7 +48,7 @@ VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 7 * 8, 16 * 8
 cycle keeps a block."""
 FEW_CYCLES, MOST_CYCLES = 6, 16
 """Largest numbers of cycles of a solve with little memory, and with enough. Delay vectors of speech (1,750,000 x 32)
-need 12; rolls, cubes and tables 4 to 8."""
+need 12 for a residual of 1e-2; rolls, cubes and tables 4 to 8."""
 
 GFLOP_PER_SECOND = 8.0
 """Speed of one thread in the numerical factorization."""
@@ -115,14 +115,14 @@ def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int
 
 
 def refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:
-    """Before the analysis, raise LongFactorization or NotEnoughMemory if a factor certainly takes too long or much."""
+    """Raise NotEnoughMemory or LongFactorization before the analysis, if a factor is too large or takes too long."""
     if matrix.shape[0] < LEAST_PIECES * SMALL_PIECES[1]:
         return
     if problem.hooks.analyses.load(analysis_key(matrix, matrix_type, problem.pin, problem.n_threads)) is not None:
-        return
+        return  # the analysis is known, so it needs no memory and no time
     if problem.max_seconds < math.inf:
         expected = extrapolated(matrix, matrix_type, problem.pin, problem.n_threads, SMALL_PIECES)
-        if expected is not None:
+        if expected is not None and expected.n_bytes <= HOPELESS * problem.max_memory:
             seconds = factor_seconds(expected, problem.factor.nnz, TYPICAL_BLOCKS, problem.n_threads)
             if seconds > LONG * problem.max_seconds:
                 raise LongFactorization(name, seconds)

@@ -224,7 +224,7 @@ def lowest_pairs(
         n_steps += 1
         stopped = not each_step(n_steps, values, relative, errors)
         # Rayleigh-Ritz with the corrections costs no further application of T. Its errors are those of the next step.
-        next_errors = _expected(errors, previous_errors, tolerances.vector_bounds(values))
+        next_errors = expected_errors(errors, previous_errors, tolerances.vector_bounds(values))
         good = settled and tolerances.met_by_vectors(next_errors, values)
         previous_values, n_residual_steps = values, n_residual_steps + int(good)
         ends = good and (tolerances.met_by_residuals(relative, values) or n_residual_steps > max_residual_steps)
@@ -253,13 +253,20 @@ def _outside(corrections: Float64, vectors: Float64) -> Float64:
     return np.asarray(np.linalg.norm(outside, axis=0))
 
 
-def _expected(errors: Float64, previous_errors: Float64, bounds: Float64) -> Float64:
-    """Errors (m,) of the next step. Those above their bounds are expected to fall half as fast as in the last step."""
+def expected_errors(errors: Float64, previous_errors: Float64, bounds: Float64) -> Float64:
+    """Errors (m,) of the next step.
+
+    Those above their bounds are expected to fall by half as many digits as in the last step, and at most by FASTEST.
+    Before the second step nothing is known: ``previous_errors`` are ones.
+
+    >>> expected_errors(np.array([1e-9, 4e-8]), np.array([1e-9, 1e-6]), np.array([1e-8, 1e-8]))
+    array([1.e-09, 8.e-09])
+    """
     above = errors > bounds
-    if not above.any():
+    if not above.any() or (previous_errors[above] >= 1.0).any():
         return errors
-    rate = 2 * float((errors[above] / np.maximum(previous_errors[above], TINY)).max())
-    return errors * min(max(rate, FASTEST), 1.0)
+    rate = float(np.sqrt((errors[above] / np.maximum(previous_errors[above], TINY)).max()))
+    return np.where(above, errors * min(max(rate, FASTEST), 1.0), errors)
 
 
 def smoothed_pairs(factor: csr_array, pairs: RitzPairs, largest: float) -> RitzPairs:
@@ -270,7 +277,7 @@ def smoothed_pairs(factor: csr_array, pairs: RitzPairs, largest: float) -> RitzP
     """
     middle, half = largest * (1 + SMOOTHED) / 2, largest * (1 - SMOOTHED) / 2
     vectors = pairs.vectors
-    for number in range(SMOOTHING_STEPS):
+    for number in reversed(range(SMOOTHING_STEPS)):  # the smallest root first: it amplifies rounding errors
         root = middle + half * np.cos(np.pi * (number + 0.5) / SMOOTHING_STEPS)
         vectors = vectors - residual_vectors(factor, RitzPairs(pairs.values, vectors)) / root
     return RitzPairs(pairs.values, vectors)

@@ -38,7 +38,9 @@ class Device:
         return fetched
 
     def matrix(self, matrix: csr_array) -> csr_array:
-        """The matrix on the device."""
+        """The matrix on the device. Raises MemoryError if it has more entries than CuPy can index."""
+        if matrix.nnz > np.iinfo(np.int32).max:
+            raise MemoryError(f"a matrix of {matrix.nnz:,} entries is too large for CuPy")
         placed: csr_array = self._sparse.csr_matrix(scipy.sparse.csr_matrix(matrix))
         return placed
 
@@ -100,18 +102,18 @@ Operations = Threads | Device
 
 
 def gpu() -> Device:
-    """The first GPU of this machine. Raises ConfigError if CuPy or a GPU is missing."""
+    """The first GPU of this machine, after a small product. Raises ConfigError if CuPy or a GPU is missing."""
     try:
         import cupy  # an optional extra
         from cupyx.scipy import sparse
-    except ImportError:
+    except ImportError as error:
         raise ConfigError(
-            "eigensolver.device: gpu needs the extra gpu: run pip install '.[gpu]' in the source folder"
+            f"eigensolver.device: gpu needs the extra gpu: run pip install '.[gpu]' in the source folder ({error})"
         ) from None
+    device = Device(cupy, sparse)
     try:
-        n_devices = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise ConfigError(f"eigensolver.device: gpu found no NVIDIA GPU ({error}); use device: cpu") from None
-    if n_devices == 0:
-        raise ConfigError("eigensolver.device: gpu found no NVIDIA GPU; use device: cpu")
-    return Device(cupy, sparse)
+        block = device.place(np.ones((2, 2)))
+        device.gram(device.matrix(csr_array(np.eye(2))) @ block, block)
+    except Exception as error:  # drivers and libraries that are missing or too old give errors of many types
+        raise ConfigError(f"eigensolver.device: no NVIDIA GPU works with CuPy ({error}); use device: cpu") from None
+    return device

@@ -193,7 +193,7 @@ def _by_davidson(
         growth=problem.growth,
     )
     reason = f"{watch.method}: {result.n_steps} steps of block Davidson with {width} vectors, {text}"
-    if is_long:
+    if is_long and result.stopped:
         reason += f"; the other steps would take longer than a factorization of {problem.max_seconds:,.0f} s"
     elif result.stopped:
         reason += f"; stopped at the limit of {problem.max_steps} steps"

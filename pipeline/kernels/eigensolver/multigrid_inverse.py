@@ -32,7 +32,7 @@ of A probably lies on both sides of zero."""
 ROUGH, PROBE_COLUMNS = 0.05, 8
 """If a second solve with A, for the residual of the first in float64, changes solutions for random right-hand sides by
 more than this share, each solve with A is repeated so. On large surfaces the lowest singular value of A is near the
-rounding errors of float32. A roll of 300,000 points (share 0.06) then takes 5 steps of block Davidson in place of 8.
+rounding errors of float32. A roll of 300,000 points (share 0.06) then took 5 steps of block Davidson in place of 8.
 Other shares: rolls of 100,000 and 2,000,000 points 0.007 and 0.18, cubes of three dimensions with 100,000 and
 1,000,000 points 0.02 and 0.03, delay vectors of speech 0.005, or 0.02 with one column, because the Krylov space of a
 column is smaller."""

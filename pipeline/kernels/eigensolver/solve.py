@@ -32,7 +32,7 @@ from types import MappingProxyType
 from scipy.sparse import csr_array
 
 from ...core.arrays import Float64
-from ...core.errors import ConfigError, InputError, NotEnoughMemory
+from ...core.errors import ConfigError, InputError, LleError, NotEnoughMemory
 from ...core.threads import limited_threads
 from ..graph.connectivity import closed_point
 from . import costs, methods
@@ -115,7 +115,8 @@ def bottom_eigenpairs(
         growth: more pairs, computed if the first ``n_vectors`` do not suffice.
         on_gpu: whether cycles of multigrid run on a GPU; the other work stays on the processor.
 
-    Equal arguments give equal bytes if the process calls ``machine.library_environment()`` before MKL is loaded.
+    Equal arguments give equal bytes if the process calls ``machine.library_environment()`` before MKL is loaded, and
+    unless ``on_gpu``.
 
     Raises:
         ConfigError: m or the method does not fit A; a GPU is requested, and CuPy or a GPU is missing.
@@ -259,6 +260,10 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
             advice += ", or set eigensolver.device to cpu"
         details = f" ({error})" if str(error) else ""
         raise NotEnoughMemory(f"{name} was out of memory{details}", advice=advice) from None
+    except RuntimeError as error:
+        if not problem.on_gpu:
+            raise
+        raise LleError(f"{name} failed on the GPU ({error})", advice="set eigensolver.device to cpu") from error
     values, tolerances = outcome.pairs.values, problem.tolerances
     if tolerances.has_null_vector(values) and not problem.flat:
         cause = (

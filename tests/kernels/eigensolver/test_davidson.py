@@ -3,7 +3,7 @@ import pytest
 from scipy.sparse import block_diag, csr_array
 
 from lle.kernels.eigensolver import davidson
-from lle.kernels.eigensolver.davidson import block_width, first_state, lowest_pairs, smoothed_pairs
+from lle.kernels.eigensolver.davidson import block_width, expected_errors, first_state, lowest_pairs, smoothed_pairs
 from lle.kernels.eigensolver.rayleigh_ritz import Growth, RitzPairs, Tolerances, largest_eigenvalue, residual_norms
 from tests.support.oracle import exact_pairs, largest_angle
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor
@@ -96,6 +96,22 @@ def test_errors_of_the_result_are_about_those_expected(name, seed, tol):
     vectors = solution.pairs.vectors
     found = np.linalg.norm(vectors - V @ (V.T @ vectors), axis=0)
     assert (found <= 3 * solution.errors + 1e-12).all()
+
+
+@pytest.mark.parametrize(
+    ("errors", "previous", "expected"),
+    [
+        ([1e-9, 5e-9], [1e-9, 1e-3], [1e-9, 5e-9]),  # all within their bounds
+        ([1e-9, 4e-8], [1e-9, 1e-6], [1e-9, 8e-9]),  # only those above their bounds fall
+        ([4e-8, 4e-8], [1e-6, 1e-7], [2.53e-8, 2.53e-8]),  # as the slowest
+        ([4e-8, 4e-8], [1.0, 1.0], [4e-8, 4e-8]),  # before a second step
+        ([4e-8, 4e-8], [1e-2, 1e-2], [4e-9, 4e-9]),  # at most tenfold
+        ([np.nan, 4e-8], [1e-6, 1e-6], [np.nan, 8e-9]),
+    ],
+)
+def test_errors_above_their_bounds_fall_by_half_the_digits(errors, previous, expected):
+    found = expected_errors(np.array(errors), np.array(previous), np.full(2, 1e-8))
+    np.testing.assert_allclose(found, expected, rtol=1e-2)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

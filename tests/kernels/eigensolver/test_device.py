@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from lle.core.errors import ConfigError, NotEnoughMemory
+from lle.core.errors import ConfigError, LleError, NotEnoughMemory
 from lle.kernels.eigensolver import device
 from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases
 from lle.kernels.eigensolver.device import Device
@@ -101,23 +101,34 @@ def test_a_missing_package_is_an_error_that_names_the_extra(monkeypatch):
         device.gpu()
 
 
-@pytest.mark.parametrize("count", [0, None])
-def test_a_missing_gpu_is_an_error(count, monkeypatch):
-    class CUDARuntimeError(RuntimeError):
-        pass
+def test_a_missing_gpu_is_an_error(monkeypatch):
+    """CuPy is installed, and its first use fails."""
 
-    def counted():
-        if count is None:
-            raise CUDARuntimeError("cudaErrorInsufficientDriver")
-        return count
+    def failing(*_, **__):
+        raise OSError("libcuda.so.1: cannot open shared object file")
 
-    cupy = ModuleType("cupy")
-    cupy.cuda = SimpleNamespace(runtime=SimpleNamespace(CUDARuntimeError=CUDARuntimeError, getDeviceCount=counted))
-    for name, module in {"cupy": cupy, "cupyx": ModuleType("cupyx"), "cupyx.scipy": ModuleType("scipy")}.items():
+    modules = {name: ModuleType(name) for name in ("cupy", "cupyx", "cupyx.scipy")}
+    modules["cupy"].array, modules["cupyx.scipy"].sparse = failing, ModuleType("sparse")
+    for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    sys.modules["cupyx.scipy"].sparse = ModuleType("sparse")
-    with pytest.raises(ConfigError, match=r"no NVIDIA GPU.*device: cpu"):
+    with pytest.raises(ConfigError, match=r"no NVIDIA GPU works with CuPy \(libcuda.*use device: cpu"):
         device.gpu()
+
+
+def test_an_error_of_the_gpu_names_the_cure(monkeypatch):
+    def broken(self, x, y):
+        raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")
+
+    A, X = factor(True, 1000, 19)
+    monkeypatch.setattr(device, "gpu", Device)
+    monkeypatch.setattr(Device, "gram", broken)
+    with pytest.raises(LleError, match=r"CUBLAS_STATUS_EXECUTION_FAILED.*set eigensolver\.device to cpu"):
+        solve(A, X, on_gpu=True)
+
+
+def test_more_entries_than_cupy_can_index_are_refused():
+    with pytest.raises(MemoryError, match="too large for CuPy"):
+        Device().matrix(SimpleNamespace(nnz=2**31))
 
 
 @pytest.mark.parametrize("square", [True, False])
