@@ -12,15 +12,15 @@ from tests.support.seeds import seeds
 SEEDS = seeds(19, 83)
 
 
-def inverse_of(A):
+def inverse_of(A, noise=0.2):
     """M^+ with errors of some ten per cent."""
     values, V = np.linalg.eigh((A.T @ A).toarray())
-    factors = (1 + 0.2 * np.random.default_rng(2).standard_normal(len(values) - 1)) / np.maximum(values[1:], 1e-14)
+    factors = (1 + noise * np.random.default_rng(2).standard_normal(len(values) - 1)) / np.maximum(values[1:], 1e-14)
     return lambda block: V[:, 1:] @ (factors[:, None] * (V[:, 1:].T @ block))
 
 
-def solve(A, m, columns=40, steps=60, state=None, keep=lambda state, may_be_last: None, tol=1e-8, **options):
-    inverse = inverse_of(A)
+def solve(A, m, columns=40, steps=60, state=None, keep=lambda state, may_be_last: None, tol=1e-8, noise=0.2, **options):
+    inverse = inverse_of(A, noise)
     if state is None:
         start = np.random.default_rng(1).standard_normal((A.shape[1], block_width(m)))
         state = first_state(A, start, 0, m, inverse, None)
@@ -103,7 +103,8 @@ def test_errors_of_the_result_are_about_those_expected(name, seed, tol):
     [
         ([1e-9, 5e-9], [1e-9, 1e-3], [1e-9, 5e-9]),  # all within their bounds
         ([1e-9, 4e-8], [1e-9, 1e-6], [1e-9, 8e-9]),  # only those above their bounds fall
-        ([4e-8, 4e-8], [1e-6, 1e-7], [2.53e-8, 2.53e-8]),  # as the slowest
+        ([4e-8, 4e-8], [4e-6, 1e-6], [8e-9, 8e-9]),  # as the slowest
+        ([4e-8, 4e-8], [1e-6, 1e-7], [4e-8, 4e-8]),  # which must fall tenfold
         ([4e-8, 4e-8], [1.0, 1.0], [4e-8, 4e-8]),  # before a second step
         ([4e-8, 4e-8], [1e-2, 1e-2], [4e-9, 4e-9]),  # at most tenfold
         ([np.nan, 4e-8], [1e-6, 1e-6], [np.nan, 8e-9]),
@@ -118,9 +119,9 @@ def test_errors_above_their_bounds_fall_by_half_the_digits(errors, previous, exp
 def test_the_corrections_of_the_last_step_are_used(monkeypatch, seed):
     """With its errors measured before these corrections, an iteration takes more steps."""
     A, n_steps = lle_factor(points("cube", 450, seed), 12, 1e-3), []
-    for fastest in (davidson.FASTEST, 1.0):
-        monkeypatch.setattr(davidson, "FASTEST", fastest)
-        n_steps.append(solve(A, 3, max_residual_steps=0).n_steps)
+    for expected in (expected_errors, lambda errors, previous_errors, bounds: errors):
+        monkeypatch.setattr(davidson, "expected_errors", expected)
+        n_steps.append(solve(A, 3, noise=0.02, max_residual_steps=0).n_steps)
     assert n_steps[0] < n_steps[1]
 
 
