@@ -20,7 +20,7 @@ TINY = float(np.finfo(np.float64).tiny)
 class BlockGmres:
     """x = B^-1 b for all columns of a block b, from the images of basis vectors under B.
 
-    Sums are in float64 and in a fixed order; vectors have the type of ``start``.
+    Sums are in float64, on the processor in a fixed order; vectors have the type of ``start``.
     """
 
     def __init__(self, start: Floats, operations: Operations, most_images: int) -> None:

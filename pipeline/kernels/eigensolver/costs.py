@@ -10,8 +10,6 @@ Seconds are calculated from operation counts, not measured, so the choice of a m
 machine.
 """
 
-import math
-
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
@@ -22,21 +20,17 @@ from . import pardiso
 from .davidson import block_width
 from .factorization import analyse, analysis_key, canonical
 from .pardiso import FactorSize
-from .problem import LongFactorization, Problem
+from .problem import Problem
 from .rayleigh_ritz import EPS, ROWS_AT_ONCE, TINY
 
-PIECES, SMALL_PIECES = (10_000, 40_000), (2_500, 10_000)
-"""Rows of the pieces that predict the memory of a factorization, and whether it takes long."""
-LEAST_PIECES = 5
-"""A matrix with fewer rows than this number of the larger pieces is analysed as a whole."""
+PIECES = (10_000, 40_000)
+MIN_ROWS = 200_000
+"""Below this number of rows the analysis takes seconds and little memory on any data."""
 BYTES_PER_ENTRY, FIXED_BYTES = 8, 20 * 2**20
 MIN_GFLOP = 1e-3
 """Resolution of the work that PARDISO reports."""
-HOPELESS, LONG = 4, 2
-"""If a factor is predicted to be HOPELESS times too large, or to take LONG times too long, its matrix is not
-analysed."""
-TYPICAL_BLOCKS = 10
-"""Blocks of vectors that a method with a factor typically solves for."""
+HOPELESS = 4
+"""If a factor is predicted to be this many times too large, its matrix is not analysed."""
 MAX_BLOCK = 8
 """Largest block of a solve: eight columns take about twice the time of one."""
 HIERARCHY_BYTES, NORMAL_BYTES = 48, 72
@@ -115,18 +109,12 @@ def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int
 
 
 def refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:
-    """Raise NotEnoughMemory or LongFactorization before the analysis, if a factor is too large or takes too long."""
-    if matrix.shape[0] < LEAST_PIECES * SMALL_PIECES[1]:
+    """Raise NotEnoughMemory before the analysis, which needs much memory, if the factor is certainly too large."""
+    if matrix.shape[0] < MIN_ROWS:
         return
     if problem.hooks.analyses.load(analysis_key(matrix, matrix_type, problem.pin, problem.n_threads)) is not None:
-        return  # the analysis is known, so it needs no memory and no time
-    if problem.max_seconds < math.inf:
-        expected = extrapolated(matrix, matrix_type, problem.pin, problem.n_threads, SMALL_PIECES)
-        if expected is not None and expected.n_bytes <= HOPELESS * problem.max_memory:
-            seconds = factor_seconds(expected, problem.factor.nnz, TYPICAL_BLOCKS, problem.n_threads)
-            if seconds > LONG * problem.max_seconds:
-                raise LongFactorization(name, seconds)
-    expected = extrapolated(matrix, matrix_type, problem.pin, problem.n_threads, PIECES)
+        return  # the analysis is known, so it needs no memory
+    expected = extrapolated(matrix, matrix_type, problem.pin, problem.n_threads)
     if expected is not None and expected.n_bytes > HOPELESS * problem.max_memory:
         raise _not_enough(name, expected.n_bytes, problem.max_memory, "about ")
 
@@ -137,25 +125,21 @@ def require_memory(name: str, predicted: int, allowed: int) -> None:
         raise _not_enough(name, predicted, allowed, "")
 
 
-def extrapolated(
-    matrix: csr_array, matrix_type: int, center: int, n_threads: int, pieces: tuple[int, int]
-) -> FactorSize | None:
+def extrapolated(matrix: csr_array, matrix_type: int, center: int, n_threads: int) -> FactorSize | None:
     """Predicted size of the factor of a square matrix (n, n), from two pieces around the row ``center``.
-
-    ``pieces``: their rows.
 
     None if no prediction is possible: the matrix is small, PARDISO is missing, or too few rows are connected with
     ``center`` for a piece.
     """
-    if matrix.shape[0] < LEAST_PIECES * pieces[1] or not pardiso.is_available():
+    if matrix.shape[0] < MIN_ROWS or not pardiso.is_available():
         return None
     reached = breadth_first_order(matrix, center, directed=True, return_predecessors=False)
-    if len(reached) < pieces[1]:
+    if len(reached) < PIECES[-1]:
         return None
-    small, large = (_analysed(matrix, matrix_type, np.sort(reached[:size]), n_threads) for size in pieces)
-    steps = np.log(matrix.shape[0] / pieces[1]) / np.log(pieces[1] / pieces[0])
+    small, large = (_analysed(matrix, matrix_type, np.sort(reached[:size]), n_threads) for size in PIECES)
+    steps = np.log(matrix.shape[0] / PIECES[1]) / np.log(PIECES[1] / PIECES[0])
     nnz, gflop = large.nnz * (large.nnz / small.nnz) ** steps, large.gflop * (large.gflop / small.gflop) ** steps
-    bytes_per_row = max(large.n_bytes - BYTES_PER_ENTRY * large.nnz - FIXED_BYTES, 0) / pieces[1]
+    bytes_per_row = max(large.n_bytes - BYTES_PER_ENTRY * large.nnz - FIXED_BYTES, 0) / PIECES[1]
     n_bytes = FIXED_BYTES + BYTES_PER_ENTRY * nnz + bytes_per_row * matrix.shape[0]
     return FactorSize(int(nnz), int(n_bytes), float(gflop))
 

@@ -27,6 +27,8 @@ SEED = 20_000
 MAX_CYCLES = 40
 """Blocks for each eight requested vectors after which the Krylov space counts as not converging."""
 MAX_REFINEMENTS = 4
+TYPICAL_BLOCKS = 10
+"""Blocks of vectors that a method with a factor typically solves for."""
 ON_M = "multigrid on M"
 
 
@@ -237,7 +239,7 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
 def _factor(factor_name: str, inverse: PseudoInverse, predicted: int, watch: Watch, problem: Problem) -> str:
     """Factor if the memory and the time are allowed: one line with the size and the predicted cost."""
     require_memory(watch.method, predicted, problem.max_memory)
-    seconds = costs.factor_seconds(inverse.size, problem.factor.nnz, costs.TYPICAL_BLOCKS, problem.n_threads)
+    seconds = costs.factor_seconds(inverse.size, problem.factor.nnz, TYPICAL_BLOCKS, problem.n_threads)
     if seconds > problem.max_seconds:
         raise LongFactorization(watch.method, seconds)
     size = f"{factor_name}, {inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop"

@@ -96,7 +96,7 @@ def _of_factor(name: str, problem: Problem, matrix: csr_array, matrix_type: int)
         n_bytes = methods.lu_size(problem, size)[0][2]
     else:
         n_bytes = costs.krylov_size(problem.factor, problem.planned_vectors, size)[2]
-    seconds = costs.factor_seconds(size, problem.factor.nnz, costs.TYPICAL_BLOCKS, problem.n_threads)
+    seconds = costs.factor_seconds(size, problem.factor.nnz, methods.TYPICAL_BLOCKS, problem.n_threads)
     return Prediction(name, n_bytes <= problem.max_memory, n_bytes, size.nnz, size.gflop, seconds, basis)
 
 
@@ -106,7 +106,7 @@ def _factor_size(problem: Problem, matrix: csr_array, matrix_type: int) -> tuple
     earlier = problem.hooks.analyses.load(analysis_key(matrix, matrix_type, pin, n_threads))
     if earlier is not None:
         return earlier.size, "an earlier analysis"
-    if (size := costs.extrapolated(matrix, matrix_type, pin, n_threads, costs.PIECES)) is not None:
+    if (size := costs.extrapolated(matrix, matrix_type, pin, n_threads)) is not None:
         return size, "pieces"
     if matrix_type == pardiso.GENERAL:
         with PinnedLU(matrix, pin, n_threads) as inverse:

@@ -1,4 +1,3 @@
-import contextlib
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -11,7 +10,6 @@ from lle.core.errors import InputError, NotEnoughMemory
 from lle.kernels.eigensolver import block_lanczos, costs, factorization, pardiso
 from lle.kernels.eigensolver.factorization import SuperLU, canonical
 from lle.kernels.eigensolver.pardiso import FactorizationError, FactorSize, Pardiso
-from lle.kernels.eigensolver.problem import Hooks, LongFactorization, Problem
 from lle.kernels.eigensolver.pseudo_inverse import PinnedCholesky, PinnedLU
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from tests.support.oracle import largest_angle
@@ -251,29 +249,11 @@ def test_program_works_without_mkl(monkeypatch):
 @pytest.mark.parametrize("name", ["swiss_roll", "cube"])
 def test_small_pieces_predict_the_size_of_the_factor(monkeypatch, name):
     A = lle_factor(points(name, 12_000, 3), 12, 1e-3)
-    assert costs.extrapolated(A, pardiso.GENERAL, 0, 2, costs.PIECES) is None  # too small for a prediction
+    assert costs.extrapolated(A, pardiso.GENERAL, 0, 2) is None  # too small for a prediction
+    monkeypatch.setattr(costs, "MIN_ROWS", 10_000)
     monkeypatch.setattr(costs, "PIECES", (300, 1_200))
     with PinnedLU(A, 0, 2) as inverse:
-        assert 0.5 < costs.extrapolated(A, pardiso.GENERAL, 6_000, 2, costs.PIECES).nnz / inverse.size.nnz < 2
-
-
-@needs_mkl
-def test_a_factorization_that_certainly_takes_long_is_not_analysed(monkeypatch):
-    analysed, analyse = [], costs.analyse
-    monkeypatch.setattr(costs, "SMALL_PIECES", (600, 2_400))
-    monkeypatch.setattr(
-        costs, "analyse", lambda matrix, *rest: analysed.append(matrix.shape[0]) or analyse(matrix, *rest)
-    )
-    arguments = {"n_vectors": 2, "pin": 6_000, "cost_matrix": None, "tolerances": None, "max_memory": 2**34}
-    arguments |= {"n_threads": 2, "start": None, "hooks": Hooks(), "max_steps": 60}
-    problem = Problem(lle_factor(points("cube", 12_000, 3), 12, 1e-3), **arguments)
-    with PinnedLU(problem.factor, 6_000, 2) as inverse:
-        seconds = costs.factor_seconds(inverse.size, problem.factor.nnz, costs.TYPICAL_BLOCKS, 2)
-    for allowed, is_long in {0.1 * seconds: True, 2 * seconds: False, float("inf"): False}.items():
-        attempt = problem._replace(max_seconds=allowed)
-        with pytest.raises(LongFactorization) if is_long else contextlib.nullcontext():
-            costs.refuse_hopeless("factored", problem.factor, pardiso.GENERAL, attempt)
-    assert analysed == 2 * [600, 2400]
+        assert 0.5 < costs.extrapolated(A, pardiso.GENERAL, 6_000, 2).nnz / inverse.size.nnz < 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)

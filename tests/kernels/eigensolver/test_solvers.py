@@ -87,7 +87,8 @@ def test_auto_tries_only_methods_that_the_factor_permits(monkeypatch):
 def test_pieces_predict_bytes_and_work(monkeypatch):
     A = lle_factor(points("cube", 12_000, 3), 12, 1e-3)
     [exact] = predict(A, ["factored"], 6_000)
-    monkeypatch.setattr(costs, "PIECES", (600, 2_400))
+    monkeypatch.setattr(costs, "MIN_ROWS", 10_000)
+    monkeypatch.setattr(costs, "PIECES", (1_500, 6_000))
     [message] = predict(A, ["factored"], 6_000)
     assert (exact.basis, message.basis) == ("analysis", "pieces")
     for name in ("factor_nnz", "gflop", "predicted_bytes"):
