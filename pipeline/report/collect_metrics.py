@@ -14,30 +14,17 @@ Reports = dict[str, list[BlockReport[Json]]]
 Records = dict[str, StepRecord]
 
 NAMED_COLUMNS = 20
-COPIED = {
-    "ingest.merge_duplicates": ("n_points",),
-    "mend_graph.analyse": (
-        "n_components_weak",
-        "component_sizes",
-        "closed_classes",
-        "closed_classes_left",
-        "reverse_added",
-        "bridges_added",
-        "points_repaired",
-    ),
-    "mend_graph.connect": ("components_joined", "links_added", "longest_link"),
-    "solve_embedding.write": ("rows_placed",),
-    "measure_quality.sample": ("intrinsic_dimension",),
-    "measure_quality.score": ("trustworthiness", "continuity", "redundancy", "regression_residual", "procrustes_error"),
-    "measure_quality.geodesics": ("residual_variance",),
-    "measure_quality.compare": (
-        "residual_variance_truth",
-        "residual_variance_affine",
-        "neighborhood_hit",
-        "neighborhood_hit_input",
-    ),
-}
-"""Metrics that are in the report of a step under their own names."""
+COPIED = (
+    "ingest.merge_duplicates",
+    "mend_graph.analyse",
+    "mend_graph.connect",
+    "solve_embedding.write",
+    "measure_quality.sample",
+    "measure_quality.score",
+    "measure_quality.geodesics",
+    "measure_quality.compare",
+)
+"""Steps whose reports have metrics under the names of `Metrics`, each metric in one of them."""
 
 
 def collect(
@@ -48,16 +35,17 @@ def collect(
     def name(column: str | int) -> str:
         return f"column {column}" if columns is None else columns[int(column)]
 
-    copied: Json = {name: _first(reports, step).get(name) for step, names in COPIED.items() for name in names}
-    metrics = Metrics(n_input=n_input, n_features=n_features, **copied)
-    sample, invalid = _first(reports, "measure_quality.sample"), _total(reports, "ingest.read", "invalid")
-    n_points, small = metrics.n_points, _first(reports, "solve_embedding.write").get("rows_in_small_components")
+    known = {name: value for step in COPIED for name, value in _first(reports, step).items() if value is not None}
+    n_points, differ_in = known.get("n_points"), known.get("differ_in")
     squared_error = _total(reports, "solve_weights.solve", "squared_error")
-    n_valid = _first(reports, "ingest.merge_duplicates").get("n_valid", 0)
-    dropped, differ_in = {"invalid": invalid, "small_component": small}, sample.get("differ_in")
+    invalid = _total(reports, "ingest.read", "invalid")
+    small = _first(reports, "solve_embedding.write").get("rows_in_small_components")
+    dropped = {"invalid": invalid, "small_component": small}
     return replace(
-        metrics,
-        duplicates_merged=None if n_points is None else n_valid - n_points,
+        Metrics.read(known),
+        n_input=n_input,
+        n_features=n_features,
+        duplicates_merged=None if n_points is None else known["n_valid"] - n_points,
         ids=_ids(reports),
         invalid_dropped=invalid,
         dropped={reason: count for reason, count in dropped.items() if count},
@@ -65,7 +53,7 @@ def collect(
         list_sizes=_list_sizes(reports, n_points),
         closed_classes_embedded=_classes_of_embedded(reports),
         reconstruction_error=None if squared_error is None or not n_points else squared_error / n_points,
-        rows_measured=sample.get("n_rows"),
+        rows_measured=known.get("n_rows"),
         components_differ_in=None if differ_in is None else [name(column) for column in differ_in],
         nnz_cost_matrix=_total(reports, "assemble_cost.merge", "count"),
         zero_trace_rows=_total(reports, "solve_weights.solve", "zero_trace"),
