@@ -8,20 +8,21 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import BoundsNotMet, ConfigError, Interrupted, LleError
 from ..engine.plan import RunResult
+from ..engine.step import Json
 from .metrics import Metrics
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-Sample = tuple[dict[str, str], float]
-Measured = tuple[dict[str, str], float | None]
+Sample = tuple[str, dict[str, str], float | None]
+"""Name, labels and value of a metric."""
 
 
 class Published(NamedTuple):
@@ -84,101 +85,91 @@ def reported(
         if path is not None:
             from prometheus_client import write_to_textfile
 
-            registry = registry_of(_samples(path, store, started, code, results[0] if results else None, published))
+            result = results[0] if results else None
+            registry = registry_of(_samples(path, store, started, code, result, published), store)
             try:
                 write_to_textfile(path, registry)
             except OSError as error:
                 print(f"lle: output.prometheus: {path} could not be written: {error.strerror}", file=sys.stderr)
 
 
-def registry_of(samples: dict[str, list[Sample]]) -> "CollectorRegistry":
-    """Gauges of named samples, each with its help.
+def registry_of(samples: Iterable[Sample], store: str) -> "CollectorRegistry":
+    """A gauge with its help for each name; every sample gets the label `store`, and those without a value are left out.
 
     >>> from prometheus_client import generate_latest
-    >>> print(generate_latest(registry_of({"lle_run_exit_code": [({"store": "a"}, 0)]})).decode(), end="")
+    >>> print(generate_latest(registry_of([("lle_run_exit_code", {}, 0)], "a")).decode(), end="")
     # HELP lle_run_exit_code exit code of the last run
     # TYPE lle_run_exit_code gauge
     lle_run_exit_code{store="a"} 0.0
     """
     from prometheus_client import CollectorRegistry, Gauge  # only runs with output.prometheus need it
 
-    registry = CollectorRegistry()
-    for name, rows in samples.items():
-        gauge = Gauge(name, HELP[name], list(rows[0][0]), registry=registry)
-        for labels, value in rows:
-            gauge.labels(**labels).set(value)
+    registry, gauges = CollectorRegistry(), dict[str, Gauge]()
+    for name, own, value in samples:
+        if value is not None:
+            labels = {"store": store, **own}
+            if name not in gauges:
+                gauges[name] = Gauge(name, HELP[name], list(labels), registry=registry)
+            gauges[name].labels(**labels).set(value)
     return registry
 
 
 def _samples(
     path: str, store: str, started: float, code: int, result: RunResult | None, read_published: ReadPublished
-) -> dict[str, list[Sample]]:
+) -> Iterator[Sample]:
     now, published, is_readable = time.time(), None, False
-    base = {"store": store}
     with contextlib.suppress(LleError):  # the run reports an unreadable version
         published, is_readable = read_published(), True
-    earlier = {} if code == 0 and is_readable else _earlier_samples(path)
-    success = now if code == 0 else next((value for _, value in earlier.get(LAST_SUCCESS, ())), None)
-    samples: dict[str, Sequence[Measured]] = {
-        "lle_run_success": [({}, float(code == 0))],
-        "lle_run_exit_code": [({}, code)],
-        "lle_run_timestamp_seconds": [({}, now)],
-        LAST_SUCCESS: [({}, success)],
-        "lle_run_seconds": [({}, now - started)],
-    }
+    earlier = [] if code == 0 and is_readable else _earlier_samples(path)
+    yield "lle_run_success", {}, code == 0
+    yield "lle_run_exit_code", {}, code
+    yield "lle_run_timestamp_seconds", {}, now
+    yield LAST_SUCCESS, {}, now if code == 0 else next((one[2] for one in earlier if one[0] == LAST_SUCCESS), None)
+    yield "lle_run_seconds", {}, now - started
+    version: list[Sample] = []
     if not is_readable:
-        samples |= _earlier_version(earlier, store)
+        version = [row for row in earlier if row[0].startswith("lle_published") and row[1].get("store") == store]
     elif published is not None:
-        samples["lle_published"] = [({"version": published.version}, 1)]
-        samples["lle_published_timestamp_seconds"] = [({}, datetime.fromisoformat(published.when).timestamp())]
-    if "lle_published" in samples:
-        samples["lle_run_unchanged"] = [({}, float(result is not None and result.unchanged))]
+        when = datetime.fromisoformat(published.when).timestamp()
+        version = [("lle_published", {"version": published.version}, 1), ("lle_published_timestamp_seconds", {}, when)]
+    if version:
+        yield from version
+        yield "lle_run_unchanged", {}, result is not None and result.unchanged
     if result is not None:
-        samples |= _of_result(Metrics.read(result.metrics), result.computed, result.reused)
-    return {
-        name: labelled
-        for name, rows in samples.items()
-        if (labelled := [({**base, **labels}, float(value)) for labels, value in rows if value is not None])
-    }
+        yield from _of_result(Metrics.read(result.metrics), result)
 
 
-def _of_result(metrics: Metrics, computed: dict[str, int], reused: dict[str, int]) -> dict[str, Sequence[Measured]]:
-    """Samples from the metrics; missing values give no sample."""
+def _of_result(metrics: Metrics, result: RunResult) -> Iterator[Sample]:
+    yield "lle_rows", {"kind": "input"}, metrics.n_input or None
+    yield "lle_rows", {"kind": "points"}, metrics.n_points
+    yield "lle_blocks", {"kind": "computed"}, sum(result.computed.values())
+    yield "lle_blocks", {"kind": "reused"}, sum(result.reused.values())
+    recall: Json = {**(metrics.recall or {})}
+    for bound in ("value", "low", "high"):
+        yield "lle_recall", {"bound": bound}, recall.get(bound)
     residuals = [value for row in metrics.residuals or [] for value in row if math.isfinite(value)]
-    aligned = metrics.alignment["components"] if metrics.alignment else None
-    moved = [({"component": str(one["component"])}, one["residual_after"]) for one in aligned or []]
-    outside = [finding for finding in metrics.findings or [] if finding["level"] != "note"]
-    recall = metrics.recall
-    bounds = {} if recall is None else {name: recall[name] for name in ("value", "low", "high")}
-    return {
-        "lle_rows": [({"kind": "input"}, metrics.n_input or None), ({"kind": "points"}, metrics.n_points)],
-        "lle_blocks": [({"kind": "computed"}, sum(computed.values())), ({"kind": "reused"}, sum(reused.values()))],
-        "lle_recall": [({"bound": name}, value) for name, value in bounds.items()],
-        "lle_residual_max": [({}, max(residuals, default=None))],
-        "lle_converged": [({}, metrics.solver["converged"] if metrics.solver else None)],
-        "lle_alignment_rows": [({}, None if aligned is None else sum(one["rows_shared"] for one in aligned))],
-        "lle_alignment_residual": moved,
-        "lle_warnings": [({}, len(outside))],
-        "lle_stage_seconds": [({"stage": stage}, value) for stage, value in sorted(metrics.seconds.items())],
-        "lle_stage_peak_bytes": [({"stage": stage}, value) for stage, value in sorted(metrics.peak_bytes.items())],
-    }
+    yield "lle_residual_max", {}, max(residuals, default=None)
+    yield "lle_converged", {}, (metrics.solver or {}).get("converged")
+    if metrics.alignment is not None:
+        aligned = metrics.alignment["components"]
+        yield "lle_alignment_rows", {}, sum(one["rows_shared"] for one in aligned)
+        for one in aligned:
+            yield "lle_alignment_residual", {"component": str(one["component"])}, one["residual_after"]
+    yield "lle_warnings", {}, sum(finding["level"] != "note" for finding in metrics.findings or [])
+    for stage, seconds in metrics.seconds.items():
+        yield "lle_stage_seconds", {"stage": stage}, seconds
+    for stage, peak in metrics.peak_bytes.items():
+        yield "lle_stage_peak_bytes", {"stage": stage}, peak
 
 
-def _earlier_samples(path: str) -> dict[str, list[Sample]]:
-    """The samples of the existing file by name; empty if it cannot be read."""
+def _earlier_samples(path: str) -> list[Sample]:
+    """The samples of the existing file; empty if it cannot be read."""
     from prometheus_client.parser import text_string_to_metric_families
 
     with contextlib.suppress(OSError, ValueError):
         families = text_string_to_metric_families(Path(path).read_text(encoding="utf-8"))
-        return {family.name: [(sample.labels, sample.value) for sample in family.samples] for family in families}
-    return {}
-
-
-def _earlier_version(earlier: dict[str, list[Sample]], store: str) -> dict[str, list[Sample]]:
-    """The published version of this store in the existing file, for a store that cannot be read now."""
-    names = ("lle_published", "lle_published_timestamp_seconds")
-    rows = {name: [row for row in earlier.get(name, ()) if row[0].get("store") == store] for name in names}
-    return rows if all(rows.values()) else {}
+        return [(sample.name, sample.labels, sample.value) for family in families for sample in family.samples]
+    return []
 
 
 def check_place(path: str) -> None:

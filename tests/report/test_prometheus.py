@@ -157,7 +157,7 @@ class TestFile:
         assert ("lle_published_timestamp_seconds",) not in samples_of_run(lambda: None, StoreError("none is published"))
 
     def test_labels_are_escaped(self):
-        registry = registry_of({"lle_rows": [({"store": 'a"b\\c\nd'}, 1.0)]})
+        registry = registry_of([("lle_rows", {}, 1.0)], 'a"b\\c\nd')
         [family] = parser.text_string_to_metric_families(generate_latest(registry).decode())
         assert family.samples[0].labels == {"store": 'a"b\\c\nd'}
 
