@@ -6,12 +6,10 @@ numbers and dates are exact. Classes are stored as class numbers. `explorer/data
 """
 
 import base64
-import json
 from collections.abc import Sequence
 from importlib import resources
 from typing import Literal, NamedTuple
 
-import jinja2
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
@@ -20,6 +18,7 @@ from ..core.arrays import Array, Float64, Int64
 from ..engine.step import Json
 from .figure_style import COLOR_MAP, OKABE_ITO, class_colors
 from .images import Shape, Sheet
+from .number_format import template
 from .point_colors import MAX_CLASSES, robust_range
 
 MAX_POINTS = 1_000_000
@@ -140,24 +139,13 @@ def render_served(page: ServedPage) -> bytes:
 
 
 def _rendered(page: ExplorerPage | ServedPage, scripts: Sequence[str], content: Json, **more: object) -> bytes:
-    template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        read_asset("page.html.j2")
-    )
     style, script = read_asset("page.css"), "\n".join(read_asset(name) for name in scripts)
-    return template.render(page=page, style=style, script=script, content=safe_json(content), **more).encode()
+    html = template("explorer/page.html.j2")
+    return html.render(page=page, style=style, script=script, content=content, **more).encode()
 
 
 def read_asset(name: str) -> str:
     return resources.files(__package__).joinpath("explorer", name).read_text(encoding="utf-8")
-
-
-def safe_json(value: object) -> str:
-    """JSON for a script element: "<" is escaped, so that no text can end the element.
-
-    >>> safe_json("</script>")
-    '"\\\\u003c/script>"'
-    """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
 
 
 def to_base64(values: Array) -> str:

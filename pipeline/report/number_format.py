@@ -1,9 +1,12 @@
-"""Format numbers for readers; a missing value becomes "not measured"."""
+"""Format numbers for readers, also in templates; a missing value becomes "not measured"."""
 
+import inspect
 import math
 import re
-from collections.abc import Iterable, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from importlib import resources
 from numbers import Real
 from typing import TypeGuard
 
@@ -11,6 +14,15 @@ import jinja2
 
 NOT_MEASURED = "not measured"
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def template(path: str, **filters: Callable[..., object]) -> jinja2.Template:
+    """A template of this package for HTML, which has the functions of this module and `filters` as filters."""
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False}
+    environment.filters |= {name: value for name, value in globals().items() if inspect.isfunction(value)} | filters
+    environment.filters["base64"] = lambda data: b64encode(data).decode()
+    return environment.from_string(resources.files(__package__).joinpath(path).read_text(encoding="utf-8"))
 
 
 def thousands(value: object) -> str:

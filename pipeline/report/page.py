@@ -4,16 +4,12 @@ Every number may be missing (a stage did not run, a metric was not requested); i
 `template.html.j2` has the layout and the tables.
 """
 
-import inspect
 import math
 import re
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from itertools import zip_longest
 from typing import Any
 
-import jinja2
 import numpy as np
 from markupsafe import Markup, escape
 from matplotlib import colormaps
@@ -21,13 +17,12 @@ from matplotlib.colors import to_hex
 
 from ..core.errors import counted
 from ..engine.step import Json
-from . import number_format
 from .bounds import CLUMP_SHARE, REDUNDANT
 from .class_names import number_of
 from .cures import Config
 from .figure_style import CLASSES_ON_DARK, COLOR_MAP, DARK_MAP, DPI, ON_DARK
 from .metrics import Metrics
-from .number_format import data_name, is_known, joined, share_of, thousands
+from .number_format import data_name, is_known, joined, share_of, template, thousands
 from .page_pictures import PagePicture, PagePictures
 from .page_tiles import headline
 
@@ -47,13 +42,9 @@ def render_page(
     config: the resolved config. drawn: the pictures; with them, explore.html is beside the page. arrays: name, shape,
     dtype, unit and meaning of each array of the store.
     """
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {name: value for name, value in vars(number_format).items() if inspect.isfunction(value)}
-    environment.filters |= {"counted": counted, "marked": marked, "number_of": number_of, "swatch": swatch}
-    environment.filters["base64"] = lambda png: b64encode(png).decode()
-    source = resources.files(__package__).joinpath("template.html.j2").read_text(encoding="utf-8")
+    page = template("template.html.j2", counted=counted, marked=marked, number_of=number_of, swatch=swatch)
     store: str = config["output"]["store"]
-    return environment.from_string(source).render(
+    return page.render(
         name=store.rstrip("/").rsplit("/", 1)[-1],
         data=data_name(config["input"]),
         metrics=metrics,

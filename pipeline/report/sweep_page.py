@@ -1,15 +1,11 @@
 """The results of a sweep, one row per experiment: a Parquet table with all numbers, and an HTML page."""
 
 import io
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any
 
-import jinja2
-
 from .figure_style import Pair
-from .number_format import duration, is_known
+from .number_format import is_known, template
 
 Row = dict[str, Any]
 
@@ -93,14 +89,12 @@ def render_sweep(
     position = measures.index("continuity") + 1 if "continuity" in measures else len(measures)
     measures[position:position] = [name for name in with_interval if name not in measures]
     measure, best = best_experiments(rows)
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = resources.files(__package__).joinpath("sweep.html.j2").read_text()
-    return environment.from_string(template).render(
+    return template("sweep.html.j2").render(
         title=title,
         parameters=list(parameters),
         measures=measures,
         counts=counts,
-        duration=duration(seconds),
+        seconds=seconds,
         rows=[
             {
                 **row,
@@ -111,7 +105,7 @@ def render_sweep(
             for row in rows
         ],
         best_by=measure.replace("_", " "),
-        pictures=[b64encode(png).decode() for png in pictures],
+        pictures=pictures,
         failed=[row for row in rows if row["state"] != "done"],
     )
 
