@@ -20,10 +20,10 @@ from ..engine.step import Json
 from .bounds import CLUMP_SHARE, REDUNDANT
 from .class_names import number_of
 from .cures import Config
-from .figure_style import CLASSES_ON_DARK, COLOR_MAP, DARK_MAP, DPI, ON_DARK
+from .figure_style import CLASSES_ON_DARK, COLOR_MAP, DARK_MAP, ON_DARK
 from .metrics import Metrics
 from .number_format import data_name, is_known, joined, share_of, template, thousands
-from .page_pictures import PagePicture, PagePictures
+from .page_pictures import PagePictures
 from .page_tiles import headline
 
 MAX_CHOICES = 3
@@ -50,8 +50,6 @@ def render_page(
         metrics=metrics,
         n_findings=sum(finding["level"] != "note" for finding in metrics.findings or []),
         tiles=headline(metrics, config),
-        images=_images(drawn, metrics),
-        spectrum_image=_spectrum_image(drawn, metrics),
         drawn=drawn,
         scale=_color_scale(drawn),
         spectra=spectra(metrics, config["eigensolver"]["tol"]),
@@ -158,28 +156,6 @@ def _of_choice(choice: Json) -> list[str]:
 def _rows_of(group: Json) -> str:
     named = ", ".join(map(thousands, group["rows"]))
     return f"rows {named}{', ...' if group['points'] > len(group['rows']) else ''}"
-
-
-def _images(drawn: PagePictures | None, metrics: Metrics) -> list[PagePicture]:
-    """The pictures of the embedding; the alternative text of the first includes the quality measures."""
-    if drawn is None:
-        return []
-    first, *others = drawn.pictures
-    names = ("trustworthiness", "continuity")
-    measured = [f"{name} {value:.3f}" for name in names if (value := metrics.number(name)) is not None]
-    if measured:
-        first = first._replace(alternative=f"{first.alternative} {', '.join(measured).capitalize()}.")
-    return [first, *others]
-
-
-def _spectrum_image(drawn: PagePictures | None, metrics: Metrics) -> PagePicture | None:
-    if drawn is None or drawn.spectrum is None:
-        return None
-    rows = [[value for value in row if is_known(value)] for row in metrics.eigenvalues or []]
-    ranges = [f"component {c}: {min(row):.2g} to {max(row):.2g}" for c, row in enumerate(rows[:10]) if row]
-    caption = "Eigenvalues of M, without zero eigenvalues."
-    alternative = f"Eigenvalues on a log axis, smallest to largest; {'; '.join(ranges) or 'none measured'}."
-    return PagePicture(drawn.spectrum, caption, alternative, dpi=DPI)
 
 
 def _color_scale(drawn: PagePictures | None) -> dict[str, str] | None:

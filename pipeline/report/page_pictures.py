@@ -69,7 +69,7 @@ class PagePictures(NamedTuple):
     pictures: list[PagePicture]
     key: Key | None
     remark: str
-    spectrum: Pair | None = None
+    spectrum: PagePicture | None = None
     numbered: frozenset[int] = frozenset()
 
 

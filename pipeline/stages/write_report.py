@@ -197,7 +197,8 @@ def draw(store: Store, config: dict[str, object], collected: Metrics) -> "PagePi
     """Write the PNG files and return the pictures of the page. Labels of the input, if any, colour the embedding."""
     from ..report.charts import draw_spectrum, draw_timings
     from ..report.embedding_figure import draw_embedding
-    from ..report.page_pictures import draw_page_pictures
+    from ..report.figure_style import DPI
+    from ..report.page_pictures import PagePicture, draw_page_pictures
 
     rows = _shown_rows(store, DRAWN_ROWS)
     embedding = store.gather(array_specs.EMBEDDING.name, rows)
@@ -215,7 +216,9 @@ def draw(store: Store, config: dict[str, object], collected: Metrics) -> "PagePi
     }
     for name, data in files.items():
         store.objects.put(f"report/{name}.png", data)
-    return draw_page_pictures(embedding, component, color)._replace(spectrum=spectrum)
+    caption, alternative = "Eigenvalues of M, without zero eigenvalues.", "Eigenvalues on a log axis, ascending."
+    drawn = draw_page_pictures(embedding, component, color)
+    return drawn._replace(spectrum=PagePicture(spectrum, caption, alternative, dpi=DPI))
 
 
 def describe_arrays(store: Store) -> list[dict[str, object]]:
