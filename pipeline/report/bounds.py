@@ -28,8 +28,6 @@ GROUP_SHARE = 0.1
 """A first coordinate concentrated on a smaller share separates a group; on smooth shapes it has a third or more."""
 REDUNDANT = 0.95
 """R^2 of a coordinate predicted from the earlier ones by local linear fits, above which it repeats them."""
-MAIN_PIECE = 0.9
-"""If one component holds at least this share of the rows, other components are a remark only."""
 DROPPED_SHARE = 0.01
 """Share of rows without coordinates from which on there is a warning."""
 FAR_SHARE = 0.01

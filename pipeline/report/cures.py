@@ -8,7 +8,7 @@ coordinates is the dimension of the data, and n_neighbors is raised once, to MOR
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.errors import Setting
+from ..core.errors import Setting, counted
 from ..core.methods import METHODS
 from .bounds import GOOD_TRUSTWORTHINESS, REDUNDANT, SMALL_REG, Cure
 from .metrics import Metrics
@@ -16,7 +16,6 @@ from .metrics import Metrics
 Config = Mapping[str, Any]
 """A resolved config."""
 
-WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 FLAT = [name for name, method in METHODS.items() if method.flat]
 """Methods for which not only the constant vector, but also the coordinates of flat data have the eigenvalue zero."""
 MIN_SUGGEST = 50
@@ -28,15 +27,6 @@ MORE_NEIGHBORS = 24
 
 NO_CURE = Cure()
 CONNECT = Setting("graph", "components", "connect")
-
-
-def in_words(count: int) -> str:
-    """A small number as a word.
-
-    >>> in_words(3), in_words(20)
-    ('three', '20')
-    """
-    return WORDS[count] if 0 <= count < len(WORDS) else str(count)
 
 
 def connected(metrics: Metrics, config: Config) -> Cure:
@@ -68,22 +58,17 @@ def reg_from_data(metrics: Metrics, config: Config) -> Cure:
 
 def more_coordinates(metrics: Metrics, config: Config) -> Cure:
     """As many coordinates as the data have dimensions, at most as many as the method and the columns allow."""
-    dimension, m = metrics.number("intrinsic_dimension"), n_coordinates(metrics)
+    dimension, m = metrics.number("intrinsic_dimension"), len((metrics.eigenvalues or [[]])[0])
     if dimension is None or not m:
         return NO_CURE
     needed, most = round(dimension), most_coordinates(metrics, config)
     if min(needed, most) <= m:
         return NO_CURE
-    count = "One coordinate is" if m == 1 else f"{in_words(m).capitalize()} coordinates are"
     about = "at least" if dimension > UNDERESTIMATED_ABOVE else "about"
     limit = ", the most that the number of neighbours and the method allow" if most < needed else ""
-    text = f"{count} too few: the data have {about} {in_words(needed)} dimensions around each point; set {{}}{limit}"
+    few = f"{counted(m, 'coordinate')} {'is' if m == 1 else 'are'} too few"
+    text = f"{few}: the data have {about} {needed} dimensions around each point; set {{}}{limit}"
     return Cure(text, (Setting("eigensolver", "n_components", min(needed, most)),))
-
-
-def n_coordinates(metrics: Metrics) -> int:
-    """Coordinates of the embedding; 0 before the eigensolve."""
-    return len((metrics.eigenvalues or [[]])[0])
 
 
 def most_coordinates(metrics: Metrics, config: Config) -> int:
@@ -139,9 +124,8 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
         return NO_CURE
     if max(redundancy[:dimension]) > REDUNDANT:
         return NO_CURE
-    about = f"about {in_words(dimension)} dimension{'s' if dimension > 1 else ''}"
-    setting = Setting("eigensolver", "n_components", dimension)
-    return Cure(f"The data have {about} around each point; set {{}}", (setting,))
+    text = f"The data have about {counted(dimension, 'dimension')} around each point; set {{}}"
+    return Cure(text, (Setting("eigensolver", "n_components", dimension),))
 
 
 def cure_of_low_eigenvalues(metrics: Metrics, config: Config) -> Cure:

@@ -129,13 +129,9 @@ def _of_components(metrics: Metrics, config: Config) -> Iterator[Finding]:
     n_components, columns = metrics.n_components_weak or 1, metrics.components_differ_in
     if config["method"] == "pca" or n_components < 2:
         return
-    largest = share_of(max(metrics.component_sizes or [0]), metrics.n_input) or 0.0
-    if largest >= bounds.MAIN_PIECE:
-        others = f"{cures.in_words(n_components - 1)} small piece{'s' if n_components > 2 else ''}"
-        sentence = f"One piece holds {percent(largest)} of the rows, beside {others}"
-    else:
-        share = f", the largest with {percent(largest)} of the rows" if largest else ""
-        sentence = f"The data fall into {cures.in_words(n_components)} separate pieces{share}"
+    sentence = f"The data fall into {n_components:,} separate pieces"
+    if largest := share_of(max(metrics.component_sizes or [0]), metrics.n_input):
+        sentence += f", the largest with {percent(largest)} of the rows"
     sentence += f", which differ in {listed(columns, NAMED_COLUMNS)}" if columns else ""
     sentence += "; coordinates of different pieces cannot be compared"
     yield Finding("n_components_weak", n_components, 1, sentence, cures.connected(metrics, config), "grave")

@@ -102,7 +102,7 @@ def test_verdict_counts_neighbors_of_the_named_label(tmp_path, metrics_of):
     assert metrics["verdict"].startswith(
         f"Neighbours of the same species fell from {100 * before:.3g} % in the data to {100 * after:.3g} %"
     )
-    assert "One coordinate is too few" in metrics["verdict"]
+    assert "1 coordinate is too few" in metrics["verdict"]
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_run_within_all_bounds_has_none() -> None:
         (
             {"n_components_weak": 5, "component_sizes": [441, 20, 10, 10, 9]},
             "n_components_weak",
-            "five separate pieces, the largest with 88.2 % of the rows",
+            "5 separate pieces, the largest with 88.2 % of the rows",
             {"graph.components": "connect"},
         ),
         (
@@ -199,7 +199,7 @@ def test_classes_that_mix_although_neighbours_are_kept_need_no_more_coordinates(
 
 def test_coordinates_are_the_dimension_of_the_data() -> None:
     [finding] = found({**LOW, "intrinsic_dimension": {"value": 3.2}})
-    assert "Two coordinates are too few: the data have about three dimensions" in finding.text()
+    assert "2 coordinates are too few: the data have about 3 dimensions" in finding.text()
     assert "set eigensolver.n_components: 3." in finding.text()
     three = {"eigenvalues": [[1e-7, 2e-7, 3e-7]], "residuals": [[1e-9] * 3], "redundancy": [0.0] * 3}
     [finding] = found({**LOW, **three, "intrinsic_dimension": {"value": 3.2}})
