@@ -213,8 +213,8 @@ def warn_of_embedding(result: RunResult, config: dict[str, object], spelled: Cal
     findings = [finding for finding in find(metrics, config) if finding.level != "note"]
     for finding in findings:
         if not finding.is_defect:
-            logging.getLogger("lle").warning("%s", finding.text(spelled, commands=False))
-    sentences = [finding.text(spelled, commands=False) for finding in findings if finding.is_defect]
+            logging.getLogger("lle").warning("%s", finding.text(spelled))
+    sentences = [finding.text(spelled) for finding in findings if finding.is_defect]
     n_invalid = (metrics.dropped or {}).get("invalid", 0)
     if 0 < n_invalid < DROPPED_SHARE * metrics.n_input:  # too few for a warning of the report
         sentences.append(f"{n_invalid} of {metrics.n_input} rows hold NaN or infinity; their coordinates are NaN")

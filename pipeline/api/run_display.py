@@ -50,7 +50,7 @@ def as_html(run: "OpenedRun") -> str:
     parts = [f"<p><b>{html.escape(run.store)}</b></p>"]
     if run.metrics is not None:
         metrics = Metrics.read(run.metrics)
-        sentence = verdict(metrics, find(metrics, run.config), as_keyword, commands=False)
+        sentence = verdict(metrics, find(metrics, run.config), as_keyword)
         parts.append(f"<p>{html.escape(sentence)}</p>")
         parts += [_tile(tile) for tile in headline(metrics, run.config)]
     if (png := picture_of(run)) is not None:

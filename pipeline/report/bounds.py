@@ -64,6 +64,9 @@ class Cure:
     is_command: bool = False
     """Whether it names a command, which a Python session does not have."""
 
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
     def is_like(self, other: "Cure") -> bool:
         """Whether both have the same first setting, or the same text if they have no settings."""
         return self.settings[:1] == other.settings[:1] if self.settings else self.text == other.text
@@ -82,10 +85,10 @@ class Finding:
     is_defect: bool = False
     """Whether coordinates are missing or wrong; other findings judge the data and the embedding."""
 
-    def text(self, spelled: Callable[[Setting], str] = str, commands: bool = True) -> str:
-        """The sentence and the cure, with settings as `spelled`; without `commands`, no cure names a command."""
-        cure = self.cure.text if commands or not self.cure.is_command else ""
-        return f"{self.sentence}. {cure.format(*map(spelled, self.cure.settings))}".strip() + "." * bool(cure)
+    def text(self, as_keyword: Callable[[Setting], str] | None = None) -> str:
+        """The sentence and the cure; for Python with settings spelled by `as_keyword`, and without commands."""
+        cure = "" if as_keyword and self.cure.is_command else self.cure.text
+        return f"{self.sentence}. {cure.format(*map(as_keyword or str, self.cure.settings))}".strip() + "." * bool(cure)
 
     def as_json(self) -> dict[str, object]:
         return {

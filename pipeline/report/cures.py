@@ -85,24 +85,18 @@ def most_coordinates(metrics: Metrics, config: Config) -> int:
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
     """More coordinates unless these keep nearly all neighbours, else a reg chosen from the data, else `lle suggest`."""
     is_good = (metrics.number("trustworthiness") or 0.0) >= GOOD_TRUSTWORTHINESS
-    for cure in (NO_CURE if is_good else more_coordinates(metrics, config), reg_from_data(metrics, config)):
-        if cure.text:
-            return cure
-    if (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST:
-        return NO_CURE
-    return Cure("`lle suggest` compares other numbers of neighbours and other methods", is_command=True)
+    text = "`lle suggest` compares other numbers of neighbours and other methods"
+    suggest = NO_CURE if (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST else Cure(text, is_command=True)
+    coordinates = NO_CURE if is_good else more_coordinates(metrics, config)
+    return coordinates or reg_from_data(metrics, config) or suggest
 
 
 def cure_of_clumps(metrics: Metrics, config: Config) -> Cure:
     """Another method than ltsa and hessian, a reg chosen from the data, independent coordinates, more neighbours."""
     if config["method"] in FLAT:
         return Cure("{} is less sensitive to sparse regions", (Setting("", "method", "lle"),))
-    cures = (
-        reg_from_data(metrics, config),
-        independent(config),
-        more_neighbors(metrics, config, "{} links the few points to more of the others"),
-    )
-    return next((cure for cure in cures if cure.text), NO_CURE)
+    neighbors = more_neighbors(metrics, config, "{} links the few points to more of the others")
+    return reg_from_data(metrics, config) or independent(config) or neighbors
 
 
 def independent(config: Config) -> Cure:
@@ -141,7 +135,7 @@ def cure_of_convergence(metrics: Metrics, config: Config) -> Cure:
     failed = [solver["method"] for solver in metrics.solvers or [] if not solver["converged"]]
     if any(method.startswith("multigrid") for method in failed):
         reg, more = reg_from_data(metrics, config), 10 * config["eigensolver"]["max_steps"]
-        text = f"{reg.text}, and multigrid then converges; with {{}} the next run continues" if reg.text else ""
+        text = f"{reg.text}, and multigrid then converges; with {{}} the next run continues" if reg else ""
         text = text or "With {} the next run continues"
         return Cure(text, (*reg.settings, Setting("eigensolver", "max_steps", more)))
     return Cure("With {} memory is no limit to the choice of a method", (Setting("eigensolver", "method", "auto"),))

@@ -152,39 +152,28 @@ def _of_closed_classes(metrics: Metrics, config: Config) -> Iterator[Finding]:
 
 def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     """One finding about all coordinates that are concentrated on few points, or that separate a group."""
-    narrow = concentrated(metrics, bounds.GROUP_SHARE)
-    if clumps := [one for one in narrow if one[2] < bounds.CLUMP_SHARE * one[3]]:
-        cure = cures.cure_of_clumps(metrics, config)
-        yield _concentrated(metrics, clumps, bounds.CLUMP_SHARE, "only separates", cure)
-    elif groups := [one for one in narrow if one[1] == 1]:
-        cure = cures.connected(metrics, config)
-        yield _concentrated(metrics, groups, bounds.GROUP_SHARE, "mainly separates", cure)
-
-
-def concentrated(metrics: Metrics, bound: float) -> list[tuple[int, int, float, int]]:
-    """(component, coordinate from 1, points that it shows, points of the component) below a share, fewest first."""
     tables = zip(metrics.participation or [], metrics.component_points or [], strict=False)
-    narrow = [
-        (component, coordinate, value, size)
+    shares = sorted(
+        (value / size, component, coordinate, f"{value:.0f} of {thousands(size)} points")
         for component, (row, size) in enumerate(tables)
         for coordinate, value in enumerate(row, start=1)
-        if value < bound * size
-    ]
-    return sorted(narrow, key=lambda one: one[2] / one[3])
-
-
-def _concentrated(
-    metrics: Metrics, narrow: list[tuple[int, int, float, int]], bound: float, verb: str, cure: Cure
-) -> Finding:
+    )
+    clumps = [one for one in shares if one[0] < bounds.CLUMP_SHARE]
+    groups = [one for one in shares if one[0] < bounds.GROUP_SHARE and one[2] == 1]
+    if not (narrow := clumps or groups):
+        return
+    bound, cure = bounds.GROUP_SHARE, cures.connected(metrics, config)
+    if clumps:
+        bound, cure = bounds.CLUMP_SHARE, cures.cure_of_clumps(metrics, config)
     several = len(metrics.participation or []) > 1
     places = [
-        (f"coordinate {coordinate}{f' of component {component}' * several}", f"{value:.0f} of {thousands(size)} points")
-        for component, coordinate, value, size in narrow[:NAMED_COORDINATES]
+        (f"coordinate {coordinate}{f' of component {component}' * several}", points)
+        for _, component, coordinate, points in narrow[:NAMED_COORDINATES]
     ]
-    sentence = f"C{places[0][0][1:]} {verb} about {places[0][1]} from the others"
+    sentence = f"C{places[0][0][1:]} {'only' if clumps else 'mainly'} separates about {places[0][1]} from the others"
     sentence += "".join(f", {where} about {points}" for where, points in places[1:])
     sentence += f", and {len(narrow) - NAMED_COORDINATES} more" if len(narrow) > NAMED_COORDINATES else ""
-    return Finding("participation", narrow[0][2] / narrow[0][3], bound, sentence, cure, "grave")
+    yield Finding("participation", narrow[0][0], bound, sentence, cure, "grave")
 
 
 def _of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
@@ -272,15 +261,13 @@ def with_findings(metrics: Metrics, findings: list[Finding]) -> Metrics:
     )
 
 
-def verdict(
-    metrics: Metrics, findings: list[Finding], spelled: Callable[[Setting], str] = str, commands: bool = True
-) -> str:
-    """The gravest finding with its cure, or that there is none. `spelled` and `commands` as in `Finding.text`."""
+def verdict(metrics: Metrics, findings: list[Finding], as_keyword: Callable[[Setting], str] | None = None) -> str:
+    """The gravest finding with its cure, or that there is none; for Python with `as_keyword`, as in `Finding.text`."""
     if metrics.stopped is not None:
         return _of_stopped_run(metrics.stopped, metrics.rows_placed is not None)
     if (gravest := _gravest(findings)) is not None:
-        return gravest.text(spelled, commands)
-    notes = [finding.text(spelled, commands) for finding in findings if finding.level == "note"]
+        return gravest.text(as_keyword)
+    notes = [finding.text(as_keyword) for finding in findings if finding.level == "note"]
     return " ".join([_of_good_embedding(metrics), *notes])
 
 

@@ -223,7 +223,7 @@ def test_reg_that_was_set_is_compared_with_auto() -> None:
 def test_lle_suggest_is_named_for_as_many_points_as_it_needs(n_points: int | None, is_named: bool) -> None:
     [finding] = found({"trustworthiness": {"value": 0.8}, "n_points": n_points})
     assert ("`lle suggest`" in finding.text()) == is_named
-    assert "lle suggest" not in finding.text(commands=False)
+    assert "lle suggest" not in finding.text(str)
 
 
 def test_neighbours_are_raised_once() -> None:
