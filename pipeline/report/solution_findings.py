@@ -20,16 +20,13 @@ def of_convergence(metrics: Metrics, config: Config) -> Iterator[Finding]:
     remark = "" if worst is None else f" (largest residual {worst:.2g})"
     sentence = f"The eigensolver did not reach its tolerance{remark}: these coordinates are not final"
     cure = cure_of_convergence(metrics, config)
-    yield Finding("residuals", worst, config["eigensolver"]["tol"], sentence, cure, "grave", is_inaccurate(metrics))
+    is_defect = _largest_error(metrics) > bounds.LARGE_VECTOR_ERROR
+    yield Finding("residuals", worst, config["eigensolver"]["tol"], sentence, cure, "grave", is_defect)
 
 
-def is_inaccurate(metrics: Metrics) -> bool:
-    """Whether errors of the eigenvectors can be seen in a picture."""
-    return max(_vector_errors(metrics), default=0.0) > bounds.LARGE_VECTOR_ERROR
-
-
-def _vector_errors(metrics: Metrics) -> list[float]:
-    return [error for row in metrics.vector_errors or [] for error in row or []]
+def _largest_error(metrics: Metrics) -> float:
+    """The largest error of an eigenvector; 0 if none was measured."""
+    return max((error for row in metrics.vector_errors or [] for error in row or []), default=0.0)
 
 
 def of_lost_eigenvalues(metrics: Metrics, config: Config) -> Iterator[Finding]:
@@ -40,7 +37,8 @@ def of_lost_eigenvalues(metrics: Metrics, config: Config) -> Iterator[Finding]:
         return
     lowest = min(min(values) for values in metrics.eigenvalues or [])
     floor = max(solver.get("rounding_floor") or 0.0 for solver in solvers)
-    is_defect = is_inaccurate(metrics)
+    error = _largest_error(metrics)
+    is_defect = error > bounds.LARGE_VECTOR_ERROR
     level: Level = "grave" if is_defect else "minor"
     if config["method"] in FLAT and lowest < bounds.EXACT * floor:
         sentence = (
@@ -52,8 +50,7 @@ def of_lost_eigenvalues(metrics: Metrics, config: Config) -> Iterator[Finding]:
         return
     component, coordinate, value, residual = lost[0]
     verb = "Eigenvalues are" if len(lost) > 1 else "An eigenvalue is"
-    errors = max(_vector_errors(metrics), default=None)
-    remark = "" if errors is None else f"; the coordinates have errors of about {errors:.0e}"
+    remark = f"; the coordinates have errors of about {error:.0e}" if error else ""
     sentence = (
         f"{verb} not above the rounding errors of float64 (coordinate {coordinate} of component {component}: "
         f"eigenvalue {value:.1e}, rounding errors {floor:.1e}, residual {residual:.2g}){remark}"
@@ -64,37 +61,32 @@ def of_lost_eigenvalues(metrics: Metrics, config: Config) -> Iterator[Finding]:
 
 def lost_eigenvalues(metrics: Metrics) -> list[tuple[int, int, float, float]]:
     """(component, coordinate from 1, eigenvalue, residual) of eigenpairs that are not above rounding errors."""
-    lost = []
     columns = (metrics.solvers or [], metrics.eigenvalues or [], metrics.residuals or [])
-    for component, (solver, values, residuals) in enumerate(zip(*columns, strict=False)):
-        floor = solver.get("rounding_floor") or 0.0
-        lost += [
-            (component, coordinate, value, residual)
-            for coordinate, (value, residual) in enumerate(zip(values, residuals, strict=True), start=1)
-            if value <= floor or residual > bounds.LARGE_RESIDUAL
-        ]
-    return lost
+    return [
+        (component, coordinate, value, residual)
+        for component, (solver, *rows) in enumerate(zip(*columns, strict=False))
+        for coordinate, (value, residual) in enumerate(zip(*rows, strict=True), start=1)
+        if value <= (solver.get("rounding_floor") or 0.0) or residual > bounds.LARGE_RESIDUAL
+    ]
 
 
 def of_replaced_solver(metrics: Metrics, config: Config) -> Iterator[Finding]:
     """Another eigensolver took the place of one that could not factor its matrix, or was killed."""
     requested = config["eigensolver"]["method"]
     for component, solver in enumerate(metrics.solvers or []):
-        used = solver["method"]
+        used, killed = solver["method"], solver.get("killed")
         done = f"The method {used} computed the eigenpairs instead"
         if reason := solver.get("requested_failed"):
             sentence = f"Method {requested} could not factor its matrix in component {component}: {reason}. {done}"
-            setting = Setting("eigensolver", "method", "auto")
-            yield Finding("solvers", used, None, sentence, Cure("{} tries the methods in turn", (setting,)))
-            return
-        if killed := solver.get("killed"):
-            sentence = (
-                f"Component {component}: {killed}. {done}; the last digits can differ from those of an undisturbed run"
-            )
+            cure = Cure("{} tries the methods in turn", (Setting("eigensolver", "method", "auto"),))
+        elif killed:
+            sentence = f"Component {component}: {killed}. {done}; the last digits can differ from an undisturbed run"
             settings = (Setting("eigensolver", "max_memory"), Setting("eigensolver", "method", used))
             cure = Cure("If memory ran out, a larger {} or {} avoids that", settings)
-            yield Finding("solvers", used, None, sentence, cure)
-            return
+        else:
+            continue
+        yield Finding("solvers", used, None, sentence, cure)
+        return
 
 
 def of_alignment(metrics: Metrics, config: Config) -> Iterator[Finding]:
