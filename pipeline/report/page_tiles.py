@@ -59,10 +59,8 @@ def _points(metrics: Metrics, outside: Collection[str]) -> Tile:
     label, value = "Distinct points", thousands(metrics.n_points)
     if metrics.n_points is None:
         return _unknown(label, "The number of embedded points is not known.")
-    if metrics.rows_placed is None:
+    if metrics.rows_placed is None or metrics.dropped is None:
         return Tile(label, value, "No row has coordinates yet.", "unknown")
-    if metrics.dropped is None:
-        return Tile(label, value, "Whether rows were dropped is not known.", "unknown")
     if not (dropped := known_sum(metrics.dropped)):
         return Tile(label, value, "Every row has coordinates; bound: all rows.", "good")
     share = percent(share_of(dropped, metrics.n_input))
@@ -104,14 +102,11 @@ def _components(metrics: Metrics) -> Tile:
 def _closed_classes(metrics: Metrics, outside: Collection[str]) -> Tile:
     label, n_before, n_left = "Closed classes", metrics.closed_classes, metrics.closed_classes_left
     embedded = metrics.closed_classes_embedded
-    if n_left is None:
+    if n_left is None or embedded is None:
         return _unknown(label, "The null space of M was not checked.")
     if metrics.method != "lle":
         sentence = "Groups of points that no neighbour link leaves; this method does not depend on them."
         return Tile(label, thousands(n_left), sentence, "fact")
-    if embedded is None:
-        sentence = "How many of them are in components that are embedded is not known."
-        return Tile(label, thousands(n_left), sentence, "unknown")
     value, n_components = thousands(embedded["classes"]), thousands(embedded["components"])
     if "closed_classes_left" in outside:
         sentence = f"More than the {n_components} embedded components: coordinates only separate groups."
