@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
@@ -146,13 +147,12 @@ def number_of(code: int) -> str:
 
 
 class _Placed(NamedTuple):
-    """A placed name: its box and the ends of its line, in pixels; cells under the box, and crossed lines and names."""
+    """A placed name: its box and the line from its points, in pixels; cells under the box, crossed lines and names."""
 
     box: Bbox
-    start: tuple[float, float]
-    end: tuple[float, float]
-    covered: float = 0.0
-    faults: int = 0
+    line: Path
+    covered: float
+    faults: int
 
 
 _Found = tuple[NamePlace, str, _Placed | None]
@@ -200,7 +200,7 @@ def _write(ax: Axes, text: str, best: _Placed, color: Array) -> None:
     to_data = ax.transData.inverted()
     x, y = to_data.transform(best.box.get_points().mean(axis=0)).tolist()
     ax.text(x, y, text, color=INK, zorder=6, **STYLE).set_in_layout(False)
-    line = to_data.transform(np.array([best.start, best.end]))
+    line = to_data.transform(best.line.vertices)
     for width, shade in ((1.8, INK), (0.9, color)):
         ax.plot(
             *line.T,
@@ -241,14 +241,14 @@ def _best(
             is_inside = frame.x0 < box.x0 and frame.y0 < box.y0 and box.x1 < frame.x1 and box.y1 < frame.y1
             if not is_inside or box.count_overlaps([other.box for other in placed]):
                 continue
-            end = (min(max(at[0], box.x0), box.x1), min(max(at[1], box.y0), box.y1))
-            candidate = _Placed(box, (float(at[0]), float(at[1])), end)
-            candidate = candidate._replace(covered=_covered(box, frame, drawn), faults=_faults(candidate, placed))
-            cost = radius / unit + 60.0 * candidate.covered + 150.0 * candidate.faults
+            end = min(max(at[0], box.x0), box.x1), min(max(at[1], box.y0), box.y1)
+            line = Path(np.array([at, end]))
+            covered, faults = _covered(box, frame, drawn), _faults(box, line, placed)
+            cost = radius / unit + 60.0 * covered + 150.0 * faults
             if cost < lowest:
-                cost += 6.0 * _along(candidate, frame, drawn)
+                cost += 6.0 * _along(line, frame, drawn)
             if cost < lowest:
-                best, lowest = candidate, cost
+                best, lowest = _Placed(box, line, covered, faults), cost
         if lowest <= radius / unit:  # places farther away cost more
             break
     return best
@@ -263,31 +263,20 @@ def _covered(box: Bbox, frame: Bbox, drawn: Array) -> float:
     return float(drawn[r1, c1] - drawn[r0, c1] - drawn[r1, c0] + drawn[r0, c0])
 
 
-def _along(line: _Placed, frame: Bbox, drawn: Array) -> float:
+def _along(line: Path, frame: Bbox, drawn: Array) -> float:
     """How long, in cells, the line of a name is over cells in which something is drawn."""
     (rows, columns), size = np.subtract(drawn.shape, 1), (frame.width, frame.height)
-    start, end = ((columns, rows) * (np.array(place) - (frame.x0, frame.y0)) / size for place in (line.start, line.end))
+    start, end = (columns, rows) * (np.asarray(line.vertices) - (frame.x0, frame.y0)) / size
     n = int(math.dist(start, end))
     places = start + np.arange(1, n + 1)[:, None] / max(1, n) * (end - start)
     c, r = places.astype(int).clip(0, (columns - 1, rows - 1)).T
     return float(np.count_nonzero(drawn[r + 1, c + 1] - drawn[r, c + 1] - drawn[r + 1, c] + drawn[r, c]))
 
 
-def _faults(one: _Placed, placed: Sequence[_Placed]) -> int:
+def _faults(box: Bbox, line: Path, placed: Sequence[_Placed]) -> int:
     """How often the line of a name crosses other lines, or names."""
     return sum(
-        _cross(one.start, one.end, other.start, other.end) + 2 * (_meets(one, other.box) + _meets(other, one.box))
+        line.intersects_path(other.line, filled=False)
+        + 2 * (line.intersects_bbox(other.box, filled=False) + other.line.intersects_bbox(box, filled=False))
         for other in placed
     )
-
-
-def _meets(line: _Placed, box: Bbox) -> bool:
-    corners = [(box.x0, box.y0), (box.x1, box.y0), (box.x1, box.y1), (box.x0, box.y1)]
-    return any(_cross(line.start, line.end, corners[i - 1], corners[i]) for i in range(4))
-
-
-def _cross(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float], d: tuple[float, float]) -> bool:
-    def side(p: tuple[float, float], q: tuple[float, float], r: tuple[float, float]) -> bool:
-        return (q[0] - p[0]) * (r[1] - p[1]) > (q[1] - p[1]) * (r[0] - p[0])
-
-    return side(a, b, c) != side(a, b, d) and side(c, d, a) != side(c, d, b)

@@ -13,6 +13,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_rgb, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
@@ -564,7 +565,7 @@ def test_lines_of_names_count_the_drawn_cells_along_them() -> None:
     drawn = class_names._drawn_cells(np.repeat(np.arange(100.0)[:, None], 2, axis=1) + 0.5, frame, 1.0)
 
     def along(start: tuple[float, float], end: tuple[float, float]) -> float:
-        return class_names._along(class_names._Placed(frame, start, end), frame, drawn)
+        return class_names._along(Path([start, end]), frame, drawn)
 
     assert along((50.0, 20.0), (150.0, 120.0)) == pytest.approx(100 * 2**0.5, abs=3)
     assert along((50.0, 120.0), (150.0, 20.0)) <= 2
