@@ -19,6 +19,8 @@ Color = tuple[float, ...]
 
 MAX_CLASSES = 20
 UNKNOWN_CLASS = "unknown"
+COLOR_TAILS = ((0.1, 3.0), (1.0, 5.0), (5.0, 10.0))
+"""Of the range of colours: a view must show nearly all points, but colours must tell apart the values of most."""
 BAR, GAP = (0.14, 2.6), 0.18
 """Inches: width and height of the colour bar, and distance between the cells and the key."""
 
@@ -57,23 +59,15 @@ class Paint(NamedTuple):
 PLAIN = Paint(None, None, Normalize(0.0, 1.0), "")
 
 
-def robust_range(values: Float64) -> Range:
+def robust_range(values: Float64, tails: Sequence[Range] = ((0.1, 3.0),)) -> Range:
     """A range that ignores a few extreme values: percentiles 0.1 to 99.9 if all values span over 3 times that range.
 
     LLE places weakly connected points far out along spikes; a view of all of them would shrink the others to a dot.
+    tails: per cent of the values to leave out at each end, ascending, and how many times narrower the range must get.
     """
-    lowest, low, high, highest = np.percentile(values, (0.0, 0.1, 99.9, 100.0)).tolist()
-    return (low, high) if 0.0 < high - low < (highest - lowest) / 3.0 else (lowest, highest)
-
-
-def color_range(known: Float64) -> Range:
-    """The range of a linear colour scale of values (n,): inner percentiles if all span over 3, 5, 10 times their range.
-
-    A view must show nearly all points, but colours must tell apart the values of most.
-    """
-    q = np.percentile(known, (0.0, 0.1, 1.0, 5.0, 95.0, 99.0, 99.9, 100.0)).tolist()
-    low, high = q[0], q[-1]
-    for inner, outer, most in ((q[1], q[-2], 3.0), (q[2], q[-3], 5.0), (q[3], q[-4], 10.0)):
+    low, high = float(values.min()), float(values.max())
+    for tail, most in tails:
+        inner, outer = np.percentile(values, (tail, 100.0 - tail)).tolist()
         if outer > inner and high - low > most * (outer - inner):
             low, high = inner, outer
     return low, high
@@ -83,13 +77,13 @@ def scale_of(known: Float64) -> tuple[Range, bool]:
     """The range of a colour scale of values (n,), and whether it is logarithmic.
 
     Values without negative ones, of which the positive ones lie mostly near the low end: their percentiles 1 and 99, on
-    a log scale; zeros have its lowest colour. Others: `color_range`.
+    a log scale; zeros have its lowest colour. Others: a `robust_range`.
     """
     if known.min() >= 0.0 and (positive := known[known > 0.0]).size:
         low, median, high = np.percentile(positive, (1, 50, 99)).tolist()
         if high > 10.0 * low and median - low < 0.1 * (high - low):
             return (low, high), True
-    return color_range(known), False
+    return robust_range(known, COLOR_TAILS), False
 
 
 def classify(color: ColorSource) -> Classes | None:
@@ -98,7 +92,8 @@ def classify(color: ColorSource) -> Classes | None:
     labels, codes = np.unique(color.values[is_known], return_inverse=True)
     if color.kind != "categorical" or labels.size > MAX_CLASSES:
         return None
-    names = [_class_name(label, color.names) for label in labels.tolist()]
+    given: dict[float, str] = dict(enumerate(color.names or ()))
+    names = [given.get(label, f"{label:g}") for label in labels.tolist()]
     palette = to_rgba_array(class_colors(labels.size)).reshape(-1, 4)
     if not is_known.all():
         names.append(UNKNOWN_CLASS)
@@ -106,12 +101,6 @@ def classify(color: ColorSource) -> Classes | None:
     all_codes = np.full(color.values.size, labels.size, dtype=np.int64)
     all_codes[is_known] = codes
     return Classes(all_codes, names, palette)
-
-
-def _class_name(label: float, names: tuple[str, ...] | None) -> str:
-    if names is not None and label.is_integer() and 0 <= label < len(names):
-        return names[int(label)]
-    return f"{label:g}"
 
 
 def paint_points(color: ColorSource | None, is_drawn: Bools) -> Paint:
@@ -125,7 +114,7 @@ def paint_points(color: ColorSource | None, is_drawn: Bools) -> Paint:
     label = color.label
     if color.kind == "categorical" and color.names is not None:
         label += f" ({len(color.names)} classes, numbered from 0)"
-    return Paint(None, color.values, Normalize(*color_range(finite)), label) if finite.size else PLAIN
+    return Paint(None, color.values, Normalize(*robust_range(finite, COLOR_TAILS)), label) if finite.size else PLAIN
 
 
 class Key(NamedTuple):
