@@ -15,14 +15,14 @@ from markupsafe import Markup, escape
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from ..core.errors import counted
+from ..core.errors import counted, first_rows
 from ..engine.step import Json
 from .bounds import CLUMP_SHARE, REDUNDANT
 from .class_names import number_of
 from .cures import Config
 from .figure_style import CLASSES_ON_DARK, COLOR_MAP, DARK_MAP, ON_DARK
 from .metrics import Metrics
-from .number_format import data_name, is_known, joined, share_of, template, thousands
+from .number_format import data_name, is_known, joined, share_of, template
 from .page_pictures import PagePictures
 from .page_tiles import headline
 
@@ -44,6 +44,9 @@ def render_page(
     """
     page = template("template.html.j2", counted=counted, marked=marked, number_of=number_of, swatch=swatch)
     store: str = config["output"]["store"]
+    n_neighbors = config["neighbors"]["n_neighbors"]
+    if sizes := metrics.list_sizes:  # they differ
+        n_neighbors = f"{sizes['least']} to {sizes['most']} (mean {sizes['mean']:.1f})"
     return page.render(
         name=store.rstrip("/").rsplit("/", 1)[-1],
         data=data_name(config["input"]),
@@ -54,7 +57,7 @@ def render_page(
         scale=_color_scale(drawn),
         spectra=spectra(metrics, config["eigensolver"]["tol"]),
         choice_of_coordinates=choice_of_coordinates(metrics),
-        n_neighbors=list_sizes(metrics) or config["neighbors"]["n_neighbors"],
+        n_neighbors=n_neighbors,
         n_coordinates=config["eigensolver"]["n_components"],
         config_yaml=config_yaml,
         arrays=arrays,
@@ -79,16 +82,6 @@ def marked(sentence: object) -> Markup:
     Markup('<code>lle suggest</code> &lt; all')
     """
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
-
-
-def list_sizes(metrics: Metrics) -> str | None:
-    """Range and mean of the numbers of neighbours if they differ; None if all are n_neighbors.
-
-    >>> list_sizes(Metrics(list_sizes={"mean": 9.31, "least": 3, "most": 24, "raised_to_k_min": 0, "at_k_max": 0}))
-    '3 to 24 (mean 9.3)'
-    """
-    sizes = metrics.list_sizes
-    return f"{sizes['least']} to {sizes['most']} (mean {sizes['mean']:.1f})" if sizes else None
 
 
 def spectra(metrics: Metrics, tol: float) -> list[Json]:
@@ -142,7 +135,7 @@ def _of_choice(choice: Json) -> list[str]:
     ]
     sentences += [
         f"Eigenvector {group['eigenvector']} was skipped: it only separates a group of "
-        f"{counted(group['points'], 'point')} from the others ({_rows_of(group)})."
+        f"{counted(group['points'], 'point')} from the others (rows {first_rows(group['rows'], group['points'])})."
         for group in choice["clumps_skipped"]
     ]
     if choice["clumps_taken"]:
@@ -151,11 +144,6 @@ def _of_choice(choice: Json) -> list[str]:
             f"{'is a clump' if len(choice['clumps_taken']) == 1 else 'are clumps'}."
         )
     return sentences
-
-
-def _rows_of(group: Json) -> str:
-    named = ", ".join(map(thousands, group["rows"]))
-    return f"rows {named}{', ...' if group['points'] > len(group['rows']) else ''}"
 
 
 def _color_scale(drawn: PagePictures | None) -> dict[str, str] | None:

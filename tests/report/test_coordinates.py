@@ -40,6 +40,6 @@ def test_groups_of_clumps_are_named_by_component():
     choices = [choice(), choice(clumps_skipped=[clump]), choice(taken=[1, 2], clumps_taken=[2])]
     sentences = choice_of_coordinates(Metrics(coordinates=choices))
     assert [sentence[:13] for sentence in sentences] == [f"Component {number}: " for number in (0, 1, 1, 2, 2)]
-    assert "group of 12 points from the others (rows 1,000, 1,001, 1,002" in sentences[2]
-    assert sentences[2].endswith("1,009, ...).")
+    assert "group of 12 points from the others (rows 1000, 1001, 1002" in sentences[2]
+    assert sentences[2].endswith("1004, ..., counted from 0).")
     assert sentences[4].endswith("so 2 is a clump.")
