@@ -22,7 +22,7 @@ from .class_names import write_names
 from .component_layout import remove_overlapping_labels, side_by_side
 from .figure_style import COLOR_MAP, DPI, FAINT, INK, MISSING, POINT, label_axes, message_figure, plain_text, to_png
 from .panel import Panel, count_points, mean_values, shade_classes
-from .point_colors import PLAIN, UNKNOWN_CLASS, ColorSource, Paint, Range, add_key, paint_points, robust_range
+from .point_colors import PLAIN, UNKNOWN_CLASS, ColorSource, Paint, add_key, paint_points, view_of
 
 SCATTER_POINTS = 100_000
 MAX_EMBEDDED_COMPONENTS = 60
@@ -71,7 +71,7 @@ def draw_embedding(embedding: Float64, component: Int32, color: ColorSource | No
     embedding: (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points. Each graph
     component has a separate embedding, so several components are placed side by side, shifted but not scaled, each
     labelled with its number and size. One coordinate is drawn against the colour value (or as a histogram without
-    one), three or more as the panels (1, 2), (1, 3), (2, 3). Points outside the view (see `robust_range`) are
+    one), three or more as the panels (1, 2), (1, 3), (2, 3). Points outside the view (see `view_of`) are
     counted above their panel.
     """
     content = content_of(embedding, component, color)
@@ -117,7 +117,7 @@ def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
     """Set limits, labels and the note on points outside; returns the points to show."""
     x, y = pair
     label_axes(ax, x.label, y.label)
-    views = [(_view(x.values[rows]), _view(y.values[rows])) for rows in content.groups.values()]
+    views = [(view_of(x.values[rows]), view_of(y.values[rows])) for rows in content.groups.values()]
     if len(views) > 1:
         return side_by_side(ax, content.groups, x.values, y.values, views, flat=content.n_coordinates == 1)
     [rows], [(x_range, y_range)] = content.groups.values(), views
@@ -136,12 +136,6 @@ def _color_column(paint: Paint) -> Column:
         return Column(paint.label, paint.values)
     jitter = np.random.default_rng(DRAW_ORDER_SEED).uniform(-0.3, 0.3, paint.classes.codes.size)
     return Column(paint.label, paint.classes.codes + jitter)
-
-
-def _view(values: Float64) -> Range:
-    low, high = robust_range(values)
-    margin = 0.04 * (high - low) if high > low else 0.5 * max(1.0, abs(low))
-    return low - margin, high + margin
 
 
 def shown_paint(content: Content, panels: Sequence[Panel]) -> Paint:

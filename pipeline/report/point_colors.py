@@ -73,6 +73,13 @@ def robust_range(values: Float64, tails: Sequence[Range] = ((0.1, 3.0),)) -> Ran
     return low, high
 
 
+def view_of(values: Float64) -> Range:
+    """The `robust_range` with a margin, so that it is never empty."""
+    low, high = robust_range(values)
+    margin = 0.04 * (high - low) if high > low else 0.5 * max(1.0, abs(low))
+    return low - margin, high + margin
+
+
 def scale_of(known: Float64) -> tuple[Range, bool]:
     """The range of a colour scale of values (n,), and whether it is logarithmic.
 

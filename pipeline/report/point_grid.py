@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.arrays import Array, Float32, Float64
-from .point_colors import robust_range
+from .point_colors import Range, view_of
 
 Positions = npt.NDArray[np.intp]
 
@@ -108,12 +108,10 @@ def _cells(values: Array, low: float, high: float) -> Array:
     return np.clip((values - low) * (CELLS / (high - low)), 0, CELLS - 1).astype(np.int64)
 
 
-def shown_range(values: Float32) -> tuple[float, float]:
-    """The range of coordinates to show, with a margin of 4 %; from an even sample, and never empty."""
+def shown_range(values: Float32) -> Range:
+    """The `view_of` an even sample of coordinates (n,); also of none."""
     sample = values[:: max(1, len(values) // RANGE_SAMPLE)].astype(np.float64)
-    low, high = robust_range(sample) if len(sample) else (0.0, 0.0)
-    margin = 0.04 * (high - low) or 0.5
-    return low - margin, high + margin
+    return view_of(sample if len(sample) else np.zeros(1))
 
 
 def side_by_side(x: Float32, y: Float32, component: Array, n_components: int) -> tuple[Float32, Float32]:

@@ -74,7 +74,7 @@ def test_far_points_do_not_stretch_the_view_and_equal_points_have_one():
     values = np.concatenate([np.linspace(0, 1, 10_000), [1e6]]).astype(np.float32)
     low, high = shown_range(values)
     assert -0.1 < low < 0 < 1 < high < 1.1
-    assert shown_range(np.full(5, 2.0, np.float32)) == (1.5, 2.5)
+    assert shown_range(np.full(5, 2.0, np.float32)) == (1.0, 3.0)
     assert len(PointGrid(np.empty(0, np.float32), np.empty(0, np.float32), np.empty(0)).ranges(Part(0, 1, 0, 1))) <= 1
 
 
