@@ -91,13 +91,5 @@ class Finding:
         return f"{self.sentence}. {cure.format(*map(as_keyword or str, self.cure.settings))}".strip() + "." * bool(cure)
 
     def as_json(self) -> dict[str, object]:
-        return {
-            "measure": self.measure,
-            "value": self.value,
-            "bound": self.bound,
-            "sentence": self.sentence,
-            "cure": self.cure.text.format(*self.cure.settings),
-            "key": {setting.name: setting.value for setting in self.cure.settings},
-            "level": self.level,
-            "is_defect": self.is_defect,
-        }
+        cure = self.cure.text.format(*self.cure.settings)
+        return {**vars(self), "cure": cure, "key": {setting.name: setting.value for setting in self.cure.settings}}
