@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor
 
@@ -115,8 +116,9 @@ def draw_contact_sheet(cells: Sequence[Cell], title: str) -> Pair:
     ax.set_yticks([])
     for (left, top), label in zip(corners, labels, strict=False):
         ax.text(left + 0.03, top, label, fontsize=LABEL_SIZE, color=INK, va="bottom", linespacing=1.1)
-    if grid is not None:
+    if grid is not None and grid.columns:
         _label_columns(ax, grid)
+    if grid is not None and grid.rows:
         _label_rows(ax, grid)
     if key is not None:
         draw_key(ax, key, extent)
@@ -208,13 +210,9 @@ def _scaled(values: Float64) -> Float64:
 def _label_columns(ax: Axes, grid: Grid) -> None:
     """The fastest parameter as ticks above the cells, the others as headings of groups."""
     across = grid.places(grid.columns)
-    if not grid.columns:
-        return
     ax.xaxis.tick_top()
     ax.xaxis.set_label_position("top")
-    ax.set_xticks(np.arange(len(across)) + 0.5, [_word(place[-1]) for place in across])
-    ax.tick_params(axis="x", length=0, labelsize=8, labelcolor=INK)
-    ax.set_xlabel(grid.columns[-1], fontsize=9, color=INK)
+    _label(ax.xaxis, grid.columns[-1], [_word(place[-1]) for place in across])
     for level, name in enumerate(grid.columns[:-1]):
         width = prod(len(grid.values[inner]) for inner in grid.columns[level + 1 :])
         above = FIRST_HEADING + HEADING * (len(grid.columns) - 2 - level)
@@ -233,21 +231,19 @@ def _label_columns(ax: Axes, grid: Grid) -> None:
 
 
 def _label_rows(ax: Axes, grid: Grid) -> None:
-    down = grid.places(grid.rows)
-    if not grid.rows:
-        return
-    inner = [_word(place[-1]) for place in down]
-    outer = [
-        ", ".join(f"{name} {_word(value)}" for name, value in zip(grid.rows[:-1], place[:-1], strict=True))
-        for place in down
-    ]
-    labels = [
-        f"{group}\n{value}" if group and group != previous else value
-        for group, value, previous in zip(outer, inner, ["", *outer], strict=False)
-    ]
-    ax.set_yticks(np.arange(len(down)) + 0.5, labels)
-    ax.tick_params(axis="y", length=0, labelsize=8, labelcolor=INK)
-    ax.set_ylabel(grid.rows[-1], fontsize=9, color=INK)
+    """The fastest parameter as ticks beside the cells, with the others above it where they change."""
+    labels, earlier = [], ""
+    for *outer, value in grid.places(grid.rows):
+        group = ", ".join(f"{name} {_word(other)}" for name, other in zip(grid.rows, outer, strict=False))
+        labels.append(_word(value) if group == earlier else f"{group}\n{_word(value)}")
+        earlier = group
+    _label(ax.yaxis, grid.rows[-1], labels)
+
+
+def _label(axis: Axis, name: str, ticks: Sequence[str]) -> None:
+    axis.set_ticks(np.arange(len(ticks)) + 0.5, ticks)
+    axis.set_tick_params(length=0, labelsize=8, labelcolor=INK)
+    axis.set_label_text(name, fontsize=9, color=INK)
 
 
 def _word(value: object) -> str:
