@@ -132,12 +132,6 @@ def share_of(part: object, total: object) -> float | None:
     return float(part / total) if is_known(part) and is_known(total) and total > 0 else None
 
 
-def known_sum(values: Mapping[str, object] | None) -> float | None:
-    """Sum of the known numbers of a mapping, None if there are none."""
-    numbers = [value for value in (values or {}).values() if is_known(value)]
-    return sum(numbers) if numbers else None
-
-
 def is_known(value: object) -> TypeGuard[float]:
     """Whether the value is a finite number; missing numbers are None, or NaN from JSON."""
     return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)

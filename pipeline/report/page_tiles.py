@@ -7,7 +7,7 @@ from . import bounds
 from .cures import Config
 from .findings import find
 from .metrics import Metrics
-from .number_format import NOT_MEASURED, duration, is_known, known_sum, number, percent, share_of, size, thousands
+from .number_format import NOT_MEASURED, duration, is_known, number, percent, share_of, size, thousands
 
 State = Literal["good", "note", "warning", "unknown", "fact"]
 """good: a tick, within a bound that the sentence states; warning: a finding; fact: no bound applies."""
@@ -61,7 +61,7 @@ def _points(metrics: Metrics, outside: Collection[str]) -> Tile:
         return _unknown(label, "The number of embedded points is not known.")
     if metrics.rows_placed is None or metrics.dropped is None:
         return Tile(label, value, "No row has coordinates yet.", "unknown")
-    if not (dropped := known_sum(metrics.dropped)):
+    if not (dropped := sum(metrics.dropped.values())):
         return Tile(label, value, "Every row has coordinates; bound: all rows.", "good")
     share = percent(share_of(dropped, metrics.n_input))
     sentence = f"{thousands(dropped)} rows ({share}) were dropped and have no coordinates."
