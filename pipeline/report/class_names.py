@@ -17,17 +17,7 @@ from .figure_style import INK, PAPER, fonts_for, plain_text
 
 SAMPLE = 20_000
 """The middle of a class is computed from about this number of its points."""
-NAMED_SHARE = 0.01
-"""A class has its name in each piece of which it is at least this share, and in the piece with most of its points."""
-MOST_NAMES = 60
 LINE_LETTERS, MOST_LETTERS = 20, 80
-MOST_AREA = 0.25
-"""Share of the picture that names may take before the long ones become numbers."""
-DENSE = 0.7
-"""A name over a larger share of drawn cells is inside a dense cloud, not over a thin part of it."""
-RADII = (8, 14, 22, 32, 44, 60, 80, 105, 135, 170, 220)
-"""Distances of names from their points, in points of 1/72 inch."""
-ANGLES = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
 STYLE: dict[str, Any] = {
     "fontsize": 9,
     "fontweight": "bold",
@@ -35,8 +25,6 @@ STYLE: dict[str, Any] = {
     "va": "center",
     "bbox": {"boxstyle": "round,pad=0.1", "facecolor": PAPER, "alpha": 0.75, "edgecolor": "none"},
 }
-CELL = 4
-"""Side of a cell of the map of what is drawn, in points of 1/72 inch."""
 
 
 class NamePlace(NamedTuple):
@@ -49,8 +37,9 @@ class NamePlace(NamedTuple):
 
 
 def name_places(x: Array, y: Array, codes: Array, n_named: int, piece: Array | None) -> list[NamePlace]:
-    """One place for each class in each piece of a picture: a point of the class where many of them are.
+    """Up to 60 places of classes in the pieces of a picture: a point of the class where many of them are.
 
+    A class has one in each piece of which it is at least 1 %, and in the piece with most of its points.
     x, y, codes: (n,) coordinates and classes; codes of n_named and more have no name. piece: (n,) number of the piece
     of each point, 0 or more; None for one piece. The classes with most points come first.
     """
@@ -62,14 +51,14 @@ def name_places(x: Array, y: Array, codes: Array, n_named: int, piece: Array | N
     for code in range(n_named):
         members = np.flatnonzero(codes == code)
         counts = np.bincount(piece[members], minlength=len(sizes))
-        is_named = (counts > 0) & ((counts >= NAMED_SHARE * sizes) | (counts == counts.max(initial=0)))
+        is_named = (counts > 0) & ((counts >= 0.01 * sizes) | (counts == counts.max(initial=0)))
         for p in np.flatnonzero(is_named).tolist():
             inside = members[piece[members] == p]
             sample, beside = inside[:: 1 + len(inside) // SAMPLE], piece_of_some == p
             others = x_of_some[beside], y_of_some[beside]
             weight = some.step / (1 + len(inside) // SAMPLE)
             places.append(NamePlace(code, *middle(x[sample], y[sample], *others, weight), len(inside)))
-    return sorted(places, key=lambda place: -place.n_points)[:MOST_NAMES]
+    return sorted(places, key=lambda place: -place.n_points)[:60]
 
 
 def middle(x: Array, y: Array, all_x: Array, all_y: Array, weight: float) -> tuple[float, float]:
@@ -125,7 +114,7 @@ def write_names(
         figure.draw_without_rendering()
     frame, unit = ax.get_window_extent(), figure.dpi / 72.0
     pixels = ax.transData.transform(np.column_stack(points))
-    drawn = _drawn_cells(pixels - (frame.x0, frame.y0), frame, CELL * unit)
+    drawn = _drawn_cells(pixels - (frame.x0, frame.y0), frame, 4 * unit)
     places = name_places(*points, codes, len(names), piece)
     if numbered is not None:
         numbered |= {code for code, name in enumerate(names) if len(name) > MOST_LETTERS}
@@ -182,14 +171,17 @@ def _lines_of(name: str) -> str:
 
 
 def _without_good_place(found: Sequence[_Found], frame: Bbox, drawn: Array) -> set[int]:
-    """Classes to number: all with long names if the names fill too much, else those over parts of what is drawn."""
+    """Classes to number: all with long names if names fill a quarter of the picture, else those over what is drawn.
+
+    A name of which 70 % is over drawn cells is inside a dense cloud, not over a thin part of it.
+    """
     is_long = {place.code for place, text, _ in found if "\n" in text}
     cell = frame.width * frame.height / ((drawn.shape[0] - 1) * (drawn.shape[1] - 1))
     area = sum(best.box.width * best.box.height for _, _, best in found if best is not None)
-    if any(best is None for _, _, best in found) or area > MOST_AREA * frame.width * frame.height:
+    if any(best is None for _, _, best in found) or area > 0.25 * frame.width * frame.height:
         return is_long or {place.code for place, _, best in found if best is None}
     bad = [
-        best is not None and (best.faults > 0 or 8 < best.covered < DENSE * best.box.width * best.box.height / cell)
+        best is not None and (best.faults > 0 or 8 < best.covered < 0.7 * best.box.width * best.box.height / cell)
         for _, _, best in found
     ]
     return {place.code for (place, _, _), is_bad in zip(found, bad, strict=True) if is_bad}
@@ -233,8 +225,8 @@ def _best(
 ) -> _Placed | None:
     """The place with the lowest cost: distance from the points, covered points and crossed lines add to it."""
     best, lowest = None, np.inf
-    for radius in np.multiply(RADII, unit):
-        for angle in ANGLES:
+    for radius in np.multiply((8, 14, 22, 32, 44, 60, 80, 105, 135, 170, 220), unit):
+        for angle in np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False):
             x = at[0] + math.cos(angle) * (radius + width / 2)
             y = at[1] + math.sin(angle) * (radius + height / 2)
             box = Bbox.from_bounds(x - width / 2, y - height / 2, width, height)

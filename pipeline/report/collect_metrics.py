@@ -13,7 +13,6 @@ from .metrics import Metrics
 Reports = dict[str, list[BlockReport[Json]]]
 Records = dict[str, StepRecord]
 
-NAMED_COLUMNS = 20
 COPIED = (
     "ingest.merge_duplicates",
     "mend_graph.analyse",
@@ -80,13 +79,13 @@ def with_placed_rows(fit: Metrics, placing: Metrics, n_input: int, reports: Repo
 
 
 def _invalid_by_column(reports: Reports, name: Callable[[str], str]) -> dict[str, int] | None:
-    """Entries of each column that are NaN or infinite, most first."""
+    """Entries of each column that are NaN or infinite, of the 20 columns with most."""
     if "ingest.read" not in reports:
         return None
     counts: Counter[str] = Counter()
     for block in reports["ingest.read"]:
         counts.update({str(column): count for column, count in block.report.get("invalid_columns", {}).items()})
-    return {name(column): count for column, count in counts.most_common(NAMED_COLUMNS)}
+    return {name(column): count for column, count in counts.most_common(20)}
 
 
 def _ids(reports: Reports) -> Json | None:

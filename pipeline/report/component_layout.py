@@ -16,8 +16,6 @@ from .point_colors import Range
 
 GAP = 0.12
 """Distance between boxes, relative to the mean box; above each box there is room for its label."""
-SMALL_SHARE = 0.02
-"""Components with a smaller share of the rows of the largest are small."""
 SMALLEST_SCALE = 0.3
 """Least length of the other components, relative to the largest one."""
 STRIP, STRIP_GAP = 0.16, 1.6
@@ -82,10 +80,13 @@ def _note_omitted(ax: Axes, n_outside: int, hidden: Int64) -> None:
 
 
 def _places(n_rows: Int64, sizes: Float64, aspect: float | None) -> tuple[Float64, Float64, Float64]:
-    """Factors (c, 2) of the sizes (c, 2) of components, lower left corners (b, 2) of the first b <= c, and the gap."""
+    """Factors (c, 2) of the sizes (c, 2) of components, lower left corners (b, 2) of the first b <= c, and the gap.
+
+    Components with less than 2 % of the rows of the largest are in the strip.
+    """
     scales = np.ones(sizes.shape)
     scales[:, : 2 if aspect else 1] = np.maximum(np.sqrt(n_rows / n_rows[0]), SMALLEST_SCALE)[:, None]
-    n_main = len(n_rows) if aspect is None else int((n_rows >= SMALL_SHARE * n_rows[0]).sum())
+    n_main = len(n_rows) if aspect is None else int((n_rows >= 0.02 * n_rows[0]).sum())
     main = (sizes * scales)[:n_main]
     gap = GAP * main.mean(axis=0)
     corners = shelves(main + gap * (1, 2 if aspect else 0), aspect)

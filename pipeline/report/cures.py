@@ -20,8 +20,6 @@ FLAT = [name for name, method in METHODS.items() if method.flat]
 """Methods for which not only the constant vector, but also the coordinates of flat data have the eigenvalue zero."""
 MIN_SUGGEST = 50
 """Distinct points that `lle suggest` needs."""
-UNDERESTIMATED_ABOVE = 6.5
-"""Estimates above this are lower than the true dimension (Levina & Bickel 2004, section 4)."""
 MORE_NEIGHBORS = 24
 """Twice the default. With more, neighbourhoods reach across folds."""
 
@@ -64,7 +62,7 @@ def more_coordinates(metrics: Metrics, config: Config) -> Cure:
     needed, most = round(dimension), most_coordinates(metrics, config)
     if min(needed, most) <= m:
         return NO_CURE
-    about = "at least" if dimension > UNDERESTIMATED_ABOVE else "about"
+    about = "at least" if dimension > 6.5 else "about"  # such estimates are too low (Levina & Bickel 2004, section 4)
     limit = ", the most that the number of neighbours and the method allow" if most < needed else ""
     few = f"{counted(m, 'coordinate')} {'is' if m == 1 else 'are'} too few"
     text = f"{few}: the data have {about} {needed} dimensions around each point; set {{}}{limit}"

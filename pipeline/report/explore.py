@@ -26,8 +26,6 @@ MAX_INPUT_COLUMNS, MAX_INPUT_VALUES = 40, 10_000_000
 """Largest number of columns of the input on a page, and of their values; `lle explore` shows all columns."""
 STEPS = 65_534
 """Steps of a 16-bit number; the largest code, above them, means "unknown"."""
-COARSE = 256
-"""Steps are too coarse for a column whose range is this many times that of its middle half."""
 DAY = 86_400
 SHARED_SCRIPTS = ("data.js", "axes.js", "names.js", "selection.js", "controls.js", "picture.js")
 SERVED_SCRIPTS = (*SHARED_SCRIPTS, "pointers.js", "served.js")
@@ -171,8 +169,8 @@ def _encode_measures(values: Float64) -> tuple[Json, list[str]]:
     if not high - low > 1e-300:
         low, high = low - 0.5, low + 0.5
     quarter, three_quarters = np.percentile(values[known], (25.0, 75.0)) if known.any() else (low, high)
-    if high - low > COARSE * (three_quarters - quarter) and np.ptp(values[known]) > 0.0:
-        return _encode_floats(values)
+    if high - low > 256 * (three_quarters - quarter) and np.ptp(values[known]) > 0.0:
+        return _encode_floats(values)  # the middle half of the values would have fewer than 256 steps
     step = (high - low) / STEPS
     with np.errstate(invalid="ignore"):
         codes = np.rint((values - low) / step)

@@ -12,11 +12,8 @@ from .metrics import Metrics, Stopped
 from .number_format import joined, percent, share_of, thousands
 from .solution_findings import of_alignment, of_convergence, of_lost_eigenvalues, of_replaced_solver
 
-NAMED_COLUMNS = 3
-NAMED_COORDINATES = 3
-"""Coordinates that one sentence names."""
-SUSPECTS = 20
-"""Columns that get a warning."""
+NAMED = 3
+"""Columns or coordinates that one sentence names."""
 
 
 def find(metrics: Metrics, config: Config) -> list[Finding]:
@@ -45,11 +42,11 @@ class Columns(TypedDict):
 
 
 def of_columns(columns: Columns | None) -> list[Finding]:
-    """A finding for each feature that looks like an id or a time."""
+    """A finding for each feature, of the first 20, that looks like an id or a time."""
     if columns is None:
         return []
     found = []
-    for name, look in list(columns["suspect"].items())[:SUSPECTS]:
+    for name, look in list(columns["suspect"].items())[:20]:
         settings = (Setting("input", "columns"), Setting("input", "id", name))[: 1 + (name in columns["possible_ids"])]
         cure = Cure("To leave it out, list the features in {}" + ", or set {}" * (len(settings) - 1), settings)
         found.append(Finding("features", name, None, f"Column '{name}' is a feature but looks like {look}", cure))
@@ -79,8 +76,8 @@ def _rows_without(sentence: str, share: float, cure: Cure) -> Finding:
 def most_invalid(metrics: Metrics) -> str:
     """The columns that hold the most invalid entries, as the end of a clause; empty if they are not known."""
     columns = [f"{name} ({count:,})" for name, count in (metrics.invalid_by_column or {}).items()]
-    more = ", ..." if len(columns) > NAMED_COLUMNS else ""  # the record holds at most 20 columns
-    return f", most in {', '.join(columns[:NAMED_COLUMNS])}{more}" if columns else ""
+    more = ", ..." if len(columns) > NAMED else ""  # the record holds at most 20 columns
+    return f", most in {', '.join(columns[:NAMED])}{more}" if columns else ""
 
 
 def _of_ids(metrics: Metrics, config: Config) -> Iterator[Finding]:
@@ -132,7 +129,7 @@ def _of_components(metrics: Metrics, config: Config) -> Iterator[Finding]:
     sentence = f"The data fall into {n_components:,} separate pieces"
     if largest := share_of(max(metrics.component_sizes or [0]), metrics.n_input):
         sentence += f", the largest with {percent(largest)} of the rows"
-    sentence += f", which differ in {listed(columns, NAMED_COLUMNS)}" if columns else ""
+    sentence += f", which differ in {listed(columns, NAMED)}" if columns else ""
     sentence += "; coordinates of different pieces cannot be compared"
     yield Finding("n_components_weak", n_components, 1, sentence, cures.connected(metrics, config), "grave")
 
@@ -168,11 +165,11 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     several = len(metrics.participation or []) > 1
     places = [
         (f"coordinate {coordinate}{f' of component {component}' * several}", points)
-        for _, component, coordinate, points in narrow[:NAMED_COORDINATES]
+        for _, component, coordinate, points in narrow[:NAMED]
     ]
     sentence = f"C{places[0][0][1:]} {'only' if clumps else 'mainly'} separates about {places[0][1]} from the others"
     sentence += "".join(f", {where} about {points}" for where, points in places[1:])
-    sentence += f", and {len(narrow) - NAMED_COORDINATES} more" if len(narrow) > NAMED_COORDINATES else ""
+    sentence += f", and {len(narrow) - NAMED} more" if len(narrow) > NAMED else ""
     yield Finding("participation", narrow[0][0], bound, sentence, cure, "grave")
 
 

@@ -26,9 +26,6 @@ from .number_format import data_name, is_known, joined, share_of, template
 from .page_pictures import PagePictures
 from .page_tiles import headline
 
-MAX_CHOICES = 3
-"""Components that are described; metrics.json has all of them."""
-
 
 def render_page(
     metrics: Metrics,
@@ -110,6 +107,7 @@ def spectra(metrics: Metrics, tol: float) -> list[Json]:
 def choice_of_coordinates(metrics: Metrics) -> list[str]:
     """Which eigenvectors the coordinates are, why others were left out, and the groups that clumps separate.
 
+    Of the three largest components; metrics.json has all of them.
     >>> choice_of_coordinates(Metrics())
     []
     """
@@ -117,7 +115,7 @@ def choice_of_coordinates(metrics: Metrics) -> list[str]:
     several = len(choices) > 1
     return [
         f"{f'Component {number}: ' if several else ''}{sentence}"
-        for number, choice in enumerate(choices[:MAX_CHOICES])
+        for number, choice in enumerate(choices[:3])
         for sentence in _of_choice(choice)
     ]
 

@@ -34,17 +34,11 @@ from .point_colors import Classes, ColorSource, Key, Paint, key_of
 WIDTH, SINGLE_WIDTH = 3.9, 4.6
 """Width in inches of one picture of several, and of a single one: 9-point text has at least 10 pixels at 420 pixels."""
 ASPECT = 0.82
-FULL_WIDTH, FULL_ASPECT = 11.0, 0.5
-"""Width in inches and height to width of the first picture on a wide screen."""
 DPI = 180
 DENSITY_POINTS = 2_000
 CLASS_POINTS = 200_000
-CLASS_COLUMNS = 4
 CLASS_LETTERS = 10
 """Letters of a line of the name above a cell of a class."""
-CLASS_PIXELS = 300
-"""Columns of pixels of all cells in a row."""
-OTHERS = (0.5, 0.5, 0.5, 0.3)
 
 
 class PagePicture(NamedTuple):
@@ -84,7 +78,7 @@ def draw_page_pictures(embedding: Float64, component: Int32, color: ColorSource 
     width = SINGLE_WIDTH if len(content.pairs) == 1 and not apart else WIDTH
     numbered, numbered_if_wide = set[int](), set[int]()
     drawn = [_scatter(content, pair, width, numbered) for pair in content.pairs]
-    wide, _ = _scatter(content, content.pairs[0], FULL_WIDTH, numbered_if_wide, FULL_ASPECT)
+    wide, _ = _scatter(content, content.pairs[0], 11.0, numbered_if_wide, aspect=0.5)
     pictures = [picture for picture, _ in drawn]
     pictures[0] = pictures[0]._replace(wide=wide.pair)
     if apart and classes is not None:
@@ -131,7 +125,7 @@ def _density(content: Content) -> PagePicture:
 
 def _each_class(content: Content, classes: Classes, numbered: set[int]) -> PagePicture:
     """One cell per class: its points in colour, all others in grey. Classes whose names are too long get numbers."""
-    n_columns = min(CLASS_COLUMNS, math.ceil(math.sqrt(len(classes.names))))
+    n_columns = min(4, math.ceil(math.sqrt(len(classes.names))))
     n_rows = -(-len(classes.names) // n_columns)
     numbered |= {code for code, name in enumerate(classes.names) if len(name) > 4 * CLASS_LETTERS}
     texts = [
@@ -149,10 +143,10 @@ def _each_class(content: Content, classes: Classes, numbered: set[int]) -> PageP
     if panel.rows.size > CLASS_POINTS:
         panel = panel.take(np.random.default_rng(DRAW_ORDER_SEED).integers(0, panel.rows.size, CLASS_POINTS))
     codes = classes.codes[panel.rows]
-    width = CLASS_PIXELS // n_columns
+    width = 300 // n_columns  # pixels
     shape = round(width * height * n_columns / (WIDTH * n_rows)), width
     background = np.zeros((*shape, 4))
-    background[count_points(panel, shape) > 0.0] = OTHERS
+    background[count_points(panel, shape) > 0.0] = (0.5, 0.5, 0.5, 0.3)
     for ax in cells:
         ax.clear()
         ax.set_axis_off()

@@ -21,8 +21,6 @@ MAX_CLASSES = 20
 UNKNOWN_CLASS = "unknown"
 COLOR_TAILS = ((0.1, 3.0), (1.0, 5.0), (5.0, 10.0))
 """Of the range of colours: a view must show nearly all points, but colours must tell apart the values of most."""
-BAR, GAP = (0.14, 2.6), 0.18
-"""Inches: width and height of the colour bar, and distance between the cells and the key."""
 
 
 class ColorSource(NamedTuple):
@@ -180,10 +178,10 @@ def add_key(target: Figure | Axes, axes: Sequence[Axes], paint: Paint, **place: 
 def draw_key(ax: Axes, key: Key, extent: tuple[float, float]) -> None:
     """Draw a legend of classes, or a colour bar. Its ends are words if the ranges of the cells differ.
 
-    extent: width and height of the axes in inches.
+    extent: width and height of the axes in inches. The key is 0.18 inches beside them, a bar is at most 2.6 high.
     """
     wide, high = extent
-    left = 1 + GAP / wide
+    left = 1 + 0.18 / wide
     if key.classes:
         names, colors = zip(*key.classes, strict=True)
         place = {"loc": "upper left", "bbox_to_anchor": (left, 1.0), "borderaxespad": 0.0}
@@ -191,8 +189,8 @@ def draw_key(ax: Axes, key: Key, extent: tuple[float, float]) -> None:
         return
     per_cell = not np.isfinite(key.lowest)
     scale = Normalize(0.0, 1.0) if per_cell or key.lowest == key.highest else Normalize(key.lowest, key.highest)
-    length = min(BAR[1], high)
-    bar_axes = ax.inset_axes((left, 1 - length / high, BAR[0] / wide, length / high))
+    length = min(2.6, high)
+    bar_axes = ax.inset_axes((left, 1 - length / high, 0.14 / wide, length / high))
     bar = Colorbar(bar_axes, ScalarMappable(scale, COLOR_MAP))
     if per_cell:
         bar.set_ticks([0.0, 1.0], labels=["lowest", "highest"])

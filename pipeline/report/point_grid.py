@@ -13,7 +13,6 @@ Positions = npt.NDArray[np.intp]
 
 CELLS = 256
 """Cells along each axis; 256 x 256 of them have 16-bit numbers, which NumPy sorts by radix."""
-RANGE_SAMPLE = 1_000_000
 
 
 class Part(NamedTuple):
@@ -109,8 +108,8 @@ def _cells(values: Array, low: float, high: float) -> Array:
 
 
 def shown_range(values: Float32) -> Range:
-    """The `view_of` an even sample of coordinates (n,); also of none."""
-    sample = values[:: max(1, len(values) // RANGE_SAMPLE)].astype(np.float64)
+    """The `view_of` an even sample of about a million coordinates (n,); also of none."""
+    sample = values[:: max(1, len(values) // 1_000_000)].astype(np.float64)
     return view_of(sample if len(sample) else np.zeros(1))
 
 

@@ -27,17 +27,10 @@ CELL = (0.6, 2.4)
 MARGIN = 0.07
 EDGE = 0.12
 SHEET_DPI = 100
-PALETTE = 96
 KEPT_COLORS = [(color, ON_DARK[color]) for color in (PAPER, INK, FAINT, RULE)]
 """Colours of paper, text and rules in the light and in the dark picture."""
-NEAR = 8
 WIDER = 1.6
-LONGEST_STRIP = 4.0
-"""A single row of cells that is this many times wider than intended is wrapped, so that cells are not tiny."""
-MAX_PARAMETERS = 6
 TITLE_SIZE, LABEL_SIZE, LABEL_LINES = 13.0, 7.0, 4
-FIRST_HEADING, HEADING = 34, 16
-"""Points from the cells to the first heading of a group of columns (above ticks and label), and between headings."""
 
 
 class Cell(NamedTuple):
@@ -72,7 +65,7 @@ def sampled_rows(n_rows: int, n_cells: int) -> Int64:
 def choose_grid(cells: Sequence[Cell]) -> Grid | None:
     """Assign parameters to rows and columns for a sheet slightly wider than high; None if they form no grid."""
     names = list(dict.fromkeys(name for cell in cells for name in cell.values))
-    if not names or len(names) > MAX_PARAMETERS or any(len(cell.values) < len(names) for cell in cells):
+    if not names or len(names) > 6 or any(len(cell.values) < len(names) for cell in cells):
         return None
     values = {name: _distinct([cell.values.get(name) for cell in cells]) for name in names}
     places = {tuple(repr(cell.values[name]) for name in names) for cell in cells}
@@ -86,8 +79,8 @@ def choose_grid(cells: Sequence[Cell]) -> Grid | None:
         return abs(log(prod(sizes.values()) / high / high / WIDER))
 
     rows = min(subsets, key=misfit)
-    if len(names) == 1 and misfit(rows) > log(LONGEST_STRIP):
-        return None
+    if len(names) == 1 and misfit(rows) > log(4.0):
+        return None  # a single row, in which cells would be tiny
     return Grid(rows, tuple(name for name in names if name not in rows), values)
 
 
@@ -170,9 +163,9 @@ def _few_colors(png: bytes, kept: tuple[str, ...]) -> bytes:
     fixed_colors, buffer = np.array([ImageColor.getrgb(color) for color in kept]), io.BytesIO()
     with Image.open(io.BytesIO(png)) as original:
         image = original.convert("RGB")
-    colors = np.array(image.quantize(PALETTE).getpalette()).reshape(-1, 3)[:PALETTE]
+    colors = np.array(image.quantize(96).getpalette()).reshape(-1, 3)[:96]
     distances = np.abs(colors[:, np.newaxis] - fixed_colors).max(axis=2).min(axis=1)
-    is_distinct = distances > NEAR  # the nearest-colour search is coarse
+    is_distinct = distances > 8  # the nearest-colour search is coarse
     palette = Image.new("P", (1, 1))
     palette.putpalette(np.concatenate([fixed_colors, colors[is_distinct]]).ravel().tolist())
     image.quantize(palette=palette, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
@@ -215,7 +208,7 @@ def _label_columns(ax: Axes, grid: Grid) -> None:
     _label(ax.xaxis, grid.columns[-1], [_word(place[-1]) for place in across])
     for level, name in enumerate(grid.columns[:-1]):
         width = prod(len(grid.values[inner]) for inner in grid.columns[level + 1 :])
-        above = FIRST_HEADING + HEADING * (len(grid.columns) - 2 - level)
+        above = 34 + 16 * (len(grid.columns) - 2 - level)  # points; 34 for ticks and label
         for start in range(0, len(across), width):
             ax.annotate(
                 f"{name} {_word(across[start][level])}",

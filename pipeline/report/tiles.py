@@ -28,11 +28,6 @@ FAINTEST_OF_FEW, FEW = 210, 20_000
 RADII = ((2_000, 3), (20_000, 2), (150_000, 1))
 """Radius of a point in pixels up to a number of points in the picture; one pixel above."""
 
-MAX_COUNT = 2**16 - 1
-"""Larger numbers of points on a pixel have the same rank."""
-FADED = 0.2
-"""Opacity of points beside selected ones, as a share of their own."""
-
 
 class ColorKey(NamedTuple):
     """How points get their colours.
@@ -114,7 +109,7 @@ def draw_part(
     is_shown = np.isin(every, chosen or every)
     picture = _drawn(grid, codes, key, is_shown, part, size, larger)
     if is_selected is not None:
-        picture[..., 3] = (FADED * picture[..., 3]).astype(np.uint8)
+        picture[..., 3] = (0.2 * picture[..., 3]).astype(np.uint8)
         only_selected = np.where(is_selected, codes, len(every)).astype(np.uint8)  # a code that is not shown
         over = _drawn(grid, only_selected, key, np.append(is_shown, False), part, size, larger)
         picture = np.where(over[..., 3:] > 0, over | np.array([0, 0, 0, 255], np.uint8), picture)
@@ -244,7 +239,7 @@ def paint(sums: Array, opacity: Array, colors: Array, is_scale: bool, picture: A
 
 def _opacity(n: Array, faintest: int) -> UInt8:
     """Opacity of pixels with 0, 1, 2, ... points by the rank of their number, 255 for the largest number."""
-    pixels = np.bincount(np.minimum(n, MAX_COUNT).astype(np.int64).ravel())
+    pixels = np.bincount(np.minimum(n, 2**16 - 1).astype(np.int64).ravel())  # larger numbers have the same rank
     pixels[0] = 0
     rank = np.cumsum(pixels) / max(1, pixels.sum())
     lowest = rank[pixels.nonzero()[0][:1]].sum()
