@@ -1,4 +1,4 @@
-"""The findings of a run: one for each measure outside its bound, with the key that cures it."""
+"""The findings of a run: one for each measure outside its bound, with the key that cures it, and the verdict."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from lle.config.load import check_config, resolved
 from lle.report import bounds
 from lle.report.bounds import Finding
-from lle.report.findings import find, of_columns, with_findings
+from lle.report.findings import find, of_columns, verdict, with_findings
 from lle.report.metrics import Metrics
 
 METRICS: dict[str, Any] = {
@@ -31,7 +31,8 @@ METRICS: dict[str, Any] = {
     "residuals": [[1e-9, 1e-9]],
     "vector_errors": [[1e-12, 1e-12]],
     "solvers": [{"method": "factored", "converged": True, "rounding_floor": 1e-15}],
-    "trustworthiness": {"value": 0.97},
+    "trustworthiness": {"value": 0.971},
+    "continuity": {"value": 0.98},
     "redundancy": [0.0, 0.3],
     "residual_variance": {"value": 0.4},
     "neighborhood_hit": {"value": 0.95},
@@ -248,7 +249,7 @@ def test_coordinates_that_repeat_are_named_with_what_was_measured() -> None:
     [finding] = found({**repeated, "intrinsic_dimension": {"value": 1.2}})
     assert finding.sentence == (
         "Coordinates 2 and 4 are predictable from the earlier ones by local linear fits (R² 0.96 to 0.99); neighbours "
-        "are kept (trustworthiness 0.970)"
+        "are kept (trustworthiness 0.971)"
     )
     assert finding.as_json()["key"] == {"eigensolver.n_components": 1}
     for kept in ({"intrinsic_dimension": {"value": 2.2}}, {"trustworthiness": {"value": 0.93}}):
@@ -317,6 +318,83 @@ def test_verdict_is_not_repeated_among_the_warnings() -> None:
     assert written.verdict == findings[0].text()
     assert written.warnings == [findings[1].text()]
     assert [finding["measure"] for finding in written.findings or []] == ["trustworthiness", "residual_variance"]
+
+
+PIECES = {"n_components_weak": 3, "component_sizes": [991, 6, 3], "component_points": [300, 100, 90], "n_input": 1000}
+
+
+def verdict_of(changes: dict[str, Any]) -> str:
+    metrics = Metrics.read({**METRICS, "residual_variance": {"value": 0.2}, **changes})
+    return verdict(metrics, find(metrics, CONFIG))
+
+
+@pytest.mark.parametrize(
+    ("stopped", "rows_placed", "sentence"),
+    [
+        (
+            {"stage": "mend_graph", "running": False, "reason": "recall 0.81 is below 0.9"},
+            None,
+            "The run stopped before its end. recall 0.81",
+        ),
+        (
+            {"stage": "solve_embedding", "running": False, "reason": None},
+            None,
+            "it stopped in solve_embedding. No row has coordinates yet; run the same command again",
+        ),
+        (
+            {"stage": "measure_quality", "running": True, "reason": None},
+            0,
+            "The run is going on, in measure_quality. Rows have coordinates",
+        ),
+    ],
+)
+def test_verdict_of_a_run_without_its_end(stopped, rows_placed, sentence) -> None:
+    assert sentence in verdict_of({**PIECES, "stopped": stopped, "rows_placed": rows_placed})
+
+
+@pytest.mark.parametrize(
+    ("changes", "measure"),
+    [
+        ({"solvers": MULTIGRID, "residuals": [[0.23, 1e-9]]}, "residuals"),
+        ({"eigenvalues": [[1e-17, 1e-9]], "vector_errors": [[0.3, 0.1]]}, "eigenvalues"),
+        ({"dropped": {"small_component": 160}}, "dropped"),
+        ({"dropped": {"invalid": 160}}, "dropped"),
+        ({"participation": [[4.0, 200.0], [90.0, 50.0], [90.0, 50.0]]}, "participation"),
+        ({"neighborhood_hit": {"value": 0.72}}, "neighborhood_hit"),
+        ({"trustworthiness": {"value": 0.81}}, "trustworthiness"),
+        ({"redundancy": [0.0, 0.98]}, "redundancy"),
+    ],
+)
+def test_most_serious_finding_is_the_verdict(changes: dict[str, Any], measure: str) -> None:
+    """Each is more serious than separate pieces."""
+    first, *others = found({**PIECES, **changes})
+    assert (first.measure, first.level) == (measure, "grave")
+    assert "n_components_weak" in [finding.measure for finding in others]
+    assert verdict_of({**PIECES, **changes}) == first.text()
+
+
+def test_pieces_are_described_by_the_largest_one_and_the_columns_in_which_they_differ() -> None:
+    sentence = verdict_of({**PIECES, "components_differ_in": ["batch"]})
+    pieces = "The data fall into 3 separate pieces, the largest with 99.1 % of the rows, which differ in batch;"
+    assert sentence.startswith(pieces)
+    assert "leave these out of input.columns" in sentence
+
+
+def test_verdict_of_a_good_embedding_states_its_quality() -> None:
+    sentence = "Neighbours in the embedding are neighbours in the data (trustworthiness 0.971, continuity 0.980)"
+    assert verdict_of({}) == f"{sentence}, and 95 % of them have the same species (98 % in the data)."
+    unlabelled = {"neighborhood_hit": None, "neighborhood_hit_input": None}
+    assert verdict_of(unlabelled) == f"{sentence}."
+    long = f"{sentence}. Long distances differ from those along the data (residual variance 0.44)"
+    assert verdict_of({**unlabelled, "residual_variance": {"value": 0.44}}) == f"{long}."
+    # A long curve: eigenvalues below the rounding errors, coordinates right to many digits.
+    assert verdict_of({"eigenvalues": [[1e-17, 1e-9]]}).startswith(sentence)
+
+
+def test_value_between_the_bounds_reads_most_neighbours() -> None:
+    between = {"trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}}
+    assert verdict_of(between).startswith("Most neighbours in the embedding")
+    assert verdict_of({"trustworthiness": None}) == "The quality of the embedding was not measured."
 
 
 class TestAlignment:
