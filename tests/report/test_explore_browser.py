@@ -2,7 +2,7 @@
 
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from tests.support.browser import (
     saved,
     select_quarter,
 )
-from tests.support.explorer_page import page_of
+from tests.support.explorer_page import coordinates, page_of
 
 N = 400
 NAMES = [f"kind {i}" for i in range(4)]
@@ -43,9 +43,7 @@ def points() -> tuple[np.ndarray, np.ndarray]:
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     y, classes = points()
     page = page_of(
-        Column("y1", "coordinate 1", y[:, 0], role="coordinate"),
-        Column("y2", "coordinate 2", y[:, 1], role="coordinate"),
-        Column("y3", "coordinate 3", y[:, 0] * y[:, 1], role="coordinate"),
+        *coordinates(np.column_stack([y, y.prod(axis=1)])),
         Column("label", "label", classes, NAMES),
         Column("reconstruction_error", "error", np.exp(y[:, 0])),
         rows=3 * np.arange(N),
@@ -57,12 +55,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def page(browser: Any, address: str) -> Iterator[Any]:
-    """The page at 1,200 by 900 pixels. The test fails on any error or warning of the browser, or a request."""
-    page, heard = opened(browser, address, viewport={"width": 1400, "height": 900})
-    yield page
-    page.close()
-    assert heard == []
+def page(open_page: Callable[..., Any], address: str) -> Any:
+    return open_page(address)
 
 
 def place(page: Any, point: int) -> tuple[float, float]:
@@ -112,15 +106,11 @@ def test_hover_shows_the_row_and_its_values(page):
     assert values[3] == NAMES[classes[point]]
 
 
-def test_hover_shows_the_image_of_the_row(browser, tmp_path):
+def test_hover_shows_the_image_of_the_row(show):
     """Every image has one grey level; the page has images of every second point."""
-    y, _ = points()
-    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
     with_image = np.arange(0, N, 2)
     levels = np.broadcast_to((with_image / 2)[:, None, None, None], (N // 2, 5, 8, 1)).astype(np.float32)
-    content = page_of(*columns)._replace(images=make_sheet(with_image, levels))
-    (tmp_path / "explore.html").write_bytes(render_explorer(content))
-    page, heard = opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1400, "height": 900})
+    page = show(points()[0], images=make_sheet(with_image, levels))
     for point in (0, 100, 398):
         page.evaluate(f"explorer.goTo({point})")
         for image in page.locator(".image").all():
@@ -131,8 +121,6 @@ def test_hover_shows_the_image_of_the_row(browser, tmp_path):
     page.evaluate("explorer.goTo(3)")
     assert page.locator(".image:visible").count() == 0
     assert "images of 200 rows" in page.inner_text("aside")
-    page.close()
-    assert heard == []
 
 
 @pytest.mark.parametrize("mode", ["lasso", "rectangle"])
@@ -165,22 +153,17 @@ def test_colours_follow_the_menu(page):
     page.wait_for_function("document.getElementById('legend').childElementCount === 0")
 
 
-def test_points_without_a_value_are_grey_and_under_the_others(browser, tmp_path):
+def test_points_without_a_value_are_grey_and_under_the_others(show):
     y, _ = points()
     values = np.where(np.arange(N) % 40 == 0, 0.5, np.nan)
     places = np.repeat(y[::40], 40, axis=0)  # 39 grey points lie under each of the others
-    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", places[:, j], role="coordinate") for j in range(2)]
-    content = page_of(*columns, Column("trustworthiness", "trustworthiness (10 sampled points)", values))
-    (tmp_path / "explore.html").write_bytes(render_explorer(content))
-    page, heard = opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1400, "height": 900})
+    page = show(places, Column("trustworthiness", "trustworthiness (10 sampled points)", values))
     assert "390 rows without a value are grey" in page.inner_text("#legend")
     for point in range(0, N, 40):
         box, (x, up) = page.locator("#canvas").bounding_box(), page.evaluate(f"explorer.plot.place({point})")
         shot = page.screenshot(clip={"x": box["x"] + x - 1, "y": box["y"] + up - 1, "width": 2, "height": 2})
         color = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).mean(axis=(0, 1))
         assert np.ptp(color) > 40  # the grey is #b4bcc6
-    page.close()
-    assert heard == []
 
 
 def test_pressed_classes_hide_the_others(page, tmp_path):
@@ -190,14 +173,11 @@ def test_pressed_classes_hide_the_others(page, tmp_path):
     assert {row["label"] for row in saved(page, tmp_path)} == {"kind 1"}
 
 
-def test_names_in_the_picture_do_not_cover_each_other(browser, tmp_path):
+def test_names_in_the_picture_do_not_cover_each_other(show):
     """Two classes at the same places, so that the best place for one name is the best for the other."""
     classes = np.arange(N) % 2
     y = np.repeat(np.random.default_rng(3).normal(size=(N // 2, 2)), 2, axis=0)
-    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
-    page_file = tmp_path / "explore.html"
-    page_file.write_bytes(render_explorer(page_of(*columns, Column("label", "label", classes, ["first", "second"]))))
-    page, heard = opened(browser, page_file.as_uri(), viewport={"width": 1400, "height": 900})
+    page = show(y, Column("label", "label", classes, ["first", "second"]))
     earlier = None
     for zooms in range(6):
         boxes = names_at_rest(page, earlier)
@@ -210,8 +190,6 @@ def test_names_in_the_picture_do_not_cover_each_other(browser, tmp_path):
         page.click("#zoom-in")
     page.uncheck("#show-names")
     assert page.locator("#names text").count() == 0
-    page.close()
-    assert heard == []
 
 
 @pytest.mark.parametrize(
@@ -315,8 +293,8 @@ def test_first_picture_is_complete_and_its_ticks_are_at_their_values(browser, ad
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 400])
-def test_text_has_contrast_and_nothing_is_cut_off(browser, address, scheme, width):
-    page, heard = opened(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
+def test_text_has_contrast_and_nothing_is_cut_off(open_page, address, scheme, width):
+    page = open_page(address, viewport={"width": width, "height": 800}, color_scheme=scheme)
     page.evaluate("explorer.plot.select([1, 2, 3])")
     page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
     page.wait_for_selector("#table:not([hidden])")
@@ -328,13 +306,11 @@ def test_text_has_contrast_and_nothing_is_cut_off(browser, address, scheme, widt
     assert box["y"] + box["height"] > (0.58 if width < 800 else 0.9) * 800
     assert bar["height"] <= 48
     assert page.evaluate("document.documentElement.scrollHeight") <= 800
-    page.close()
-    assert heard == []
 
 
-def test_touch_moves_the_view(browser, address):
+def test_touch_moves_the_view(browser, open_page, address):
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True)
-    page, heard = opened(context, address)
+    page = open_page(address, context)
     before = place(page, 0)
     client = context.new_cdp_session(page)
     box = page.locator("#canvas").bounding_box()
@@ -348,26 +324,19 @@ def test_touch_moves_the_view(browser, address):
     after = moved(page, 0, before)
     assert 20 < after[0] - before[0] < 100
     assert abs(after[1] - before[1]) < 10
-    context.close()
-    assert heard == []
 
 
-def test_components_are_shown_side_by_side_or_alone(browser, tmp_path):
+def test_components_are_shown_side_by_side_or_alone(show):
     """Two components on the same coordinates do not cover each other; one alone fills the view."""
     y, _ = points()
     component = (np.arange(N) % 4 == 3).astype(int)
-    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
-    columns.append(Column("component", "component", component, ["0", "1"], "component"))
-    (tmp_path / "explore.html").write_bytes(render_explorer(page_of(*columns)))
-    page, heard = opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1400, "height": 900})
+    page = show(y, Column("component", "component", component, ["0", "1"], "component"))
     ends = [[place(page, point)[0] for point in np.flatnonzero(component == c)[::7]] for c in (0, 1)]
     assert max(ends[0]) < min(ends[1])
     page.select_option("#component", label="1: 100 rows")
     page.wait_for_timeout(500)
     page.click("#in-view")
     page.wait_for_function("document.getElementById('selected-count').textContent.startsWith('100 rows')")
-    page.close()
-    assert heard == []
 
 
 def test_selection_shows_counts_by_class_and_means(page):
@@ -387,15 +356,9 @@ def test_selection_shows_counts_by_class_and_means(page):
     assert page.evaluate(f"{of_selected} === {of_others}")
 
 
-def test_dates_whole_numbers_and_the_picture_file(browser, tmp_path):
-    y, _ = points()
-    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
-    columns += [
-        Column("since", "since", 1.6e9 + 86400.0 * np.arange(N), kind="date"),
-        Column("age", "age", np.arange(N) % 90, kind="whole"),
-    ]
-    (tmp_path / "explore.html").write_bytes(render_explorer(page_of(*columns)))
-    page, heard = opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1400, "height": 900})
+def test_dates_whole_numbers_and_the_picture_file(show, tmp_path):
+    since = Column("since", "since", 1.6e9 + 86400.0 * np.arange(N), kind="date")
+    page = show(points()[0], since, Column("age", "age", np.arange(N) % 90, kind="whole"))
     page.evaluate("explorer.goTo(95)")
     assert page.locator("#point dd").all_inner_texts()[2:] == ["2020-12-17 12:26:40", "5"]
     assert page.locator("#legend .ends span").first.inner_text() == "2020-09-13"
@@ -407,36 +370,23 @@ def test_dates_whole_numbers_and_the_picture_file(browser, tmp_path):
     assert picture.shape[1] > 1800
     middle = picture[200:-200, 200:-600].reshape(-1, 3).astype(int)
     assert (np.ptp(middle, axis=1) > 60).sum() > 300  # points in colours
-    page.close()
-    assert heard == []
-
-
-def page_of_columns(browser, tmp_path, *columns):
-    y, _ = points()
-    axes = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
-    (tmp_path / "explore.html").write_bytes(render_explorer(page_of(*axes, *columns)))
-    return opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1400, "height": 900})
 
 
 @pytest.mark.parametrize("name", ["a long answer of a questionnaire, with all of its words, and a remark", "x" * 70])
-def test_long_classes_do_not_overlap_in_the_legend(browser, tmp_path, name):
+def test_long_classes_do_not_overlap_in_the_legend(show, name):
     kind = Column("kind", "kind", np.arange(N) % 8, [f"{i}: {name}" for i in range(8)])
-    page, heard = page_of_columns(browser, tmp_path, kind)
+    page = show(points()[0], kind)
     spans = page.locator("#legend span").evaluate_all("(all) => all.map((e) => e.getBoundingClientRect().toJSON())")
     assert all(above["bottom"] <= below["top"] for above, below in itertools.pairwise(spans))
-    page.close()
-    assert heard == []
 
 
-def test_the_legend_shows_twelve_classes_without_scrolling(browser, tmp_path):
+def test_the_legend_shows_twelve_classes_without_scrolling(show):
     kind = Column("kind", "kind", np.arange(N) % 12, [f"class {i}" for i in range(12)])
-    page, heard = page_of_columns(browser, tmp_path, kind)
+    page = show(points()[0], kind)
     assert page.locator("#legend").evaluate("(legend) => legend.scrollHeight <= legend.clientHeight")
-    page.close()
-    assert heard == []
 
 
-def test_values_of_very_different_sizes_have_their_digits_and_colours_as_in_lle_explore(browser, tmp_path):
+def test_values_of_very_different_sizes_have_their_digits_and_colours_as_in_lle_explore(show):
     rng = np.random.default_rng(2)
     far = np.where(np.arange(N) % 100 < 4, 1e6, 1.0)
     columns = {
@@ -444,7 +394,7 @@ def test_values_of_very_different_sizes_have_their_digits_and_colours_as_in_lle_
         "far": far * rng.normal(size=N),
         "zeros": np.where(np.arange(N) % 2 == 0, 0.0, np.exp(rng.normal(scale=3, size=N))),
     }
-    page, heard = page_of_columns(browser, tmp_path, *(Column(name, name, v) for name, v in columns.items()))
+    page = show(points()[0], *(Column(name, name, v) for name, v in columns.items()))
     page.evaluate("explorer.goTo(41)")
     shown = page.locator("#point dd").all_inner_texts()[2:]
     np.testing.assert_allclose([float(text) for text in shown], [v[41] for v in columns.values()], rtol=1e-6)
@@ -455,14 +405,12 @@ def test_values_of_very_different_sizes_have_their_digits_and_colours_as_in_lle_
         drawn = page.evaluate("explorer.key")
         np.testing.assert_allclose(drawn["range"], key.range, rtol=0.2)  # of the nearest value, without interpolation
         assert (drawn["log"], drawn["clipped"]) == (key.log, key.clipped)
-    page.close()
-    assert heard == []
 
 
-def test_legend_of_columns_without_a_range(browser, tmp_path):
+def test_legend_of_columns_without_a_range(show):
     """A constant column and one without values have a bar of one colour, also in the picture file."""
     constant, empty = Column("c", "constant", np.full(N, 3.0)), Column("e", "empty", np.full(N, np.nan))
-    page, heard = page_of_columns(browser, tmp_path, constant, empty)
+    page = show(points()[0], constant, empty)
     assert page.locator("#legend .ends span").all_inner_texts() == ["all 3"]
     page.select_option("#color", label="empty")
     page.wait_for_function("document.querySelector('#legend .ends').innerText === 'no values'")
@@ -471,22 +419,14 @@ def test_legend_of_columns_without_a_range(browser, tmp_path):
     with page.expect_download() as download:
         page.click("#save-picture")
     download.value.path()
-    page.close()
-    assert heard == []
 
 
-def test_lines_of_names_end_in_the_colour_of_the_class_where_it_is_seen(browser, tmp_path):
+def test_lines_of_names_end_in_the_colour_of_the_class_where_it_is_seen(show):
     """Class 0 is half alone, and half under ten times as many points of class 1."""
     alone, under, over = np.full(100, -1.0), np.full(140, 1.0), np.full(1400, 1.0)
     x = np.concatenate([alone, under, over])
     x += np.random.default_rng(3).normal(scale=0.05, size=len(x))
-    columns = [
-        Column("y1", "coordinate 1", x, role="coordinate"),
-        Column("y2", "coordinate 2", x**2, role="coordinate"),
-    ]
-    columns.append(Column("kind", "kind", np.repeat([0, 1], [240, 1400]), ["below", "above"]))
-    (tmp_path / "explore.html").write_bytes(render_explorer(page_of(*columns)))
-    page, heard = opened(browser, (tmp_path / "explore.html").as_uri(), viewport={"width": 1400, "height": 900})
+    page = show(np.column_stack([x, x**2]), Column("kind", "kind", np.repeat([0, 1], [240, 1400]), ["below", "above"]))
     shown = page.evaluate(
         """() => explorer.placedNames.map(({name}, i) => [name.name, name.x, ...["circle", "polyline"].map((tag) =>
         document.querySelectorAll(`#names ${tag}`)[i].getAttribute(tag === "circle" ? "fill" : "stroke"))])"""
@@ -496,8 +436,6 @@ def test_lines_of_names_end_in_the_colour_of_the_class_where_it_is_seen(browser,
         ("below", True, colors[0], colors[0]),
         ("above", False, colors[1], colors[1]),
     }
-    page.close()
-    assert heard == []
 
 
 def test_ticks_and_selection_follow_the_view_along_both_axes(page):

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from lle.config.load import check_config, resolved
-from lle.report.explore import Column, render_explorer
+from lle.report.explore import Column
 from lle.report.metrics import Metrics
 from lle.report.page import render_page
 from lle.report.page_pictures import DPI, draw_page_pictures
 from lle.report.point_colors import ColorSource
-from tests.support.browser import CONTRASTS, axe_problems, names_at_rest, needs_browser, opened
-from tests.support.explorer_page import page_of
+from tests.support.browser import CONTRASTS, axe_problems, names_at_rest, needs_browser
 
 N = 400
 LONG = [f"{i} in the last twelve months the household has had to borrow money from friends" for i in range(8)]
@@ -57,14 +56,11 @@ def test_report_is_readable_on_a_phone(browser, tmp_path, scheme):
     page.close()
 
 
-def test_long_names_are_whole_on_a_phone(browser, tmp_path):
+def test_long_names_are_whole_on_a_phone(show):
     """In the picture, where the class is at an edge, and in the legend."""
     names = ["at the left edge", "a long answer of a questionnaire, with all of its words, (units) and a remark"]
     y, classes = np.repeat([[0.0, 0.0], [1.0, 1.0]], N // 2, axis=0), np.repeat([0, 1], N // 2)
-    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
-    page_file = tmp_path / "explore.html"
-    page_file.write_bytes(render_explorer(page_of(*columns, Column("label", "label", classes, names))))
-    page, heard = opened(browser, page_file.as_uri(), viewport={"width": 420, "height": 800})
+    page = show(y, Column("label", "label", classes, names), width=420, height=800)
     page.check("#show-names")
     shown = names_at_rest(page)
     assert set(shown) == set(names)
@@ -75,24 +71,19 @@ def test_long_names_are_whole_on_a_phone(browser, tmp_path):
     legend = page.locator("#legend").inner_text()
     assert all(name in legend for name in names)
     assert page.locator("#legend").evaluate("(legend) => legend.scrollWidth <= legend.clientWidth")
-    page.close()
-    assert heard == []
 
 
-def open_curve(browser, tmp_path, width, height):
+@pytest.fixture
+def curve(show):
     """The explorer of a parabola, whose eight parts are classes with long names."""
     x = np.linspace(-1.0, 1.0, 8 * 3 * N)
-    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y, role="coordinate") for j, y in enumerate((x, x**2))]
-    page_file = tmp_path / "explore.html"
-    page_file.write_bytes(
-        render_explorer(page_of(*columns, Column("label", "label", np.repeat(np.arange(8), 3 * N), LONG)))
-    )
-    return opened(browser, page_file.as_uri(), viewport={"width": width, "height": height})
+    parts = Column("label", "label", np.repeat(np.arange(8), 3 * N), LONG)
+    return show(np.column_stack([x, x**2]), parts, width=420, height=800)
 
 
-def test_many_long_names_are_numbers_of_the_legend_on_a_phone(browser, tmp_path):
+def test_many_long_names_are_numbers_of_the_legend_on_a_phone(curve):
     """Each class is named, and no name covers points or another name; on a wide screen the names are whole."""
-    page, heard = open_curve(browser, tmp_path, 420, 800)
+    page = curve
     shown = names_at_rest(page)
     assert set(shown) == {f"#{i + 1}" for i in range(8)}
     assert page.evaluate("explorer.placedNames.map(({covered, faults}) => [covered, faults])") == [[0, 0]] * 8
@@ -108,12 +99,10 @@ def test_many_long_names_are_numbers_of_the_legend_on_a_phone(browser, tmp_path)
     page.wait_for_function("explorer.numbered.size === 0 && explorer.arranging === null")
     assert set(names_at_rest(page)) == set(LONG)
     assert page.locator("#legend [data-number]").count() == 0
-    page.close()
-    assert heard == []
 
 
-def test_long_names_are_whole_in_the_picture_file(browser, tmp_path):
-    page, heard = open_curve(browser, tmp_path, 420, 800)
+def test_long_names_are_whole_in_the_picture_file(curve):
+    page = curve
     page.evaluate(
         """() => { globalThis.written = []; const own = CanvasRenderingContext2D.prototype.fillText;
         CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
@@ -129,17 +118,11 @@ def test_long_names_are_whole_in_the_picture_file(browser, tmp_path):
     assert all(is_inside for _, is_inside in written)
     text = " ".join(text for text, _ in written)
     assert all(f"#{i + 1} {name} (1,200)" in text for i, name in enumerate(LONG))
-    page.close()
-    assert heard == []
 
 
-def test_a_name_of_one_long_word_is_in_the_picture(browser, tmp_path):
+def test_a_name_of_one_long_word_is_in_the_picture(show):
     name = "a_column_of_answers/" * 3 + "x" * 25
-    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", np.arange(N) * 1.0, role="coordinate") for j in range(2)]
-    page_file = tmp_path / "explore.html"
-    page_file.write_bytes(render_explorer(page_of(*columns, Column("label", "label", np.zeros(N, int), [name]))))
-    page, heard = opened(browser, page_file.as_uri(), viewport={"width": 420, "height": 800})
+    y = np.repeat(np.arange(N)[:, None] * 1.0, 2, axis=1)
+    page = show(y, Column("label", "label", np.zeros(N, int), [name]), width=420, height=800)
     [shown] = names_at_rest(page)
     assert shown.split() == ["a_column_of_answers/"] * 3 + ["x" * 20, "x" * 5]
-    page.close()
-    assert heard == []

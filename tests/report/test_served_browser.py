@@ -2,6 +2,7 @@
 
 import io
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from lle.jobs.served_run import ServedRun
 from lle.report.explore import Column, ServedPage
 from lle.report.images import image_png
 from tests.support.browser import CONTRASTS, axe_problems, drag, needs_browser, opened, saved, select_quarter
+from tests.support.explorer_page import coordinates
 
 pytestmark = [pytest.mark.slow, *needs_browser]
 
@@ -31,24 +33,26 @@ def points():
 def address():
     y, classes = points()
     columns = [
-        *(Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)),
-        Column("y3", "coordinate 3", y[:, 0] * y[:, 1], role="coordinate"),
+        *coordinates(np.column_stack([y, y.prod(axis=1)])),
         Column("label", "label", classes, NAMES),
         Column("reconstruction_error", "error", np.exp(y[:, 0])),
     ]
     page = ServedPage("LLE", f"/data/{'runs-of-a-long-name/' * 4}run.zarr", N, 3 * N, columns, [], None)
-    with Server(ServedRun(page, 3 * np.arange(N), columns, None), 0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with served(ServedRun(page, 3 * np.arange(N), columns, None)) as server:
         yield server.url
+
+
+@contextmanager
+def served(run):
+    with Server(run, 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
         server.shutdown()
 
 
 @pytest.fixture
-def page(browser, address):
-    page, heard = opened(browser, address, viewport={"width": 1400, "height": 900})
-    yield page
-    page.close()
-    assert heard == []
+def page(open_page, address):
+    return open_page(address)
 
 
 def place(page, point):
@@ -100,18 +104,17 @@ def test_the_picture_shows_each_point_in_its_colour(page):
         assert shown[3] > 200
 
 
-def test_hover_shows_the_image_of_the_row(browser):
+def test_hover_shows_the_image_of_the_row(open_page):
     y, _ = points()
 
     class Images:
         def png(self, row):
             return image_png(np.full(40, row / 100), (5, 8), (0.0, 1.0))
 
-    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:100, j], role="coordinate") for j in range(2)]
-    served = ServedPage("LLE", "run.zarr", 100, 100, columns, [], None, (5, 8))
-    with Server(ServedRun(served, np.arange(100), columns, None, Images()), 0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        page, heard = opened(browser, server.url, viewport={"width": 1400, "height": 900})
+    columns = coordinates(y[:100])
+    content = ServedPage("LLE", "run.zarr", 100, 100, columns, [], None, (5, 8))
+    with served(ServedRun(content, np.arange(100), columns, None, Images())) as server:
+        page = open_page(server.url)
         page.mouse.move(*place(page, 30))
         page.wait_for_selector("#tip:not([hidden])")
         row = int(page.inner_text("#point-title").removeprefix("Row "))
@@ -120,9 +123,6 @@ def test_hover_shows_the_image_of_the_row(browser):
         assert image.get_attribute("aria-label") == f"Image of row {row}"
         drawn = np.asarray(Image.open(io.BytesIO(image.screenshot())).convert("L"))
         assert drawn[10:-10, 10:-10] == pytest.approx(2.55 * row, abs=2)
-        page.close()
-        server.shutdown()
-    assert heard == []
 
 
 @pytest.mark.parametrize("mode", ["lasso", "rectangle"])
@@ -289,9 +289,9 @@ def test_search_finds_a_row_and_reports_a_missing_one(page):
     page.wait_for_function("document.getElementById('search-result').textContent.startsWith('Found, but hidden')")
 
 
-def test_two_fingers_zoom_and_one_moves(browser, address):
+def test_two_fingers_zoom_and_one_moves(browser, open_page, address):
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True)
-    page, heard = opened(context, address)
+    page = open_page(address, context)
     client, box = context.new_cdp_session(page), page.locator("#canvas").bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
@@ -315,14 +315,12 @@ def test_two_fingers_zoom_and_one_moves(browser, address):
         page.wait_for_timeout(30)
     touch("touchEnd")
     assert page.evaluate("explorer.view[0]") < left
-    context.close()
-    assert heard == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 400])
-def test_text_has_contrast_and_nothing_is_cut_off(browser, address, scheme, width):
-    page, heard = opened(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
+def test_text_has_contrast_and_nothing_is_cut_off(open_page, address, scheme, width):
+    page = open_page(address, viewport={"width": width, "height": 800}, color_scheme=scheme)
     page.focus("#canvas")
     page.keyboard.press("v")
     page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
@@ -332,18 +330,14 @@ def test_text_has_contrast_and_nothing_is_cut_off(browser, address, scheme, widt
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("aside").evaluate("(aside) => aside.scrollWidth <= aside.clientWidth")
     assert page.locator("#canvas").bounding_box()["width"] > 0.7 * min(width, 1100)
-    page.close()
-    assert heard == []
 
 
 def test_page_shows_that_the_server_has_stopped(browser):
     y, _ = points()
-    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", y[:, j], role="coordinate") for j in range(2)]
+    columns = coordinates(y)
     run = ServedRun(ServedPage("LLE", "run.zarr", N, N, columns, [], None), np.arange(N), columns, None)
-    with Server(run, 0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with served(run) as server:
         page, _ = opened(browser, server.url)
-        server.shutdown()
     page.context.set_offline(True)  # open connections of the stopped server too
     page.click("#in-view")
     page.wait_for_selector("#loading[role=alert]")

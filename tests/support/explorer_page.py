@@ -60,6 +60,10 @@ def decode(page: bytes) -> dict[str, Any]:
     return decoded
 
 
+def coordinates(y: np.ndarray) -> list[Column]:
+    return [Column(f"y{j + 1}", f"coordinate {j + 1}", values, role="coordinate") for j, values in enumerate(y.T)]
+
+
 def page_of(*columns: Column, rows: np.ndarray | None = None, n_input: int | None = None) -> ExplorerPage:
     rows = np.arange(len(columns[0].values)) if rows is None else rows
     return ExplorerPage("title", rows, columns, len(rows) if n_input is None else n_input, len(rows))
