@@ -3,7 +3,7 @@
 import base64
 import io
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,12 +72,12 @@ def make_sheet(points: Array, images: Float32) -> Sheet:
     sheet = np.zeros((math.ceil(n / columns) * columns, height, width, colors), np.uint8)
     sheet[:n] = _gray_levels(images, pixel_range(images))
     tiled = sheet.reshape(-1, columns, height, width, colors).swapaxes(1, 2).reshape(-1, columns * width, colors)
-    return Sheet(base64.b64encode(_png(tiled)).decode("ascii"), points, columns, width, height)
+    return Sheet(base64.b64encode(png_of(tiled, optimize=True)).decode("ascii"), points, columns, width, height)
 
 
 def image_png(row: Array, shape: Shape, limits: tuple[float, float]) -> bytes:
     """One image as a PNG of its own size."""
-    return _png(_gray_levels(row.reshape(*shape[:2], -1), limits))
+    return png_of(_gray_levels(row.reshape(*shape[:2], -1), limits), optimize=True)
 
 
 def _gray_levels(pixels: Array, limits: tuple[float, float]) -> UInt8:
@@ -85,9 +85,10 @@ def _gray_levels(pixels: Array, limits: tuple[float, float]) -> UInt8:
     return np.rint(np.clip(levels, 0, 255)).astype(np.uint8)
 
 
-def _png(pixels: UInt8) -> bytes:
+def png_of(pixels: UInt8, **options: Any) -> bytes:
+    """A PNG of pixels (height, width, colours), with Pillow's options."""
     from PIL import Image
 
     file = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(file, "png", optimize=True)
+    Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(file, "png", **options)
     return file.getvalue()

@@ -1,7 +1,6 @@
 """Pictures of a part of an embedding from all of its points. Importing this module loads numba."""
 
 import math
-import struct
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from ..core.arrays import Array, Bools, Float64, Int64, UInt8
 from ..core.machine import available_cores
 from .explore import Column
 from .figure_style import COLOR_MAP, OKABE_ITO, class_colors
+from .images import png_of
 from .point_colors import MAX_CLASSES, scale_of
 from .point_grid import Part, PointGrid
 
@@ -113,25 +113,7 @@ def draw_part(
         only_selected = np.where(is_selected, codes, len(every)).astype(np.uint8)  # a code that is not shown
         over = _drawn(grid, only_selected, key, np.append(is_shown, False), part, size, larger)
         picture = np.where(over[..., 3:] > 0, over | np.array([0, 0, 0, 255], np.uint8), picture)
-    return _png(picture)
-
-
-def _png(picture: UInt8) -> bytes:
-    """A PNG whose rows have no filter: a third of the time of Pillow, which tries them all, and a tenth more bytes."""
-    height, width = picture.shape[:2]
-    rows = np.zeros((height, 1 + 4 * width), np.uint8)  # each row begins with the number of its filter
-    rows[:, 1:] = picture.reshape(height, -1)
-    packer = zlib.compressobj(1, strategy=zlib.Z_RLE)
-    content = {
-        b"IHDR": struct.pack(">2I5B", width, height, 8, 6, 0, 0, 0),  # 8 bits, RGBA
-        b"IDAT": packer.compress(rows.data) + packer.flush(),
-        b"IEND": b"",
-    }
-    parts = [
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in content.items()
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+    return png_of(picture, compress_level=1, compress_type=zlib.Z_RLE)  # a third of the time of the defaults
 
 
 def _drawn(
