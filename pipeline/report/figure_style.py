@@ -154,7 +154,7 @@ def darken(figure: Figure) -> None:
     """Replace the colours of this module in a drawn figure by those for a dark page."""
     dark = {to_rgba(light)[:3]: to_rgba(color)[:3] for light, color in (ON_DARK | CLASSES_ON_DARK).items()}
     steps = np.arange(256)  # points whose colours come from the map of values
-    scale = dict(zip(map(tuple, colormaps[COLOR_MAP](steps)[:, :3].tolist()), DARK_MAP(steps)[:, :3], strict=True))
+    dark |= zip(map(tuple, colormaps[COLOR_MAP](steps)[:, :3].tolist()), DARK_MAP(steps)[:, :3].tolist(), strict=True)
 
     def map_one(color: ColorType) -> ColorType:
         rgba = to_rgba(color)
@@ -175,9 +175,7 @@ def darken(figure: Figure) -> None:
         elif isinstance(artist, Collection):
             for kind in ("facecolor", "edgecolor"):
                 colors = to_rgba_array(getattr(artist, f"get_{kind}")())
-                for number, color in enumerate(map(tuple, colors[:, :3].tolist())):
-                    colors[number, :3] = scale.get(color, dark.get(color, color))
-                artist.set(**{kind: colors})
+                artist.set(**{kind: [map_one(tuple(color)) for color in colors.tolist()]})
 
 
 def _pixels_on_dark(pixels: Array) -> Array:
