@@ -83,7 +83,7 @@ def plot(run_or_Y: object, color: object = None, ax: "Axes | None" = None) -> "A
     panel, engine = panel_of(ax, content, content.pairs[0]), figure.get_layout_engine()
     paint = shown_paint(content, [panel])
     add_key(ax, [ax], paint, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    draw_content(figure, [ax], [panel], content, paint)
+    draw_content(figure, [panel], content, paint)
     figure.set_layout_engine(engine)  # pixels are counted in a fixed layout; the figure stays the caller's
     return ax
 

@@ -14,6 +14,7 @@ from matplotlib.transforms import Bbox
 
 from ..core.arrays import Array, Int64
 from .figure_style import INK, PAPER, fonts_for, plain_text
+from .panel import Panel
 
 SAMPLE = 20_000
 """The middle of a class is computed from about this number of its points."""
@@ -94,15 +95,14 @@ def _cells(points: Array, low: Array, span: Array) -> Int64:
 
 def write_names(
     figure: Figure,
-    ax: Axes,
-    points: tuple[Array, Array],
+    panel: Panel,
     codes: Array,
     names: Sequence[str],
     colors: Array,
     piece: Array | None,
     numbered: set[int] | None = None,
 ) -> None:
-    """Write the names of classes into the axes whose layout is final. points: x and y (n,), as drawn; codes: (n,).
+    """Write the names of classes into a panel whose layout is final. codes: (n,) of its points.
 
     colors: RGBA (n_classes, 4) of the lines from the names to their points. numbered: classes whose number, as
     `number_of` writes it, stands for their name. Names that have no good place, and long ones that would fill too much
@@ -112,10 +112,10 @@ def write_names(
     """
     with fonts_for(figure.findobj(Text)):
         figure.draw_without_rendering()
-    frame, unit = ax.get_window_extent(), figure.dpi / 72.0
-    pixels = ax.transData.transform(np.column_stack(points))
+    ax, unit = panel.ax, figure.dpi / 72.0
+    frame, pixels = ax.get_window_extent(), ax.transData.transform(np.column_stack([panel.x, panel.y]))
     drawn = _drawn_cells(pixels - (frame.x0, frame.y0), frame, 4 * unit)
-    places = name_places(*points, codes, len(names), piece)
+    places = name_places(panel.x, panel.y, codes, len(names), piece)
     if numbered is not None:
         numbered |= {code for code, name in enumerate(names) if len(name) > MOST_LETTERS}
     found = list[_Found]()

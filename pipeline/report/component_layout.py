@@ -62,7 +62,7 @@ def side_by_side(
         if flat:
             text.set(y=0.98, va="top", transform=ax.get_xaxis_transform())
     drawn, x, y = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    panel = Panel(drawn, x, y, (-gap[0], extent[0] + gap[0]), y_range)
+    panel = Panel(ax, drawn, x, y, (-gap[0], extent[0] + gap[0]), y_range)
     ax.set(xlim=panel.x_range, ylim=panel.y_range, xticks=[])
     if not flat:
         ax.set(yticks=[], aspect="equal")

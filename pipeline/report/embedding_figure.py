@@ -90,7 +90,7 @@ def draw_embedding(embedding: Float64, component: Int32, color: ColorSource | No
     axes[0].set_title(counted(content.n_rows, "row") + parts, loc="left", fontsize=10, color=INK)
     paint = shown_paint(content, panels)
     add_key(figure, axes, paint, loc="outside right upper")
-    draw_content(figure, axes, panels, content, paint)
+    draw_content(figure, panels, content, paint)
     return to_png(figure)
 
 
@@ -121,7 +121,7 @@ def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
     if len(views) > 1:
         return side_by_side(ax, content.groups, x.values, y.values, views, flat=content.n_coordinates == 1)
     [rows], [(x_range, y_range)] = content.groups.values(), views
-    panel = Panel(rows, x.values[rows], y.values[rows], x_range, y_range)
+    panel = Panel(ax, rows, x.values[rows], y.values[rows], x_range, y_range)
     ax.set(xlim=x_range, ylim=y_range)
     is_outside = (panel.x < x_range[0]) | (panel.x > x_range[1]) | (panel.y < y_range[0]) | (panel.y > y_range[1])
     if n_outside := np.count_nonzero(is_outside):
@@ -152,48 +152,40 @@ def _are_many(panels: Sequence[Panel]) -> bool:
 
 
 def draw_content(
-    figure: Figure,
-    axes: Sequence[Axes],
-    panels: Sequence[Panel],
-    content: Content,
-    paint: Paint,
-    numbered: set[int] | None = None,
+    figure: Figure, panels: Sequence[Panel], content: Content, paint: Paint, numbered: set[int] | None = None
 ) -> None:
     """Draw the points of each panel in the colours of `shown_paint`; the key is already there, as it takes room.
 
     numbered: classes with a number in place of a name, see `write_names`; None if the key has no numbers.
     """
     if content.is_histogram:
-        _draw_histograms(axes, panels)
+        _draw_histogram(panels[0])
         return
     if _are_many(panels):
-        draw_rasters(figure, axes, panels, paint)
+        draw_rasters(figure, panels, paint)
     else:
-        for ax, panel in zip(axes, panels, strict=True):
-            _draw_points(ax, panel, paint)
+        for panel in panels:
+            _draw_points(panel, paint)
     if len(content.groups) > 1:
         figure.draw_without_rendering()
-        for ax in axes:
-            remove_overlapping_labels(ax)
+        for panel in panels:
+            remove_overlapping_labels(panel.ax)
     classes = content.paint.classes
-    for ax, panel in zip(axes, panels, strict=True):
+    for panel in panels:
         if classes is not None and content.n_coordinates == 1:
-            ax.set_yticks(range(len(classes.names)), [plain_text(name) for name in classes.names])
+            panel.ax.set_yticks(range(len(classes.names)), [plain_text(name) for name in classes.names])
         elif classes is not None and len(classes.names) > 1:
             piece = np.zeros(len(classes.codes), np.int64)
             for number, rows in enumerate(content.groups.values()):
                 piece[rows] = number
             codes = classes.codes[panel.rows]
             names = classes.names[:-1] if classes.names[-1] == UNKNOWN_CLASS else classes.names
-            at = panel.x, panel.y
-            write_names(figure, ax, at, codes, names, classes.colors, piece[panel.rows], numbered)
+            write_names(figure, panel, codes, names, classes.colors, piece[panel.rows], numbered)
 
 
-def _draw_histograms(axes: Sequence[Axes], panels: Sequence[Panel]) -> None:
-    for ax, panel in zip(axes, panels, strict=True):
-        heights, _, _ = ax.hist(panel.x, bins=80, range=panel.x_range, color=POINT)
-        ax.set_ylim(0.0, 1.05 * float(np.max(heights)))
-        ax.set_ylabel("points")
+def _draw_histogram(panel: Panel) -> None:
+    heights, _, _ = panel.ax.hist(panel.x, bins=80, range=panel.x_range, color=POINT)
+    panel.ax.set(ylim=(0.0, 1.05 * float(np.max(heights))), ylabel="points")
 
 
 def density_paint() -> Paint:
@@ -201,25 +193,25 @@ def density_paint() -> Paint:
     return PLAIN._replace(norm=LogNorm(1.0, 10.0), label="points in 3 x 3 pixels")
 
 
-def draw_rasters(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel], paint: Paint) -> None:
+def draw_rasters(figure: Figure, panels: Sequence[Panel], paint: Paint) -> None:
     """Aggregate the points on the pixels of their axes, whose positions become fixed."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    rasters = [_aggregate(ax, panel, paint) for ax, panel in zip(axes, panels, strict=True)]
+    rasters = [_aggregate(panel, paint) for panel in panels]
     if isinstance(paint.norm, LogNorm):
         paint.norm.vmax = max(10.0, *(float(np.nanmax(raster, initial=1.0)) for raster in rasters))
-    for ax, panel, raster in zip(axes, panels, rasters, strict=True):
-        extent = (*panel.x_range, *panel.y_range)
-        image = ax.imshow(raster, origin="lower", extent=extent, aspect=ax.get_aspect(), interpolation="nearest")
+    for panel, raster in zip(panels, rasters, strict=True):
+        extent, aspect = (*panel.x_range, *panel.y_range), panel.ax.get_aspect()
+        image = panel.ax.imshow(raster, origin="lower", extent=extent, aspect=aspect, interpolation="nearest")
         image.set(cmap=COLOR_MAP, norm=paint.norm)
 
 
-def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:
+def _draw_points(panel: Panel, paint: Paint) -> None:
     # Random order: input is often sorted by class, and the last class drawn would cover the others.
     order = np.random.default_rng(DRAW_ORDER_SEED).permutation(panel.rows.size)
     rows = panel.rows[order]
     size = float(np.clip(350.0 / np.sqrt(rows.size), 1.0, 28.0))
-    scatter = partial(ax.scatter, panel.x[order], panel.y[order], s=size, linewidths=0.0, alpha=0.85)
+    scatter = partial(panel.ax.scatter, panel.x[order], panel.y[order], s=size, linewidths=0.0, alpha=0.85)
     if paint.classes is not None:
         scatter(c=paint.classes.colors[paint.classes.codes[rows]])
     elif paint.values is not None:
@@ -229,9 +221,9 @@ def _draw_points(ax: Axes, panel: Panel, paint: Paint) -> None:
         scatter(color=POINT)
 
 
-def _aggregate(ax: Axes, panel: Panel, paint: Paint) -> npt.NDArray[np.generic]:
+def _aggregate(panel: Panel, paint: Paint) -> npt.NDArray[np.generic]:
     """Raster of a panel: RGBA for classes, else mean value or point count around a pixel; NaN for none."""
-    box = ax.get_window_extent()
+    box = panel.ax.get_window_extent()
     shape = max(1, round(box.height)), max(1, round(box.width))
     if paint.classes is not None:
         colors = [to_hex(color) for color in paint.classes.colors]

@@ -101,7 +101,7 @@ def _scatter(
     panel = panel_of(ax, content, pair)
     outside = ax.get_title(loc="right")
     paint = shown_paint(content, [panel])
-    draw_content(figure, [ax], [panel], content, paint, numbered)
+    draw_content(figure, [panel], content, paint, numbered)
     histogram = content.is_histogram
     kind = "Histogram" if histogram else "Scatter plot"
     subject = pair[0].label if histogram else f"{pair[0].label} (across) and {pair[1].label} (up)"
@@ -117,7 +117,7 @@ def _density(content: Content) -> PagePicture:
     figure, ax = _figure(WIDTH)
     panel = panel_of(ax, content, content.pairs[0])
     paint = density_paint()
-    draw_rasters(figure, [ax], [panel], paint)
+    draw_rasters(figure, [panel], paint)
     highest = float(paint.norm.vmax or 0.0)
     caption = f"Density: from 1 to {highest:,.0f} points in 3 × 3 pixels, on a log scale, dark to bright."
     return PagePicture(to_pair(figure), caption, f"The same points by density: at most {highest:,.0f} about a pixel.")

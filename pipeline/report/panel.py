@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from ..core.arrays import Array, Float64, Int64, UInt8
 from .point_colors import Range
@@ -15,8 +16,9 @@ Shape = tuple[int, int]
 
 
 class Panel(NamedTuple):
-    """One pair of axes: `rows` of the embedding at (x, y), shown in (x_range, y_range)."""
+    """A pair of axes: `rows` of the embedding at (x, y), shown in (x_range, y_range)."""
 
+    ax: Axes
     rows: Int64
     x: Float64
     y: Float64

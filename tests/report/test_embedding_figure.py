@@ -383,7 +383,7 @@ class TestAggregation:
         rng = np.random.default_rng(81)
         points, values = rng.uniform(1.5, 8.5, size=(1000, 2)), rng.normal(size=1000)
         values[::9] = np.nan
-        shown, shape = panel.Panel(np.arange(1000), *points.T, (0.0, 10.0), (0.0, 10.0)), (10, 10)
+        shown, shape = panel.Panel(Figure().subplots(), np.arange(1000), *points.T, (0.0, 10.0), (0.0, 10.0)), (10, 10)
         near = [
             [(np.abs(np.floor(points) - (column, row)).max(axis=1) <= 1) for column in range(10)] for row in range(10)
         ]
