@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from typing import Any
 
@@ -83,10 +84,18 @@ def headline(metrics: dict[str, Any], config: dict[str, Any] = CONFIG) -> list[T
     return headline_of(Metrics.read(metrics), config)
 
 
-def render_page(
-    metrics: dict[str, Any], config: dict[str, Any], yaml: str, drawn: PagePictures | None, arrays: list[Any]
+def html_of(
+    metrics: dict[str, Any],
+    drawn: PagePictures | None = None,
+    arrays: Sequence[dict[str, Any]] = (),
+    config: dict[str, Any] = CONFIG,
+    yaml: str = YAML,
 ) -> str:
     return page.render_page(Metrics.read(metrics), config, yaml, drawn, arrays)
+
+
+def text_of(metrics: dict[str, Any], drawn: PagePictures | None = None, arrays: Sequence[dict[str, Any]] = ()) -> str:
+    return Reader(html_of(metrics, drawn, arrays)).text
 
 
 class Reader(HTMLParser):
@@ -128,7 +137,7 @@ def tile(metrics: dict[str, Any], label: str) -> Tile:
 
 
 def test_page_shows_the_numbers() -> None:
-    text = Reader(render_page(METRICS, CONFIG, YAML, None, ARRAYS)).text
+    text = text_of(METRICS, None, ARRAYS)
     expected = [
         "roll.zarr",
         "300,000 rows · 3 features · 12 neighbours · 2 coordinates",
@@ -169,7 +178,7 @@ def test_page_shows_the_numbers() -> None:
 
 
 def test_page_of_a_run_without_quality_measures() -> None:
-    reader = Reader(render_page({}, CONFIG, "", None, []))
+    reader = Reader(html_of({}))
     assert reader.text.count("not measured") > 20
     assert "no warnings, 8 of 8 not measured" in reader.text
     assert all(tile.state == "unknown" and tile.value == "not measured" for tile in headline({}))
@@ -179,7 +188,7 @@ def test_page_of_a_run_without_quality_measures() -> None:
 @pytest.mark.parametrize("key", sorted(METRICS))
 def test_any_metric_may_be_missing(key: str) -> None:
     metrics = {name: value for name, value in METRICS.items() if name != key}
-    text = Reader(render_page(metrics, CONFIG, YAML, None, ARRAYS)).text
+    text = text_of(metrics, None, ARRAYS)
     says_nothing = {"warnings", "n_features", "invalid_dropped", "component_points"}
     assert ("not measured" in text) == (key not in says_nothing)
     assert re.search(r"\bnan\b(?!, component)", text, re.IGNORECASE) is None
@@ -195,12 +204,12 @@ def pictures(n: int = 1, text: str = "", key: Key | None = None) -> PagePictures
 def test_key_has_the_numbers_of_classes() -> None:
     key = Key("answer", (("yes, often", to_rgba("#0072b2")), ("no", to_rgba("#e69f00"))))
     drawn = pictures(key=key)._replace(numbered=frozenset({0}))
-    assert "answer #1 yes, often no" in Reader(render_page(METRICS, CONFIG, YAML, drawn, ARRAYS)).text
+    assert "answer #1 yes, often no" in text_of(METRICS, drawn, ARRAYS)
 
 
 def test_page_is_self_contained() -> None:
     drawn = pictures(2)
-    html = render_page(METRICS, CONFIG, YAML, drawn, ARRAYS)
+    html = html_of(METRICS, drawn, ARRAYS)
     reader = Reader(html)
     assert "http" not in html
     assert not {"script", "link", "iframe", "object"} & set(reader.tags)
@@ -219,7 +228,7 @@ def test_page_is_self_contained() -> None:
 
 
 def test_dark_pictures_are_for_dark_pages_only() -> None:
-    html = render_page(METRICS, CONFIG, YAML, pictures()._replace(spectrum=None), [])
+    html = html_of(METRICS, pictures()._replace(spectrum=None))
     dark, light = (base64.b64encode(png).decode() for png in reversed(pictures().pictures[0].pair))
     assert f'<source media="(prefers-color-scheme: dark)" srcset="data:image/png;base64,{dark}">' in html
     assert f'<img src="data:image/png;base64,{light}"' in html
@@ -227,28 +236,28 @@ def test_dark_pictures_are_for_dark_pages_only() -> None:
 
 
 def test_pictures_have_texts_that_describe_them() -> None:
-    reader = Reader(render_page(METRICS, CONFIG, YAML, pictures(), []))
+    reader = Reader(html_of(METRICS, pictures()))
     texts = [value for name, value in reader.attributes if name == "alt"]
     assert texts == ["Scatter plot 0.", "Eigenvalues."]
 
 
 def test_key_names_the_classes_or_the_ends_of_the_scale() -> None:
     classes = Key("species", (("ant", (0.0, 0.5, 1.0, 1.0)), ("bee", (1.0, 0.0, 0.0, 1.0))))
-    html = render_page(METRICS, CONFIG, YAML, pictures(key=classes), [])
+    html = html_of(METRICS, pictures(key=classes))
     assert "species ant bee" in Reader(html).text
     assert "--light: #0080ff; --dark: #0080ff" in html
     nine = Key("species", (("i", to_rgba(class_colors(9)[8])),))
-    html = render_page(METRICS, CONFIG, YAML, pictures(key=nine), [])
+    html = html_of(METRICS, pictures(key=nine))
     assert f"--light: {class_colors(9)[8]}; --dark: {class_colors(9, dark=True)[8]}" in html
     for lowest, words in ((0.25, "angle 0.25 8"), (1e-5, "angle 0 8")):
         scale = pictures(key=Key("angle", (), lowest, 8.0))
-        assert words in Reader(render_page(METRICS, CONFIG, YAML, scale, [])).text
+        assert words in text_of(METRICS, scale)
 
 
 def test_scrolling_areas_are_reachable_with_the_keyboard() -> None:
     aligned = {"component": 0, "rows_shared": 4, "residual_before": 1.0, "residual_after": 0.0, "size_ratio": 1.0}
     alignment = {"components": [aligned], "reason": "", "scale": "unit_covariance"}
-    html = render_page({**METRICS, "alignment": alignment}, CONFIG, YAML, pictures(), ARRAYS)
+    html = html_of({**METRICS, "alignment": alignment}, pictures(), ARRAYS)
     scrolling = re.findall(r'<(?:div class="scroll"|pre)[^>]*>', html)
     assert len(scrolling) >= 7
     for tag in scrolling:
@@ -267,7 +276,7 @@ def luminance(color: str) -> float:
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_text_has_contrast(theme: int) -> None:
     """At least 4.5 to 1, as the Web Content Accessibility Guidelines (AA) ask."""
-    style = render_page(METRICS, CONFIG, YAML, None, []).split(":root {")[theme + 1].split("}")[0]
+    style = html_of(METRICS).split(":root {")[theme + 1].split("}")[0]
     colors = {name: value * 2 if len(value) == 3 else value for name, value in re.findall(r"--([\w-]+): #(\w+)", style)}
     for text in ("ink", "soft", "accent", "good", "note", "warning"):
         for ground in ("page", "card", "warning-card"):
@@ -288,9 +297,7 @@ def test_everything_is_escaped() -> None:
     }
     arrays = [dict.fromkeys(("name", "shape", "dtype", "unit", "meaning"), ATTACK)]
     drawn = pictures(1, ATTACK, Key(ATTACK, ((ATTACK, (0.0, 0.0, 0.0, 1.0)),)))
-    html = render_page(
-        metrics, {**CONFIG, "output": {"store": ATTACK}}, f"output: {{store: {ATTACK}}}\n", drawn, arrays
-    )
+    html = html_of(metrics, drawn, arrays, {**CONFIG, "output": {"store": ATTACK}}, f"output: {{store: {ATTACK}}}\n")
     reader = Reader(html)
     assert "script" not in reader.tags
     assert "<script" not in html
@@ -299,25 +306,22 @@ def test_everything_is_escaped() -> None:
 
 def test_page_shows_time_and_version() -> None:
     metrics = {**METRICS, "finished": "2026-01-02T03:04:05+00:00", "version": "20260102T030405Z-9f3e"}
-    text = Reader(render_page(metrics, CONFIG, YAML, None, [])).text
+    text = text_of(metrics)
     assert "Version 20260102T030405Z-9f3e · finished 2026-01-02 03:04 UTC · published if" in text
-    text = Reader(render_page({**metrics, "version": None}, CONFIG, YAML, None, [])).text
+    text = text_of({**metrics, "version": None})
     assert "Finished 2026-01-02 03:04 UTC" in text
     assert "published" not in text
 
 
 def test_cost_of_the_report_is_not_shown() -> None:
     seconds = {**METRICS["seconds"], "write_report": 0.5}
-    assert (
-        "write report 0.50 s 0.013 % – –"
-        in Reader(render_page({**METRICS, "seconds": seconds}, CONFIG, "", None, [])).text
-    )
+    assert "write report 0.50 s 0.013 % – –" in text_of({**METRICS, "seconds": seconds})
 
 
 def test_picture_with_a_remark_has_a_caption() -> None:
     drawn = pictures()._replace(spectrum=None)
-    assert "figcaption>" not in render_page(METRICS, CONFIG, YAML, drawn, [])
-    html = render_page(METRICS, CONFIG, YAML, pictures(1, "Look here."), [])
+    assert "figcaption>" not in html_of(METRICS, drawn)
+    html = html_of(METRICS, pictures(1, "Look here."))
     assert "<figcaption>Look here.</figcaption>" in html
 
 
@@ -330,7 +334,7 @@ def test_picture_with_a_remark_has_a_caption() -> None:
     ],
 )
 def test_details_are_folded_except_problems(metrics: dict[str, Any], are_open: set[str]) -> None:
-    html = render_page({**METRICS, **metrics}, CONFIG, YAML, None, ARRAYS)
+    html = html_of({**METRICS, **metrics}, None, ARRAYS)
     folded = re.findall(r'<details class="folded"( open)?>.*?<div id="([^"]+)">', html, re.DOTALL)
     assert {"eigensolver", "dropped-and-merged-rows", "config", "versions"} <= {anchor for _, anchor in folded}
     assert {anchor for state, anchor in folded if state} == are_open
@@ -345,25 +349,22 @@ def test_alignment_is_shown_with_its_residual() -> None:
         "size_ratio": 1.0,
     }
     alignment = {"components": [component], "reason": "", "scale": "unit_covariance"}
-    text = Reader(render_page({**METRICS, "alignment": alignment}, CONFIG, YAML, None, [])).text
+    text = text_of({**METRICS, "alignment": alignment})
     assert "Change before Change after 0 41,234 1.4 0.012" in text
     first = {"components": [], "reason": "no earlier embedding"}
-    assert (
-        "Nothing was aligned: no earlier"
-        in Reader(render_page({**METRICS, "alignment": first}, CONFIG, "", None, [])).text
-    )
-    assert "Alignment" not in render_page(METRICS, CONFIG, YAML, None, [])
+    assert "Nothing was aligned: no earlier" in text_of({**METRICS, "alignment": first})
+    assert "Alignment" not in html_of(METRICS)
 
 
 def test_warnings_are_shown_first() -> None:
     two = {"findings": [{"level": "minor"}, {"level": "minor"}], "warnings": ["first odd thing", "second & last"]}
-    text = Reader(render_page({**METRICS, **two}, CONFIG, YAML, None, [])).text
+    text = text_of({**METRICS, **two})
     assert "2 warnings first odd thing second & last Measures Rows read" in text
     grave = {**METRICS, **two, "verdict": "The verdict.", "findings": [{"level": "grave"}, *two["findings"]]}
-    text = Reader(render_page(grave, CONFIG, YAML, None, ARRAYS)).text
+    text = text_of(grave, None, ARRAYS)
     assert "The verdict. 2 more warnings first odd thing second & last" in text
     alone = {**grave, "findings": [{"level": "grave"}], "warnings": []}
-    assert "The verdict. 1 warning Measures" in Reader(render_page(alone, CONFIG, YAML, None, ARRAYS)).text
+    assert "The verdict. 1 warning Measures" in text_of(alone, None, ARRAYS)
     assert "no warnings" not in text
 
 
@@ -373,30 +374,28 @@ def test_verdict_is_the_first_sentence() -> None:
         "verdict": "Neighbours fell from 98 % to 72 %; `lle suggest` compares.",
         "finished": "2026-01-02T03:04:05+00:00",
     }
-    text = Reader(render_page(metrics, CONFIG, YAML, None, [])).text
+    text = text_of(metrics)
     assert "Neighbours fell from 98 % to 72 %; lle suggest compares. Finished 2026-01-02" in " ".join(text.split())
-    assert 'class="verdict"' in render_page(metrics, CONFIG, YAML, None, [])
-    assert 'class="verdict warning"' in render_page(
-        {**metrics, "findings": [{"level": "grave"}]}, CONFIG, YAML, None, []
-    )
+    assert 'class="verdict"' in html_of(metrics)
+    assert 'class="verdict warning"' in html_of({**metrics, "findings": [{"level": "grave"}]})
 
 
 def test_stopped_run_is_not_called_finished() -> None:
     stopped = {**METRICS, "stopped": {"stage": "solve_embedding", "running": False}, "finished": None}
-    text = Reader(render_page({**stopped, "dropped": {}, "rows_placed": None}, CONFIG, YAML, None, [])).text
+    text = text_of({**stopped, "dropped": {}, "rows_placed": None})
     assert "not finished" in text
     for phrase in ("Finished", "no warnings", "Every row has"):
         assert phrase not in text
-    assert "running" in Reader(render_page({**stopped, "stopped": {"running": True}}, CONFIG, YAML, None, [])).text
+    assert "running" in text_of({**stopped, "stopped": {"running": True}})
 
 
 def test_badge_counts_warnings_and_not_tiles() -> None:
     two_classes = {"components": 1, "classes": 2}
     low = {**METRICS, "dropped": {}, "trustworthiness": {"value": 0.7}, "closed_classes_embedded": two_classes}
-    html = render_page({**low, "findings": [{"level": "grave"}, {"level": "note"}]}, CONFIG, YAML, None, [])
+    html = html_of({**low, "findings": [{"level": "grave"}, {"level": "note"}]})
     assert "1 warning" in Reader(html).text
     assert len(re.findall(r'class="tile warning"', html)) == 2
-    assert "no warnings" in Reader(render_page(low, CONFIG, YAML, None, [])).text
+    assert "no warnings" in text_of(low)
 
 
 @pytest.mark.parametrize(
@@ -487,7 +486,7 @@ def test_coordinates_with_problems_are_marked() -> None:
     follows = "predictable from the earlier coordinates"
     assert remarks == ["", "residual above the tolerance; a clump of few points", follows]
     assert [(row["eigenvalue"], row["share"], row["remark"]) for row in second["coordinates"]] == [(4e-9, 0.8, "")]
-    text = Reader(render_page({**METRICS, **metrics}, CONFIG, YAML, None, [])).text
+    text = text_of({**METRICS, **metrics})
     assert "Component 1: 50 points" in text
     assert "a clump of few points" in text
 
@@ -496,7 +495,7 @@ def test_many_components_are_folded() -> None:
     n_components = 60
     solved = {"eigenvalues": [[1e-9]], "residuals": [[1e-12]], "solvers": METRICS["solvers"]}
     metrics = METRICS | {key: value * n_components for key, value in solved.items()}
-    html = render_page(metrics, CONFIG, YAML, None, [])
+    html = html_of(metrics)
     assert "57 more components" in html
     assert html.count("<caption>") == 50
     assert html.count("The rest is in metrics.json.") == 2
@@ -541,7 +540,7 @@ def test_numbers_are_formatted(text: str, expected: str) -> None:
 def test_quality_is_shown_with_intervals():
     """Measured values have their interval; measures that the input does not allow are not shown."""
     measured = {"value": 0.4321, "low": 0.4012, "high": 0.4789, "sample": 500}
-    plain = render_page({**METRICS, "residual_variance": {**measured, "sources": 37}}, CONFIG, YAML, None, ARRAYS)
+    plain = html_of({**METRICS, "residual_variance": {**measured, "sources": 37}}, None, ARRAYS)
     assert "0.4321 (0.4012 to 0.4789)" in plain
     assert "from 37 points" in plain
     assert "neighbourhood hit" not in plain
@@ -553,7 +552,7 @@ def test_quality_is_shown_with_intervals():
         "residual_variance_affine": measured,
         "regression_residual": [measured, {**measured, "value": 0.0123}],
     }
-    page = render_page({**METRICS, **metrics}, CONFIG, YAML, None, ARRAYS)
+    page = html_of({**METRICS, **metrics}, None, ARRAYS)
     for phrase in (
         "neighbourhood hit in the data",
         "residual variance, affine",
