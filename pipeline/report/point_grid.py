@@ -36,20 +36,15 @@ class PointGrid:
 
     def __init__(self, x: Float32, y: Float32, numbers: Array) -> None:
         self.part = Part(*shown_range(x), *shown_range(y))
-        cells = self._rows(y).astype(np.uint16) * np.uint16(CELLS) + self._columns(x).astype(np.uint16)
+        cells = np.uint16(CELLS) * _cells(y, *self.part[2:]).astype(np.uint16)
+        cells += _cells(x, *self.part[:2]).astype(np.uint16)
         order = np.argsort(cells, kind="stable")
         self._starts = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=CELLS**2))])
         self.numbers, self.x, self.y = numbers[order], x[order], y[order]
 
-    def _columns(self, x: Array) -> Array:
-        return _cells(x, self.part.left, self.part.right)
-
-    def _rows(self, y: Array) -> Array:
-        return _cells(y, self.part.bottom, self.part.top)
-
     def ranges(self, part: Part) -> list[slice]:
         """Ranges of the sorted points that hold all points of a part, and some around it."""
-        columns, rows = self._columns(np.array(part[:2])), self._rows(np.array(part[2:]))
+        columns, rows = _cells(np.array(part[:2]), *self.part[:2]), _cells(np.array(part[2:]), *self.part[2:])
         if columns[0] == 0 and columns[1] == CELLS - 1:
             return [slice(int(self._starts[rows[0] * CELLS]), int(self._starts[(rows[1] + 1) * CELLS]))]
         first = np.arange(rows[0], rows[1] + 1) * CELLS
