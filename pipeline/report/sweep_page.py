@@ -89,24 +89,17 @@ def render_sweep(
     position = measures.index("continuity") + 1 if "continuity" in measures else len(measures)
     measures[position:position] = [name for name in with_interval if name not in measures]
     measure, best = best_experiments(rows)
-    return template("sweep.html.j2").render(
+    return template("sweep.html.j2", shown=_shown).render(
         title=title,
         parameters=list(parameters),
         measures=measures,
         counts=counts,
         seconds=seconds,
-        rows=[
-            {
-                **row,
-                "cells": [_cell(row.get(name)) for name in measures],
-                "report": reports.get(row["experiment"]),
-                "is_best": row["experiment"] in best,
-            }
-            for row in rows
-        ],
+        rows=rows,
+        reports=reports,
+        best=best,
         best_by=measure.replace("_", " "),
         pictures=pictures,
-        failed=[row for row in rows if row["state"] != "done"],
     )
 
 
@@ -126,7 +119,7 @@ def best_experiments(rows: Sequence[Row]) -> tuple[str, set[str]]:
     return measure, {row["experiment"] for row in done if row[measure] == highest}
 
 
-def _cell(value: object) -> str:
+def _shown(value: object) -> str:
     if not is_known(value):
         return "" if value is None or value != value else str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
