@@ -15,10 +15,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from PIL import Image, ImageColor
+from PIL import Image
 
 from ..core.arrays import Float64, Int64
-from .figure_style import FAINT, INK, ON_DARK, PAPER, RULE, Pair, plain_text, to_pair
+from .figure_style import FAINT, INK, RULE, Pair, plain_text, to_pair
 from .point_colors import Key, common_key, draw_key, robust_range
 
 POINTS_IN_ALL, MAX_POINTS = 400_000, 5_000
@@ -27,8 +27,6 @@ CELL = (0.6, 2.4)
 MARGIN = 0.07
 EDGE = 0.12
 SHEET_DPI = 100
-KEPT_COLORS = [(color, ON_DARK[color]) for color in (PAPER, INK, FAINT, RULE)]
-"""Colours of paper, text and rules in the light and in the dark picture."""
 WIDER = 1.6
 TITLE_SIZE, LABEL_SIZE, LABEL_LINES = 13.0, 7.0, 4
 
@@ -116,7 +114,7 @@ def draw_contact_sheet(cells: Sequence[Cell], title: str) -> Pair:
     if key is not None:
         draw_key(ax, key, extent)
     _fit_figure(figure, ax, extent, title)
-    return Pair(*(_few_colors(*drawn) for drawn in zip(to_pair(figure), zip(*KEPT_COLORS, strict=True), strict=True)))
+    return Pair(*map(_few_colors, to_pair(figure)))
 
 
 def _fit_figure(figure: Figure, ax: Axes, extent: tuple[float, float], title: str) -> None:
@@ -157,18 +155,15 @@ def _wrapped(values: Mapping[str, object], side: float) -> str:
     return "\n".join(plain_text(line, letters) for line in lines)
 
 
-def _few_colors(png: bytes, kept: tuple[str, ...]) -> bytes:
-    """The picture with a palette, which takes a third of the bytes. Colours of text and rules are kept in the palette:
-    they have few pixels and would otherwise be replaced by colours of points."""
-    fixed_colors, buffer = np.array([ImageColor.getrgb(color) for color in kept]), io.BytesIO()
-    with Image.open(io.BytesIO(png)) as original:
-        image = original.convert("RGB")
-    colors = np.array(image.quantize(96).getpalette()).reshape(-1, 3)[:96]
-    distances = np.abs(colors[:, np.newaxis] - fixed_colors).max(axis=2).min(axis=1)
-    is_distinct = distances > 8  # the nearest-colour search is coarse
-    palette = Image.new("P", (1, 1))
-    palette.putpalette(np.concatenate([fixed_colors, colors[is_distinct]]).ravel().tolist())
-    image.quantize(palette=palette, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
+def _few_colors(png: bytes) -> bytes:
+    """The picture with a palette of 256 colours, which takes a third of the bytes.
+
+    The default method of Pillow would replace the colours of text, which has few pixels, by those of points.
+    """
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as image:
+        few = image.convert("RGB").quantize(method=Image.Quantize.FASTOCTREE)
+    few.save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 

@@ -114,11 +114,11 @@ def test_reduced_palette_keeps_text_and_background_colours():
     pair = draw_contact_sheet(cells, "sheet")
     for png, named in ((pair.light, (INK, PAPER)), (pair.dark, (ON_DARK[INK], ON_DARK[PAPER]))):
         with Image.open(io.BytesIO(png)) as image:
-            assert len(image.getcolors(256)) <= 100
-            pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
+            assert image.mode == "P"
+            pixels = np.asarray(image.convert("RGB")).reshape(-1, 3).astype(int)
         ink, paper = (np.round(np.multiply(to_rgb(color), 255)) for color in named)
-        assert (pixels == ink).all(axis=1).sum() > 50
-        assert (pixels == paper).all(axis=1).mean() > 0.5
+        assert (abs(pixels - ink) <= 8).all(axis=1).sum() > 50
+        assert (abs(pixels - paper) <= 2).all(axis=1).mean() > 0.5
 
 
 def test_dark_sheet_has_the_brighter_map_of_values(drawn):
