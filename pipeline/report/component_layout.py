@@ -106,7 +106,7 @@ def shelves(sizes: Float64, aspect: float | None) -> Float64:
 
     A shelf is as high as its highest box. The width is the one that brings all boxes closest to `aspect` (width over
     height). None: one shelf.
-    >>> shelves(np.array([[2.0, 1.0], [1.0, 1.0], [1.0, 2.0]]), 1.5)
+    >>> shelves(np.array([[2.0, 1.0], [1.0, 1.0], [1.0, 2.0]]), 1.0)
     array([[0., 2.],
            [2., 2.],
            [0., 0.]])
