@@ -7,7 +7,7 @@ from typing import Any
 from ..core.errors import InputError
 from .base import LabelKind, Source
 from .column_names import ColumnRoles, TableColumns
-from .damage import decoding
+from .damage import reading
 from .files import find_files
 from .row_filter import SampledRows, SelectedRows
 
@@ -49,7 +49,7 @@ def open_source(kind: str, **params: Any) -> Source:
             f"input.kind: {kind} needs the package '{error.name}', which is not installed; pip install it"
         ) from error
     place = f"input of kind {kind}, {next((params[key] for key in ('path', 'url', 'name') if key in params), '')}"
-    with decoding(place):
+    with reading(place):
         source = opener(**params)
     if source.n_rows < 0 or source.n_features < 0:
         raise InputError(f"{place}: expected sizes of at least 0, found {source.n_rows} x {source.n_features}")
@@ -60,7 +60,7 @@ def open_source(kind: str, **params: Any) -> Source:
 
 def table_columns(kind: str, path: str) -> list[TableColumns]:
     """The columns of each file of a table (kind parquet or csv). Raises InputError."""
-    with decoding(f"input of kind {kind}, {path}"):
+    with reading(f"input of kind {kind}, {path}"):
         tables: list[TableColumns] = _function(kind, f"{kind}_tables")(find_files(path, "path"))
     return tables
 
@@ -72,7 +72,7 @@ def array_shapes(kind: str, path: str) -> dict[str, tuple[int, ...]]:
     """
     if kind not in {"npz", "zarr", "anndata"}:
         return {}
-    with decoding(f"input of kind {kind}, {path}"):
+    with reading(f"input of kind {kind}, {path}"):
         shapes: dict[str, tuple[int, ...]] = _function(kind, f"{kind}_shapes")(path)
     return shapes
 

@@ -17,7 +17,8 @@ import zarr
 from ..core.errors import InputError
 from ..storage.bundles import Array
 from .base import Fingerprint, Rows, Source, Stamp
-from .files import HEADER_BYTES, PathText, find_files, find_paths, path_or_file, reading
+from .damage import reading
+from .files import HEADER_BYTES, PathText, find_files, find_paths, path_or_file
 from .stacked_files import FileSource, Share, StackedRows
 from .zarr_input import Location, ZarrRows, locate, open_node
 
@@ -37,18 +38,11 @@ class H5adFile:
     def open(self) -> Iterator[Any]:
         import h5py  # the extra anndata
 
-        with reading(self.where):
-            try:
-                file = h5py.File(path_or_file(self._stamp, HEADER_BYTES), "r", locking="best-effort")
-            except OSError as error:
-                if isinstance(error, FileNotFoundError | PermissionError):
-                    raise
-                raise InputError(
-                    f"{self.where}: expected an .h5ad file (HDF5), found something else or a cut-off file ({error}); "
-                    f"write it again with adata.write_h5ad"
-                ) from error
-            with file:
-                yield file
+        with (
+            reading(self.where, "an .h5ad file (HDF5)"),
+            h5py.File(path_or_file(self._stamp, HEADER_BYTES), "r", locking="best-effort") as file,
+        ):
+            yield file
 
     def state(self, member: str) -> Fingerprint:
         """Name, size and time of the file."""

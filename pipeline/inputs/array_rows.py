@@ -13,10 +13,10 @@ from typing import cast
 import numpy as np
 
 from ..core.arrays import UInt8
-from ..core.errors import InputError
 from ..storage.bundles import Array
-from .damage import decoding
-from .files import FileRows, Layout, Stamp, open_file, reading
+from .base import Stamp
+from .damage import reading
+from .files import FileRows, Layout, open_file
 from .remote_files import read_range
 
 COLUMNS_AT_ONCE = 16
@@ -29,7 +29,7 @@ COMPRESSED = "a complete compressed file"
 @lru_cache(maxsize=64)
 def unpacked(stamp: Stamp, member: str, where: str) -> UInt8:
     """The decompressed bytes of a gzip file, or of a `member` of an archive. Raises InputError."""
-    with decoding(where, COMPRESSED), tempfile.TemporaryFile() as target, open_file(stamp, STREAM_BYTES) as packed:
+    with reading(where, COMPRESSED), tempfile.TemporaryFile() as target, open_file(stamp, STREAM_BYTES) as packed:
         if member:
             with zipfile.ZipFile(packed) as archive, archive.open(member) as stream:
                 shutil.copyfileobj(stream, target, COPIED_BYTES)
@@ -70,15 +70,8 @@ class MappedRows(ArrayRows):
     def read(self, start: int, stop: int) -> Array:
         if self._layout.n_bytes == 0 or start == stop:
             return np.empty((stop - start, *self.shape[1:]), self.dtype)
-        try:
-            with reading(self.where):
-                mapped = np.memmap(
-                    self._stamp.path, self.dtype, "r", self._layout.offset, self.shape, self._layout.order
-                )
-        except ValueError as error:
-            raise InputError(
-                f"{self.where}: the file became shorter while it was used ({error}); restore it and start again"
-            ) from error
+        with reading(self.where):
+            mapped = np.memmap(self._stamp.path, self.dtype, "r", self._layout.offset, self.shape, self._layout.order)
         return mapped[start:stop]
 
 

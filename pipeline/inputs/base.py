@@ -17,7 +17,7 @@ from ..core.machine import available_memory
 from ..core.patterns import is_url
 from ..storage.bundles import Array
 from .column_names import ColumnRoles
-from .damage import decoding
+from .damage import reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ def _named_errors(read: Callable[..., object]) -> Callable[..., object]:
         check_range(start, stop, self.n_rows)  # a fault of the caller, not of the data
         where = f"input, rows {start} to {stop - 1}"
         try:
-            with decoding(where):
+            with reading(where):
                 return read(self, start, stop)
         except MemoryError:
             n_bytes = (stop - start) * self.n_features * self.dtype.itemsize

@@ -14,10 +14,11 @@ import pyarrow.csv
 from ..core.errors import InputError, counted
 from ..storage.bundles import Array
 from . import csv_index
-from .base import Source
+from .base import Source, Stamp
 from .column_names import PADDED_WORDS, SHOWN_WORDS, TableColumns, choose_columns, is_missing_word, number_in
 from .csv_index import index_rows, open_text
-from .files import ColumnRows, PathText, Stamp, find_files, reading
+from .damage import reading
+from .files import ColumnRows, PathText, find_files
 from .stacked_files import Share, table_source
 
 PARSE_BYTES = 1 << 26

@@ -12,8 +12,10 @@ import pyarrow as pa
 from ..core.arrays import Int64
 from ..core.errors import InputError
 from .array_rows import unpacked
+from .base import Stamp
 from .column_names import number_in
-from .files import Stamp, open_file, reading
+from .damage import reading
+from .files import open_file
 
 DELIMITERS = ",;\t|"
 SCAN_BYTES = 1 << 24

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from ..core.errors import InputError, listed
 from ..core.patterns import is_url
-from .files import find_paths, reading
+from .damage import reading
+from .files import find_paths
 
 SUFFIXES = {
     ".npy": "npy",

@@ -11,9 +11,8 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.patterns import is_url, local_path, matches
-from .base import Fingerprint, Rows
-from .base import Stamp as Stamp
-from .damage import reading as reading
+from .base import Fingerprint, Rows, Stamp
+from .damage import reading
 from .remote_files import RangeFile, find_objects
 
 PathText = str | os.PathLike[str]

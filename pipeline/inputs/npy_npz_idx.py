@@ -12,9 +12,9 @@ import numpy as np
 from ..core.errors import InputError
 from .array_checks import only_matrix
 from .array_rows import COMPRESSED, UnpackedRows, stored_rows
-from .base import Rows, Source
-from .damage import decoding
-from .files import HEADER_BYTES, Layout, PathText, Stamp, find_files, open_file, path_or_file, reading
+from .base import Rows, Source, Stamp
+from .damage import reading
+from .files import HEADER_BYTES, Layout, PathText, find_files, open_file, path_or_file
 from .stacked_files import FileSource
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -76,19 +76,12 @@ def read_npy_header(handle: IO[bytes], where: str) -> Layout:
 
     Raises InputError.
     """
-    try:
-        version = np.lib.format.read_magic(handle)
-        if version == (1, 0):
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle)
-        elif version == (2, 0):
-            shape, fortran, dtype = np.lib.format.read_array_header_2_0(handle)
-        else:
-            # Version 3 exists for structured arrays with field names outside Latin-1; they are not matrices.
-            raise ValueError(f"format version {version} is for structured arrays")
-    except ValueError as error:
-        raise InputError(
-            f"{where}: expected NumPy's .npy format, found something else ({error}); write it with np.save"
-        ) from error
+    formats = np.lib.format
+    with reading(where, "NumPy's .npy format"):
+        # Version 3 differs from 2 in the names of the fields of structured arrays, which are not matrices.
+        is_first = formats.read_magic(handle) == (1, 0)
+        read = formats.read_array_header_1_0 if is_first else formats.read_array_header_2_0
+        shape, fortran, dtype = read(handle)
     if dtype.hasobject:
         raise InputError(f"{where}: expected real numbers, found dtype object; save it as x.astype('float64')")
     return Layout(shape, dtype, "F" if fortran else "C", handle.tell())
@@ -99,14 +92,8 @@ def _npz_keys(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 def _open_archive(stamp: Stamp) -> zipfile.ZipFile:
-    try:
-        with reading(stamp.path):
-            return zipfile.ZipFile(path_or_file(stamp, HEADER_BYTES))
-    except zipfile.BadZipFile as error:
-        raise InputError(
-            f"{stamp.path}: expected an .npz archive (zip), found something else or a cut-off file "
-            f"({error}); write it with np.savez"
-        ) from error
+    with reading(stamp.path, "an .npz archive (zip)"):
+        return zipfile.ZipFile(path_or_file(stamp, HEADER_BYTES))
 
 
 def npz_shapes(path: str) -> dict[str, tuple[int, ...]]:
@@ -119,7 +106,7 @@ def _shapes(stamp: Stamp) -> dict[str, tuple[int, ...]]:
     shapes = {}
     with _open_archive(stamp) as archive:
         for key, info in _npz_keys(archive).items():
-            with decoding(stamp.path, COMPRESSED), archive.open(info) as member:
+            with reading(stamp.path, COMPRESSED), archive.open(info) as member:
                 shapes[key] = read_npy_header(member, f"{stamp.path}, array '{key}'").shape
     return shapes
 
@@ -132,7 +119,7 @@ def _npz_rows(stamp: Stamp, key: str) -> Rows:
         if key not in members:
             raise InputError(f"{stamp.path}: there is no array '{key}'; its arrays are: {', '.join(members) or 'none'}")
         info = members[key]
-        with decoding(where, COMPRESSED), archive.open(info) as member:
+        with reading(where, COMPRESSED), archive.open(info) as member:
             layout = read_npy_header(member, where)
     layout.require(where, info.file_size == layout.end, info.file_size)
     if info.compress_type != zipfile.ZIP_STORED:
@@ -152,7 +139,7 @@ def _member_start(stamp: Stamp, info: zipfile.ZipInfo) -> int:
 @lru_cache(maxsize=CACHED_HEADERS)
 def _idx_header(stamp: Stamp) -> tuple[Layout, tuple[int, ...], bool]:
     """The layout, the shape of a sample, and whether the file is compressed."""
-    with decoding(stamp.path, COMPRESSED), open_file(stamp, HEADER_BYTES) as raw:
+    with reading(stamp.path, COMPRESSED), open_file(stamp, HEADER_BYTES) as raw:
         compressed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
         with gzip.GzipFile(fileobj=raw) if compressed else raw as handle:

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from ..core.errors import InputError
 from ..core.stage_caches import kept_in_stage
 from ..storage.bundles import Array
-from .base import Source
+from .base import Source, Stamp
 from .column_names import TableColumns, choose_columns
-from .damage import decoding
-from .files import ColumnRows, PathText, Stamp, find_files, open_file, path_or_file
+from .damage import reading
+from .files import ColumnRows, PathText, find_files, open_file, path_or_file
 from .stacked_files import Share, shares_of, table_source
 
 PARQUET = "a Parquet file"
@@ -55,7 +55,7 @@ class ParquetTable:
             stamp = self._stamps[share.number]
             for group, low, high in shares_of(_outline(stamp).starts, share.low, share.high):
                 table = _columns_of_group(stamp, group, tuple(names))
-                with decoding(stamp.path, PARQUET):
+                with reading(stamp.path, PARQUET):
                     tables.append(table.slice(low, high - low).cast(pa.schema(types)))
         return pa.concat_tables(tables) if tables else pa.schema(types).empty_table()
 
@@ -113,19 +113,19 @@ class Outline(NamedTuple):
 @lru_cache(maxsize=1 << 16)
 def _outline(stamp: Stamp) -> Outline:
     if stamp.path.lower().endswith(ARROW):
-        with decoding(stamp.path, "an Arrow file"), _open_arrow(stamp) as file:
+        with reading(stamp.path, "an Arrow file"), _open_arrow(stamp) as file:
             batches = [file.get_batch(number).num_rows for number in range(file.num_record_batches)]
             return Outline(file.schema, np.cumsum([0, *batches]).tolist())
     footer = _footer(stamp)
     sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
-    with decoding(stamp.path, PARQUET):
+    with reading(stamp.path, PARQUET):
         return Outline(footer.schema.to_arrow_schema(), np.cumsum([0, *sizes]).tolist())
 
 
 # Footers of wide tables take megabytes, so only a few are cached.
 @lru_cache(maxsize=256)
 def _footer(stamp: Stamp) -> pq.FileMetaData:
-    with decoding(stamp.path, PARQUET):
+    with reading(stamp.path, PARQUET):
         return pq.read_metadata(path_or_file(stamp))
 
 
@@ -162,11 +162,11 @@ def _columns_of_group(stamp: Stamp, group: int, names: tuple[str, ...]) -> pa.Ta
 
 def _read_group(stamp: Stamp, group: int, columns: list[str]) -> pa.Table:
     if stamp.path.lower().endswith(ARROW):
-        with decoding(stamp.path, "an Arrow file"), _open_arrow(stamp) as file:
+        with reading(stamp.path, "an Arrow file"), _open_arrow(stamp) as file:
             return pa.Table.from_batches([file.get_batch(group)]).select(columns)
     # pre_buffer fetches many columns ahead of decoding: each remote read is a request.
     options = {"metadata": _footer(stamp), "pre_buffer": stamp.is_remote}
-    with decoding(stamp.path, PARQUET), pq.ParquetFile(path_or_file(stamp), **options) as file:
+    with reading(stamp.path, PARQUET), pq.ParquetFile(path_or_file(stamp), **options) as file:
         return file.read_row_group(group, columns=columns, use_threads=False)
 
 

@@ -22,7 +22,7 @@ from ..storage.remote_objects import open_remote
 from ..storage.zarr_stores import RetryingObjectStore
 from .array_checks import check_columns, check_matrix, only_matrix
 from .base import Fingerprint, Rows, Source, Stamper
-from .damage import decoding
+from .damage import reading
 from .files import PathText, find_paths
 from .stacked_files import FileSource
 
@@ -81,7 +81,7 @@ class ZarrRows(Rows):
 
     def read(self, start: int, stop: int) -> Array:
         rows = slice(start, stop)
-        with decoding(f"{self.where}, rows {start} to {stop - 1}"):
+        with reading(f"{self.where}, rows {start} to {stop - 1}"):
             if self._columns is None:
                 return np.asarray(self._array[rows])
             return np.asarray(self._array.get_orthogonal_selection((rows, np.array(self._columns))))
@@ -168,7 +168,7 @@ def _list_folder(folder: Path) -> Iterator[tuple[str, int, str]]:
 def _list_remote(location: Location, prefix: str) -> list[tuple[str, int, str]]:
     if location.remote is None or not location.can_list:
         return []
-    with decoding(location.url):
+    with reading(location.url):
         entries = [entry for batch in location.remote.list(prefix or None) for entry in batch]
     return [(entry["path"], entry["size"], str(entry["e_tag"] or entry["last_modified"])) for entry in entries]
 
@@ -188,7 +188,7 @@ def open_node(location: Location) -> "ZarrArray | zarr.Group":
     else:
         assert location.remote is not None
         store = RetryingObjectStore(location.remote, read_only=True)
-    with decoding(location.url):
+    with reading(location.url):
         try:
             return zarr.open(store, mode="r")
         except (zarr.errors.NodeNotFoundError, FileNotFoundError, NotADirectoryError) as error:
@@ -215,7 +215,7 @@ def _member(location: Location, node: "ZarrArray | zarr.Group", name: str) -> "Z
             f"{location.url}: expected a group with an array '{name}', found a single array; leave out "
             "input.array and input.labels"
         )
-    with decoding(location.url):
+    with reading(location.url):
         array = node.get(name)
     if not isinstance(array, zarr.Array):
         listed = ", ".join(_arrays(location, node)) or "none that can be listed"
@@ -228,7 +228,7 @@ def _arrays(location: Location, group: zarr.Group) -> dict[str, tuple[int, ...]]
     is_listed = group.metadata.consolidated_metadata is not None
     if not location.can_list and not is_listed:
         return {}
-    with decoding(location.url):
+    with reading(location.url):
         if is_listed:
             return {name: array.shape for name, array in group.arrays()}
         # one by one: if one is damaged, group.arrays() leaves the errors of the others to asyncio, which prints them
