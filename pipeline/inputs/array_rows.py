@@ -41,56 +41,38 @@ def unpacked(stamp: Stamp, member: str, where: str) -> UInt8:
 
 
 class ArrayRows(FileRows):
-    def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout) -> None:
+    """An array in a file. If `is_packed`, the layout counts from the start of the decompressed bytes."""
+
+    def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout, is_packed: bool = False) -> None:
         self.where, self.shape, self.dtype = where, layout.shape, layout.dtype
-        self._stamp, self._member, self._layout = stamp, member, layout
-
-
-class UnpackedRows(ArrayRows):
-    """An array whose layout counts from the start of the decompressed bytes."""
+        self._stamp, self._member, self._layout, self._is_packed = stamp, member, layout, is_packed
+        if not is_packed:
+            layout.require(where, stamp.size >= layout.end, stamp.size)
 
     def read(self, start: int, stop: int) -> Array:
-        content = unpacked(self._stamp, self._member, self.where)
-        self._layout.require(self.where, len(content) == self._layout.end, len(content))
-        return np.ndarray(self.shape, self.dtype, content, self._layout.offset, order=self._layout.order)[start:stop]
-
-
-def stored_rows(stamp: Stamp, member: str, where: str, layout: Layout) -> "MappedRows":
-    """The rows of an uncompressed array in a local or remote file."""
-    return (RangedRows if stamp.is_remote else MappedRows)(stamp, member, where, layout)
-
-
-class MappedRows(ArrayRows):
-    """An uncompressed array in a file; only the pages of the requested rows are read."""
-
-    def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout) -> None:
-        super().__init__(stamp, member, where, layout)
-        layout.require(where, stamp.size >= layout.end, stamp.size)
-
-    def read(self, start: int, stop: int) -> Array:
-        if self._layout.n_bytes == 0 or start == stop:
+        """Rows [start, stop), as a view of the mapped file if it is local or packed."""
+        layout = self._layout
+        if layout.n_bytes == 0 or start == stop:
             return np.empty((stop - start, *self.shape[1:]), self.dtype)
         with reading(self.where):
-            mapped = np.memmap(self._stamp.path, self.dtype, "r", self._layout.offset, self.shape, self._layout.order)
-        return mapped[start:stop]
+            if self._is_packed:
+                content = unpacked(self._stamp, self._member, self.where)
+                layout.require(self.where, len(content) == layout.end, len(content))
+            elif self._stamp.is_remote:
+                return self._read_ranges(start, stop)
+            else:
+                content = np.memmap(self._stamp.path, np.uint8, "r")
+            return np.ndarray(self.shape, self.dtype, content, layout.offset, order=layout.order)[start:stop]
 
-
-class RangedRows(MappedRows):
-    """As MappedRows, behind a URL. A block is one byte range in C order, and one per column in Fortran order."""
-
-    def read(self, start: int, stop: int) -> Array:
-        tail = self.shape[1:]
-        if self._layout.n_bytes == 0 or start == stop:
-            return np.empty((stop - start, *tail), self.dtype)
+    def _read_ranges(self, start: int, stop: int) -> Array:
+        """A block is one byte range in C order, and one per column in Fortran order."""
+        tail, offset = self.shape[1:], self._layout.offset
         if self._layout.order == "C" or not tail:
             rows = np.empty((stop - start, *tail), self.dtype)
-            read_range(self._stamp, self._layout.offset + start * rows[0].nbytes, _bytes_of(rows))
+            read_range(self._stamp, offset + start * rows[0].nbytes, _bytes_of(rows))
             return rows
         columns = np.empty((math.prod(tail), stop - start), self.dtype)
-        firsts = [
-            self._layout.offset + (column * self.shape[0] + start) * self.dtype.itemsize
-            for column in range(len(columns))
-        ]
+        firsts = [offset + (column * self.shape[0] + start) * self.dtype.itemsize for column in range(len(columns))]
         with ThreadPoolExecutor(COLUMNS_AT_ONCE) as pool:
             list(pool.map(lambda first, column: read_range(self._stamp, first, _bytes_of(column)), firsts, columns))
         return columns.T.reshape((stop - start, *tail), order="F")

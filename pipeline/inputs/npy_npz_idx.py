@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from .array_checks import only_matrix
-from .array_rows import COMPRESSED, UnpackedRows, stored_rows
+from .array_rows import COMPRESSED, ArrayRows
 from .base import Rows, Source, Stamp
 from .damage import reading
 from .files import HEADER_BYTES, Layout, PathText, find_files, open_file, path_or_file
@@ -20,7 +20,7 @@ from .stacked_files import FileSource
 _GZIP_MAGIC = b"\x1f\x8b"
 _LOCAL_HEADER_BYTES = 30
 CACHED_HEADERS = 1 << 16  # every task opens the whole input, and each remote header costs a request
-_IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_IDX_DTYPES = {b"\x08": "u1", b"\x09": "i1", b"\x0b": ">i2", b"\x0c": ">i4", b"\x0d": ">f4", b"\x0e": ">f8"}
 
 
 def open_npy(
@@ -68,7 +68,7 @@ def _open_files(
 def _npy_rows(stamp: Stamp) -> Rows:
     with reading(stamp.path), open_file(stamp, HEADER_BYTES) as handle:
         layout = read_npy_header(handle, stamp.path)
-    return stored_rows(stamp, "", stamp.path, layout)
+    return ArrayRows(stamp, "", stamp.path, layout)
 
 
 def read_npy_header(handle: IO[bytes], where: str) -> Layout:
@@ -123,8 +123,8 @@ def _npz_rows(stamp: Stamp, key: str) -> Rows:
             layout = read_npy_header(member, where)
     layout.require(where, info.file_size == layout.end, info.file_size)
     if info.compress_type != zipfile.ZIP_STORED:
-        return UnpackedRows(stamp, info.filename, where, layout)
-    return stored_rows(stamp, key, where, layout._replace(offset=_member_start(stamp, info) + layout.offset))
+        return ArrayRows(stamp, info.filename, where, layout, is_packed=True)
+    return ArrayRows(stamp, key, where, layout._replace(offset=_member_start(stamp, info) + layout.offset))
 
 
 def _member_start(stamp: Stamp, info: zipfile.ZipInfo) -> int:
@@ -137,39 +137,38 @@ def _member_start(stamp: Stamp, info: zipfile.ZipInfo) -> int:
 
 
 @lru_cache(maxsize=CACHED_HEADERS)
-def _idx_header(stamp: Stamp) -> tuple[Layout, tuple[int, ...], bool]:
-    """The layout, the shape of a sample, and whether the file is compressed."""
+def _idx_header(stamp: Stamp) -> tuple[Layout, bool]:
+    """The layout with the shape of the samples, and whether the file is compressed."""
     with reading(stamp.path, COMPRESSED), open_file(stamp, HEADER_BYTES) as raw:
         compressed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
         with gzip.GzipFile(fileobj=raw) if compressed else raw as handle:
-            return *_read_idx_header(cast(IO[bytes], handle), stamp.path), compressed
+            return _read_idx_header(cast(IO[bytes], handle), stamp.path), compressed
 
 
 def _idx_rows(stamp: Stamp) -> Rows:
-    layout, _, compressed = _idx_header(stamp)
-    return (UnpackedRows if compressed else stored_rows)(stamp, "", stamp.path, layout)
+    layout, compressed = _idx_header(stamp)
+    n, *sample = layout.shape
+    flat = (n, math.prod(sample)) if sample else (n,)
+    return ArrayRows(stamp, "", stamp.path, layout._replace(shape=flat), is_packed=compressed)
 
 
 def _image_shape(stamps: Sequence[Stamp]) -> tuple[int, ...] | None:
     """The shape of the samples, if they are images: (height, width), or (height, width, 3)."""
-    shapes = {_idx_header(stamp)[1] for stamp in stamps}
+    shapes = {_idx_header(stamp)[0].shape[1:] for stamp in stamps}
     shape = shapes.pop()
     return shape if not shapes and (len(shape) == 2 or (len(shape) == 3 and shape[2] == 3)) else None
 
 
-def _read_idx_header(handle: IO[bytes], where: str) -> tuple[Layout, tuple[int, ...]]:
+def _read_idx_header(handle: IO[bytes], where: str) -> Layout:
     """IDX: two zero bytes, a type code, the number of dimensions, then each as a big-endian int32."""
     magic = handle.read(4)
-    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _IDX_DTYPES or magic[3] == 0:
+    zeros, code, n_dims = magic[:2], magic[2:3], int.from_bytes(magic[3:])
+    sizes = handle.read(4 * n_dims)
+    if zeros != b"\0\0" or code not in _IDX_DTYPES or not 0 < 4 * n_dims == len(sizes):
         raise InputError(
             f"{where}: expected an IDX file (such as MNIST's), found the first bytes "
-            f"{magic.hex(' ') or 'missing'}; check the path and input.kind"
+            f"{(magic + sizes[:12]).hex(' ') or 'missing'}; check the path and input.kind, or copy the file again"
         )
-    n_dims = magic[3]
-    sizes = handle.read(4 * n_dims)
-    if len(sizes) < 4 * n_dims:
-        raise InputError(f"{where}: the IDX header ends too early; the file is cut off, copy it again")
-    dimensions = [int.from_bytes(sizes[4 * i : 4 * i + 4], "big") for i in range(n_dims)]
-    shape = (dimensions[0],) if n_dims == 1 else (dimensions[0], math.prod(dimensions[1:]))
-    return Layout(shape, np.dtype(_IDX_DTYPES[magic[2]]), "C", 4 + 4 * n_dims), tuple(dimensions[1:])
+    shape = tuple(np.frombuffer(sizes, ">u4").tolist())
+    return Layout(shape, np.dtype(_IDX_DTYPES[code]), "C", 4 + 4 * n_dims)

@@ -296,13 +296,13 @@ def test_chosen_columns_are_read_in_windows_of_rows(tmp_path, monkeypatch):
     X = np.arange(3000.0).reshape(100, 30)
     np.save(tmp_path / "x.npy", X)
     monkeypatch.setattr("lle.inputs.stacked_files.WINDOW_BYTES", 8 * 30 * 7)
-    read, sizes = array_rows.MappedRows.read, []
+    read, sizes = array_rows.ArrayRows.read, []
 
     def counting(self, start, stop):
         sizes.append(stop - start)
         return read(self, start, stop)
 
-    monkeypatch.setattr(array_rows.MappedRows, "read", counting)
+    monkeypatch.setattr(array_rows.ArrayRows, "read", counting)
     block = open_source("npy", path=tmp_path / "x.npy", columns=[29, 3]).read(5, 95)
     np.testing.assert_array_equal(block, X[5:95][:, [29, 3]])
     assert max(sizes) == 7
