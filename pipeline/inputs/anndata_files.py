@@ -32,7 +32,7 @@ class H5adFile:
     """An .h5ad file, opened again for each read: processes do not share its handle."""
 
     def __init__(self, stamp: Stamp) -> None:
-        self.where, self._stamp = stamp.path, stamp
+        self.where, self._stamp, self.detects_changes = stamp.path, stamp, stamp.detects_changes
 
     @contextmanager
     def open(self) -> Iterator[Any]:
@@ -48,14 +48,10 @@ class H5adFile:
         """Name, size and time of the file."""
         return {**self._stamp.describe(), "member": member}
 
-    @property
-    def detects_changes(self) -> bool:
-        return self._stamp.detects_changes
-
 
 class ZarrFile:
     def __init__(self, location: Location) -> None:
-        self.where, self.location = location.url, location
+        self.where, self.location, self.detects_changes = location.url, location, location.can_list
 
     @contextmanager
     def open(self) -> Iterator[Any]:
@@ -65,10 +61,6 @@ class ZarrFile:
         """A digest over the files of the array."""
         with self.open() as group:
             return ZarrRows(self.location, group[member], None).fingerprint()
-
-    @property
-    def detects_changes(self) -> bool:
-        return self.location.can_list
 
 
 Container = H5adFile | ZarrFile
@@ -81,7 +73,7 @@ class Element(Rows):
         self, file: Container, name: str, member: str, read: Reader, shape: tuple[int, ...], dtype: np.dtype[np.generic]
     ) -> None:
         self.where, self.shape, self.dtype = f"{file.where}, {name}", shape, dtype
-        self._file, self._member, self._read = file, member, read
+        self._file, self._member, self._read, self.detects_changes = file, member, read, file.detects_changes
 
     def read(self, start: int, stop: int) -> Array:
         with self._file.open() as group:
@@ -93,10 +85,6 @@ class Element(Rows):
 
     def fingerprint(self) -> Fingerprint:
         return self._file.state(self._member)
-
-    @property
-    def detects_changes(self) -> bool:
-        return self._file.detects_changes
 
 
 def _containers(path: str) -> Sequence[Container]:

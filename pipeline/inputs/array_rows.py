@@ -44,8 +44,8 @@ class ArrayRows(FileRows):
     """An array in a file. If `is_packed`, the layout counts from the start of the decompressed bytes."""
 
     def __init__(self, stamp: Stamp, member: str, where: str, layout: Layout, is_packed: bool = False) -> None:
-        self.where, self.shape, self.dtype = where, layout.shape, layout.dtype
-        self._stamp, self._member, self._layout, self._is_packed = stamp, member, layout, is_packed
+        super().__init__(stamp, member, where)
+        self.shape, self.dtype, self._layout, self._is_packed = layout.shape, layout.dtype, layout, is_packed
         if not is_packed:
             layout.require(where, stamp.size >= layout.end, stamp.size)
 

@@ -60,6 +60,9 @@ class Coding(NamedTuple):
 class Stored(ABC):
     """What an input and the arrays and tables in its files have in common."""
 
+    detects_changes: bool = True
+    """Whether fingerprint and stamps detect changed data; False if the storage gives neither tag nor time."""
+
     def bytes_beside(self, n_rows: int) -> int:
         """Maximum bytes used in addition to the result while reading n_rows rows, for decoding and for caches."""
         return 0
@@ -67,11 +70,6 @@ class Stored(ABC):
     @abstractmethod
     def fingerprint(self) -> Fingerprint:
         """JSON data that changes when the names, sizes or times of the files change. Never reads the data."""
-
-    @property
-    def detects_changes(self) -> bool:
-        """Whether fingerprint and stamps detect changed data; False if the storage gives neither tag nor time."""
-        return True
 
     def remark(self) -> str:
         """A warning about the points that needs no reading, for instance missing chunks; empty if there is none."""

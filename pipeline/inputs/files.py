@@ -47,26 +47,23 @@ class Layout(NamedTuple):
 
 
 class FileRows(Rows):
-    """Rows of one file. `_member` is the array's name in a file of several arrays, or the column of labels."""
+    """Rows of one file. `member` is the array's name in a file of several arrays, or the column of labels."""
 
-    _stamp: Stamp
-    _member: str = ""
+    def __init__(self, stamp: Stamp, member: str, where: str) -> None:
+        self._stamp, self._member, self.where = stamp, member, where
+        self.detects_changes = stamp.detects_changes
 
     def fingerprint(self) -> Fingerprint:
         """The file's name, size and time (remote: tag), and the name of the array or column."""
         return self._stamp.describe() | ({"member": self._member} if self._member else {})
-
-    @property
-    def detects_changes(self) -> bool:
-        return self._stamp.detects_changes
 
 
 class ColumnRows(FileRows):
     """The number columns of one file of a table, or its label column if a `label` is given."""
 
     def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None = None) -> None:
-        self.where = stamp.path if label is None else f"{stamp.path}, column '{label}'"
-        self._stamp, self._columns, self._label, self._member = stamp, columns, label, label or ""
+        super().__init__(stamp, label or "", stamp.path if label is None else f"{stamp.path}, column '{label}'")
+        self._columns, self._label = columns, label
 
 
 def find_paths(pattern: PathText, key: str) -> list[str]:

@@ -29,16 +29,13 @@ class ChosenRows(Source):
         self._source, self._rows, self._labelled = source, rows, labelled
         self.n_rows, self.n_features, self.dtype = len(rows), source.n_features, source.dtype
         self.roles, self.image_shape, self.labels = source.roles, source.image_shape, labelled.labels
+        self.detects_changes = source.detects_changes
 
     def locate(self, row: int) -> str:
         return self._source.locate(int(self._rows[row]))
 
     def remark(self) -> str:
         return self._source.remark()
-
-    @property
-    def detects_changes(self) -> bool:
-        return self._source.detects_changes
 
     def read(self, start: int, stop: int) -> Array:
         out = np.empty((stop - start, self.n_features), self.dtype)

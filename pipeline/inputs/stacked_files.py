@@ -91,10 +91,6 @@ class StackedRows:
         """The maximum over the parts: they are read one after the other."""
         return max(part.bytes_beside(min(n_rows, part.shape[0])) for part in self.parts)
 
-    @property
-    def detects_changes(self) -> bool:
-        return all(part.detects_changes for part in self.parts)
-
     def stamps(self, size: int, n_rows: int) -> list[object]:
         stampers = [part.stamper() for part in self.parts]
         return [
@@ -144,6 +140,7 @@ class FileSource(Source):
         self._stored_row = width * max(part.dtype.itemsize for part in points)
         self.n_features = width if self._columns is None else len(self._columns)
         self.labels: Labels | None = None if labels is None else Labels(StackedRows(labels), self.n_rows)
+        self.detects_changes = all(part.detects_changes for part in (*points, *(labels or ())))
         self.roles, self._table = roles, table
         self._ids: StackedRows | None = None
 
@@ -195,10 +192,6 @@ class FileSource(Source):
         """The maximum of points and labels: separate steps read them."""
         labels = 0 if self.labels is None else self.labels.bytes_beside(n_rows)
         return max(self._points.bytes_beside(n_rows), labels)
-
-    @property
-    def detects_changes(self) -> bool:
-        return self._points.detects_changes and (self.labels is None or self.labels.stack.detects_changes)
 
     def stamps(self, size: int, n_rows: int | None = None) -> list[str]:
         """Stamps of the points only, from the files or chunks that hold the rows."""

@@ -70,6 +70,7 @@ class ZarrRows(Rows):
         self.dtype = np.dtype(array.dtype)
         self.shape = array.shape if columns is None else (array.shape[0], len(columns))
         self._location, self._array, self._columns = location, array, columns
+        self.detects_changes = location.can_list
         self._listed: list[tuple[str, int, str]] | None = None
 
     def bytes_beside(self, n_rows: int) -> int:
@@ -96,10 +97,6 @@ class ZarrRows(Rows):
                 else list(_list_folder(Path(folder) / self._array.path))
             )
         return self._listed
-
-    @property
-    def detects_changes(self) -> bool:
-        return self._location.can_list
 
     def remark(self) -> str:
         """Number of missing chunks. Zarr reads them as the fill value, whether never written or lost."""
