@@ -159,9 +159,6 @@ class Source(Stored):
         return ""
 
 
-Stamper = Callable[[int, int], object]
-
-
 class Rows(Stored):
     """The rows of one stored array or table, in their stored dtype. `where` names it in messages."""
 
@@ -173,14 +170,13 @@ class Rows(Stored):
     def read(self, start: int, stop: int) -> Array:
         """Rows [start, stop) in any numeric or text dtype; may be a view of a mapped file. Raises InputError."""
 
-    def known_state(self) -> Fingerprint:
-        """The state known from opening; sends no new request to the storage."""
-        return self.fingerprint()
+    def stamp(self, start: int, stop: int) -> list[object]:
+        """Data that changes if rows [start, stop) may have changed; by default the fingerprint."""
+        return [self.fingerprint(), start, stop]
 
-    def stamper(self) -> Stamper:
-        """A function of rows [start, stop): data that changes if they may have changed; by default the fingerprint."""
-        fingerprint = self.fingerprint()
-        return lambda start, stop: [fingerprint, start, stop]
+    def known_stamp(self, start: int, stop: int) -> list[object]:
+        """The same from what is known since opening; sends no new request to the storage."""
+        return self.stamp(start, stop)
 
 
 class Stamp(NamedTuple):

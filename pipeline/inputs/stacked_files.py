@@ -91,17 +91,6 @@ class StackedRows:
         """The maximum over the parts: they are read one after the other."""
         return max(part.bytes_beside(min(n_rows, part.shape[0])) for part in self.parts)
 
-    def stamps(self, size: int, n_rows: int) -> list[object]:
-        stampers = [part.stamper() for part in self.parts]
-        return [
-            [stampers[number](low, high) for number, low, high in self.shares(start, min(start + size, n_rows))]
-            for start in range(0, n_rows, size)
-        ]
-
-    def state(self, start: int, stop: int) -> list[object]:
-        """The known states of the parts that hold rows [start, stop), without new requests."""
-        return [[self.parts[number].known_state(), low, high] for number, low, high in self.shares(start, stop)]
-
     def fingerprint(self) -> list[Fingerprint]:
         return [part.fingerprint() for part in self.parts]
 
@@ -195,11 +184,14 @@ class FileSource(Source):
 
     def stamps(self, size: int, n_rows: int | None = None) -> list[str]:
         """Stamps of the points only, from the files or chunks that hold the rows."""
-        selection = [self.dtype.name, self._columns]
-        return [stamp_text([selection, stamps]) for stamps in self._points.stamps(size, n_rows or self.n_rows)]
+        selection, n = [self.dtype.name, self._columns], n_rows or self.n_rows
+        blocks = [self._points.shares(start, min(start + size, n)) for start in range(0, n, size)]
+        parts = self._points.parts
+        return [stamp_text([selection, [parts[i].stamp(*rows) for i, *rows in shares]]) for shares in blocks]
 
     def state(self, start: int, stop: int) -> str:
-        return stamp_text([self.dtype.name, self._columns, self._points.state(start, stop)])
+        parts, shares = self._points.parts, self._points.shares(start, stop)
+        return stamp_text([self.dtype.name, self._columns, [parts[i].known_stamp(*rows) for i, *rows in shares]])
 
     def fingerprint(self) -> Fingerprint:
         files = Fingerprint(n_rows=self.n_rows, n_features=self.n_features, points=self._points.fingerprint())

@@ -5,6 +5,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +22,7 @@ from ..storage.bundles import Array
 from ..storage.remote_objects import open_remote
 from ..storage.zarr_stores import RetryingObjectStore
 from .array_checks import check_columns, check_matrix, only_matrix
-from .base import Fingerprint, Rows, Source, Stamper
+from .base import Fingerprint, Rows, Source
 from .damage import reading
 from .files import PathText, find_paths
 from .stacked_files import FileSource
@@ -71,7 +72,6 @@ class ZarrRows(Rows):
         self.shape = array.shape if columns is None else (array.shape[0], len(columns))
         self._location, self._array, self._columns = location, array, columns
         self.detects_changes = location.can_list
-        self._listed: list[tuple[str, int, str]] | None = None
 
     def bytes_beside(self, n_rows: int) -> int:
         """Chunks being decoded, each in stored and in decoded form."""
@@ -87,21 +87,21 @@ class ZarrRows(Rows):
                 return np.asarray(self._array[rows])
             return np.asarray(self._array.get_orthogonal_selection((rows, np.array(self._columns))))
 
-    def _entries(self) -> list[tuple[str, int, str]]:
+    @cached_property
+    def _files(self) -> list[tuple[str, int, str]]:
         """Name, size and time (remote: tag) of the array's files at the first call."""
-        if self._listed is None:
-            folder = self._location.folder
-            self._listed = (
-                _list_remote(self._location, self._array.path)
-                if folder is None
-                else list(_list_folder(Path(folder) / self._array.path))
-            )
-        return self._listed
+        folder, path = self._location.folder, self._array.path
+        return _list_remote(self._location, path) if folder is None else list(_list_folder(Path(folder) / path))
+
+    @cached_property
+    def _states(self) -> dict[str, list[object]]:
+        """Size and time of each file by its name in the array."""
+        return {name.removeprefix(f"{self._array.path}/"): state for name, *state in self._files}
 
     def remark(self) -> str:
         """Number of missing chunks. Zarr reads them as the fill value, whether never written or lost."""
         n_expected = math.prod(self._grid)
-        names = [name.rsplit("/", 1)[-1] for name, *_ in self._entries()] if self.detects_changes else []
+        names = [name.rsplit("/", 1)[-1] for name, *_ in self._files] if self.detects_changes else []
         n_present = sum(not name.startswith(HEADS) for name in names)
         if not self.detects_changes or n_present >= n_expected:
             return ""
@@ -116,27 +116,23 @@ class ZarrRows(Rows):
         sizes = self._array.shards or self._array.chunks
         return [-(-extent // size) for extent, size in zip(self._array.shape, sizes, strict=True)]
 
-    def known_state(self) -> Fingerprint:
+    def known_stamp(self, start: int, stop: int) -> list[object]:
         """Name and encoding only: the state of the chunks would need a request."""
-        return {"where": self.where, "dtype": str(self._array.dtype), "chunks": list(self._array.chunks)}
+        coding = {"where": self.where, "dtype": str(self._array.dtype), "chunks": list(self._array.chunks)}
+        return [coding, start, stop]
 
-    def stamper(self) -> Stamper:
-        """Stamps from the chunks (or shards) that hold the rows, and from the encoding."""
-        entries = {name.removeprefix(f"{self._array.path}/"): state for name, *state in self._entries()}
-        coding = {key: value for key, value in self._array.metadata.to_dict().items() if key not in NOT_CODING}
-        down, across = (self._array.shards or self._array.chunks)[0], map(range, self._grid[1:])
-        columns = list(product(*across))
-
-        def stamp(start: int, stop: int) -> object:
-            chunks = [(row, *column) for row in range(start // down, -(-stop // down)) for column in columns]
-            keys = [self._array.metadata.encode_chunk_key(chunk) for chunk in chunks]
-            return [coding, self._columns, start, stop, [[key, entries.get(key)] for key in keys]]
-
-        return stamp
+    def stamp(self, start: int, stop: int) -> list[object]:
+        """The state of the chunks (or shards) that hold the rows, and the encoding."""
+        metadata, down = self._array.metadata, (self._array.shards or self._array.chunks)[0]
+        coding = {key: value for key, value in metadata.to_dict().items() if key not in NOT_CODING}
+        keys = map(
+            metadata.encode_chunk_key, product(range(start // down, -(-stop // down)), *map(range, self._grid[1:]))
+        )
+        return [coding, self._columns, start, stop, [[key, self._states.get(key)] for key in keys]]
 
     def fingerprint(self) -> Fingerprint:
         """The array's shape and chunks, and a digest over name, size and time (remote: tag) of its files."""
-        entries = self._entries()
+        entries = self._files
         name = Path(unquote(urlparse(self._location.url).path)).name
         listing = hashlib.sha256(json.dumps(sorted(entries)).encode())
         return {
