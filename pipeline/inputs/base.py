@@ -3,8 +3,8 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import unquote
@@ -26,26 +26,6 @@ if TYPE_CHECKING:
 
 LabelKind = Literal["none", "categorical", "continuous"]
 Fingerprint = dict[str, object]
-
-
-def _named_errors(read: Callable[..., object]) -> Callable[..., object]:
-    @wraps(read)
-    def checked(self: "Source", start: int, stop: int) -> object:
-        check_range(start, stop, self.n_rows)  # a fault of the caller, not of the data
-        where = f"input, rows {start} to {stop - 1}"
-        try:
-            with reading(where):
-                return read(self, start, stop)
-        except MemoryError:
-            n_bytes = (stop - start) * self.n_features * self.dtype.itemsize
-            if n_bytes < available_memory():
-                raise
-            raise InputError(
-                f"{where}: {self.n_features} columns need {n_bytes} bytes, more than the machine has; check the sizes "
-                f"in the input's header, which may be damaged, or lower execution.block_points"
-            ) from None
-
-    return checked
 
 
 class Coding(NamedTuple):
@@ -97,13 +77,6 @@ class Source(Stored):
         """Names of the columns that `read` returns, if the input is a table."""
         return None if self.roles is None else self.roles.features
 
-    def __init_subclass__(cls) -> None:
-        """Wrap the reading methods of a subclass, so that every error from damaged data becomes an InputError."""
-        super().__init_subclass__()
-        for name in ("read", "read_labels"):
-            if name in cls.__dict__:
-                setattr(cls, name, _named_errors(cls.__dict__[name]))
-
     def locate(self, row: int) -> str:
         """Position of a row, for messages: its file and its row number there, counted from 0."""
         return f"row {row}"
@@ -123,13 +96,15 @@ class Source(Stored):
         """Label values per row: 0 without labels, 1 for a vector, else the number of label columns."""
         return 0 if self.labels is None else self.labels.width
 
-    @abstractmethod
     def read(self, start: int, stop: int) -> Array:
         """Rows [start, stop) as a new C-contiguous (rows, n_features) array of `dtype`. Raises InputError."""
+        with self._reading(start, stop):
+            return self._read(start, stop)
 
     def read_labels(self, start: int, stop: int) -> Float64 | None:
         """(rows,) or (rows, q) float64, NaN for a missing label; None without labels. Raises InputError."""
-        return None
+        with self._reading(start, stop):
+            return self._read_labels(start, stop)
 
     def column_types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":
         """The Arrow type of each of these columns of a table. CSV files are read as a whole for it.
@@ -143,6 +118,35 @@ class Source(Stored):
 
         CSV entries are text. Raises InputError.
         """
+        with self._reading(start, stop):
+            return self._read_columns(names, start, stop)
+
+    @contextmanager
+    def _reading(self, start: int, stop: int) -> Iterator[None]:
+        """Check the range, and make an InputError of every error that damaged data cause."""
+        if not 0 <= start <= stop <= self.n_rows:  # a fault of the caller, not of the data
+            raise ValueError(f"rows [{start}, {stop}) requested from an input of {self.n_rows} rows")
+        where = f"input, rows {start} to {stop - 1}"
+        try:
+            with reading(where):
+                yield
+        except MemoryError:
+            n_bytes = (stop - start) * self.n_features * self.dtype.itemsize
+            if n_bytes < available_memory():
+                raise
+            raise InputError(
+                f"{where}: {self.n_features} columns need {n_bytes} bytes, more than the machine has; check the sizes "
+                f"in the input's header, which may be damaged, or lower execution.block_points"
+            ) from None
+
+    @abstractmethod
+    def _read(self, start: int, stop: int) -> Array:
+        """As `read`, which explains its errors."""
+
+    def _read_labels(self, start: int, stop: int) -> Float64 | None:
+        return None
+
+    def _read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
         raise InputError("input: only Parquet and CSV files have columns with names")
 
     def stamps(self, size: int, n_rows: int | None = None) -> list[str]:
@@ -208,9 +212,3 @@ class Stamp(NamedTuple):
 
 def stamp_text(content: object) -> str:
     return hashlib.blake2b(json.dumps(content, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
-
-
-def check_range(start: int, stop: int, n_rows: int) -> None:
-    """Raises ValueError unless rows [start, stop) are inside the input: an error of the caller, not of the input."""
-    if not 0 <= start <= stop <= n_rows:
-        raise ValueError(f"rows [{start}, {stop}) requested from an input of {n_rows} rows")

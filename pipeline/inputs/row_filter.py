@@ -9,7 +9,7 @@ import numpy as np
 from ..core.arrays import Float64, Int64
 from ..core.errors import InputError
 from ..storage.bundles import Array
-from .base import Fingerprint, Source, check_range
+from .base import Fingerprint, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,13 +37,13 @@ class ChosenRows(Source):
     def remark(self) -> str:
         return self._source.remark()
 
-    def read(self, start: int, stop: int) -> Array:
+    def _read(self, start: int, stop: int) -> Array:
         out = np.empty((stop - start, self.n_features), self.dtype)
         for part, low, high, rows in self._windows(start, stop):
             out[part] = self._source.read(low, high)[rows]
         return out
 
-    def read_labels(self, start: int, stop: int) -> Float64 | None:
+    def _read_labels(self, start: int, stop: int) -> Float64 | None:
         if not self.label_width:
             return None
         parts = [
@@ -54,8 +54,7 @@ class ChosenRows(Source):
     def column_types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":
         return self._source.column_types(names)
 
-    def read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
-        check_range(start, stop, self.n_rows)
+    def _read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
         parts = [
             self._source.read_columns(names, low, high).take(rows) for _, low, high, rows in self._windows(start, stop)
         ]

@@ -10,7 +10,7 @@ from ..core.arrays import Float64
 from ..core.errors import InputError
 from ..storage.bundles import Array
 from .array_checks import check_columns, check_matrix, common_dtype
-from .base import Fingerprint, Rows, Source, Stamp, check_range, stamp_text
+from .base import Fingerprint, Rows, Source, Stamp, stamp_text
 from .column_names import ColumnRoles
 from .files import ColumnRows
 from .labels import Labels
@@ -149,7 +149,7 @@ class FileSource(Source):
     def remark(self) -> str:
         return "; ".join(filter(None, (part.remark() for part in self._points.parts)))
 
-    def read(self, start: int, stop: int) -> Array:
+    def _read(self, start: int, stop: int) -> Array:
         result = np.empty((stop - start, self.n_features), self.dtype)
         # Files return rows with all columns, but the memory plan counts only the chosen ones: read small windows.
         all_columns = self._columns is None
@@ -159,14 +159,13 @@ class FileSource(Source):
                 result[first - start :][target] = block if all_columns else block[:, self._columns]
         return result
 
-    def read_labels(self, start: int, stop: int) -> Float64 | None:
+    def _read_labels(self, start: int, stop: int) -> Float64 | None:
         return None if self.labels is None else self.labels.read(start, stop)
 
     def column_types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":
         return super().column_types(names) if self._table is None else self._table.types(names)
 
-    def read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
-        check_range(start, stop, self.n_rows)
+    def _read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
         if self._ids is not None:
             import pyarrow as pa  # few runs of arrays have ids
 
@@ -174,7 +173,7 @@ class FileSource(Source):
             parts = [pa.array(np.strings.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids) for ids in blocks]
             return pa.table([pa.chunked_array(parts)], list(names))
         if self._table is None:
-            return super().read_columns(names, start, stop)
+            return super()._read_columns(names, start, stop)
         return self._table.read(names, self._points.shares(start, stop))
 
     def bytes_beside(self, n_rows: int) -> int:

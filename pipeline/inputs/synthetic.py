@@ -37,10 +37,10 @@ class ManifoldSource(Source):
         self.labels = Coding("continuous", width=self._n_coordinates)
         self._name, self._seed, self._noise, self._phi = name, seed, noise, phi
 
-    def read(self, start: int, stop: int) -> Array:
+    def _read(self, start: int, stop: int) -> Array:
         return sample(self._name, start, stop, self._seed, self._noise, self._phi).points
 
-    def read_labels(self, start: int, stop: int) -> Float64:
+    def _read_labels(self, start: int, stop: int) -> Float64:
         coordinates = sample(self._name, start, stop, self._seed, self._noise, self._phi).coordinates
         return coordinates[:, 0] if self._n_coordinates == 1 else coordinates
 
@@ -64,10 +64,10 @@ class DigitsSource(Source):
             cure = f"remove {'it' if len(found) == 1 else 'them'}"
             raise InputError(f"input: digits has {N_DIGITS} points without noise, found {' and '.join(found)}; {cure}")
 
-    def read(self, start: int, stop: int) -> Array:
+    def _read(self, start: int, stop: int) -> Array:
         return _digits()[0][start:stop].copy()
 
-    def read_labels(self, start: int, stop: int) -> Float64:
+    def _read_labels(self, start: int, stop: int) -> Float64:
         return _digits()[1][start:stop].copy()
 
     def fingerprint(self) -> Fingerprint:
