@@ -19,7 +19,7 @@ from ..storage.bundles import Array
 from .base import Fingerprint, Rows, Source, Stamp
 from .damage import reading
 from .files import HEADER_BYTES, PathText, find_files, find_paths, path_or_file
-from .stacked_files import FileSource, Share, StackedRows
+from .stacked_files import FileSource, StackedRows
 from .zarr_input import Location, ZarrRows, locate, open_node
 
 OBS_NAMES = "obs_names"
@@ -117,34 +117,26 @@ def open_anndata(
         if ids.n_rows != sum(part.shape[0] for part in points):
             raise InputError(f"{files[0].where}: obs has {ids.n_rows} rows, not as many as the points; write it again")
     labels = None if label is None else [_column(file, label) for file in files]
-    return FileSource(points, labels, table=None if id_column is None else ObsTable(files))
+    return AnnDataSource(files, points, labels)
 
 
-class ObsTable:
-    """Columns of obs, and obs_names, the names of its rows."""
+class AnnDataSource(FileSource):
+    """Its columns are those of obs, and obs_names, the names of its rows."""
 
-    def __init__(self, files: Sequence[Container]) -> None:
+    def __init__(self, files: Sequence[Container], points: Sequence[Rows], labels: Sequence[Rows] | None) -> None:
+        super().__init__(points, labels)
         self._files = files
 
-    def types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
+    def column_types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """int64, uint64 or float64 for numbers, else text."""
         of_kind = {"i": pa.int64(), "u": pa.uint64(), "b": pa.float64(), "f": pa.float64()}
         kinds = {name: _column(self._files[0], name).dtype.kind for name in names}
         return {name: of_kind.get(kind, pa.string()) for name, kind in kinds.items()}
 
-    def read(self, names: Sequence[str], shares: Iterator[Share]) -> pa.Table:
-        """The columns of these rows; text is null where it is missing. Raises InputError."""
-        types = self.types(names)
-        tables = [
-            pa.table(
-                {
-                    name: _arrow(_column(self._files[share.number], name).read(share.low, share.high), kind)
-                    for name, kind in types.items()
-                }
-            )
-            for share in shares
-        ]
-        return pa.concat_tables(tables) if tables else pa.schema(types).empty_table()
+    def _columns_of_file(self, names: Sequence[str], number: int, low: int, high: int) -> pa.Table:
+        """Text is null where it is missing."""
+        types, file = self.column_types(names), self._files[number]
+        return pa.table({name: _arrow(_column(file, name).read(low, high), kind) for name, kind in types.items()})
 
 
 def _arrow(values: Array, kind: pa.DataType) -> pa.Array:

@@ -2,8 +2,8 @@
 
 import contextlib
 import re
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from .column_names import PADDED_WORDS, SHOWN_WORDS, TableColumns, choose_column
 from .csv_index import index_rows, open_text
 from .damage import reading
 from .files import ColumnRows, PathText, find_files
-from .stacked_files import Share, table_source
+from .stacked_files import TableSource
 
 PARSE_BYTES = 1 << 26
 TYPED_ROWS = 1 << 17  # rows in memory at a time while the types of columns are determined
@@ -54,49 +54,7 @@ def open_csv(
     roles = choose_columns(tables, columns, label, id_column)
     for stamp in stamps:
         check_first_rows(stamp, roles.features)
-    return table_source(CsvRows, stamps, roles, CsvTable(stamps))
-
-
-class CsvTable:
-    """Any columns of CSV files. Entries are text; `types` gives the narrowest type that can hold them."""
-
-    def __init__(self, stamps: Sequence[Stamp]) -> None:
-        self._stamps = tuple(stamps)
-
-    def types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
-        """int64, float64 or text, the first that holds every entry of a column as it is written (1, 007, 1.50)."""
-        types = dict.fromkeys(names, pa.int64())
-        for number, stamp in enumerate(self._stamps):
-            n_rows = index_rows(stamp).n_rows
-            for start in range(0, n_rows, TYPED_ROWS):
-                table = self.read(names, [Share(number, start, min(start + TYPED_ROWS, n_rows))])
-                for name in names:
-                    types[name] = _narrowest(table.column(name), types[name])
-        return types
-
-    def read(self, names: Sequence[str], shares: Iterable[Share]) -> pa.Table:
-        """The columns of the rows as text, null where an entry is empty. Raises InputError.
-
-        In columns of numbers (by the first rows of the files) words for a missing one are null too.
-        """
-        tables = [
-            CsvRows(self._stamps[share.number], tuple(names)).read_as(pa.string(), share.low, share.high)
-            for share in shares
-        ]
-        if not tables:
-            return pa.schema([(name, pa.string()) for name in names]).empty_table()
-        table = pa.concat_tables([table.rename_columns(list(names)) for table in tables])
-        numeric = _columns_of_numbers(self._stamps)
-        columns = [
-            _without_words(column) if name in numeric else column
-            for name, column in zip(names, table.columns, strict=True)
-        ]
-        return pa.table(columns, list(names))
-
-
-def _without_words(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    is_word = pc.is_in(column, value_set=pa.array(PADDED_WORDS))
-    return pc.if_else(is_word, pa.scalar(None, pa.string()), column)
+    return CsvSource(stamps, roles)
 
 
 def _columns_of_numbers(stamps: Sequence[Stamp]) -> set[str]:
@@ -246,6 +204,34 @@ class CsvRows(ColumnRows):
             f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if self._is_text else 'numbers'}, "
             f"one entry per column; found: {detail}; {cure}"
         )
+
+
+class CsvSource(TableSource):
+    """Other columns than the features are read as text; `column_types` has the narrowest type that can hold them."""
+
+    rows_of = CsvRows
+
+    def column_types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
+        """int64, float64 or text, the first that holds every entry of a column as it is written (1, 007, 1.50)."""
+        types = dict.fromkeys(names, pa.int64())
+        for start in range(0, self.n_rows, TYPED_ROWS):
+            table = self.read_columns(names, start, min(start + TYPED_ROWS, self.n_rows))
+            types = {name: _narrowest(table.column(name), kind) for name, kind in types.items()}
+        return types
+
+    def _columns_of_file(self, names: Sequence[str], number: int, low: int, high: int) -> pa.Table:
+        """As text; empty entries are null, and in columns of numbers also words for a missing one."""
+        table = CsvRows(self._stamps[number], tuple(names)).read_as(pa.string(), low, high)
+        words, null = pa.array(PADDED_WORDS), pa.scalar(None, pa.string())
+        columns = [
+            pc.if_else(pc.is_in(column, value_set=words), null, column) if name in self._numeric else column
+            for name, column in zip(names, table.columns, strict=True)
+        ]
+        return pa.table(columns, list(names))
+
+    @cached_property
+    def _numeric(self) -> set[str]:
+        return _columns_of_numbers(self._stamps)
 
 
 @lru_cache(maxsize=4096)

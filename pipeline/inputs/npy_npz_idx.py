@@ -5,17 +5,20 @@ import math
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 import numpy as np
 
 from ..core.errors import InputError
 from .array_checks import only_matrix
 from .array_rows import COMPRESSED, ArrayRows
-from .base import Rows, Source, Stamp
+from .base import Fingerprint, Rows, Source, Stamp
 from .damage import reading
 from .files import HEADER_BYTES, Layout, PathText, find_files, open_file, path_or_file
-from .stacked_files import FileSource
+from .stacked_files import FileSource, StackedRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _LOCAL_HEADER_BYTES = 30
@@ -30,15 +33,16 @@ def open_npy(
 
     Raises InputError.
     """
-    source = _open_files(_npy_rows, path, labels, columns)
-    if id_column is not None:
-        source.set_ids([_npy_rows(stamp) for stamp in find_files(id_column, "id")])
-    return source
+    rows = _arrays(_npy_rows, path=path, labels=labels, id=id_column)
+    if id_column is None:
+        return FileSource(rows["path"], rows.get("labels"), columns)
+    return SourceWithIds(rows["path"], rows.get("labels"), columns, rows["id"])
 
 
 def open_idx(path: PathText, labels: PathText | None = None, columns: Sequence[int] | None = None) -> Source:
     """Points in IDX files (plain or gzip), each sample flattened to one row; labels in IDX files. Raises InputError."""
-    source = _open_files(_idx_rows, path, labels, columns)
+    rows = _arrays(_idx_rows, path=path, labels=labels)
+    source = FileSource(rows["path"], rows.get("labels"), columns)
     if columns is None:
         source.image_shape = _image_shape(find_files(path, "path"))
     return source
@@ -57,11 +61,34 @@ def open_npz(
     return FileSource(points, [_npz_rows(stamp, labels) for stamp in stamps] if labels else None, columns)
 
 
-def _open_files(
-    rows_of: Callable[[Stamp], Rows], path: PathText, labels: PathText | None, columns: Sequence[int] | None
-) -> FileSource:
-    points = [rows_of(stamp) for stamp in find_files(path, "path")]
-    return FileSource(points, [rows_of(stamp) for stamp in find_files(labels, "labels")] if labels else None, columns)
+def _arrays(rows_of: Callable[[Stamp], Rows], **paths: PathText | None) -> dict[str, list[Rows]]:
+    """The arrays in the files of each key of the input section that is set."""
+    return {key: [rows_of(stamp) for stamp in find_files(path, key)] for key, path in paths.items() if path is not None}
+
+
+class SourceWithIds(FileSource):
+    """Rows that are named by vectors of whole numbers or text. Raises InputError unless there is one for each row."""
+
+    def __init__(
+        self, points: Sequence[Rows], labels: Sequence[Rows] | None, columns: Sequence[int] | None, ids: Sequence[Rows]
+    ) -> None:
+        super().__init__(points, labels, columns)
+        self._ids, first = StackedRows(ids), ids[0]
+        if len(first.shape) != 1 or self._ids.n_rows != self.n_rows or first.dtype.kind not in "iuUS":
+            raise InputError(
+                f"{first.where}: expected {self.n_rows} ids, a vector of whole numbers or text, found shape "
+                f"{(self._ids.n_rows, *first.shape[1:])} of {first.dtype}; give one for each row"
+            )
+
+    def _read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
+        import pyarrow as pa  # few runs of arrays have ids
+
+        blocks = (block for _, block in self._ids.pieces(start, stop))
+        parts = [pa.array(np.strings.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids) for ids in blocks]
+        return pa.table([pa.chunked_array(parts)], list(names))
+
+    def fingerprint(self) -> Fingerprint:
+        return super().fingerprint() | {"ids": self._ids.fingerprint()}
 
 
 @lru_cache(maxsize=CACHED_HEADERS)

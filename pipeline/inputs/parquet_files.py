@@ -1,6 +1,6 @@
 """Reader of Parquet tables by row group, and of Arrow (Feather) files by record batch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from .base import Source, Stamp
 from .column_names import TableColumns, choose_columns
 from .damage import reading
 from .files import ColumnRows, PathText, find_files, open_file, path_or_file
-from .stacked_files import Share, shares_of, table_source
+from .stacked_files import TableSource, shares_of
 
 PARQUET = "a Parquet file"
 ARROW = (".arrow", ".feather")
@@ -35,29 +35,7 @@ def open_parquet(
     """
     stamps = find_files(path, "path")
     roles = choose_columns(parquet_tables(stamps), columns, label, id_column)
-    return table_source(ParquetRows, stamps, roles, ParquetTable(stamps))
-
-
-class ParquetTable:
-    def __init__(self, stamps: Sequence[Stamp]) -> None:
-        self._stamps = tuple(stamps)
-
-    def types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
-        """The types of the first file, without dictionaries."""
-        schema = _outline(self._stamps[0]).schema
-        kinds = {name: schema.field(name).type for name in names}
-        return {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
-
-    def read(self, names: Sequence[str], shares: Iterable[Share]) -> pa.Table:
-        """The columns of the rows; the last row group read stays cached. Raises InputError."""
-        types, tables = self.types(names), []
-        for share in shares:
-            stamp = self._stamps[share.number]
-            for group, low, high in shares_of(_outline(stamp).starts, share.low, share.high):
-                table = _columns_of_group(stamp, group, tuple(names))
-                with reading(stamp.path, PARQUET):
-                    tables.append(table.slice(low, high - low).cast(pa.schema(types)))
-        return pa.concat_tables(tables) if tables else pa.schema(types).empty_table()
+    return ParquetSource(stamps, roles)
 
 
 def parquet_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
@@ -101,6 +79,26 @@ class ParquetRows(ColumnRows):
         if self._label is None:
             return _numbers_of_group(self._stamp, group, self._columns, self.dtype)
         return _labels_of_group(self._stamp, group, self._label, self.dtype)
+
+
+class ParquetSource(TableSource):
+    rows_of = ParquetRows
+
+    def column_types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
+        """The types of the first file, without dictionaries."""
+        schema = _outline(self._stamps[0]).schema
+        kinds = {name: schema.field(name).type for name in names}
+        return {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
+
+    def _columns_of_file(self, names: Sequence[str], number: int, low: int, high: int) -> pa.Table:
+        """The columns of the rows; the last row group read stays cached."""
+        stamp = self._stamps[number]
+        tables = [
+            _columns_of_group(stamp, group, tuple(names)).slice(first, end - first)
+            for group, first, end in shares_of(_outline(stamp).starts, low, high)
+        ]
+        with reading(stamp.path, PARQUET):
+            return pa.concat_tables(tables).cast(pa.schema(self.column_types(names)))
 
 
 class Outline(NamedTuple):

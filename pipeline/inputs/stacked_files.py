@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -38,16 +38,6 @@ def shares_of(starts: Sequence[int], start: int, stop: int) -> Iterator[Share]:
             return
         if max(start, first) < min(stop, end):
             yield Share(number, max(start, first) - first, min(stop, end) - first)
-
-
-class TableReader(Protocol):
-    """Reads any columns of the files of a table."""
-
-    def types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":
-        """The Arrow type of each column."""
-
-    def read(self, names: Sequence[str], shares: Iterator[Share]) -> "pa.Table":
-        """An Arrow table of the columns of these rows. Raises InputError."""
 
 
 class StackedRows:
@@ -108,12 +98,7 @@ class FileSource(Source):
     """
 
     def __init__(
-        self,
-        points: Sequence[Rows],
-        labels: Sequence[Rows] | None,
-        columns: Sequence[int] | None = None,
-        roles: ColumnRoles | None = None,
-        table: TableReader | None = None,
+        self, points: Sequence[Rows], labels: Sequence[Rows] | None, columns: Sequence[int] | None = None
     ) -> None:
         for part in points:
             check_matrix(part)
@@ -130,18 +115,6 @@ class FileSource(Source):
         self.n_features = width if self._columns is None else len(self._columns)
         self.labels: Labels | None = None if labels is None else Labels(StackedRows(labels), self.n_rows)
         self.detects_changes = all(part.detects_changes for part in (*points, *(labels or ())))
-        self.roles, self._table = roles, table
-        self._ids: StackedRows | None = None
-
-    def set_ids(self, ids: Sequence[Rows]) -> None:
-        """Name the rows by vectors of whole numbers or text. Raises InputError unless there is one for each row."""
-        stack, first = StackedRows(ids), ids[0]
-        if len(first.shape) != 1 or stack.n_rows != self.n_rows or first.dtype.kind not in "iuUS":
-            raise InputError(
-                f"{first.where}: expected {self.n_rows} ids, a vector of whole numbers or text, found shape "
-                f"{(stack.n_rows, *first.shape[1:])} of {first.dtype}; give one for each row"
-            )
-        self._ids = stack
 
     def locate(self, row: int) -> str:
         return self._points.locate(row)
@@ -162,19 +135,16 @@ class FileSource(Source):
     def _read_labels(self, start: int, stop: int) -> Float64 | None:
         return None if self.labels is None else self.labels.read(start, stop)
 
-    def column_types(self, names: Sequence[str]) -> "dict[str, pa.DataType]":
-        return super().column_types(names) if self._table is None else self._table.types(names)
-
     def _read_columns(self, names: Sequence[str], start: int, stop: int) -> "pa.Table":
-        if self._ids is not None:
-            import pyarrow as pa  # few runs of arrays have ids
+        import pyarrow as pa  # only tables have columns
 
-            blocks = (block for _, block in self._ids.pieces(start, stop))
-            parts = [pa.array(np.strings.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids) for ids in blocks]
-            return pa.table([pa.chunked_array(parts)], list(names))
-        if self._table is None:
-            return super()._read_columns(names, start, stop)
-        return self._table.read(names, self._points.shares(start, stop))
+        if start == stop:  # the types are those of any rows
+            return self._read_columns(names, 0, 1).slice(0, 0)
+        return pa.concat_tables([self._columns_of_file(names, *share) for share in self._points.shares(start, stop)])
+
+    def _columns_of_file(self, names: Sequence[str], number: int, low: int, high: int) -> "pa.Table":
+        """The columns of rows [low, high) of one of the files, if it is a table."""
+        return super()._read_columns(names, low, high)
 
     def bytes_beside(self, n_rows: int) -> int:
         """The maximum of points and labels: separate steps read them."""
@@ -194,12 +164,15 @@ class FileSource(Source):
 
     def fingerprint(self) -> Fingerprint:
         files = Fingerprint(n_rows=self.n_rows, n_features=self.n_features, points=self._points.fingerprint())
-        if self.labels is not None:
-            files["labels"] = self.labels.stack.fingerprint()
-        return files if self._ids is None else files | {"ids": self._ids.fingerprint()}
+        return files if self.labels is None else files | {"labels": self.labels.stack.fingerprint()}
 
 
-def table_source(rows: type[ColumnRows], stamps: Sequence[Stamp], roles: ColumnRoles, table: TableReader) -> FileSource:
-    """The features and the label of a table in files that are read by `rows`; `table` reads its other columns."""
-    labels = None if roles.label is None else [rows(stamp, (), roles.label) for stamp in stamps]
-    return FileSource([rows(stamp, roles.features) for stamp in stamps], labels, roles=roles, table=table)
+class TableSource(FileSource):
+    """The features and the label of a table in files, which are read by `rows_of`."""
+
+    rows_of: type[ColumnRows]
+
+    def __init__(self, stamps: Sequence[Stamp], roles: ColumnRoles) -> None:
+        labels = None if roles.label is None else [self.rows_of(stamp, (), roles.label) for stamp in stamps]
+        super().__init__([self.rows_of(stamp, roles.features) for stamp in stamps], labels)
+        self._stamps, self.roles = stamps, roles
