@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -64,7 +63,7 @@ class ParquetRows(ColumnRows):
 
         The copies are the bytes in the file, the decoded columns, and one column converted to another type.
         """
-        rows = max((end - first for first, end in pairwise(self._starts)), default=0)
+        rows = int(np.diff(self._starts).max(initial=0))
         if self._label is not None:
             return rows * LABEL_BYTES
         bunch = max(BUNCH_BYTES, rows * WIDEST_NUMBER)
@@ -72,13 +71,17 @@ class ParquetRows(ColumnRows):
 
     def read(self, start: int, stop: int) -> Array:
         """Rows [start, stop) from the row groups that hold them; the last group read stays cached."""
-        blocks = [self._read_group(group)[low:high] for group, low, high in shares_of(self._starts, start, stop)]
+        blocks = [self._rows_of_group(*share) for share in shares_of(self._starts, start, stop)]
         return np.concatenate(blocks) if blocks else np.empty((0, *self.shape[1:]), self.dtype)
 
-    def _read_group(self, group: int) -> Array:
+    def _rows_of_group(self, group: int, low: int, high: int) -> Array:
         if self._label is None:
-            return _numbers_of_group(self._stamp, group, self._columns, self.dtype)
-        return _labels_of_group(self._stamp, group, self._label, self.dtype)
+            return _numbers_of_group(self._stamp, group, self._columns, self.dtype)[low:high]
+        column = _columns_of_group(self._stamp, group, (self._label,)).column(0).slice(low, high - low)
+        if self.dtype.kind == "O":
+            return np.asarray(column.cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False))
+        kind = pa.float64() if column.null_count else pa.from_numpy_dtype(self.dtype)
+        return np.asarray(column.cast(kind, safe=False).to_numpy())
 
 
 class ParquetSource(TableSource):
@@ -87,8 +90,7 @@ class ParquetSource(TableSource):
     def column_types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
         """The types of the first file, without dictionaries."""
         schema = _outline(self._stamps[0]).schema
-        kinds = {name: schema.field(name).type for name in names}
-        return {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
+        return {name: _of_entries(schema.field(name).type) for name in names}
 
     def _columns_of_file(self, names: Sequence[str], number: int, low: int, high: int) -> pa.Table:
         """The columns of the rows; the last row group read stays cached."""
@@ -145,15 +147,6 @@ def _numbers_of_group(stamp: Stamp, group: int, columns: tuple[str, ...], dtype:
 
 
 @kept_in_stage
-def _labels_of_group(stamp: Stamp, group: int, label: str, dtype: np.dtype[np.generic]) -> Array:
-    column = _read_group(stamp, group, [label]).column(label)
-    if dtype.kind == "O":
-        return np.asarray(column.cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False))
-    missing = column.null_count > 0
-    return np.asarray(column.cast(pa.from_numpy_dtype(np.float64 if missing else dtype), safe=False).to_numpy())
-
-
-@kept_in_stage
 def _columns_of_group(stamp: Stamp, group: int, names: tuple[str, ...]) -> pa.Table:
     return _read_group(stamp, group, list(names)).select(list(names))
 
@@ -172,6 +165,10 @@ def _open_arrow(stamp: Stamp) -> pa.ipc.RecordBatchFileReader:
     return pa.ipc.open_file(open_file(stamp, ARROW_BYTES) if stamp.is_remote else pa.memory_map(stamp.path))
 
 
+def _of_entries(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
 def _is_numeric(kind: pa.DataType) -> bool:
     types = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     return any(is_type(kind) for is_type in types)
@@ -183,7 +180,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _type_name(kind: pa.DataType) -> str:
     """The type of a column without numbers, for people."""
-    if _is_text(kind) or (pa.types.is_dictionary(kind) and _is_text(kind.value_type)):
+    if _is_text(_of_entries(kind)):
         return "text"
     return "no values" if pa.types.is_null(kind) else str(kind)
 
@@ -194,11 +191,10 @@ def _common_dtype(kinds: Sequence[pa.DataType]) -> np.dtype[np.generic]:
 
 
 def _label_dtype(kind: pa.DataType, where: str) -> np.dtype[np.generic]:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if _is_numeric(kind):
-        return np.dtype(np.float64 if pa.types.is_decimal(kind) or pa.types.is_floating(kind) else np.int64)
-    if _is_text(kind):
+    entries = _of_entries(kind)
+    if _is_numeric(entries):
+        return np.dtype(np.float64 if pa.types.is_decimal(entries) or pa.types.is_floating(entries) else np.int64)
+    if _is_text(entries):
         return np.dtype(object)
     raise InputError(
         f"{where}: expected a label of numbers or text, found the type {kind}; convert the column, or choose another"
