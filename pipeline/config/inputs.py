@@ -50,6 +50,8 @@ class SyntheticInput(AnyInput):
     def _has_size(self) -> "SyntheticInput":
         if self.n_points is None and self.name != "digits":
             raise ValueError(f"input.n_points is required for the generated manifold {self.name!r}")
+        if self.name == "digits" and (self.n_points not in (None, 1797) or self.noise):
+            raise ValueError("digits has 1797 points without noise; remove input.n_points and input.noise")
         return self
 
 

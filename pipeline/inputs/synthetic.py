@@ -5,23 +5,17 @@ from functools import lru_cache
 import numpy as np
 
 from ..core.arrays import Float64
-from ..core.errors import InputError
 from ..kernels.manifolds import MANIFOLDS, sample
 from ..storage.bundles import Array
 from .base import Coding, Fingerprint, Source
-
-N_DIGITS, N_PIXELS = 1797, 64
 
 
 def open_synthetic(
     name: str, n_points: int | None = None, noise: float = 0.0, seed: int = 0, phi: float = 0.0
 ) -> Source:
-    """A built-in manifold, labelled with its ground-truth coordinates, or digits, labelled 0 to 9.
-
-    Raises InputError.
-    """
+    """A built-in manifold, labelled with its ground-truth coordinates, or digits, labelled 0 to 9."""
     if name == "digits":
-        return DigitsSource(n_points, noise)
+        return DigitsSource()
     assert n_points is not None
     return ManifoldSource(name, n_points, noise, seed, phi)
 
@@ -52,17 +46,9 @@ class DigitsSource(Source):
     """1797 digits of 8 x 8 pixels (0 to 16) that come with scikit-learn."""
 
     dtype = np.dtype(np.float64)
-    n_rows = N_DIGITS
-    n_features = N_PIXELS
+    n_rows, n_features = 1797, 64
     image_shape = (8, 8)
     labels = Coding("categorical", tuple("0123456789"))
-
-    def __init__(self, n_points: int | None, noise: float) -> None:
-        found = [f"input.n_points {n_points}"] if n_points not in (None, N_DIGITS) else []
-        found += [f"input.noise {noise:g}"] if noise != 0 else []
-        if found:
-            cure = f"remove {'it' if len(found) == 1 else 'them'}"
-            raise InputError(f"input: digits has {N_DIGITS} points without noise, found {' and '.join(found)}; {cure}")
 
     def _read(self, start: int, stop: int) -> Array:
         return _digits()[0][start:stop].copy()

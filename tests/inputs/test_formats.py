@@ -292,8 +292,8 @@ class TestSynthetic:
             ({"name": "sheet", "n_points": 5, "noise": -1.0}, "noise"),
             ({"name": "sheet", "n_points": 5, "seed": -1}, "seed"),
             ({"name": "punctured_sphere", "n_points": 5, "phi": 7.0}, "phi"),
-            ({"name": "digits", "n_points": 5}, "found input.n_points 5; remove it"),
-            ({"name": "digits", "noise": 0.5}, "found input.noise 0.5; remove it"),
+            ({"name": "digits", "n_points": 5}, "digits has 1797 points without noise; remove"),
+            ({"name": "digits", "noise": 0.5}, "digits has 1797 points without noise; remove"),
             ({"name": "sheet", "n_points": 5, "path": "x"}, "path"),
         ],
     )
