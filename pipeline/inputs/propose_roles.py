@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ..storage.bundles import Array
 from .base import Source
-from .suspect_columns import ID_NAME, MAX_CODES, Look, sample_windows, suspect_columns
+from .suspect_columns import ID_NAME, MAX_CODES, Look, read_windows, sample_windows, suspect_columns
 
 LOOKED_AT = 1 << 24
 MAX_CATEGORIES = 50
@@ -32,7 +32,10 @@ LABEL_NAME = re.compile(
 
 
 class Column(NamedTuple):
-    """Properties of one column in the rows looked at. `distinct` ignores missing entries; codes are whole numbers."""
+    """Properties of one column in the rows looked at. `distinct` ignores missing entries.
+
+    Text with few categories and codes, whole numbers with few values, can be labels.
+    """
 
     name: str
     is_text: bool
@@ -40,7 +43,6 @@ class Column(NamedTuple):
     missing: int
     is_id: bool
     can_be_label: bool
-    is_code: bool = False
 
 
 class Roles(NamedTuple):
@@ -71,7 +73,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     """
     assert source.roles is not None
     names, windows = source.roles.features, rows_to_look_at(source)
-    numbers = np.concatenate([source.read(*window) for window in windows] or [np.empty((0, len(names)))])
+    numbers = read_windows(source, windows)
     where = f"{len(numbers):,} " + ("rows" if len(numbers) == source.n_rows else "sampled rows")
     suspects = suspect_columns(source)
     columns = [_numeric(name, numbers[:, i], suspects.get(name)) for i, name in enumerate(names)]
@@ -86,10 +88,8 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     left_out |= {
         name: why for name, column in rest.items() if (why := _without_measurements(column, len(numbers), where))
     }
+    left_out |= _codes([column for name, column in rest.items() if name not in left_out])
     features = [column for name, column in rest.items() if name not in left_out]
-    if codes := _codes(features):
-        left_out |= codes
-        features = [column for column in features if column.name not in codes]
     chosen = numbers[:, [names.index(column.name) for column in features]]
     return Roles(
         tuple(column.name for column in features),
@@ -135,7 +135,7 @@ def _numeric(name: str, values: Array, look: Look | None) -> Column:
     is_integral = bool((present == np.rint(present)).all())
     is_code = is_integral and 2 <= distinct <= MAX_CODES and distinct * MIN_REPEATS <= len(present) and look is None
     missing = len(values) - len(present)
-    return Column(name, False, distinct, missing, look is not None and look.is_id, is_code, is_code)
+    return Column(name, False, distinct, missing, look is not None and look.is_id, is_code)
 
 
 def _without_measurements(column: Column, n_rows: int, where: str) -> str:
@@ -150,8 +150,8 @@ def _codes(columns: Sequence[Column]) -> dict[str, str]:
 
     If names differ only in a number, as those of pixels, and one of the columns holds measurements, all are kept.
     """
-    families = {_family(column.name) for column in columns if not column.is_code}
-    codes = [column for column in columns if column.is_code and _family(column.name) not in families]
+    families = {_family(column.name) for column in columns if not column.can_be_label}
+    codes = [column for column in columns if column.can_be_label and _family(column.name) not in families]
     if len(columns) - len(codes) < 2:
         return {}
     return {

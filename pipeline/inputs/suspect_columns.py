@@ -1,6 +1,7 @@
 """Find features of a table that look like an id or a time, from a few rows."""
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,7 +46,7 @@ def suspect_columns(source: Source) -> dict[str, Look]:
     windows = sample_windows(source)
     if names is None or source.n_rows < MIN_ROWS or not windows:
         return {}
-    rows = np.concatenate([source.read(*window) for window in windows])
+    rows = read_windows(source, windows)
     looks = {
         name: look_of(rows[:, column], source.n_rows) or _id_by_name(name, rows[:, column])
         for column, name in enumerate(names)
@@ -88,6 +89,12 @@ def sample_windows(source: Source) -> list[tuple[int, int]]:
         return [(0, source.n_rows)]
     last = source.n_rows - window
     return [(start, start + window) for start in (0, last // 2, last)]
+
+
+def read_windows(source: Source, windows: Sequence[tuple[int, int]]) -> Array:
+    """The rows of all windows. Raises InputError."""
+    none = np.empty((0, source.n_features), source.dtype)
+    return np.concatenate([none, *(source.read(*window) for window in windows)])
 
 
 def look_of(values: Array, n_rows: int) -> Look | None:

@@ -5,14 +5,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from ..config.load import parse_input
 from ..core.errors import InputError, listed
 from ..inputs import Source, TableColumns, array_shapes, table_columns
 from ..inputs.column_names import is_missing_word
 from ..inputs.detect_kind import Detected
 from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, Roles, propose_roles, propose_scale, rows_to_look_at
+from ..inputs.suspect_columns import read_windows
 from .new_rows import TABLES, open_section
 
 
@@ -106,9 +105,7 @@ def _of_arrays(detected: Detected) -> Proposal:
         if comment := _as_label({**section, role: candidate}, candidate):
             keys[role] = (candidate, comment)
             break
-    return Proposal(
-        keys, False, propose_scale(np.concatenate([source.read(*rows) for rows in rows_to_look_at(source)]))
-    )
+    return Proposal(keys, False, propose_scale(read_windows(source, rows_to_look_at(source))))
 
 
 def _matrix(kind: str, shapes: dict[str, tuple[int, ...]]) -> str | None:
