@@ -85,35 +85,29 @@ class Labels:
             return Coding("continuous")
         key = json.dumps([[part.where for part in self.stack.parts], self.stack.fingerprint()], sort_keys=True)
         if key not in _CODINGS:
-            _CODINGS[key] = self._find_text_coding() if self._is_text else self._find_integer_coding()
+            _CODINGS[key] = self._find_coding()
             while len(_CODINGS) > _CACHED_CODINGS:
                 _CODINGS.popitem(last=False)
         return _CODINGS[key]
 
-    def _find_integer_coding(self) -> Coding:
-        values = self._distinct(MAX_INTEGER_CLASSES)
-        if len(values) > MAX_INTEGER_CLASSES:
-            return Coding("continuous")
-        ordered = sorted(int(value) for value in values)
-        return Coding("categorical", tuple(map(str, ordered)), {value: code for code, value in enumerate(ordered)})
-
-    def _find_text_coding(self) -> Coding:
-        texts = self._distinct(MAX_TEXT_CLASSES) - {""}
-        number_of = {text: number_in(text) for text in texts if not is_missing_word(text)}
-        numbers = sorted({number for number in number_of.values() if number is not None})
+    def _find_coding(self) -> Coding:
+        values = self._distinct(MAX_TEXT_CLASSES if self._is_text else MAX_INTEGER_CLASSES) - {""}
+        number_of = {value: value for value in values}
+        if self._is_text:
+            number_of = {text: number_in(text) for text in values if not is_missing_word(text)}
         if number_of and None not in number_of.values():
-            if len(numbers) > MAX_INTEGER_CLASSES or not all(number.is_integer() for number in numbers):
+            numbers = sorted(set(number_of.values()))
+            if len(numbers) > MAX_INTEGER_CLASSES or not all(float(number).is_integer() for number in numbers):
                 return Coding("continuous")
-            names = tuple(str(int(number)) for number in numbers)
-            codes = {text: numbers.index(number) for text, number in number_of.items() if number is not None}
-            return Coding("categorical", names, codes)
-        if len(texts) > MAX_TEXT_CLASSES:
+            codes = {value: numbers.index(number) for value, number in number_of.items()}
+            return Coding("categorical", tuple(str(int(number)) for number in numbers), codes)
+        if len(values) > MAX_TEXT_CLASSES:
             raise InputError(
                 f"{self.stack.parts[0].where}: expected labels of at most {MAX_TEXT_CLASSES} different "
-                f"texts, found more, such as {sorted(texts)[:3]}; choose another label, or remove the key "
+                f"texts, found more, such as {sorted(values)[:3]}; choose another label, or remove the key "
                 "(labels only colour the picture)"
             )
-        names = tuple(sorted(texts, key=natural_order))
+        names = tuple(sorted(values, key=natural_order))
         return Coding("categorical", names, {name: code for code, name in enumerate(names)})
 
     def _distinct(self, limit: int) -> set[Any]:
