@@ -40,7 +40,7 @@ def find_objects(url: str, key: str) -> list[Stamp]:
     where = f"input.{key}: {url}"
     try:
         _client(root)
-    except InputError as error:  # a missing extra, or a password in the URL: the message has no URL
+    except ConfigError as error:  # a missing extra, or a password in the URL: the message has no URL
         raise InputError(f"input.{key}: {error}") from None
     if not name or name.endswith("/"):
         raise InputError(f"{where} {_FOLDER} '{url.rstrip('/')}/*'")
@@ -115,10 +115,7 @@ def _client(root: str) -> "ObjectStore":
 
 @lru_cache(maxsize=64)
 def _client_of(root: str, environment: int) -> "ObjectStore":
-    try:
-        return open_remote(root)
-    except ConfigError as error:
-        raise InputError(str(error)) from None
+    return open_remote(root)
 
 
 def _stamp(root: str, entry: "ObjectMeta") -> Stamp:
