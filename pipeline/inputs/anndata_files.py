@@ -247,16 +247,16 @@ def _padded(name: str, starts: Array, group: Any, start: int, stop: int) -> Arra
 def _member(file: Container, group: Any, name: str) -> Any:
     """An element by its path. Raises InputError that lists what is there."""
     parent = name.rpartition("/")[0]
-    if not isinstance(group, zarr.Array) and parent and parent in group and not hasattr(group[parent], "keys"):
+    elements = {} if isinstance(group, zarr.Array) else group
+    folder = elements.get(parent, {}) if parent else elements
+    if not hasattr(folder, "keys"):
         raise InputError(
             f"{file.where}: expected a group {parent}, found one array, as an old anndata (before 0.7) wrote it; read "
             f"the file with anndata and write it again"
         )
-    if not isinstance(group, zarr.Array) and name in group:
-        return group[name]
-    holder = None if isinstance(group, zarr.Array) or (parent and parent not in group) else group
-    names = [] if holder is None else list(holder[parent] if parent else holder)
-    listed = ", ".join(sorted(key for key in names if key != "_index")) or "nothing"
+    if name in elements:
+        return elements[name]
+    listed = ", ".join(sorted(key for key in folder if key != "_index")) or "nothing"
     key = {"obsm": "input.obsm", "obs": "input.label", "obsp": "neighbors.precomputed.obsp"}.get(parent, "input.obsm")
     content = f"{parent or 'the file'} holds {listed}"
     raise InputError(f"{file.where}: there is no {name}; {content}; set {key} to one of them")
