@@ -59,25 +59,21 @@ def open_csv(
 
 def _columns_of_numbers(stamps: Sequence[Stamp]) -> set[str]:
     """Columns with numbers or truth values in the first rows of a file, and with text in those of none."""
-    first_rows = [looks_of_first_rows(stamp) for stamp in stamps]
-    kinds = {
-        name: {looks[name].kind for looks in first_rows if name in looks} for looks in first_rows for name in looks
-    }
-    return {name for name, found in kinds.items() if found & {"numbers", TRUTH} and found <= {*TYPES} - {"text"}}
+    looks = [item for stamp in stamps for item in looks_of_first_rows(stamp).items()]
+    with_text = {name for name, look in looks if look.kind not in {"numbers", TRUTH, "no values"}}
+    return {name for name, look in looks if look.kind in {"numbers", TRUTH}} - with_text
 
 
 def _narrowest(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType:
     """The first of int64, float64 and text, from `kind` on, that keeps every entry of a column of text."""
-    for candidate in (pa.int64(), pa.float64()) if kind == pa.int64() else (kind,):
-        if candidate == pa.string():
-            break
-        with contextlib.suppress(pa.ArrowInvalid):
-            numbers = column.cast(candidate)
-            padded = pc.any(pc.match_substring_regex(column, r"^[+-]?0[0-9]")).as_py()  # 007 is a name, no number
-            if not padded and (
-                candidate != pa.int64() or pc.all(pc.equal(numbers.cast(pa.string()), column)).as_py() is not False
-            ):
-                return candidate
+    padded = pc.any(pc.match_substring_regex(column, r"^[+-]?0[0-9]")).as_py()  # 007 is a name, no number
+    if kind == pa.string() or padded:
+        return pa.string()
+    with contextlib.suppress(pa.ArrowInvalid):
+        if kind == pa.int64() and pc.all(pc.equal(column.cast(kind).cast(pa.string()), column)).as_py() is not False:
+            return kind
+    with contextlib.suppress(pa.ArrowInvalid):
+        return column.cast(pa.float64()).type
     return pa.string()
 
 
@@ -87,18 +83,22 @@ def csv_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
     A column without values in the first rows of one file has the type that it has in the others. If it has values in
     none, it is left out if it holds words such as NA: they may be texts.
     """
-    first_rows, numeric = [looks_of_first_rows(stamp) for stamp in stamps], _columns_of_numbers(stamps)
-    other: dict[str, str] = {}
-    for name, look in ((name, look) for looks in first_rows for name, look in looks.items()):
-        if look.kind == "text" or (look.words and look.kind == "no values" and name not in numeric):
-            other[name] = "text" if "text" in {look.kind, other.get(name)} else f"no numbers, only {look.words[0]!r}"
-    mixed = {name: look.kind for looks in first_rows for name, look in looks.items() if look.kind not in TYPES}
-    words = {name: look.words for looks in first_rows for name, look in looks.items() if look.words and name in numeric}
+    numeric, looks = (
+        _columns_of_numbers(stamps),
+        [item for stamp in stamps for item in looks_of_first_rows(stamp).items()],
+    )
+    words = {name: look.words for name, look in looks if look.words and name in numeric}
+    mixed = {name: look.kind for name, look in looks if look.kind not in TYPES}
+    other = {
+        name: look.words for name, look in looks if look.kind == "no values" and look.words and name not in numeric
+    }
+    types = {name: f"no numbers, only {found[0]!r}" for name, found in other.items()}
+    types |= {name: "text" for name, look in looks if look.kind == "text"}
     tables = []
-    for stamp, looks in zip(stamps, first_rows, strict=True):
-        unused = {name for name, look in looks.items() if look.kind in {"text", "no values"}}
-        types = {name: other[name] for name in looks if name in unused & other.keys()}
-        tables.append(_table(stamp)._replace(other_types=types, mixed=mixed, missing_words=words))
+    for stamp in stamps:
+        unused = [name for name, look in looks_of_first_rows(stamp).items() if look.kind in {"text", "no values"}]
+        other_types = {name: types[name] for name in unused if name in types}
+        tables.append(_table(stamp)._replace(other_types=other_types, mixed=mixed, missing_words=words))
     return tables
 
 
@@ -111,10 +111,8 @@ class CsvRows(ColumnRows):
 
     def __init__(self, stamp: Stamp, columns: tuple[str, ...], label: str | None = None) -> None:
         super().__init__(stamp, columns, label)
-        self._index = index_rows(stamp)
-        position = {name: i for i, name in enumerate(self._index.names)}
-        self._positions = [position[name] for name in (columns if label is None else (label,))]
-        self._is_text = label is not None
+        self._index, self._is_text = index_rows(stamp), label is not None
+        self._names = columns if label is None else (label,)
         n = self._index.n_rows
         self.shape = (n,) if self._is_text else (n, len(columns))
         self.dtype = np.dtype(object if self._is_text else np.float64)
@@ -123,7 +121,7 @@ class CsvRows(ColumnRows):
         """The text of the rows and its parsed form."""
         n_positions = min(-(-n_rows // csv_index.ROWS_PER_POSITION) + 1, len(self._index.positions) - 1)
         text = int(np.diff(self._index.positions).max(initial=0)) * n_positions
-        parsed = 160 if self._is_text else 16 * len(self._positions)
+        parsed = 160 if self._is_text else 16 * len(self._names)
         return 2 * text + n_positions * csv_index.ROWS_PER_POSITION * parsed
 
     def read(self, start: int, stop: int) -> Array:
@@ -131,7 +129,7 @@ class CsvRows(ColumnRows):
         table = self.read_as(pa.string() if self._is_text else pa.float64(), start, stop)
         if self._is_text:
             return np.asarray(table.column(0).fill_null("").to_numpy())
-        numbers = np.empty((stop - start, len(self._positions)))
+        numbers = np.empty((stop - start, len(self._names)))
         for position, column in enumerate(table.columns):
             numbers[:, position] = column.cast(pa.float64()).to_numpy()
         del table, column
@@ -143,28 +141,22 @@ class CsvRows(ColumnRows):
 
         Numbers in text have a decimal point, whatever the file has.
         """
-        first = start // csv_index.ROWS_PER_POSITION
-        last = min(-(-stop // csv_index.ROWS_PER_POSITION), len(self._index.positions) - 1)
-        low, high = self._index.positions[first], self._index.positions[last]
-        with reading(self.where), open_text(self._stamp) as handle:
-            handle.seek(low)
-            text = handle.read(high - low)
-        base = first * csv_index.ROWS_PER_POSITION
-        expected = min(last * csv_index.ROWS_PER_POSITION, self._index.n_rows) - base
-        table = self._parse(text, base, expected, kind).slice(start - base, stop - start)
-        if kind == pa.float64() or decimal_point(self._stamp) == ".":
-            return table
-        pattern = f"^{NUMBER_WITH_COMMA.pattern.decode()}$"
-        columns = [pc.replace_substring_regex(column, pattern, r"\1.\2") for column in table.columns]
-        return pa.table(columns, table.column_names)
+        step = csv_index.ROWS_PER_POSITION
+        first, last = start // step, min(-(-stop // step), len(self._index.positions) - 1)
+        base, end = first * step, min(last * step, self._index.n_rows)
+        table = self._parse(_text_between(self._stamp, first, last), base, end - base, kind)
+        columns = table.slice(start - base, stop - start).columns
+        if kind != pa.float64() and decimal_point(self._stamp) == ",":
+            pattern = f"^{NUMBER_WITH_COMMA.pattern.decode()}$"
+            columns = [pc.replace_substring_regex(column, pattern, r"\1.\2") for column in columns]
+        return pa.table(columns, self._names)
 
     def _parse(self, text: bytes, base: int, expected: int, kind: pa.DataType) -> pa.Table:
         # Columns are named by number here: their names need not be unique or acceptable to Arrow.
-        column_ids = [str(column) for column in self._positions]
-        names = [self._index.names[column] for column in self._positions]
+        id_of = {name: str(number) for number, name in enumerate(self._index.names)}
+        all_ids, column_ids = list(map(str, range(len(self._index.names)))), [id_of[name] for name in self._names]
         looks = looks_of_first_rows(self._stamp) if kind == pa.float64() else {}
-        kinds = [pa.bool_() if name in looks and looks[name].kind == TRUTH else kind for name in names]
-        all_ids = [str(number) for number in range(len(self._index.names))]
+        kinds = [pa.bool_() if name in looks and looks[name].kind == TRUTH else kind for name in self._names]
         read = pyarrow.csv.ReadOptions(use_threads=False, block_size=PARSE_BYTES, column_names=all_ids)
         parse = pyarrow.csv.ParseOptions(delimiter=self._index.delimiter)
         convert = pyarrow.csv.ConvertOptions(
@@ -204,6 +196,14 @@ class CsvRows(ColumnRows):
             f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if self._is_text else 'numbers'}, "
             f"one entry per column; found: {detail}; {cure}"
         )
+
+
+def _text_between(stamp: Stamp, first: int, last: int) -> bytes:
+    """The text from one of the recorded positions of a file to another."""
+    low, high = index_rows(stamp).positions[[first, last]]
+    with reading(stamp.path), open_text(stamp) as handle:
+        handle.seek(low)
+        return handle.read(high - low)
 
 
 class CsvSource(TableSource):
@@ -251,10 +251,7 @@ def decimal_point(stamp: Stamp) -> str:
     index = index_rows(stamp)
     if index.delimiter == "," or not index.n_rows:
         return "."
-    low, high = index.positions[:2]
-    with reading(stamp.path), open_text(stamp) as handle:
-        handle.seek(low)
-        entries = re.split(f'["\r\n{index.delimiter}]+'.encode(), handle.read(high - low))
+    entries = re.split(f'["\r\n{index.delimiter}]+'.encode(), _text_between(stamp, 0, 1))
     decimals = {len(match[2]) for entry in entries if (match := NUMBER_WITH_COMMA.fullmatch(entry.strip()))}
     return "," if decimals - {3} and not any(map(NUMBER_WITH_POINT.fullmatch, entries)) else "."
 
