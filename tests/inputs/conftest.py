@@ -1,4 +1,8 @@
-"""The same points and labels in every input format."""
+"""The same points and labels in every input format, and a web server."""
+
+import http.server
+import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -43,3 +47,15 @@ def inputs(data, tmp_path_factory):
         "parquet": ("parquet", {"path": write_frame(folder / "x.parquet", X, y), "label": "label"}),
         "csv": ("csv", {"path": write_frame(folder / "x.csv", X, y), "label": "label"}),
     }
+
+
+@pytest.fixture
+def web_server(tmp_path):
+    """URL of a server for the files in tmp_path, which ignores requests for a part of a file."""
+    quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *args: None})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=str(tmp_path))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()

@@ -19,22 +19,9 @@ from lle.inputs import array_rows, csv_index, open_source, parquet_files
 from lle.inputs.array_checks import check_columns
 from lle.kernels.manifolds import MANIFOLDS, sample
 from lle.stages.ingest import open_input
-from tests.support.input_files import IDX_CODES, D, N, write_frame, write_group, write_idx
+from tests.support.input_files import FILES, IDX_CODES, D, N, write_frame, write_group, write_idx
 
-ALL_INPUTS = [
-    "npy",
-    "npy by columns",
-    "npy glob",
-    "npz",
-    "npz deflated",
-    "npz by columns",
-    "idx",
-    "idx gzip",
-    "zarr 3",
-    "zarr 2",
-    "parquet",
-    "csv",
-]
+ALL_INPUTS = [*FILES, "zarr 3", "zarr 2"]
 
 
 class TestEveryKind:

@@ -1,11 +1,8 @@
 """Remote input files: the same rows as from a disk, few transferred bytes, and detected changes."""
 
-import http.server
 import os
 import sys
-import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,25 +13,12 @@ from lle.core.errors import InputChanged, InputError, LleError
 from lle.inputs import array_rows, open_source, remote_files
 from lle.storage.objects import open_objects
 from tests.support.commands import FEW, lle, write_config
-from tests.support.input_files import changed
+from tests.support.input_files import FILES, changed
 from tests.support.points import swiss_roll
 from tests.support.stored import read_blocks
 from tests.support.traffic import counted
 
 pytest.importorskip("obstore", reason="object stores need the extra s3")
-
-KINDS = [
-    "npy",
-    "npy by columns",
-    "npy glob",
-    "npz",
-    "npz deflated",
-    "npz by columns",
-    "idx",
-    "idx gzip",
-    "parquet",
-    "csv",
-]
 
 
 @pytest.fixture
@@ -61,7 +45,7 @@ def saved(save, *arrays, **named) -> bytes:
 
 
 class TestSameRows:
-    @pytest.mark.parametrize("name", KINDS)
+    @pytest.mark.parametrize("name", FILES)
     def test_remote_rows_equal_local_rows(self, inputs, data, folder, name, monkeypatch):
         kind, params = inputs[name]
         upload([file for file in Path(params["path"]).parent.iterdir() if file.is_file()], folder)
@@ -276,19 +260,11 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"pip install '\.\[s3\]'"):
             open_source("npy", path="s3://unopened/x.npy")
 
-    def test_web_server_without_range_requests_is_refused(self, tmp_path, monkeypatch):
+    def test_web_server_without_range_requests_is_refused(self, tmp_path, web_server, monkeypatch):
         monkeypatch.setattr("lle.storage.retries.RETRY_SECONDS", 0.0)
         np.save(tmp_path / "x.npy", np.zeros((9000, 3)))
-        quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *args: None})
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=str(tmp_path))) as server:
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
-            try:
-                with pytest.raises(InputError, match="does not support reading a part of a file"):
-                    open_source("npy", path=f"http://127.0.0.1:{server.server_port}/x.npy")
-            finally:
-                server.shutdown()
-                thread.join()
+        with pytest.raises(InputError, match="does not support reading a part of a file"):
+            open_source("npy", path=f"{web_server}/x.npy")
 
 
 def test_chosen_columns_are_read_in_windows_of_rows(tmp_path, monkeypatch):

@@ -1,9 +1,6 @@
 """Zarr arrays by themselves, on a web server and in an object store."""
 
-import http.server
 import sys
-import threading
-from functools import partial
 
 import numpy as np
 import pytest
@@ -22,27 +19,17 @@ def test_single_zarr_array(tmp_path):
 
 
 class TestRemoteZarr:
-    @pytest.fixture
-    def address(self, tmp_path):
-        quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *args: None})
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=str(tmp_path))) as server:
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
-            yield f"http://127.0.0.1:{server.server_port}"
-            server.shutdown()
-            thread.join()
-
-    def test_array_is_read_from_a_web_server(self, tmp_path, address, data):
+    def test_array_is_read_from_a_web_server(self, tmp_path, web_server, data):
         pytest.importorskip("obstore")
         write_group(tmp_path / "x.zarr", *data)
-        source = open_source("zarr", url=f"{address}/x.zarr", array="points", labels="label")
+        source = open_source("zarr", url=f"{web_server}/x.zarr", array="points", labels="label")
         assert np.array_equal(source.read(399, 1201), data[0][399:1201])
         assert np.array_equal(source.read_labels(0, N), data[1])
         assert source.fingerprint()["points"][0]["shape"] == [N, D]
         with pytest.raises(InputError, match="no array 'pionts'"):
-            open_source("zarr", url=f"{address}/x.zarr", array="pionts")
+            open_source("zarr", url=f"{web_server}/x.zarr", array="pionts")
         with pytest.raises(InputError, match="found none"):
-            open_source("zarr", url=f"{address}/y.zarr", array="points")
+            open_source("zarr", url=f"{web_server}/y.zarr", array="points")
 
     def test_listing_of_an_object_store(self, tmp_path, data, monkeypatch):
         store = pytest.importorskip("obstore.store")

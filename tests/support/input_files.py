@@ -7,6 +7,19 @@ import pandas as pd
 import zarr
 
 N, D = 2500, 5
+FILES = [
+    "npy",
+    "npy by columns",
+    "npy glob",
+    "npz",
+    "npz deflated",
+    "npz by columns",
+    "idx",
+    "idx gzip",
+    "parquet",
+    "csv",
+]
+"""The same rows and labels in every format of files, by the names of the fixture `inputs`."""
 IDX_CODES = {"u1": 0x08, "i1": 0x09, ">i2": 0x0B, ">i4": 0x0C, ">f4": 0x0D, ">f8": 0x0E}
 
 
