@@ -57,8 +57,9 @@ def open_npz(
     np.savez_compressed are streamed. Raises InputError.
     """
     stamps = find_files(path, "path")
-    points = [_npz_rows(stamp, key or only_matrix(stamp.path, "input.key", _shapes(stamp))) for stamp in stamps]
-    return FileSource(points, [_npz_rows(stamp, labels) for stamp in stamps] if labels else None, columns)
+    keys = [key or only_matrix(stamp.path, "input.key", _shapes(stamp)) for stamp in stamps]
+    points = [_npz_arrays(stamp, key)[name] for stamp, name in zip(stamps, keys, strict=True)]
+    return FileSource(points, [_npz_arrays(stamp, labels)[labels] for stamp in stamps] if labels else None, columns)
 
 
 def _arrays(rows_of: Callable[[Stamp], Rows], **paths: PathText | None) -> dict[str, list[Rows]]:
@@ -114,40 +115,31 @@ def read_npy_header(handle: IO[bytes], where: str) -> Layout:
     return Layout(shape, dtype, "F" if fortran else "C", handle.tell())
 
 
-def _npz_keys(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    return {info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")}
-
-
-def _open_archive(stamp: Stamp) -> zipfile.ZipFile:
-    with reading(stamp.path, "an .npz archive (zip)"):
-        return zipfile.ZipFile(path_or_file(stamp, HEADER_BYTES))
-
-
 def npz_shapes(path: str) -> dict[str, tuple[int, ...]]:
     """The shape of each array of the first archive by its key. Raises InputError."""
     return _shapes(find_files(path, "path")[0])
 
 
-@lru_cache(maxsize=CACHED_HEADERS)
 def _shapes(stamp: Stamp) -> dict[str, tuple[int, ...]]:
-    shapes = {}
-    with _open_archive(stamp) as archive:
-        for key, info in _npz_keys(archive).items():
-            with reading(stamp.path, COMPRESSED), archive.open(info) as member:
-                shapes[key] = read_npy_header(member, f"{stamp.path}, array '{key}'").shape
-    return shapes
+    return {key: rows.shape for key, rows in _npz_arrays(stamp, None).items()}
 
 
 @lru_cache(maxsize=CACHED_HEADERS)
-def _npz_rows(stamp: Stamp, key: str) -> Rows:
+def _npz_arrays(stamp: Stamp, only: str | None) -> dict[str, Rows]:
+    """The arrays of an archive by their keys, or the one with the key `only`."""
+    with reading(stamp.path, "an .npz archive (zip)"), zipfile.ZipFile(path_or_file(stamp, HEADER_BYTES)) as archive:
+        infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        members = {info.filename.removesuffix(".npy"): info for info in infos}
+        if only not in {None, *members}:
+            known = ", ".join(members) or "none"
+            raise InputError(f"{stamp.path}: there is no array '{only}'; its arrays are: {known}")
+        return {key: _npz_rows(stamp, key, archive, info) for key, info in members.items() if only in {None, key}}
+
+
+def _npz_rows(stamp: Stamp, key: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Rows:
     where = f"{stamp.path}, array '{key}'"
-    with _open_archive(stamp) as archive:
-        members = _npz_keys(archive)
-        if key not in members:
-            raise InputError(f"{stamp.path}: there is no array '{key}'; its arrays are: {', '.join(members) or 'none'}")
-        info = members[key]
-        with reading(where, COMPRESSED), archive.open(info) as member:
-            layout = read_npy_header(member, where)
+    with reading(where, COMPRESSED), archive.open(info) as member:
+        layout = read_npy_header(member, where)
     layout.require(where, info.file_size == layout.end, info.file_size)
     if info.compress_type != zipfile.ZIP_STORED:
         return ArrayRows(stamp, info.filename, where, layout, is_packed=True)
