@@ -145,6 +145,13 @@ def test_scale_follows_from_the_spread_of_columns_in_every_format(tmp_path, fact
         assert "standard deviations from" in (tmp_path / f"{name}.yaml").read_text()
 
 
+def test_array_with_chunks_too_large_to_look_at_keeps_its_scale(tmp_path, monkeypatch):
+    monkeypatch.setattr("lle.inputs.propose_roles.LOOKED_AT", 0)
+    monkeypatch.setattr("lle.inputs.suspect_columns.READ_BYTES", -1)
+    np.save(tmp_path / "x.npy", X * [1.0, 2.0, 1000.0])
+    assert config_of(tmp_path, str(tmp_path / "x.npy")).preprocess.scale == "none"
+
+
 def test_floating_point_numbers_of_parquet_files_are_no_ids(tmp_path):
     data = write_table(tmp_path / "rows.parquet", frame(record=RNG.permutation(N).astype(float)))
     section = config_of(tmp_path, data).input
