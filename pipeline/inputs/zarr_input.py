@@ -76,7 +76,7 @@ class ZarrRows(Rows):
     def bytes_beside(self, n_rows: int) -> int:
         """Chunks being decoded, each in stored and in decoded form."""
         chunks = self._array.chunks
-        down, *across = (-(-extent // size) for extent, size in zip(self._array.shape, chunks, strict=True))
+        down, *across = self._array.cdata_shape
         n_chunks = min(-(-n_rows // chunks[0]) + 1, down) * math.prod(across)
         return 2 * min(n_chunks, IN_FLIGHT) * math.prod(chunks) * self.dtype.itemsize
 
@@ -100,14 +100,13 @@ class ZarrRows(Rows):
 
     def remark(self) -> str:
         """Number of missing chunks. Zarr reads them as the fill value, whether never written or lost."""
-        n_expected = math.prod(self._grid)
-        names = [name.rsplit("/", 1)[-1] for name, *_ in self._files] if self.detects_changes else []
-        n_present = sum(not name.startswith(HEADS) for name in names)
-        if not self.detects_changes or n_present >= n_expected:
+        n_chunks = math.prod(self._grid)
+        n_missing = n_chunks - sum(not name.rpartition("/")[2].startswith(HEADS) for name, *_ in self._files)
+        if n_missing <= 0 or not self.detects_changes:
             return ""
         return (
-            f"{self.where}: {n_expected - n_present:,} of {n_expected:,} chunks are missing; their rows are read as "
-            f"the fill value {self._array.fill_value}, as Zarr does for chunks that were never written"
+            f"{self.where}: {n_missing:,} of {n_chunks:,} chunks are missing; their rows are read as the fill value "
+            f"{self._array.fill_value}, as Zarr does for chunks that were never written"
         )
 
     @property
@@ -125,24 +124,21 @@ class ZarrRows(Rows):
         """The state of the chunks (or shards) that hold the rows, and the encoding."""
         metadata, down = self._array.metadata, (self._array.shards or self._array.chunks)[0]
         coding = {key: value for key, value in metadata.to_dict().items() if key not in NOT_CODING}
-        keys = map(
-            metadata.encode_chunk_key, product(range(start // down, -(-stop // down)), *map(range, self._grid[1:]))
-        )
+        chunks = product(range(start // down, -(-stop // down)), *map(range, self._grid[1:]))
+        keys = [metadata.encode_chunk_key(chunk) for chunk in chunks]
         return [coding, self._columns, start, stop, [[key, self._states.get(key)] for key in keys]]
 
     def fingerprint(self) -> Fingerprint:
         """The array's shape and chunks, and a digest over name, size and time (remote: tag) of its files."""
-        entries = self._files
-        name = Path(unquote(urlparse(self._location.url).path)).name
-        listing = hashlib.sha256(json.dumps(sorted(entries)).encode())
+        listing = hashlib.sha256(json.dumps(sorted(self._files)).encode())
         return {
-            "name": name,
+            "name": Path(unquote(urlparse(self._location.url).path)).name,
             "array": self._array.path,
             "shape": list(self._array.shape),
             "dtype": str(self._array.dtype),
             "chunks": list(self._array.chunks),
-            "files": len(entries),
-            "bytes": sum(size for _, size, _ in entries),
+            "files": len(self._files),
+            "bytes": sum(size for _, size, _ in self._files),
             "listing": listing.hexdigest(),
         }
 
