@@ -5,9 +5,8 @@ needed; .h5ad files need h5py.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,6 @@ from .zarr_input import Location, ZarrRows, locate, open_node
 
 OBS_NAMES = "obs_names"
 """Names the index of obs, as in Python."""
-
-Reader = Callable[[Any, int, int], Array]
 
 
 class H5adFile:
@@ -67,17 +64,17 @@ Container = H5adFile | ZarrFile
 
 
 class Element(Rows):
-    """Rows of one element of a file; `member` is the array whose state identifies the rows."""
+    """Rows of one element of a file; `member` is the array that has them."""
 
     def __init__(
-        self, file: Container, name: str, member: str, read: Reader, shape: tuple[int, ...], dtype: np.dtype[np.generic]
+        self, file: Container, name: str, member: str, shape: tuple[int, ...], dtype: np.dtype[np.generic]
     ) -> None:
         self.where, self.shape, self.dtype = f"{file.where}, {name}", shape, dtype
-        self._file, self._member, self._read, self.detects_changes = file, member, read, file.detects_changes
+        self._file, self._name, self._member, self.detects_changes = file, name, member, file.detects_changes
 
     def read(self, start: int, stop: int) -> Array:
         with self._file.open() as group:
-            return self._read(group, start, stop)
+            return _entries(group[self._name], start, stop)
 
     def bytes_beside(self, n_rows: int) -> int:
         """A chunk of HDF5 that is decoded for its rows: as much as the rows themselves."""
@@ -171,7 +168,7 @@ def _matrix(file: Container, name: str) -> Rows:
             )
         if isinstance(file, ZarrFile):
             return ZarrRows(file.location, element, None)  # with stamps of its chunks
-        return Element(file, name, name, partial(_values, name), tuple(element.shape), element.dtype)
+        return Element(file, name, name, tuple(element.shape), element.dtype)
 
 
 def _column(file: Container, label: str) -> Element:
@@ -180,68 +177,66 @@ def _column(file: Container, label: str) -> Element:
         index = label == OBS_NAMES and "obs" in group and OBS_NAMES not in group["obs"]
         name = f"obs/{group['obs'].attrs.get('_index', '_index') if index else label}"
         element = _member(file, group, name)
-        kind = str(element.attrs.get("encoding-type", "array"))
-        if kind == "categorical":
-            categories = _values("categories", element, 0, None)
-            read, member, shape = partial(_decode, name, categories), f"{name}/codes", element["codes"].shape
-            dtype = np.dtype(object) if categories.dtype.kind in "OUST" else np.dtype(np.float64)
-        elif kind.startswith("nullable"):
-            read, member, shape = partial(_nullable, name), f"{name}/values", element["values"].shape
-            dtype = np.dtype(object) if kind == "nullable-string-array" else np.dtype(np.float64)
-        elif hasattr(element, "shape") and "categories" not in element.attrs:
-            read, member, shape = partial(_values, name), name, element.shape
-            dtype = element.dtype if element.dtype.kind in "biuf" else np.dtype(object)
-        else:
+        kind = _encoding(element)
+        part = "/codes" if kind == "categorical" else "/values" if kind.startswith("nullable") else ""
+        if not part and ("categories" in element.attrs or not hasattr(element, "shape")):
             raise InputError(
                 f"{file.where}: {name} has the encoding {kind} of an old anndata; read the file with anndata and write "
                 f"it again"
             )
-    return Element(file, name, member, read, tuple(shape), dtype)
+        return Element(file, name, name + part, group[name + part].shape, _entries(element, 0, 0).dtype)
 
 
-def _decode(name: str, categories: Array, group: Any, start: int, stop: int) -> Array:
-    """Codes as their categories; -1, a missing value, is empty text or NaN."""
-    codes = np.asarray(group[f"{name}/codes"][start:stop], np.int64)
-    is_text = categories.dtype.kind in "OUST"
-    missing = np.array([""], object) if is_text else np.array([np.nan])
-    return np.asarray(np.concatenate([categories.astype(object if is_text else np.float64), missing])[codes])
+def _encoding(element: Any) -> str:
+    return str(element.attrs.get("encoding-type", "array"))
 
 
-def _nullable(name: str, group: Any, start: int, stop: int) -> Array:
-    values, missing = _values(f"{name}/values", group, start, stop), group[f"{name}/mask"][start:stop]
-    return np.where(missing, "", values) if values.dtype.kind in "OUST" else np.where(missing, np.nan, values)
+def _entries(element: Any, start: int, stop: int) -> Array:
+    """Rows [start, stop) of an element: text, "" for a missing one, or numbers, NaN for a missing one."""
+    kind = _encoding(element)
+    if kind == "categorical":
+        categories, codes = _values(element["categories"], 0, None), element["codes"][start:stop]
+        is_text = categories.dtype.kind == "O"
+        values = np.append(categories if is_text else categories.astype(np.float64), "" if is_text else np.nan)
+        return np.asarray(values[codes.astype(np.int64)])  # the code -1 is the missing value at the end
+    if kind.startswith("nullable"):
+        values = _values(element["values"], start, stop)
+        return np.where(element["mask"][start:stop], "" if values.dtype.kind == "O" else np.nan, values)
+    return _values(element, start, stop)
 
 
-def _values(name: str, group: Any, start: int, stop: int | None) -> Array:
-    """Rows [start, stop) of an array of a group. Text is Python's; h5py gives bytes."""
-    array = group[name]
+def _values(array: Any, start: int, stop: int | None) -> Array:
+    """Rows [start, stop) of an array. Text is Python's; h5py gives bytes."""
     text = array.asstr() if hasattr(array, "asstr") and array.dtype.kind == "O" else array
     values = np.asarray(text[start:stop])
     return values if values.dtype.kind in "biuf" else values.astype(object)
 
 
-def _neighbors(file: Container, name: str) -> Element:
-    """The stored entries of each row of a CSR matrix as row numbers (n, widest row); -1 pads."""
+class Neighbors(Element):
+    """The stored entries of each row of a CSR matrix as row numbers (n, widest row); -1 pads. starts: its indptr."""
+
+    def __init__(self, file: Container, name: str, starts: Array) -> None:
+        width = max(1, int(np.diff(starts).max(initial=1)))
+        super().__init__(file, name, f"{name}/indices", (len(starts) - 1, width), np.dtype(np.int64))
+        self._starts = starts
+
+    def read(self, start: int, stop: int) -> Array:
+        with self._file.open() as group:
+            entries = group[self._member][self._starts[start] : self._starts[stop]]
+        ids = np.full((stop - start, self.shape[1]), -1, np.int64)
+        ids[np.arange(self.shape[1]) < np.diff(self._starts)[start:stop, None]] = entries
+        return ids
+
+
+def _neighbors(file: Container, name: str) -> Neighbors:
     with file.open() as group:
         element = _member(file, group, name)
-        kind = str(element.attrs.get("encoding-type", "a dense array"))
-        if kind != "csr_matrix":
+        if _encoding(element) != "csr_matrix":
             raise InputError(
-                f"{file.where}: expected a sparse matrix by rows (csr_matrix) in {name}, found {kind}; store it as "
-                f"csr_matrix(...) in adata.obsp"
+                f"{file.where}: expected a sparse matrix by rows (csr_matrix) in {name}, found {_encoding(element)}; "
+                f"store it as csr_matrix(...) in adata.obsp"
             )
-        starts = np.asarray(element["indptr"][:], np.int64)
-    shape = (len(starts) - 1, max(1, int(np.diff(starts).max(initial=1))))
-    return Element(file, name, f"{name}/indices", partial(_padded, name, starts), shape, np.dtype(np.int64))
-
-
-def _padded(name: str, starts: Array, group: Any, start: int, stop: int) -> Array:
-    entries = np.asarray(group[f"{name}/indices"][starts[start] : starts[stop]], np.int64)
-    counts = np.diff(starts)
-    filled = np.arange(max(1, counts.max(initial=1))) < counts[start:stop, None]
-    ids = np.full(filled.shape, -1, np.int64)
-    ids[filled] = entries
-    return ids
+        return Neighbors(file, name, np.asarray(element["indptr"][:], np.int64))
 
 
 def _member(file: Container, group: Any, name: str) -> Any:
