@@ -56,8 +56,6 @@ def index_rows(stamp: Stamp) -> RowIndex:
                 first_row = rest.lstrip(b"\r\n").partition(b"\n")[0]
                 names, delimiter = _header(header, first_row, declared, stamp.path)
             starts, lines = _row_starts(block, n_lines, bool(start), stamp.path)
-            if n_lines == 0:
-                starts = starts[1:]
             # Rows here are counted from n_rows on. The first multiple of ROWS_PER_POSITION is -n_rows modulo it.
             positions.append(offset + starts[-n_rows % ROWS_PER_POSITION :: ROWS_PER_POSITION])
             n_rows += len(starts)
@@ -97,7 +95,7 @@ def _whole_lines(handle: IO[bytes], offset: int, path: str) -> Iterator[tuple[in
 
 
 def _row_starts(block: bytes, lines_before: int, lines_above: int, path: str) -> tuple[Int64, int]:
-    """Starts of the lines that are not blank (the header always counts), and the number of all lines."""
+    """Starts of the lines that are neither blank nor the header, and the number of all lines."""
     codes = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(codes == _NEWLINE)
     starts = np.concatenate([[0], ends[:-1] + 1])
@@ -114,7 +112,7 @@ def _row_starts(block: bytes, lines_before: int, lines_above: int, path: str) ->
     lengths = ends - starts
     is_row = (lengths > 1) | ((lengths == 1) & (codes[starts] != _RETURN))
     if lines_before == 0:
-        is_row[0] = True
+        is_row[0] = False
     return starts[is_row], len(ends)
 
 
