@@ -41,7 +41,7 @@ def parquet_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
     tables = []
     for stamp in stamps:
         schema = _outline(stamp).schema
-        other_types = {field.name: _type_name(field.type) for field in schema if not _is_numeric(field.type)}
+        other_types = {field.name: name for field in schema if (name := _type_name(field.type))}
         row_index = (schema.pandas_metadata or {}).get("index_columns", [])
         index_names = [name for name in row_index if isinstance(name, str)]
         tables.append(TableColumns(stamp.path, schema.names, other_types, index_names))
@@ -169,18 +169,12 @@ def _of_entries(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _is_numeric(kind: pa.DataType) -> bool:
-    types = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    return any(is_type(kind) for is_type in types)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
 def _type_name(kind: pa.DataType) -> str:
-    """The type of a column without numbers, for people."""
-    if _is_text(_of_entries(kind)):
+    """The type of a column without numbers, for people; empty for numbers."""
+    numbers, texts = ("integer", "floating", "boolean", "decimal"), ("string", "large_string", "string_view")
+    if any(getattr(pa.types, f"is_{name}")(kind) for name in numbers):
+        return ""
+    if any(getattr(pa.types, f"is_{name}")(_of_entries(kind)) for name in texts):
         return "text"
     return "no values" if pa.types.is_null(kind) else str(kind)
 
@@ -192,10 +186,10 @@ def _common_dtype(kinds: Sequence[pa.DataType]) -> np.dtype[np.generic]:
 
 def _label_dtype(kind: pa.DataType, where: str) -> np.dtype[np.generic]:
     entries = _of_entries(kind)
-    if _is_numeric(entries):
-        return np.dtype(np.float64 if pa.types.is_decimal(entries) or pa.types.is_floating(entries) else np.int64)
-    if _is_text(entries):
-        return np.dtype(object)
-    raise InputError(
-        f"{where}: expected a label of numbers or text, found the type {kind}; convert the column, or choose another"
-    )
+    name = _type_name(entries)
+    if name not in {"", "text"}:
+        raise InputError(
+            f"{where}: expected a label of numbers or text, found the type {entries}; convert it, or choose another"
+        )
+    is_real = pa.types.is_decimal(entries) or pa.types.is_floating(entries)
+    return np.dtype(object if name else np.float64 if is_real else np.int64)
