@@ -34,7 +34,8 @@ LABEL_NAME = re.compile(
 class Column(NamedTuple):
     """Properties of one column in the rows looked at. `distinct` ignores missing entries.
 
-    Text with few categories and codes, whole numbers with few values, can be labels.
+    Text with few categories and codes, whole numbers with few values, can be labels. `problem` says why numbers are no
+    measurements.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Column(NamedTuple):
     missing: int
     is_id: bool
     can_be_label: bool
+    problem: str = ""
 
 
 class Roles(NamedTuple):
@@ -76,20 +78,17 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     numbers = read_windows(source, windows)
     where = f"{len(numbers):,} " + ("rows" if len(numbers) == source.n_rows else "sampled rows")
     suspects = suspect_columns(source)
-    columns = [_numeric(name, numbers[:, i], suspects.get(name)) for i, name in enumerate(names)]
+    columns = [_numeric(name, numbers[:, i], suspects.get(name), where) for i, name in enumerate(names)]
     columns = _without_wrong_ids(source, columns)
     columns += _text_columns(source, text, windows)
     chosen_id = _first([column for column in columns if column.is_id], ID_NAME)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
     label = _label(labels)
     special = {column.name for column in (chosen_id, label) if column is not None}
-    rest = {column.name: column for column in columns if not column.is_text and column.name not in special}
-    left_out = {name: look.says for name, look in suspects.items() if name not in special}
-    left_out |= {
-        name: why for name, column in rest.items() if (why := _without_measurements(column, len(numbers), where))
-    }
-    left_out |= _codes([column for name, column in rest.items() if name not in left_out])
-    features = [column for name, column in rest.items() if name not in left_out]
+    rest = [column for column in columns if not column.is_text and column.name not in special]
+    left_out = {column.name: column.problem for column in rest if column.problem}
+    left_out |= _codes([column for column in rest if not column.problem])
+    features = [column for column in rest if column.name not in left_out]
     chosen = numbers[:, [names.index(column.name) for column in features]]
     return Roles(
         tuple(column.name for column in features),
@@ -129,20 +128,17 @@ def propose_scale(rows: Array) -> tuple[str, str]:
     return "standard", f"{says}: columns of different units"
 
 
-def _numeric(name: str, values: Array, look: Look | None) -> Column:
+def _numeric(name: str, values: Array, look: Look | None, where: str) -> Column:
     present = values[np.isfinite(values)]
     distinct = len(np.unique(present))
     is_integral = bool((present == np.rint(present)).all())
     is_code = is_integral and 2 <= distinct <= MAX_CODES and distinct * MIN_REPEATS <= len(present) and look is None
-    missing = len(values) - len(present)
-    return Column(name, False, distinct, missing, look is not None and look.is_id, is_code)
-
-
-def _without_measurements(column: Column, n_rows: int, where: str) -> str:
-    """Why a numeric column is no feature, although it is no id, no time and no code; empty if it can be one."""
-    if column.missing > MAX_MISSING * n_rows:
-        return f"{column.missing:,} of {where} have no value"
-    return f"the same value in all {where}" if column.distinct == 1 < n_rows else ""
+    missing, problem = len(values) - len(present), look.says if look is not None else ""
+    if missing > MAX_MISSING * len(values):
+        problem = f"{missing:,} of {where} have no value"
+    elif distinct == 1 < len(values):
+        problem = f"the same value in all {where}"
+    return Column(name, False, distinct, missing, look is not None and look.is_id, is_code, problem)
 
 
 def _codes(columns: Sequence[Column]) -> dict[str, str]:
