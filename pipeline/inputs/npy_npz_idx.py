@@ -3,7 +3,7 @@
 import gzip
 import math
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, cast
 
@@ -33,7 +33,9 @@ def open_npy(
 
     Raises InputError.
     """
-    rows = _arrays(_npy_rows, path=path, labels=labels, id=id_column)
+    paths = {"path": path, "labels": labels, "id": id_column}
+    files = {key: find_files(pattern, key) for key, pattern in paths.items() if pattern is not None}
+    rows = {key: [_npy_rows(stamp) for stamp in stamps] for key, stamps in files.items()}
     if id_column is None:
         return FileSource(rows["path"], rows.get("labels"), columns)
     return SourceWithIds(rows["path"], rows.get("labels"), columns, rows["id"])
@@ -41,10 +43,11 @@ def open_npy(
 
 def open_idx(path: PathText, labels: PathText | None = None, columns: Sequence[int] | None = None) -> Source:
     """Points in IDX files (plain or gzip), each sample flattened to one row; labels in IDX files. Raises InputError."""
-    rows = _arrays(_idx_rows, path=path, labels=labels)
-    source = FileSource(rows["path"], rows.get("labels"), columns)
-    if columns is None:
-        source.image_shape = _image_shape(find_files(path, "path"))
+    stamps = find_files(path, "path")
+    points = [_idx_rows(stamp) for stamp in stamps]
+    label_rows = [_idx_rows(stamp) for stamp in find_files(labels, "labels")] if labels is not None else None
+    source = FileSource(points, label_rows, columns)
+    source.image_shape = _image_shape(stamps) if columns is None else None
     return source
 
 
@@ -60,11 +63,6 @@ def open_npz(
     keys = [key or only_matrix(stamp.path, "input.key", _shapes(stamp)) for stamp in stamps]
     points = [_npz_arrays(stamp, key)[name] for stamp, name in zip(stamps, keys, strict=True)]
     return FileSource(points, [_npz_arrays(stamp, labels)[labels] for stamp in stamps] if labels else None, columns)
-
-
-def _arrays(rows_of: Callable[[Stamp], Rows], **paths: PathText | None) -> dict[str, list[Rows]]:
-    """The arrays in the files of each key of the input section that is set."""
-    return {key: [rows_of(stamp) for stamp in find_files(path, key)] for key, path in paths.items() if path is not None}
 
 
 class SourceWithIds(FileSource):
