@@ -1,6 +1,6 @@
 """The config: frozen pydantic models of one YAML file, with every default in one place.
 
-Only the modules of pipeline.config use YAML and pydantic.
+Only the modules of pipeline.config use YAML, and only they and storage/records use pydantic.
 """
 
 from typing import Annotated, Literal

@@ -7,9 +7,8 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +17,6 @@ from ..core.arrays import Array as Array
 from ..core.errors import CorruptChunk
 from .objects import open_objects
 from .records import from_json, opened, sealed, to_json
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -260,8 +256,7 @@ class Bundles:
 
     def read_open_record(self, name: str, kind: type[T]) -> T | None:
         """As `read_record`, without the fields that the class does not have: a later version may have written them."""
-        known = {field.name for field in fields(cast("type[DataclassInstance]", kind))}
-        return from_json(kind, {key: value for key, value in (self.get_json(name) or {}).items() if key in known})
+        return from_json(kind, self.get_json(name), unknown="ignore")
 
     def read_records(self, names: Sequence[str], kind: type[T]) -> list[T | None]:
         """As `read_record` for several names, in their order; several are read at one time from an object store."""

@@ -1,18 +1,17 @@
 """JSON records of a store: dataclasses to JSON and back, and their checksums. A damaged record counts as missing."""
 
 import json
-import types
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
-_hints = lru_cache(get_type_hints)
 
 FORMAT = "lle_format"
 CRC = "crc32"
@@ -53,58 +52,33 @@ def _as_json(value: object) -> object:
     return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def from_json(kind: type[T], content: object) -> T | None:
-    """A dataclass from its JSON value; None if a field is missing, is unknown, or has another type.
+def from_json(kind: type[T], content: object, unknown: Literal["forbid", "ignore"] = "forbid") -> T | None:
+    """A dataclass from its JSON value; None if a field is missing or has another type.
 
-    A `dict` in place of a dataclass takes any JSON object.
+    The same for a field that the class does not have, unless `unknown` is "ignore". A `dict` in place of a dataclass
+    takes any JSON object.
 
+    >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Point:
     ...     x: float
     ...     names: tuple[str, ...] = ()
     >>> from_json(Point, {"x": 1}), from_json(Point, {"x": "1"}), to_json(Point(2.0, ("a",)))
-    (Point(x=1, names=()), None, {'x': 2.0, 'names': ['a']})
+    (Point(x=1.0, names=()), None, {'x': 2.0, 'names': ['a']})
     """
     try:
-        return cast(T, _value(kind, content))
-    except (TypeError, ValueError, KeyError):
+        # Strictly, but with the rules for JSON: an integer is also a float, and a list may be a tuple.
+        value: T = _reader(cast(type, kind)).validate_json(json.dumps(content), strict=True, extra=unknown)
+        return value
+    except ValueError:
         return None
 
 
-def _value(kind: object, value: object) -> object:
-    """A JSON value as the annotated type. Raises TypeError, ValueError or KeyError."""
-    origin, arguments = get_origin(kind) or kind, get_args(kind)
-    if origin in (Union, types.UnionType):
-        return _first_valid(arguments, value)
-    if is_dataclass(origin) and isinstance(value, dict):
-        hints = _hints(cast(type, origin))
-        return cast(Callable[..., object], origin)(**{name: _value(hints[name], item) for name, item in value.items()})
-    if origin in (list, tuple) and isinstance(value, list):
-        items = arguments[:1] * len(value) if origin is list or arguments[1:] == (...,) else arguments
-        return origin(_value(item_kind, item) for item_kind, item in zip(items, value, strict=True))
-    if origin in (dict, Mapping) and isinstance(value, dict):
-        return {key: _value(arguments[1], item) for key, item in value.items()} if arguments else value
-    is_valid = value in arguments if origin is Literal else _is_plain(origin, value)
-    if not is_valid:
-        raise TypeError
-    return value
+@lru_cache
+def _reader(kind: type) -> "TypeAdapter[Any]":
+    from pydantic import TypeAdapter  # `import lle` is faster without
 
-
-def _first_valid(kinds: tuple[object, ...], value: object) -> object:
-    for kind in kinds:
-        try:
-            return _value(kind, value)
-        except (TypeError, ValueError, KeyError):
-            continue
-    raise TypeError
-
-
-def _is_plain(kind: object, value: object) -> bool:
-    if kind in (Any, object) or isinstance(kind, TypeVar):
-        return True
-    if not isinstance(kind, type):
-        return False
-    return isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
+    return TypeAdapter(kind)
 
 
 def sealed(name: str, content: dict[str, object]) -> dict[str, object]:

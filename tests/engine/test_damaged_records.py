@@ -345,6 +345,7 @@ def test_folder_without_read_permission_is_named(tmp_path, folder):
     (tmp_path / "run.zarr" / folder).chmod(0)
     code = (
         "import os, sys; from lle.storage.store import Store; from lle.engine import checkpoint\n"
+        "checkpoint.from_json(checkpoint.StepRecord, {})  # loads pydantic: the other user may not read its files\n"
         "os.setuid(12345)\n"
         "try: checkpoint.read_reports(Store(sys.argv[1]))\n"
         "except Exception as error: print(type(error).__name__, error, error.exit_code)"
