@@ -10,9 +10,8 @@ import typer.main
 from pydantic import BaseModel
 
 from lle.cli.commands import app
-from lle.config.clusters import KINDS as CLUSTER_KINDS
 from lle.config.load import SweptConfig
-from lle.config.messages import INPUTS as INPUT_KINDS
+from lle.config.messages import CLUSTERS, INPUTS
 from lle.storage.array_specs import ARRAYS
 
 Schema = dict[str, Any]
@@ -28,11 +27,11 @@ def config_reference() -> str:
             continue
         lines += ["", f"## {section}", ""]
         if section == "input":
-            lines += _kinds(INPUT_KINDS)
+            lines += _kinds(INPUTS)
         elif section == "execution":
             keys = _resolve(schema, described)["properties"]
             lines += _table(schema, {key: value for key, value in keys.items() if key != "cluster"})
-            lines += ["", "## execution.cluster", "", *_kinds(CLUSTER_KINDS)]
+            lines += ["", "## execution.cluster", "", *_kinds(CLUSTERS)]
         else:
             lines += _table(schema, _resolve(schema, described)["properties"])
     return "\n".join(lines)
@@ -40,7 +39,7 @@ def config_reference() -> str:
 
 def _kinds(kinds: dict[Any, type[BaseModel]]) -> Iterator[str]:
     """A table for each model of a section whose keys depend on `kind`."""
-    for model in kinds.values():
+    for model in dict.fromkeys(kinds.values()):
         schema = model.model_json_schema()
         kind = schema["properties"]["kind"]
         names = [kind["const"]] if "const" in kind else kind["enum"]

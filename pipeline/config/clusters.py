@@ -4,7 +4,7 @@ import re
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from .fields import Command, Int, Model, Name, Size
 
@@ -163,16 +163,9 @@ class SlurmCluster(Model):
         return self
 
 
-def kind_of(section: object) -> str:
-    """The tag of the model that a section belongs to; kind defaults to local."""
-    kind = section.get("kind", "local") if isinstance(section, dict) else getattr(section, "kind", "local")
-    return kind if kind in ("kubernetes", "slurm") else "dask"  # a tuple: kind may be unhashable
+def _with_kind(section: object) -> object:
+    return {"kind": "local", **section} if isinstance(section, dict) else section
 
 
-AnyCluster = Annotated[
-    Annotated[Cluster, Tag("dask")]
-    | Annotated[KubernetesCluster, Tag("kubernetes")]
-    | Annotated[SlurmCluster, Tag("slurm")],
-    Discriminator(kind_of),
-]
-KINDS: dict[str, type[Model]] = {"dask": Cluster, "kubernetes": KubernetesCluster, "slurm": SlurmCluster}
+Clusters = Annotated[Cluster | KubernetesCluster | SlurmCluster, Field(discriminator="kind")]
+AnyCluster = Annotated[Clusters, BeforeValidator(_with_kind)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from .clusters import KINDS as CLUSTERS
+from .clusters import Clusters
 from .fields import shown
 from .inputs import Input
 from .neighbors import Graphs
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def _by_kind(annotated_union: object) -> dict[str, type[BaseModel]]:
     models = get_args(get_args(annotated_union)[0])
-    return {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
+    return {kind: model for model in models for kind in get_args(model.model_fields["kind"].annotation)}
 
 
-INPUTS, GRAPHS = _by_kind(Input), _by_kind(Graphs)
-CLUSTER_KINDS = [*get_args(CLUSTERS["dask"].model_fields["kind"].annotation), *list(CLUSTERS)[1:]]
+INPUTS, CLUSTERS = _by_kind(Input), _by_kind(Clusters)
+KINDS = {"input": INPUTS, "precomputed": _by_kind(Graphs), "cluster": CLUSTERS}
 LONGEST_WORD = 100  # characters for which a similar word is searched
 SECTION = "expected a section, keys with their values"
 # Replacements for pydantic's messages, which name Python types.
@@ -64,44 +64,31 @@ def describe(error: ValidationError, model: type[BaseModel], section: str = "") 
 
 def _described(error: "ErrorDetails", model: type[BaseModel]) -> tuple[str, str, str]:
     """The key of an error, its message, and what was found with the cure."""
-    location, kind, value = error["loc"], error["type"], error.get("input")
-    key = ".".join(_keys(location, kind))
-    kind_key = f"{key}.kind".removeprefix(".")
+    kind, value = error["type"], error.get("input")
     if kind == "extra_forbidden":
-        allowed = _siblings(location, model)
-        return (
-            key,
-            f"unknown key (found value {shown(value)}); allowed: {', '.join(allowed)}",
-            _suggestion(str(location[-1]), allowed),
-        )
+        *location, unknown = map(str, error["loc"])
+        keys, section = _place(location, model)
+        allowed = list(section.model_fields)
+        message = f"unknown key (found value {shown(value)}); allowed: {', '.join(allowed)}"
+        return ".".join([*keys, unknown]), message, _suggestion(unknown, allowed)
+    keys, _ = _place(error["loc"], model)
     if kind == "missing":
-        return key, "required, but not given", ""
-    kinds = {"execution.cluster": CLUSTER_KINDS, "neighbors.precomputed": list(GRAPHS)}.get(key, list(INPUTS))
-    if kind == "union_tag_not_found":
-        return kind_key, f"required; one of {', '.join(kinds)}", ""
-    if kind == "union_tag_invalid":
-        key, value = kind_key, value.get("kind") if isinstance(value, dict) else value
-    elif key == "execution.cluster.kind":  # pydantic lists only the kinds of one model
-        kind, kinds = "union_tag_invalid", CLUSTER_KINDS
-    if kind == "union_tag_invalid":
-        *first, last = map(repr, kinds)
-        return key, f"should be {', '.join(first)} or {last}", f"; found {shown(value)}{_suggestion(str(value), kinds)}"
+        return ".".join(keys), "required, but not given", ""
+    allowed = re.findall(r"'(.*?)'", str(error["ctx"]["expected"])) if kind == "literal_error" else []
     message = str(error["msg"]).removeprefix("Value error, ").replace("Input should", "should")
     message = WORDS[kind].format(example=f"[{value}]") if kind in WORDS else message
+    if kind in {"union_tag_not_found", "union_tag_invalid"}:
+        allowed = list(KINDS[keys[-1]] if keys else INPUTS)
+        keys.append("kind")
+        if kind == "union_tag_not_found":
+            return ".".join(keys), f"required; one of {', '.join(allowed)}", ""
+        message = f"should be {', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}"
+        value = value.get("kind") if isinstance(value, dict) else value
     if isinstance(value, dict):
-        return key, message, ""
-    allowed = re.findall(r"'(.*?)'", str(error["ctx"]["expected"])) if kind == "literal_error" else []
+        return ".".join(keys), message, ""
     is_quoted = kind in ("int_type", "float_type") and isinstance(value, str) and NUMBER.fullmatch(value)
     cure = " in quotes; remove the quotes" if is_quoted else ""
-    return key, message, f"; found {shown(value)}{cure}{_suggestion(str(value), allowed)}"
-
-
-def _keys(location: tuple[object, ...], kind: str) -> list[str]:
-    """The keys of an error location, without the models and types that pydantic adds."""
-    inner = location[:-1] if kind == "extra_forbidden" else location
-    tags = {*INPUTS, *CLUSTERS}
-    keys = [str(part) for part in inner if str(part) not in tags and not TRIED.fullmatch(str(part))]
-    return keys + [str(part) for part in location[len(inner) :]]
+    return ".".join(keys), message, f"; found {shown(value)}{cure}{_suggestion(str(value), allowed)}"
 
 
 def _suggestion(word: str, allowed: Iterable[str]) -> str:
@@ -111,17 +98,17 @@ def _suggestion(word: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {matches[0]}?" if matches and matches[0] != word else ""
 
 
-def _siblings(location: tuple[object, ...], model: type[BaseModel]) -> list[str]:
-    """The allowed keys of the section that holds the unknown key."""
-    for part in map(str, location[:-1]):
-        if "precomputed" in location and part in GRAPHS:
-            model = GRAPHS[part]
-        elif part in INPUTS:
-            model = INPUTS[part]
-        elif part in CLUSTERS:
-            model = CLUSTERS[part]
-        elif part in model.model_fields and part not in {"input", "cluster", "precomputed"}:
-            annotation = model.model_fields[part].annotation
-            kinds = [kind for kind in (*get_args(annotation), annotation) if hasattr(kind, "model_fields")]
-            model = kinds[0]
-    return list(model.model_fields)
+def _place(location: Iterable[object], model: type[BaseModel]) -> tuple[list[str], type[BaseModel]]:
+    """The keys of an error location, without the kinds and types that pydantic adds, and the model at its end."""
+    keys, kinds = list[str](), INPUTS  # an input section on its own has no key before its kind
+    for part in map(str, location):
+        if field := model.model_fields.get(part):
+            keys.append(part)
+            kinds = KINDS.get(part, {})
+            parts = () if kinds else (field.annotation, *get_args(field.annotation))
+            model = next((inner for inner in parts if hasattr(inner, "model_fields")), model)
+        elif part in kinds:
+            model = kinds[part]
+        elif not TRIED.fullmatch(part):
+            keys.append(part)
+    return keys, model
