@@ -19,26 +19,36 @@ PLAIN = re.compile(r"[A-Za-z_./][\w./-]*", re.ASCII)  # texts that may stand wit
 FORBIDDEN = re.compile("[\0\ud800-\udfff]")  # no path and no message can hold them
 
 
-class DuplicateKey(yaml.YAMLError):
-    """A mapping holds a key twice. YAML forbids it; PyYAML would silently use the last value."""
-
-
 class _Loader(yaml.SafeLoader):
-    """The safe loader, with errors for duplicate keys, for huge integers and for forbidden characters."""
+    """The safe loader, with errors for duplicate keys, huge integers, forbidden characters, and too large data."""
 
-    depth = n_values = 0
+    n_values = depth = deepest = 0
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.sizes: dict[int, tuple[int, int]] = {}  # values and levels of each node that is complete
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self.depth += 1
-        self.n_values += 1
-        if self.n_values > MAX_VALUES:
-            raise yaml.YAMLError(f"more than {MAX_VALUES} values")
-        if self.depth > MAX_DEPTH:
-            raise yaml.YAMLError(f"more than {MAX_DEPTH} levels deep")
-        try:
-            return super().compose_node(parent, index)
-        finally:
+        """Compose a node, or return the one of an alias. Both are counted with all values and levels in them."""
+        node = super().compose_node(parent, index) if self.check_event(yaml.AliasEvent) else None
+        if node is not None and id(node) not in self.sizes:
+            line = node.start_mark.line + 1
+            raise yaml.YAMLError(f"line {line}: an alias refers to a value around it; write it out")
+        n_values, n_levels = (1, 1) if node is None else self.sizes[id(node)]
+        n_before, deepest_before = self.n_values, self.deepest
+        self.n_values, self.deepest = n_before + n_values, self.depth + n_levels
+        if self.n_values > MAX_VALUES or self.deepest > MAX_DEPTH:
+            raise yaml.YAMLError(
+                f"more than {MAX_VALUES} values or {MAX_DEPTH} levels deep, each alias counted with the values that it "
+                f"refers to; write fewer of them"
+            )
+        if node is None:
+            self.depth += 1
+            node = super().compose_node(parent, index)
             self.depth -= 1
+            self.sizes[id(node)] = self.n_values - n_before, self.deepest - self.depth
+        self.deepest = max(deepest_before, self.deepest)
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Check before `<<` is merged: a key may override a merged one."""
@@ -50,7 +60,7 @@ class _Loader(yaml.SafeLoader):
             name, line = (key.tag, key.value), key.start_mark.line + 1
             if name in first_line:
                 where = f"in line {line}" if first_line[name] == line else f"in lines {first_line[name]} and {line}"
-                raise DuplicateKey(f"{key.value} is given twice, {where}; keep one of them")
+                raise yaml.YAMLError(f"{key.value} is given twice, {where}; keep one of them")
             first_line[name] = line
         return node
 
@@ -87,39 +97,11 @@ def parse(text: str) -> Any:
     """The data of a YAML text. Raises yaml.YAMLError, also for duplicate keys, and ValueError for impossible dates."""
     loader = _Loader(text)
     try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _check_size(node, {}, set())
-        return loader.construct_document(node)
+        return loader.get_single_data()
     except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise yaml.YAMLError(f"a value does not have the form of its tag (!!...): {error}") from None
     finally:
         loader.dispose()
-
-
-def _check_size(node: yaml.Node, sizes: dict[int, tuple[int, int]], parents: set[int]) -> tuple[int, int]:
-    """(values, levels) of a node, each alias counted with the values that it refers to.
-
-    Raises yaml.YAMLError beyond the limits and for an alias that refers to a value around it.
-    """
-    if id(node) in sizes:
-        return sizes[id(node)]
-    if id(node) in parents:
-        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: an alias refers to a value around it; write it out")
-    values, levels = 1, 0
-    if isinstance(node, yaml.CollectionNode):
-        children = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
-        for child in children:
-            child_values, child_levels = _check_size(child, sizes, parents | {id(node)})
-            values, levels = values + child_values, max(levels, child_levels)
-    if values > MAX_VALUES or levels + 1 > MAX_DEPTH:
-        raise yaml.YAMLError(
-            f"more than {MAX_VALUES} values or {MAX_DEPTH} levels, each alias counted with the values that it refers "
-            f"to; write fewer aliases"
-        )
-    sizes[id(node)] = values, levels + 1
-    return sizes[id(node)]
 
 
 def read_mapping(path: Path) -> dict[str, object]:
@@ -138,8 +120,6 @@ def read_mapping(path: Path) -> dict[str, object]:
         raise ConfigError(f"config {path}: no such file (working directory {Path.cwd()})") from None
     except OSError as error:
         raise ConfigError(f"config {path}: cannot be read: {error.strerror}") from None
-    except DuplicateKey as error:
-        raise ConfigError(f"config {path}: {_without_secrets(str(error))}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"config {path}: not valid YAML: {_without_secrets(_explanation(error))}") from None
     if data is None:
@@ -153,10 +133,9 @@ def parse_value(text: str, where: str) -> object:
     """The value of `key=value` on a command line. Raises ConfigError; `where` is the option to show."""
     try:
         return parse(text)
-    except DuplicateKey as error:
-        raise ConfigError(f"{where}: {_without_secrets(str(error))}") from None
-    except (yaml.YAMLError, ValueError):
-        raise ConfigError(f"{where}: the value is not valid YAML; quote it") from None
+    except (yaml.YAMLError, ValueError) as error:
+        problem = _without_secrets(_explanation(error))
+        raise ConfigError(f"{where}: the value is not valid YAML; quote it if it is text: {problem}") from None
 
 
 def to_yaml(data: dict[str, object]) -> str:

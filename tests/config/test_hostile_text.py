@@ -25,8 +25,8 @@ def source(parameters: str) -> str:
 
 
 HOSTILE = {
-    "alias_bomb": (bomb("[x, x, x, x, x, x, x, x, x]", "[{}]"), "write fewer aliases"),
-    "merge_bomb": (bomb("{x: 1}", "{{<<: [{}]}}"), "write fewer aliases"),
+    "alias_bomb": (bomb("[x, x, x, x, x, x, x, x, x]", "[{}]"), "each alias counted"),
+    "merge_bomb": (bomb("{x: 1}", "{{<<: [{}]}}"), "each alias counted"),
     "cyclic_list": ("input: &a [*a]", "an alias refers to a value around it"),
     "cyclic_mapping": ("input: &a {kind: *a}", "an alias refers to a value around it"),
     "timestamp": ("input: {kind: npy, path: !!timestamp 6}", "form of its tag"),
