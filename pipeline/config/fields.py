@@ -9,35 +9,30 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, With
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-MIN_MEMORY = 2**20  # smallest accepted amount of memory, in bytes: "memory: 2" is a missing unit
-
-MAX_MEMORY = 2**63
 
 
 def parse_size(value: object) -> object:
-    """Bytes of "4GiB", "500 MB" or a plain number of bytes; "auto" unchanged. Raises ValueError."""
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
-    if match is None or match[2].upper() not in UNITS or match[1].count(".") > 1 or match[1] == ".":
+    """Bytes of "4GiB", "500 MB" or a plain number of bytes; "auto" unchanged. Raises ValueError.
+
+    Less than 1 MiB is refused, because "memory: 2" is a missing unit.
+    """
+    number = r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([A-Za-z]*)\s*"
+    match = re.fullmatch(number, value) if isinstance(value, str) else None
+    if match is not None and match[2].upper() in UNITS:
+        value = float(match[1]) * UNITS[match[2].upper()]
+        if value >= 2**63:
+            raise ValueError("expected less than 8 EiB; correct the number or its unit")
+        value = int(value)
+    if value != "auto" and (not isinstance(value, int) or isinstance(value, bool)):
         raise ValueError('expected a size such as "4GiB" or "500MB", or auto')
-    n_bytes = float(match[1]) * UNITS[match[2].upper()]
-    if n_bytes >= MAX_MEMORY:
-        raise ValueError("expected less than 8 EiB; correct the number or its unit")
-    return int(n_bytes)
-
-
-def parse_memory(value: object) -> object:
-    """As parse_size, but at least 1 MiB. Raises ValueError."""
-    size = parse_size(value)
-    if isinstance(size, int) and 0 < size < MIN_MEMORY:
-        raise ValueError(f'{size} bytes are less than 1 MiB; give the unit, for instance "4GiB" or "500MB"')
-    return size
+    if isinstance(value, int) and 0 < value < 2**20:
+        raise ValueError(f'{value} bytes are less than 1 MiB; give the unit, for instance "4GiB" or "500MB"')
+    return value
 
 
 Size = Annotated[
     Annotated[int, Field(gt=0)] | Literal["auto"],
-    BeforeValidator(parse_memory),
+    BeforeValidator(parse_size),
     WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string"}]}),
 ]
 
