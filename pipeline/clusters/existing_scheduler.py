@@ -109,33 +109,23 @@ def _first_bytes(address: str, seconds: float) -> bytes:
 
 
 def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleError:
-    """The reason for a failed connection: no answer, or a TLS disagreement."""
-    encrypted, cause = address.startswith("tls://"), innermost(error)
-    if isinstance(cause, ssl.SSLCertVerificationError):
+    """The reason for a failed connection: a TLS disagreement, which a retry does not cure, or no answer."""
+    cause, encrypted = innermost(error), address.startswith("tls://")
+    described = f"{type(cause).__name__}: {cause}"
+    # A scheduler without TLS answers the handshake in its own protocol, which is a ValueError in some versions of Dask.
+    is_closed = isinstance(error, CommClosedError | ValueError)
+    if isinstance(cause, ssl.SSLCertVerificationError) or (
+        is_closed and ((encrypted and isinstance(cause, ssl.SSLError | ValueError)) or _uses_tls(address))
+    ):
         return ConfigError(
-            f"{where}: execution.cluster.tls.ca does not verify the scheduler's certificate ({cause.verify_message}); "
-            f"give the certificate of the authority that signed it"
-        )
-    if not isinstance(error, CommClosedError | ValueError):  # ValueError: a plain scheduler answered the TLS handshake
-        fact = f"{where}: no scheduler answers within {seconds:.0f} s ({_described(cause)})"
-        return LleError(fact, advice="check that it is running")
-    if encrypted and _uses_tls(address):
-        return ConfigError(
-            f"{where}: the scheduler does not accept the certificate of execution.cluster.tls.cert and tls.key "
-            f"({_described(cause)}); give a certificate signed by its authority"
-        )
-    if encrypted and isinstance(cause, ssl.SSLError | ValueError):
-        return ConfigError(
-            f"{where}: the scheduler does not use TLS ({_described(cause)}); write tcp://, without "
-            f"execution.cluster.tls, or start the scheduler with --protocol tls"
-        )
-    if not encrypted and _uses_tls(address):
-        return ConfigError(
-            f"{where}: the scheduler uses TLS; write tls://{address.partition('://')[2]} and give "
-            f"execution.cluster.tls {{ca, cert, key}}"
+            f"{where}: this client and the scheduler do not agree on TLS ({described}). Write tcp:// for a scheduler "
+            f"without TLS. For one with TLS write tls:// and give execution.cluster.tls: as ca the certificate of the "
+            f"authority that signed the scheduler's, as cert and key a certificate that its authority signed"
         )
     return LleError(
-        f"{where}: the connection was closed ({_described(cause)})", advice="check that a Dask scheduler runs there"
+        f"{where}: {'the connection was closed' if is_closed else f'no scheduler answers within {seconds:.0f} s'} "
+        f"({described})",
+        advice="check that a Dask scheduler runs there",
     )
 
 
@@ -184,7 +174,3 @@ def innermost(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error
-
-
-def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

