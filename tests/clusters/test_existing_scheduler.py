@@ -40,22 +40,18 @@ openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT CHECKE
 DISAGREEMENT = "this client and the scheduler do not agree on TLS"
 
 
+def worker_command(folder: Path, *options: str) -> list[str]:
+    """A worker of one thread for the scheduler of `one_worker`."""
+    common = "--host 127.0.0.1 --nthreads 1 --no-nanny --no-dashboard --memory-limit 0"
+    return ["worker", "--scheduler-file", str(folder / "scheduler.json"), *common.split(), *options]
+
+
 def one_worker(folder: Path, *options: str, worker: tuple[str, ...] = (), environment=None):
     """Address of a scheduler with one worker."""
-    common = ["--scheduler-file", str(folder / "scheduler.json"), "--host", "127.0.0.1", *options]
+    scheduler = "--host 127.0.0.1 --port 0 --dashboard-address 127.0.0.1:0"
     commands = {
-        "scheduler": ["scheduler", *common, "--port", "0", "--dashboard-address", "127.0.0.1:0"],
-        "worker": [
-            "worker",
-            *common,
-            "--nthreads",
-            "1",
-            "--no-nanny",
-            "--no-dashboard",
-            "--memory-limit",
-            "0",
-            *worker,
-        ],
+        "scheduler": ["scheduler", "--scheduler-file", str(folder / "scheduler.json"), *scheduler.split(), *options],
+        "worker": worker_command(folder, *options, *worker),
     }
     environments = {"worker": {**os.environ, **(environment or {})}}
     return dask_processes(
@@ -72,40 +68,12 @@ def plain(tmp_path_factory):
 def make_certificates(folder: Path, name: str) -> dict[str, str]:
     """An authority and a certificate it signed, by openssl."""
 
-    def run(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60, cwd=folder)
-
-    run(
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        f"/CN={name}-ca",
-        "-keyout",
-        f"{name}-ca.key",
-        "-out",
-        f"{name}-ca.pem",
-    )
-    run("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-    run(
-        "x509",
-        "-req",
-        "-days",
-        "2",
-        "-in",
-        f"{name}.csr",
-        "-CA",
-        f"{name}-ca.pem",
-        "-CAkey",
-        f"{name}-ca.key",
-        "-CAcreateserial",
-        "-out",
-        f"{name}.pem",
-    )
+    for command in (
+        f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name}-ca -keyout {name}-ca.key -out {name}-ca.pem",
+        f"req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr",
+        f"x509 -req -days 2 -in {name}.csr -CA {name}-ca.pem -CAkey {name}-ca.key -CAcreateserial -out {name}.pem",
+    ):
+        subprocess.run(["openssl", *command.split()], check=True, capture_output=True, timeout=60, cwd=folder)
     return {key: str(folder / f"{name}{end}") for key, end in (("ca", "-ca.pem"), ("cert", ".pem"), ("key", ".key"))}
 
 
@@ -293,22 +261,7 @@ def with_other_numpy(folder: Path) -> str:
 @contextlib.contextmanager
 def late_worker(folder: Path, environment: dict[str, str]):
     """One more worker, with the resource LATE, for a scheduler that runs already."""
-    file, log = str(folder / "scheduler.json"), folder / "late.log"
-    command = [
-        "worker",
-        "--scheduler-file",
-        file,
-        "--host",
-        "127.0.0.1",
-        "--nthreads",
-        "1",
-        "--no-nanny",
-        "--no-dashboard",
-        "--memory-limit",
-        "0",
-        "--resources",
-        "LATE=1",
-    ]
+    log, command = folder / "late.log", worker_command(folder, "--resources", "LATE=1")
     environments = {"late": {**os.environ, **environment}}
     with dask_processes(folder, {"late": command}, environments, lambda: "Registered to" in log.read_text()):
         yield
