@@ -62,36 +62,29 @@ def guard_streams() -> None:
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         if stream is None:  # the process started without it: no other file may get its number
             os.dup2(os.open(os.devnull, os.O_RDONLY), descriptor)
-    sys.stdout = _text_stream(_ResultFile(1, "w", closefd=False), sys.stdout)
-    sys.stderr = _text_stream(_LogFile(2, "w", closefd=False), sys.stderr)
+    sys.stdout, sys.stderr = _text_stream(1, sys.stdout), _text_stream(2, sys.stderr)
 
 
-class _LogFile(io.FileIO):
-    def write(self, data: "ReadableBuffer", /) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return memoryview(data).nbytes
-
-
-class _ResultFile(io.FileIO):
-    _is_lost = False
+class _GuardedFile(io.FileIO):
+    _result_is_lost = False
 
     def write(self, data: "ReadableBuffer", /) -> int:
-        if self._is_lost:
-            return memoryview(data).nbytes
         try:
-            return super().write(data)
+            if not self._result_is_lost:
+                return super().write(data)
         except OSError as error:
-            self._is_lost = True
-            raise OutputLost(f"the result cannot be written to stdout: {error.strerror}") from None
+            if self.fileno() == 1:
+                self._result_is_lost = True
+                raise OutputLost(f"the result cannot be written to stdout: {error.strerror}") from None
+        return memoryview(data).nbytes
 
 
-def _text_stream(file: io.FileIO, replaced: TextIO | None) -> TextIO:
+def _text_stream(descriptor: int, replaced: TextIO | None) -> TextIO:
     """A text stream with the settings of the replaced one, which is None if the process started without it."""
     encoding, errors = (replaced.encoding, replaced.errors) if replaced else ("utf-8", "backslashreplace")
-    line_buffering = file.fileno() == 2 or (replaced is not None and replaced.isatty())
-    return io.TextIOWrapper(io.BufferedWriter(file), encoding, errors, line_buffering=line_buffering)
+    line_buffering = descriptor == 2 or (replaced is not None and replaced.isatty())
+    file = io.BufferedWriter(_GuardedFile(descriptor, "w", closefd=False))
+    return io.TextIOWrapper(file, encoding, errors, line_buffering=line_buffering)
 
 
 def _exit(name: str, message: str, code: int = 1) -> None:
