@@ -40,27 +40,21 @@ class RunGroup(Bundles):
         if isinstance(folder := self.objects.place(), str) and Path(folder).is_file():
             return Place("foreign", "a file, not a folder")
         document = self.objects.get("zarr.json")
-        if document is None:
-            if self.has_versions():
-                return Place("versions", "the versions of a job with output.keep")
-            names = self.objects.names("")
-            other_names = [name for name in names if not name.startswith("_run/")]
-            if other_names and any(name.startswith("_run/steps/") for name in names):
-                return Place("damaged", "a run without its zarr.json")
-            return Place("foreign", f"other files: {_shown(other_names)}") if other_names else Place("empty", "nothing")
-        node = _group(document)
-        attributes = None if node is None else node["attributes"]
-        if attributes is None or FORMAT not in attributes:
-            names = self.objects.names("")
-            if any(name.startswith("_run/steps/") for name in names):
-                return Place("damaged", "an unreadable zarr.json")
-            description = "an unreadable zarr.json beside" if attributes is None else "zarr data of another program:"
-            return Place("foreign", f"{description} {_shown(names)}")
-        if (version := attributes[FORMAT]) != FORMAT_VERSION:
-            return Place("other version", f"store format {version}")
-        if opened_node("", node) is None:
-            return Place("damaged", "a zarr.json that does not match its checksums")
-        return Place("run", f"store format {version}")
+        if document is None and self.has_versions():
+            return Place("versions", "the versions of a job with output.keep")
+        node = None if document is None else _group(document)
+        if node is not None and (version := node["attributes"].get(FORMAT)) is not None:
+            if version != FORMAT_VERSION:
+                return Place("other version", f"store format {version}")
+            return Place("damaged" if opened_node("", node) is None else "run", f"store format {version}")
+        names = self.objects.names("")
+        other_names = [name for name in names if not name.startswith("_run/")]
+        if not other_names:
+            return Place("empty", "nothing")
+        if any(name.startswith("_run/steps/") for name in names):
+            return Place("damaged", "a run without a readable zarr.json")
+        owner = "other files" if node is None else "zarr data of another program"
+        return Place("foreign", f"{owner}: {_shown(other_names)}")
 
     def require_run(self) -> None:
         """Check that this URL holds a readable run.
