@@ -1,10 +1,11 @@
 """The section execution.cluster: one model for each kind of cluster."""
 
 import re
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from .fields import Command, Int, Model, Name, Size
 
@@ -95,19 +96,17 @@ class Cluster(Model):
         None, min_length=1, description="resource of the workers that run whole-data steps; null: the driver runs them"
     )
 
-    @model_validator(mode="after")
-    def _fits_the_kind(self) -> "Cluster":
+    def contradictions(self) -> Iterator[str]:
         if (self.kind == "address") != (self.address is not None):
-            raise ValueError("execution.cluster.address goes with kind: address; set both or neither")
+            yield "execution.cluster.address goes with kind: address; set both or neither"
         if self.memory_resource is not None and self.kind != "address":
-            raise ValueError("execution.cluster.memory_resource goes with kind: address only")
+            yield "execution.cluster.memory_resource goes with kind: address only"
         encrypted = (self.address or "").startswith("tls://")
         if encrypted != (self.tls is not None):
-            raise ValueError(
+            yield (
                 "execution.cluster.tls {ca, cert, key} goes with an address that begins with tls://; set both or "
                 f"neither; the address is {self.address!r}"
             )
-        return self
 
 
 class KubernetesCluster(Model):
@@ -156,11 +155,9 @@ class SlurmCluster(Model):
     ) = Field(None, description="node-local scratch of the workers, for instance $TMPDIR")
     start_timeout: Seconds = Field(1800, description="longest wait for the first worker in the queue")
 
-    @model_validator(mode="after")
-    def _memory_is_known(self) -> "SlurmCluster":
+    def contradictions(self) -> Iterator[str]:
         if self.memory == "auto":
-            raise ValueError("execution.cluster.memory: SLURM needs a size, for instance 4GiB; found 'auto'")
-        return self
+            yield "execution.cluster.memory: SLURM needs a size, for instance 4GiB; found 'auto'"
 
 
 def _with_kind(section: object) -> object:

@@ -1,9 +1,10 @@
 """Base class and field types of the config models: frozen, unknown keys refused, sizes such as "4GiB"."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema, model_validator
 
@@ -87,3 +88,13 @@ class Model(BaseModel):
         if not isinstance(data, dict):
             return data
         return {key: value if key == "where" else _exact(value) for key, value in data.items()}
+
+    def contradictions(self) -> Iterable[str]:
+        """What is wrong with keys that are valid each by itself, with the cure, in the order of importance."""
+        return ()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for contradiction in self.contradictions():
+            raise ValueError(contradiction)
+        return self

@@ -1,8 +1,9 @@
 """The section `input`: one model for each kind."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field, StrictFloat, StrictInt, model_validator
+from pydantic import AliasChoices, Field, StrictFloat, StrictInt
 
 from .fields import Float, Int, Model, Name
 
@@ -46,13 +47,11 @@ class SyntheticInput(AnyInput):
     seed: Int = Field(7, ge=0, description="seed of the points and of the noise")
     phi: Float = Field(0.0, ge=0, lt=6.283, description="start of the azimuth in radians (punctured_sphere)")
 
-    @model_validator(mode="after")
-    def _has_size(self) -> "SyntheticInput":
+    def contradictions(self) -> Iterator[str]:
         if self.n_points is None and self.name != "digits":
-            raise ValueError(f"input.n_points is required for the generated manifold {self.name!r}")
+            yield f"input.n_points is required for the generated manifold {self.name!r}"
         if self.name == "digits" and (self.n_points not in (None, 1797) or self.noise):
-            raise ValueError("digits has 1797 points without noise; remove input.n_points and input.noise")
-        return self
+            yield "digits has 1797 points without noise; remove input.n_points and input.noise"
 
 
 _LABELS, _LABEL = AliasChoices("labels", "label"), AliasChoices("label", "labels")

@@ -3,6 +3,7 @@
 Only the modules of pipeline.config use YAML, and only they and storage/records use pydantic.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -54,14 +55,12 @@ class Weights(Model):
         "auto", description="t of the heat kernel, in squared input units; auto: mean squared distance of neighbours"
     )
 
-    @model_validator(mode="after")
-    def _unit_of_reg(self) -> "Weights":
+    def contradictions(self) -> Iterator[str]:
         if self.reg == "auto" and self.rule == "absolute":
-            raise ValueError(
+            yield (
                 "reg is auto, which is a share of the trace, and rule is absolute, which takes reg in squared input "
                 "units; give reg as a number, or set rule to trace"
             )
-        return self
 
 
 class Graph(Model):
@@ -97,14 +96,12 @@ class Eigensolver(Model):
         60, ge=1, description="multigrid: maximum number of steps. If it is raised, the next run continues"
     )
 
-    @model_validator(mode="after")
-    def _gpu_has_multigrid(self) -> "Eigensolver":
+    def contradictions(self) -> Iterator[str]:
         if self.device == "gpu" and self.method != "multigrid":
-            raise ValueError(
+            yield (
                 f"device is gpu and method is {self.method}: only multigrid runs on a GPU; set method to multigrid, or "
                 f"device to cpu"
             )
-        return self
 
     @field_validator("method", mode="before")
     @classmethod
@@ -221,68 +218,55 @@ class Config(Model):
         """The fewest neighbours of a point that the method needs."""
         return METHODS[self.method].min_neighbors(self.eigensolver.n_components)
 
-    @model_validator(mode="after")
-    def _lists_fit(self) -> "Config":
+    def contradictions(self) -> Iterator[str]:
+        yield from self._contradictions_of_lists()
+        for key, value, reason in (
+            ("output.keep", self.output.keep, "versions of a store hold runs of all rows"),
+            ("neighbors.k_per_point", self.neighbors.k_per_point, "it has an entry for every row"),
+            ("neighbors.precomputed", self.neighbors.precomputed, "it has an entry for every row"),
+        ):
+            if self.input.fit_sample is not None and value is not None:
+                yield f"input.fit_sample and {key} are both set, but {reason}; remove one of them"
+        m, pca = self.eigensolver.n_components, self.preprocess.pca
+        k, smallest = self.k_bounds[1], self.min_neighbors
+        if m < k < smallest:
+            yield (
+                f"method is {self.method}, eigensolver.n_components {m} and neighbors.n_neighbors {k}: {self.method} "
+                f"needs at least {smallest} neighbours for {m} coordinates; raise n_neighbors or lower n_components"
+            )
+        if self.method != "lle" and self.eigensolver.method == "factored":
+            yield (
+                f"eigensolver.method is factored and method is {self.method}: only lle has a square factor, I - W; "
+                f"set eigensolver.method to auto, shift_invert or multigrid"
+            )
+        if m >= k and self.method != "pca":
+            yield (
+                f"eigensolver.n_components is {m} and neighbors.n_neighbors is {k}: {k} neighbours span at most "
+                f"{k - 1} dimensions; lower n_components or raise n_neighbors to {m + 1} or more"
+            )
+        if pca is not None and m > pca:
+            yield (
+                f"eigensolver.n_components is {m} but preprocess.pca leaves {pca} features; lower n_components or "
+                f"raise pca"
+            )
+
+    def _contradictions_of_lists(self) -> Iterator[str]:
         k_min, k_max = self.k_bounds
         if k_min > k_max:
-            raise ValueError(
+            yield (
                 f"neighbors.k_min is {k_min} and neighbors.k_max is {k_max}; raise k_max or lower k_min (auto: "
                 f"n_components + 1, or what the method needs, and twice n_neighbors)"
             )
         if self.varies and k_min < self.min_neighbors:
-            raise ValueError(
+            yield (
                 f"neighbors.k_min is {k_min}, but method {self.method} needs at least {self.min_neighbors} neighbours "
                 f"of every point for {self.eigensolver.n_components} coordinates; raise k_min"
             )
         column = self.neighbors.k_per_point
         if column is not None and self.input.kind == "synthetic":
-            raise ValueError("neighbors.k_per_point is set, but generated manifolds have no such column; use radius")
+            yield "neighbors.k_per_point is set, but generated manifolds have no such column; use radius"
         if column is not None and self.input.kind in {"parquet", "csv"} and self.input.columns is None:
-            raise ValueError(
+            yield (
                 f"neighbors.k_per_point is the column {column!r}, and without input.columns all columns are features, "
                 f"including this one; list the features in input.columns"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _sample_fits(self) -> "Config":
-        if self.input.fit_sample is None:
-            return self
-        if self.output.keep is not None:
-            raise ValueError(
-                "input.fit_sample and output.keep are both set, but versions of a store hold runs of all rows; remove "
-                "one of them"
-            )
-        for key in ("k_per_point", "precomputed"):
-            if getattr(self.neighbors, key) is not None:
-                raise ValueError(
-                    f"input.fit_sample and neighbors.{key} are both set, but {key} has an entry for every row; remove "
-                    f"one of them"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> "Config":
-        m, pca = self.eigensolver.n_components, self.preprocess.pca
-        k, smallest = self.k_bounds[1], self.min_neighbors
-        if m < k < smallest:
-            raise ValueError(
-                f"method is {self.method}, eigensolver.n_components {m} and neighbors.n_neighbors {k}: {self.method} "
-                f"needs at least {smallest} neighbours for {m} coordinates; raise n_neighbors or lower n_components"
-            )
-        if self.method != "lle" and self.eigensolver.method == "factored":
-            raise ValueError(
-                f"eigensolver.method is factored and method is {self.method}: only lle has a square factor, I - W; "
-                f"set eigensolver.method to auto, shift_invert or multigrid"
-            )
-        if m >= k and self.method != "pca":
-            raise ValueError(
-                f"eigensolver.n_components is {m} and neighbors.n_neighbors is {k}: {k} neighbours span at most "
-                f"{k - 1} dimensions; lower n_components or raise n_neighbors to {m + 1} or more"
-            )
-        if pca is not None and m > pca:
-            raise ValueError(
-                f"eigensolver.n_components is {m} but preprocess.pca leaves {pca} features; lower n_components or "
-                f"raise pca"
-            )
-        return self

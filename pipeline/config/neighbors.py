@@ -1,8 +1,9 @@
 """The section `neighbors`: how neighbours are searched, how many each point has, or where to read them from."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from .fields import Float, Int, Model, Name
 
@@ -73,22 +74,20 @@ class Neighbors(Model):
         """The key that sets how many neighbours each point has: radius, eta or k_per_point; None: all the same."""
         return next((name for name in ("radius", "eta", "k_per_point") if getattr(self, name) is not None), None)
 
-    @model_validator(mode="after")
-    def _one_rule(self) -> "Neighbors":
+    def contradictions(self) -> Iterator[str]:
         rules = [name for name in ("radius", "eta", "k_per_point") if getattr(self, name) is not None]
         if len(rules) > 1:
-            raise ValueError(f"{' and '.join(rules)} each set the number of neighbours of a point; keep one of them")
+            yield f"{' and '.join(rules)} each set the number of neighbours of a point; keep one of them"
         bounds = [name for name in ("k_min", "k_max") if getattr(self, name) != "auto"]
         if bounds and not rules and self.precomputed is None:
-            raise ValueError(
+            yield (
                 f"{' and '.join(bounds)} bound lists of varying length, but every point has n_neighbors here; remove "
                 f"them, or set radius, eta, k_per_point or precomputed"
             )
         if self.metric == "cosine" and self.radius is not None and self.radius > 2:
-            raise ValueError(f"radius is {self.radius:g}, but 1 - cos is at most 2; lower radius")
+            yield f"radius is {self.radius:g}, but 1 - cos is at most 2; lower radius"
         if self.precomputed is not None and self.method != "auto":
-            raise ValueError(f"method is {self.method}, but precomputed neighbours need no search; remove one of them")
-        return self
+            yield f"method is {self.method}, but precomputed neighbours need no search; remove one of them"
 
 
 def reverse_neighbors(reverse: int | str, method: str, n_components: int, smallest: int) -> int | None:

@@ -2,9 +2,10 @@
 
 import hashlib
 import re
+from collections.abc import Iterator
 from itertools import product
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ..core.credentials import HIDDEN, find_secret
 from ..core.errors import ConfigError
@@ -22,14 +23,12 @@ class Sweep(Model):
     )
     list: tuple[Values, ...] = Field((), description="one mapping of dotted keys to values for each experiment")
 
-    @model_validator(mode="after")
-    def _has_values(self) -> "Sweep":
+    def contradictions(self) -> Iterator[str]:
         empty = [key for key, values in self.grid.items() if not values]
         if empty:
-            raise ValueError(f"grid: {', '.join(empty)} has no values; list at least one")
+            yield f"grid: {', '.join(empty)} has no values; list at least one"
         if not self.grid and not self.list:
-            raise ValueError("has neither grid nor list; give one, for instance grid: {weights.reg: [1e-3, 1e-2]}")
-        return self
+            yield "has neither grid nor list; give one, for instance grid: {weights.reg: [1e-3, 1e-2]}"
 
 
 def experiments(sweep: Sweep) -> list[Values]:
