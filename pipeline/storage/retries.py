@@ -5,9 +5,9 @@ caller, and the pages of a listing are one call here.
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from .storage_errors import explain_remote
 
@@ -33,31 +33,19 @@ def is_temporary(error: BaseException) -> bool:
     return explanation is not None and not explanation.is_final and not REFUSED.search(str(error))
 
 
-def _policy() -> dict[str, Any]:
-    """Pauses of random length below a limit that grows exponentially, until RETRY_SECONDS are over."""
-    from tenacity import retry_if_exception, stop_before_delay, wait_random_exponential  # loads tornado
+def retried(request: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """The result of a request, repeated after temporary failures; for a coroutine function, its coroutine.
 
-    return {
-        "retry": retry_if_exception(is_temporary),
-        "reraise": True,
-        "stop": stop_before_delay(RETRY_SECONDS),
-        "wait": wait_random_exponential(FIRST_PAUSE, LONGEST_PAUSE),
-    }
+    Pauses are of random length below a limit that grows exponentially, until RETRY_SECONDS are over. Raises the last
+    error.
+    """
+    from tenacity import retry, retry_if_exception, stop_before_delay, wait_random_exponential  # loads tornado
 
-
-def retried(request: Callable[[], T]) -> T:
-    """The result of a request, repeated after temporary failures. Raises the last error."""
-    from tenacity import Retrying
-
-    return Retrying(**_policy())(request)
-
-
-async def retried_async(request: Callable[P, Awaitable[T]], *arguments: P.args, **options: P.kwargs) -> T:
-    """The same for a coroutine function."""
-
-    from tenacity import AsyncRetrying
-
-    async def attempt() -> T:  # tenacity would not await the result of a lambda or partial
-        return await request(*arguments, **options)
-
-    return await AsyncRetrying(**_policy())(attempt)
+    repeat = retry(
+        retry=retry_if_exception(is_temporary),
+        reraise=True,
+        stop=stop_before_delay(RETRY_SECONDS),
+        wait=wait_random_exponential(FIRST_PAUSE, LONGEST_PAUSE),
+    )
+    result: T = repeat(request)(*arguments, **options)
+    return result

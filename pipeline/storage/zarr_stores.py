@@ -22,7 +22,7 @@ from zarr.storage import LocalStore, ObjectStore, StorePath, WrapperStore
 
 from ..core.errors import CorruptChunk
 from .array_specs import ArraySpec
-from .retries import retried_async
+from .retries import retried
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as RemoteStore
@@ -47,16 +47,16 @@ class RetryingObjectStore(ObjectStore["RemoteStore"]):
     """
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        return await retried_async(super().get, key, prototype, byte_range)
+        return await retried(super().get, key, prototype, byte_range)
 
     async def exists(self, key: str) -> bool:
-        return await retried_async(super().exists, key)
+        return await retried(super().exists, key)
 
     async def getsize(self, key: str) -> int:
-        return await retried_async(super().getsize, key)
+        return await retried(super().getsize, key)
 
     async def set(self, key: str, value: Buffer) -> None:
-        await retried_async(super().set, key, value)
+        await retried(super().set, key, value)
 
 
 def array_metadata(

@@ -18,10 +18,10 @@ async def _answer(request):
 
 @pytest.fixture(params=["blocking", "coroutine"])
 def repeated(request):
-    """`repeated(request)`: its result by `retried`, or by `retried_async`."""
+    """`repeated(request)`: its result by `retried`, or by a coroutine function."""
     if request.param == "blocking":
         return retries.retried
-    return lambda call: asyncio.run(retries.retried_async(_answer, call))
+    return lambda call: asyncio.run(retries.retried(_answer, call))
 
 
 def failing(error, n_times):
