@@ -54,17 +54,29 @@ def available_memory() -> int:
 
     A limit of the address space counts too.
     """
-    free = [int(psutil.virtual_memory().available), *_free_in_slurm_job()]
-    free += [limit - used for folder in _cgroups() for limit, used in _memory_of_cgroup(folder)]
+    free = [int(psutil.virtual_memory().available), *(limit - used for limit, used in _limits())]
     address_space = free_address_space()
     return max(min(free if address_space is None else [*free, address_space]), 0)
 
 
 def total_memory() -> int:
     """The memory in bytes of the machine, or the limit of the container or the SLURM job if it is lower."""
-    limits = [limit for folder in _cgroups() for limit, _ in _memory_of_cgroup(folder)]
-    job = [_slurm_job_mib() * 2**20] if _slurm_job_mib() else []
-    return min([int(psutil.virtual_memory().total), *limits, *job])
+    return min([int(psutil.virtual_memory().total), *(limit for limit, _ in _limits())])
+
+
+def _limits() -> list[tuple[int, int]]:
+    """(limit, bytes in use) of the control groups of this process, and of its SLURM job on this node."""
+    limits = [found for folder in _cgroups() for found in _memory_of_cgroup(folder)]
+    # Not every site enforces the job's memory (in MiB) by control groups.
+    texts = [os.environ.get(f"SLURM_{name}", "") for name in ("MEM_PER_NODE", "MEM_PER_CPU", "CPUS_ON_NODE")]
+    per_node, per_cpu, cpus = (int(text) if text.isdigit() else 0 for text in texts)
+    if job_mib := per_node or per_cpu * cpus:
+        me, used = psutil.Process(), 0
+        for process in (me, *me.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                used += process.memory_info().rss
+        limits.append((job_mib * 2**20, used))
+    return limits
 
 
 def _cgroups() -> list[Path]:
@@ -89,30 +101,6 @@ def _memory_of_cgroup(folder: Path) -> list[tuple[int, int]]:
             used = int((folder / usage_name).read_text()) - int(entries.get(cache_key, 0))
             groups.append((int((folder / limit_name).read_text()), used))
     return groups
-
-
-def _free_in_slurm_job() -> list[int]:
-    """Free bytes of the SLURM job on this node. Not every site enforces the job's memory (in MiB) by control groups."""
-    if not (job_mib := _slurm_job_mib()):
-        return []
-    me = psutil.Process()
-    used = 0
-    for process in (me, *me.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):
-            used += process.memory_info().rss
-    return [job_mib * 2**20 - used]
-
-
-def _slurm_job_mib() -> int:
-    """Memory of the SLURM job on this node in MiB; 0 without a limit."""
-    per_cpu = _number_from_environment("SLURM_MEM_PER_CPU") * _number_from_environment("SLURM_CPUS_ON_NODE")
-    return _number_from_environment("SLURM_MEM_PER_NODE") or per_cpu
-
-
-def _number_from_environment(name: str) -> int:
-    """An environment variable as a number; 0 if it is not set."""
-    value = os.environ.get(name, "")
-    return int(value) if value.isdigit() else 0
 
 
 def memory_limit(requested: int | str) -> int:
