@@ -78,17 +78,13 @@ def redact(text: str) -> str:
     return re.sub(r"://([^/?#\s'\"]*)@", lambda url: f"://{HIDDEN}@" if ":" in url[1] else url[0], text)
 
 
-def without_user(url: str) -> str:
-    """A URL without user, query and fragment, safe to show."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-
-
 def refuse_secret(url: str) -> None:
     """Raises ConfigError if a URL holds credentials."""
     if kind := find_secret(url):
+        parts = urlsplit(url)
+        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
         raise ConfigError(
-            f"{without_user(url)}: the URL holds {kind}. Credentials come from the environment or the identity of the "
+            f"{shown}: the URL holds {kind}. Credentials come from the environment or the identity of the "
             f"machine; remove it from the URL, and replace it if others have seen it"
         )
 

@@ -14,7 +14,6 @@ from .records import FORMAT, opened_node, sealed_node
 METRICS, METRICS_CRC = "report/metrics.json", "_run/metrics_crc.json"
 GROUP = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
 POINTER, VERSIONS = "published.json", "versions"  # in a root of versions: the published version, the folder of all
-MAX_NAMES = 5  # listed in a message
 ELSEWHERE = "choose another output.store"
 
 
@@ -207,4 +206,4 @@ def is_id(version: str) -> bool:
 
 def _shown(names: list[str]) -> str:
     """The first few top-level files and folders."""
-    return listed(list(dict.fromkeys(name.split("/")[0] + "/" * ("/" in name) for name in names)), MAX_NAMES)
+    return listed(list(dict.fromkeys(name.split("/")[0] + "/" * ("/" in name) for name in names)), 5)

@@ -133,11 +133,6 @@ class Store(RunGroup):
         chunks = range(start // block, -(-stop // block))  # one by one, to find the damaged one
         return np.concatenate([self.read(name, max(start, i * block), min(stop, (i + 1) * block)) for i in chunks])
 
-    @staticmethod
-    def _object_of(array: "ZarrArray", name: str, block: int) -> str:
-        """The name of the object that holds a block of an array."""
-        return f"{name}/{array.metadata.encode_chunk_key((block,) + (0,) * (array.ndim - 1))}"
-
     def read_all(self, name: str) -> Array:
         return self.read(name, 0, self.array(name).shape[0])
 

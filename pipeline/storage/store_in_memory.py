@@ -27,10 +27,6 @@ class ArrayInMemory:
     chunks: tuple[int, ...]
     shards: None = None
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
 
 class StoreInMemory(Store):
     """Arrays by block. As in a store on disk, reading a block that was never written raises CorruptChunk."""
@@ -56,23 +52,19 @@ class StoreInMemory(Store):
         for first in range(0, len(values), size):
             block = np.empty((min(size, len(values) - first), *array.shape[1:]), array.dtype)
             block[:] = values[first : first + size]
-            self.objects.put(self._object_of(array, name, (start + first) // size), block)
+            self.objects.put(f"{name}/c/{(start + first) // size}", block)
 
     def read(self, name: str, start: int, stop: int) -> Array:
         array = self.array(name)
         size, stop = array.chunks[0], min(stop, array.shape[0])
         out = np.empty((max(0, stop - start), *array.shape[1:]), array.dtype)
         for block_index in range(start // size, -(-stop // size)):
-            block = self.objects.get(self._object_of(array, name, block_index))
+            block = self.objects.get(f"{name}/c/{block_index}")
             if block is None:
                 raise CorruptChunk(name, str(block_index), "the chunk is missing or empty")
             low, high = max(start, block_index * size), min(stop, (block_index + 1) * size)
             out[low - start : high - start] = block[low - block_index * size : high - block_index * size]
         return out
-
-    @staticmethod
-    def _object_of(array: object, name: str, block: int) -> str:
-        return f"{name}/c/{block}"
 
     def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", chunk: int = 0) -> None:
         self.before_write()
