@@ -10,11 +10,6 @@ from .fields import Float, Int, Model, Name
 PATHS = "a path, a pattern such as rows/*.parquet, or a URL; files are taken in the order of their names"
 MAX_POINTS = 10**10
 COLUMN_NUMBERS = "numbers of the columns to take, counted from 0; null: all"
-COLUMN_NAMES = "names of the columns to take; null: all numeric columns except label and id"
-
-ID_COLUMN = (
-    "column of whole numbers or text that identifies each row; it is not a feature; exports and the explorer have it"
-)
 
 
 class AnyInput(Model):
@@ -90,22 +85,21 @@ class IdxInput(AnyInput):
     columns: tuple[Int, ...] | None = Field(None, description=COLUMN_NUMBERS)
 
 
-class ParquetInput(AnyInput):
-    kind: Literal["parquet"] = Field(description="Parquet files, or Arrow files (.arrow, .feather)")
-    path: str = Field(description=PATHS)
-    columns: tuple[Name, ...] | None = Field(None, description=COLUMN_NAMES)
-    label: Name | None = Field(None, validation_alias=_LABEL, description="column that colours the picture")
-    id: Name | None = Field(None, description=ID_COLUMN)
-
-
-class CsvInput(AnyInput):
-    kind: Literal["csv"] = Field(
-        description="text files with a header; commas, semicolons, tabs or | between columns; .gz is decompressed"
+class TableInput(AnyInput):
+    kind: Literal["parquet", "csv"] = Field(
+        description="parquet: Parquet files, or Arrow files (.arrow, .feather); csv: text files with a header; commas, "
+        "semicolons, tabs or | between columns; .gz is decompressed"
     )
     path: str = Field(description=PATHS)
-    columns: tuple[Name, ...] | None = Field(None, description=COLUMN_NAMES)
+    columns: tuple[Name, ...] | None = Field(
+        None, description="names of the columns to take; null: all numeric columns except label and id"
+    )
     label: Name | None = Field(None, validation_alias=_LABEL, description="column that colours the picture")
-    id: Name | None = Field(None, description=ID_COLUMN)
+    id: Name | None = Field(
+        None,
+        description="column of whole numbers or text that identifies each row; it is not a feature; exports and the "
+        "explorer have it",
+    )
 
 
 class AnnDataInput(AnyInput):
@@ -117,6 +111,5 @@ class AnnDataInput(AnyInput):
 
 
 Input = Annotated[
-    SyntheticInput | ZarrInput | NpyInput | NpzInput | IdxInput | ParquetInput | CsvInput | AnnDataInput,
-    Field(discriminator="kind"),
+    SyntheticInput | ZarrInput | NpyInput | NpzInput | IdxInput | TableInput | AnnDataInput, Field(discriminator="kind")
 ]
