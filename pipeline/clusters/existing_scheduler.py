@@ -149,10 +149,6 @@ def _security(tls: Tls) -> Security:
         if not Path(path).expanduser().is_file():
             raise ConfigError(f"execution.cluster.tls.{key}: {path}: no such file (working directory {Path.cwd()})")
     ca, cert, key = (str(Path(path).expanduser()) for path in (tls.ca, tls.cert, tls.key))
-    try:
-        ssl.create_default_context(cafile=ca)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigError(f"execution.cluster.tls.ca: {tls.ca}: not a PEM file of certificates ({error})") from None
 
     def password() -> str:  # without this function OpenSSL would prompt on the terminal and wait
         raise ConfigError(
@@ -161,10 +157,11 @@ def _security(tls: Tls) -> Security:
         )
 
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key, password)
+        ssl.create_default_context(cafile=ca).load_cert_chain(cert, key, password)
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(
-            f"execution.cluster.tls: {tls.cert} and {tls.key} are not a PEM certificate and its key ({error})"
+            f"execution.cluster.tls: expected PEM files: as ca ({tls.ca}) certificates, as cert ({tls.cert}) a "
+            f"certificate, as key ({tls.key}) the private key of that certificate; found: {error}"
         ) from None
     return Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
 

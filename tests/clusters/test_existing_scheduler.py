@@ -170,8 +170,8 @@ class TestTls:
         text.write_text("not a certificate")
         for files, message in (
             ({**ours, "ca": "/nowhere/ca.pem"}, "tls.ca: /nowhere/ca.pem: no such file"),
-            ({**ours, "ca": str(text)}, "tls.ca"),
-            ({**ours, "key": theirs["key"]}, f"{ours['cert']} and {theirs['key']} are not"),
+            ({**ours, "ca": str(text)}, f"as ca ({text}) certificates"),
+            ({**ours, "key": theirs["key"]}, f"as key ({theirs['key']}) the private key"),
         ):
             assert message in refused(ConfigError, address="tls://127.0.0.1:1", tls=Tls(**files))
 
