@@ -20,18 +20,8 @@ SEALED = ("_done/", "_run/steps/")
 """Folders whose records must have a checksum: those of blocks and of steps, whose content decides what is read."""
 CHECKED = "lle_crc32"
 """Attribute of a group or array: CRC-32 of each attribute that the program wrote, and of the other metadata ("")."""
-METADATA = (
-    "zarr_format",
-    "node_type",
-    "shape",
-    "data_type",
-    "chunk_grid",
-    "chunk_key_encoding",
-    "codecs",
-    "fill_value",
-    "dimension_names",
-)
-"""Keys of zarr's metadata that decide what an array or group is, besides its attributes."""
+UNCHECKED = ("attributes", "consolidated_metadata", "storage_transformers")
+"""Keys of zarr's metadata that do not decide what an array or group is; zarr may add the last two."""
 
 
 def to_json(record: object) -> dict[str, object]:
@@ -128,7 +118,7 @@ def opened_node(name: str, node: Any) -> dict[str, object] | None:
 
 
 def _metadata(node: dict[str, object]) -> dict[str, object]:
-    return {key: node[key] for key in METADATA if key in node}
+    return {key: value for key, value in node.items() if key not in UNCHECKED}
 
 
 def checksum_of(value: object) -> int:
