@@ -22,13 +22,6 @@ POD_SHARE = 0.9  # share of a pod's memory that is its worker's limit: k8s/base/
 Section = Cluster | KubernetesCluster | SlurmCluster
 
 
-def worker_memory(cluster: Cluster) -> int:
-    """Memory limit of each worker of a local cluster, in bytes."""
-    if cluster.memory != "auto":
-        return int(cluster.memory)
-    return int(MEMORY_SHARE * available_memory() / n_workers(cluster))
-
-
 def memory_is_in_use(cluster: Section, worker_bytes: int) -> bool:
     """Whether workers of this size would fit this machine if other programs used less of its memory."""
     if not isinstance(cluster, Cluster) or cluster.kind == "address" or cluster.memory != "auto":
@@ -38,11 +31,11 @@ def memory_is_in_use(cluster: Section, worker_bytes: int) -> bool:
 
 def memory_of_workers(cluster: Section) -> int | None:
     """Memory limit of each worker in bytes; None if it is known only from running workers."""
-    if isinstance(cluster, KubernetesCluster):
-        return int(POD_SHARE * cluster.memory) if isinstance(cluster.memory, int) else None
+    if isinstance(cluster.memory, int):
+        return int(POD_SHARE * cluster.memory) if isinstance(cluster, KubernetesCluster) else cluster.memory
     if isinstance(cluster, Cluster) and cluster.kind != "address":
-        return worker_memory(cluster)
-    return cluster.memory if isinstance(cluster.memory, int) else None
+        return int(MEMORY_SHARE * available_memory() / n_workers(cluster))
+    return None
 
 
 def memory_of_high_memory(cluster: Section) -> int | None:

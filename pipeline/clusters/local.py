@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster
 
 from ..config.models import Cluster
 from ..core.machine import WORKER_PROFILE
-from .limits import n_workers, require_shared_memory, worker_memory
+from .limits import memory_of_workers, n_workers, require_shared_memory
 
 # NUMBA_NUM_THREADS is not set here: Dask sets these variables in this process too while it starts a worker. Numba reads
 # its variable at every compilation, and fails if it differs from the number of threads that it has started.
@@ -50,7 +50,7 @@ def local_cluster(cluster: Cluster) -> Iterator[Client]:
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            memory_limit=worker_memory(cluster),
+            memory_limit=memory_of_workers(cluster),
             dashboard_address="127.0.0.1:0",
             silence_logs=50,
         )

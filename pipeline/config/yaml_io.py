@@ -67,10 +67,8 @@ class _Loader(yaml.SafeLoader):
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         value = super().construct_scalar(node)
         if forbidden := FORBIDDEN.search(str(value)):
-            line = node.start_mark.line + 1
-            raise yaml.YAMLError(
-                f"line {line}: character U+{ord(forbidden[0]):04X} is not allowed in a value; remove it"
-            )
+            character, line = f"U+{ord(forbidden[0]):04X}", node.start_mark.line + 1
+            raise yaml.YAMLError(f"line {line}: character {character} is not allowed in a value; remove it")
         return value
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
@@ -122,10 +120,9 @@ def read_mapping(path: Path) -> dict[str, object]:
         raise ConfigError(f"config {path}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"config {path}: not valid YAML: {_without_secrets(_explanation(error))}") from None
-    if data is None:
-        raise ConfigError(f"config {path}: the file is empty; expected a mapping with input and output")
     if not isinstance(data, dict):
-        raise ConfigError(f"config {path}: expected a mapping with input and output, found {type(data).__name__}")
+        found = "an empty file" if data is None else type(data).__name__
+        raise ConfigError(f"config {path}: expected a mapping with input and output, found {found}")
     return data
 
 

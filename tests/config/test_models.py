@@ -273,8 +273,8 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (b"", "the file is empty"),
-            (b"# no more\n", "the file is empty"),
+            (b"", "found an empty file"),
+            (b"# no more\n", "found an empty file"),
             (b"[1, 2]", "found list"),
             (b"a: [", "not valid YAML: line 1, column 5: "),
             (b"[" * 2000, "levels deep"),
