@@ -1,7 +1,6 @@
 """The limit of a process's address space (`ulimit -v`): libraries reserve far more of it than the memory they use."""
 
 import errno
-import os
 from importlib import import_module
 from typing import Any
 
@@ -28,9 +27,9 @@ def free_address_space() -> int | None:
     limit = address_space_limit()
     if limit is None:
         return None
-    with open("/proc/self/statm") as file:
-        pages = int(file.read().split()[0])
-    return max(limit - pages * os.sysconf("SC_PAGE_SIZE"), 0)
+    import psutil  # core/startup looks at the limit before anything is imported
+
+    return max(limit - int(psutil.Process().memory_info().vms), 0)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
