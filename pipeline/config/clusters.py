@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from .fields import Command, Int, Model, Name, Size
+from .fields import Command, Int, Model, Name, Size, int_or_text
 
 DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 ADDRESS = r"(tcp|tls)://([\w.-]+|\[[\w.:%]+\]):[0-9]{1,5}"
@@ -33,19 +33,8 @@ def parse_seconds(value: object) -> object:
     return ((24 * days + hours) * 60 + minutes) * 60 + seconds
 
 
-Seconds = Annotated[
-    int,
-    Field(gt=0),
-    BeforeValidator(parse_seconds),
-    WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string"}]}),
-]
-
-Wait = Annotated[
-    int,
-    Field(ge=0),
-    BeforeValidator(parse_seconds),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
-]
+Seconds = Annotated[int, Field(gt=0), BeforeValidator(parse_seconds), int_or_text(exclusiveMinimum=0)]
+Wait = Annotated[int, Field(ge=0), BeforeValidator(parse_seconds), int_or_text(minimum=0)]
 
 
 def parse_address(value: str) -> str:

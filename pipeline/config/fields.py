@@ -31,10 +31,13 @@ def parse_size(value: object) -> object:
     return value
 
 
+def int_or_text(**bound: int) -> WithJsonSchema:
+    """The JSON schema of a whole number that may also be written as text, such as "4GiB"."""
+    return WithJsonSchema({"anyOf": [{"type": "integer", **bound}, {"type": "string"}]})
+
+
 Size = Annotated[
-    Annotated[int, Field(gt=0)] | Literal["auto"],
-    BeforeValidator(parse_size),
-    WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "string"}]}),
+    Annotated[int, Field(gt=0)] | Literal["auto"], BeforeValidator(parse_size), int_or_text(exclusiveMinimum=0)
 ]
 
 
