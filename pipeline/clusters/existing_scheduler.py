@@ -131,11 +131,8 @@ def _refusal(error: Exception, address: str, where: str, seconds: float) -> LleE
 
 def _uses_tls(address: str) -> bool:
     """Whether the server at an address begins a TLS handshake. Nothing is sent, so no trust is needed."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection(get_address_host_port(address), PROBE_SECONDS) as plain:
-            context.wrap_socket(plain).close()
+        ssl.get_server_certificate(get_address_host_port(address), timeout=PROBE_SECONDS)
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")
     except OSError:
