@@ -9,7 +9,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from ..storage.array_specs import dtype_bytes
+import numpy as np
+
 from ..storage.store import Store
 from .step import Json, Report, Step
 
@@ -42,7 +43,7 @@ class Layout:
     @property
     def row_bytes(self) -> int:
         """Bytes of a stored point."""
-        return self.n_features * dtype_bytes(self.dtype)
+        return self.n_features * np.dtype(self.dtype).itemsize
 
 
 Steps = Generator[Step[Report], list[Report], Layout]

@@ -7,6 +7,8 @@ intermediate results. They stay for an interrupted or changed run, unless a step
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 FORMAT_VERSION = 2
 
 
@@ -142,9 +144,4 @@ class PlannedArray:
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * dtype_bytes(self.dtype)
-
-
-def dtype_bytes(dtype: str) -> int:
-    """Bytes of one number of a dtype such as "float32"."""
-    return max(1, int("".join(c for c in dtype if c.isdigit()) or 8) // 8)
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
