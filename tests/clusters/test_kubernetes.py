@@ -37,26 +37,14 @@ pytestmark = [pytest.mark.timeout(SECONDS), pytest.mark.slow]
 
 def command(part: str, folder: Path) -> list[str]:
     """What a pod of k8s/base runs, with ports and paths of this machine."""
+    common = ["--host", "127.0.0.1", "--scheduler-file", str(folder / "scheduler.json")]
+    if part == "scheduler":
+        return ["scheduler", "--port", "0", "--dashboard-address", "127.0.0.1:0", *common]
     [template] = load(f"{part}.yaml")
     [pod] = template["template"]["spec"]["containers"]
     arguments = [text.replace("$(DASK_WORKER_NAME)", f"{part}-1") for text in pod["args"][1:]]
-    if part == "scheduler":
-        arguments = [
-            "scheduler",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            "0",
-            "--dashboard-address",
-            "127.0.0.1:0",
-            "--scheduler-file",
-            str(folder / "scheduler.json"),
-        ]
-    else:
-        arguments = [text for text in arguments if not re.match(r"--(worker|nanny)-port|--dashboard-address", text)]
-        arguments = [re.sub("/scratch", str(folder / part), text) for text in arguments]
-        arguments += ["--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", str(folder / "scheduler.json")]
-    return arguments
+    arguments = [text for text in arguments if not re.match(r"--(worker|nanny)-port|--dashboard-address", text)]
+    return [*(re.sub("/scratch", str(folder / part), text) for text in arguments), "--no-dashboard", *common]
 
 
 @pytest.fixture(scope="module")
@@ -519,21 +507,9 @@ class TestRuns:
         assert api.names("daskclusters") == []
 
     def test_config_error_deletes_the_cluster_and_sets_the_exit_code(self, api, job):
+        settings = ["--set", "eigensolver.max_memory=1MiB", "--set", "eigensolver.method=factored"]
         process = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "lle",
-                "run",
-                str(job),
-                "--set",
-                "eigensolver.max_memory=1MiB",
-                "--set",
-                "eigensolver.method=factored",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
+            [sys.executable, "-m", "lle", "run", str(job), *settings], capture_output=True, text=True, timeout=SECONDS
         )
         assert process.returncode == 2, process.stderr
         assert api.count("create", "daskclusters") == 1

@@ -140,15 +140,7 @@ class TestOnSlurm:
         environment = {**slurm, "PATH": f"{lle_command.parent}:{slurm['PATH']}"}
         script = REPOSITORY / "configs" / "lle.sbatch"
         submitted = subprocess.run(
-            [
-                "sbatch",
-                "--parsable",
-                "--mem=2G",
-                "--cpus-per-task=1",
-                f"--output={tmp_path}/driver.log",
-                str(script),
-                str(config),
-            ],
+            f"sbatch --parsable --mem=2G --cpus-per-task=1 --output={tmp_path}/driver.log {script} {config}".split(),
             env=environment,
             capture_output=True,
             text=True,
