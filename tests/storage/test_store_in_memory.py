@@ -35,13 +35,7 @@ def test_group_is_a_run(store):
 
 def test_layout_of_an_array(filled):
     array = filled.array("x")
-    assert (array.shape, array.dtype, array.ndim, array.chunks, block_of(array)) == (
-        (20, 3),
-        np.dtype("float64"),
-        2,
-        (8, 3),
-        8,
-    )
+    assert (array.shape, array.dtype, array.chunks, block_of(array)) == ((20, 3), np.dtype("float64"), (8, 3), 8)
     assert filled.holds(planned("x", (20, 3), "float64", 8))
     assert not filled.holds(planned("x", (20, 3), "float64", 4))
     assert not filled.holds(planned("y", (20, 3), "float64", 8))
