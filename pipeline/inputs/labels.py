@@ -138,13 +138,13 @@ class Labels:
 
 
 def _as_text(block: Array, where: str) -> Array:
-    if block.dtype.kind != "S":
-        # NumPy can cast its variable-width text to fixed width only through objects.
-        return block.astype(object).astype(str)
     try:
-        return np.strings.decode(block, "utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{where}: expected labels in UTF-8, found other bytes ({error}); convert them") from error
+        # NumPy can cast its variable-width text to fixed width only through objects.
+        text = np.strings.decode(block, "utf-8") if block.dtype.kind == "S" else block.astype(object).astype(str)
+        np.strings.encode(text, "utf-8")  # no file can hold half of a surrogate pair
+    except UnicodeError as error:
+        raise InputError(f"{where}: expected labels in UTF-8, found other text ({error}); convert them") from error
+    return text
 
 
 def natural_order(name: str) -> tuple[bool, float, list[str | float], str]:

@@ -111,6 +111,7 @@ BAD_INPUTS = {
             "complex labels": (npy(x=X, y=Y * 1j), {"labels": "y.npy"}, "complex"),
             "3-D labels": (npy(x=X, y=X.reshape(4, 3, 1)), {"labels": "y.npy"}, r"found shape \(4, 3, 1\)"),
             "text label columns": (npy(x=X, y=X.astype(str)), {"labels": "y.npy"}, "one text label per row"),
+            "half a pair": (npy(x=X, y=np.array([*"abc", "\ud800"])), {"labels": "y.npy"}, "expected labels in UTF-8"),
             "column out of range": (npy(x=X), {"columns": [0, 3]}, r"from 0 to 2, found \[3\]"),
             "negative column": (npy(x=X), {"columns": [-1]}, r"from 0 to 2, found \[-1\]"),
             "column name": (npy(x=X), {"columns": ["a"]}, r"from 0 to 2, found \['a'\]"),
