@@ -59,29 +59,19 @@ def require_shared_memory(workers: int) -> None:
 
     Each semaphore takes a page, and so does Intel's OpenMP in each process: without it, SIGBUS ends the process.
     """
-    if sys.platform != "linux":
-        return
-    pages, free = WORKER_PAGES * workers + DRIVER_PAGES, _free_pages(SHARED_MEMORY)
-    if free is None and workers:
-        problem = "it is missing or cannot be written"
-    elif free is not None and free < pages:
-        problem = f"{free * PAGE_SIZE >> 10} KiB are free"
-    else:
+    needed = (WORKER_PAGES * workers + DRIVER_PAGES) * PAGE_SIZE
+    free = 0 if workers else needed  # if it is missing or cannot be written: only workers have semaphores
+    if os.access(SHARED_MEMORY, os.W_OK):
+        status = os.statvfs(SHARED_MEMORY)
+        free = status.f_bavail * status.f_frsize if status.f_blocks else needed  # without blocks: no limit
+    if sys.platform != "linux" or free >= needed:
         return
     raise LleError(
-        f"{SHARED_MEMORY}: expected {pages * PAGE_SIZE >> 10} KiB for this process and {workers} local workers, but "
-        f"{problem}. Give the container more of it (docker run --shm-size 64m; Kubernetes: an emptyDir with medium: "
-        f"Memory at {SHARED_MEMORY})" + f", lower execution.cluster.workers (now {workers}), or set "
-        "execution.cluster.kind: serial" * (workers > 0)
+        f"{SHARED_MEMORY}: expected {needed >> 10} KiB for this process and {workers} local workers, but "
+        f"{free >> 10} KiB can be written. Give the container more of it (docker run --shm-size 64m; Kubernetes: an "
+        f"emptyDir with medium: Memory at {SHARED_MEMORY})" + f", lower execution.cluster.workers (now {workers}), or "
+        "set execution.cluster.kind: serial" * (workers > 0)
     )
-
-
-def _free_pages(folder: Path) -> int | None:
-    """Free pages of a file system; None if the folder is missing or cannot be written."""
-    if not os.access(folder, os.W_OK):
-        return None
-    status = os.statvfs(folder)
-    return sys.maxsize if status.f_blocks == 0 else status.f_bavail * status.f_frsize // PAGE_SIZE  # 0: no limit
 
 
 def expected_workers(cluster: Section) -> int | None:

@@ -57,12 +57,12 @@ def test_too_little_shared_memory_is_refused_with_the_cure(shared_memory):
     with pytest.raises(LleError, match=r"expected 88 KiB for this process and 2 local workers, but 84 KiB.*--shm-size"):
         require_shared_memory(2)
     shared_memory(3)
-    with pytest.raises(LleError, match="but 12 KiB are free"):
+    with pytest.raises(LleError, match="but 12 KiB can be written"):
         require_shared_memory(0)
 
 
 def test_missing_shared_memory_is_needed_by_workers_only(shared_memory, tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "SHARED_MEMORY", tmp_path / "none")
     require_shared_memory(0)
-    with pytest.raises(LleError, match=r"missing or cannot be written.*kind: serial"):
+    with pytest.raises(LleError, match=r"but 0 KiB can be written.*kind: serial"):
         require_shared_memory(1)
