@@ -14,8 +14,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_IDENTITY = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")  # identity services of the clouds
 DENIED = re.compile(r"status code: 40[13] ")  # obstore has no error class for a refused listing
 PLAIN = re.compile(r"Generic (S3|MicrosoftAzure) error: .*?(http://[^/\s]+)")  # refused by the client: not https
-FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
-UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP}
+UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
 WRITE_PAUSES = (0.02, 0.1, 0.5, 2.0)  # seconds between attempts
 
 
@@ -49,7 +48,7 @@ def persist(write: Callable[[], object], where: str) -> None:
 
 def _is_passing(error: BaseException) -> bool:
     """Whether a write may succeed a moment later. Requests to object stores are repeated in retries.py."""
-    return isinstance(error, OSError) and error.errno not in FULL | FORBIDDEN | UNUSABLE and not _is_remote(error)
+    return isinstance(error, OSError) and error.errno not in FULL | UNUSABLE and not _is_remote(error)
 
 
 def _explain(error: OSError, where: str) -> StoreError:
@@ -58,13 +57,9 @@ def _explain(error: OSError, where: str) -> StoreError:
             f"{where}: the disk is full ({error.strerror}). Finished blocks are kept: free space (`lle plan` shows how "
             f"much a run needs) and run the same command again"
         )
-    if error.errno in FORBIDDEN:
-        return StoreError(
-            f"{where}: access was refused: {error.strerror}. Correct its permissions, or choose another place",
-            exit_code=2,
-        )
     if error.errno in UNUSABLE:
-        return StoreError(f"{where}: the path cannot be used: {error.strerror}. Choose another place", exit_code=2)
+        cure = "Correct the path or its permissions, or choose another place"
+        return StoreError(f"{where}: the path cannot be used: {error.strerror}. {cure}", exit_code=2)
     return StoreError(
         f"{where}: cannot be read or written ({type(error).__name__}: {error}). Check the path and the disk, and run "
         f"the same command again"

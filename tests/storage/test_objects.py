@@ -171,10 +171,10 @@ class TestStorageErrors:
         [
             (errno.ENOSPC, "disk is full", 1),
             (errno.EDQUOT, "disk is full", 1),
-            (errno.EACCES, "access was refused", 2),
+            (errno.EACCES, "path cannot be used", 2),
             (errno.ENAMETOOLONG, "path cannot be used", 2),
             (errno.ELOOP, "path cannot be used", 2),
-            (errno.EROFS, "access was refused", 2),
+            (errno.EROFS, "path cannot be used", 2),
             (errno.EIO, "OSError", 1),
         ],
     )
