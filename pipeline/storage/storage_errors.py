@@ -13,7 +13,6 @@ from ..core.errors import StoreError
 FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_IDENTITY = re.compile(r"//(169\.254\.\d+\.\d+|metadata\.google\.internal)\b")  # identity services of the clouds
 DENIED = re.compile(r"status code: 40[13] ")  # obstore has no error class for a refused listing
-PLAIN = re.compile(r"Generic (S3|MicrosoftAzure) error: .*?(http://[^/\s]+)")  # refused by the client: not https
 UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
 WRITE_PAUSES = (0.02, 0.1, 0.5, 2.0)  # seconds between attempts
 
@@ -93,11 +92,10 @@ def explain_remote(error: BaseException) -> Explanation | None:
         )
     if kind in {"NotFoundError", "FileNotFoundError"} or "404 Not Found" in message:
         return Explanation(f"there is no such bucket or container ({message}). Create it, or correct the URL", True)
-    if "HTTP error: builder error" in message and (http := PLAIN.search(message)):
-        variable = "AZURE_ALLOW_HTTP" if http[1] == "MicrosoftAzure" else "AWS_ALLOW_HTTP"
+    if "HTTP error: builder error" in message and "http://" in message:
         return Explanation(
-            f"the endpoint is {http[2]}, and plain HTTP is refused unless {variable} is true in the environment "
-            f"({message}). Set {variable}=true, or use an endpoint that begins with https://",
+            f"the client refuses an endpoint without https ({message}). Set AWS_ALLOW_HTTP=true (Azure: "
+            f"AZURE_ALLOW_HTTP=true) in the environment, or use an endpoint that begins with https://",
             True,
         )
     if kind in {"UnauthenticatedError", "PermissionDeniedError", "PermissionError"} or DENIED.search(message):

@@ -291,7 +291,7 @@ def test_plain_http_is_refused_and_the_environment_variable_is_named(tmp_path, m
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.delenv("AWS_ALLOW_HTTP", raising=False)
     config = write_config(tmp_path, input=ROLL, output={"store": "s3://bucket/run.zarr"})
-    refused(config, 2, "the endpoint is http://127.0.0.1:9", "Set AWS_ALLOW_HTTP=true")
+    refused(config, 2, "http://127.0.0.1:9", "Set AWS_ALLOW_HTTP=true")
     config = write_config(tmp_path, input={"kind": "npy", "path": "s3://bucket/x.npy"})
     refused(config, 2, "Set AWS_ALLOW_HTTP=true", command="validate")
 
