@@ -6,7 +6,7 @@ generators with `expected` reports, so plan and run always agree.
 
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -93,11 +93,15 @@ def deleted_inputs(before: Sequence[tuple[Step[Report], set[str]]]) -> list[int]
     return needed
 
 
+@dataclass
 class History:
-    """Results of earlier runs that a run may reuse. This base class, for stores without versions, has none."""
+    """Finished steps that a run may reuse, in `source_stores`. This base class is for stores without versions.
+
+    `attributes` are those of the run's store besides its config and input.
+    """
 
     source_stores: tuple[Store, ...] = ()
-    attributes: Json = {}  # noqa: RUF012 (never modified)
+    attributes: Json = field(default_factory=dict)
 
     def prepared(self, step: Step[Report]) -> Step[Report]:
         """The step with information about earlier runs."""
@@ -115,6 +119,7 @@ class History:
         return False
 
 
+@dataclass(kw_only=True)
 class Walker:
     """Goes through the steps of stages in their order, and gives each stage the reports of its steps.
 
@@ -126,9 +131,9 @@ class Walker:
         upstream: the fingerprint that the next step depends on.
     """
 
-    def __init__(self, history: History | None = None) -> None:
-        self.history, self.upstream = history or History(), ""
-        self.steps: list[Step[Report]] = []
+    history: History = field(default_factory=History)
+    upstream: str = ""
+    steps: list[Step[Report]] = field(default_factory=list)
 
     def walk(self, stages: Mapping[str, Stage], layout: Layout) -> Layout:
         """Go through all stages; returns the layout at the end."""

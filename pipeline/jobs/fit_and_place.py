@@ -6,29 +6,32 @@ rows. Fitted rows keep their coordinates.
 
 import contextlib
 import time
-from typing import cast
+from functools import partial
 
 from ..config.models import Config
-from ..core.errors import NAMED_ROWS, BoundsNotMet, InputError, counted, first_rows
-from ..core.signals import interruptible
+from ..core.errors import BoundsNotMet
 from ..engine import checkpoint, current_config
 from ..engine.execute import Executor
 from ..engine.plan import History, RunResult, planned
 from ..engine.progress import RunProgress
-from ..engine.step import Report, Step
-from ..inputs import Source
-from ..inputs.consistency import require_unchanged_input
-from ..stages import embed_new, ingest, write_report
+from ..stages import ingest, write_report
 from ..stages.registry import stages_of_run
 from ..storage import array_specs
-from ..storage.blocks import Blocks
-from ..storage.lock import RunLock
 from ..storage.store import FIT, Store, block_of, fitted_store
 from .expected_time import cluster_to_start
 from .layout import check_layout, layout_of
-from .placing import check_placing, config_of_fit, fit_of, job_of_all_rows, layout_of_placing, open_all_rows, steps
+from .placing import (
+    PlacingRun,
+    check_placing,
+    config_of_fit,
+    fit_of,
+    job_of_all_rows,
+    layout_of_placing,
+    open_all_rows,
+    steps,
+)
 from .plan_preview import foreseen_placing
-from .run_stages import Shared, StageRun, begin_store, executing, missed_bounds_recorded, profiled, result_of, run_store
+from .run_stages import Shared, begun, executing, profiled, result_of, run_store
 
 
 def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: bool) -> RunResult:
@@ -37,22 +40,16 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
     store, source = Store(config.output.store), open_all_rows(config)
     if fresh:
         store.may_erase()
-    history = History()
-    history.attributes = {FIT: {"rows": config.input.fit_sample, "n_input": source.n_rows}}
-    with interruptible(), RunLock(store):
-        begin_store(store, config, source, fresh, history, progress.print_line)
-        fitted, finished_steps = fitted_store(store), set[str]()
+    history = History(attributes={FIT: {"rows": config.input.fit_sample, "n_input": source.n_rows}})
+    with begun(config, source, store, fresh, history, progress, started) as finished_steps:
         steps_of_all, _ = planned(stages_of_run(config), ingest.first_layout(config, source))
-        cluster = cluster_to_start(config, steps_of_all)
-        with (
-            missed_bounds_recorded(store, progress, started, finished_steps),
-            executing(cluster, progress) as executor,
-            profiled(executor.client, store, progress) if profile else contextlib.nullcontext(),
-        ):
-            missed, seconds = _fit(config, store, executor, progress)
-            placing = _Placing(store, executor, progress, History(), finished_steps)
-            progress.time_left.expect(seconds)
-            placing.place_and_report(config, fitted, source)
+        with executing(cluster_to_start(config, steps_of_all), progress) as executor:
+            reopen = partial(open_all_rows, config)
+            run = PlacingRun(store, executor, progress, finished_steps, source=source, reopen=reopen, config=config)
+            with profiled(run) if profile else contextlib.nullcontext():
+                missed, seconds = _fit(config, store, executor, progress)
+                progress.time_left.expect(seconds)
+                _place(config, run)
         result = result_of(store, progress, started)
     if missed is not None:
         missed.result = result
@@ -87,35 +84,15 @@ def _fit(
     return None, after
 
 
-class _Placing(StageRun):
-    """The steps in the store of the run: place all rows among the fitted ones, and write the report."""
-
-    def place_and_report(self, config: Config, fitted: Store, source: Source) -> None:
-        """Place the rows. Raises InputChanged if the input changed during the run, InputError for rows with NaN."""
-        self._config, self._source = config, source
-        fit = fit_of(fitted)
-        job = job_of_all_rows(config, fit, source)
-        earlier = self.store.usable_array(array_specs.EMBEDDING.name)
-        stored = block_of(earlier) if earlier is not None and earlier.shape[0] == source.n_rows else None
-        layout = layout_of_placing(fit, job, source, config.execution, stored)
-        check_placing(job, layout, config.execution.cluster)
-        self.walk_stage("transform", steps(config, job, layout, source))
-        checkpoint.delete_unused_steps(self.store, "ingest", self.finished_steps)
-        self.walk_stage("write_report", write_report.steps(config, layout))
-        current_config.end_run(self.store)
-
-    def visit(self, step: Step[Report]) -> list[Report]:
-        reports = super().visit(step)
-        placed = [report for report in reports if isinstance(report, embed_new.PlacedRows)]
-        if placed:
-            blocks, states = cast(Blocks, step.task.parameters["blocks"]), [report.state for report in placed]
-            require_unchanged_input(self._source, open_all_rows(self._config), blocks, states)
-        count = sum(report.invalid for report in placed)
-        if count and self._config.preprocess.invalid == "error":
-            rows = [row for report in placed for row in report.first_invalid][:NAMED_ROWS]
-            raise InputError(
-                f"input: {counted(count, 'row')} with NaN or infinity (rows {first_rows(rows, count)}; the first is "
-                f"{self._source.locate(rows[0])}). Correct them, or set preprocess.invalid: drop to leave them out "
-                f"(their embedding is NaN); the other rows are placed and kept"
-            )
-        return reports
+def _place(config: Config, run: PlacingRun) -> None:
+    """Place all rows among the fitted ones, and write the report."""
+    fit, store, source = fit_of(fitted_store(run.store)), run.store, run.source
+    job = job_of_all_rows(config, fit, source)
+    earlier = store.usable_array(array_specs.EMBEDDING.name)
+    stored = block_of(earlier) if earlier is not None and earlier.shape[0] == source.n_rows else None
+    layout = layout_of_placing(fit, job, source, config.execution, stored)
+    check_placing(job, layout, config.execution.cluster)
+    run.walk_stage("transform", steps(config, job, layout, source))
+    checkpoint.delete_unused_steps(store, "ingest", run.finished_steps)
+    run.walk_stage("write_report", write_report.steps(config, layout))
+    current_config.end_run(store)

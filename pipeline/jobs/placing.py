@@ -1,15 +1,18 @@
 """The steps that place new rows among the fitted ones, for `lle transform` and for a run with input.fit_sample."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ..clusters.limits import Section, memory_of_workers
 from ..config.models import Config, Execution
 from ..core.errors import DamagedStore
 from ..engine import checkpoint, current_config, plan_sizes, task_costs
 from ..engine.plan import Layout, Steps, planned
-from ..engine.step import Json
+from ..engine.step import Json, Report, Step
 from ..inputs import Source, open_source
+from ..inputs.consistency import require_unchanged_input
 from ..linalg.reg_step import reg_of_run
 from ..stages import embed_new, ingest
 from ..stages.ingest_ids import read_ids_step
@@ -17,6 +20,7 @@ from ..stages.solve_embedding import ChosenComponents
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import FIT, Store, block_of
+from .run_stages import StageRun
 
 
 class Fit(NamedTuple):
@@ -41,24 +45,19 @@ def fit_of(run: Store) -> Fit:
     points, input_dtype = run.array(array_specs.POINTS.name), run.array(array_specs.RAW.name).dtype.name
     (n, d), k_max = points.shape, run.array(array_specs.NEIGHBOR_INDICES.name).shape[1]
     layout = Layout(0, 0, points.dtype.name, block_of(points), n_points=n, n_features=d, k_max=k_max)
-    n_coordinates = run.array(array_specs.EMBEDDING.name).shape[1]
-    return Fit(config, layout, input_dtype, n_coordinates, state, run.url, reg_of_run(run, config), _n_embedded(run))
+    n_coordinates, n_embedded = run.array(array_specs.EMBEDDING.name).shape[1], 0
+    if "solve_embedding.choose" in checkpoint.begun_steps(run):  # not with pca
+        reports = checkpoint.reports_of_step(run, "solve_embedding.choose", ChosenComponents)
+        if not reports:
+            raise DamagedStore(f"{run.url}: the record of solve_embedding.choose is damaged; run its job again")
+        n_embedded = reports[0].n_components if reports[0].n_components < reports[0].n_weak else 0
+    return Fit(config, layout, input_dtype, n_coordinates, state, run.url, reg_of_run(run, config), n_embedded)
 
 
 def state_of(run: Store) -> Json:
     """The state of the run's embedding. Raises ConfigError if there is no finished embedding."""
     record = current_config.require_embedding(run)
     return {"fingerprint": record.fingerprint, "begun": record.begun}
-
-
-def _n_embedded(run: Store) -> int:
-    if "solve_embedding.choose" not in checkpoint.begun_steps(run):  # pca
-        return 0
-    reports = checkpoint.reports_of_step(run, "solve_embedding.choose", ChosenComponents)
-    if not reports:
-        raise DamagedStore(f"{run.url}: the record of solve_embedding.choose is damaged; run its job again")
-    chosen = reports[0]
-    return 0 if chosen.n_components == chosen.n_weak else chosen.n_components
 
 
 def job_of(
@@ -119,6 +118,31 @@ def check_placing(job: embed_new.Job, layout: Layout, cluster: Section) -> None:
     """Raises NotEnoughMemory if a step of the placing does not fit the workers."""
     steps, _ = planned({"transform": partial(embed_new.steps, job)}, layout)
     task_costs.check_plan(steps, memory_of_workers(cluster))
+
+
+@dataclass(kw_only=True)
+class PlacingRun(StageRun):
+    """Runs the steps that place the rows of `source`; `placed` are the reports of its blocks.
+
+    Raises InputChanged if `reopen` opens other files afterwards, and InputError for rows with NaN if the `config` of
+    the run allows none.
+    """
+
+    source: Source
+    reopen: Callable[[], Source]
+    config: Config | None = None
+    placed: list[embed_new.PlacedRows] = field(default_factory=list)
+
+    def visit(self, step: Step[Report]) -> list[Report]:
+        reports = super().visit(step)
+        self.placed = [report for report in reports if isinstance(report, embed_new.PlacedRows)]
+        if self.placed:
+            blocks = cast(Blocks, step.task.parameters["blocks"])
+            require_unchanged_input(self.source, self.reopen(), blocks, [report.state for report in self.placed])
+        if self.config is not None:
+            invalid = [(report.invalid, report.first_invalid) for report in self.placed]
+            ingest.check_invalid(invalid, self.config, self.source)
+        return reports
 
 
 def config_of_fit(config: Config) -> Config:

@@ -1,6 +1,6 @@
 """Preview of a run: the steps already done in the store or in earlier versions. Nothing is computed or changed."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TypedDict, cast
 
 from ..clusters.limits import memory_of_workers
@@ -26,6 +26,7 @@ from .placing import Fit, config_of_fit, fit_of, job_of_all_rows, layout_of_plac
 from .reprocess import begin, identity, is_current, version_id
 
 
+@dataclass
 class FinishedBlocks(Walker):
     """Looks up the blocks of each step that are finished in `stores`; nothing is computed or changed.
 
@@ -37,11 +38,11 @@ class FinishedBlocks(Walker):
         holder: the store with most finished blocks of the last step, None if there is none.
     """
 
-    def __init__(self, stores: Sequence[Store], attributes: Json, history: History | None = None) -> None:
-        super().__init__(history)
-        self.stores, self.attributes = list(stores), attributes
-        self.n_done, self.all_done = dict[str, int](), True
-        self.holder: Store | None = None
+    stores: list[Store] = field(default_factory=list)
+    attributes: Json = field(default_factory=dict)
+    n_done: dict[str, int] = field(default_factory=dict)
+    all_done: bool = True
+    holder: Store | None = None
 
     def reports_of(self, step: Step[Report]) -> list[Report] | None:
         if self.all_done and self.attributes:
@@ -64,6 +65,7 @@ class Forecast(FinishedBlocks):
     Its stores are the store itself, or the version to resume and the source stores.
 
     Attributes:
+        layout: sizes of the run; complete once its stages are walked.
         reports: reports of the steps whose blocks are all done.
         matrices: the store that holds the matrices of the eigensolver, None if there is none.
         solver: the predicted or previous choice of the eigensolver, None if it is unknown.
@@ -85,14 +87,14 @@ class Forecast(FinishedBlocks):
         stores = [*([own] if own else []), *history.source_stores]
         if config.output.keep is not None and stores:
             self._built_on = version_id(stores[0])
-        super().__init__(stores, {**own.attributes(), **now} if own else {}, history)
+        super().__init__(stores, {**own.attributes(), **now} if own else {}, history=history)
+        self.layout = layout_of(config, source, stores[0] if stores else None)
         self.columns: Columns | None = now["columns"]
         self.reports: dict[str, list[Report]] = {}
         self.matrices: Store | None = None
         self.solver: Json | None = None
         self.reg: Json | None = None
-        self.layout: Layout | None = None
-        self._unread, self._unread_files, self._of_stage = 0, False, list[tuple[Step[Report], set[str]]]()
+        self._n_unread, self._of_stage = 0, list[tuple[Step[Report], set[str]]]()
         self._inputs_done = True  # all steps that others depend on
         without_m = {"solve_weights.solve", "local_factors.solve"}
         self._matrix_steps = {"assemble_cost.merge"} if config.output.cost_matrix else without_m
@@ -116,9 +118,8 @@ class Forecast(FinishedBlocks):
         holder, best = super().best_of(step)
         if step.key == "ingest.read" and len(best) < step.n_blocks:
             best = best | self._unread_blocks(step)
-            self._unread = step.n_blocks - len(best)
-        elif step.task.locations and not step.is_measurement:
-            self._unread_files = len(best) < step.n_blocks
+        if step.task.locations and not step.is_measurement:
+            self._n_unread += step.n_blocks - len(best)
         return holder, best
 
     def _count_again(self, before: list[tuple[Step[Report], set[str]]]) -> None:
@@ -144,15 +145,10 @@ class Forecast(FinishedBlocks):
             note = f"nothing has changed: version {self._built_on} stays published"
         elif self._built_on:
             note = f"kept: what version {self._built_on} holds"
-            if self._unread:
+            if self._n_unread:
                 note += (
-                    f"; {self._unread} blocks of the input have other files or dates and are read: if their bytes are "
-                    f"unchanged, later steps are kept too"
-                )
-            if self._unread_files:
-                note += (
-                    "; the file of neighbors.k_per_point or neighbors.precomputed is read too, because its date, path "
-                    "or the input has changed: if its content is unchanged, later steps are kept"
+                    f"; {self._n_unread} blocks of the input or of a file of neighbors have another file or date. Each "
+                    f"is read: if its content is unchanged, later steps are kept too"
                 )
         return {"unchanged": self.unchanged, "from": self._built_on or None, "says": note}
 
@@ -161,15 +157,14 @@ def forecast(config: Config) -> Forecast:
     """The steps of a run with their sizes as far as they are known before it, and the blocks it would reuse."""
     source = ingest.open_input(config)
     preview = Forecast(config, source)
-    layout = layout_of(config, source, preview.stores[0] if preview.stores else None)
-    preview.layout = preview.walk(stages_of_run(config), layout)
+    preview.layout = preview.walk(stages_of_run(config), preview.layout)
     chosen = [report for reports in preview.reports.values() for report in reports if isinstance(report, ChosenReg)]
     preview.reg = describe_reg(config.method, config.weights.reg, to_json(chosen[0]) if chosen else None)
     [solved, *_] = preview.reports.get("solve_embedding.solve", [None])
     if isinstance(solved, Solution):
         preview.solver = {**solved.stats, "basis": "an earlier run"}
     elif preview.matrices is not None and config.method != "pca":
-        preview.solver = solve_embedding.predict_solver(config, preview.matrices, layout)
+        preview.solver = solve_embedding.predict_solver(config, preview.matrices, preview.layout)
     return preview
 
 
@@ -184,7 +179,7 @@ def forecast_placing(
     fitted = fitted_store(store) if fit_is_done and store.is_run() and has_fit(store) else None
     if fitted is None or current_config.embedding_record(fitted) is None:
         fit = Fit(resolved(config), layout, layout.dtype, config.eigensolver.n_components, {})
-        preview = FinishedBlocks([], {})
+        preview = FinishedBlocks()
     else:
         fit = fit_of(fitted)
         preview = FinishedBlocks([store], {**store.attributes(), **run_attributes(config, source)})
@@ -240,25 +235,32 @@ class Plan(Reuse):
 
 def plan_summary(config: Config) -> Plan:
     """The plan of a run. Raises NotEnoughMemory, with the plan, if a step does not fit its workers."""
-    limit, counts = memory_of_workers(config.execution.cluster), None
-    if config.input.fit_sample is None:
-        preview = forecast(config)
-    else:
-        preview = forecast(config_of_fit(config))
-        assert preview.layout is not None
-        fit_is_done = all(
-            preview.n_done.get(step.key, 0) == step.n_blocks for step in preview.steps if step.stage != "write_report"
-        )
+    limit, counts, is_sampled = memory_of_workers(config.execution.cluster), None, config.input.fit_sample is not None
+    preview = forecast(config_of_fit(config) if is_sampled else config)
+    rows = [(step, preview.n_done[step.key]) for step in preview.steps]
+    if is_sampled:
+        rows = [(step, reused) for step, reused in rows if step.stage != "write_report"]
+        fit_is_done = all(reused == step.n_blocks for step, reused in rows)
         placing, counts = forecast_placing(config, preview.layout, fit_is_done)
-    rows = [(step, preview.n_done.get(step.key, 0)) for step in preview.steps]
-    if counts is not None:
-        rows = [(step, reused) for step, reused in rows if step.stage != "write_report"] + placing
+        rows += placing
     unfinished = [step for step, reused in rows if reused < step.n_blocks]
     [graph] = preview.reports.get("mend_graph.analyse", [None])
     deleted = {name for step, _ in rows for name in step.deletes}
     largest_bytes, bytes_at_end = disk_totals(step for step, _ in rows)
     plan: Plan = {
-        "steps": [_row(step, reused, config) for step, reused in rows],
+        "steps": [
+            {
+                "stage": step.stage,
+                "step": step.name,
+                "tasks": step.n_blocks,
+                "bytes_per_task": step.task_bytes,
+                "disk_bytes": step.disk_bytes,
+                "where": where(step, config),
+                "fits": fits(step, config),
+                "reused": reused,
+            }
+            for step, reused in rows
+        ],
         "disk_bytes": largest_bytes,
         "disk_bytes_at_end": bytes_at_end,
         "array_bytes": sum(array.nbytes for step, _ in rows for array in step.arrays if array.spec.name not in deleted),
@@ -279,16 +281,3 @@ def plan_summary(config: Config) -> Plan:
         error.plan = plan
         raise
     return plan
-
-
-def _row(step: Step[Report], reused: int, config: Config) -> PlannedStep:
-    return {
-        "stage": step.stage,
-        "step": step.name,
-        "tasks": step.n_blocks,
-        "bytes_per_task": step.task_bytes,
-        "disk_bytes": step.disk_bytes,
-        "where": where(step, config),
-        "fits": fits(step, config),
-        "reused": reused,
-    }

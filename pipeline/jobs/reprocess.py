@@ -15,7 +15,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from ..config.load import resolved
@@ -51,28 +51,27 @@ class InputState:
     content: str = ""
 
 
+@dataclass(kw_only=True)
 class VersionHistory(History):
-    """The history of a new version: finished steps come from source stores, and digests, not dates, identify the input.
+    """The history of a new version: digests, not dates, identify the input.
 
     `content` is the digest of the published version's input, or "" to skip the comparison.
     """
 
-    def __init__(
-        self, config: Config, source: Source, source_stores: tuple[Store, ...], content: str, attributes: Json
-    ) -> None:
-        self.source_stores, self.attributes = source_stores, attributes
-        self._config, self._source, self._content = config, source, content
-        self._input: InputState | None = None
+    config: Config
+    source: Source
+    content: str
+    _input: InputState | None = field(default=None, init=False)
 
     def prepared(self, step: Step[Report]) -> Step[Report]:
-        if step.task.locations and not self._source.detects_changes:  # a change is only seen by reading
+        if step.task.locations and not self.source.detects_changes:  # a change is only seen by reading
             step = replace(step, input_state={**step.input_state, "version": self.attributes["version"]})
         if step.key != "ingest.read":
             return step
         size = cast(Blocks, step.task.parameters["blocks"]).size
-        reads = _hash([self._config.input.model_dump(mode="json"), self._source.dtype.name, self._source.n_features])
-        self._input = InputState(reads, size, tuple(self._source.stamps(size)))  # before the input is read
-        if not self.source_stores or not self._source.detects_changes:
+        reads = _hash([self.config.input.model_dump(mode="json"), self.source.dtype.name, self.source.n_features])
+        self._input = InputState(reads, size, tuple(self.source.stamps(size)))  # before the input is read
+        if not self.source_stores or not self.source.detects_changes:
             return step
         earlier = self.source_stores[0].url, earlier_blocks(self.source_stores[0], self._input)
         return replace(step, task=step.task.with_parameters(earlier=earlier))
@@ -86,15 +85,15 @@ class VersionHistory(History):
         return step.fingerprint(upstream)
 
     def is_known(self, store: Store, stage: str, digests: list[str]) -> bool:
-        last = "find_neighbors" if names_files(self._config) else "ingest"
+        last = "find_neighbors" if names_files(self.config) else "ingest"
         if stage not in {"ingest", last}:
             return False
-        content = _hash([config_key(self._config, None), digests]) if stage == last else ""
+        content = _hash([config_key(self.config, None), digests]) if stage == last else ""
         assert self._input is not None  # the blocks of the input are read first
         store.put_record(
             INPUT, replace(self._input, content=content)
         )  # from now on the next run may reuse these blocks
-        return stage == last and content == self._content
+        return stage == last and content == self.content
 
 
 def content_of(store: Store) -> str:
@@ -212,7 +211,8 @@ def begin(
     content = pointer.content if compared and pointer is not None else ""
     version = resumed or root.new_id()
     attributes = {"version": version, "fingerprint": fingerprint}
-    return root.open(version), VersionHistory(config, source, source_stores, content, attributes)
+    built_on = VersionHistory(source_stores, attributes, config=config, source=source, content=content)
+    return root.open(version), built_on
 
 
 def _is_run(store: Store) -> bool:

@@ -40,7 +40,7 @@ def run(
         return None if pointer is None else Published(pointer.version, pointer.when)
 
     def all_stages(store: Store, history: History) -> RunResult:
-        history.attributes = {**history.attributes, **(attributes or {})}
+        history.attributes |= attributes or {}
         return run_store(config, store, fresh and not versioned, progress, profile, history, closing, shared)
 
     def once() -> RunResult:
@@ -51,9 +51,7 @@ def run(
         if versioned:
             with interruptible():
                 return reprocess(config, ingest.open_input(config), fresh, all_stages, progress.print_line)
-        history = History()
-        history.source_stores = shared.source_stores if shared else ()
-        return all_stages(Store(config.output.store), history)
+        return all_stages(Store(config.output.store), History(shared.source_stores if shared else ()))
 
     with (
         reported(config.output.prometheus, config.output.store, published) as report,

@@ -3,12 +3,11 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..clusters.connect import connect
 from ..clusters.limits import Section, memory_of_high_memory, memory_of_workers, memory_resource
@@ -32,9 +31,6 @@ from ..storage.lock import RunLock
 from ..storage.store import FIT, Store, has_fit
 from .expected_time import cluster_to_start, foreseen
 from .layout import layout_of, run_attributes
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 FEWER_POINTS = 0.8
 """Share of the input's rows that are distinct and valid below which the expected seconds are estimated again."""
@@ -80,21 +76,18 @@ def run_store(
             progress.print_line(announcement)
     if not resumed:
         _require_gpu(config)
-    with interruptible(), RunLock(store):
-        begin_store(store, config, source, fresh, history, progress.print_line)
-        finished_steps = set[str]()
-        with missed_bounds_recorded(store, progress, started, finished_steps):
-            if shared is None:
-                progress.start(store, seconds)
-            cluster = cluster_to_start(config, steps)
-            with contextlib.ExitStack() as opened:
-                executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
-                with profiled(executor.client, store, progress) if profile else contextlib.nullcontext():
-                    keeps_all = shared is not None and shared.keeps_all
-                    run = StageRun(store, executor, progress, history, finished_steps, keeps_all)
-                    unmet = _run_stages(config, layout, run, shared is None)
-                # Not reached after an error: then the cluster closes here, before the lock is released.
-                closing.push(opened.pop_all())
+    with begun(config, source, store, fresh, history, progress, started) as finished_steps:
+        if shared is None:
+            progress.start(store, seconds)
+        cluster = cluster_to_start(config, steps)
+        with contextlib.ExitStack() as opened:
+            executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
+            keeps_all = shared is not None and shared.keeps_all
+            run = StageRun(store, executor, progress, finished_steps, keeps_all, history=history)
+            with profiled(run) if profile else contextlib.nullcontext():
+                unmet = _run_stages(config, layout, run, shared is None)
+            # Not reached after an error: then the cluster closes here, before the lock is released.
+            closing.push(opened.pop_all())
         result = result_of(store, progress, started)
     if unmet:
         unmet_bounds = BoundsNotMet(unmet)
@@ -112,12 +105,36 @@ def _require_gpu(config: Config) -> None:
         gpu()
 
 
-def begin_store(
-    store: Store, config: Config, source: Source, fresh: bool, history: History, log: Callable[[str], None]
+@contextlib.contextmanager
+def begun(
+    config: Config, source: Source, store: Store, fresh: bool, history: History, progress: RunProgress, started: float
+) -> Iterator[set[str]]:
+    """Context of the stages of a run, which holds the lock of its store; yields the set of finished steps, still empty.
+
+    If a missed bound stops the run, metrics.json is written from the finished steps. At the end the record of the run's
+    progress is deleted.
+    """
+    with interruptible(), RunLock(store):
+        _begin_store(config, source, store, fresh, history, progress)
+        finished_steps = set[str]()
+        try:
+            yield finished_steps
+        except BoundsNotMet as error:
+            current_config.add_finished_steps(store, finished_steps)
+            write_report.write_metrics(store, time.perf_counter() - started, finished_steps, str(error))
+            error.result = result_of(store, progress, started)
+            error.args = (f"{error}. The run stopped here, before the embedding",)
+            raise
+        finally:
+            progress.leave_store()
+
+
+def _begin_store(
+    config: Config, source: Source, store: Store, fresh: bool, history: History, progress: RunProgress
 ) -> None:
     """Prepare the store: erase it if `fresh`, remove partial files, write the group with the resolved config."""
     if not fresh and store.mend({FIT: {}} if store.objects.names(FIT) else {}):
-        log(f"{store.url}: its zarr.json was damaged and is written again; finished blocks are kept")
+        progress.print_line(f"{store.url}: its zarr.json was damaged and is written again; finished blocks are kept")
     if fresh or (store.is_run() and has_fit(store) != (FIT in history.attributes)):
         store.erase()
     store.objects.delete_partial_files()
@@ -134,26 +151,6 @@ def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:
 
 
 @contextlib.contextmanager
-def missed_bounds_recorded(
-    store: Store, progress: RunProgress, started: float, finished_steps: set[str]
-) -> Iterator[None]:
-    """Context of the stages of a run: if a missed bound stops it, metrics.json is written from the finished steps.
-
-    At the end the record of the run's progress is deleted.
-    """
-    try:
-        yield
-    except BoundsNotMet as error:
-        current_config.add_finished_steps(store, finished_steps)
-        write_report.write_metrics(store, time.perf_counter() - started, finished_steps, str(error))
-        error.result = result_of(store, progress, started)
-        error.args = (f"{error}. The run stopped here, before the embedding",)
-        raise
-    finally:
-        progress.leave_store()
-
-
-@contextlib.contextmanager
 def executing(cluster: Section, progress: RunProgress) -> Iterator[Executor]:
     """An executor on the cluster of a config, which is closed at the end."""
     with connect(cluster) as client:
@@ -163,11 +160,11 @@ def executing(cluster: Section, progress: RunProgress) -> Iterator[Executor]:
 
 
 @contextlib.contextmanager
-def profiled(client: "Client | None", store: Store, progress: RunProgress) -> Iterator[None]:
+def profiled(run: "StageRun") -> Iterator[None]:
     """Save Dask's performance report of the `with` block, which writes the report of the run before."""
-    if client is None:
+    if run.executor.client is None:
         yield
-        progress.print_line(
+        run.progress.print_line(
             "performance: the run had no workers (kind: serial, or a short run), so there is nothing to show"
         )
         return
@@ -177,49 +174,49 @@ def profiled(client: "Client | None", store: Store, progress: RunProgress) -> It
         page = Path(folder) / "performance.html"
         with performance_report(filename=str(page), mode="inline"):  # inline: the page works without a network
             yield
-        store.objects.put("report/performance.html", page.read_bytes())
-    progress.print_line(f"performance: {store.url}/report/performance.html")
+        run.store.objects.put("report/performance.html", page.read_bytes())
+    run.progress.print_line(f"performance: {run.store.url}/report/performance.html")
 
 
+@dataclass
 class StageRun(Walker):
     """Runs the steps of the stages.
 
     Attributes:
+        keeps_all: no data are deleted, because other runs of a sweep copy them.
         unmet: bounds that were not met, as a text.
         retry: markers to delete at the end, so that the next run computes these blocks again.
-        last_reports: the reports of the last step.
+        digests: of everything read so far.
         of_stage: the steps of the stage so far, each with the fingerprint that it depends on.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        executor: Executor,
-        progress: RunProgress,
-        history: History,
-        finished_steps: set[str],
-        keeps_all: bool = False,
-    ) -> None:
-        """`keeps_all`: no data are deleted, because other runs of a sweep copy them."""
-        super().__init__(history)
-        self.store, self.executor, self.progress, self.keeps_all = store, executor, progress, keeps_all
-        self.finished_steps, self.unmet, self.peak_bytes = finished_steps, "", 0
-        self.digests, self.retry, self.of_stage = list[str](), list[str](), list[tuple[Step[Report], str]]()
-        self.last_reports: list[Report] = []
+    store: Store
+    executor: Executor
+    progress: RunProgress
+    finished_steps: set[str] = field(default_factory=set)
+    keeps_all: bool = False
+    unmet: str = ""
+    peak_bytes: int = 0
+    retry: list[str] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    of_stage: list[tuple[Step[Report], str]] = field(default_factory=list)
 
     def walk_stage(self, name: str, steps: Steps) -> Layout:
         """Run the steps of a stage, and delete its other steps from the store."""
         self.peak_bytes, self.of_stage = 0, []
         started = time.perf_counter()
-        try:
-            layout = self.drive(steps)
-        except InputChanged:  # raised by a task or the stage: blocks of this step come from two states of the input
-            checkpoint.delete_step_record(self.store, self.steps[-1].key)
-            raise
+        layout = self.drive(steps)
         checkpoint.delete_unused_steps(self.store, name, {step.key for step, _ in self.of_stage})
         current_config.add_finished_steps(self.store, self.finished_steps)
         self.progress.end_stage(name, time.perf_counter() - started, self.peak_bytes)
         return layout
+
+    def drive(self, steps: Steps) -> Layout:
+        try:
+            return super().drive(steps)
+        except InputChanged:  # raised by a task or the stage: blocks of this step come from two states of the input
+            checkpoint.delete_step_record(self.store, self.steps[-1].key)
+            raise
 
     def visit(self, step: Step[Report]) -> list[Report]:
         reports = super().visit(step)
@@ -244,13 +241,13 @@ class StageRun(Walker):
         self.of_stage.append((step, self.upstream))
         self.finished_steps.add(step.key)
         self.peak_bytes = max([self.peak_bytes, *(result.peak_bytes for result in results)])
-        self.last_reports = [result.report for result in results]
+        reports = [result.report for result in results]
         if self.progress.computed.get(step.stage, 0) > computed_before:
-            for text in filter(None, (report.message for report in self.last_reports)):
+            for text in filter(None, (report.message for report in reports)):
                 self.progress.print_line(text)
         if step.task.locations:
-            self.digests += [report.digest for report in self.last_reports if report.digest]
-        return self.last_reports
+            self.digests += [report.digest for report in reports if report.digest]
+        return reports
 
     def _run_step(self, step: Step[Report], upstream: str) -> list[BlockReport[Report]]:
         """Run a step, and delete the data of the stage's earlier steps that no later step reads."""
@@ -331,8 +328,7 @@ def _unmet(step: Step[Report], reports: list[Report]) -> str:
                     f"eigensolver.tol or max_memory"
                 )
             lines.append(
-                f"eigensolver: component {number} did not reach eigensolver.tol {parameters['tol']:g}: "
-                f"residuals {residuals} ({report.stats['reason']}). The run is complete, with the best vectors. "
-                f"{advice}"
+                f"eigensolver: component {number} did not reach eigensolver.tol {parameters['tol']:g}: residuals "
+                f"{residuals} ({report.stats['reason']}). The run is complete, with the best vectors. {advice}"
             )
     return "\n".join(lines)

@@ -2,27 +2,24 @@
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..config.models import Cluster, Execution
-from ..core.errors import NAMED_ROWS, ConfigError, InputChanged, OlderVersionRead, StoreError
+from ..core.errors import NAMED_ROWS, ConfigError, StoreError
 from ..core.signals import interruptible
-from ..engine import checkpoint
-from ..engine.plan import History
 from ..engine.progress import RunProgress
 from ..engine.step import Json
-from ..inputs.consistency import require_unchanged_input
 from ..stages import embed_new
 from ..storage import array_specs
-from ..storage.blocks import Blocks
 from ..storage.lock import LOCK, RunLock, wait_for_lock
 from ..storage.store import Store, fitted_store
-from ..storage.versions import read_whole
+from ..storage.versions import result_of_whole
 from .export import columns_of_input, export_embedding
 from .new_rows import open_new, open_section
 from .output_file import check_out, refuse_input
-from .placing import check_placing, fit_of, job_of, layout_of_placing, state_of
-from .run_stages import StageRun, executing
+from .placing import PlacingRun, check_placing, fit_of, job_of, layout_of_placing, state_of
+from .run_stages import executing
 
 WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the same file
 
@@ -69,10 +66,7 @@ def transform(rows: NewRows, progress: RunProgress) -> Json:
         run = fitted_store(opened)
         return wait_for_lock(lambda: _transform(run, rows, progress), seconds, progress.print_line)
 
-    done, warning = read_whole(rows.run_url, place)
-    if warning:
-        raise OlderVersionRead(warning, done)
-    return done
+    return result_of_whole(rows.run_url, place)
 
 
 def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
@@ -89,27 +83,22 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
     layout = layout_of_placing(fit, job, source, where)
     cluster = Cluster(kind="serial") if rows.execution is None and layout.input_blocks() == 1 else where.cluster
     check_placing(job, layout, cluster)
-    _require_own(work)
+    if work.is_run("choose another --work") and "transform" not in work.attributes():
+        raise ConfigError(f"{work.url}: is the store of a run; the finished blocks of a transform need another place")
     with interruptible(), RunLock(work, LOCK, "Wait until it has ended, stop it, or choose another --work"):
         work.create_group({"transform": {"run": run.url, "input": section.model_dump(mode="json")}})
         try:
             with executing(cluster, progress) as executor:
-                run_of_blocks = StageRun(work, executor, progress, History(), set())
-                run_of_blocks.drive(embed_new.steps(job, layout))
+                placing = PlacingRun(work, executor, progress, source=source, reopen=partial(open_section, section))
+                placing.drive(embed_new.steps(job, layout))
         finally:
             progress.stop()
-        try:
-            reports = [report for report in run_of_blocks.last_reports if isinstance(report, embed_new.PlacedRows)]
-            blocks = Blocks(source.n_rows, layout.block_points)
-            require_unchanged_input(source, open_section(section), blocks, [report.state for report in reports])
-        except InputChanged:
-            checkpoint.delete_step_record(work, "transform.embed")
-            raise
         if state_of(run) != fit.state:
             raise StoreError(f"{run.url}: was computed again during the transform; run the same command again")
         export_embedding(work, out, further)
         work.erase()
     work.objects.delete_empty_folders()
+    reports = placing.placed
     return {
         "path": out,
         "rows": source.n_rows,
@@ -121,9 +110,3 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
         "training_points": sum(report.coincident for report in reports),
         "seconds": round(time.perf_counter() - started, 2),
     }
-
-
-def _require_own(work: Store) -> None:
-    """Raises ConfigError unless the place is empty or holds blocks of a transform."""
-    if work.is_run("choose another --work") and "transform" not in work.attributes():
-        raise ConfigError(f"{work.url}: is the store of a run; the finished blocks of a transform need another place")

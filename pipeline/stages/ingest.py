@@ -95,7 +95,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     reports = yield from read_step(kind, plain, opened, layout, advice)
     if any(report.is_read for report in reports):
         require_unchanged_input(opened, open_source(kind, **plain), blocks, [report.state for report in reports])
-    _check_invalid(reports, config, opened)
+    check_invalid([(report.invalid, report.first_invalid) for report in reports], config, opened)
     if layout.label_width:
         labelled = yield from labels_step(kind, source, blocks, layout.label_width, layout.bytes_beside, advice)
         if any(report.digest for report in labelled):  # a new file would shift the labels against their rows
@@ -293,10 +293,11 @@ def without_labels(source: Json) -> Json:
     return {key: value for key, value in source.items() if key not in names}
 
 
-def _check_invalid(reports: Sequence[RowsRead], config: Config, opened: Source) -> None:
-    count = sum(report.invalid for report in reports)
+def check_invalid(invalid: Sequence[tuple[int, list[int]]], config: Config, opened: Source) -> None:
+    """Raises InputError for invalid rows unless they are dropped: (their number, the first of them) of each block."""
+    count = sum(n for n, _ in invalid)
     if count and config.preprocess.invalid == "error":
-        rows = [row for report in reports for row in report.first_invalid][:NAMED_ROWS]
+        rows = [row for _, first in invalid for row in first][:NAMED_ROWS]
         drop = Setting("preprocess", "invalid", "drop")
         raise InputError(
             f"input: {counted(count, 'row')} with NaN or infinity, or with numbers whose squares overflow (rows "

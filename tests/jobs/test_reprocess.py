@@ -95,7 +95,7 @@ def test_new_release_of_the_program_computes_again(job, monkeypatch):
 @pytest.mark.parametrize(("detects_changes", "identity"), [(False, {"version": "v2"}), (True, {})])
 def test_input_without_stamps_is_read_in_every_version(detects_changes, identity):
     source = SimpleNamespace(detects_changes=detects_changes)
-    history = reprocess.VersionHistory(config_of(), source, (), "", {"version": "v2"})
+    history = reprocess.VersionHistory((), {"version": "v2"}, config=config_of(), source=source, content="")
     step = make_step("ingest.labels", lambda store, block, source: Facts(), 1, {"source": "x"})
     step.task.function.__annotations__["source"] = Location[str]
     assert history.prepared(step).input_state == identity

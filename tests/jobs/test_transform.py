@@ -259,7 +259,7 @@ def test_simultaneous_transforms_to_one_file_are_complete(roll, tmp_path, monkey
         out = str(tmp_path / "y.csv")
         outcomes.append(transforms.transform(transforms.NewRows(roll.store.url, new, out), quiet))
 
-    class RunBoth(transforms.StageRun):
+    class RunBoth(transforms.PlacingRun):
         def drive(self, steps):
             if not threads:
                 threads.append(threading.Thread(target=start))
@@ -268,7 +268,7 @@ def test_simultaneous_transforms_to_one_file_are_complete(roll, tmp_path, monkey
             return super().drive(steps)
 
     threads: list[threading.Thread] = []
-    monkeypatch.setattr(transforms, "StageRun", RunBoth)
+    monkeypatch.setattr(transforms, "PlacingRun", RunBoth)
     start()
     first = (tmp_path / "y.csv").read_bytes()
     threads[0].join()

@@ -8,7 +8,6 @@ from lle.engine.execute import Executor
 from lle.engine.plan import Layout
 from lle.engine.progress import SilentProgress
 from lle.engine.row_exchange import SENT
-from lle.jobs.reprocess import History
 from lle.jobs.run_stages import StageRun
 from lle.kernels import batches
 from lle.kernels.factors.lle_weights import barycenter_weights as kernel_weights
@@ -131,7 +130,7 @@ def test_unchanged_reg_of_other_coordinates_needs_no_rows_again(store, tmp_path,
             eigensolver={"n_components": m},
         )
         progress = SilentProgress()
-        run = StageRun(store, Executor(None), progress, History(), set())
+        run = StageRun(store, Executor(None), progress)
         run.walk_stage("solve_weights", solve_weights.steps(config, layout))
         computed.append(progress.computed["solve_weights"])
         assert store.objects.names(SENT) == []
