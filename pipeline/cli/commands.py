@@ -6,6 +6,7 @@ Commands import what they run inside their bodies: `lle --help` and `lle status`
 import json
 import os
 import sys
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,6 @@ from .finish import Commands, finish, leave
 if TYPE_CHECKING:
     from ..engine.step import Json
     from ..jobs.status import Status
-    from ..jobs.sweep_plan import PlannedSweep
 
 app = typer.Typer(
     cls=Commands,
@@ -74,7 +74,7 @@ def run(
     from ..engine.progress import JsonProgress, RunProgress
     from ..jobs.run import run as run_job
 
-    def act() -> output.RunSummary:
+    def act() -> "Json":
         progress = JsonProgress() if log == "json" else RunProgress()
         result = run_job(load(config, set_, store), fresh, progress, profile)
         return {
@@ -104,7 +104,7 @@ def sweep(
     from ..jobs import sweep_plan
     from ..jobs.sweep import run_sweep
 
-    def act() -> "PlannedSweep | output.FinishedSweep":
+    def act() -> "Json":
         url, experiments = sweep_plan.load_sweep(configs, tuple(set_ or ()), store)
         if dry_run:
             planned = sweep_plan.plan_sweep(experiments, sweep_plan.worker_limit(experiments))
@@ -145,14 +145,15 @@ def suggest(
     as_json: AsJson = False,
 ) -> None:
     """Embed a sample with many settings; suggest method, n_components, n_neighbors and reg, with reasons."""
+    from rich.console import Console
+
     from ..jobs.suggest import suggest_for_file
 
     def act() -> dict[str, object]:
-        line = output.StatusLine()
-        try:
-            return suggest_for_file(config, tuple(set_ or ()), sample, write, line.show)
-        finally:
-            line.end()
+        console = Console(stderr=True)
+        with console.status("") as line:  # only a terminal shows it
+            show = line.update if console.is_terminal else partial(typer.echo, err=True)
+            return suggest_for_file(config, tuple(set_ or ()), sample, write, show)
 
     finish(act, as_json, lambda suggestion: output.describe_suggestion(suggestion, config, tuple(set_ or ())))
 

@@ -1,52 +1,24 @@
 """Text output of the commands: each function turns a result into lines."""
 
-import math
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, final
-
-import typer
+from typing import TYPE_CHECKING
 
 from ..core.errors import MAX_NAMES, counted, describe_share, gib, listed
 
 if TYPE_CHECKING:
     from ..engine.step import Json
-    from ..jobs.init import FirstConfig
     from ..jobs.plan_preview import Plan
     from ..jobs.status import StageStatus, Status
-    from ..jobs.sweep_plan import PlannedSweep
     from ..jobs.validate import Validated
-    from ..jobs.versions import CleanedStore, ListedVersions
+    from ..jobs.versions import ListedVersions
     from ..report.findings import Columns
 
 LISTED = 20  # names of columns in a line
 WIDE_TABLE = 56  # columns of a terminal in which each number of a status has its words
-
-
-class RunSummary(TypedDict):
-    """The result of a run: its seconds, the blocks of each stage, and metrics.json; `published` with output.keep."""
-
-    store: str
-    seconds: float
-    blocks_computed: dict[str, int]
-    blocks_reused: dict[str, int]
-    published: str | None
-    unchanged: bool
-    metrics: "Json"
-
-
-@final
-class FinishedSweep(TypedDict):
-    """The experiments of a sweep, numbers of steps, and its seconds."""
-
-    store: str
-    experiments: int
-    steps: dict[str, int]
-    seconds: float
 
 
 def describe_validation(valid: "Validated") -> str:
@@ -58,7 +30,7 @@ def describe_validation(valid: "Validated") -> str:
     return "\n".join([*lines, *describe_columns(valid["columns"]), *(f"warning: {text}" for text in valid["warnings"])])
 
 
-def describe_init(written: "FirstConfig") -> str:
+def describe_init(written: "Json") -> str:
     if "text" in written:
         return "\n".join([*(f"# warning: {text}" for text in written["warnings"]), written["text"].rstrip("\n")])
     size = f"{counted(written['n_input'], 'row')} of {counted(written['n_features'], 'feature')}"
@@ -159,25 +131,6 @@ def describe_suggestion(suggestion: "Json", config: Path, overrides: Sequence[st
     return "\n".join(line.rstrip() for line in lines)
 
 
-class StatusLine:
-    """Progress on stderr. On a terminal each text replaces the last; else a line is printed every `seconds` at most."""
-
-    def __init__(self, seconds: float = 2.0) -> None:
-        self._seconds, self._last, self._is_terminal = seconds, -math.inf, sys.stderr.isatty()
-
-    def show(self, text: str) -> None:
-        now = time.monotonic()
-        if self._is_terminal:
-            typer.echo(f"\r\x1b[K{text}", err=True, nl=False)
-        elif now - self._last >= self._seconds:
-            self._last = now
-            typer.echo(text, err=True)
-
-    def end(self) -> None:
-        if self._is_terminal:
-            typer.echo("\r\x1b[K", err=True, nl=False)
-
-
 def describe_solver(solver: "Json") -> str:
     size = gib(solver["predicted_bytes"]) if "predicted_bytes" in solver else solver["reason"]
     text = f"{solver['method']}, {size}"
@@ -265,7 +218,7 @@ def describe_versions(listed: "ListedVersions") -> str:
     return "\n".join(lines)
 
 
-def describe_clean(cleaned: "CleanedStore") -> str:
+def describe_clean(cleaned: "Json") -> str:
     versions = ", ".join(cleaned["deleted"]) or "no version"
     lines = [f"deleted: {versions}; {counted(cleaned['partial_files'], 'unfinished temporary file')}"]
     return "\n".join(lines + [f"not deleted: {failure}" for failure in cleaned["failures"]])
@@ -305,7 +258,8 @@ def describe_transform(result: "Json") -> str:
     return "\n".join(lines)
 
 
-def describe_sweep(sweep: "PlannedSweep | FinishedSweep") -> str:
+def describe_sweep(sweep: "Json") -> str:
+    """The output of `lle sweep`, and without `seconds` that of its --dry-run."""
     words = {"asked": "requested", "to_do": "to compute", "cut": "truncated from longer neighbour lists"}
     steps = ", ".join(f"{count} {words.get(kind, kind)}" for kind, count in sweep["steps"].items())
     if "seconds" not in sweep:
@@ -318,7 +272,7 @@ def describe_sweep(sweep: "PlannedSweep | FinishedSweep") -> str:
     return "\n".join([*lines, *(f"{kind + ':':<9}{sweep['store']}/{name}" for kind, name in places.items())])
 
 
-def describe_run(result: RunSummary) -> str:
+def describe_run(result: "Json") -> str:
     store = result["store"]
     computed, reused = sum(result["blocks_computed"].values()), sum(result["blocks_reused"].values())
     state = "unchanged, nothing to do" if result["unchanged"] else "done"

@@ -4,17 +4,18 @@ import json
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NotRequired, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..config.load import check_config, json_schema, parse_input
 from ..config.yaml_io import in_flow_style, parse, quoted
 from ..core.errors import ConfigError, InputError, counted
+from ..engine.step import Json
 from ..inputs import Source
 from ..inputs.detect_kind import detect_kind
 from .init_input import Proposal, propose_input
 from .new_rows import open_section
-from .validate import Validated, validate
+from .validate import validate
 
 NEIGHBORS, COMPONENTS = 12, 2
 STDOUT = "-"
@@ -24,31 +25,18 @@ LISTED = 20  # columns without a role
 WIDTH = 40  # column of the comments
 
 
-class FirstConfig(Validated):
-    """The input of a first config and the name of its file; the `text`, or the files that were `written`.
+def init(data: str, out: Path) -> Json:
+    """Write a commented config for an input to the new file `out`; returns the result of `validate`, and more.
 
-    `incomplete` says which rows have missing numbers ("" for none). `kept` is the schema beside the files, if it is
-    that of another version.
+    `incomplete` says which rows have missing numbers ("" for none); `written` are the files, and `kept` is the schema
+    beside them, if it is that of another version. For `out` "-" no file is written, and the result holds the `text`.
+
+    The schema for editors is written beside the config, unless another file has its name. Nothing is written if the
+    config would not pass. Raises ConfigError, InputError and NotEnoughMemory.
     """
-
-    kind: str
-    label: object
-    config: str
-    incomplete: str
-    text: NotRequired[str]
-    written: NotRequired[list[str]]
-    kept: NotRequired[list[str]]
-
-
-def init(data: str, out: Path) -> FirstConfig:
-    """Write a commented config for an input to the new file `out`; returns the result of `validate`, and its path.
-
-    For `out` "-" no file is written, and the result holds the text. The schema for editors is written beside the
-    config, unless another file has its name. Nothing is written if the config would not pass. Raises ConfigError,
-    InputError and NotEnoughMemory.
-    """
-    if is_file := str(out) != STDOUT:
-        refuse_existing(out)
+    is_file = str(out) != STDOUT
+    if is_file and (out.exists() or out.is_symlink()):
+        raise ConfigError(f"{out}: this file already exists, and init does not replace it; choose another name with -o")
     proposal, source = _proposed(data)
     least = min(COMPONENTS, source.n_features) + 2
     if source.n_rows < least:
@@ -59,19 +47,9 @@ def init(data: str, out: Path) -> FirstConfig:
     label = next((proposal.keys[key][0] for key in ("label", "labels") if key in proposal.keys), None)
     if checked["columns"] is not None:
         checked["columns"]["left_out"] = dict(proposal.left_out)
-    described = {
-        **checked,
-        "kind": str(proposal.keys["kind"][0]),
-        "label": label,
-        "config": str(out),
-        "incomplete": proposal.incomplete,
-    }
-    first = cast(FirstConfig, described)
-    if is_file:
-        first["written"], first["kept"] = _write(out, text)
-    else:
-        first["text"] = text
-    return first
+    kind, written = str(proposal.keys["kind"][0]), _write(out, text) if is_file else {"text": text}
+    names: Json = {"kind": kind, "label": label, "config": str(out), "incomplete": proposal.incomplete}
+    return {**checked, **names, **written}
 
 
 def proposed_config(data: str) -> dict[str, Any]:
@@ -85,8 +63,8 @@ def _proposed(data: str) -> tuple[Proposal, Source]:
     return proposal, open_section(parse_input({key: value for key, (value, _) in proposal.keys.items()}, ()))
 
 
-def _write(out: Path, text: str) -> tuple[list[str], list[str]]:
-    """Write the config, and the schema unless another file has its name; (files written, files kept)."""
+def _write(out: Path, text: str) -> Json:
+    """Write the config, and the schema unless another file has its name; the files written and kept."""
     schema, schema_text = out.parent / SCHEMA, json.dumps(json_schema(), indent=1)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -94,20 +72,11 @@ def _write(out: Path, text: str) -> tuple[list[str], list[str]]:
             file.write(text)
         if not (schema.exists() or schema.is_symlink()):
             schema.write_text(schema_text, encoding="utf-8")
-            return [str(out), str(schema)], []
+            return {"written": [str(out), str(schema)], "kept": []}
         is_same = schema.is_file() and schema.read_bytes() == schema_text.encode()
-        return [str(out)], [] if is_same else [str(schema)]
-    except FileExistsError:
-        refuse_existing(out)
-        raise
+        return {"written": [str(out)], "kept": [] if is_same else [str(schema)]}
     except OSError as error:
         raise ConfigError(f"{out}: cannot be written: {error.strerror}; choose another name with -o") from None
-
-
-def refuse_existing(out: Path) -> None:
-    """Raises ConfigError if this file exists."""
-    if out.exists() or out.is_symlink():
-        raise ConfigError(f"{out}: this file already exists, and init does not replace it; choose another name with -o")
 
 
 def config_text(proposal: Proposal, source: Source, data: str, out: Path | None) -> str:

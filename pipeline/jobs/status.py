@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import NotRequired, TypedDict
@@ -11,6 +11,7 @@ from ..core.address_space import explained, is_out_of_memory
 from ..core.credentials import redact
 from ..core.errors import Interrupted, LleError, NoRunYet, StoreError
 from ..engine import checkpoint
+from ..engine.step import Json
 from ..engine.time_left import RECORD, Look
 from ..stages.registry import stages_of
 from ..storage.lock import running
@@ -64,17 +65,11 @@ class Progress(TypedDict):
     seconds_left: float | None
 
 
-class SavedSteps(TypedDict):
-    """A state of an iterative eigensolver: its steps so far, and bounds of the eigenvalues from above."""
-
-    method: str
-    n_steps: int
-    n_blocks: int
-    values: list[float]
-
-
 class Status(TypedDict):
-    """The state of a run. The last keys are those of a root of versions: the pointer and an unpublished version."""
+    """The state of a run. The last keys are those of a root of versions: the pointer and an unpublished version.
+
+    `filters` are the heads of saved states of iterative eigensolvers, `last_failure` has the fields of `Failure`.
+    """
 
     store: str
     state: str
@@ -82,10 +77,10 @@ class Status(TypedDict):
     stages: dict[str, StageStatus]
     progress: Progress | None
     stopped_in: Position | None
-    solving: list[dict[str, object]]
-    filters: list[SavedSteps]
-    last_failure: Mapping[str, object] | None
-    published: NotRequired[Mapping[str, object] | None]
+    solving: list[Json]
+    filters: list[Json]
+    last_failure: Json | None
+    published: NotRequired[Json | None]
     unpublished: NotRequired["Status | None"]
     versions: NotRequired[list[str]]
 
@@ -122,10 +117,7 @@ def status(store: Store) -> Status:
         "progress": progress_of(store) if state == "running" else None,
         "stopped_in": (now or last) if state == "stopped" else None,
         "solving": [to_json(record) | {"text": record.text} for record in solving],
-        "filters": [
-            {"method": head.method, "n_steps": head.n_steps, "n_blocks": head.n_blocks, "values": head.values}
-            for head in saved_heads(fitted, "_work/eigen")
-        ],
+        "filters": [to_json(head) for head in saved_heads(fitted, "_work/eigen")],
         "last_failure": last_failure(store),
     }
 
@@ -208,21 +200,19 @@ def failure_recorded(url: str) -> Iterator[None]:
         store = Store(url)
         with contextlib.suppress(Exception):  # the store may be what failed
             if store.has_versions() or store.is_run():
-                store.put_record(FAILURE, _failure(error))
+                text, code = f"{type(error).__name__}: {error}", 1
+                if isinstance(error, LleError | Interrupted):
+                    text, code = str(error), error.exit_code
+                elif is_out_of_memory(error):
+                    text = explained(error)
+                when = datetime.now(UTC).isoformat(timespec="seconds")
+                store.put_record(FAILURE, Failure(when, code, " ".join(redact(text).split())))
         raise
     with contextlib.suppress(StoreError):
         Store(url).objects.delete(FAILURE)
 
 
-def _failure(error: BaseException) -> Failure:
-    if isinstance(error, LleError | Interrupted):
-        text, code = str(error), error.exit_code
-    else:
-        text, code = explained(error) if is_out_of_memory(error) else f"{type(error).__name__}: {error}", 1
-    return Failure(datetime.now(UTC).isoformat(timespec="seconds"), code, " ".join(redact(text).split()))
-
-
-def last_failure(store: Store) -> dict[str, object] | None:
+def last_failure(store: Store) -> Json | None:
     """The record of the last run's error; None if it succeeded or is the first."""
     failure = store.read_record(FAILURE, Failure)
     return None if failure is None else to_json(failure)

@@ -1,9 +1,11 @@
 """Plan a sweep before it runs: its experiments, their block sizes, and the steps they share."""
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import product
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypedDict, final
+from typing import Any
 
 from ..clusters.limits import memory_of_workers
 from ..config.load import check_config, read_settings
@@ -11,7 +13,7 @@ from ..config.models import Config
 from ..config.sweep import apply_value, experiment_name, experiments, short_names
 from ..core.errors import ConfigError, LleError
 from ..engine.plan import Layout, Walker
-from ..engine.step import Report, Step
+from ..engine.step import Json, Report, Step
 from ..stages import registry
 from ..stages.ingest import open_input
 from ..storage.store import Store
@@ -61,19 +63,14 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
     if all(experiment.config is None for experiment in planned):
         raise ConfigError(planned[0].error)
     configs = [experiment.config for experiment in planned if experiment.config]
-    for config in configs:
-        if config.input.fit_sample is not None:
-            raise ConfigError("sweep: input.fit_sample places the rows of a single run; remove it")
-        if config.output.keep is not None:
-            raise ConfigError("sweep: output.keep is for a single repeated job; remove it")
-        if config.output.prometheus is not None:
-            raise ConfigError("sweep: output.prometheus is the file of a single job; remove it")
-        if config.embedding.align == "previous":
-            raise ConfigError(
-                "sweep: embedding.align: 'previous' aligns with the last embedding of the same store, but experiments "
-                "copy steps from each other's stores; give the path or URL of one run to align them all with, or "
-                "remove it"
-            )
+    for config, key in product(configs, ("input.fit_sample", "output.keep", "output.prometheus")):
+        if attrgetter(key)(config) is not None:
+            raise ConfigError(f"sweep: {key} is for a single run; remove it")
+    if any(config.embedding.align == "previous" for config in configs):
+        raise ConfigError(
+            "sweep: embedding.align: 'previous' aligns with the last embedding of the same store, but experiments copy "
+            "steps from each other's stores; give the path or URL of one run to align them all with, or remove it"
+        )
     if len({repr(config.execution.cluster) for config in configs}) > 1:
         raise ConfigError("sweep: execution.cluster differs between experiments; use the same cluster for all")
     return url.rstrip("/"), planned
@@ -140,12 +137,11 @@ def _with_fingerprints(experiment: Experiment, config: Config, layout: Layout) -
     return replace(experiment, layout=layout, fingerprints=frozenset(plan.found), n_steps=len(plan.steps))
 
 
+@dataclass
 class _Fingerprints(Walker):
     """Collects the fingerprints of the planned steps, and one that exact searches for any k have in common."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = list[str]()
+    found: list[str] = field(default_factory=list)
 
     def reports_of(self, step: Step[Report]) -> None:
         self.found.append(step.fingerprint(self.upstream))
@@ -154,19 +150,8 @@ class _Fingerprints(Walker):
             self.found.append(ANY_K + any_k.fingerprint(self.upstream))
 
 
-@final
-class PlannedSweep(TypedDict):
-    """Experiments of a sweep, those that cannot run with their errors, and numbers of steps."""
-
-    store: str
-    experiments: int
-    cannot_run: int
-    refused: dict[str, str]
-    steps: dict[str, int]
-
-
-def describe_sweep(url: str, planned: list[Experiment]) -> PlannedSweep:
-    """Number of steps that the experiments need, and how many of these are distinct."""
+def describe_sweep(url: str, planned: list[Experiment]) -> Json:
+    """Numbers of experiments, the errors of those that cannot run, and the number of steps, all and distinct ones."""
     distinct = {
         fingerprint
         for experiment in planned

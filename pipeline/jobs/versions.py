@@ -3,6 +3,7 @@
 from typing import TypedDict
 
 from ..core.errors import ConfigError, LleError, StoreError
+from ..engine.step import Json
 from ..report.metrics import Metrics
 from ..storage.lock import FOR_A_COMMAND, LOCK, RunLock
 from ..storage.store import Store
@@ -28,15 +29,6 @@ class ListedVersions(TypedDict):
     store: str
     published: str | None
     versions: list[Version]
-
-
-class CleanedStore(TypedDict):
-    """The deleted versions, the number of deleted temporary files, and the errors of versions that remain."""
-
-    store: str
-    deleted: list[str]
-    partial_files: int
-    failures: list[str]
 
 
 def list_versions(url: str) -> ListedVersions:
@@ -102,10 +94,11 @@ def publish_version(url: str, version: str) -> dict[str, str | None]:
     return {"store": root.url, "published": version, "before": before}
 
 
-def clean_store(url: str, keep: int | None) -> CleanedStore:
+def clean_store(url: str, keep: int | None) -> Json:
     """Delete unfinished versions, unfinished temporary files, and all but the `keep` most recently published versions.
 
-    keep None: all published versions are kept. Without a published version, every finished version is kept.
+    keep None: all published versions are kept. Without a published version, every finished version is kept. Returns the
+    `deleted` versions, the number of deleted `partial_files`, and the `failures`: the errors of versions that remain.
 
     Raises ConfigError if there is no store, StoreError while a run is active.
     """
