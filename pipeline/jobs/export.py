@@ -90,10 +90,14 @@ def _write_table(file: BinaryIO, store: Store, suffix: str, further: Sequence[Ro
     with contextlib.ExitStack() as closing:
         writer = None
         for start, rows in _blocks(store):
-            columns = _own_columns(store, start, rows)
-            copied: dict[str, pa.ChunkedArray] = {}
+            stop, copied = start + len(rows), dict[str, pa.Array]()
+            columns: dict[str, object] = {"row": np.arange(start, stop)}
+            columns["component"] = store.read(array_specs.COMPONENT.name, start, stop)
+            columns |= {f"y{j + 1}": rows[:, j] for j in range(rows.shape[1])}
+            if store.has_array(array_specs.DISTANCE_RATIO.name):
+                columns["distance_ratio"] = store.read(array_specs.DISTANCE_RATIO.name, start, stop)
             for part in further:
-                copied |= part(start, start + len(rows))
+                copied |= part(start, stop)
             if suffix == ".csv":
                 texts = {name: column.to_pandas(integer_object_nulls=True) for name, column in copied.items()}
                 pd.DataFrame(columns | texts).to_csv(file, header=start == 0, index=False)
@@ -101,17 +105,6 @@ def _write_table(file: BinaryIO, store: Store, suffix: str, further: Sequence[Ro
             table = pa.table({**columns, **copied})
             writer = writer or closing.enter_context(open_writer[suffix](file, table.schema))
             writer.write_table(table)
-
-
-def _own_columns(store: Store, start: int, rows: Array) -> dict[str, object]:
-    """The columns of the embedding, whose rows from `start` on are `rows`."""
-    stop = start + len(rows)
-    columns: dict[str, object] = {"row": np.arange(start, stop)}
-    columns["component"] = store.read(array_specs.COMPONENT.name, start, stop)
-    columns |= {f"y{j + 1}": rows[:, j] for j in range(rows.shape[1])}
-    if store.has_array(array_specs.DISTANCE_RATIO.name):
-        columns["distance_ratio"] = store.read(array_specs.DISTANCE_RATIO.name, start, stop)
-    return columns
 
 
 def input_of_run(attributes: Json, n_rows: int) -> Source:

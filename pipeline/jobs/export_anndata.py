@@ -53,13 +53,16 @@ def export_anndata(store: Store, out: str, into: str) -> int:
 
     Raises ConfigError if the rows do not match, or if `out` or `into` cannot be written.
     """
-    name = _name_in_obsm(into)
+    name = into.removeprefix("obsm/")
+    if not re.fullmatch(r"obsm/[^/]+", into) or name.removeprefix("X_") in {"", ".", ".."}:
+        raise ConfigError(f"--into {into}: expected obsm/NAME, for instance {DEFAULT}")
     if is_url(out):
         raise ConfigError(f"{out}: expected a local file for .h5ad; copy it to this machine, and back afterwards")
     check_out(out, (SUFFIX,))
     path = Path(local_path(out))
     current_config.require_embedding(store)
-    _require_h5py()  # before a large file is copied
+    if find_spec("h5py") is None:  # before a large file is copied
+        raise ConfigError(".h5ad needs the package h5py: run pip install '.[anndata]' in the source folder")
     with storage_errors(out), replaced_whole(path) as partial:
         if path.exists():
             shutil.copyfile(path, partial)
@@ -67,17 +70,6 @@ def export_anndata(store: Store, out: str, into: str) -> int:
             if not path.exists():
                 _write_empty(file, _row_names(store))
             return _write(file, store, name, out)
-
-
-def _name_in_obsm(into: str) -> str:
-    if not re.fullmatch(r"obsm/[^/]+", into) or into.removeprefix("obsm/").removeprefix("X_") in {"", ".", ".."}:
-        raise ConfigError(f"--into {into}: expected obsm/NAME, for instance {DEFAULT}")
-    return into.removeprefix("obsm/")
-
-
-def _require_h5py() -> None:
-    if find_spec("h5py") is None:
-        raise ConfigError(".h5ad needs the package h5py: run pip install '.[anndata]' in the source folder")
 
 
 def _opened(partial: Path, path: Path) -> "h5py.File":
