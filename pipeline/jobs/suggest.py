@@ -119,8 +119,6 @@ def _write_config(config: Path, overrides: tuple[str, ...], values: Mapping[str,
     try:
         with out.open("x", encoding="utf-8", newline="") as file:
             file.write(text)
-    except FileExistsError:
-        raise ConfigError(f"--write {out}: this file exists already; choose another name") from None
     except OSError as error:
         raise ConfigError(f"--write {out}: cannot be written: {error.strerror}") from None
     return str(changes.get("output.store", current))

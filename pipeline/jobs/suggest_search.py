@@ -56,13 +56,15 @@ def choose(trials: list[Trial]) -> Trial | None:
     measured = [(trial, trial.scores.mean()) for trial in trials if trial.scores is not None]
     if not measured:
         return None
-    best, best_scores = max(measured, key=lambda pair: float(pair[1].mean()))
-    for trial, scores in measured:
-        difference = best_scores - scores
-        half_width = NORMAL_QUANTILE_975 * float(difference.std(ddof=1)) / len(difference) ** 0.5
-        if difference.mean() <= max(TOLERANCE, half_width):
-            return trial
-    return best
+    best_scores = max((scores for _, scores in measured), key=lambda scores: float(scores.mean()))
+    return next(trial for trial, scores in measured if not _is_better(best_scores, scores, TOLERANCE))
+
+
+def _is_better(scores: Float64, others: Float64, least: float) -> bool:
+    """Whether the mean difference of scores at the same points is above `least` and its 95 % interval above 0."""
+    difference = scores - others
+    half_width = NORMAL_QUANTILE_975 * float(difference.std(ddof=1)) / len(difference) ** 0.5
+    return bool(difference.mean() > max(least, half_width))
 
 
 def best_method(own: Trial | None, others: list[Trial]) -> Trial | None:
@@ -75,9 +77,7 @@ def best_method(own: Trial | None, others: list[Trial]) -> Trial | None:
     other = choose([trial for trial in others if own.has_clump or not trial.has_clump])
     if other is None or other.scores is None:
         return own
-    difference = other.scores.mean() - own.scores.mean()
-    half_width = NORMAL_QUANTILE_975 * float(difference.std(ddof=1)) / len(difference) ** 0.5
-    return other if difference.mean() > max(WORTH_ANOTHER_METHOD, half_width) else own
+    return other if _is_better(other.scores.mean(), own.scores.mean(), WORTH_ANOTHER_METHOD) else own
 
 
 def _trial_points(n_features: int) -> int:
