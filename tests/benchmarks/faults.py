@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -167,13 +167,13 @@ class Quiet(RunProgress):
 class KillInEach(Quiet):
     """Kill a worker in every stage that has tasks on workers."""
 
-    def __init__(self, job: Job, stages: Collection[str]) -> None:
+    def __init__(self, job: Job) -> None:
         super().__init__()
-        self.job, self.stages, self.killed = job, stages, list[str]()
+        self.job, self.killed = job, list[str]()
 
     def advance(self, step: Step, report: BlockReport) -> None:
         RunProgress.advance(self, step, report)
-        is_chosen = step.stage in self.stages and step.stage not in self.killed
+        is_chosen = step.stage in ON_WORKERS and step.stage not in self.killed
         if is_chosen and step.n_blocks > 1 and step.runs_on == WORKER:
             self.killed.append(step.stage)
             with contextlib.suppress(ProcessLookupError):
@@ -256,13 +256,13 @@ def undisturbed() -> str:
 # --- the faults
 
 
-def worker_killed(folder: Path, client: Client, stages: Collection[str] = ON_WORKERS) -> list[Row]:
-    """One run, a worker killed in each of the stages."""
+def worker_killed(folder: Path, client: Client) -> list[Row]:
+    """One run, a worker killed in each of the stages ON_WORKERS."""
     job = Job(folder, client.scheduler.address)
     client.register_plugin(LogStarts(str(job.log)))
-    kills = KillInEach(job, stages)
+    kills = KillInEach(job)
     message = job.run(kills)
-    assert kills.killed == list(stages), message
+    assert kills.killed == list(ON_WORKERS), message
     equal = job.digest() == undisturbed()
     return [Row("worker SIGKILLed", stage, job.redone(stage), equal, message) for stage in kills.killed]
 
@@ -429,14 +429,13 @@ def shifted_clock(seconds: float) -> Iterator[None]:
         yield
 
 
-def damaged(folder: Path, stride: int = 1, offset: int = 0) -> Iterator[Row]:
+def damaged(folder: Path) -> Iterator[Row]:
     """Every array and bundle, truncated or with a flipped bit, is never used and is computed again on request."""
     finished_job = Job(folder / "whole", n_points=N_POINTS // 2)
     assert finished_job.run() == ""
     names = list(objects_by_array(finished_job.store).values())
     for number, name in enumerate(names):
-        if number % stride == offset % stride:
-            yield _damage_one(folder / str(number), finished_job, name, ("bit flipped", "truncated")[number % 2])
+        yield _damage_one(folder / str(number), finished_job, name, ("bit flipped", "truncated")[number % 2])
 
 
 def objects_by_array(store: Store) -> dict[str, str]:

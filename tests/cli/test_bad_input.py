@@ -15,7 +15,7 @@ from lle.cli.commands import app
 from lle.engine import plan_sizes
 from lle.search import cell_groups
 from lle.storage.store import Store
-from tests.support.commands import lle, write_config
+from tests.support.commands import lle, npy_config, write_config
 
 ROLL = {"kind": "synthetic", "name": "swiss_roll", "n_points": 600}
 
@@ -44,11 +44,6 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20)
 
 
-def npy(tmp_path: Path, X: np.ndarray, **sections) -> Path:
-    np.save(tmp_path / "x.npy", X)
-    return write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **sections)
-
-
 def test_missing_file(tmp_path):
     config = write_config(tmp_path, input={"kind": "npy", "path": "nowhere/x.npy"})
     refused(config, 2, "nowhere/x.npy")
@@ -69,25 +64,25 @@ def test_wrong_array_of_a_zarr_group(tmp_path, rng):
 
 @pytest.mark.parametrize("shape", [(300,), (30, 10, 3)])
 def test_not_two_dimensional(tmp_path, rng, shape):
-    refused(npy(tmp_path, rng.normal(size=shape)), 2, "x.npy", str(len(shape)))
+    refused(npy_config(tmp_path, rng.normal(size=shape)), 2, "x.npy", str(len(shape)))
 
 
 def test_object_dtype(tmp_path):
-    refused(npy(tmp_path, np.array([[1, "a"]] * 50, dtype=object)), 2, "object")
+    refused(npy_config(tmp_path, np.array([[1, "a"]] * 50, dtype=object)), 2, "object")
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (300, 0)])
 def test_input_without_rows_or_columns(tmp_path, shape):
-    refused(npy(tmp_path, np.zeros(shape)), 2, "x.npy")
+    refused(npy_config(tmp_path, np.zeros(shape)), 2, "x.npy")
 
 
 def test_more_neighbors_than_rows(tmp_path, rng):
-    refused(npy(tmp_path, points(rng, 12)), 2, "n_neighbors", "12")
-    refused(npy(tmp_path, points(rng, 12)), 2, "n_neighbors", "12", command="validate")
+    refused(npy_config(tmp_path, points(rng, 12)), 2, "n_neighbors", "12")
+    refused(npy_config(tmp_path, points(rng, 12)), 2, "n_neighbors", "12", command="validate")
 
 
 def test_too_many_components(tmp_path, rng):
-    config = npy(tmp_path, points(rng))
+    config = npy_config(tmp_path, points(rng))
     refused(config, 2, "n_components", "n_neighbors", overrides=("eigensolver.n_components=12",))
     refused(config, 2, "n_components", "3 features", overrides=("eigensolver.n_components=4",))
     refused(config, 2, "n_components", "pca", overrides=("preprocess.pca=1",))
@@ -96,17 +91,19 @@ def test_too_many_components(tmp_path, rng):
 def test_invalid_rows_are_counted_and_named(tmp_path, rng):
     X = points(rng)
     X[[17, 250], [0, 2]] = np.nan, np.inf
-    refused(npy(tmp_path, X, execution={"block_points": 100}), 2, "2 rows", "17", "250", "invalid: drop")
+    refused(npy_config(tmp_path, X, execution={"block_points": 100}), 2, "2 rows", "17", "250", "invalid: drop")
 
 
 def test_all_rows_invalid(tmp_path):
-    refused(npy(tmp_path, np.full((100, 3), np.nan)), 2, "distinct points", overrides=("preprocess.invalid=drop",))
+    refused(
+        npy_config(tmp_path, np.full((100, 3), np.nan)), 2, "distinct points", overrides=("preprocess.invalid=drop",)
+    )
 
 
 def test_constant_column(tmp_path, rng):
     X = points(rng)
     X[:, 1] = 0.1
-    config = npy(tmp_path, X)
+    config = npy_config(tmp_path, X)
     refused(config, 2, "one value only", "from 0: 1", "input.columns", overrides=("preprocess.scale=standard",))
     lle(
         "run",
@@ -121,11 +118,11 @@ def test_constant_column(tmp_path, rng):
 
 
 def test_all_points_identical(tmp_path):
-    refused(npy(tmp_path, np.ones((100, 3))), 2, "1 distinct points", "n_neighbors")
+    refused(npy_config(tmp_path, np.ones((100, 3))), 2, "1 distinct points", "n_neighbors")
 
 
 def test_truncated_npy(tmp_path, rng):
-    config = npy(tmp_path, points(rng))
+    config = npy_config(tmp_path, points(rng))
     data = (tmp_path / "x.npy").read_bytes()
     (tmp_path / "x.npy").write_bytes(data[: len(data) // 2])
     refused(config, 2, "x.npy", "truncated")
@@ -152,7 +149,7 @@ def test_recall_below_its_bound(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(cell_groups, "N_GROUPS_EACH", 1)
     monkeypatch.setattr(cell_groups, "GROUP_POINTS", 100)
     X = np.random.default_rng(5).normal(size=(1500, 12))
-    config = npy(tmp_path, X, neighbors={"method": "pynndescent", "min_recall": 0.99, "max_overlap": 2})
+    config = npy_config(tmp_path, X, neighbors={"method": "pynndescent", "min_recall": 0.99, "max_overlap": 2})
     message = refused(config, 3, "min_recall", "0.99", "brute")
     metrics = json.loads((tmp_path / "run.zarr" / "report" / "metrics.json").read_text())
     assert f"{metrics['recall']['value']:.4f}" in message
@@ -165,14 +162,14 @@ def test_recall_below_its_bound(tmp_path, rng, monkeypatch):
 
 def test_components_error(tmp_path, rng):
     X = np.concatenate([points(rng), points(rng) + 100.0])
-    refused(npy(tmp_path, X, graph={"components": "error"}), 3, "2 components", "300")
+    refused(npy_config(tmp_path, X, graph={"components": "error"}), 3, "2 components", "300")
 
 
 def test_several_closed_classes_without_repair(tmp_path, rng):
     """A tight group whose points list only each other, among other points: LLE's null space has two dimensions."""
     X = np.concatenate([points(rng, 400, 2), 0.001 * points(rng, 20, 2)])
     X = np.concatenate([X, X[:, :1] * 0], axis=1)
-    config = npy(tmp_path, X, neighbors={"n_neighbors": 8, "reverse": 0})
+    config = npy_config(tmp_path, X, neighbors={"n_neighbors": 8, "reverse": 0})
     result = CliRunner().invoke(app, ["run", str(config), "--json"])
     assert result.exit_code in {0, 3}
     if result.exit_code == 3:
@@ -251,14 +248,6 @@ def test_status_of_a_place_without_a_run(tmp_path):
     assert result.exit_code == 2
 
 
-def test_export_refuses_other_suffixes(tmp_path):
-    config = write_config(tmp_path, input=ROLL)
-    lle("run", config)
-    result = CliRunner().invoke(app, ["export", str(tmp_path / "run.zarr"), str(tmp_path / "y.mat")])
-    assert result.exit_code == 2
-    assert ".parquet" in result.output
-
-
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -315,8 +304,7 @@ def test_neighbors_at_distances_beyond_float32_are_kept(tmp_path, method, neighb
     """A row with a large fill value has its nearest points as neighbours, at any distance."""
     points = np.random.default_rng(5).uniform(size=(500, 3)) * 4
     points[5] = 1e39
-    np.save(tmp_path / "x.npy", points)
-    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, neighbors=neighbors)
+    config = npy_config(tmp_path, points, neighbors=neighbors)
     result = CliRunner().invoke(app, ["run", str(config), "--set", f"method={method}"])
     if method == "laplacian":  # far rows make the mean of squared distances too large
         assert result.exit_code == 2

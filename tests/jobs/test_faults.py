@@ -98,11 +98,6 @@ def cut_off_worker(folder):
 
 
 class TestWorkers:
-    def test_killed_worker_loses_only_its_current_blocks(self, tmp_path, client):
-        [row] = faults.worker_killed(tmp_path, client, ("solve_weights",))
-        assert (row.equal, row.message) == (True, "")
-        assert row.redone <= IN_FLIGHT
-
     def test_worker_killed_in_every_stage_changes_no_byte(self, tmp_path, client):
         rows = faults.worker_killed(tmp_path, client)
         assert [row.stage for row in rows] == list(faults.ON_WORKERS)
@@ -171,12 +166,6 @@ class TestStorage:
         """The store retries each write; no block is computed again."""
         [row] = faults.one_write_in_twenty_fails(tmp_path)
         assert (row.equal, row.message, row.redone) == (True, "", 0)
-
-    def test_damaged_data_are_never_used_but_computed_again(self, tmp_path):
-        """Only some arrays and bundles; the slow test covers all of them."""
-        rows = list(faults.damaged(tmp_path, stride=7, offset=1))
-        assert len(rows) >= 5
-        check_damage(rows)
 
     def test_damage_of_every_array_is_detected(self, tmp_path, monkeypatch):
         monkeypatch.setattr(checkpoint, "delete_data", lambda *arguments: None)  # as in a run that has not got so far

@@ -11,7 +11,7 @@ from PIL import Image
 from lle.jobs.served_run import Axes, load_run
 from lle.stages import report_images
 from lle.storage.store import Store
-from tests.support.commands import lle, refused, write_config
+from tests.support.commands import lle, npy_config, refused, write_config
 from tests.support.explorer_page import Scripts
 from tests.support.input_files import write_idx
 
@@ -79,8 +79,7 @@ def test_a_sample_takes_few_blocks_and_fits_the_sheet(idx, monkeypatch):
 
 @pytest.mark.slow
 def test_shape_from_the_config(tmp_path, rng):
-    np.save(tmp_path / "x.npy", rng.random((90, 2)) @ rng.random((2, 12)))
-    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **RUN)
+    config = npy_config(tmp_path, rng.random((90, 2)) @ rng.random((2, 12)), **RUN)
     assert lle("validate", config)["image_shape"] is None
     colored = ("--set", "output.image_shape=[2,2,3]")
     assert lle("validate", config, *colored)["image_shape"] == [2, 2, 3]
@@ -95,8 +94,7 @@ def test_shape_from_the_config(tmp_path, rng):
 
 
 def test_shape_that_does_not_fit_is_refused_before_anything_is_erased(tmp_path, rng):
-    np.save(tmp_path / "x.npy", rng.random((90, 12)))
-    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")}, **RUN)
+    config = npy_config(tmp_path, rng.random((90, 12)), **RUN)
     lle("run", config)
     for shape in ("[28,28]", "[3,2,2]", "[12]", "[2,2,3,1]", "[-3,-4]", "[3.5,4]", "12"):
         for command in (("validate", config), ("run", config, "--fresh"), ("plan", config)):

@@ -14,7 +14,7 @@ from lle.cli.commands import app
 from lle.kernels.manifolds import sample
 from lle.storage.store import Store
 from tests.benchmarks.methods import K, or_graph, points, reference
-from tests.support.commands import lle, refused, write_config
+from tests.support.commands import lle, npy_config, refused, write_config
 from tests.support.method_oracle import hessian_matrix
 from tests.support.oracle import exact_neighbors, largest_angle
 from tests.support.seeds import seeds
@@ -82,8 +82,7 @@ class TestScaleOfTheData:
     @pytest.mark.parametrize("method", ["lle", *(pytest.param(m, marks=pytest.mark.slow) for m in METHODS[1:])])
     def test_underflow_is_refused(self, tmp_path, method):
         for scale in (1e-155, 1e-162, 1e-310):
-            np.save(tmp_path / "x.npy", scale * points("swiss_roll", 300, 1))
-            config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")})
+            config = npy_config(tmp_path, scale * points("swiss_roll", 300, 1))
             message = refused(2, "run", config, "--set", f"method={method}")
             assert "squares of differences underflow in float64" in message
             assert "Multiply the numbers, for instance by 2.0**" in message
@@ -102,8 +101,7 @@ class TestScaleOfTheData:
         assert largest_angle(*embeddings) < 1e-4
 
     def test_laplacian_refuses_distances_outside_of_float32(self, tmp_path):
-        np.save(tmp_path / "x.npy", 1e100 * points("swiss_roll", 300, 1))
-        config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")})
+        config = npy_config(tmp_path, 1e100 * points("swiss_roll", 300, 1))
         assert "outside of the range of float32" in refused(2, "run", config, "--set", "method=laplacian")
 
     @pytest.mark.slow
@@ -283,15 +281,6 @@ class TestEachMethod:
         assert 0 < sum(resumed["blocks_computed"].values()) < sum(first["blocks_computed"].values())
         assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == embedding
 
-    @pytest.mark.slow
-    def test_block_size_changes_nothing(self, tmp_path, method):
-        X = sample("swiss_roll", 0, 800, 7, 0.0, 0.0).points
-        embeddings = []
-        for size in (800, 170):
-            store, _ = run_on(tmp_path, X, method, "--fresh", execution={"block_points": size})
-            embeddings.append(store.read_all("embedding"))
-        assert largest_angle(*embeddings) < 1e-4
-
     def test_duplicates_and_invalid_rows_come_back_in_place(self, tmp_path, method):
         X = sample("s_curve", 0, 600, 3, 0.0, 0.0).points
         X = np.concatenate([X[:50], np.full((2, 3), np.nan), X, X[7:8]])
@@ -418,8 +407,7 @@ def test_workers_give_the_bytes_of_a_serial_run(tmp_path, method):
 
 def test_auto_scale_of_coincident_points_is_refused(tmp_path):
     X = 1e-47 * np.random.default_rng(3).random((200, 3))
-    np.save(tmp_path / "x.npy", X)
-    config = write_config(tmp_path, input={"kind": "npy", "path": str(tmp_path / "x.npy")})
+    config = npy_config(tmp_path, X)
     result = CliRunner().invoke(app, ["run", str(config), "--set", "method=laplacian"])
     assert result.exit_code == 2, result.output
     assert "weights.t: auto" in " ".join(result.output.split())

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lle.cli.commands import app
-from tests.support.commands import FEW, lle, refused, write_config
+from tests.support.commands import FEW, lle, npy_config, refused, write_config
 
 CURVE = {"kind": "synthetic", "name": "s_curve", "n_points": 300}
 
@@ -65,9 +65,8 @@ def test_stopped_run_of_a_changed_config_is_not_finished(tmp_path, run_until, me
 
 def test_missed_bound_is_the_verdict(tmp_path, metrics_of):
     rng = np.random.default_rng(3)
-    np.save(tmp_path / "x.npy", np.concatenate([rng.random((150, 3)), rng.random((100, 3)) + 50]))
-    source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
-    message = refused(3, "run", write_config(tmp_path, input=source, graph={"components": "error"}))
+    points = np.concatenate([rng.random((150, 3)), rng.random((100, 3)) + 50])
+    message = refused(3, "run", npy_config(tmp_path, points, graph={"components": "error"}))
     message, _, end = message.rpartition(". ")
     assert end == "The run stopped here, before the embedding"
     verdict = f"The run stopped before its end. {message}"

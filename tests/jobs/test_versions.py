@@ -1,6 +1,5 @@
 """Versions under a root: published completely or not at all, no step computed twice, never changed afterwards."""
 
-import errno
 import hashlib
 import json
 import os
@@ -475,19 +474,6 @@ class TestCopies:
             objects.put(name, b"")
         assert objects.folders("versions") == ["1", "2"]
         assert objects.folders("nothing") == []
-
-
-def test_without_links_the_file_is_copied(tmp_path, monkeypatch):
-    target, source = open_objects(str(tmp_path / "a")), open_objects(str(tmp_path / "b"))
-    source.put("x", b"content")
-
-    def refuse(*arguments):
-        raise OSError(errno.EXDEV, "other file system")
-
-    monkeypatch.setattr(os, "link", refuse)
-    target.copy(["x"], source)
-    assert target.get("x") == b"content"
-    assert not (tmp_path / "a/x").samefile(tmp_path / "b/x")
 
 
 def test_input_without_change_detection_is_read_every_time(job, monkeypatch):

@@ -1,10 +1,8 @@
 """The whole job: against scikit-learn, reuse after a change, every row back in its place."""
 
 import json
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.manifold import LocallyLinearEmbedding
@@ -12,7 +10,7 @@ from sklearn.manifold._locally_linear import barycenter_weights
 
 from lle.kernels.manifolds import sample
 from lle.storage.store import Store
-from tests.support.commands import lle, write_config
+from tests.support.commands import lle, npy_config, write_config
 from tests.support.oracle import largest_angle
 from tests.support.stored import sum_rows
 
@@ -33,11 +31,9 @@ def untied_digits() -> np.ndarray:
 def test_equals_scikit_learn(tmp_path, name, n):
     k, m = 12, 2
     X = sample(name, 0, n, 11, 0.0, 0.0).points if name == "swiss_roll" else untied_digits()
-    np.save(tmp_path / "x.npy", X)
-    source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
-    config = write_config(
+    config = npy_config(
         tmp_path,
-        input=source,
+        X,
         neighbors={"n_neighbors": k, "reverse": 0},
         embedding={"scale": "unit_norm"},
         eigensolver={"n_components": m},
@@ -128,10 +124,9 @@ def test_duplicates_invalid_rows_and_components_are_in_input_order(tmp_path):
     X = np.concatenate([roll, roll[:300] + 200.0, roll[100:150], roll[:1]])
     X = np.concatenate([X, np.full((3, 3), np.nan), roll[:20] - 900.0])
     order = rng.permutation(len(X))
-    np.save(tmp_path / "x.npy", X[order])
-    config = write_config(
+    config = npy_config(
         tmp_path,
-        input={"kind": "npy", "path": str(tmp_path / "x.npy")},
+        X[order],
         preprocess={"invalid": "drop"},
         neighbors={"n_neighbors": 10},
         execution={"block_points": 256},
@@ -173,29 +168,6 @@ def test_report_is_complete_and_can_be_made_again(tmp_path):
     assert {"method", "reason", "factor_nnz", "predicted_bytes", "n_solves"} <= set(metrics["solver"])
     assert metrics["peak_bytes"].keys() == metrics["seconds"].keys() == metrics["blocks"].keys()
     assert min(metrics["peak_bytes"].values()) > 2**26
-
-
-@pytest.fixture(scope="module")
-def s_curve(tmp_path_factory) -> Path:
-    """The store of a finished run of 400 points."""
-    folder = tmp_path_factory.mktemp("s_curve")
-    source = {"kind": "synthetic", "name": "s_curve", "n_points": 400}
-    lle("run", write_config(folder, input=source, execution={"block_points": 150}))
-    return folder / "run.zarr"
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".csv"])
-def test_export_equals_the_stored_embedding(tmp_path, s_curve, suffix):
-    out = tmp_path / f"y{suffix}"
-    assert lle("export", s_curve, out)["rows"] == 400
-    Y = Store(str(s_curve)).read_all("embedding")
-    if suffix == ".npy":
-        np.testing.assert_array_equal(np.load(out), Y)
-    else:
-        table = pd.read_parquet(out) if suffix == ".parquet" else pd.read_csv(out)
-        assert list(table) == ["row", "component", "y1", "y2"]
-        np.testing.assert_array_equal(table["row"], np.arange(400))
-        np.testing.assert_allclose(table[["y1", "y2"]], Y, rtol=1e-12)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import yaml
 from typer.testing import CliRunner
 
@@ -21,6 +22,12 @@ def write_config(folder: Path, **sections) -> Path:
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
+
+
+def npy_config(folder: Path, points: np.ndarray, **sections) -> Path:
+    """As `write_config`, for points that are saved as x.npy."""
+    np.save(folder / "x.npy", points)
+    return write_config(folder, input={"kind": "npy", "path": str(folder / "x.npy")}, **sections)
 
 
 def lle(*arguments: str) -> dict:
