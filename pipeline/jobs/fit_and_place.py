@@ -18,18 +18,9 @@ from ..stages import ingest, write_report
 from ..stages.registry import stages_of_run
 from ..storage import array_specs
 from ..storage.store import FIT, Store, block_of, fitted_store
+from . import placing
 from .expected_time import cluster_to_start
 from .layout import check_layout, layout_of
-from .placing import (
-    PlacingRun,
-    check_placing,
-    config_of_fit,
-    fit_of,
-    job_of_all_rows,
-    layout_of_placing,
-    open_all_rows,
-    steps,
-)
 from .plan_preview import foreseen_placing
 from .run_stages import Shared, begun, executing, profiled, result_of, run_store
 
@@ -37,15 +28,15 @@ from .run_stages import Shared, begun, executing, profiled, result_of, run_store
 def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: bool) -> RunResult:
     """Run the config; finished blocks are reused. Raises LleError; BoundsNotMet after placing, if the fit allows it."""
     started = time.perf_counter()
-    store, source = Store(config.output.store), open_all_rows(config)
-    if fresh:
-        store.may_erase()
+    store, source = Store(config.output.store), placing.open_all_rows(config)
     history = History(attributes={FIT: {"rows": config.input.fit_sample, "n_input": source.n_rows}})
     with begun(config, source, store, fresh, history, progress, started) as finished_steps:
         steps_of_all, _ = planned(stages_of_run(config), ingest.first_layout(config, source))
         with executing(cluster_to_start(config, steps_of_all), progress) as executor:
-            reopen = partial(open_all_rows, config)
-            run = PlacingRun(store, executor, progress, finished_steps, source=source, reopen=reopen, config=config)
+            reopen = partial(placing.open_all_rows, config)
+            run = placing.PlacingRun(
+                store, executor, progress, finished_steps, source=source, reopen=reopen, config=config
+            )
             with profiled(run) if profile else contextlib.nullcontext():
                 missed, seconds = _fit(config, store, executor, progress)
                 progress.time_left.expect(seconds)
@@ -64,7 +55,7 @@ def _fit(
 
     A missed bound without an embedding is raised.
     """
-    config, fitted = config_of_fit(config_of_all), fitted_store(store)
+    config, fitted = placing.config_of_fit(config_of_all), fitted_store(store)
     earlier = fitted if fitted.can_resume() else None
     layout = layout_of(config, ingest.open_input(config), earlier)
     text, seconds = foreseen_placing(config_of_all, layout)
@@ -84,15 +75,15 @@ def _fit(
     return None, after
 
 
-def _place(config: Config, run: PlacingRun) -> None:
+def _place(config: Config, run: placing.PlacingRun) -> None:
     """Place all rows among the fitted ones, and write the report."""
-    fit, store, source = fit_of(fitted_store(run.store)), run.store, run.source
-    job = job_of_all_rows(config, fit, source)
+    fit, store, source = placing.fit_of(fitted_store(run.store)), run.store, run.source
+    job = placing.job_of_all_rows(config, fit, source)
     earlier = store.usable_array(array_specs.EMBEDDING.name)
     stored = block_of(earlier) if earlier is not None and earlier.shape[0] == source.n_rows else None
-    layout = layout_of_placing(fit, job, source, config.execution, stored)
-    check_placing(job, layout, config.execution.cluster)
-    run.walk_stage("transform", steps(config, job, layout, source))
+    layout = placing.layout_of_placing(fit, job, source, config.execution, stored)
+    placing.check_placing(job, layout, config.execution.cluster)
+    run.walk_stage("transform", placing.steps(config, job, layout, source))
     checkpoint.delete_unused_steps(store, "ingest", run.finished_steps)
     run.walk_stage("write_report", write_report.steps(config, layout))
     current_config.end_run(store)

@@ -63,8 +63,6 @@ def run_store(
     """Run every stage in one store. `closing` receives the cluster if the run succeeds."""
     started = time.perf_counter()
     source = ingest.open_input(config)
-    if fresh:
-        store.may_erase()
     resumed = not fresh and store.can_resume()
     earlier = next(iter([*([store] if resumed else []), *history.source_stores]), None)
     layout = shared.layout if shared else layout_of(config, source, earlier)
@@ -112,8 +110,10 @@ def begun(
     """Context of the stages of a run, which holds the lock of its store; yields the set of finished steps, still empty.
 
     If a missed bound stops the run, metrics.json is written from the finished steps. At the end the record of the run's
-    progress is deleted.
+    progress is deleted. Raises ConfigError if `fresh` would erase other files.
     """
+    if fresh:
+        store.may_erase()
     with interruptible(), RunLock(store):
         _begin_store(config, source, store, fresh, history, progress)
         finished_steps = set[str]()
