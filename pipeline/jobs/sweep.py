@@ -197,34 +197,21 @@ def _on_workers(
     children: dict[str, list[Experiment]] = {}
     for experiment in ready:
         children.setdefault(experiment.parent, []).append(experiment)
-    programs, running = required_versions(client), dict[Future, Experiment]()
+    programs, running, pool = required_versions(client), dict[Future, Experiment](), as_completed(loop=client.loop)
 
-    def submit(parent: str) -> list[Future]:
-        futures = {
-            client.submit(
-                _task,
-                experiment,
-                stores.get(parent),
-                fresh,
-                limit,
-                programs,
-                pure=False,
-                retries=RETRIES,
-                priority=len(children.get(experiment.name, ())),
-            ): experiment
-            for experiment in children.get(parent, ())
-        }
-        running.update(futures)
-        return list(futures)
+    def submit(parent: str) -> None:
+        for experiment in children.get(parent, ()):
+            arguments, n_children = (stores.get(parent), fresh, limit, programs), len(children.get(experiment.name, ()))
+            future = client.submit(_task, experiment, *arguments, pure=False, retries=RETRIES, priority=n_children)
+            running[future] = experiment
+            pool.add(future)
 
-    pool = as_completed(submit(""))
     try:
+        submit("")
         for future in pool:
             experiment = running.pop(future)
             yield _row_of_task(experiment, future)
-            # Only now: a child copies steps from the store of its parent, which must be finished.
-            for following in submit(experiment.name):
-                pool.add(following)
+            submit(experiment.name)  # only now: it copies steps from the store of its parent, which must be finished
     finally:
         for future in running:
             future.release()  # as in engine/worker_tasks.py
