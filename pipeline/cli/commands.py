@@ -152,8 +152,8 @@ def suggest(
     def act() -> dict[str, object]:
         console = Console(stderr=True)
         with console.status("") as line:  # only a terminal shows it
-            show = line.update if console.is_terminal else partial(typer.echo, err=True)
-            return suggest_for_file(config, tuple(set_ or ()), sample, write, show)
+            show_line = line.update if console.is_terminal else partial(typer.echo, err=True)
+            return suggest_for_file(config, tuple(set_ or ()), sample, write, show_line)
 
     finish(act, as_json, lambda suggestion: output.describe_suggestion(suggestion, config, tuple(set_ or ())))
 

@@ -23,33 +23,28 @@ R = TypeVar("R", bound=Mapping[str, object])
 
 def finish(act: Callable[[], R], as_json: bool, describe: Callable[[R], str], resumes: bool = False) -> None:
     """Run a command's body; print its result or its error; end with its exit code."""
+    details: dict[str, object] = {}
     try:
         with interruptible():
             result = act()
+        typer.echo(json.dumps({"status": "done", **result}) if as_json else describe(result))
+        return
     except OutputLost:
         raise
     except (LleError, Interrupted) as error:
-        result_so_far = getattr(error, "result", None)
-        details = {} if result_so_far is None else {"store": result_so_far.store, "metrics": result_so_far.metrics}
-        partial_plan = getattr(error, "plan", None)
-        if partial_plan is not None and not as_json:
-            print_of_failure(describe(partial_plan))
-        details |= partial_plan or {}
-        _fail(type(error).__name__, str(error), error.exit_code, as_json, resumes, details)
+        kind, message, code = type(error).__name__, str(error), error.exit_code
+        if (so_far := getattr(error, "result", None)) is not None:
+            details = {"store": so_far.store, "metrics": so_far.metrics}
+        if (plan := getattr(error, "plan", None)) is not None:
+            if not as_json:
+                print_of_failure(describe(plan))
+            details |= plan
     except Exception as error:
         if os.environ.get("LLE_DEBUG"):
             typer.echo(redact(traceback.format_exc()), err=True)
-        if is_out_of_memory(error):
-            _fail("NotEnoughMemory", explained(error), 1, as_json, resumes)
-        text = f"{type(error).__name__}: {error}. This is an error of the program; LLE_DEBUG=1 shows where"
-        _fail("InternalError", text, 1, as_json)
-    else:
-        typer.echo(json.dumps({"status": "done", **result}) if as_json else describe(result))
-
-
-def _fail(
-    kind: str, message: str, code: int, as_json: bool, resumes: bool = False, details: dict[str, object] | None = None
-) -> None:
+        kind, message, code = "NotEnoughMemory", explained(error), 1
+        if not is_out_of_memory(error):
+            kind, message = "InternalError", f"{message}. This is an error of the program; LLE_DEBUG=1 shows where"
     message = redact(message)
     typer.echo(f"lle: {message}", err=True)
     if code in {130, 143} and resumes:

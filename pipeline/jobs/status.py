@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import NotRequired, TypedDict
 
-from ..core.address_space import explained, is_out_of_memory
+from ..core.address_space import explained
 from ..core.credentials import redact
 from ..core.errors import Interrupted, LleError, NoRunYet, StoreError
 from ..engine import checkpoint
@@ -200,11 +200,9 @@ def failure_recorded(url: str) -> Iterator[None]:
         store = Store(url)
         with contextlib.suppress(Exception):  # the store may be what failed
             if store.has_versions() or store.is_run():
-                text, code = f"{type(error).__name__}: {error}", 1
+                text, code = explained(error), 1
                 if isinstance(error, LleError | Interrupted):
                     text, code = str(error), error.exit_code
-                elif is_out_of_memory(error):
-                    text = explained(error)
                 when = datetime.now(UTC).isoformat(timespec="seconds")
                 store.put_record(FAILURE, Failure(when, code, " ".join(redact(text).split())))
         raise
