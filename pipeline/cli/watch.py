@@ -27,7 +27,7 @@ def watch_status(read: Callable[[], "Status"], as_json: bool, seconds: float) ->
     """
     is_table, is_waiting = sys.stdout.isatty() and not as_json, False
     table = Live(console=Console(highlight=False), auto_refresh=False, transient=True)
-    show: Callable[[Json], None]
+    show: Callable[[Status], None]
     show = partial(_rewrite, table) if is_table else _print_json if as_json else _line_printer()
     with table if is_table else contextlib.nullcontext():
         while True:

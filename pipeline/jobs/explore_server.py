@@ -177,23 +177,24 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
-            address = urlsplit(self.path)
-            host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
-        except ValueError as error:  # brackets that enclose no IPv6 address
-            return self._send(400, ("text/plain; charset=utf-8", str(error).encode()))
+            status, response = self._answer()
+        except (
+            ValueError,
+            OverflowError,
+            IndexError,
+        ) as error:  # in the parameters, or brackets around no IPv6 address
+            status, response = 400, ("text/plain; charset=utf-8", str(error).encode())
+        self._send(status, response)
+
+    def _answer(self) -> tuple[int, Response]:
+        address, host = urlsplit(self.path), urlsplit(f"//{self.headers.get('Host', '')}").hostname
         word, _, name = address.path.removeprefix("/").partition("/")
         if host not in HOST_NAMES:
-            self._send(403, ("text/plain", b"lle explore answers to 127.0.0.1 and localhost only"))
-        elif not secrets.compare_digest(word.encode(), self.server.word.encode()) or name not in self.server.responses:
-            self._send(404, ("text/plain", b"not here; open the address that lle explore printed"))
-        else:
-            try:
-                with np.errstate(all="ignore"):  # NumPy's warnings for very small or large parts
-                    response = self.server.responses[name](Query(address.query, self.server.run))
-            except (ValueError, OverflowError, IndexError) as error:
-                self._send(400, ("text/plain; charset=utf-8", str(error).encode()))
-            else:
-                self._send(200, response)
+            return 403, ("text/plain", b"lle explore answers to 127.0.0.1 and localhost only")
+        if not secrets.compare_digest(word.encode(), self.server.word.encode()) or name not in self.server.responses:
+            return 404, ("text/plain", b"not here; open the address that lle explore printed")
+        with np.errstate(all="ignore"):  # NumPy's warnings for very small or large parts
+            return 200, self.server.responses[name](Query(address.query, self.server.run))
 
     def _send(self, status: int, response: Response) -> None:
         kind, content = response
