@@ -10,7 +10,7 @@ from ..core.arrays import Float32, Ints
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.step import WHOLE_DATA, Report, Step, Work, task
-from ..kernels.graph.connectivity import Edges
+from ..kernels.graph.connectivity import NO_EDGES, Edges
 from ..kernels.graph.contraction import EDGES_AT_ONCE, CondensedGraph, Pairs, contract
 from ..kernels.graph.repair import Lists, apply_repair, longest_with
 from ..kernels.graph.spanning_links import POINTS_AT_ONCE, spanning_links
@@ -22,7 +22,6 @@ from ..storage.store import Store
 from .cell_groups import list_names
 
 EDGES, LABELS, LINKS = "_work/node_edges", "_work/component_labels", "_work/links"
-NO_EDGES = Edges(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
 EXPECTED_NODES = 0.5
 """Nodes for each point that a plan assumes."""
 

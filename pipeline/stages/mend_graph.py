@@ -15,7 +15,7 @@ from ..config.neighbors import reverse_neighbors
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.step import WHOLE_DATA, Report, Step, Work, task
-from ..kernels.graph.connectivity import Edges
+from ..kernels.graph.connectivity import NO_EDGES, Edges
 from ..kernels.graph.repair import AUTO_REVERSE, TARGETS_AT_ONCE, apply_repair, repair_graph
 from ..linalg.component_matrices import input_rows
 from ..search import contracted_graph
@@ -110,7 +110,7 @@ def analyse_graph(
     Components with at least `min_component` input rows come first (always including the largest), then the others; both
     are sorted by distinct points. The order does not depend on n_components, so a new n_components keeps the graph.
     """
-    added = contracted_graph.read_links(store) if links else contracted_graph.NO_EDGES
+    added = contracted_graph.read_links(store) if links else NO_EDGES
     lists = contracted_graph.stored_lists(store, blocks, place, longest, added)
     graph = contracted_graph.condensed_graph(store, blocks, added)
     graph.settle()

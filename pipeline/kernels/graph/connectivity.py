@@ -38,6 +38,9 @@ class Edges(NamedTuple):
     distances: Float32
 
 
+NO_EDGES = Edges(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
+
+
 def neighbor_graph(indices: Ints) -> csr_array:
     """Adjacency of neighbour lists (n, K), -1 in empty slots: (n, n), float64 ones. Ascending columns halve the time of
     strong components.
@@ -85,18 +88,12 @@ def weak_components(graph: csr_array) -> Components:
     Labels are sorted by size, largest first, ties by the lowest member, so they do not depend on the algorithm.
     """
     n_components, labels = connected_components(graph, directed=False)
-    return int(n_components), by_size(labels, n_components)[0]
-
-
-def strong_components(graph: csr_array) -> Components:
-    """Components in which each point reaches each other: (number, label of each point, in any order)."""
-    n_components, labels = connected_components(graph, directed=True, connection="strong")
-    return int(n_components), labels
+    return n_components, by_size(labels, n_components)[0]
 
 
 def closed_classes(graph: csr_array) -> ClosedClasses:
     """Strongly connected components that no edge leaves."""
-    n_strong, node = strong_components(graph)
+    n_strong, node = connected_components(graph, connection="strong")
     is_open = np.zeros(n_strong, np.bool_)
     for start in range(0, len(node), ROWS_AT_ONCE):
         indptr = graph.indptr[start : start + ROWS_AT_ONCE + 1]

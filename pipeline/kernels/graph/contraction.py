@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from ...core.arrays import Bools, Int32, Int64, Ints
-from .connectivity import ROWS_AT_ONCE, Components, by_size, neighbor_graph, strong_components, unit_graph
+from .connectivity import ROWS_AT_ONCE, Components, by_size, neighbor_graph, unit_graph
 
 EDGES_AT_ONCE = 2**22
 """Edges between nodes that are joined together; does not affect results. With more nodes it is a quarter of them."""
@@ -46,7 +46,7 @@ def contract(indices: Ints, start: int) -> Contracted:
     """
     is_inside = (indices >= start) & (indices < start + len(indices))
     inside = np.where(is_inside, indices - start, -1)
-    n_nodes, node = strong_components(neighbor_graph(inside))
+    n_nodes, node = connected_components(neighbor_graph(inside), connection="strong")
     first = np.zeros(n_nodes, indices.dtype)
     first[node[::-1]] = np.arange(start + len(node) - 1, start - 1, -1, dtype=indices.dtype)
     crosses = np.where(is_inside, node[inside] != node[:, None], indices >= 0)
@@ -147,7 +147,7 @@ class CondensedGraph:
         sources, targets = _distinct(*_concatenated([(branches, self.follows[branches]), (sources, targets)]))
         indptr: Ints = np.zeros(n_nodes + 1, np.int32 if len(sources) < 2**31 else np.int64)
         np.cumsum(np.bincount(sources, minlength=n_nodes), out=indptr[1:])
-        n_joined, label = strong_components(unit_graph(targets, indptr))
+        n_joined, label = connected_components(unit_graph(targets, indptr), connection="strong")
         ends = label[sources], label[targets]
         crosses = ends[0] != ends[1]
         self.follows = np.full(n_joined, -1, np.int32)

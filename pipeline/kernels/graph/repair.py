@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.arrays import Bools, Float32, Int32, Ints
-from ...core.errors import InputError
-from .connectivity import ROWS_AT_ONCE, Edges, rank_in_row
+from .connectivity import NO_EDGES, ROWS_AT_ONCE, Edges, rank_in_row
 from .contraction import CondensedGraph, condensed_in_memory
 
 AUTO_REVERSE = 4
@@ -80,17 +79,14 @@ def repair_graph(lists: Lists, graph: CondensedGraph, component: Int32, reverse:
             half of the points of their component, 0 for other points. c > 0: c for all points. 0: no edge is added
             at all, also no bridge (the graph of Roweis & Saul).
         is_large: (components,) mask; the others get no bridges, and with None no reverse neighbours.
-
-    Raises:
-        InputError: a distance is negative or not a number.
     """
-    n_before, nothing = len(graph.closed), _no_edges(component)
+    n_before = len(graph.closed)
     components = component[graph.lowest[graph.closed]]
     sizes = np.bincount(component, minlength=len(is_large))
     is_small = _small_classes(graph, component, sizes)[graph.closed]
     needs_repair = (is_small & is_large[components]).any() or (np.bincount(components) > 1)[is_large].any()
     if reverse == 0 or (reverse is None and not needs_repair):
-        return _as_repair(lists, graph, component, nothing, nothing, n_before)
+        return _as_repair(lists, graph, component, NO_EDGES, NO_EDGES, n_before)
     if reverse is None:
         reverses = _open_small_classes(lists, graph, component, sizes, is_large)
     else:
@@ -139,10 +135,7 @@ def apply_repair(indices: Ints, distances: Float32, first_row: int, added: Edges
         indices, distances: (B, K) from the search.
         first_row: id of the first of the B points.
         added: edges sorted by row; those of other rows are ignored.
-        k_max: width of the result.
-
-    Raises:
-        InputError: a list is longer than k_max.
+        k_max: width of the result; no list is longer.
     """
     n_rows, n_slots = indices.shape
     start, stop = np.searchsorted(added.rows, [first_row, first_row + n_rows])
@@ -156,14 +149,8 @@ def apply_repair(indices: Ints, distances: Float32, first_row: int, added: Edges
     all_distances[:, :n_slots] = np.where(indices >= 0, distances, np.inf)
     all_indices[rows, n_slots + slot] = added.neighbors[start:stop]
     all_distances[rows, n_slots + slot] = added.distances[start:stop]
-    order = np.argsort(all_distances, axis=1, kind="stable")
-    all_indices = np.take_along_axis(all_indices, order, axis=1)
-    if (all_indices[:, k_max:] >= 0).any():
-        raise InputError(
-            f"expected at most k_max = {k_max} neighbours per point after the repair, found "
-            f"{(all_indices >= 0).sum(axis=1).max()} in the block at row {first_row}; use the repair's max_neighbors"
-        )
-    return all_indices[:, :k_max], np.take_along_axis(all_distances, order, axis=1)[:, :k_max]
+    order = np.argsort(all_distances, axis=1, kind="stable")[:, :k_max]
+    return np.take_along_axis(all_indices, order, axis=1), np.take_along_axis(all_distances, order, axis=1)
 
 
 def _open_small_classes(lists: Lists, graph: CondensedGraph, component: Int32, sizes: Ints, is_large: Bools) -> Edges:
@@ -172,7 +159,7 @@ def _open_small_classes(lists: Lists, graph: CondensedGraph, component: Int32, s
     A class that was opened may now be part of a larger one that is still small, so the step is repeated. Each round
     gives reverse neighbours to points that had none, and some edge enters every class: the next round has fewer.
     """
-    added, is_repaired = [_no_edges(component)], np.zeros(len(component), np.bool_)
+    added, is_repaired = [NO_EDGES], np.zeros(len(component), np.bool_)
     while True:
         is_small = _small_classes(graph, component, sizes)
         is_target = (is_small & is_large[component[graph.lowest]])[graph.node] & ~is_repaired
@@ -196,12 +183,12 @@ def _reverse_neighbors(lists: Lists, is_target: Bools, node: Ints, is_small: Boo
 
     `node` is the node of each point, `is_small` says which nodes are small closed classes.
     """
-    targets, parts = np.flatnonzero(is_target), [_no_edges(node)]
+    targets, parts = np.flatnonzero(is_target), [NO_EDGES]
     for start in range(0, len(targets), TARGETS_AT_ONCE):
         is_part = np.zeros(lists.n, np.bool_)
         is_part[targets[start : start + TARGETS_AT_ONCE]] = True
         candidates = _one_way(lists, _entering(lists, is_part, node, is_small, limit))
-        parts.append(_nearest(candidates, _inside(candidates, node, is_small), limit))
+        parts.append(_nearest(candidates, node, is_small, limit))
     return _concatenate(parts)
 
 
@@ -210,27 +197,24 @@ def _entering(lists: Lists, is_target: Bools, node: Ints, is_small: Bools, limit
 
     One list of a target has so many edges, so ``limit`` candidates are left without them.
     """
-    pending, n_pending, n_targets = [_no_edges(node)], 0, int(np.count_nonzero(is_target))
+    pending, n_pending, n_targets = [NO_EDGES], 0, int(np.count_nonzero(is_target))
     for start, indices, distances in lists.blocks():
-        pending.append(_edges_into(is_target, start, indices, distances))
+        rows, slots = np.nonzero((indices >= 0) & is_target[indices])
+        listing = (rows + start).astype(indices.dtype)
+        pending.append(Edges(indices[rows, slots], listing, distances[rows, slots]))
         n_pending += len(pending[-1].rows)
         enough = limit + lists.longest
         if n_pending > 2 * n_targets * enough:
-            edges = _concatenate(pending)
-            pending = [_nearest(edges, _inside(edges, node, is_small), enough)]
+            pending = [_nearest(_concatenate(pending), node, is_small, enough)]
             n_pending = len(pending[0].rows)
     return _concatenate(pending)
 
 
-def _inside(edges: Edges, node: Ints, is_small: Bools) -> Bools:
-    """Whether both ends of each edge are in the same small class."""
-    ends = node[edges.rows], node[edges.neighbors]
-    return np.asarray(is_small[ends[0]] & (ends[0] == ends[1]))
-
-
-def _nearest(candidates: Edges, inside: Bools, limit: int) -> Edges:
-    """Up to ``limit`` edges of each row: those that are not inside first, by distance, then by neighbour."""
+def _nearest(candidates: Edges, node: Ints, is_small: Bools, limit: int) -> Edges:
+    """Up to ``limit`` edges of each row: those inside a small class last, by distance, then by neighbour."""
     rows, _, lengths = candidates
+    ends = node[rows], node[candidates.neighbors]
+    inside = is_small[ends[0]] & (ends[0] == ends[1])
     # One 64-bit key: 31 bits of row, 1 of inside, 32 of distance (floats >= 0 sort like their bits). Candidates of a
     # row with equal keys are sorted by neighbour, so the stable sort breaks ties in distance by the lower id.
     key = rows.astype(np.uint64) << np.uint64(33)
@@ -238,17 +222,6 @@ def _nearest(candidates: Edges, inside: Bools, limit: int) -> Edges:
     key |= (lengths.astype(np.float32) + np.float32(0.0)).view(np.uint32)  # + 0.0 turns -0.0 into 0.0
     order = np.argsort(key, kind="stable")
     return _take(candidates, order[rank_in_row(rows[order]) < limit])
-
-
-def _edges_into(is_target: Bools, start: int, block: Ints, lengths: Float32) -> Edges:
-    """Reverses i -> j of the edges j -> i of the block from point `start` on, for wanted i."""
-    if not (lengths[block >= 0] >= 0).all():
-        raise InputError(
-            f"expected distances that are zero or positive, found others in rows {start} to {start + len(block) - 1}; "
-            "compute the distances of these neighbours again"
-        )
-    rows, slots = np.nonzero((block >= 0) & is_target[block])
-    return Edges(block[rows, slots], (rows + start).astype(block.dtype), lengths[rows, slots])
 
 
 def _one_way(lists: Lists, edges: Edges) -> Edges:
@@ -270,7 +243,7 @@ def _bridges(lists: Lists, graph: CondensedGraph, component: Ints, is_large: Boo
     with the other end and may stay closed, so the step is repeated. Only edges of the lists are reversed: the reverse
     of an added edge is one of them, so an added edge never enters a closed class.
     """
-    bridges = [_no_edges(component)]
+    bridges = [NO_EDGES]
     while len(to_open := _all_but_largest(graph, component, is_large)):
         entering = _shortest_entering(lists, graph, to_open)
         bridges.append(Edges(entering.neighbors, entering.rows, entering.distances))
@@ -287,14 +260,10 @@ def _all_but_largest(graph: CondensedGraph, component: Ints, is_large: Bools) ->
 
 
 def _shortest_entering(lists: Lists, graph: CondensedGraph, classes: Ints) -> Edges:
-    """The shortest edge of the lists into each of the classes (ties: lowest end, then lowest start).
-
-    Raises:
-        InputError: no edge enters one of them.
-    """
+    """The shortest edge of the lists into each of the classes (ties: lowest end, then lowest start)."""
     is_wanted = np.zeros(len(graph.size), np.bool_)
     is_wanted[classes] = True
-    found = _no_edges(graph.node)
+    found = NO_EDGES
     for start, block, lengths in lists.blocks():
         own, ends = graph.node[start : start + len(block), None], graph.node[block]
         rows, slots = np.nonzero((block >= 0) & is_wanted[ends] & (ends != own))
@@ -302,18 +271,8 @@ def _shortest_entering(lists: Lists, graph: CondensedGraph, classes: Ints) -> Ed
         found = _concatenate([found, entering])
         order = np.lexsort((found.rows, found.neighbors, found.distances, graph.node[found.neighbors]))
         found = _take(found, order[rank_in_row(graph.node[found.neighbors[order]]) == 0])
-    if len(found.rows) < len(classes):
-        raise InputError(
-            f"expected an edge into each of {len(classes)} closed classes from the rest of their components, found "
-            f"one into {len(found.rows)}: the component labels are not the weak components of this graph; compute them "
-            f"again"
-        )
+    assert len(found.rows) == len(classes), "an edge enters every closed class that is not its whole component"
     return found
-
-
-def _no_edges(like: Ints) -> Edges:
-    empty = np.zeros(0, dtype=like.dtype)
-    return Edges(empty, empty, np.zeros(0, dtype=np.float32))
 
 
 def _concatenate(parts: list[Edges]) -> Edges:

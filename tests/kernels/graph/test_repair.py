@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from lle.core.errors import InputError
 from lle.kernels.graph import connectivity
 from lle.kernels.graph import repair as repair_kernel
 from lle.kernels.graph.connectivity import Edges, closed_classes, neighbor_graph, weak_components
@@ -52,12 +51,8 @@ def lists_of_edges(edges: list[tuple[int, int, float]], n_points: int) -> Arrays
     return indices, distances, weak_components(neighbor_graph(indices))[1]
 
 
-def added_of(plan: Repair) -> Edges:
-    return plan.added
-
-
 def repaired(lists: Arrays, plan: Repair) -> np.ndarray:
-    return apply_repair(lists[0], lists[1], 0, added_of(plan), plan.max_neighbors)[0]
+    return apply_repair(lists[0], lists[1], 0, plan.added, plan.max_neighbors)[0]
 
 
 def large(lists: Arrays, n_points: int) -> np.ndarray:
@@ -311,7 +306,7 @@ def test_apply__lists_of_any_blocks(seed: int, block_points: int) -> None:
             indices[start : start + block_points],
             distances[start : start + block_points],
             start,
-            added_of(plan),
+            plan.added,
             plan.max_neighbors,
         )
         for start in range(0, len(indices), block_points)
@@ -329,20 +324,3 @@ def test_apply__lists_of_any_blocks(seed: int, block_points: int) -> None:
         of_point = plan.added.rows == i
         new = set(zip(plan.added.neighbors[of_point].tolist(), plan.added.distances[of_point].tolist(), strict=True))
         assert pairs == old | new
-
-
-def test_apply__list_longer_than_k_max() -> None:
-    added = Edges(np.array([4, 4]), np.array([1, 2]), np.ones(2, dtype=np.float32))
-    indices, distances = np.array([[5, -1]]), np.array([[1.0, np.nan]], dtype=np.float32)
-    fitting, _ = apply_repair(indices, distances, 4, added, 3)
-    np.testing.assert_array_equal(fitting, [[5, 1, 2]])
-    with pytest.raises(InputError, match=r"at most k_max = 2 .* found 3 .* row 4"):
-        apply_repair(indices, distances, 4, added, 2)
-
-
-@pytest.mark.parametrize("bad", [np.nan, -1.0])
-def test_plan__bad_distances(bad: float) -> None:
-    indices, distances, component = clumped_lists(11)
-    distances[8, 2] = bad
-    with pytest.raises(InputError, match="zero or positive"):
-        plan_repair(indices, distances, component, reverse=4, is_large=np.bincount(component) >= 10)
