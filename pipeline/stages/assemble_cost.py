@@ -142,7 +142,8 @@ def _merged_ranges(
         yield merge_contributions(parts, start, stop, blocks.n)
         return
     for first, past in pairwise(start + cut for cut in cut_rows(counts, max_entries)):
-        selected = (rows_between(part, first, past) for part in _read_parts(store, contributions, block_index))
+        views = (rows_between(part, first, past) for part in _read_parts(store, contributions, block_index))
+        selected = (RowContribution._make(array.copy() for array in view) for view in views)  # whole parts are freed
         if past == first + 1:
             yield merge_row(selected, blocks.n)
         else:

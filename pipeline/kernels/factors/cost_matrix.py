@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, get_index_dtype
 
 from ...core.arrays import Float64, Int32, Int64, Ints
 
@@ -38,15 +38,6 @@ class RowContribution(NamedTuple):
     """(m,) values."""
 
 
-def index_dtype(*largest: int) -> type[np.int32] | type[np.int64]:
-    """int32 if all the numbers fit, else int64.
-
-    >>> index_dtype(10, 2**31 - 1).__name__, index_dtype(2**31).__name__
-    ('int32', 'int64')
-    """
-    return np.int32 if max(largest) <= np.iinfo(np.int32).max else np.int64
-
-
 def local_factor(indices: Ints, weights: Float64, first_row: int, n_points: int) -> csr_array:
     """Rows first_row, ..., first_row + B - 1 of A = I - W as a (B, n_points) matrix with sorted columns.
 
@@ -57,7 +48,7 @@ def local_factor(indices: Ints, weights: Float64, first_row: int, n_points: int)
         n_points: number of columns.
     """
     n_rows, n_slots = indices.shape
-    dtype = index_dtype(n_points, n_rows * (n_slots + 1))
+    dtype = get_index_dtype(maxval=max(n_points, n_rows * (n_slots + 1)))
     own_ids = np.arange(first_row, first_row + n_rows, dtype=dtype)[:, None]
     # Empty slots get the column n_points, which is sorted after all real columns.
     columns = np.hstack([own_ids, np.where(indices < 0, n_points, indices).astype(dtype)])
@@ -82,7 +73,7 @@ def gram_contributions(factor: csr_array, max_entries: int) -> Iterator[RowContr
         return
     touched, compact = _renumber(factor.indices)
     n_points = factor.shape[1]
-    rows: Ints = touched.astype(index_dtype(n_points))
+    rows: Ints = touched.astype(get_index_dtype(maxval=n_points))
     local = csr_array((factor.data, compact, factor.indptr), shape=(factor.shape[0], len(touched)))
     transposed = local.T.tocsr()
     dense = None
@@ -96,7 +87,7 @@ def gram_contributions(factor: csr_array, max_entries: int) -> Iterator[RowContr
         # SciPy's product adds the terms of an entry in ascending order of the source rows.
         product = transposed[first:past] @ local if dense is None else csr_array(dense[first:past])
         product.sort_indices()
-        indptr: Ints = product.indptr.astype(index_dtype(n_points, int(product.nnz)))
+        indptr: Ints = product.indptr.astype(get_index_dtype(maxval=max(n_points, int(product.nnz))))
         yield RowContribution(rows[first:past], indptr, rows[product.indices], product.data)
 
 
@@ -118,15 +109,16 @@ def split_by_rows(contribution: RowContribution, block_points: int) -> dict[int,
 
     Row and column ids stay global. The pieces are views if possible.
     """
+    blocks = np.unique(contribution.rows // block_points).tolist()
+    return {block: rows_between(contribution, block * block_points, (block + 1) * block_points) for block in blocks}
+
+
+def rows_between(contribution: RowContribution, row_start: int, row_stop: int) -> RowContribution:
+    """The rows row_start to row_stop - 1 of a contribution, as views if possible."""
     rows, indptr, indices, data = contribution
-    blocks, starts = np.unique(rows // block_points, return_index=True)
-    stops = np.append(starts, len(rows))[1:]
-    pieces = {}
-    for block, start, stop in zip(blocks.tolist(), starts.tolist(), stops.tolist(), strict=True):
-        entries = slice(int(indptr[start]), int(indptr[stop]))
-        local_indptr = indptr[start : stop + 1] - indptr[start]
-        pieces[block] = RowContribution(rows[start:stop], local_indptr, indices[entries], data[entries])
-    return pieces
+    start, stop = np.searchsorted(rows, [row_start, row_stop])
+    entries = slice(int(indptr[start]), int(indptr[stop]))
+    return RowContribution(rows[start:stop], indptr[start : stop + 1] - indptr[start], indices[entries], data[entries])
 
 
 def merge_contributions(
@@ -156,18 +148,8 @@ def merge_contributions(
     selection = csr_array((np.ones(len(rows)), order.astype(dtype), indptr), shape=(shape[0], len(rows)))
     merged = selection @ stacked
     merged.sort_indices()
-    ids = index_dtype(n_points, merged.nnz)
+    ids = get_index_dtype(maxval=max(n_points, merged.nnz))
     return csr_array((merged.data, touched.astype(ids)[merged.indices], merged.indptr.astype(ids)), shape=shape)
-
-
-def rows_between(contribution: RowContribution, row_start: int, row_stop: int) -> RowContribution:
-    """A copy of the rows row_start to row_stop - 1 of a contribution."""
-    rows, indptr, indices, data = contribution
-    start, stop = np.searchsorted(rows, [row_start, row_stop])
-    entries = slice(int(indptr[start]), int(indptr[stop]))
-    return RowContribution(
-        rows[start:stop].copy(), indptr[start : stop + 1] - indptr[start], indices[entries].copy(), data[entries].copy()
-    )
 
 
 def merge_row(contributions: Iterable[RowContribution], n_points: int) -> csr_array:
@@ -180,7 +162,7 @@ def merge_row(contributions: Iterable[RowContribution], n_points: int) -> csr_ar
         sums[piece.indices] += piece.data  # the column ids of a piece are distinct
         present[piece.indices] = True
     columns = np.flatnonzero(present)
-    ids = index_dtype(n_points)
+    ids = get_index_dtype(maxval=n_points)
     return csr_array((sums[columns], columns.astype(ids), np.array([0, len(columns)], ids)), shape=(1, n_points))
 
 
@@ -188,7 +170,7 @@ def _stack(contributions: Sequence[RowContribution]) -> tuple[Ints, csr_array]:
     """Stack the pieces: (distinct columns ascending, matrix with one row for each row of a piece, on these columns)."""
     lengths = np.concatenate([np.diff(piece.indptr) for piece in contributions])
     n_entries = int(lengths.sum())
-    dtype = index_dtype(n_entries, len(lengths))
+    dtype = get_index_dtype(maxval=max(n_entries, len(lengths)))
     indptr = np.zeros(len(lengths) + 1, dtype=dtype)
     np.cumsum(lengths, out=indptr[1:])
     touched, position = _renumber(np.concatenate([piece.indices for piece in contributions]))

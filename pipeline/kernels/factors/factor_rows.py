@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dpstrf
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, get_index_dtype
 
 from ...core.arrays import Bools, Float64, Int64, Ints
-from .cost_matrix import index_dtype
 
 LARGE = 48
 """From this number of neighbours on local matrices are added; with fewer, rows of F are as fast and more accurate."""
@@ -63,7 +62,7 @@ def stack_rows(parts: Sequence[LocalRows], n_block: int, n_points: int) -> csr_a
         lengths[part.points] = part.columns.shape[1]
     first = np.concatenate([[0], np.cumsum(counts)])
     entries = np.concatenate([[0], np.cumsum(np.repeat(lengths, counts))])
-    dtype = index_dtype(n_points, int(entries[-1]))
+    dtype = get_index_dtype(maxval=max(n_points, int(entries[-1])))
     indices, data = np.empty(entries[-1], dtype), np.empty(entries[-1])
     for part in parts:
         order = np.argsort(part.columns, axis=1)
@@ -128,7 +127,7 @@ def root_of_sum(matrices: Iterable[tuple[Ints, Float64]], columns: Ints, n_point
     rows = np.zeros((rank, size))
     rows[:, pivots - 1] = np.triu(factor[:rank])
     root = csr_array(rows)
-    ids_dtype = index_dtype(n_points, root.nnz)
+    ids_dtype = get_index_dtype(maxval=max(n_points, root.nnz))
     return csr_array(
         (root.data, columns.astype(ids_dtype)[root.indices], root.indptr.astype(ids_dtype)), shape=(rank, n_points)
     )

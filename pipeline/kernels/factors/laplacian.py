@@ -10,10 +10,9 @@ the row sqrt(w) (e_i / sqrt(d_i) - e_j / sqrt(d_j)). Its null vector is D^1/2 1,
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, get_index_dtype
 
 from ...core.arrays import Float64, Ints
-from .cost_matrix import index_dtype
 
 
 class LaplacianEdges(NamedTuple):
@@ -52,7 +51,7 @@ def edge_factor(edges: LaplacianEdges, row_degrees: Float64, neighbor_degrees: F
     columns = np.column_stack([edges.rows, edges.neighbors])
     is_descending = columns[:, 0] > columns[:, 1]
     columns[is_descending], values[is_descending] = columns[is_descending, ::-1], values[is_descending, ::-1]
-    dtype = index_dtype(n_points, columns.size)
+    dtype = get_index_dtype(maxval=max(n_points, columns.size))
     indptr = np.arange(0, columns.size + 1, 2, dtype=dtype)
     return csr_array((values.ravel(), columns.ravel().astype(dtype), indptr), shape=(len(columns), n_points))
 
