@@ -164,15 +164,10 @@ def near_pairs(queries: Floats, points: Floats, limits: Float64) -> Iterator[Nea
     return each_tile(queries, points, limits, select)
 
 
-def pair_squares(left: Floats, rows: Ints, right: Floats, columns: Ints) -> Float64:
-    """Squared distances (h,) of the pairs left[rows], right[columns], from differences in float64."""
-    out = np.empty(len(rows))
-    for part in batches(len(rows), 8 * left.shape[1]):
-        difference = np.subtract(right[columns[part]], left[rows[part]], dtype=np.float64)
-        out[part] = np.einsum("hd,hd->h", difference, difference)
-    return out
-
-
 def pair_distances(left: Floats, rows: Ints, right: Floats, columns: Ints) -> Float64:
     """Distances (h,) of the pairs left[rows], right[columns], from differences in float64."""
-    return np.sqrt(pair_squares(left, rows, right, columns))
+    squares = np.empty(len(rows))
+    for part in batches(len(rows), 8 * left.shape[1]):
+        difference = np.subtract(right[columns[part]], left[rows[part]], dtype=np.float64)
+        squares[part] = np.einsum("hd,hd->h", difference, difference)
+    return np.sqrt(squares)

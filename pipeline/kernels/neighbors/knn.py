@@ -144,13 +144,11 @@ def _search_again(
     """The k nearest points (c, d) of each query (b, d) within its reach (b,), by differences."""
     lists = empty_lists(len(queries), k)
     for sample, positions, distances in _pairs_within(queries, reach, points):
-        ids = point_ids[positions].astype(np.int64)
-        is_other = ids != query_ids[sample]
-        if not is_other.any():
-            continue
-        first, stop = int(sample[0]), int(sample[-1]) + 1
-        found = nearest_hits(Hits(sample[is_other] - first, ids[is_other], distances[is_other]), stop - first, k)
-        merge_into(lists, np.arange(first, stop), found, query_ids)
+        if len(sample):
+            first, stop = int(sample[0]), int(sample[-1]) + 1
+            hits = Hits(sample - first, point_ids[positions].astype(np.int64), distances)
+            found = nearest_hits(hits, stop - first, k + 1)  # one of them can be the query itself
+            merge_into(lists, np.arange(first, stop), found, query_ids)
     return lists
 
 
@@ -274,13 +272,7 @@ def recall_per_point(hits: Hits, found_distances: Float64, n_sample: int, k: int
     distances of the neighbours found. k: the required number, one for all or (n_sample,), at least 1. A neighbour as
     near as the k-th nearest counts as correct, so ties do not lower the recall.
     """
-    order = np.lexsort((hits.distances, hits.sample))
-    sample, distances = hits.sample[order], hits.distances[order]
-    first = np.searchsorted(sample, np.arange(n_sample))
-    count = np.searchsorted(sample, np.arange(n_sample), side="right") - first
-    kth = np.full(n_sample, np.inf)
-    has_k = count >= k
-    kth[has_k] = distances[(first + k - 1)[has_k]]
-    is_correct = found_distances <= (kth * (1 + AS_NEAR))[:, None]
-    is_correct &= np.isfinite(found_distances)
+    nearest = nearest_hits(hits, n_sample, int(np.max(k))).distances
+    kth = np.take_along_axis(nearest, np.broadcast_to(k, n_sample)[:, None] - 1, axis=1)
+    is_correct = (found_distances <= kth * (1 + AS_NEAR)) & np.isfinite(found_distances)
     return np.asarray(np.minimum(is_correct.sum(axis=1) / k, 1.0))

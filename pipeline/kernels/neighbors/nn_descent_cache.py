@@ -79,18 +79,10 @@ def _nn_descent(*arguments: object, **keywords: object) -> object:
 def cached_search(release: str) -> CPUDispatcher:
     """`nn_descent` for squared Euclidean distances, compiled once per machine and release of pynndescent."""
 
-    @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-    def search(
-        data: object,
-        n_neighbors: object,
-        rng_state: object,
-        max_candidates: object,
-        n_iters: object,
-        delta: object,
-        init_graph: object,
-        leaf_array: object,
-        kernel: object,
-    ) -> object:
+    @numba.njit(cache=True)
+    def search(  # type: ignore[no-untyped-def]
+        data, n_neighbors, rng_state, max_candidates, n_iters, delta, init_graph, leaf_array, kernel
+    ):
         assert len(release) > 0  # the cache key includes variables of the closure, but not the functions called
         return _outer(
             data,
