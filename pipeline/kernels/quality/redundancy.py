@@ -10,7 +10,6 @@ oscillations are found too.
 import numpy as np
 
 from ...core.arrays import Float64, Ints
-from ...core.errors import InputError
 from ..batches import batches
 from .trustworthiness import nearest_others
 
@@ -23,22 +22,16 @@ RIDGE = 1e-6
 
 
 def regression_errors(embedding: Float64) -> Float64:
-    """Part of each coordinate that the earlier ones do not explain, at each point of a sample (s, m): (s, m).
+    """Part of each coordinate that the earlier ones do not explain, at s >= MIN_POINTS sampled points (s, m): (s, m).
 
     In units of the coordinate's standard deviation. The root of a column's mean square is Dsilva's residual r_j: near
     1 if the coordinate is new, near 0 if it is a function of the earlier ones, as on elongated manifolds (Goldberg,
     Zakai, Kushnir & Ritov 2008, JMLR 9). The first column is the coordinate itself, so r_1 = 1. A constant coordinate
     has error 0.
-
-    Raises:
-        InputError: fewer than three points.
     """
-    n_sample, n_coordinates = embedding.shape
-    if n_sample < MIN_POINTS:
-        raise InputError(f"expected at least {MIN_POINTS} sample points, found {n_sample}; raise quality.sample")
     scaled = standardized(embedding)
     errors: Float64 = scaled.copy()
-    for j in range(1, n_coordinates):
+    for j in range(1, embedding.shape[1]):
         errors[:, j] = prediction_errors(scaled[:, :j], scaled[:, j])
     return errors
 

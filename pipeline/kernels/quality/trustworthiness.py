@@ -41,20 +41,15 @@ NORMAL_QUANTILE_975 = 1.959963984540054
 
 
 def mean_interval(values: Float64) -> tuple[float, float, float]:
-    """Mean of a sample of values in [0, 1] with its 95 % interval: (value, low, high), clipped to [0, 1].
+    """Mean of a sample of at least one value in [0, 1] with its 95 % interval: (value, low, high), clipped to [0, 1].
 
     Normal approximation. If all s values are equal, their spread is unknown and the half width is 3 / s,
     the "rule of three" (Hanley & Lippman-Hand 1983, JAMA 249), exact for a proportion of 0 or 1.
-
-    Raises:
-        InputError: there are no values.
 
     >>> mean_interval(np.ones(100))
     (1.0, 0.97, 1.0)
     """
     n_values = len(values)
-    if n_values == 0:
-        raise InputError("expected a sample of at least one value, found none; raise quality.sample")
     mean = float(values.mean())
     if values.min() == values.max():
         half = 3 / n_values
