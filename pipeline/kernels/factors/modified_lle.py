@@ -81,7 +81,11 @@ def modified_rows(offsets: Floats, threshold: float, reg: float, rule: str) -> W
     sizes = _null_sizes(values, n_neighbors, threshold)
     used = np.arange(n_neighbors) >= n_neighbors - sizes[:, None]
     sums = vectors.sum(axis=1)
-    weights = _regularised(vectors, values, sums, _ridges(values, n_neighbors, n_features, reg, rule))
+    padded = np.zeros_like(sums)
+    padded[:, : values.shape[1]] = values
+    padded += _ridges(values, n_neighbors, n_features, reg, rule)[:, None]
+    weights = (vectors @ (sums / padded)[:, :, None])[:, :, 0]  # w_i ~ (G_i + R_i I)^-1 1
+    weights /= weights.sum(axis=1, keepdims=True)
     sums = np.where(used, sums, 0.0)
     alpha = np.linalg.norm(sums, axis=1) / np.sqrt(sizes)
     # H_i = I - 2 h h', with h along alpha_i 1 - V_i' 1, maps V_i' 1 to alpha_i 1. So each column of V_i H_i sums to
@@ -149,12 +153,3 @@ def _ridges(values: Float64, n_neighbors: int, n_features: int, reg: float, rule
     if rule == "when_needed" and n_neighbors <= n_features:
         ridge[(values[:, -1] > GENERAL_POSITION * trace) & (trace > 0)] = 0.0
     return ridge
-
-
-def _regularised(vectors: Float64, values: Float64, sums: Float64, ridge: Float64) -> Float64:
-    """w_i ~ (G_i + R_i I)^-1 1, normalised to sum to 1, (B, K)."""
-    padded = np.zeros_like(sums)
-    padded[:, : values.shape[1]] = values
-    weights: Float64 = (vectors @ (sums / (padded + ridge[:, None]))[:, :, None])[:, :, 0]
-    weights /= weights.sum(axis=1, keepdims=True)
-    return weights
