@@ -48,11 +48,6 @@ class NeighborSample(NamedTuple):
     labels: Float64 | None = None
     """(s,) category of each sampled point, NaN for none; None if the input has no labels that are categories."""
 
-    def neighbors(self, first: int, past: int, k: int) -> Floats:
-        """Coordinates (past - first, k, d) of the k nearest neighbours of some of the first q points."""
-        ids = self.lists.ids[first:past, :k]
-        return np.asarray(self.pool[np.minimum(np.searchsorted(self.pool_ids, ids), len(self.pool) - 1)])
-
 
 def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: int) -> NeighborSample:
     """Read all rows twice: once for the sample, once for its neighbours.

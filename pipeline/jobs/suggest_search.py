@@ -8,8 +8,7 @@ from ..config.models import Config
 from ..core.arrays import Float64
 from ..core.errors import LleError
 from ..core.methods import METHODS
-from ..kernels.batches import batches
-from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, choose_reg, joined, local_variance
+from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, reg_of_lists
 from ..kernels.quality.intrinsic_dimension import Dimension
 from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
 from ..kernels.trial_embedding import largest_trial
@@ -228,11 +227,9 @@ class Search:
         if weights.rule == "absolute":
             return RegChoice(SURFACE_REG if weights.reg == "auto" else weights.reg, 0.0, 0.0, m, 0)
         n_queries = min(len(sample.lists.ids), sample_points(k, sample.points.shape[1]))
-        variances = []
-        for part in batches(n_queries, 8 * k * (sample.points.shape[1] + k)):
-            valid = sample.lists.ids[part, :k] >= 0
-            variances.append(local_variance(sample.points[part], sample.neighbors(part.start, part.stop, k), valid, m))
-        return choose_reg(joined(variances), m)
+        ids = sample.lists.ids[:n_queries, :k]
+        positions = np.where(ids >= 0, np.searchsorted(sample.pool_ids, ids), -1)
+        return reg_of_lists(sample.points[:n_queries], sample.pool, positions, m)
 
     def suggested(self) -> dict[str, object]:
         """Config keys and their values."""

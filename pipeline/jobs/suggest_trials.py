@@ -146,7 +146,7 @@ class Trials:
             scores = self.run("lle", n_neighbors, n_components, reg).scores
             return np.nan if scores is None else float(scores.trustworthiness.mean())
 
-        sample = reg_of_lists(self.points, np.arange(len(self.points)), self.lists.ids[:, :n_neighbors], n_components)
+        sample = reg_of_lists(self.points, self.points, self.lists.ids[:, :n_neighbors], n_components)
         return choose_by_trial(local, sample, trustworthiness, len(self.points), self._is_whole)
 
     def _graph(self, n_neighbors: int, reverse: int | None) -> tuple[Int64, Int64]:

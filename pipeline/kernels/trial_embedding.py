@@ -82,7 +82,7 @@ def reg_by_trial(
     if len(inside) < fewest or lists is None:
         return local._replace(no_trial="few points", trial_points=len(inside))
     component = points[inside]
-    sample = None if is_whole else reg_of_lists(component, np.arange(len(inside)), lists.ids, n_components)
+    sample = None if is_whole else reg_of_lists(component, component, lists.ids, n_components)
     repaired, quality = repaired_lists(lists, len(inside)), SampleQuality(component, k, MEASURED_POINTS)
     analyses = OneAnalysis()
 

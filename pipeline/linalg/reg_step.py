@@ -106,7 +106,7 @@ def choose_from_sample(
     needed = np.union1d(rows, ids[ids >= 0])
     points = store.gather(array_specs.POINTS.name, needed)
     positions = np.where(ids >= 0, np.searchsorted(needed, ids), -1)
-    chosen = reg_of_lists(points, np.searchsorted(needed, rows[order]), positions, n_components)
+    chosen = reg_of_lists(points[np.searchsorted(needed, rows[order])], points, positions, n_components)
     if trial:
         rows, order = _rows_with_smallest_hashes(store, trial, blocks)
         points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)

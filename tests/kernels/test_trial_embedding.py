@@ -74,8 +74,7 @@ def test_small_samples_change_nothing(n):
 @pytest.mark.parametrize(("n", "is_tried"), [(47, False), (48, True)])
 def test_trial_of_all_points_needs_no_more_than_the_neighbourhoods(n, is_tried):
     points = swiss_roll(n, np.random.default_rng(7))
-    every = np.arange(n)
-    local = choose_reg.reg_of_lists(points, every, neighbor_lists(points).ids, M)
+    local = choose_reg.reg_of_lists(points, points, neighbor_lists(points).ids, M)
     assert ("embedded" in reg_by_trial(points, local, K, M, "trace", is_whole=True).reason) == is_tried
     assert reg_by_trial(points, local, K, M, "trace").no_trial == "few points"
 

@@ -12,7 +12,7 @@ as the ridge. This module measures that variance and the noise, and chooses a va
 (``trial_embedding``) can replace it by another value.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -188,20 +188,15 @@ def choose_reg(variance: LocalVariance, n_components: int) -> RegChoice:
     return RegChoice(reg, noise, outside, n_components, int(known.sum()))
 
 
-def reg_of_lists(points: Floats, queries: Int64, ids: Int64, n_components: int) -> RegChoice:
-    """`choose_reg` for the points (q,) at positions `queries` of (n, d) points, and the positions `ids` (q, K) of
-    their neighbours, -1 in empty slots; computed in batches."""
-    neighbors = np.maximum(ids, 0)
+def reg_of_lists(queries: Floats, points: Floats, ids: Int64, n_components: int) -> RegChoice:
+    """`choose_reg` for queries (q, d) and their neighbours, at the positions `ids` (q, K) of the points (n, d), -1 in
+    empty slots; computed in batches."""
     variances = [
-        local_variance(points[queries[part]], points[neighbors[part]], ids[part] >= 0, n_components)
+        local_variance(queries[part], points[np.maximum(ids[part], 0)], ids[part] >= 0, n_components)
         for part in batches(len(ids), 8 * ids.shape[1] * (points.shape[1] + ids.shape[1]))
     ]
-    return choose_reg(joined(variances), n_components)
-
-
-def joined(parts: Iterable[LocalVariance]) -> LocalVariance:
-    """The variances of several batches of points as one."""
-    return LocalVariance(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    joined = LocalVariance(*(np.concatenate(column) for column in zip(*variances, strict=True)))
+    return choose_reg(joined, n_components)
 
 
 def choose_by_trial(
