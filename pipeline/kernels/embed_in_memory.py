@@ -9,7 +9,8 @@ from ..core.arrays import Float64, Int64
 from ..core.errors import LleError
 from .batches import batches
 from .eigensolver.factorization import NO_ANALYSES, Analyses
-from .eigensolver.problem import NO_HOOKS, Hooks
+from .eigensolver.problem import NO_HOOKS, Hooks, Problem
+from .eigensolver.rayleigh_ritz import Tolerances
 from .eigensolver.solve import bottom_eigenpairs
 from .factors.cost_matrix import local_factor
 from .factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
@@ -17,7 +18,7 @@ from .factors.laplacian import degrees, edge_factor, own_edges, partial_degrees
 from .factors.lle_weights import barycenter_weights
 from .factors.ltsa_hessian import alignment_rows, hessian_rows
 from .factors.modified_lle import modified_rows, spread, variances
-from .graph.connectivity import disconnected_from_own_list
+from .graph.connectivity import closed_point, disconnected_from_own_list
 from .graph.repair import apply_repair, plan_repair
 from .neighbors.knn import NeighborLists, exact_distances
 
@@ -123,21 +124,20 @@ def _solve(
     flat: bool = False,
     hooks: Hooks = NO_HOOKS,
 ) -> Float64:
-    solution = bottom_eigenpairs(
+    problem = Problem(
         factor,
         n_components,
-        method=method,
-        pin=None,
-        cost_matrix=lambda: csr_array(factor.T @ factor),
-        tol=TOL,
+        closed_point(factor) if method == "factored" else 0,
+        lambda: csr_array(factor.T @ factor),
+        Tolerances(TOL),
         max_memory=MAX_BYTES,
         n_threads=1,
-        initial=None,
         max_steps=1,
+        hooks=hooks,
         null=null,
         flat=flat,
-        hooks=hooks,
     )
+    solution = bottom_eigenpairs(problem, method)
     if not solution.converged:
         raise LleError(f"the eigenvectors could not be computed to a relative error of {TOL:g} in memory")
     return solution.vectors

@@ -5,7 +5,6 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from ..core.arrays import Float64, Int64
 from ..core.errors import LleError, NotEnoughMemory, gib
@@ -17,8 +16,8 @@ from ..kernels.eigensolver import methods
 from ..kernels.eigensolver.costs import patience_seconds
 from ..kernels.eigensolver.problem import Hooks, Problem
 from ..kernels.eigensolver.rayleigh_ritz import Growth, NullVector, Tolerances, fix_signs
-from ..kernels.eigensolver.solve import METHODS, bottom_eigenpairs
-from ..kernels.eigensolver.solvers import auto_methods, chosen, predictions
+from ..kernels.eigensolver.solve import bottom_eigenpairs
+from ..kernels.eigensolver.solvers import SQUARE, auto_methods, chosen, predictions
 from ..kernels.graph.connectivity import closed_point
 from ..kernels.quality.trustworthiness import participation
 from ..storage import array_specs
@@ -136,37 +135,26 @@ def _given_up(death: subprocess_call.ProcessDied, n_deaths: int) -> LleError:
 def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Solution:
     """Solve in this process, and write the vectors to the store."""
     store, state = Store(job.url), f"_work/eigen/state-{job.component:05d}"
-    rows, factor = _load(store, job.component, job.family, job.blocks)
-    square = job.family == "lle"
+    rows, problem = _load(store, job)
     null = matrices.null_vector(store, rows) if job.family == "laplacian" else None
     choice = Coordinates(store, rows, job.n_components, job.n_neighbors)
     with recorded(store, job.component) as progress:
-        hooks = Hooks(
-            begin=send_progress,
-            keep_state=state_saver(store, state),
-            progress=progress,
-            load_state=lambda method: read_state(store, state, method, len(rows)),
-            analyses=StoredAnalyses(store, job.component),
-        )
-        spectrum = bottom_eigenpairs(
-            factor,
-            job.n_components,
-            method=job.method,
-            pin=closed_point(factor, f"component {job.component}") if square else None,
-            cost_matrix=lambda: matrices.cost_matrix(store, rows, job.blocks, factor, job.stores_m),
-            tol=job.tol,
-            max_memory=job.max_bytes,
-            n_threads=available_cores(),
-            initial=None,
-            max_steps=job.max_steps,
-            skip=job.skip,
-            hooks=hooks,
+        problem = problem._replace(
+            cost_matrix=lambda: matrices.cost_matrix(store, rows, job.blocks, problem.factor, job.stores_m),
+            hooks=Hooks(
+                begin=send_progress,
+                keep_state=state_saver(store, state),
+                progress=progress,
+                load_state=lambda method: read_state(store, state, method, len(rows)),
+                analyses=StoredAnalyses(store, job.component),
+            ),
+            candidates=lambda: matrices.leading_components(store, rows, job.blocks.n),
             null=null,
             flat=FAMILY[job.family].flat,
-            candidates=lambda: matrices.leading_components(store, rows, job.blocks.n),
-            on_gpu=job.on_gpu,
             growth=Growth(job.more_pairs, lambda vectors: choice.suffice(_functions(vectors, null))),
+            on_gpu=job.on_gpu,
         )
+        spectrum = bottom_eigenpairs(problem, job.method, job.skip)
     vectors = spectrum.vectors if null is None else fix_signs(_functions(spectrum.vectors, null))
     taken, chosen = choice.choose(vectors) if job.more_pairs else (slice(None), None)
     store.write_bundle(
@@ -206,28 +194,17 @@ def predict(job: SolveJob) -> Json | None:
 def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Json:
     """Predict in this process."""
     store = Store(job.url)
-    factor = _load(store, job.component, job.family, job.blocks)[1]
-    square, threads = job.family == "lle", available_cores()
-    names = [job.method]
-    if job.method == "auto":  # the LU of A is smaller than the Cholesky factor of M, so only one of them is predicted
-        names = [name for name in auto_methods(factor, {}) if not square or name in METHODS[:2]]
-    elif job.method == "multigrid" and not square:
-        names = [methods.ON_M]
-    problem = Problem(
-        factor,
-        job.n_components,
-        closed_point(factor, f"component {job.component}") if square else 0,
-        lambda: matrices.product_matrix(factor),
-        Tolerances(job.tol, 1.0),
-        job.max_bytes,
-        threads,
-        None,
-        Hooks(analyses=StoredAnalyses(store, job.component, read_only=True)),
-        job.max_steps,
+    problem = _load(store, job)[1]._replace(
+        hooks=Hooks(analyses=StoredAnalyses(store, job.component, read_only=True)),
         growth=Growth(job.more_pairs, lambda vectors: True),
     )
+    square, names = job.family == "lle", [job.method]
+    if job.method == "auto":  # the LU of A is smaller than the Cholesky factor of M, so only one of them is predicted
+        names = [name for name in auto_methods(problem.factor, {}) if not square or name in SQUARE]
+    elif job.method == "multigrid" and not square:
+        names = [methods.ON_M]
     predicted = predictions(problem, names)
-    best = chosen(predicted, patience_seconds(factor.nnz, threads, square=square))
+    best = chosen(predicted, patience_seconds(problem.factor.nnz, problem.n_threads, square=square))
     return {
         **best._asdict(),
         "allowed_bytes": job.max_bytes,
@@ -235,8 +212,21 @@ def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> 
     }
 
 
-def _load(store: Store, component: int, family: str, blocks: Blocks) -> tuple[Int64, csr_array]:
-    """The points of a component, and its factor A or F."""
-    rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == component)
-    load = matrices.load_factor if family == "lle" else matrices.load_local_factors
-    return rows, load(store, rows, blocks)
+def _load(store: Store, job: SolveJob) -> tuple[Int64, Problem]:
+    """The points of a component, and its eigenproblem, with its factor A or F."""
+    rows = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == job.component)
+    if job.family == "lle":
+        factor = matrices.load_factor(store, rows, job.blocks)
+        pin = closed_point(factor, f"component {job.component}")
+    else:
+        factor, pin = matrices.load_local_factors(store, rows, job.blocks), 0
+    return rows, Problem(
+        factor,
+        job.n_components,
+        pin,
+        lambda: matrices.product_matrix(factor),
+        Tolerances(job.tol),
+        job.max_bytes,
+        available_cores(),
+        job.max_steps,
+    )

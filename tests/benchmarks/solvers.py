@@ -26,11 +26,11 @@ from scipy.sparse.linalg import eigsh, lobpcg
 
 from lle.core.machine import available_cores, library_environment, memory_limit
 from lle.engine import subprocess_call
-from lle.kernels.eigensolver.problem import NO_HOOKS, Problem
+from lle.kernels.eigensolver.problem import Problem
 from lle.kernels.eigensolver.rayleigh_ritz import Tolerances
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
-from lle.kernels.eigensolver.solvers import SOLVERS
-from lle.kernels.graph.connectivity import closed_classes
+from lle.kernels.eigensolver.solvers import predictions
+from lle.kernels.graph.connectivity import closed_point
 from lle.linalg.component_matrices import leading_components
 from lle.storage.store import Store
 from tests.benchmarks.factors import SEED, cube_points, neighbor_factor, roll_points, stored_factor
@@ -44,32 +44,25 @@ PEERS = ("scipy eigsh(M, sigma=0)", "scikit-learn arpack", "pyamg + lobpcg")
 def solve_route(factor: csr_array, candidates: F64, route: str, n_components: int) -> dict[str, Any]:
     """Predict, then solve with one method; the route gpu is multigrid on a GPU."""
     method = "multigrid" if route == "gpu" else route
-    classes = closed_classes(factor)
-    pin = int(np.flatnonzero(classes.class_of_point == 0)[0])
-    allowed, threads = memory_limit("auto"), available_cores()
     started = time.perf_counter()
     cost_matrix = csr_array(factor.T @ factor) if route == "shift_invert" else None
     formed = time.perf_counter() - started
     problem = Problem(
-        factor, n_components, pin, lambda: cost_matrix, Tolerances(1e-8, 1.0), allowed, threads, None, NO_HOOKS, 60
-    )
-    predicted = SOLVERS[method].predict(problem)
-    processor = time.process_time()
-    bytes_before, started = subprocess_call.peak_bytes(), time.perf_counter()
-    spectrum = bottom_eigenpairs(
         factor,
         n_components,
-        method=method,
-        on_gpu=route == "gpu",
-        pin=pin,
-        cost_matrix=lambda: cost_matrix,
-        tol=1e-8,
-        max_memory=allowed,
-        n_threads=threads,
-        initial=None,
+        closed_point(factor),
+        lambda: cost_matrix,
+        Tolerances(1e-8),
+        memory_limit("auto"),
+        available_cores(),
         max_steps=60,
         candidates=lambda: candidates,
+        on_gpu=route == "gpu",
     )
+    [predicted] = predictions(problem, [method])
+    processor = time.process_time()
+    bytes_before, started = subprocess_call.peak_bytes(), time.perf_counter()
+    spectrum = bottom_eigenpairs(problem, method)
     seconds = time.perf_counter() - started
     return {
         "predicted_nnz": predicted.factor_nnz,

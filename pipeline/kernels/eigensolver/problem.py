@@ -65,43 +65,43 @@ class Hooks(NamedTuple):
 
 
 NO_HOOKS = Hooks()
-Candidates = Callable[[], Floats]
-
-
-def no_candidates() -> Floats:
-    """No coordinates are known."""
-    return np.empty((0, 0))
 
 
 class Problem(NamedTuple):
-    """Arguments of every method."""
+    """The arguments of ``solve.bottom_eigenpairs`` and of every method."""
 
     factor: csr_array
-    """A (rows, n)."""
+    """A (rows, n), float64, the stacked local factors of one weak component; its null space is the constant."""
     n_vectors: int
+    """Number of pairs m, 1 .. n - 1."""
     pin: int
+    """A point in the closed class of the graph of a square A, by ``connectivity.closed_point``; else any point."""
     cost_matrix: Callable[[], csr_array]
-    """Loads M (n, n)."""
+    """Loads M (n, n); called by shift_invert and by multigrid on M."""
     tolerances: Tolerances
+    """Bounds on residuals and vector errors; ``bottom_eigenpairs`` computes ``largest``."""
     max_memory: int
     """Bytes for A and everything the method allocates."""
     n_threads: int
-    start: Float64 | None
-    """(n, any) approximations to the requested vectors."""
-    hooks: Hooks
+    """Threads of all libraries used here; it overrides the environment."""
     max_steps: int
     """Largest number of steps of block Davidson, each with one block of vectors."""
+    start: Float64 | None = None
+    """(n, any) approximations to the requested vectors."""
+    hooks: Hooks = NO_HOOKS
     max_seconds: float = float("inf")
     """A factorization that is predicted to take longer is not started. Multigrid ends if its other steps would."""
-    candidates: Candidates = no_candidates
-    """Loads (n, c) coordinates of the points, which A nearly maps to zero; (0, 0) if they are unknown."""
+    candidates: Callable[[], Floats] = lambda: np.empty((0, 0))
+    """Loads (n, c) coordinates of the points, or their leading components, for multigrid: A nearly maps them to zero.
+    (0, 0) if they are unknown."""
     null: NullVector = None
-    """Unit null vector (n,) of M; None for the constant."""
+    """Unit null vector (n,) of M, without zeros; None for the constant."""
     flat: bool = False
-    """Whether more null vectors are a valid result instead of an error."""
+    """Whether M may have more null vectors: functions that are affine on flat neighbourhoods (ltsa, hessian)."""
     growth: Growth = NO_GROWTH
+    """More pairs, computed if the first ``n_vectors`` do not suffice."""
     on_gpu: bool = False
-    """Whether cycles of multigrid run on a GPU."""
+    """Whether cycles of multigrid run on a GPU; the other work stays on the processor."""
 
     @property
     def planned_vectors(self) -> int:
@@ -119,7 +119,7 @@ class SolverStats:
     """How the eigenpairs were computed."""
 
     method: str
-    """dense, or the name of a ``solvers.Solver``."""
+    """dense, or a name in ``solvers.SOLVERS``."""
     reason: str
     """One line: the chosen method, the reason, and the methods tried before it."""
     factor_nnz: int = 0

@@ -74,7 +74,7 @@ class Tolerances(NamedTuple):
     """Bounds on the errors of eigenpairs: tol, or the limit of float64 if that is larger."""
 
     tol: float
-    largest: float
+    largest: float = 1.0
     """Upper bound on the eigenvalues of M."""
 
     def vector_bounds(self, values: Float64) -> Float64:

@@ -29,17 +29,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from scipy.sparse import csr_array
-
 from ...core.arrays import Float64
 from ...core.errors import ConfigError, InputError, LleError, NotEnoughMemory
 from ...core.threads import limited_threads
-from ..graph.connectivity import closed_point
 from . import costs, methods
 from .factorization import canonical
 from .pardiso import FactorizationError
-from .problem import NO_HOOKS, Candidates, Hooks, LongFactorization, Outcome, Problem, SolverStats, no_candidates
-from .rayleigh_ritz import EPS, NO_GROWTH, Growth, NullVector, Tolerances, fix_signs, largest_eigenvalue, residual_norms
+from .problem import LongFactorization, Outcome, Problem, SolverStats
+from .rayleigh_ritz import EPS, fix_signs, largest_eigenvalue, residual_norms
 from .solvers import SOLVERS, auto_methods
 
 DENSE_POINTS = 400
@@ -47,8 +44,6 @@ DENSE_POINTS = 400
 ONE_THREAD_POINTS = 150_000
 """Below this number of points, dense algebra with the vectors is too short to be divided between threads: ten pairs of
 a Swiss roll of 100,000 points took 2.0 s with one thread, and 2.6 s (3.2 processor seconds) with two."""
-METHODS = ("factored", "multigrid", "shift_invert")
-"""Methods that can be requested."""
 
 
 @dataclass(frozen=True)
@@ -69,89 +64,41 @@ class Spectrum:
     stats: SolverStats
 
 
-def bottom_eigenpairs(
-    factor: csr_array,
-    n_vectors: int,
-    *,
-    method: str,
-    pin: int | None,
-    cost_matrix: Callable[[], csr_array],
-    tol: float,
-    max_memory: int,
-    n_threads: int,
-    initial: Float64 | None,
-    max_steps: int,
-    candidates: Candidates = no_candidates,
-    skip: Mapping[str, str] = MappingProxyType({}),
-    hooks: Hooks = NO_HOOKS,
-    null: NullVector = None,
-    flat: bool = False,
-    growth: Growth = NO_GROWTH,
-    on_gpu: bool = False,
-) -> Spectrum:
-    """The ``n_vectors`` lowest eigenpairs of M = A' A on the vectors orthogonal to its null vector.
+def bottom_eigenpairs(problem: Problem, method: str, skip: Mapping[str, str] = MappingProxyType({})) -> Spectrum:
+    """The lowest eigenpairs of M = A' A on the vectors orthogonal to its null vector.
 
     Args:
-        factor: A (rows, n), float64, the stacked local factors of one weak component; its null space is the constant.
-        n_vectors: number of pairs m, 1 .. n - 1.
+        problem: the matrices, and what is wanted.
         method: auto, factored (square A only), multigrid or shift_invert. A few hundred points are always solved with
             the dense method. auto uses the first method that fits ``max_memory``, works for A, and converges. Before
             a factorization longer than ``costs.patience_seconds`` it tries multigrid, until this fails or its other
             steps are predicted to take longer. A requested method that fails is replaced by auto's choice from the
             other methods, multigrid on A first by multigrid on M; ``stats.requested_failed`` is the reason.
-        pin: a point in the closed class of A's graph; None: the function finds one.
-        cost_matrix: loads M (n, n); called by shift_invert and by multigrid on M.
-        tol: bound on residuals and vector errors; the head of this file gives the limits of float64.
-        max_memory: bytes for A and everything the solver allocates.
-        n_threads: threads of all libraries used here; it overrides the environment.
-        initial: (n, any) approximations to the vectors, or None.
-        max_steps: largest number of steps of block Davidson with multigrid.
-        candidates: loads (n, c) coordinates of the points, or their leading components, for multigrid; (0, 0) if
-            unknown.
         skip: methods that auto does not try, each with the reason.
-        hooks: callbacks of the caller.
-        null: unit null vector (n,) of M, without zeros; None for the constant.
-        flat: whether M may have more null vectors: functions that are affine on flat neighbourhoods (ltsa, hessian).
-        growth: more pairs, computed if the first ``n_vectors`` do not suffice.
-        on_gpu: whether cycles of multigrid run on a GPU; the other work stays on the processor.
 
     Equal arguments give equal bytes if the process calls ``machine.library_environment()`` before MKL is loaded, and
     unless ``on_gpu``.
 
     Raises:
-        ConfigError: m or the method does not fit A; a GPU is requested, and CuPy or a GPU is missing.
-        BoundsNotMet, InputError: the null space of A has more than one dimension (several closed classes).
+        ConfigError: n_vectors is not in 1 .. n - 1; a GPU is requested, and CuPy or a GPU is missing.
+        InputError: the null space of A has more than one dimension (several closed classes).
         NotEnoughMemory: the requested method does not fit, or, with auto, no method does.
     """
-    factor = canonical(factor)
-    _check(factor, n_vectors, method)
-    square = _is_square(factor)
-    with limited_threads(n_threads if factor.shape[1] >= ONE_THREAD_POINTS else 1):
-        tolerances = Tolerances(tol, largest_eigenvalue(factor, methods.SEED))
-        if pin is None:  # M without any row and column is regular if A is not square
-            pin = closed_point(factor) if square else 0
-        problem = Problem(
-            factor,
-            n_vectors,
-            pin,
-            cost_matrix,
-            tolerances,
-            max_memory,
-            n_threads,
-            initial,
-            hooks,
-            max_steps,
-            candidates=candidates,
-            null=null,
-            flat=flat,
-            growth=growth,
-            on_gpu=on_gpu,
+    factor = canonical(problem.factor)
+    rows, n = factor.shape
+    if not 1 <= problem.n_vectors < n:
+        raise ConfigError(
+            f"eigensolver.n_components is {problem.n_vectors}, but a component of {n} points has {n - 1} eigenvectors "
+            "besides the constant; lower n_components or raise graph.min_component"
         )
-        if factor.shape[1] <= DENSE_POINTS or 5 * problem.planned_vectors > factor.shape[1]:
+    with limited_threads(problem.n_threads if n >= ONE_THREAD_POINTS else 1):
+        tolerances = problem.tolerances._replace(largest=largest_eigenvalue(factor, methods.SEED))
+        problem = problem._replace(factor=factor, tolerances=tolerances)
+        if n <= DENSE_POINTS or 5 * problem.planned_vectors > n:
             return _solve("dense", methods.dense, problem)
         if method == "auto":
             return _first_that_converges(problem, skip)
-        names = [method] if method != "multigrid" else ["multigrid", methods.ON_M] if square else [methods.ON_M]
+        names = [method] if method != "multigrid" else ["multigrid", methods.ON_M] if rows == n else [methods.ON_M]
         return _requested(problem, names, skip)
 
 
@@ -160,7 +107,7 @@ def _requested(problem: Problem, names: list[str], skip: Mapping[str, str]) -> S
     failures, best = dict[str, str](), None
     for name in names:
         try:
-            spectrum = _solve(name, SOLVERS[name].run, problem)
+            spectrum = _solve(name, SOLVERS[name], problem)
         except FactorizationError as error:  # every method has the same result; only its cost differs
             failures[name] = str(error)
             continue
@@ -188,7 +135,7 @@ def _instead_of_requested(spectrum: Spectrum, failures: Mapping[str, str]) -> Sp
 
 def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum:
     """Try the methods in turn. Failures are added to the reason; unconverged vectors are the start of the next one."""
-    square = _is_square(problem.factor)
+    square = problem.factor.shape[0] == problem.n
     patience = costs.patience_seconds(problem.factor.nnz, problem.n_threads, square=square)
     names = auto_methods(problem.factor, skip)
     attempts = [(name, math.inf if name.startswith("multigrid") else patience) for name in names]
@@ -197,7 +144,7 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum
         name, seconds = attempts.pop(0)
         try:
             attempt = problem._replace(start=start, max_seconds=seconds)
-            spectrum = _solve(name, SOLVERS[name].run, attempt)
+            spectrum = _solve(name, SOLVERS[name], attempt)
         except NotEnoughMemory as error:
             failures.append(error.args[0])  # its advice is followed here
             if not name.startswith("multigrid"):
@@ -284,23 +231,3 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
     good = (outcome.exact_errors and stats.n_solves > 0) or tolerances.met_by_residuals(residuals, values)
     converged = good and tolerances.met_by_vectors(outcome.errors, values)
     return Spectrum(values, pairs.vectors, residuals, outcome.errors, converged, stats)
-
-
-def _is_square(factor: csr_array) -> bool:
-    return bool(factor.shape[0] == factor.shape[1])
-
-
-def _check(factor: csr_array, n_vectors: int, method: str) -> None:
-    rows, n = factor.shape
-    if not 1 <= n_vectors < n:
-        raise ConfigError(
-            f"eigensolver.n_components is {n_vectors}, but a component of {n} points has {n - 1} eigenvectors besides "
-            "the constant; lower n_components or raise graph.min_component"
-        )
-    if method != "auto" and method not in METHODS:
-        raise ConfigError(f"eigensolver.method must be auto, {', '.join(METHODS)}; found {method!r}")
-    if method == "factored" and rows != n:
-        raise ConfigError(
-            f"eigensolver.method factored needs one row of A for each point, found {rows} rows for {n} points; use "
-            "shift_invert, multigrid or auto"
-        )

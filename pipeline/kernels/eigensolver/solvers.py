@@ -1,7 +1,6 @@
 """The registry of the methods: what each needs, how it runs, and what it is predicted to cost."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +11,16 @@ from .factorization import analyse, analysis_key, canonical
 from .pardiso import FactorSize
 from .problem import Outcome, Problem
 from .pseudo_inverse import PinnedLU
+
+SOLVERS: dict[str, Callable[[Problem], Outcome]] = {
+    "factored": methods.factored,
+    "multigrid": methods.multigrid,
+    "shift_invert": methods.shift_invert,
+    methods.ON_M: methods.multigrid_on_m,
+}
+"""In the order in which auto tries them; the LU of a square A is smaller than the Cholesky factor of M."""
+SQUARE = ("factored", "multigrid")
+"""Methods that need one row of A for each point."""
 
 
 class Prediction(NamedTuple):
@@ -29,32 +38,18 @@ class Prediction(NamedTuple):
     """Source of the prediction: analysis (of the matrix), pieces (of the matrix), or entries of A."""
 
 
-@dataclass(frozen=True)
-class Solver:
-    """A method for the lowest eigenpairs."""
-
-    description: str
-    run: Callable[[Problem], Outcome]
-    predict: Callable[[Problem], Prediction]
-    square: bool = False
-    """Whether it needs one row of A for each point."""
-
-
 def predictions(problem: Problem, names: list[str]) -> list[Prediction]:
     """Predictions for the methods ``names``, in this order.
 
     Raises: NotEnoughMemory, FactorizationError: the analysis of a small matrix failed.
     """
-    return [SOLVERS[name].predict(problem) for name in names]
+    return [_prediction(problem, name) for name in names]
 
 
 def auto_methods(factor: csr_array, skip: Mapping[str, str]) -> list[str]:
-    """Methods that auto tries for A (rows, n), in their order; those with a factor are tried first if they are short.
-
-    The LU of a square A is smaller than the Cholesky factor of M.
-    """
+    """Methods that auto tries for A (rows, n), in their order; a long factorization is put off (``solve``)."""
     rows, n = factor.shape
-    names = [name for name, solver in SOLVERS.items() if rows == n or not solver.square]
+    names = [name for name in SOLVERS if rows == n or name not in SQUARE]
     if n < costs.MULTIGRID_POINTS:
         names = [name for name in names if name != "multigrid"]
     return [name for name in names if name not in skip]
@@ -68,36 +63,21 @@ def chosen(predicted: list[Prediction], patience: float) -> Prediction:
     return predicted[-1]
 
 
-def _predict_factored(problem: Problem) -> Prediction:
-    return _of_factor("factored", problem, problem.factor, pardiso.GENERAL)
-
-
-def _predict_shift_invert(problem: Problem) -> Prediction:
-    return _of_factor("shift_invert", problem, canonical(problem.cost_matrix()), pardiso.POSITIVE_DEFINITE)
-
-
-def _predict_multigrid(problem: Problem) -> Prediction:
-    return _of_multigrid("multigrid", problem, 0)
-
-
-def _predict_multigrid_on_m(problem: Problem) -> Prediction:
-    return _of_multigrid(methods.ON_M, problem, problem.cost_matrix().nnz)
-
-
-def _of_multigrid(name: str, problem: Problem, normal_entries: int) -> Prediction:
-    n_bytes = costs.multigrid_size(problem.factor, problem.planned_vectors, problem.max_memory, normal_entries)[2]
-    seconds = costs.multigrid_seconds(problem.factor.nnz, problem.n_threads, on_m=normal_entries > 0)
-    return Prediction(name, n_bytes <= problem.max_memory, n_bytes, 0, 0.0, seconds, "entries of A")
-
-
-def _of_factor(name: str, problem: Problem, matrix: csr_array, matrix_type: int) -> Prediction:
-    size, basis = _factor_size(problem, matrix, matrix_type)
-    if matrix_type == pardiso.GENERAL:
+def _prediction(problem: Problem, name: str) -> Prediction:
+    factor, m, allowed, n_threads = problem.factor, problem.planned_vectors, problem.max_memory, problem.n_threads
+    if name.startswith("multigrid"):
+        on_m = name == methods.ON_M
+        n_bytes = costs.multigrid_size(factor, m, allowed, problem.cost_matrix().nnz if on_m else 0)[2]
+        seconds = costs.multigrid_seconds(factor.nnz, n_threads, on_m=on_m)
+        return Prediction(name, n_bytes <= allowed, n_bytes, 0, 0.0, seconds, "entries of A")
+    if name == "factored":
+        size, basis = _factor_size(problem, factor, pardiso.GENERAL)
         n_bytes = methods.lu_size(problem, size)[0][2]
     else:
-        n_bytes = costs.krylov_size(problem.factor, problem.planned_vectors, size)[2]
-    seconds = costs.factor_seconds(size, problem.factor.nnz, methods.TYPICAL_BLOCKS, problem.n_threads)
-    return Prediction(name, n_bytes <= problem.max_memory, n_bytes, size.nnz, size.gflop, seconds, basis)
+        size, basis = _factor_size(problem, canonical(problem.cost_matrix()), pardiso.POSITIVE_DEFINITE)
+        n_bytes = costs.krylov_size(factor, m, size)[2]
+    seconds = costs.factor_seconds(size, factor.nnz, methods.TYPICAL_BLOCKS, n_threads)
+    return Prediction(name, n_bytes <= allowed, n_bytes, size.nnz, size.gflop, seconds, basis)
 
 
 def _factor_size(problem: Problem, matrix: csr_array, matrix_type: int) -> tuple[FactorSize, str]:
@@ -116,12 +96,3 @@ def _factor_size(problem: Problem, matrix: csr_array, matrix_type: int) -> tuple
     factorization = analyse(canonical(regular), pardiso.POSITIVE_DEFINITE, n_threads)
     factorization.release()
     return factorization.size, "analysis"
-
-
-SOLVERS: dict[str, Solver] = {
-    "factored": Solver("LU of A", methods.factored, _predict_factored, square=True),
-    "multigrid": Solver("multigrid on A, without a factor", methods.multigrid, _predict_multigrid, square=True),
-    "shift_invert": Solver("Cholesky factor of M", methods.shift_invert, _predict_shift_invert),
-    methods.ON_M: Solver("multigrid on M, without a factor", methods.multigrid_on_m, _predict_multigrid_on_m),
-}
-"""In the order in which auto tries them."""

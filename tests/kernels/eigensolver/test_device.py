@@ -11,17 +11,15 @@ from lle.core.errors import ConfigError, LleError, NotEnoughMemory
 from lle.kernels.eigensolver import device
 from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases
 from lle.kernels.eigensolver.device import Device
-from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from lle.kernels.eigensolver.threads import Threads
+from tests.support import eigenproblems
 from tests.support.oracle import largest_angle
-from tests.support.sampled_factors import edge_factor, gram, lle_factor, order, points
+from tests.support.sampled_factors import edge_factor, lle_factor, order, points
 from tests.support.seeds import seeds
 
 
 def solve(A, X, **changed):
-    arguments = {"method": "multigrid", "pin": None, "tol": 1e-8, "max_memory": 2**34, "n_threads": 2, "initial": None}
-    arguments |= {"cost_matrix": lambda: gram(A), "max_steps": 60, "candidates": lambda: X} | changed
-    return bottom_eigenpairs(A, 3, **arguments)
+    return eigenproblems.solve(A, 3, "multigrid", n_threads=2, candidates=lambda: X, **changed)
 
 
 def factor(square, n, seed):

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, eye_array
 
-from lle.core.errors import InputError, NotEnoughMemory
+from lle.core.errors import NotEnoughMemory
 from lle.kernels.eigensolver import block_lanczos, costs, factorization, pardiso
 from lle.kernels.eigensolver.factorization import SuperLU, canonical
 from lle.kernels.eigensolver.pardiso import FactorizationError, FactorSize, Pardiso
 from lle.kernels.eigensolver.pseudo_inverse import PinnedCholesky, PinnedLU
-from lle.kernels.eigensolver.solve import bottom_eigenpairs
+from tests.support.eigenproblems import solve
 from tests.support.oracle import largest_angle
 from tests.support.sampled_factors import edge_factor, gram, lle_factor, points, roll_factor, roll_with_outliers
 from tests.support.seeds import seeds
@@ -114,15 +114,6 @@ def test_cholesky_inverse_accepts_factors_that_are_not_square(back_end):
     with PinnedCholesky(gram(A), 17, 2) as inverse:
         inverse.factor()
         np.testing.assert_allclose(inverse.apply(block), expected, atol=1e-9 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("pin", [-1, 300])
-def test_a_pin_outside_the_matrix_is_refused(pin):
-    A = roll_factor(300, 5)
-    with pytest.raises(InputError, match=r"0 \.\. 299, found"):
-        PinnedLU(A, pin, 1)
-    with pytest.raises(InputError, match=r"0 \.\. 299, found"):
-        PinnedCholesky(gram(A), pin, 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -239,8 +230,6 @@ def test_program_works_without_mkl(monkeypatch):
     try:
         assert not pardiso.is_available()
         assert isinstance(factorization.analyse(roll_factor(300, 7), pardiso.GENERAL, 1), SuperLU)
-        with pytest.raises(FactorizationError, match="install pypardiso"):
-            Pardiso(roll_factor(300, 7), pardiso.GENERAL, 1)
     finally:
         pardiso.load_mkl.cache_clear()
 
@@ -350,19 +339,5 @@ class TestThreads:
 @needs_mkl
 def test_small_problem_gives_equal_bytes_for_any_number_of_threads():
     A = roll_factor(600, 19)
-    by_one_thread, by_two_threads = (
-        bottom_eigenpairs(
-            A,
-            2,
-            method="factored",
-            pin=None,
-            cost_matrix=lambda: gram(A),
-            tol=1e-8,
-            max_memory=2**30,
-            n_threads=n_threads,
-            initial=None,
-            max_steps=60,
-        ).vectors
-        for n_threads in (1, 2)
-    )
+    by_one_thread, by_two_threads = (solve(A, 2, "factored", n_threads=n_threads).vectors for n_threads in (1, 2))
     assert by_one_thread.tobytes() == by_two_threads.tobytes()

@@ -6,40 +6,23 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
-from lle.kernels.eigensolver.problem import no_candidates
-from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from lle.kernels.factors.cost_matrix import local_factor
 from lle.storage.store import Store
 from tests.support.commands import lle, write_config
+from tests.support.eigenproblems import solve
 from tests.support.oracle import largest_angle
-from tests.support.sampled_factors import gram, lle_factor, order, points
+from tests.support.sampled_factors import lle_factor, order, points
 
 ROUTES = ("factored", "shift_invert", "multigrid")
 DEGREE = np.pi / 180
 
 
-def solve(A, m, route, n_threads, candidates=no_candidates):
-    return bottom_eigenpairs(
-        A,
-        m,
-        method=route,
-        pin=None,
-        cost_matrix=lambda: gram(A),
-        tol=1e-8,
-        max_memory=2**34,
-        n_threads=n_threads,
-        initial=None,
-        max_steps=60,
-        candidates=candidates,
-    )
-
-
 def assert_agree(A, m, routes, threads, X):
     """The methods agree for A; X are coordinates of the points that A was made from. Returns the methods used."""
-    first, methods = solve(A, m, routes[0], threads[0]), set(routes[:1])
+    first, methods = solve(A, m, routes[0], n_threads=threads[0]), set(routes[:1])
     assert first.converged
     for route, n_threads in [(route, n) for route in routes for n in threads][1:]:
-        solution = solve(A, m, route, n_threads, lambda: X)
+        solution = solve(A, m, route, n_threads=n_threads, candidates=lambda: X)
         assert solution.converged, (route, n_threads)
         methods.add(solution.stats.method)
         assert largest_angle(solution.vectors, first.vectors) < 0.1 * DEGREE, (route, n_threads)
@@ -69,7 +52,7 @@ def test_large_surface():
 
 def test_comparison_detects_another_matrix():
     A, B = (lle_factor(points("s_curve", 800, seed), 12, 1e-3) for seed in (3, 4))
-    of_A, of_B = solve(A, 2, "factored", 1), solve(B, 2, "factored", 1)
+    of_A, of_B = solve(A, 2, "factored"), solve(B, 2, "factored")
     assert largest_angle(of_A.vectors, of_B.vectors) > 0.1 * DEGREE
 
 
@@ -86,4 +69,4 @@ def test_mnist(tmp_path, shared_data):
     images = shared_data("mnist/train-images-idx3-ubyte.gz").parent
     config = write_config(tmp_path, input={"kind": "idx", "path": f"{images}/*-images-idx3-ubyte.gz"})
     lle("run", config, "--set", "execution.cluster.kind=local")
-    assert_agree(stored_factor(tmp_path / "run.zarr"), 5, ROUTES, (2,), no_candidates())
+    assert_agree(stored_factor(tmp_path / "run.zarr"), 5, ROUTES, (2,), np.empty((0, 0)))

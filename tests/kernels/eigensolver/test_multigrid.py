@@ -13,8 +13,8 @@ from lle.kernels.eigensolver.block_gmres import BlockGmres
 from lle.kernels.eigensolver.multigrid import Hierarchy, MultigridError
 from lle.kernels.eigensolver.multigrid_inverse import FactorMultigrid, NormalMultigrid
 from lle.kernels.eigensolver.problem import Hooks
-from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from lle.kernels.eigensolver.threads import Threads
+from tests.support import eigenproblems
 from tests.support.oracle import exact_pairs, largest_angle
 from tests.support.sampled_factors import edge_factor, gram, lle_factor, order, points
 from tests.support.seeds import seeds
@@ -44,10 +44,8 @@ def with_nearly_closed_groups(A, leak=1e-3):
     return csr_array(eye_array(n) - csr_array((weights, (row, column)), shape=(n, n)))
 
 
-def solve(A, X, m=3, **changed):
-    arguments = {"method": "multigrid", "pin": None, "tol": 1e-8, "max_memory": 2**34, "n_threads": 2, "initial": None}
-    arguments |= {"cost_matrix": lambda: gram(A), "max_steps": 20_000, "candidates": lambda: X} | changed
-    return bottom_eigenpairs(A, m, **arguments)
+def solve(A, X, m=3, method="multigrid", max_steps=20_000, **changed):
+    return eigenproblems.solve(A, m, method, n_threads=2, max_steps=max_steps, candidates=lambda: X, **changed)
 
 
 @pytest.mark.parametrize("seed", seeds(19, 83, 211))
@@ -318,7 +316,7 @@ def test_at_its_limit_it_returns_its_best_vectors():
     assert not solution.converged
     assert "stopped at the limit of 2 steps" in solution.stats.reason
     whole = solve(A, X)
-    assert solve(A, X, initial=whole.vectors).stats.n_steps < whole.stats.n_steps
+    assert solve(A, X, start=whole.vectors).stats.n_steps < whole.stats.n_steps
 
 
 def copied(state):

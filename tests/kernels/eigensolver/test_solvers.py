@@ -4,11 +4,9 @@ import pytest
 
 from lle.kernels.eigensolver import costs, pardiso
 from lle.kernels.eigensolver.pardiso import FactorSize
-from lle.kernels.eigensolver.problem import NO_HOOKS, Problem
-from lle.kernels.eigensolver.rayleigh_ritz import Tolerances
-from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from lle.kernels.eigensolver.solvers import SOLVERS, auto_methods, chosen, predictions
-from tests.support.sampled_factors import edge_factor, gram, lle_factor, points, roll_coordinates, roll_factor
+from tests.support.eigenproblems import problem, solve
+from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_coordinates, roll_factor
 from tests.support.seeds import seeds
 
 PLENTY = 2**33
@@ -18,8 +16,7 @@ needs_mkl = pytest.mark.skipif(not pardiso.is_available(), reason="only PARDISO 
 
 
 def predict(A, names=tuple(SOLVERS), pin=0, max_memory=PLENTY):
-    problem = Problem(A, 2, pin, lambda: gram(A), Tolerances(1e-8, 1.0), max_memory, 1, None, NO_HOOKS, 60)
-    return predictions(problem, list(names))
+    return predictions(problem(A, 2, pin=pin, max_memory=max_memory), list(names))
 
 
 @needs_mkl
@@ -30,19 +27,7 @@ def test_prediction_equals_the_cost_of_the_solve(seed):
     assert list(predicted) == list(SOLVERS)
     for method in ("factored", "shift_invert", "multigrid"):
         prediction = predicted[method]
-        spectrum = bottom_eigenpairs(
-            A,
-            2,
-            method=method,
-            pin=0,
-            cost_matrix=lambda: gram(A),
-            tol=1e-8,
-            max_memory=PLENTY,
-            n_threads=1,
-            initial=None,
-            max_steps=60,
-            candidates=lambda: roll_coordinates(3000, seed),
-        )
+        spectrum = solve(A, 2, method, pin=0, max_memory=PLENTY, candidates=lambda: roll_coordinates(3000, seed))
         assert prediction.factor_nnz == pytest.approx(spectrum.stats.factor_nnz, rel=0.01)
         assert prediction.predicted_bytes == pytest.approx(spectrum.stats.predicted_bytes, rel=0.01)
         assert prediction.basis == ("entries of A" if method == "multigrid" else "analysis")

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 from lle.kernels.eigensolver import problem
 from lle.kernels.eigensolver.problem import Hooks, Watch
-from lle.kernels.eigensolver.solve import bottom_eigenpairs
+from tests.support.eigenproblems import solve
 from tests.support.sampled_factors import roll_coordinates, roll_factor
 
 
@@ -50,20 +49,8 @@ def test_time_left_is_unknown_until_errors_decrease(monkeypatch):
 @pytest.mark.parametrize("method", ["factored", "shift_invert", "multigrid"])
 def test_methods_report_their_steps_down_to_the_bound(method):
     factor, reports = roll_factor(900, seed=5), []
-    spectrum = bottom_eigenpairs(
-        factor,
-        2,
-        method=method,
-        pin=None,
-        cost_matrix=lambda: csr_array(factor.T @ factor),
-        tol=1e-8,
-        max_memory=2**30,
-        n_threads=1,
-        initial=None,
-        max_steps=60,
-        hooks=Hooks(progress=reports.append),
-        candidates=lambda: roll_coordinates(900, 5),
-    )
+    hooks = Hooks(progress=reports.append)
+    spectrum = solve(factor, 2, method, hooks=hooks, candidates=lambda: roll_coordinates(900, 5))
     steps = [report for report in reports if report.n_solves]
     assert {report.method for report in reports} == {method}
     assert len(steps) >= 2
