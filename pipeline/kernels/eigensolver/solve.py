@@ -98,99 +98,60 @@ def bottom_eigenpairs(problem: Problem, method: str, skip: Mapping[str, str] = M
             return _solve("dense", methods.dense, problem)
         if method == "auto":
             return _first_that_converges(problem, skip)
-        names = [method] if method != "multigrid" else ["multigrid", methods.ON_M] if rows == n else [methods.ON_M]
-        return _requested(problem, names, skip)
+        return _requested(problem, methods.ON_M if method == "multigrid" and rows != n else method, skip)
 
 
-def _requested(problem: Problem, names: list[str], skip: Mapping[str, str]) -> Spectrum:
-    """Try the methods in turn; if none converges, auto's choice from the others."""
-    failures, best = dict[str, str](), None
-    for name in names:
-        try:
-            spectrum = _solve(name, SOLVERS[name], problem)
-        except FactorizationError as error:  # every method has the same result; only its cost differs
-            failures[name] = str(error)
-            continue
-        except NotEnoughMemory as error:
-            if not failures:
-                raise
-            failures[name] = error.args[0]
-            continue
-        if spectrum.converged or not failures:
-            return _instead_of_requested(spectrum, failures)
-        best, failures[name] = spectrum, f"{name} reached vector errors of {spectrum.vector_errors.max():.0e} only"
+def _requested(problem: Problem, method: str, skip: Mapping[str, str]) -> Spectrum:
+    """Try one method; if it fails, auto's choice from the others."""
     try:
-        start = problem.start if best is None else best.vectors
-        other = _first_that_converges(problem._replace(start=start), {**skip, **failures})
-    except NotEnoughMemory:
-        if best is None:
-            raise
-        return _instead_of_requested(best, failures)
-    return _instead_of_requested(other if best is None or other.converged else best, failures)
+        return _solve(method, SOLVERS[method], problem)
+    except FactorizationError as error:  # every method has the same result; only its cost differs
+        failure = str(error)
+    first = methods.ON_M if method == "multigrid" else ""
+    spectrum = _first_that_converges(problem, {**skip, method: failure}, first)
+    return replace(spectrum, stats=replace(spectrum.stats, requested_failed=failure))
 
 
-def _instead_of_requested(spectrum: Spectrum, failures: Mapping[str, str]) -> Spectrum:
-    return replace(spectrum, stats=replace(spectrum.stats, requested_failed=next(iter(failures.values()), "")))
-
-
-def _first_that_converges(problem: Problem, skip: Mapping[str, str]) -> Spectrum:
+def _first_that_converges(problem: Problem, skip: Mapping[str, str], first: str = "") -> Spectrum:
     """Try the methods in turn. Failures are added to the reason; unconverged vectors are the start of the next one."""
     square = problem.factor.shape[0] == problem.n
     patience = costs.patience_seconds(problem.factor.nnz, problem.n_threads, square=square)
-    names = auto_methods(problem.factor, skip)
+    names = sorted(auto_methods(problem.factor, skip), key=lambda name: name != first)
     attempts = [(name, math.inf if name.startswith("multigrid") else patience) for name in names]
-    failures, best, start = list(skip.values()), None, problem.start
+    failures, best = list(skip.values()), None
     while attempts:
         name, seconds = attempts.pop(0)
         try:
-            attempt = problem._replace(start=start, max_seconds=seconds)
-            spectrum = _solve(name, SOLVERS[name], attempt)
+            spectrum = _solve(name, SOLVERS[name], problem._replace(max_seconds=seconds))
         except NotEnoughMemory as error:
             failures.append(error.args[0])  # its advice is followed here
             if not name.startswith("multigrid"):
                 # the Cholesky factor of M was larger than the LU of A on all data measured so far
                 attempts = [following for following in attempts if following[0].startswith("multigrid")]
-            continue
         except LongFactorization as error:
-            other = "multigrid" if square else methods.ON_M
-            if (other, math.inf) in attempts:
+            other, first_attempts = "multigrid" if square else methods.ON_M, [(name, math.inf)]
+            if (unlimited := (other, math.inf)) in attempts:
                 failures.append(f"{error}, so {other} was tried first, as long as it was expected to be faster")
-            attempts = _without_factor_first(attempts, name, other, error.seconds)
-            continue
+                attempts.remove(unlimited)
+                first_attempts = [(other, error.seconds), (name, math.inf), unlimited]
+            attempts = first_attempts + attempts
         except FactorizationError as error:
             failures.append(str(error))
             attempts = [following for following in attempts if following[0] != name]
-            continue
-        explained = replace(
-            spectrum, stats=replace(spectrum.stats, reason="; before that, ".join([spectrum.stats.reason, *failures]))
-        )
-        if spectrum.converged:
-            return explained
-        failures.append(f"{name} reached vector errors of {spectrum.vector_errors.max():.0e} only")
-        start = spectrum.vectors
-        if best is None or spectrum.vector_errors.max() < best.vector_errors.max():
-            best = explained
+        else:
+            reason = "; before that, ".join([spectrum.stats.reason, *failures])
+            explained = replace(spectrum, stats=replace(spectrum.stats, reason=reason))
+            if spectrum.converged:
+                return explained
+            failures.append(f"{name} reached vector errors of {spectrum.vector_errors.max():.0e} only")
+            problem = problem._replace(start=spectrum.vectors)
+            if best is None or spectrum.vector_errors.max() < best.vector_errors.max():
+                best = explained
     if best is None:
         raise NotEnoughMemory(
             "no eigensolver can be used: " + "; ".join(failures), advice="raise eigensolver.max_memory"
         )
     return best
-
-
-def _without_factor_first(
-    attempts: list[tuple[str, float]], factored: str, other: str, seconds: float
-) -> list[tuple[str, float]]:
-    """The attempts (name, ``Problem.max_seconds``) after a factorization was predicted to take ``seconds``.
-
-    ``other``, if it is among them, is tried first with this limit, and without a limit if the factorization fails.
-
-    >>> _without_factor_first([("multigrid", math.inf), ("shift_invert", 2.0)], "factored", "multigrid", 60.0)
-    [('multigrid', 60.0), ('factored', inf), ('multigrid', inf), ('shift_invert', 2.0)]
-    """
-    first, unlimited = [(factored, math.inf)], (other, math.inf)
-    if unlimited in attempts:
-        first = [(other, seconds), *first, unlimited]
-    return [*first, *(attempt for attempt in attempts if attempt != unlimited)]
 
 
 def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> Spectrum:
@@ -226,8 +187,9 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
     pairs = outcome.pairs._replace(vectors=fix_signs(outcome.pairs.vectors))
     residuals = residual_norms(problem.factor, pairs)
     stats = replace(outcome.stats, rounding_floor=EPS * tolerances.largest)
-    # With a factor the error of a vector is ||M^+ r||, so residuals add no information. Hubs raise the rounding error
-    # of residuals above the bound from lambda_max; a solve that is exact to 12 digits must not be repeated for that.
-    good = (outcome.exact_errors and stats.n_solves > 0) or tolerances.met_by_residuals(residuals, values)
+    # Mostly the errors of vectors alone decide: with a factor they are ||M^+ r||, so residuals add no information. Hubs
+    # raise the rounding error of residuals above the bound from lambda_max; a solve that is exact to 12 digits must not
+    # be repeated for that. The dense method has no solves, and multigrid on M no exact errors.
+    good = (name != methods.ON_M and stats.n_solves > 0) or tolerances.met_by_residuals(residuals, values)
     converged = good and tolerances.met_by_vectors(outcome.errors, values)
     return Spectrum(values, pairs.vectors, residuals, outcome.errors, converged, stats)
