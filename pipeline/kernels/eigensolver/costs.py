@@ -158,7 +158,7 @@ def multigrid_seconds(nnz: int, n_threads: int, *, on_m: bool) -> float:
     """Seconds of a whole solve by multigrid for A with ``nnz`` entries; they hardly depend on the data."""
     if on_m:
         return NORMAL_SECONDS * nnz / n_threads
-    return setup_seconds(nnz) + MULTIGRID_SECONDS * nnz / n_threads
+    return SETUP_SECONDS * nnz + MULTIGRID_SECONDS * nnz / n_threads  # the setup is mostly on one thread
 
 
 def cycle_seconds(nnz: int, width: int, n_threads: int, *, on_m: bool) -> float:
@@ -169,11 +169,6 @@ def cycle_seconds(nnz: int, width: int, n_threads: int, *, on_m: bool) -> float:
     """
     solve_seconds = (NORMAL_SECONDS if on_m else MULTIGRID_SECONDS) * nnz / n_threads
     return solve_seconds / SOLVE_CYCLES * max(width / MAX_BLOCK, 1.0)
-
-
-def setup_seconds(nnz: int) -> float:
-    """Seconds to set up the hierarchy for A with ``nnz`` entries, mostly on one thread."""
-    return SETUP_SECONDS * nnz
 
 
 def steps_left(n_steps: int, errors: Float64, bounds: Float64) -> float:

@@ -1,13 +1,12 @@
 """The methods for the lowest eigenpairs of M = A' A; ``solvers`` lists them, and ``solve`` chooses."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from ...core.arrays import Float64
-from ...core.errors import InputError, gib
+from ...core.errors import gib
 from . import costs, davidson, pardiso
 from .block_lanczos import block_lanczos, orthonormalise
 from .costs import krylov_size, multigrid_size, preconditioned_size, refuse_hopeless, require_memory
@@ -16,11 +15,6 @@ from .pardiso import FactorizationError, FactorSize
 from .problem import LongFactorization, Outcome, Problem, SolverStats, Watch
 from .pseudo_inverse import PinnedCholesky, PinnedLU, PseudoInverse
 from .rayleigh_ritz import TINY, RitzPairs, complement, rayleigh_ritz, residual_vectors
-
-if TYPE_CHECKING:
-    from .device import Device
-    from .multigrid_inverse import MultigridInverse
-
 
 SEED = 20_000
 """Seed of the start block, so that every run starts from the same vectors."""
@@ -75,7 +69,7 @@ def lu_size(problem: Problem, size: FactorSize) -> tuple[tuple[int, int, int], b
 
 def shift_invert(problem: Problem) -> Outcome:
     """Krylov space of M^+, by the Cholesky factor of M."""
-    cost_matrix = _cost_matrix(problem)
+    cost_matrix = canonical(problem.cost_matrix())
     refuse_hopeless("shift_invert", cost_matrix, pardiso.POSITIVE_DEFINITE, problem)
     with PinnedCholesky(cost_matrix, problem.pin, problem.n_threads, problem.null, problem.hooks.analyses) as inverse:
         del cost_matrix
@@ -84,61 +78,49 @@ def shift_invert(problem: Problem) -> Outcome:
 
 def multigrid(problem: Problem) -> Outcome:
     """Block Davidson with multigrid on a square A as approximate inverse; needs no factor."""
-    width, columns, predicted, cycles = multigrid_size(problem.factor, problem.planned_vectors, problem.max_memory)
-    require_memory("multigrid", predicted, problem.max_memory)
-    watch = Watch("multigrid", problem.hooks.progress)
-    seconds = costs.multigrid_seconds(problem.factor.nnz, problem.n_threads, on_m=False)
-    watch.begin(f"hierarchy of {problem.n:,} points", seconds=seconds)
-    from .multigrid_inverse import FactorMultigrid  # numba, a quarter of a second
-
-    candidates, device = problem.candidates(), _device(problem)
-    with FactorMultigrid(problem.factor, candidates, problem.n_threads, SEED, cycles, device) as inverse:
-        text = _hierarchy(inverse, "A", predicted, problem)
-        sizes, step_seconds = (width, columns, predicted), _step_seconds(inverse, problem, width, on_m=False)
-        return _by_davidson(inverse.apply, text, problem, sizes, watch, max_residual_steps=0, step_seconds=step_seconds)
+    return _multigrid(problem, None)
 
 
 def multigrid_on_m(problem: Problem) -> Outcome:
     """Block Davidson with multigrid on M, for an A that is not square, or whose spectrum lies on both sides of zero."""
-    cost_matrix = _cost_matrix(problem)
+    return _multigrid(problem, canonical(problem.cost_matrix()))
+
+
+def _multigrid(problem: Problem, cost_matrix: csr_array | None) -> Outcome:
+    """On A if there is no ``cost_matrix``."""
+    factor, n_threads, on_m = problem.factor, problem.n_threads, cost_matrix is not None
+    name, normal_entries = ("multigrid", 0) if cost_matrix is None else (ON_M, cost_matrix.nnz)
     width, columns, predicted, cycles = multigrid_size(
-        problem.factor, problem.planned_vectors, problem.max_memory, cost_matrix.nnz
+        factor, problem.planned_vectors, problem.max_memory, normal_entries
     )
-    require_memory(ON_M, predicted, problem.max_memory)
-    watch = Watch(ON_M, problem.hooks.progress)
-    seconds = costs.multigrid_seconds(problem.factor.nnz, problem.n_threads, on_m=True)
+    require_memory(name, predicted, problem.max_memory)
+    watch = Watch(name, problem.hooks.progress)
+    seconds = costs.multigrid_seconds(factor.nnz, n_threads, on_m=on_m)
     watch.begin(f"hierarchy of {problem.n:,} points", seconds=seconds)
-    from .multigrid_inverse import NormalMultigrid  # numba, a quarter of a second
+    from .multigrid_inverse import FactorMultigrid, NormalMultigrid  # numba, a quarter of a second
 
-    candidates, null, n_threads = problem.candidates(), problem.null, problem.n_threads
-    with NormalMultigrid(cost_matrix, candidates, null, n_threads, SEED, cycles, _device(problem)) as inverse:
-        text = _hierarchy(inverse, "M", predicted, problem)
-        step_seconds = _step_seconds(inverse, problem, width, on_m=True)
-        sizes, infinite = (width, columns, predicted), float("inf")
-        outcome = _by_davidson(inverse.apply, text, problem, sizes, watch, infinite, step_seconds=step_seconds)
-    return outcome._replace(exact_errors=False)
+    candidates, device, place = problem.candidates(), None, ""
+    if problem.on_gpu:
+        from .device import gpu  # CuPy
 
-
-def _device(problem: Problem) -> "Device | None":
-    if not problem.on_gpu:
-        return None
-    from .device import gpu  # numba, and CuPy
-
-    return gpu()
-
-
-def _hierarchy(inverse: "MultigridInverse", matrix: str, predicted: int, problem: Problem) -> str:
-    """The size of a hierarchy, for the reason of the result."""
-    complexity = inverse.hierarchy.complexity
-    memory = f"{gib(predicted)} of {gib(problem.max_memory)} allowed"
-    place = " on the GPU" if problem.on_gpu else ""
-    return f"hierarchy of {complexity:.2f} times the entries of {matrix}{place}, {memory}"
-
-
-def _step_seconds(inverse: "MultigridInverse", problem: Problem, width: int, *, on_m: bool) -> Callable[[], float]:
-    """Predicts the seconds of the last step from its cycles."""
-    cycle_seconds = costs.cycle_seconds(problem.factor.nnz, width, problem.n_threads, on_m=on_m)
-    return lambda: inverse.n_cycles * cycle_seconds
+        device, place = gpu(), " on the GPU"
+    inverse: FactorMultigrid | NormalMultigrid = (
+        FactorMultigrid(factor, candidates, n_threads, SEED, cycles, device)
+        if cost_matrix is None
+        else NormalMultigrid(cost_matrix, candidates, problem.null, n_threads, SEED, cycles, device)
+    )
+    with inverse:
+        text = f"hierarchy of {inverse.hierarchy.complexity:.2f} times the entries of {'M' if on_m else 'A'}{place}"
+        cycle_seconds = costs.cycle_seconds(factor.nnz, width, n_threads, on_m=on_m)
+        return _by_davidson(
+            inverse.apply,
+            f"{text}, {gib(predicted)} of {gib(problem.max_memory)} allowed",
+            problem,
+            (width, columns, predicted),
+            watch,
+            max_residual_steps=float("inf") if on_m else 0,
+            step_seconds=lambda: inverse.n_cycles * cycle_seconds,
+        )
 
 
 def _by_davidson(
@@ -267,13 +249,6 @@ def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tu
         basis = orthonormalise(pairs.vectors - correction, correction[:, :0], problem.null)
         pairs = rayleigh_ritz(problem.factor, basis, basis.shape[1])
     return pairs, errors, n_done
-
-
-def _cost_matrix(problem: Problem) -> csr_array:
-    cost_matrix = canonical(problem.cost_matrix())
-    if cost_matrix.shape != (problem.n, problem.n):
-        raise InputError(f"M must be {problem.n} x {problem.n} like A' A, found {cost_matrix.shape}")
-    return cost_matrix
 
 
 def _finite(apply: Callable[[Float64], Float64]) -> Callable[[Float64], Float64]:

@@ -145,8 +145,6 @@ class Outcome(NamedTuple):
     errors: Float64
     """(m,) estimated errors of the vectors."""
     stats: SolverStats
-    exact_errors: bool = True
-    """Whether ``errors`` alone decide on convergence, as residuals hold more rounding errors."""
 
 
 class Watch:
