@@ -78,7 +78,8 @@ def block_lanczos(
         projected[:stop, used:stop] = columns
         projected[used:stop, :stop] = columns.T
         new, coupling = _orthonormalise(image, basis[:, :stop], null)
-        values, vectors = _largest(projected[:stop, :stop])
+        square = projected[:stop, :stop]
+        values, vectors = (part[..., ::-1] for part in np.linalg.eigh((square + square.T) / 2))
         m = min(n_wanted, stop)
         errors = np.linalg.norm(coupling @ vectors[used:stop, :m], axis=0) / np.abs(values[:m])
         each_step(n_applied, errors)
@@ -92,11 +93,6 @@ def block_lanczos(
             used = n_wanted + width
             basis[:, :used] = basis[:, :stop] @ vectors[:, :used]
             projected[:used, :used] = np.diag(values[:used])
-
-
-def _largest(projected: Float64) -> tuple[Float64, Float64]:
-    values, vectors = np.linalg.eigh((projected + projected.T) / 2)
-    return values[::-1], vectors[:, ::-1]
 
 
 def _orthonormalise(block: Float64, against: Float64, null: NullVector) -> tuple[Float64, Float64]:

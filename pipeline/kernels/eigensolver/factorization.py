@@ -43,56 +43,35 @@ class Analyses(Protocol):
 
     def load(self, key: str) -> Analysis | None:
         """The analysis with this key; None if there is none."""
-
-    def keep(self, key: str, analysis: Analysis) -> None:
-        """Keep an analysis for later."""
-
-
-class NoAnalyses:
-    """No analysis is stored."""
-
-    def load(self, key: str) -> Analysis | None:
         return None
 
     def keep(self, key: str, analysis: Analysis) -> None:
-        """Does nothing."""
+        """Keep an analysis for later."""
+        return
+
+
+class NoAnalyses(Analyses):
+    """No analysis is stored."""
 
 
 NO_ANALYSES = NoAnalyses()
 
 
-class OneAnalysis:
+class OneAnalysis(Analyses):
     """The analysis of the first of several matrices that differ in their values only; it serves all of them."""
 
     def __init__(self) -> None:
         self._analysis: Analysis | None = None
 
     def load(self, key: str) -> Analysis | None:
-        """The analysis, for any key."""
         return self._analysis
 
     def keep(self, key: str, analysis: Analysis) -> None:
-        """Keep the analysis."""
         self._analysis = analysis
 
 
-class Factorization(Protocol):
-    """An analysed sparse matrix: call ``factor`` once, ``solve`` any number of times, then ``release``."""
-
-    size: FactorSize
-
-    def factor(self) -> None:
-        """Compute the factor. Raises: NotEnoughMemory, FactorizationError."""
-
-    def solve(self, rhs: Float64, transposed: bool) -> Float64:
-        """Solve for all columns of ``rhs`` (n, m) at once."""
-
-    def release(self) -> None:
-        """Free the memory."""
-
-
 class SuperLU:
-    """SciPy's SuperLU as a ``Factorization``. It has no analysis; ``size`` is the memory that it first reserves."""
+    """SciPy's SuperLU with the methods of ``Pardiso``. It has no analysis; ``size`` is what it first reserves."""
 
     def __init__(self, matrix: csr_array) -> None:
         """Store a square CSR matrix, float64 (n, n); a symmetric matrix must have both triangles."""
@@ -122,12 +101,15 @@ class SuperLU:
 
     def solve(self, rhs: Float64, transposed: bool) -> Float64:
         """Solve for all columns of ``rhs`` (n, m) at once."""
-        solution: Float64 = self._factor.solve(np.asarray(rhs), "T" if transposed else "N")
-        return solution
+        return np.asarray(self._factor.solve(np.asarray(rhs), "T" if transposed else "N"), np.float64)
 
     def release(self) -> None:
         """Free the memory."""
         self._matrix = self._factor = None
+
+
+Factorization = pardiso.Pardiso | SuperLU
+"""An analysed sparse matrix: call ``factor`` once, ``solve`` any number of times, then ``release``."""
 
 
 def analysis_key(matrix: csr_array, matrix_type: int, pin: int, n_threads: int) -> str:
@@ -162,9 +144,7 @@ def analyse(
     """
     if not pardiso.is_available():
         return SuperLU(matrix)
-    earlier_analysis = analyses.load(key) if key else None
-    if earlier_analysis is not None and len(earlier_analysis.permutation) != matrix.shape[0]:
-        earlier_analysis = None
+    earlier_analysis = analyses.load(key)
     triangle = matrix if matrix_type == pardiso.GENERAL else _upper(matrix)
     few_rows = matrix.shape[0] < ONE_THREAD_ROWS
     is_small = few_rows and (earlier_analysis is None or earlier_analysis.size.gflop < ONE_THREAD_GFLOP)
@@ -173,7 +153,7 @@ def analyse(
     if is_small and n_threads > 1 and earlier_analysis is None and gflop >= ONE_THREAD_GFLOP:
         factorization.release()  # PARDISO cannot change the number of threads after its analysis
         factorization = pardiso.Pardiso(triangle, matrix_type, n_threads, earlier_analysis, single)
-    if key and earlier_analysis is None and not single:
+    if earlier_analysis is None and not single:
         size = factorization.size._replace(gflop=gflop)  # another number of threads counts other operations
         analyses.keep(key, Analysis(size, factorization.wide, factorization.permutation))
     return factorization

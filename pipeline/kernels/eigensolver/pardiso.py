@@ -8,8 +8,6 @@ import ctypes
 import importlib
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,16 +96,6 @@ def is_available() -> bool:
     return load_mkl() is not None
 
 
-@contextmanager
-def _mkl_threads(library: Any, n_threads: int) -> Iterator[None]:
-    # sets the count for this thread only: it overrides the environment (workers have one thread), not other threads
-    n_before = library.MKL_Set_Num_Threads_Local(n_threads)
-    try:
-        yield
-    finally:
-        library.MKL_Set_Num_Threads_Local(n_before)
-
-
 def _iparm(matrix_type: int, n_threads: int, dtype: type[np.signedinteger[Any]], single: bool) -> Array:
     """PARDISO's parameters. The manual counts from 1, so its iparm(2) is entry 1 here."""
     iparm = np.zeros(64, dtype)
@@ -124,7 +112,7 @@ def _iparm(matrix_type: int, n_threads: int, dtype: type[np.signedinteger[Any]],
 
 
 class Pardiso:
-    """A sparse matrix in PARDISO, a ``Factorization``. The constructor analyses the matrix.
+    """A sparse matrix in PARDISO. The constructor analyses the matrix.
 
     Index arrays and factor use 32-bit integers if the counts fit (0.6 GB less at 1 M points), else 64-bit integers.
     """
@@ -147,8 +135,6 @@ class Pardiso:
         Raises: NotEnoughMemory, FactorizationError.
         """
         self._mkl = load_mkl()
-        if self._mkl is None:
-            raise FactorizationError("PARDISO needs MKL, which cannot be loaded; install pypardiso (x86-64)")
         if not np.diff(matrix.indptr).all():  # PARDISO would terminate the process
             raise FactorizationError("the matrix is singular: a row has no entries")
         self._n, self._type, self._n_threads, self._single = matrix.shape[0], matrix_type, n_threads, single
@@ -235,8 +221,10 @@ class Pardiso:
         arguments += [self.permutation, nrhs, self._iparm, silent]
         addresses = [ctypes.c_void_p(a.ctypes.data) for a in arguments]
         vectors = [ctypes.c_void_p(None if a is None else a.ctypes.data) for a in (rhs, solution)]
-        with _mkl_threads(self._mkl, self._n_threads):
-            self._function(*addresses, *vectors, ctypes.c_void_p(error.ctypes.data))
+        # for this thread only: it overrides the environment (workers have one thread), not other threads
+        n_before = self._mkl.MKL_Set_Num_Threads_Local(self._n_threads)
+        self._function(*addresses, *vectors, ctypes.c_void_p(error.ctypes.data))
+        self._mkl.MKL_Set_Num_Threads_Local(n_before)
         if error[0] != 0 and phase != RELEASE:
             self._fail(int(error[0]), phase)
 

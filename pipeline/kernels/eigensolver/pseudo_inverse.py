@@ -20,7 +20,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...core.arrays import Float64
-from ...core.errors import InputError
 from . import pardiso
 from .factorization import NO_ANALYSES, Analyses, Factorization, analyse, analysis_key
 from .pardiso import FactorizationError
@@ -68,11 +67,8 @@ class PinnedLU(PseudoInverse):
     ) -> None:
         """Analyse A (n, n), whose null space is the constant vector; ``pin`` is in its closed class.
 
-        Raises:
-            InputError: ``pin`` is not a row number, or its row has no diagonal entry.
-            NotEnoughMemory, FactorizationError: the analysis failed.
+        Raises NotEnoughMemory or FactorizationError if the analysis failed.
         """
-        _check_pin(factor, pin)
         first, past = factor.indptr[pin : pin + 2]
         columns = factor.indices[first:past]
         self._pinned_row = np.zeros(factor.shape[0])
@@ -153,11 +149,8 @@ class PinnedCholesky(PseudoInverse):
     ) -> None:
         """Analyse M (n, n), symmetric positive semidefinite, with one null vector.
 
-        Raises:
-            InputError: ``pin`` is not a row number, or its row has no diagonal entry.
-            NotEnoughMemory, FactorizationError: the analysis failed.
+        Raises NotEnoughMemory or FactorizationError if the analysis failed.
         """
-        _check_pin(cost_matrix, pin)
         key = analysis_key(cost_matrix, pardiso.POSITIVE_DEFINITE, pin, n_threads)
         matrix = _identity_at(cost_matrix, pin)
         super().__init__(analyse(matrix, pardiso.POSITIVE_DEFINITE, n_threads, key, analyses), null)
@@ -176,14 +169,6 @@ class PinnedCholesky(PseudoInverse):
         rhs = without_null(rhs, self._null)
         rhs[self._pin] = 0.0
         return remove_null(self._factorization.solve(rhs, transposed=False), self._null)
-
-
-def _check_pin(matrix: csr_array, pin: int) -> None:
-    n = matrix.shape[1]
-    if not 0 <= pin < n:
-        raise InputError(f"the pinned point must be in 0 .. {n - 1}, found {pin}")
-    if pin not in matrix.indices[matrix.indptr[pin] : matrix.indptr[pin + 1]]:
-        raise InputError(f"the pinned row must have an entry on the diagonal, row {pin} has none")
 
 
 def _identity_at(matrix: csr_array, pin: int) -> csr_array:
