@@ -220,14 +220,14 @@ def _coarse_matrix(level: Level, threads: Threads) -> csr_array:
     b, p0 = level.matrix, level.aggregates.matrix()
     omega, prolongation = b.dtype.type(level.smoother.omega), p0
     if omega:
-        prolongation = csr_array(p0 - omega * threads.by_rows(lambda rows: rows @ p0, b, p0.shape[1]))
+        prolongation = csr_array(p0 - omega * threads.by_rows(lambda rows: rows @ p0, b))
 
     def rows_of_product(restriction: csr_array) -> csr_array:
         if omega:
             restriction = restriction - omega * (restriction @ b)
         return csr_array((restriction @ b) @ prolongation)
 
-    return threads.by_rows(rows_of_product, csr_array(p0.T.tocsr()), p0.shape[1])
+    return threads.by_rows(rows_of_product, csr_array(p0.T.tocsr()))
 
 
 def normalised(matrix: csr_array) -> tuple[csr_array, Float64]:

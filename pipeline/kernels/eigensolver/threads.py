@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from ...core.arrays import Float64, Floats, Ints
 
@@ -79,17 +79,13 @@ class Threads:
         self.each(lambda first, past: block_dots(x, y, parts[first // ROWS_AT_ONCE], first, past), len(x))
         return np.asarray(parts.sum(axis=0))
 
-    def by_rows(self, function: Callable[[csr_array], csr_array], left: csr_array, n_columns: int) -> csr_array:
-        """function(left) with ``n_columns``, for a function that maps each row by itself, such as a product."""
+    def by_rows(self, function: Callable[[csr_array], csr_array], left: csr_array) -> csr_array:
+        """function(left), for a function that maps each row by itself, such as a product."""
         # SciPy clears 12 bytes for each column of a product. With parts of fixed size this would grow with n squared.
         size = max(PRODUCT_ROWS, -(-left.shape[0] // PRODUCT_PARTS))
-        parts = list(self._pool.map(lambda first: function(left[first : first + size]), range(0, left.shape[0], size)))
-        counts = np.concatenate([np.diff(part.indptr) for part in parts])
-        index = np.int32 if counts.sum() < 2**31 else np.int64
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(index)
-        indices = np.concatenate([part.indices for part in parts]).astype(index, copy=False)
-        data = np.concatenate([part.data for part in parts])
-        return csr_array((data, indices, indptr), shape=(left.shape[0], n_columns))
+        firsts = range(0, left.shape[0], size)
+        parts = list(self._pool.map(lambda first: function(left[first : first + size]), firsts))
+        return csr_array(vstack(parts, format="csr"))
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
