@@ -50,9 +50,9 @@ SOLVED_PER_SECOND = 1.0e8
 """Entries of a factor that one thread processes per second when it solves for a block of four columns."""
 ANALYSED_PER_SECOND = 1.5e6
 """Entries of the matrix that the analysis processes per second; the ordering runs on one thread."""
-MULTIGRID_SECONDS, NORMAL_SECONDS, SETUP_SECONDS = 1e-5, 1e-5, 1e-6
-"""Processor seconds for an entry of A: of a whole solve by multigrid on A, of one on M, and of the setup on A. Those of
-a solve on A were 0.5 to 2e-5 on rolls, cubes, ECG vectors and tables of 6,000 to 300,000 points."""
+MULTIGRID_SECONDS, SETUP_SECONDS = 1e-5, 1e-6
+"""Processor seconds for an entry of A: of a whole solve by multigrid on A or on M, and of the setup on A. Those of a
+solve on A were 0.5 to 2e-5 on rolls, cubes, ECG vectors and tables of 6,000 to 300,000 points."""
 SOLVE_CYCLES = 120
 """Cycles of these solves, for blocks of MAX_BLOCK vectors."""
 LEAST_STEPS = 6
@@ -156,19 +156,17 @@ def factor_seconds(size: FactorSize, nnz: int, n_blocks: int, n_threads: int) ->
 
 def multigrid_seconds(nnz: int, n_threads: int, *, on_m: bool) -> float:
     """Seconds of a whole solve by multigrid for A with ``nnz`` entries; they hardly depend on the data."""
-    if on_m:
-        return NORMAL_SECONDS * nnz / n_threads
-    return SETUP_SECONDS * nnz + MULTIGRID_SECONDS * nnz / n_threads  # the setup is mostly on one thread
+    setup = 0.0 if on_m else SETUP_SECONDS * nnz  # mostly on one thread
+    return setup + MULTIGRID_SECONDS * nnz / n_threads
 
 
-def cycle_seconds(nnz: int, width: int, n_threads: int, *, on_m: bool) -> float:
+def cycle_seconds(nnz: int, width: int, n_threads: int) -> float:
     """Seconds of a cycle for a block of ``width`` vectors, for A with ``nnz`` entries.
 
-    >>> [round(cycle_seconds(12_000_000, width, 2, on_m=False), 6) for width in (4, 8, 20)]
+    >>> [round(cycle_seconds(12_000_000, width, 2), 6) for width in (4, 8, 20)]
     [0.5, 0.5, 1.25]
     """
-    solve_seconds = (NORMAL_SECONDS if on_m else MULTIGRID_SECONDS) * nnz / n_threads
-    return solve_seconds / SOLVE_CYCLES * max(width / MAX_BLOCK, 1.0)
+    return MULTIGRID_SECONDS * nnz / n_threads / SOLVE_CYCLES * max(width / MAX_BLOCK, 1.0)
 
 
 def steps_left(n_steps: int, errors: Float64, bounds: Float64) -> float:

@@ -111,7 +111,7 @@ def _multigrid(problem: Problem, cost_matrix: csr_array | None) -> Outcome:
     )
     with inverse:
         text = f"hierarchy of {inverse.hierarchy.complexity:.2f} times the entries of {'M' if on_m else 'A'}{place}"
-        cycle_seconds = costs.cycle_seconds(factor.nnz, width, n_threads, on_m=on_m)
+        cycle_seconds = costs.cycle_seconds(factor.nnz, width, n_threads)
         return _by_davidson(
             inverse.apply,
             f"{text}, {gib(predicted)} of {gib(problem.max_memory)} allowed",
