@@ -14,8 +14,8 @@ PLENTY = 2**34
 
 
 def problem(A: csr_array, m: int, **changed: Any) -> Problem:
-    """The eigenproblem of A; ``changed`` are other arguments of ``Problem`` than the defaults."""
-    if "pin" not in changed:
+    """The eigenproblem of A; ``changed`` are other arguments of ``Problem``, pin None as if not given."""
+    if changed.get("pin") is None:
         changed["pin"] = closed_point(A) if A.shape[0] == A.shape[1] else 0
     arguments = {"tolerances": Tolerances(1e-8), "max_memory": PLENTY, "n_threads": 1, "max_steps": 60}
     return Problem(A, m, cost_matrix=lambda: gram(A), **(arguments | changed))
