@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import Context
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from ..core.signals import raise_if_stopped
 from ..storage.store import Store
 from . import checkpoint, subprocess_call, task_costs
 from .step import DRIVER, WHOLE_DATA, WORKER, BlockReport, Json, Report, Step
-from .tasks import Outcome, is_final, run_task
+from .tasks import Ending, Outcome, is_final, run_task
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 WAKE_SECONDS = 0.2
 
 
+@dataclass
 class Executor:
     """Runs blocks on a client's workers; without a client, one after the other in this process.
 
@@ -37,20 +39,10 @@ class Executor:
     the workers with the resource. None means unknown.
     """
 
-    def __init__(
-        self,
-        client: "Client | None",
-        memory_resource: str | None = None,
-        memory: int | None = None,
-        high_memory: int | None = None,
-    ) -> None:
-        self.client, self.memory_resource = client, memory_resource
-        self.memory, self.high_memory = memory, high_memory
-        self._programs: dict[str, str] | None = None
-        if client is not None:
-            from ..clusters.version_check import required_versions  # loads distributed
-
-            self._programs = required_versions(client)
+    client: "Client | None"
+    memory_resource: str | None = None
+    memory: int | None = None
+    high_memory: int | None = None
 
     def runs_here(self, step: Step[Report]) -> bool:
         """Whether the tasks of a step run in this process."""
@@ -88,19 +80,19 @@ class Executor:
 
     def outcomes(self, step: Step[Report], url: str, fingerprint: str, blocks: Iterable[int]) -> Iterator[Outcome]:
         """(block, report or error) of each block, in the order in which they end."""
-        if self.client is None or self.runs_here(step):
-            if self.client is not None and step.runs_on == DRIVER and self._programs is not None:
-                from ..clusters.version_check import check_versions  # loads distributed
+        if self.client is not None:
+            from ..clusters.version_check import check_versions, required_versions
+            from .worker_tasks import outcomes_on_workers, task_or_error
 
+            programs = required_versions(self.client)
+            if not self.runs_here(step):
+                compute = partial(task_or_error, url, step, fingerprint, programs)
+                yield from outcomes_on_workers(self.client, step, compute, list(blocks), self.memory_resource)
+                return
+            if step.runs_on == DRIVER and programs is not None:
                 check_versions(self.client, step.key)  # the step submits tasks of its own
-            for block in blocks:
-                yield block, _attempt(run_task, url, step, fingerprint, block)
-        else:
-            from .worker_tasks import Submission, outcomes_on_workers  # loads distributed
-
-            resource = self.memory_resource
-            submission = Submission(self.client, step, url, fingerprint, self._programs, resource)
-            yield from outcomes_on_workers(submission, list(blocks))
+        for block in blocks:
+            yield block, _attempt(run_task, url, step, fingerprint, block)
 
 
 def run_step(
@@ -153,7 +145,7 @@ class _TaskThread(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.calls = SimpleQueue[Callable[[], BlockReport[Report]] | None]()
-        self.outcomes = SimpleQueue[BlockReport[Report] | BaseException]()
+        self.outcomes = SimpleQueue[Ending]()
         self.start()
 
     def run(self) -> None:
@@ -171,7 +163,7 @@ class _TaskThread(threading.Thread):
 _idle_threads: list[_TaskThread] = []
 
 
-def _attempt(function: Callable[..., BlockReport[Report]], *arguments: object) -> BlockReport[Report] | BaseException:
+def _attempt(function: Callable[..., BlockReport[Report]], *arguments: object) -> Ending:
     """Call in another thread and wait, so that this thread handles signals while compiled code runs for minutes."""
     try:
         thread = _idle_threads.pop()

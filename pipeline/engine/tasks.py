@@ -17,7 +17,8 @@ from .step import BlockReport, Report, Step
 
 CURRENT_SECONDS = 1.0
 
-Outcome: TypeAlias = tuple[int, BlockReport[Report] | BaseException]
+Ending: TypeAlias = BlockReport[Report] | BaseException
+Outcome: TypeAlias = tuple[int, Ending]
 
 
 def run_task(url: str, step: Step[Report], fingerprint: str, block: int) -> BlockReport[Report]:

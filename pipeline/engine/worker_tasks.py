@@ -5,10 +5,10 @@ Only runs with a cluster import this module: loading distributed takes a fifth o
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, Generic, TypeVar
 
 from distributed import Client, Future, as_completed
 from distributed.client import FutureCancelledError
@@ -16,70 +16,73 @@ from distributed.scheduler import KilledWorker
 
 from ..clusters.version_check import require_versions
 from ..core.errors import LleError, StageIncomplete, gib
-from .step import WHOLE_DATA, BlockReport, Report, Step
-from .tasks import Outcome, is_final, run_task
+from .step import WHOLE_DATA, Report, Step
+from .tasks import Ending, Outcome, is_final, run_task
 
+K = TypeVar("K")
 RETRIES = 2
 GATHER_SECONDS = 300  # to fetch the report of a finished task; the scheduler may be lost meanwhile
 WINDOW_PER_WORKER = 3
 WORKER_COUNT_SECONDS = 5.0
 
 
-class Submission(NamedTuple):
-    """What the tasks of a step have in common. `programs` are the versions that a worker must have."""
+def outcomes_on_workers(
+    client: Client, step: Step[Report], compute: Callable[[int], Ending], blocks: list[int], resource: str | None
+) -> Iterator[Outcome]:
+    """What `compute(block)` gives for all blocks, on the workers with the `resource` if the step is a whole-data step.
 
-    client: Client
-    step: Step[Report]
-    url: str
-    fingerprint: str
-    programs: dict[str, str] | None
-    memory_resource: str | None
-
-
-def outcomes_on_workers(submission: Submission, blocks: list[int]) -> Iterator[Outcome]:
-    """All blocks. Dask blames all queued tasks for the death of a worker, so these are retried one by one."""
-    step = submission.step
+    Dask blames all queued tasks for the death of a worker, so these are retried one by one.
+    """
+    needs = {resource: 1} if step.runs_on == WHOLE_DATA else None
+    submit = partial(client.submit, compute, pure=False, retries=RETRIES, resources=needs)
     suspects = []
-    for block, outcome in _windowed(submission, blocks, WINDOW_PER_WORKER):
+    for block, outcome in _windowed(client, step, submit, blocks, WINDOW_PER_WORKER):
         if isinstance(outcome, KilledWorker):
             suspects.append(block)
         else:
             yield block, outcome
     for suspect in suspects:
-        for block, outcome in _windowed(submission, [suspect], 1):
+        for block, outcome in _windowed(client, step, submit, [suspect], 1):
             if isinstance(outcome, KilledWorker):
                 planned = gib(step.task_bytes)
                 outcome = StageIncomplete(f"its worker was killed at each try (planned memory: {planned})")
             yield block, outcome
 
 
-def _windowed(submission: Submission, blocks: list[int], per_worker: int) -> Iterator[Outcome]:
+def _windowed(
+    client: Client, step: Step[Report], submit: Callable[..., Future], blocks: list[int], per_worker: int
+) -> Iterator[Outcome]:
     """Submit a few blocks per worker, and another one whenever a block ends: the task graph stays small."""
-    client, step, url, fingerprint, programs, memory_resource = submission
-    task, waiting = partial(_task_or_error, url, step, fingerprint, programs), iter(blocks)
-    needs = {memory_resource: 1} if step.runs_on == WHOLE_DATA else None
-    n_workers = _WorkerCount(client)
-    submitted = {}
+    waiting, n_workers, submitted = iter(blocks), _WorkerCount(client), Submitted[int](client)
 
-    def submit(block: int) -> Future:
-        key = f"{step.key}-{block}-{fingerprint[:8]}-{time.monotonic_ns()}"
-        future = client.submit(task, block, key=key, pure=False, retries=RETRIES, resources=needs)
-        submitted[future.key] = block
-        return future
+    def fill() -> None:
+        for block in islice(waiting, max(0, per_worker * n_workers.size() - len(submitted.running))):
+            submitted.add(block, submit(block, key=f"{step.key}-{block}-{time.monotonic_ns()}"))
 
-    futures = {submit(block) for block in islice(waiting, per_worker * n_workers.size())}
-    pool = as_completed(futures)
-    try:
-        for future in pool:
-            futures.discard(future)
-            yield submitted[future.key], _outcome(future, step)
-            for following in islice(waiting, max(0, per_worker * n_workers.size() - len(futures))):
-                added = submit(following)
-                futures.add(added)
-                pool.add(added)
-    finally:
-        for future in futures:
-            future.release()  # Client.cancel can wait forever if the client has just lost its scheduler
+    fill()
+    for ended in submitted.ended(f" in {step.stage}"):
+        yield ended
+        fill()
+
+
+class Submitted(Generic[K]):
+    """Tasks on the workers, each with a key; others can be added while `ended` waits for them."""
+
+    def __init__(self, client: Client) -> None:
+        self._pool, self.running = as_completed(loop=client.loop), dict[Future, K]()
+
+    def add(self, key: K, future: Future) -> None:
+        self.running[future] = key
+        self._pool.add(future)
+
+    def ended(self, where: str = "") -> Iterator[tuple[K, Any]]:
+        """(key, result or error) of each task as it ends. Raises LleError if the scheduler was lost."""
+        try:
+            for future in self._pool:
+                yield self.running.pop(future), result_or_error(future, where)
+        finally:
+            for future in self.running:
+                future.release()  # Client.cancel can wait forever if the client has just lost its scheduler
 
 
 class _WorkerCount:
@@ -95,25 +98,24 @@ class _WorkerCount:
         return self._size
 
 
-def _outcome(future: Future, step: Step[Report]) -> BlockReport[Report] | BaseException:
-    """The report or the error of a finished task. Raises LleError if the scheduler was lost."""
+def result_or_error(future: Future, where: str) -> Any:
+    """The result or the error of a finished task. Raises LleError if the scheduler was lost."""
     try:
-        if future.status == "error":
-            error: BaseException = future.exception(timeout=GATHER_SECONDS)
-            return error
-        report: BlockReport[Report] | BaseException = future.result(timeout=GATHER_SECONDS)
-    except KilledWorker as error:  # the task had finished, but its worker died before the report was fetched
-        killed: BaseException = error
+        error = future.exception(timeout=GATHER_SECONDS)
+        return future.result(timeout=GATHER_SECONDS) if error is None else error
+    except KilledWorker as killed:  # the task had finished, but its worker died before the result was fetched
         return killed
-    except (FutureCancelledError, OSError, TimeoutError) as error:
-        raise LleError(f"the Dask scheduler was lost in {step.stage} ({error}); run again to resume") from None
-    return report
+    except (FutureCancelledError, OSError, TimeoutError) as lost:
+        raise LleError(f"the Dask scheduler was lost{where} ({lost}); run again to resume") from None
 
 
-def _task_or_error(
+def task_or_error(
     url: str, step: Step[Report], fingerprint: str, programs: dict[str, str] | None, block: int
-) -> BlockReport[Report] | LleError:
-    """Run a task on a worker. Errors that a retry cannot cure are returned, because Dask retries every raised error."""
+) -> Ending:
+    """Run a task on a worker, which must have the versions `programs`.
+
+    Errors that a retry cannot cure are returned, because Dask retries every raised error.
+    """
     try:
         require_versions(programs)
         return run_task(url, step, fingerprint, block)

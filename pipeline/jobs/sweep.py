@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import dask
 import numpy as np
-from distributed import Client, Future, as_completed
-from distributed.client import FutureCancelledError
+from distributed import Client
 
 from ..clusters.limits import n_workers
 from ..clusters.version_check import require_versions, required_versions
@@ -25,7 +24,7 @@ from ..core.signals import interruptible
 from ..engine.execute import Executor
 from ..engine.progress import RunProgress, SilentProgress
 from ..engine.step import Report, Step
-from ..engine.worker_tasks import GATHER_SECONDS, RETRIES
+from ..engine.worker_tasks import RETRIES, Submitted
 from ..report.sweep_page import Row, best_experiments, flat_metrics, render_sweep, table_bytes
 from ..search.shorter_lists import is_truncated
 from ..stages.report_columns import color_source
@@ -197,35 +196,22 @@ def _on_workers(
     children: dict[str, list[Experiment]] = {}
     for experiment in ready:
         children.setdefault(experiment.parent, []).append(experiment)
-    programs, running, pool = required_versions(client), dict[Future, Experiment](), as_completed(loop=client.loop)
+    programs, submitted = required_versions(client), Submitted[Experiment](client)
 
     def submit(parent: str) -> None:
         for experiment in children.get(parent, ()):
-            arguments, n_children = (stores.get(parent), fresh, limit, programs), len(children.get(experiment.name, ()))
-            future = client.submit(_task, experiment, *arguments, pure=False, retries=RETRIES, priority=n_children)
-            running[future] = experiment
-            pool.add(future)
+            priority = len(children.get(experiment.name, ()))
+            arguments = experiment, stores.get(parent), fresh, limit, programs
+            future = client.submit(_task, *arguments, pure=False, retries=RETRIES, priority=priority)
+            submitted.add(experiment, future)
 
-    try:
-        submit("")
-        for future in pool:
-            experiment = running.pop(future)
-            yield _row_of_task(experiment, future)
-            submit(experiment.name)  # only now: it copies steps from the store of its parent, which must be finished
-    finally:
-        for future in running:
-            future.release()  # as in engine/worker_tasks.py
+    submit("")
+    for experiment, outcome in submitted.ended():
+        yield _failed_row(experiment, outcome) if isinstance(outcome, BaseException) else outcome
+        submit(experiment.name)  # only now: a child copies steps from the store of its parent, which must be finished
 
 
-def _row_of_task(experiment: Experiment, future: Future) -> Row:
-    """The row of a finished task, also of one that failed. Raises LleError if the scheduler was lost."""
-    try:
-        error = future.exception(timeout=GATHER_SECONDS)
-        if error is None:
-            row: Row = future.result(timeout=GATHER_SECONDS)
-            return row
-    except (FutureCancelledError, OSError, TimeoutError) as lost:
-        raise LleError(f"the Dask scheduler was lost ({lost}); run again to resume") from None
+def _failed_row(experiment: Experiment, error: BaseException) -> Row:
     code = error.exit_code if isinstance(error, LleError) else 1
     return _row(experiment, StepCounts(), "failed", code, f"{type(error).__name__}: {error}", 0.0)
 

@@ -7,7 +7,6 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -392,6 +391,5 @@ class TestWorkerOfAnotherVersion:
             sweep._task(None, None, False, None, {**program_versions(), "numpy": "1.2.3"})
 
     def test_row_of_a_version_conflict_has_a_permanent_exit_code(self):
-        failed = SimpleNamespace(exception=lambda timeout: ConfigError("numpy"))
-        row = sweep._row_of_task(sweep_plan.Experiment("one", {}, None), failed)
+        row = sweep._failed_row(sweep_plan.Experiment("one", {}, None), ConfigError("numpy"))
         assert (row["state"], row["exit_code"], row["message"]) == ("failed", 2, "ConfigError: numpy")
