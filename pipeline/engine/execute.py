@@ -58,12 +58,10 @@ class Executor:
             return  # the eigensolver has a memory limit of its own
         if step.runs_on != WHOLE_DATA:
             task_costs.check_worker(step, self.worker_limit())
-        if step.runs_on == WORKER:
-            return
-        if self.runs_here(step):
+        elif not self.runs_here(step):
+            task_costs.check_worker(step, self.high_memory_limit())
+        if step.runs_on != WORKER and self.runs_here(step):
             task_costs.check_driver(step, available_memory())
-        else:
-            task_costs.check_high_memory(step, self.high_memory_limit())
 
     def worker_limit(self) -> int | None:
         """Memory limit of one task on the smallest worker in bytes, including the process of the worker."""

@@ -56,30 +56,28 @@ def fits(step: Step[Report], config: Config) -> bool:
 
 
 def check_worker(step: Step[Report], limit: int | None) -> None:
-    """Raises NotEnoughMemory when a task of the step does not fit into a worker of `limit` bytes (None: not known)."""
+    """Raises NotEnoughMemory when a task of the step does not fit into its worker of `limit` bytes (None: unknown)."""
     if limit is None or step.task_bytes <= task_room(limit):
         return
     needed = limit_for(step.task_bytes)
+    if step.runs_on == WHOLE_DATA:
+        what, worker = "this step processes all points and needs", "the high-memory worker"
+        cure = (
+            f"that worker {gib(needed)} (execution.cluster.high_memory for kind: kubernetes, --memory-limit of the "
+            f"worker for kind: address)"
+        )
+    else:
+        what, worker = "a task needs", "a worker"
+        cure = (
+            f"each worker {gib(needed)} (execution.cluster.memory, or fewer workers on the machine), or {step.advice}"
+        )
     refused = NotEnoughMemory(
-        f"{step.key}: a task needs {gib(step.task_bytes)}, and a worker of {gib(limit)} has room for "
-        f"{gib(task_room(limit))} beside the process itself. Nothing of this step was started. Give each worker "
-        f"{gib(needed)} (execution.cluster.memory, or fewer workers on the machine), or {step.advice}",
+        f"{step.key}: {what} {gib(step.task_bytes)}, and {worker} of {gib(limit)} has room for "
+        f"{gib(task_room(limit))} beside the process itself. Nothing of this step was started. Give {cure}",
         exit_code=2,
     )
     refused.worker_bytes = needed
     raise refused
-
-
-def check_high_memory(step: Step[Report], limit: int | None) -> None:
-    """Raises NotEnoughMemory if a whole-data step does not fit into high-memory workers of `limit` bytes."""
-    if limit is not None and step.task_bytes > task_room(limit):
-        raise NotEnoughMemory(
-            f"{step.key}: this step processes all points and needs {gib(step.task_bytes)}, and the "
-            f"high-memory worker of {gib(limit)} has room for {gib(task_room(limit))} beside the process itself. "
-            f"Nothing of this step was started. Give that worker {gib(limit_for(step.task_bytes))} "
-            f"(execution.cluster.high_memory for kind: kubernetes, --memory-limit of the worker for kind: address)",
-            exit_code=2,
-        )
 
 
 def check_driver(step: Step[Report], available: int) -> None:
