@@ -7,7 +7,7 @@ counts only while the fingerprint matches, so a changed config, input or step in
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -46,8 +46,7 @@ def with_records(
 
 
 def marker_name(key: str, block: int) -> str:
-    stage, _, step = key.partition(".")
-    return f"_done/{stage}/{step}.{block:05d}.json"
+    return f"_done/{key.replace('.', '/')}.{block:05d}.json"
 
 
 def begin_step(
@@ -103,24 +102,23 @@ def _take_over(
     state of an iteration. The record is copied last: a step without one does not count, so after a kill the copy
     begins again.
     """
-    offers = [
-        (len(reports), source_store, reports)
-        for source_store in source_stores
-        if (reports := _undamaged(source_store, step, fingerprint)) is not None
-    ]
-    if not offers:
+    offers = filter(None, (_undamaged(source_store, step, fingerprint) for source_store in source_stores))
+    if (best := max(offers, key=lambda offer: len(offer[2]), default=None)) is None:
         return None
-    _, source_store, reports = max(offers, key=lambda offer: offer[0])
-    record = step_record(source_store, step.key)
-    assert record is not None
+    source_store, record, reports = best
     store.take(source_store, record.written)
     store.objects.copy([marker_name(step.key, block) for block in sorted(reports)], source_store.objects)
     store.put_record(record_name(step.key), replace(record, begun=time.time()))
     return reports
 
 
-def _undamaged(source_store: Store, step: Step[R], fingerprint: str) -> dict[int, BlockReport[R]] | None:
-    """Reports of the undamaged blocks of a step in a source store, whose data are all read. None if it has none."""
+def _undamaged(
+    source_store: Store, step: Step[R], fingerprint: str
+) -> tuple[Store, StepRecord, dict[int, BlockReport[R]]] | None:
+    """A source store, its record of a step, and the reports of undamaged blocks, whose data are all read.
+
+    None if it does not have the step.
+    """
     record = step_record(source_store, step.key)
     if record is None or record.fingerprint != fingerprint or not _outputs_exist(source_store, step, record):
         return None
@@ -132,7 +130,7 @@ def _undamaged(source_store: Store, step: Step[R], fingerprint: str) -> dict[int
     blocks = {damage.block_of_damage(record, error.array, error.chunk) for error in errors}
     undamaged = {block: report for block, report in reports.items() if block not in blocks}
     is_useless = bool(record.deleted) and len(undamaged) < step.n_blocks
-    return None if None in blocks or is_useless else undamaged
+    return None if None in blocks or is_useless else (source_store, record, undamaged)
 
 
 def _outputs_exist(store: Store, step: Step[R], record: StepRecord) -> bool:
@@ -196,10 +194,7 @@ def step_of(name: str) -> str | None:
 
 def _markers(store: Store, key: str) -> list[str]:
     """Names of the markers of a step, sorted."""
-    stage, _, step = key.partition(".")
-    return [
-        marker for marker in store.objects.names(f"_done/{stage}") if marker.rsplit("/", 1)[1].startswith(f"{step}.")
-    ]
+    return [name for name in store.objects.names(f"_done/{key.partition('.')[0]}") if step_of(name) == key]
 
 
 def _unpack(content: Json | None, fingerprint: str, kind: type[T]) -> BlockReport[T] | None:
@@ -306,15 +301,11 @@ def record_name(key: str) -> str:
     return f"_run/steps/{key}.json"
 
 
-def read_reports(store: Store) -> dict[str, list[BlockReport[Json]]]:
-    """The reports of the finished blocks of every step as JSON, in block order."""
-    steps, markers = recorded_steps(store), store.objects.names("_done")
-    reports: dict[str, dict[int, BlockReport[Json]]] = {key: {} for key in steps}
-    for marker, content in zip(markers, store.get_jsons(markers), strict=True):
-        key = step_of(marker)
-        if key in steps and (report := _unpack(content, steps[key].fingerprint, dict)) is not None:
-            reports[key][report.block] = report
-    return {key: [by_block[block] for block in sorted(by_block)] for key, by_block in reports.items()}
+def read_reports(store: Store, steps: Mapping[str, StepRecord] | None = None) -> dict[str, list[BlockReport[Json]]]:
+    """The reports of the finished blocks of steps (None: of all) as JSON, in block order."""
+    steps = recorded_steps(store) if steps is None else steps
+    found = {key: finished_blocks(store, key, record.fingerprint) for key, record in steps.items()}
+    return {key: [reports[block] for block in sorted(reports)] for key, reports in found.items()}
 
 
 def reports_of_step(store: Store, key: str, kind: type[T]) -> list[T]:

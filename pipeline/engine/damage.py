@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..core.errors import CorruptChunk, MissingArray
+from ..core.errors import CorruptChunk
 from ..storage import array_specs
 from ..storage.bundles import PARTS
 from ..storage.store import Store, block_of
@@ -51,8 +51,11 @@ class StepRecord:
 
 def damage_of_step(store: Store, record: StepRecord, reports: BlockReports) -> list[CorruptChunk]:
     """Every chunk and bundle of a step's finished blocks that is missing or does not match its checksum."""
+    record = record.without_deleted()
+    unusable = [name for name in record.arrays if store.usable_array(name) is None]
+    damaged = [CorruptChunk(name, "zarr.json", "it is missing or damaged") for name in unusable]
     with ThreadPoolExecutor(READERS) as pool:
-        return [error for error in pool.map(_error_of, _readings(store, record, reports)) if error is not None]
+        return damaged + list(filter(None, pool.map(_error_of, _readings(store, record, reports))))
 
 
 def block_of_damage(record: StepRecord, array: str, chunk: str) -> int | None:
@@ -82,12 +85,8 @@ def _path_in_bundle(record: StepRecord, array: str) -> list[str] | None:
 
 def _readings(store: Store, record: StepRecord, reports: BlockReports) -> Iterator[Callable[[], object]]:
     """A call for each object of a step's finished blocks."""
-    record = record.without_deleted()
     for name in record.arrays:
-        try:
-            array = store.array(name)
-        except (MissingArray, CorruptChunk) as error:
-            yield partial(_fail, CorruptChunk(name, "zarr.json", str(error)))
+        if (array := store.usable_array(name)) is None:
             continue
         rows, size = array.shape[0], block_of(array)
         for block in range(-(-rows // size)):
@@ -111,7 +110,3 @@ def _error_of(read: Callable[[], object]) -> CorruptChunk | None:
     except CorruptChunk as error:
         return error
     return None
-
-
-def _fail(error: CorruptChunk) -> None:
-    raise error
