@@ -109,16 +109,6 @@ def current_record(store: Store, key: str) -> StepRecord | None:
     return step_record(store, key)
 
 
-def current_arrays(store: Store, among: Collection[str] | None = None) -> set[str]:
-    """Names of the arrays written by current steps (only those in `among`, if given); the store may hold others."""
-    return {
-        name
-        for key, record in current_steps(store).items()
-        if among is None or key in among
-        for name in record.without_deleted().arrays
-    }
-
-
 def has_array(store: Store, name: str) -> bool:
     """Whether the store has an array that is current. Nothing is listed, because some HTTP servers do not allow it."""
     current = _current(store)

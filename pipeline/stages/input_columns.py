@@ -138,7 +138,7 @@ def _stored_features(store: Store, rows: Int64, limit: int) -> "list[Column]":
     from ..report.explore import Column
 
     name, attributes = array_specs.RAW.name, store.attributes()
-    if name not in current_config.current_arrays(store) or not store.has_array(name) or attributes.get("image_shape"):
+    if attributes.get("image_shape") or not current_config.has_array(store, name):
         return []
     n_features = store.array(name).shape[1]
     names = (attributes.get("columns") or {}).get("features")

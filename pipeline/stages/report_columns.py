@@ -96,11 +96,11 @@ def page_columns(store: Store, rows: Int64, dtype: Float = np.float64, n_of_inpu
     yield from label_columns(store, rows)
     if n_of_input:
         yield from input_columns(store, rows, n_of_input)
-    if array_specs.DISTANCE_RATIO.name in current_config.current_arrays(store):
+    if current_config.has_array(store, array_specs.DISTANCE_RATIO.name):
         ratio = store.gather(array_specs.DISTANCE_RATIO.name, rows)
         yield Column("distance_ratio", "distance ratio", ratio)
     name = array_specs.RECONSTRUCTION_ERROR.name
-    if name in current_config.current_arrays(store) and store.has_array(name):
+    if current_config.has_array(store, name):
         points, errors = store.read_all(array_specs.ORIGINAL_INDEX.name), store.read_all(name)
         yield Column(
             "reconstruction_error", "reconstruction error", _values_of_rows(store, rows, points, errors, dtype)
@@ -148,7 +148,7 @@ def trustworthiness_column(store: Store, rows: Int64, dtype: Float) -> "Column |
     """The trustworthiness of each sampled point, NaN elsewhere; None if it is not measured."""
     from ..report.explore import Column
 
-    is_current = "measure_quality.score" in current_config.current_steps(store)
+    is_current = current_config.current_record(store, "measure_quality.score") is not None
     if not is_current or not store.has_bundle(array_specs.POINT_QUALITY):
         return None
     measured = store.read_bundle(array_specs.POINT_QUALITY)

@@ -23,7 +23,7 @@ def image_shape(store: Store) -> Shape | None:
     None if they are no images, or the store has no copy of them.
     """
     shape = store.attributes().get("image_shape")
-    return tuple(shape) if shape and array_specs.RAW.name in current_config.current_arrays(store) else None
+    return tuple(shape) if shape and current_config.has_array(store, array_specs.RAW.name) else None
 
 
 def page_images(store: Store, rows: Int64) -> Sheet | None:

@@ -111,41 +111,35 @@ def gather_metrics(store: Store, among: Collection[str] | None = None, stopped: 
     """All metrics of the finished steps of the store's config, or of those in `among`, with what was found."""
     attributes, collected = store.attributes(), _collect(store, among)
     if has_fit(store) and (fitted := fitted_store(store)).is_run():
-        reports, n_input = _reports(store, among), attributes[FIT]["n_input"]
+        reports, n_input = checkpoint.read_reports(store, _steps(store, among)), attributes[FIT]["n_input"]
         collected = collect_metrics.with_placed_rows(_collect(fitted), collected, n_input, reports)
     collected = replace(collected, stopped=stopped, versions=attributes["versions"])
     of_columns = findings.of_columns(attributes.get("columns"))
     return with_findings(collected, [*findings.find(collected, attributes["config"]), *of_columns])
 
 
-def _reports(store: Store, among: Collection[str] | None) -> collect_metrics.Reports:
-    """Reports of the steps that belong to the store's config; only those in `among`, if given."""
+def _steps(store: Store, among: Collection[str] | None) -> dict[str, checkpoint.StepRecord]:
+    """Records of the steps that belong to the store's config; only those in `among`, if given."""
     current = current_config.current_steps(store)
-    return {
-        key: block_reports
-        for key, block_reports in checkpoint.read_reports(store).items()
-        if key in current and (among is None or key in among)
-    }
+    return {key: record for key, record in current.items() if among is None or key in among}
 
 
 def _collect(store: Store, among: Collection[str] | None = None) -> Metrics:
     """The metrics of one store, without findings."""
     attributes = store.attributes()
-    n_input, n_features = 0, None
-    current = current_config.current_steps(store)
-    arrays = current_config.current_arrays(store, among)
-    if array_specs.RAW.name in arrays:
-        n_input = store.array(array_specs.RAW.name).shape[0]
+    steps, config, n_features = _steps(store, among), attributes["config"], None
+    arrays = {name for record in steps.values() for name in record.without_deleted().arrays}
+    n_input = store.array(array_specs.RAW.name).shape[0] if array_specs.RAW.name in arrays else 0
     if array_specs.POINTS.name in arrays:
         n_features = store.array(array_specs.POINTS.name).shape[1]
-    reports, config = _reports(store, among), attributes["config"]
+    reports = checkpoint.read_reports(store, steps)
     chosen = next((reports[f"{stage}.{STEP}"][0].report for stage in STAGES if reports.get(f"{stage}.{STEP}")), None)
     reg = describe_reg(config["method"], config["weights"]["reg"], chosen)
     columns = attributes.get("columns") or {}
     labels = reports.get("ingest.read_labels")
     label = label_name(attributes, labels[0].report["kind"]) if labels else None
     names = columns.get("features")
-    collected = collect_metrics.collect(reports, current, n_input, n_features, names)
+    collected = collect_metrics.collect(reports, steps, n_input, n_features, names)
     return replace(
         collected,
         method=config["method"],
@@ -224,10 +218,9 @@ def draw(store: Store, config: dict[str, object], collected: Metrics) -> "PagePi
 def describe_arrays(store: Store) -> list[dict[str, object]]:
     """Name, shape, dtype, unit and meaning of every array in the store that belongs to its config."""
     rows: list[dict[str, object]] = []
-    current = current_config.current_arrays(store)
     standard = store.attributes()["config"]["preprocess"]["scale"] == "standard"
     for spec in array_specs.ARRAYS:
-        if spec.name in current and store.has_array(spec.name):
+        if current_config.has_array(store, spec.name):
             array = store.array(spec.name)
             unit = spec.unit.replace("input units", "standardised units") if standard else spec.unit
             own = {"name": spec.name, "unit": unit, "meaning": spec.meaning}
