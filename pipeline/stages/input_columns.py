@@ -1,5 +1,6 @@
 """Columns of the input of a finished run for its explorers: numbers, dates, and texts as classes."""
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -56,24 +57,13 @@ def input_columns(store: Store, rows: Int64, limit: int) -> "list[Column]":
 
     A table is read again. If it has changed or is gone, and for arrays, the features are those of the store.
     """
-    source = _table(store)
-    if source is None or source.roles is None:
-        return _stored_features(store, rows, limit)
-    try:
-        names = [*source.roles.left_out, *source.roles.features]
-        types = source.column_types(names)
-        readable = [name for name in names if _is_shown(types[name])]
-        return _read(source, readable[:limit], types, rows)
-    except (LleError, OSError):
-        return _stored_features(store, rows, limit)
-
-
-def _table(store: Store) -> Source | None:
-    attributes = store.attributes()
-    try:
-        return recorded_input(attributes, store.array(array_specs.COMPONENT.name).shape[0])
-    except (LleError, OSError, KeyError):
-        return None  # the explorer shows the results all the same
+    with contextlib.suppress(LleError, OSError, KeyError):  # the explorer shows the results all the same
+        source = recorded_input(store.attributes(), store.array(array_specs.COMPONENT.name).shape[0])
+        if source is not None and source.roles is not None:
+            names = [*source.roles.left_out, *source.roles.features]
+            types = source.column_types(names)
+            return _read(source, [name for name in names if _is_shown(types[name])][:limit], types, rows)
+    return _stored_features(store, rows, limit)
 
 
 def _is_shown(kind: "pa.DataType") -> bool:
