@@ -1,7 +1,7 @@
 """The ids of the input rows: copied into the store and checked for duplicates. They enter no computation."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +109,8 @@ def check_ids(store: Store, block_index: int, blocks: Blocks) -> RepeatedIds:
             hashes[start:stop, half] = pd.util.hash_array(texts, hash_key=key, categorize=False)
     first_rows = merge_duplicates(hashes, is_valid)
     repeated = np.flatnonzero(is_valid & (first_rows != np.arange(blocks.n)))
-    return RepeatedIds(len(repeated), gather_ids(store, repeated[:NAMED_IDS], blocks.size))
+    stored = StoredIds(store, "", False, blocks.size)
+    return RepeatedIds(len(repeated), stored.gather(repeated[:NAMED_IDS]))
 
 
 def encode_ids(ids: "pa.ChunkedArray") -> dict[str, npt.NDArray[np.generic]]:
@@ -137,42 +138,36 @@ def read_ids(store: Store, block_index: int) -> "pa.Array":
     return pc.if_else(pc.equal(ids, ""), pa.scalar(None, pa.large_string()), ids)
 
 
-def gather_ids(store: Store, rows: Int64, block_size: int) -> list[str]:
-    """The ids of some rows, ascending, stored in blocks of block_size rows; "" where one is missing."""
-    texts: list[str] = []
-    for block in np.unique(rows // block_size).tolist():
-        inside = rows[rows // block_size == block] - block * block_size
-        texts += read_ids(store, block).take(inside).fill_null("").to_pylist()
-    return texts
-
-
-class StoredIds:
+class StoredIds(NamedTuple):
     """The ids of a run for exports and the explorer, under the name of their column."""
 
-    def __init__(self, store: Store, name: str, is_integer: bool, block_size: int) -> None:
-        self._store, self.name, self._whole, self._block_size = store, name, is_integer, block_size
+    store: Store
+    name: str
+    is_integer: bool
+    block_size: int
 
     def read(self, start: int, stop: int) -> "pa.Array":
         """The ids of rows [start, stop) as an Arrow array of int64 or text, null where one is missing."""
         import pyarrow as pa
 
-        first = start // self._block_size
-        parts = [read_ids(self._store, block) for block in range(first, -(-stop // self._block_size))]
-        ids = pa.chunked_array(parts).slice(start - first * self._block_size, stop - start)
-        return ids.cast(pa.int64() if self._whole else pa.string()).combine_chunks()
+        first = start // self.block_size
+        parts = [read_ids(self.store, block) for block in range(first, -(-stop // self.block_size))]
+        ids = pa.chunked_array(parts).slice(start - first * self.block_size, stop - start)
+        return ids.cast(pa.int64() if self.is_integer else pa.string()).combine_chunks()
 
     def gather(self, rows: Int64) -> list[str]:
         """The ids of some rows, ascending, as text; "" where one is missing."""
-        return gather_ids(self._store, rows, self._block_size)
+        texts: list[str] = []
+        for block in np.unique(rows // self.block_size).tolist():
+            inside = rows[rows // self.block_size == block] - block * self.block_size
+            texts += read_ids(self.store, block).take(inside).fill_null("").to_pylist()
+        return texts
 
 
 def stored_ids(store: Store) -> StoredIds | None:
     """The ids of a run; None if its config names no id."""
-    record = current_config.current_record(store, "ingest.read_ids")
-    if record is None:
-        return None
-    reports = checkpoint.reports_of_step(store, "ingest.read_ids", IdsReport)
-    if not reports:
+    is_current = current_config.current_record(store, "ingest.read_ids") is not None
+    if not (reports := checkpoint.reports_of_step(store, "ingest.read_ids", IdsReport) if is_current else []):
         return None
     is_integer = all(report.whole for report in reports)
     name = store.attributes().get("names", {}).get("id") or reports[0].name
