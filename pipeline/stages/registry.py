@@ -11,18 +11,14 @@ from ..storage import array_specs
 StageOfConfig = Callable[[Config, Layout], Steps]
 
 
-def _stage(module: str) -> StageOfConfig:
+def _steps(module: str, config: Config, layout: Layout) -> Steps:
     """The generator `steps` of a stage's module, which is imported when the stage starts, not when it is listed."""
-
-    def steps(config: Config, layout: Layout) -> Steps:
-        stage: StageOfConfig = import_module(f".{module}", __package__).steps
-        return stage(config, layout)
-
-    return steps
+    stage: StageOfConfig = import_module(f".{module}", __package__).steps
+    return stage(config, layout)
 
 
 STAGES: dict[str, StageOfConfig] = {
-    name: _stage(name)
+    name: partial(_steps, name)
     for name in (
         "ingest",
         "order_points",
@@ -53,7 +49,7 @@ def stages_of_run(config: Config) -> dict[str, Stage]:
 def stages_of(method: str, cost_matrix: bool = True) -> dict[str, StageOfConfig]:
     """The stages of a method. The stage between graph and M depends on the method; pca has no M, and
     without `cost_matrix` (`output.cost_matrix`) no method computes it."""
-    local = _stage("laplacian_factors" if method == "laplacian" else "local_factors")
+    local = partial(_steps, "laplacian_factors" if method == "laplacian" else "local_factors")
     stages: dict[str, StageOfConfig] = {}
     for name, stage in STAGES.items():
         if name == "solve_weights" and method != "lle":

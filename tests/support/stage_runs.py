@@ -10,20 +10,10 @@ from lle.config.models import Config
 from lle.engine.execute import Executor, run_step
 from lle.engine.plan import Layout, Walker
 from lle.engine.step import BlockReport, Report, Step
-from lle.stages import ingest
+from lle.stages import ingest, registry
 from lle.storage.store import Store
 
-STAGES = (
-    "ingest",
-    "order_points",
-    "find_neighbors",
-    "mend_graph",
-    "solve_weights",
-    "assemble_cost",
-    "solve_embedding",
-    "measure_quality",
-    "write_report",
-)
+STAGES = tuple(registry.STAGES)
 
 
 class Progress:
