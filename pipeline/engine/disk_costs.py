@@ -19,8 +19,6 @@ EXPLORER_POINTS = 1_000_000
 ID = NUMBER = 8
 MATRIX_ENTRY = 12
 """A column and a value."""
-HITS = 4
-"""Points within the distance of the farthest listed neighbour, per listed one; large if lists miss many neighbours."""
 
 
 def files(count: int, n_bytes: int) -> int:
@@ -40,10 +38,6 @@ def report(*, n: int, m: int, d: int) -> int:
     return REPORT_BYTES + min(n, EXPLORER_POINTS) * (4 * m + 20) * 3 // 2 + min(IMAGE_BYTES, n * d * 3 // 2)
 
 
-def exact(*, blocks: int, sample: int, k: int) -> int:
-    return files(blocks, sample * min(HITS, blocks) * k * (2 * ID + NUMBER))
-
-
 def per_point(*, n: int, blocks: int, numbers: int = 1) -> int:
     """`numbers` numbers and the id of each point."""
     return files(blocks, n * (ID + NUMBER * numbers))
@@ -52,11 +46,6 @@ def per_point(*, n: int, blocks: int, numbers: int = 1) -> int:
 def sparse_rows(*, n: int, blocks: int, entries: int) -> int:
     """Blocks of `n` CSR rows with `entries` entries together; each block is a group of three arrays."""
     return files(7 * blocks, MATRIX_ENTRY * entries + ID * n)
-
-
-def quality_sample(*, n: int, blocks: int, sample: int, row: int, m: int, k: int) -> int:
-    sample_bytes = sample * (row + NUMBER * (m + 8) + 4 * NUMBER * (k + 1))
-    return files(blocks + 1, sample_bytes + n * (ID + NUMBER * m))
 
 
 def eigenvectors(*, n: int, width: int, components: int) -> int:

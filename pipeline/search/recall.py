@@ -64,17 +64,18 @@ def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step[
     n_bytes += (
         sample * k * (200 + (24 * d if d <= KDTREE_FEATURES else 0)) + sample * (3 * row + 24 * d) + 4096 * 24 * d
     )
+    hits = min(4, blocks.count) * sample * k  # many more than the listed ones, if lists miss many neighbours
     near = yield from Step(
         searched.key("mend_graph.sample_exact"),
         task(sample_exact, sample=sample, seed=seed, blocks=blocks, place=place),
         blocks.count,
         n_bytes,
-        bundles={f"{place}/exact": disk_costs.exact(blocks=blocks.count, sample=sample, k=k)},
+        bundles={f"{place}/exact": disk_costs.files(blocks.count, 24 * hits)},
         expected=lambda b: Count(0),
         is_measurement=True,
         work=Work(parallel=n * (3e-7 + 1.1e-7 * d)),
     )
-    n_bytes = task_costs.TASK_BYTES + sample * k * 300 + 100 * sum(hits.count for hits in near)
+    n_bytes = task_costs.TASK_BYTES + sample * k * 300 + 100 * sum(report.count for report in near)
     measure = task(measure_recall, sample=sample, seed=seed, blocks=blocks, rule=rule, place=place)
     key, expected = searched.key("mend_graph.measure_recall"), Recall(1.0, 1.0, 1.0, sample)
     [recall] = yield from Step(key, measure, 1, n_bytes, expected=lambda b: expected, is_measurement=True)

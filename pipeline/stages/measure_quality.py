@@ -60,9 +60,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     n_bytes += 8 * BATCH_BYTES + 64 * (min(n, TREE_POINTS) + 2 * sample * (k + 1))
     n_bytes += (3 * blocks.size + 4 * sample + 2 * min(2 * sample * (k + 1), n)) * row
     n_bytes += 4 * layout.n_input + ROWS_OF_COMPONENT * layout.n_features_input * 16
-    n_written = disk_costs.quality_sample(n=n, blocks=blocks.count, sample=sample, row=row, m=m, k=k)  # both bundles
+    written = sample * (row + 8 * (m + 8) + 32 * (k + 1)) + n * (8 + 8 * m)  # both bundles
     choose = task(choose_sample, sample=sample, seed=seed, n_neighbors=k, blocks=blocks, place=layout.lists)
-    bundles = {"_work/quality_sample.npz": n_written, "_work/embedded": 0}
+    bundles = {"_work/quality_sample.npz": disk_costs.files(blocks.count + 1, written), "_work/embedded": 0}
     work = Work((0.05 if d <= SURFACE_FEATURES else 0.02) + sample * (1e-5 + 7.6e-7 * d))
     yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=4, work=work))
     yield from count_step(layout, blocks, sample, seed, m, k)
