@@ -55,7 +55,7 @@ def exchange(
 ) -> Generator[Step[Report], list[Report], int]:
     """request -> send (-> join_sent), for the rows of `array` (`row` bytes each) whose ids are in the lists `lists`.
 
-    Returns the largest number of rows that are sent to one block.
+    Returns the bytes of a task that receives the rows.
     """
     n, n_blocks = layout.n_points, layout.point_blocks()
     block_size, n_ids = layout.block_points, layout.block_points * layout.k_max
@@ -78,7 +78,7 @@ def exchange(
     yield from Step(f"{stage}.send", send, n_blocks, task_costs.TASK_BYTES + n_bytes, bundles=bundles, version=2)
     largest = max((report.largest for report in requests), default=0)
     yield from join_step(f"{stage}.join_sent", sent, n_blocks, n_blocks, row * largest, sent_bytes)
-    return largest
+    return receive_rows_bytes(block_size=block_size, foreign=largest, row=row)
 
 
 @dataclass(frozen=True)

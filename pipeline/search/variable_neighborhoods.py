@@ -46,12 +46,10 @@ def steps(config: Config, layout: Layout) -> Steps:
     blocks = Blocks(n, block_size)
     if rule == "k_per_point":
         yield from _read_k_step(config, layout)
-    n_foreign = 0
+    received = receive_rows_bytes(block_size=block_size, foreign=0, row=row)
     if rule == "eta" or is_precomputed:
-        n_foreign = yield from exchange(
-            "find_neighbors", replace(layout, k_max=width), array_specs.POINTS.name, row, LONG
-        )
-    received = receive_rows_bytes(block_size=block_size, foreign=n_foreign, row=row)
+        wide = replace(layout, k_max=width)
+        received = yield from exchange("find_neighbors", wide, array_specs.POINTS.name, row, LONG)
     value, m = value_of(config), config.eigensolver.n_components
     cut = task(cut_block, rule=rule, value=value, k_min=k_min, m=m, k_max=k_max, measured=is_precomputed, blocks=blocks)
     reports = yield from Step(

@@ -14,7 +14,7 @@ from ..core.errors import InputError, counted
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import FactorRows, index_dtype
-from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows
 from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..kernels.factors.laplacian import LaplacianEdges, degrees, edge_factor, own_edges, partial_degrees
 from ..storage import array_specs
@@ -45,8 +45,7 @@ def steps(config: Config, layout: Layout) -> Steps:
                 f"binary"
             )
     row = k * np.dtype(index_dtype(n)).itemsize
-    foreign = yield from exchange("local_factors", layout, array_specs.NEIGHBOR_INDICES.name, row)
-    received = receive_rows_bytes(block_size=block_size, foreign=foreign, row=row)
+    received = yield from exchange("local_factors", layout, array_specs.NEIGHBOR_INDICES.name, row)
     weigh, n_bytes = task(weigh_block, t=t, blocks=blocks), received + 16 * BATCH_LINKS + 200 * block_size * k
     edges = {"_work/edges": disk_costs.files(n_blocks, 48 * n * k)}
     yield from Step(

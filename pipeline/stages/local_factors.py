@@ -19,7 +19,7 @@ from ..core.methods import METHODS
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import FactorRows, factor_entries
-from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows
 from ..engine.step import WHOLE_DATA, Count, Report, Step, Task, Work, task
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors import factor_rows
@@ -38,9 +38,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     method, m = config.method, config.eigensolver.n_components
     n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
     blocks = Blocks(n, block_size)
-    row = layout.row_bytes
-    foreign = yield from exchange("local_factors", layout, array_specs.POINTS.name, row)
-    received = receive_rows_bytes(block_size=block_size, foreign=foreign, row=row) + 6 * BATCH_BYTES
+    received = yield from exchange("local_factors", layout, array_specs.POINTS.name, layout.row_bytes)
+    received += 6 * BATCH_BYTES
     entries_per_point = factor_entries(method, k, m)
     rows_per_point = max(1, entries_per_point // (k + 1))
     factor_bytes = disk_costs.sparse_rows(n=n * rows_per_point, blocks=n_blocks, entries=n * entries_per_point)

@@ -7,7 +7,7 @@ import numpy as np
 from ..config.models import Config
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import barycentric_weights
-from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows, receive_rows_bytes
+from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows
 from ..engine.step import Report, Step, Work, task
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.lle_weights import barycenter_weights
@@ -21,11 +21,9 @@ from ..storage.store import Store
 def steps(config: Config, layout: Layout) -> Steps:
     """(choose_reg ->) request -> send -> solve."""
     n, k, block_size = layout.n_points, layout.k_max, layout.block_points
-    row = layout.row_bytes
     blocks = Blocks(n, block_size)
     reg = yield from reg_for_weights("solve_weights", config, layout)  # it needs no exchanged rows
-    foreign = yield from exchange("solve_weights", layout, array_specs.POINTS.name, row)
-    received = receive_rows_bytes(block_size=block_size, foreign=foreign, row=row)
+    received = yield from exchange("solve_weights", layout, array_specs.POINTS.name, layout.row_bytes)
     n_bytes = received + 6 * BATCH_BYTES + 48 * block_size * k
     solve = task(solve_block, reg=reg, rule=config.weights.rule, blocks=blocks)
     weights = PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block_size)

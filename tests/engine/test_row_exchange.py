@@ -9,7 +9,7 @@ from lle.core.errors import CorruptChunk, StageIncomplete
 from lle.engine import checkpoint
 from lle.engine.execute import Executor, run_step
 from lle.engine.plan import Layout, Walker
-from lle.engine.row_exchange import REQUESTS, SENT, Requested, exchange, receive_rows
+from lle.engine.row_exchange import REQUESTS, SENT, Requested, exchange, receive_rows, receive_rows_bytes
 from lle.jobs.verify import find_damage, unmark_damaged_blocks
 from lle.storage import bundles
 from lle.storage.blocks import Blocks
@@ -52,7 +52,7 @@ def store(finished, tmp_path):
 
 
 def run_exchange(store: Store) -> tuple[int, Progress]:
-    """Run both steps; returns the largest number of rows that a block receives, and the blocks computed."""
+    """Run both steps; returns the bytes of a task that receives the rows, and the blocks computed."""
     layout = Layout(N, D, "float64", SIZE, n_points=N, n_features=D, k_max=K)
     progress = Progress()
 
@@ -84,13 +84,13 @@ def count_pairs() -> int:
 
 def test_number_of_objects_is_linear_in_the_blocks(finished):
     """Each of 40 blocks needs rows of nearly all others: 1,500 pairs, but one object for each task."""
-    store, (largest, progress) = finished
+    store, (n_bytes, progress) = finished
     assert (BLOCKS.count, progress.ended) == (40, [("request", 7), ("send", 40)])
     assert len(store.objects.names(REQUESTS)) == 7
     assert len(store.objects.names(SENT)) == 40
     assert count_pairs() > 1000
     counts = check_received(store)
-    assert max(counts) == largest
+    assert n_bytes == receive_rows_bytes(block_size=SIZE, foreign=max(counts), row=8 * D)
     requests = checkpoint.reports_of_step(store, "solve_weights.request", Requested)
     assert sum(counts) == sum(report.rows for report in requests)
     assert find_damage(store) == []
