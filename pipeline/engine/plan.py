@@ -4,13 +4,13 @@ A stage is a generator of `Step` records, which receives the reports of their bl
 generators with `expected` reports, so plan and run always agree.
 """
 
-import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
 
+from ..storage.blocks import Blocks
 from ..storage.store import Store
 from .step import Json, Report, Step
 
@@ -34,11 +34,14 @@ class Layout:
     n_large: int = 1  # components with graph.min_component input rows
     factor_entries: int = 0  # entries of the factor F in its largest block; 0: unknown
 
-    def input_blocks(self) -> int:
-        return math.ceil(self.n_input / self.block_points)
+    @property
+    def input_blocks(self) -> Blocks:
+        return Blocks(self.n_input, self.block_points)
 
-    def point_blocks(self) -> int:
-        return math.ceil(self.n_points / self.block_points)
+    @property
+    def blocks(self) -> Blocks:
+        """The blocks of points."""
+        return Blocks(self.n_points, self.block_points)
 
     @property
     def row_bytes(self) -> int:

@@ -51,7 +51,7 @@ def block_points_for(n_workers: int, layout: Layout) -> int:
     10000
     """
     least = BLOCK_WORK // (ROW_WORK + layout.n_features_input)
-    if layout.input_blocks() == 1 and layout.n_input < CLUSTER_BLOCKS * least:
+    if layout.input_blocks.count == 1 and layout.n_input < CLUSTER_BLOCKS * least:
         return layout.block_points
     even = 1 << int(math.log2(max(layout.n_input // (BLOCKS_PER_WORKER * n_workers), 1)))
     useful = 1 << max(least - 1, 0).bit_length()

@@ -57,7 +57,7 @@ def exchange(
 
     Returns the bytes of a task that receives the rows.
     """
-    n, n_blocks = layout.n_points, layout.point_blocks()
+    n, n_blocks = layout.n_points, layout.blocks.count
     block_size, n_ids = layout.block_points, layout.block_points * layout.k_max
     group = max(1, min(isqrt(n_blocks), GROUP_BYTES // (8 * n_ids)))
     n_groups = -(-n_blocks // group)

@@ -18,7 +18,6 @@ from ..stages import embed_new, ingest
 from ..stages.ingest_ids import read_ids_step
 from ..stages.solve_embedding import ChosenComponents
 from ..storage import array_specs
-from ..storage.blocks import Blocks
 from ..storage.store import FIT, Store, block_of
 from .run_stages import StageRun
 
@@ -65,7 +64,7 @@ def job_of(
 ) -> embed_new.Job:
     """What decides the coordinates of new rows; `kind` and `parameters` open them as `source`."""
     config, fitted = fit.config, fit.layout
-    n_boxes = plan_sizes.max_boxes(plan_sizes.n_cells(fitted.n_points), fitted.point_blocks())
+    n_boxes = plan_sizes.max_boxes(plan_sizes.n_cells(fitted.n_points), fitted.blocks.count)
     placement = embed_new.Placement(
         kind,
         parameters,
@@ -167,7 +166,7 @@ def job_of_all_rows(config: Config, fit: Fit, source: Source) -> embed_new.Job:
 
 def steps(config: Config, job: embed_new.Job, layout: Layout, source: Source) -> Steps:
     """read_labels (if the input has labels) -> calibrate -> embed, for all rows of a config."""
-    (kind, parameters), blocks = ingest.all_rows(config), Blocks(layout.n_input, layout.block_points)
+    (kind, parameters), blocks = ingest.all_rows(config), layout.input_blocks
     bytes_beside = source.bytes_beside(min(blocks.size, blocks.n))
     if source.label_width:
         yield ingest.labels_step(kind, parameters, blocks, source.label_width, bytes_beside)

@@ -81,7 +81,7 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
     kind, where = parameters.pop("kind"), rows.execution or Execution()
     job = job_of(fit, kind, parameters, source, rows.max_ratio, rows.far_as_nan)
     layout = layout_of_placing(fit, job, source, where)
-    cluster = Cluster(kind="serial") if rows.execution is None and layout.input_blocks() == 1 else where.cluster
+    cluster = Cluster(kind="serial") if rows.execution is None and layout.input_blocks.count == 1 else where.cluster
     check_placing(job, layout, cluster)
     if work.is_run("choose another --work") and "transform" not in work.attributes():
         raise ConfigError(f"{work.url}: is the store of a run; the finished blocks of a transform need another place")

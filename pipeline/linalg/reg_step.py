@@ -51,7 +51,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     # Only the nearest neighbours: added reverse neighbours are farther and mostly outside, which would hide the noise.
     k, d = config.k_bounds[1], layout.n_features
     sample = min(layout.n_points, sample_points(k, d))
-    m, row, blocks = config.eigensolver.n_components, layout.row_bytes, Blocks(layout.n_points, layout.block_points)
+    m, row, blocks = config.eigensolver.n_components, layout.row_bytes, layout.blocks
     trial = trial_points(layout.n_points, d) if config.method == "lle" else 0
     n_bytes = task_costs.TASK_BYTES + blocks.size * (3 * row + 16 * layout.k_max + 64) + 6 * BATCH_BYTES
     n_bytes += sample * (layout.k_max + 1) * (2 * row + 48)

@@ -70,7 +70,7 @@ def _embedded_rows(trained: Store, boxes: Boxes, n_embedded: int) -> Int64:
 
 
 def place_step(config: Config, layout: Layout, n_graph: int) -> Step[Count]:
-    k, blocks = config.neighbors.n_neighbors, Blocks(layout.n_points, layout.block_points)
+    k, blocks = config.neighbors.n_neighbors, layout.blocks
     row, d, halo = layout.row_bytes, layout.n_features, halo_rows(layout.row_bytes)
     n_bytes = task_costs.TASK_BYTES + halo * (3 * row + 64) + task_costs.tree_bytes(halo, d)
     n_bytes += 2 * task_costs.SCORE_BYTES + blocks.size * (24 * d + 150 * k + k * (row + 8 * d))

@@ -104,7 +104,7 @@ def search_groups(
 ) -> Generator[Step[Report], list[Report], None]:
     """group_cells -> send_members (-> join_members) -> search_cells (-> join_lists) -> merge, into `output`."""
     [groups] = yield from _group_step(layout, searched)
-    n_groups, n_blocks, row = groups.count, layout.point_blocks(), layout.row_bytes
+    n_groups, n_blocks, row = groups.count, layout.blocks.count, layout.row_bytes
     visits = round(searched.visits * layout.n_points)
     members_disk = disk_costs.parts(writers=n_blocks, readers=n_groups, arrays=2, n_bytes=visits * (row + 8))
     lists_disk = disk_costs.parts(writers=n_groups, readers=n_blocks, arrays=3, n_bytes=visits * (16 * k + 8))
@@ -121,7 +121,7 @@ def search_groups(
 
 def _group_step(layout: Layout, searched: Round) -> Step[Count]:
     row, d, n_cells = layout.row_bytes, layout.n_features, layout.n_cells
-    n_bytes = task_costs.TASK_BYTES + 32 * layout.input_blocks() * n_cells + 8 * n_cells * d
+    n_bytes = task_costs.TASK_BYTES + 32 * layout.input_blocks.count * n_cells + 8 * n_cells * d
     n_bytes += 3 * layout.block_points * row + REACH_SAMPLE * (row + 16 * d)
     return Step(
         searched.search_key("group_cells"),
@@ -138,7 +138,7 @@ def _group_step(layout: Layout, searched: Round) -> Step[Count]:
 
 def _send_step(layout: Layout, searched: Round, members_disk: int) -> Step[Counts]:
     """Send the points of each block to their groups."""
-    row, overlap, blocks = layout.row_bytes, searched.overlap, Blocks(layout.n_points, layout.block_points)
+    row, overlap, blocks = layout.row_bytes, searched.overlap, layout.blocks
     n_bytes = task_costs.TASK_BYTES + blocks.size * (6 * row + 320) + 40 * layout.n_cells * layout.n_features
     n_bytes += task_costs.written_at_once((overlap + 1) * blocks.size * (row + 16))
     n_bytes += task_costs.SCORE_BYTES if searched.previous else 0
@@ -158,7 +158,7 @@ def _search_step(
     layout: Layout, k: int, searched: Round, n_groups: int, members: int, lists_disk: int, compile_seconds: float
 ) -> Step[Report]:
     """Search each group, of at most `members` points."""
-    place, blocks, d = searched.place, Blocks(layout.n_points, layout.block_points), layout.n_features
+    place, blocks, d = searched.place, layout.blocks, layout.n_features
     n_bytes = task_costs.TASK_BYTES + task_costs.COMPILER_BYTES + 2 * task_costs.SCORE_BYTES
     n_bytes += members * (3 * layout.row_bytes + 8 * d + 120 * k + 1200)
     n_bytes += task_costs.written_at_once(members * (16 * k + 8))
@@ -175,7 +175,7 @@ def _search_step(
 
 
 def _merge_step(layout: Layout, k: int, searched: Round, output: Lists, n_searched: int) -> Step[Report]:
-    blocks, place, n_groups = Blocks(layout.n_points, layout.block_points), searched.place, searched.overlap
+    blocks, place, n_groups = layout.blocks, searched.place, searched.overlap
     ids, distances = output
     into, previous = (ids.name, distances.name), searched.previous
     merge = task(
@@ -189,8 +189,7 @@ def _merge_step(layout: Layout, k: int, searched: Round, output: Lists, n_search
 def planned_lists(specs: Lists, layout: Layout, k: int) -> tuple[PlannedArray, PlannedArray]:
     """The arrays of ids and distances of up to k neighbours of each point."""
     ids, distances = specs
-    n, size = layout.n_points, layout.block_points
-    return PlannedArray(ids, (n, k), index_dtype(n), size), PlannedArray(distances, (n, k), "float32", size)
+    return ids.sized(layout.blocks, k, dtype=index_dtype(layout.n_points)), distances.sized(layout.blocks, k)
 
 
 def group_all_cells(store: Store, block_index: int, target: int, place: str) -> Count:

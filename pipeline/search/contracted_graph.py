@@ -16,7 +16,6 @@ from ..kernels.graph.repair import Lists, apply_repair, longest_with
 from ..kernels.graph.spanning_links import POINTS_AT_ONCE, spanning_links
 from ..kernels.neighbors.knn import empty_lists, exact_neighbors, merge_into
 from ..storage import array_specs
-from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 from .cell_groups import list_names
@@ -36,13 +35,13 @@ class Nodes(Report):
 
 def contract_step(layout: Layout) -> Generator[Step[Report], list[Report], Nodes]:
     """contract: the strong components of each block by its own edges; returns all nodes, and the longest list."""
-    n, k, blocks = layout.n_points, layout.k_max, Blocks(layout.n_points, layout.block_points)
+    n, k, blocks = layout.n_points, layout.k_max, layout.blocks
     nodes = yield from Step(
         "mend_graph.contract",
         task(contract_block, blocks=blocks, place=layout.lists),
         blocks.count,
         task_costs.TASK_BYTES + 64 * blocks.size * (k + 1),
-        arrays=(PlannedArray(array_specs.POINT_NODE, (n,), "int32", blocks.size),),
+        arrays=(array_specs.POINT_NODE.sized(blocks),),
         bundles={EDGES: disk_costs.files(blocks.count, 16 * n * k)},
         expected=lambda b: Nodes(round(EXPECTED_NODES * blocks.size), k),
         work=Work(parallel=1.05e-7 * n * k),

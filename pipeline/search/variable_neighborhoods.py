@@ -24,7 +24,6 @@ from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.neighbors.knn import NeighborLists, exact_distances, select_nearest
 from ..kernels.neighbors.list_lengths import as_stored, counts_within, cut_lists, flat_counts
 from ..storage import array_specs
-from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 from .cell_groups import planned_lists
@@ -126,10 +125,10 @@ def _read_k_step(config: Config, layout: Layout) -> Step[Report]:
     kind, source = _column(config)
     k_min, k_max = config.k_bounds
     n_bytes = task_costs.TASK_BYTES + 40 * layout.n_input + 128 * layout.block_points + layout.bytes_beside
-    blocks = Blocks(layout.n_input, layout.block_points)
+    blocks = layout.input_blocks
     needed = f"{config.method} needs at least {config.min_neighbors}"
     read = task(read_k, kind=kind, source=source, k_min=k_min, k_max=k_max, blocks=blocks, needed=needed)
-    arrays = (PlannedArray(array_specs.K_PER_POINT, (layout.n_points,), "int32", blocks.size),)
+    arrays = (array_specs.K_PER_POINT.sized(layout.blocks),)
     state, key = open_source(kind, **source).fingerprint(), "find_neighbors.read_k"
     return Step(key, read, 1, n_bytes, arrays, version=2, input_state=state, runs_on=WHOLE_DATA)
 
@@ -149,7 +148,7 @@ def _read_graph(config: Config, layout: Layout) -> Generator[Step[Report], list[
     width, n, block_size = graph.n_features, layout.n_points, layout.block_points
     n_bytes = task_costs.TASK_BYTES + layout.n_input * (60 + 12 * width) + 32 * block_size * width
     read = task(read_graph, kind=kind, source=source, blocks=Blocks(layout.n_input, block_size))
-    lists = PlannedArray(array_specs.SEARCHED_INDICES, (n, width), index_dtype(n), block_size)
+    lists = array_specs.SEARCHED_INDICES.sized(layout.blocks, width, dtype=index_dtype(n))
     state, key = graph.fingerprint(), "find_neighbors.read_graph"
     yield from Step(key, read, 1, n_bytes, (lists,), version=2, input_state=state, runs_on=WHOLE_DATA)
     return width

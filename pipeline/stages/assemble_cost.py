@@ -43,8 +43,8 @@ RANGE_CHUNK = 2**18
 
 def steps(config: Config, layout: Layout) -> Steps:
     """contribute (-> join) -> merge."""
-    n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
-    blocks = Blocks(n, block_size)
+    n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.blocks.count
+    blocks = layout.blocks
     factor_bound = block_size * factor_entries(config.method, k, config.eigensolver.n_components)
     factor = min(factor_bound, layout.factor_entries or factor_bound)
     width = 2 if config.method == "laplacian" else k + 1

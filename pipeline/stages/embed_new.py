@@ -115,7 +115,7 @@ def embed_step(job: Job, layout: Layout, limit: float) -> Step[PlacedRows]:
     return Step(
         "transform.embed",
         embed,
-        layout.input_blocks(),
+        layout.input_blocks.count,
         n_bytes,
         arrays=(embedding, component, ratio),
         version=3,
@@ -129,7 +129,7 @@ def _seconds(layout: Layout, k: int) -> float:
     n, fitted, d = layout.n_input, layout.n_points, layout.n_features
     search = search_in_tree(n, fitted, d, k) if d <= TREE_FEATURES else search_among_all(n, fitted, d)
     boxes = n * n_cells(fitted) * (8e-8 + 1.5e-8 * d)
-    read = layout.input_blocks() * fitted * (1.5e-6 + 1e-9 * d)
+    read = layout.input_blocks.count * fitted * (1.5e-6 + 1e-9 * d)
     return search + boxes + read + barycentric_weights(n, d, k) + n * (5e-7 + 4e-9 * k * d)
 
 

@@ -43,8 +43,8 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 def _search(config: Config, layout: Layout, targets: Lists) -> Steps:
     """Search k_max nearest neighbours of every point; `targets` are the arrays for ids and distances."""
-    n, k, block_size = layout.n_points, config.k_bounds[1], layout.block_points
-    d, row, blocks = layout.n_features, layout.row_bytes, Blocks(n, block_size)
+    n, k, blocks = layout.n_points, config.k_bounds[1], layout.blocks
+    d, row = layout.n_features, layout.row_bytes
     method = neighbor_method(config.neighbors.method, n, d)
     if method == "pynndescent":
         first = first_round(layout, k, config.neighbors.seed)
@@ -53,11 +53,12 @@ def _search(config: Config, layout: Layout, targets: Lists) -> Steps:
         return replace(layout, k_max=k)
     seconds = search_among_all(n, n, d)
     if method == "brute":
-        n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + n * (row + 16) + block_size * 80 * k
-        n_bytes += 2 * min(n, task_costs.IN_FLIGHT * block_size) * row + 4096 * 16 * d
+        n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + n * (row + 16) + blocks.size * 80 * k
+        n_bytes += 2 * min(n, task_costs.IN_FLIGHT * blocks.size) * row + 4096 * 16 * d
     else:
-        n_bytes = task_costs.TASK_BYTES + block_size * (3 * row + 8 * d + 150 * k)
-        n_bytes += (block_size + HALO_ROWS) * (3 * row + 16 * d + 32) + 64 * max_boxes(layout.n_cells, blocks.count) * d
+        n_bytes = task_costs.TASK_BYTES + blocks.size * (3 * row + 8 * d + 150 * k)
+        n_bytes += (blocks.size + HALO_ROWS) * (3 * row + 16 * d + 32)
+        n_bytes += 64 * max_boxes(layout.n_cells, blocks.count) * d
         seconds = min(search_in_tree(n, n, d, k), 20 * seconds)
     into = targets[0].name, targets[1].name
     search = task(search_block, method=method, n_neighbors=k, blocks=blocks, into=into)

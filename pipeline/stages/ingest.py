@@ -20,7 +20,6 @@ from ..inputs.consistency import array_digest, require_unchanged_input
 from ..kernels.neighbors.duplicates import row_hashes
 from ..linalg.preprocess import fit_bytes, fit_transform, valid_array
 from ..storage import array_specs
-from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.bundles import Array
 from ..storage.store import Store, block_of
@@ -84,12 +83,10 @@ SCALER_SECONDS = 1.5
 
 def steps(config: Config, layout: Layout) -> Steps:
     """read -> read_labels -> merge_duplicates -> fit."""
-    n, block_size, d = layout.n_input, layout.block_points, layout.n_features_input
+    blocks, d = layout.input_blocks, layout.n_features_input
     kind, source = source_parameters(config)
     plain = without_labels(source)
-    row = d * np.dtype(layout.dtype).itemsize
-    blocks = Blocks(n, block_size)
-    is_wide = layout.bytes_beside > block_size * row
+    is_wide = layout.bytes_beside > blocks.size * d * np.dtype(layout.dtype).itemsize
     advice = "write the input in smaller chunks or row groups" if is_wide else Step.advice
     opened = open_source(kind, **plain)
     reports = yield from read_step(kind, plain, opened, layout, advice)
@@ -116,21 +113,21 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def read_step(kind: str, source: Json, opened: Source, layout: Layout, advice: str) -> "Step[RowsRead]":
-    n, block_size, d, n_blocks = layout.n_input, layout.block_points, layout.n_features_input, layout.input_blocks()
+    n, d, blocks = layout.n_input, layout.n_features_input, layout.input_blocks
     row, sample = d * np.dtype(layout.dtype).itemsize, sampled_per_block(layout)
-    n_bytes = task_costs.TASK_BYTES + block_size * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row
+    n_bytes = task_costs.TASK_BYTES + blocks.size * (2 * row + max(8 * d, 2 * row) + 128) + 5 * sample * row
     arrays = (
-        PlannedArray(array_specs.RAW, (n, d), layout.dtype, block_size),
-        PlannedArray(array_specs.ROW_HASH, (n, 2), "uint64", block_size),
-        PlannedArray(array_specs.VALID, (n,), "uint8", block_size),
+        array_specs.RAW.sized(blocks, d, dtype=layout.dtype),
+        array_specs.ROW_HASH.sized(blocks, 2),
+        array_specs.VALID.sized(blocks),
     )
     return Step(
         "ingest.read",
-        task(read_block, kind=kind, source=source, blocks=Blocks(n, block_size), sample=sample_size(n)),
-        n_blocks,
+        task(read_block, kind=kind, source=source, blocks=blocks, sample=sample_size(n)),
+        blocks.count,
         n_bytes + layout.bytes_beside,
         arrays,
-        bundles={"_work/sample": disk_costs.files(n_blocks, n_blocks * sample * (row + 8))},
+        bundles={"_work/sample": disk_costs.files(blocks.count, blocks.count * sample * (row + 8))},
         version=3,
         input_state=opened.fingerprint(),
         expected=lambda b: RowsRead(0, 0, [], False),
@@ -143,10 +140,10 @@ def read_step(kind: str, source: Json, opened: Source, layout: Layout, advice: s
 def fit_step(
     scale: str, pca: int | None, counts: list[int], layout: Layout, names: Sequence[str] | None
 ) -> Step[Report]:
-    n, block_size, d = layout.n_input, layout.block_points, layout.n_features_input
-    blocks, bundles = Blocks(n, block_size), {"_work/transform.npz": disk_costs.files(1, 8 * d * (d + 4))}
+    blocks, d = layout.input_blocks, layout.n_features_input
+    bundles = {"_work/transform.npz": disk_costs.files(1, 8 * d * (d + 4))}
     fit = task(fit_preprocess, scale=scale, pca=pca, n_valid=counts, n_features=d, blocks=blocks, names=names)
-    n_bytes = fit_bytes(block_size=block_size, d=d, n=n)
+    n_bytes = fit_bytes(block_size=blocks.size, d=d, n=blocks.n)
     work = Work(SCALER_SECONDS if scale == "standard" else 0.0)
     return Step("ingest.fit", fit, 1, n_bytes, bundles=bundles, version=4, runs_on=DRIVER, work=work)
 
@@ -160,7 +157,7 @@ def labels_step(
         task(read_labels, kind=kind, source=source, blocks=blocks),
         blocks.count,
         task_costs.TASK_BYTES + blocks.size * (64 * width + 128) + bytes_beside,
-        arrays=(PlannedArray(array_specs.LABEL, (blocks.n, width), "float64", blocks.size),),
+        arrays=(array_specs.LABEL.sized(blocks, width),),
         version=2,
         input_state=open_source(kind, **source).fingerprint(),
         is_measurement=True,

@@ -9,7 +9,6 @@ from ..engine import task_costs
 from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..kernels.neighbors.duplicates import merge_duplicates
 from ..storage import array_specs
-from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
@@ -30,7 +29,7 @@ def merge_step(blocks: Blocks, invalid: str) -> Step[DistinctRows]:
         task(merge_rows, invalid=invalid),
         1,
         task_costs.TASK_BYTES + 130 * min(n, MERGED_AT_ONCE) + 12 * max(0, n - MERGED_AT_ONCE),
-        arrays=(PlannedArray(array_specs.REPRESENTATIVE, (n,), "int64", blocks.size),),
+        arrays=(array_specs.REPRESENTATIVE.sized(blocks),),
         expected=lambda b: expected,
         runs_on=WHOLE_DATA,
         work=Work(2e-7 * n),

@@ -18,7 +18,6 @@ from ..engine.row_exchange import exchange, exchanged, positions_of, receive_row
 from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..kernels.factors.laplacian import LaplacianEdges, degrees, edge_factor, own_edges, partial_degrees
 from ..storage import array_specs
-from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
@@ -27,13 +26,12 @@ BATCH_LINKS = 2**22
 
 def steps(config: Config, layout: Layout) -> Steps:
     """measure_links -> request -> send -> edges -> degrees -> solve."""
-    n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
-    blocks = Blocks(n, block_size)
+    n, k, blocks = layout.n_points, layout.k_max, layout.blocks
     t = None if config.weights.edges == "binary" else config.weights.t
     if t == "auto":
-        measure, n_bytes = task(measure_links, blocks=blocks), task_costs.TASK_BYTES + 48 * block_size * k
+        measure, n_bytes = task(measure_links, blocks=blocks), task_costs.TASK_BYTES + 48 * blocks.size * k
         reports = yield from Step(
-            "local_factors.measure_links", measure, n_blocks, n_bytes, expected=lambda b: Links(1, 1.0)
+            "local_factors.measure_links", measure, blocks.count, n_bytes, expected=lambda b: Links(1, 1.0)
         )
         mean = sum(report.squared for report in reports) / sum(report.links for report in reports)
         digits, exponent = math.frexp(mean)  # the last digits depend on the size of the blocks
@@ -46,24 +44,25 @@ def steps(config: Config, layout: Layout) -> Steps:
             )
     row = k * np.dtype(index_dtype(n)).itemsize
     received = yield from exchange("local_factors", layout, array_specs.NEIGHBOR_INDICES.name, row)
-    weigh, n_bytes = task(weigh_block, t=t, blocks=blocks), received + 16 * BATCH_LINKS + 200 * block_size * k
-    edges = {"_work/edges": disk_costs.files(n_blocks, 48 * n * k)}
+    weigh, n_bytes = task(weigh_block, t=t, blocks=blocks), received + 16 * BATCH_LINKS + 200 * blocks.size * k
+    edges = {"_work/edges": disk_costs.files(blocks.count, 48 * n * k)}
     yield from Step(
-        "local_factors.edges", weigh, n_blocks, n_bytes, bundles=edges, deletes=exchanged(n_blocks), version=2
+        "local_factors.edges", weigh, blocks.count, n_bytes, bundles=edges, deletes=exchanged(blocks.count), version=2
     )
-    degrees = PlannedArray(array_specs.DEGREE, (n,), "float64", block_size)
     add = task(add_degrees, t=t, blocks=blocks)
-    n_bytes = task_costs.TASK_BYTES + 56 * n + 150 * block_size * k
-    yield from Step("local_factors.degrees", add, 1, n_bytes, arrays=(degrees,), runs_on=WHOLE_DATA)
+    n_bytes = task_costs.TASK_BYTES + 56 * n + 150 * blocks.size * k
+    yield from Step(
+        "local_factors.degrees", add, 1, n_bytes, arrays=(array_specs.DEGREE.sized(blocks),), runs_on=WHOLE_DATA
+    )
     solved = yield from Step(
         "local_factors.solve",
         task(solve_block, blocks=blocks),
-        n_blocks,
-        task_costs.TASK_BYTES + 240 * block_size * k,
-        bundles={array_specs.LOCAL_FACTORS: disk_costs.sparse_rows(n=n * k, blocks=n_blocks, entries=2 * n * k)},
+        blocks.count,
+        task_costs.TASK_BYTES + 240 * blocks.size * k,
+        bundles={array_specs.LOCAL_FACTORS: disk_costs.sparse_rows(n=n * k, blocks=blocks.count, entries=2 * n * k)},
         deletes=("_work/edges",),
         work=Work(parallel=n * k**2 * (8e-8 + 3e-10 * layout.n_features)),
-        expected=lambda b: FactorRows(2 * block_size * k, 0),
+        expected=lambda b: FactorRows(2 * blocks.size * k, 0),
     )
     return replace(layout, factor_entries=max(report.entries for report in solved))
 

@@ -36,13 +36,12 @@ from ..storage.store import Store
 def steps(config: Config, layout: Layout) -> Steps:
     """Statistics over all points that the method needs, then solve."""
     method, m = config.method, config.eigensolver.n_components
-    n, k, block_size, n_blocks = layout.n_points, layout.k_max, layout.block_points, layout.point_blocks()
-    blocks = Blocks(n, block_size)
+    n, k, blocks = layout.n_points, layout.k_max, layout.blocks
     received = yield from exchange("local_factors", layout, array_specs.POINTS.name, layout.row_bytes)
     received += 6 * BATCH_BYTES
     entries_per_point = factor_entries(method, k, m)
     rows_per_point = max(1, entries_per_point // (k + 1))
-    factor_bytes = disk_costs.sparse_rows(n=n * rows_per_point, blocks=n_blocks, entries=n * entries_per_point)
+    factor_bytes = disk_costs.sparse_rows(n=n * rows_per_point, blocks=blocks.count, entries=n * entries_per_point)
     if method == "modified":
         rows = yield from modified_rows_task(config, layout, received)
     else:
@@ -53,13 +52,13 @@ def steps(config: Config, layout: Layout) -> Steps:
     solved = yield from Step(
         "local_factors.solve",
         rows,
-        n_blocks,
-        received + solve_bytes(block_size=block_size, k=k, entries=entries_per_point, n=n),
+        blocks.count,
+        received + solve_bytes(block_size=blocks.size, k=k, entries=entries_per_point, n=n),
         bundles={array_specs.LOCAL_FACTORS: factor_bytes},
-        deletes=exchanged(n_blocks),
+        deletes=exchanged(blocks.count),
         version=2 if method == "hessian" else 1,
         work=Work(parallel=n * k**2 * (8e-8 + 3e-10 * layout.n_features)),
-        expected=lambda b: FactorRows(block_size * entries_per_point, 0),
+        expected=lambda b: FactorRows(blocks.size * entries_per_point, 0),
     )
     return replace(layout, factor_entries=max(report.entries for report in solved))
 
@@ -77,13 +76,12 @@ def modified_rows_task(
     config: Config, layout: Layout, received: int
 ) -> Generator[Step[Report], list[Report], Task[FactorRows]]:
     """spread -> threshold (-> choose reg); the task of the solve; `received` bytes hold the rows of a block."""
-    n, n_blocks, m = layout.n_points, layout.point_blocks(), config.eigensolver.n_components
-    blocks = Blocks(n, layout.block_points)
+    n, blocks, m = layout.n_points, layout.blocks, config.eigensolver.n_components
     measure = task(spread_block, n_components=m, blocks=blocks)
     n_bytes = received + blocks.size * (48 * layout.k_max + 32)
-    bundles = {"_work/spread": disk_costs.per_point(n=n, blocks=n_blocks)}
-    yield from Step("local_factors.spread", measure, n_blocks, n_bytes, bundles=bundles)
-    median, n_bytes = task(find_threshold, n_blocks=n_blocks), task_costs.TASK_BYTES + 40 * n
+    bundles = {"_work/spread": disk_costs.per_point(n=n, blocks=blocks.count)}
+    yield from Step("local_factors.spread", measure, blocks.count, n_bytes, bundles=bundles)
+    median, n_bytes = task(find_threshold, n_blocks=blocks.count), task_costs.TASK_BYTES + 40 * n
     [found] = yield from Step(
         "local_factors.threshold", median, 1, n_bytes, expected=lambda b: Threshold(0.0), runs_on=WHOLE_DATA
     )

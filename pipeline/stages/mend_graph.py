@@ -22,7 +22,6 @@ from ..search import contracted_graph
 from ..search.cell_groups import list_names, planned_lists
 from ..search.recall import raise_recall
 from ..storage import array_specs
-from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
@@ -41,7 +40,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     connects = config.graph.components == "connect" and config.method != "pca"
     links = connects and (yield from contracted_graph.link_steps(config, layout, nodes.nodes))
     [graph] = yield from analyse_step(config, layout, nodes, links)
-    k_max, blocks = graph.k_max, Blocks(layout.n_points, layout.block_points)
+    k_max, blocks = graph.k_max, layout.blocks
     arrays = planned_lists((array_specs.NEIGHBOR_INDICES, array_specs.NEIGHBOR_DISTANCES), layout, k_max)
     apply, work = task(apply_block, k_max=k_max, blocks=blocks, place=layout.lists), Work(parallel=6e-7 * blocks.n)
     n_bytes = task_costs.TASK_BYTES + 80 * blocks.size * k_max
@@ -50,7 +49,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 
 def analyse_step(config: Config, layout: Layout, nodes: contracted_graph.Nodes, links: bool) -> "Step[GraphReport]":
-    n, k, blocks = layout.n_points, layout.k_max, Blocks(layout.n_points, layout.block_points)
+    n, k, blocks = layout.n_points, layout.k_max, layout.blocks
     m, lists, longest = config.eigensolver.n_components, layout.lists, nodes.longest
     reverse = reverse_neighbors(config.neighbors.reverse, config.method, m, config.k_bounds[0])
     least = 1 if config.graph.min_component == "auto" else config.graph.min_component
@@ -66,7 +65,7 @@ def analyse_step(config: Config, layout: Layout, nodes: contracted_graph.Nodes, 
         analysis,
         1,
         max(contracted_graph.condensed_bytes(n=n, k=k, nodes=nodes.nodes), repair) + 4 * layout.n_input,
-        arrays=(PlannedArray(array_specs.POINT_COMPONENT, (n,), "int32", blocks.size),),
+        arrays=(array_specs.POINT_COMPONENT.sized(blocks),),
         bundles={"_work/additions": disk_costs.files(blocks.count, 24 * n * max(1, reverse or 0))},
         version=3,
         expected=lambda b: GraphReport(k + (reverse or 0), 1, 1, [], 0, 1, 1, [], 0, 0, 0),

@@ -59,12 +59,12 @@ def steps(config: Config, layout: Layout) -> Steps:
         return fixed + rows * (3 * d_in * np.dtype(layout.dtype).itemsize + prepared)
 
     shard = blocks_together(layout, sort_bytes) * block_size
-    n_shards = -(-n // shard)
-    counts = PlannedArray(array_specs.CELL_COUNTS, (n_shards, n_cells_fitted), "int64", 1)
-    sorting = task(sort_block, n_nearest=n_nearest, transform=transform, blocks=Blocks(n, shard), unit=unit)
-    arrays, n_bytes = (*planned(SORTED, n, shard, layout, dtype, n_nearest), counts), sort_bytes(shard)
+    shards = Blocks(n, shard)
+    counts = array_specs.CELL_COUNTS.sized(Blocks(shards.count, 1), n_cells_fitted)
+    sorting = task(sort_block, n_nearest=n_nearest, transform=transform, blocks=shards, unit=unit)
+    arrays, n_bytes = (*planned(SORTED, shards, layout, dtype, n_nearest), counts), sort_bytes(shard)
     work = Work(parallel=n * (7e-7 + 1.4e-8 * d + 2.5e-10 * n_cells_fitted * d))
-    sorted_blocks = yield from Step("order_points.sort", sorting, n_shards, n_bytes, arrays, work=work)
+    sorted_blocks = yield from Step("order_points.sort", sorting, shards.count, n_bytes, arrays, work=work)
     _require_directions(sorted_blocks, layout.n_points)
     _require_extent(sorted_blocks)
     yield from gather_step(replace(layout, n_cells=n_cells_fitted), dtype, n_nearest, shard)
@@ -81,7 +81,7 @@ class SortedRows(Report):
 
 
 def find_cells_step(config: Config, layout: Layout, transform: bool, unit: bool) -> Step[Count]:
-    n, n_blocks, seed = n_cells(layout.n_points), layout.input_blocks(), config.neighbors.seed
+    n, n_blocks, seed = n_cells(layout.n_points), layout.input_blocks.count, config.neighbors.seed
     d, widest = layout.n_features_input, max(layout.n_features, layout.n_features_input)
     row = d * np.dtype(layout.dtype).itemsize
     n_bytes = task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES
@@ -99,30 +99,24 @@ def find_cells_step(config: Config, layout: Layout, transform: bool, unit: bool)
     )
 
 
-def planned(
-    specs: Arrays, rows: int, size: int, layout: Layout, dtype: str, n_nearest: int
-) -> tuple[PlannedArray, ...]:
-    """Points, their input rows and nearest cells, in chunks of `size` rows."""
-    points, index, cells = (replace(spec, parts=spec.parts * size // layout.block_points) for spec in specs)
-    return (
-        PlannedArray(points, (rows, layout.n_features), dtype, size),
-        PlannedArray(index, (rows,), "int64", size),
-        PlannedArray(cells, (rows, n_nearest), "int32", size),
-    )
+def planned(specs: Arrays, blocks: Blocks, layout: Layout, dtype: str, n_nearest: int) -> tuple[PlannedArray, ...]:
+    """Points, their input rows and nearest cells."""
+    points, index, cells = (replace(spec, parts=spec.parts * blocks.size // layout.block_points) for spec in specs)
+    sized_points = points.sized(blocks, layout.n_features, dtype=dtype)
+    return sized_points, index.sized(blocks), cells.sized(blocks, n_nearest)
 
 
 def gather_step(layout: Layout, dtype: str, n_nearest: int, shard: int) -> Step[Report]:
-    n, block_size, d = layout.n_points, layout.block_points, layout.n_features
-    of_block = block_size * (6 * d * np.dtype(dtype).itemsize + 24 * n_nearest + 64)
-    n_blocks = layout.point_blocks()
-    group = max(1, min(SORT_BYTES // of_block, -(-n_blocks // DIRECT_WRITERS)))
+    blocks, d = layout.blocks, layout.n_features
+    of_block = blocks.size * (6 * d * np.dtype(dtype).itemsize + 24 * n_nearest + 64)
+    group = max(1, min(SORT_BYTES // of_block, -(-blocks.count // DIRECT_WRITERS)))
     n_bytes = task_costs.TASK_BYTES + group * of_block
     n_bytes += 24 * task_costs.COUNTED_BLOCKS * layout.n_cells + 16 * (-(-layout.n_input // shard) + layout.n_cells)
-    gather = task(gather_blocks, blocks=Blocks(n, block_size), group=group)
-    arrays, deletes = planned(GATHERED, n, block_size, layout, dtype, n_nearest), tuple(spec.name for spec in SORTED)
-    bundles = {"_work/boxes": disk_costs.files(n_blocks, 16 * (layout.n_cells + 2 * n_blocks) * (d + 1))}
-    work = Work(parallel=n * (7e-7 + 1.4e-8 * d))
-    n_tasks = -(-n_blocks // group)
+    gather = task(gather_blocks, blocks=blocks, group=group)
+    arrays, deletes = planned(GATHERED, blocks, layout, dtype, n_nearest), tuple(spec.name for spec in SORTED)
+    bundles = {"_work/boxes": disk_costs.files(blocks.count, 16 * (layout.n_cells + 2 * blocks.count) * (d + 1))}
+    work = Work(parallel=blocks.n * (7e-7 + 1.4e-8 * d))
+    n_tasks = -(-blocks.count // group)
     return Step("order_points.gather", gather, n_tasks, n_bytes, arrays, bundles, deletes, work=work)
 
 
@@ -130,7 +124,7 @@ def blocks_together(layout: Layout, sort_bytes: Callable[[int], int]) -> int:
     """Input blocks that a task sorts together: enough for at most MAX_SHARDS shards, within SORT_BYTES of memory."""
     fixed = sort_bytes(0)
     fit = (SORT_BYTES - fixed) // (sort_bytes(layout.block_points) - fixed)
-    return max(1, min(fit, -(-layout.input_blocks() // MAX_SHARDS)))
+    return max(1, min(fit, -(-layout.input_blocks.count // MAX_SHARDS)))
 
 
 def _require_directions(reports: Sequence[SortedRows], n_points: int) -> None:

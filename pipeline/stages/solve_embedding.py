@@ -28,7 +28,6 @@ from ..linalg.preprocess import chunk_rows, fit_bytes, principal_components
 from ..linalg.solver_progress import solver_state
 from ..search.among_stored import PLACED_COMPONENT, place_rows, place_step
 from ..storage import array_specs
-from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
@@ -38,10 +37,9 @@ LIBRARY_BYTES = 2**28
 
 def steps(config: Config, layout: Layout) -> Steps:
     """choose -> solve (-> place) (-> align) -> write."""
-    n, m, block_size = layout.n_points, config.eigensolver.n_components, layout.block_points
+    n, m, blocks = layout.n_points, config.eigensolver.n_components, layout.blocks
     more_pairs = config.more_pairs
     n_pairs = max([m, *more_pairs[:1]])
-    blocks, square = Blocks(n, block_size), config.method == "lle"
     if config.method == "pca":
         yield from project_step(config, layout)
         yield from _write_steps(config, layout, 1, "scores", n_pairs)
@@ -53,9 +51,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     )
     row_entries = factor_entries(config.method, layout.k_max, m)
     if layout.factor_entries:
-        row_entries = min(row_entries, math.ceil(layout.factor_entries / min(n, block_size)))
+        row_entries = min(row_entries, math.ceil(layout.factor_entries / min(n, blocks.size)))
     n_graph, places = chosen.n_components, 0
-    n_bytes = LIBRARY_BYTES + least_bytes(n, row_entries, n_pairs, square=square)
+    n_bytes = LIBRARY_BYTES + least_bytes(n, row_entries, n_pairs, square=config.method == "lle")
     solved = yield from Step(
         "solve_embedding.solve",
         solve_task(config, blocks),
@@ -127,7 +125,7 @@ def _solve_seconds(config: Config, layout: Layout) -> float:
 def _write_steps(
     config: Config, layout: Layout, n_graph: int, scale: str, n_pairs: int, placed: bool = False
 ) -> Generator[Step[Report], list[Report], None]:
-    n, m, rows, block_size = layout.n_points, config.eigensolver.n_components, layout.n_input, layout.block_points
+    n, m, blocks = layout.n_points, config.eigensolver.n_components, layout.input_blocks
     aligned = config.embedding.align is not None
     if aligned:
         yield from align_step(config, layout, n_graph, scale)
@@ -137,17 +135,17 @@ def _write_steps(
         n_pairs=n_pairs,
         n_graph=n_graph,
         scale=scale,
-        blocks=Blocks(rows, block_size),
+        blocks=blocks,
         aligned=aligned,
         placed=placed,
     )
     arrays = [
-        PlannedArray(array_specs.EMBEDDING, (rows, m), "float64", block_size),
-        PlannedArray(array_specs.COMPONENT, (rows,), "int32", block_size),
-        PlannedArray(array_specs.EIGENVALUES, (n_graph, n_pairs), "float64", n_graph),
-        PlannedArray(array_specs.EMBEDDED_HASH, (rows, 2), "uint64", block_size),
+        array_specs.EMBEDDING.sized(blocks, m),
+        array_specs.COMPONENT.sized(blocks),
+        array_specs.EIGENVALUES.sized(Blocks(n_graph, n_graph), n_pairs),
+        array_specs.EMBEDDED_HASH.sized(blocks, 2),
     ][: 4 if aligned else 3]
-    n_bytes = 8 * n * (2 * m + 2) + 8 * rows * (m + 2)
+    n_bytes = 8 * n * (2 * m + 2) + 8 * blocks.n * (m + 2)
     bundles = {f"{EMBEDDED}.npz": disk_costs.per_point(n=n, blocks=1, numbers=m)}
     yield from Step("solve_embedding.write", write, 1, n_bytes, tuple(arrays), bundles, runs_on=WHOLE_DATA)
 

@@ -13,22 +13,19 @@ from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.factors.lle_weights import barycenter_weights
 from ..linalg.reg_step import reg_for_weights
 from ..storage import array_specs
-from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
 
 def steps(config: Config, layout: Layout) -> Steps:
     """(choose_reg ->) request -> send -> solve."""
-    n, k, block_size = layout.n_points, layout.k_max, layout.block_points
-    blocks = Blocks(n, block_size)
+    n, k, blocks = layout.n_points, layout.k_max, layout.blocks
     reg = yield from reg_for_weights("solve_weights", config, layout)  # it needs no exchanged rows
     received = yield from exchange("solve_weights", layout, array_specs.POINTS.name, layout.row_bytes)
-    n_bytes = received + 6 * BATCH_BYTES + 48 * block_size * k
+    n_bytes = received + 6 * BATCH_BYTES + 48 * blocks.size * k
     solve = task(solve_block, reg=reg, rule=config.weights.rule, blocks=blocks)
-    weights = PlannedArray(array_specs.WEIGHTS, (n, k), "float64", block_size)
-    errors = PlannedArray(array_specs.RECONSTRUCTION_ERROR, (n,), "float64", block_size)
-    arrays, deletes, d = (weights, errors), exchanged(blocks.count), layout.n_features
+    arrays = array_specs.WEIGHTS.sized(blocks, k), array_specs.RECONSTRUCTION_ERROR.sized(blocks)
+    deletes, d = exchanged(blocks.count), layout.n_features
     sending = n * (3e-7 + 1.5e-8 * d) if blocks.count > 1 else 0.0
     work = Work(parallel=barycentric_weights(n, d, k) + n * (1.5e-6 + 2.3e-9 * k * d) + sending)
     yield from Step(

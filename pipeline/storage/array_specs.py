@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .blocks import Blocks
+
 FORMAT_VERSION = 2
 
 
@@ -26,6 +28,10 @@ class ArraySpec:
     meaning: str
     unit: str = ""
     parts: int = 0
+
+    def sized(self, blocks: Blocks, *widths: int, dtype: str = "") -> "PlannedArray":
+        """The array of these rows, with the lengths of its further axes; `dtype` where the spec allows several."""
+        return PlannedArray(self, (blocks.n, *widths), dtype or self.dtype, blocks.size)
 
 
 POINTS = ArraySpec(

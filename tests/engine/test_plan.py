@@ -72,14 +72,14 @@ class TestBlocks:
     @given(st.integers(1, 3000), st.integers(1, 400))
     def test_cover_all_rows_exactly_once(self, n_rows, size):
         layout = Layout(n_input=n_rows, n_features_input=1, dtype="float32", block_points=size, n_points=n_rows)
-        assert layout.input_blocks() == layout.point_blocks()
-        ranges = [Blocks(n_rows, size).rows(block) for block in range(layout.input_blocks())]
+        assert layout.input_blocks.count == layout.blocks.count
+        ranges = [Blocks(n_rows, size).rows(block) for block in range(layout.input_blocks.count)]
         assert [row for start, stop in ranges for row in range(start, stop)] == list(range(n_rows))
         assert all(start % size == 0 for start, _ in ranges)
 
     def test_number_of_points_can_be_below_number_of_input_rows(self):
         layout = Layout(n_input=21, n_features_input=1, dtype="float32", block_points=5, n_points=11)
-        assert (layout.input_blocks(), layout.point_blocks()) == (5, 3)
+        assert (layout.input_blocks.count, layout.blocks.count) == (5, 3)
 
 
 class TestChoices:

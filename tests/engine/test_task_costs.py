@@ -207,7 +207,7 @@ def test_auto_blocks_give_each_worker_three_and_explicit_ones_stay(tmp_path):
                 "execution": {"block_points": size, "cluster": {"memory": "64GiB", **cluster}},
             }
         )
-        return layout_of(config, open_input(config)).input_blocks()
+        return layout_of(config, open_input(config)).input_blocks.count
 
     assert n_blocks("auto", kind="serial") == 2
     assert n_blocks("auto", kind="local", workers=1) == 5

@@ -96,8 +96,7 @@ class TestRaisedRecall:
         sizes = {}
         for place, step in (("_work", "find_neighbors.group_cells"), ("_work/overlap_4", "mend_graph.group_cells_4")):
             members = [
-                read_members(run.store, g, run.layout.point_blocks(), place)[0]
-                for g in range(run.reports[step][0].count)
+                read_members(run.store, g, run.layout.blocks.count, place)[0] for g in range(run.reports[step][0].count)
             ]
             sizes[place] = list(map(len, members))
         assert len(sizes["_work/overlap_4"]) > 1.5 * len(sizes["_work"])
@@ -157,7 +156,7 @@ def test_third_groups_of_half_of_the_points_raise_the_recall(search, monkeypatch
         monkeypatch.setattr(cell_groups, "SHARE_OF_THIRD", share)
         run = search(0.0, name=f"share_{share}")
         [grouped] = run.reports["find_neighbors.group_cells"]
-        members = [read_members(run.store, g, run.layout.point_blocks(), "_work")[0] for g in range(grouped.count)]
+        members = [read_members(run.store, g, run.layout.blocks.count, "_work")[0] for g in range(grouped.count)]
         visits = sum(map(len, members)) / N
         assert visits == pytest.approx(2 + share, abs=0.03)
         recalls[share] = recall_of(run, "_work")

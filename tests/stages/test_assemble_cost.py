@@ -41,7 +41,7 @@ def assemble(tmp_path_factory, run_stages, make_config):
 
 
 def cost_matrix(run):
-    return vstack([run.store.read_rows("cost_matrix", block) for block in range(run.layout.point_blocks())])
+    return vstack([run.store.read_rows("cost_matrix", block) for block in range(run.layout.blocks.count)])
 
 
 @pytest.mark.parametrize("block_points", BLOCKS)

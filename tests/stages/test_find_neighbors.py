@@ -74,14 +74,14 @@ def test_kdtree_reads_near_cells_only(search):
     run, n_read = search("kdtree", 75), []
     for start in range(0, N - 75, 75):  # without the last block, which has fewer points than a list
         counted = CountedReads(run.store)
-        search_by_tree(counted, start, start + 75, K, run.layout.point_blocks())
+        search_by_tree(counted, start, start + 75, K, run.layout.blocks.count)
         n_read.append(counted.rows)
     assert np.mean(n_read) < 0.85 * N
 
 
 def test_rows_within_reach_contain_all_neighbors_outside_the_block(search):
     run = search("kdtree", 75)
-    n_blocks = run.layout.point_blocks()
+    n_blocks = run.layout.blocks.count
     neighbors, distances = exact_neighbors(run.store.read_all("points"), K)
     for start in range(0, N, 75):
         stop = min(start + 75, N)
@@ -152,7 +152,7 @@ class TestCells:
     def test_each_point_is_in_its_nearest_groups(self, search):
         run = search("pynndescent", 160)
         [grouped] = run.reports["find_neighbors.group_cells"]
-        members = [read_members(run.store, g, run.layout.point_blocks(), "_work")[0] for g in range(grouped.count)]
+        members = [read_members(run.store, g, run.layout.blocks.count, "_work")[0] for g in range(grouped.count)]
         assert grouped.count == round(N / 150)
         assert all((np.diff(group) > 0).all() for group in members)
         times = np.bincount(np.concatenate(members), minlength=N)
@@ -170,7 +170,7 @@ class TestCells:
         n_groups = run.reports["find_neighbors.group_cells"][0].count
         candidate_sets = [set() for _ in range(N)]
         for group in range(n_groups):
-            members = read_members(run.store, group, run.layout.point_blocks(), "_work")[0].tolist()
+            members = read_members(run.store, group, run.layout.blocks.count, "_work")[0].tolist()
             for point in members:
                 candidate_sets[point] |= set(members) - {point}
         indices, _ = lists_of(run)

@@ -54,7 +54,7 @@ class TestRead:
         raw = run.store.read_all("_work/raw")
         np.testing.assert_array_equal(raw, points)
         assert raw.dtype == run.layout.dtype == ("float64" if dtype == "float64" else "float32")
-        assert run.layout.input_blocks() == -(-N // block_points)
+        assert run.layout.input_blocks.count == -(-N // block_points)
         assert [report.rows for report in run.reports["ingest.read"]] == [
             min(block_points, N - start) for start in range(0, N, block_points)
         ]
@@ -62,7 +62,7 @@ class TestRead:
     def test_keeps_a_sample_of_valid_rows(self, take_in, points, block_points):
         points[::9] = np.nan
         run = take_in(points, block_points, preprocess={"invalid": "drop"})
-        for block in range(run.layout.input_blocks()):
+        for block in range(run.layout.input_blocks.count):
             sample = run.store.read_bundle(f"_work/sample/{block:05d}")
             stop = min((block + 1) * block_points, N)
             assert sample["rows"].tolist() == [row for row in range(block * block_points, stop) if row % 9]

@@ -79,7 +79,7 @@ class TestEveryBlockSize:
     def test_boxes_hold_all_rows_once(self, order, block_points):
         run = order(block_points)
         points = run.store.read_all("points")
-        parts = [run.store.read_bundle(f"_work/boxes/{block:05d}") for block in range(run.layout.point_blocks())]
+        parts = [run.store.read_bundle(f"_work/boxes/{block:05d}") for block in range(run.layout.blocks.count)]
         boxes = Boxes(**{key: np.concatenate([part[key] for part in parts]) for key in Boxes._fields})
         covered = np.concatenate([np.arange(*rows) for rows in zip(boxes.start, boxes.stop, strict=True)])
         np.testing.assert_array_equal(covered, np.arange(len(points)))

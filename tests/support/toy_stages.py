@@ -16,7 +16,6 @@ from lle.stages import ingest, write_report
 from lle.stages.solve_embedding import WrittenRows
 from lle.stages.solve_weights import WeightReport
 from lle.storage import array_specs
-from lle.storage.array_specs import ArraySpec, PlannedArray
 from lle.storage.blocks import Blocks
 from lle.storage.store import Store
 
@@ -27,9 +26,10 @@ def weigh(config: Any, layout: Layout) -> Steps:
     """One step with one task for each block."""
     layout = replace(layout, k_max=layout.n_features)
     reg = 1.0 if config.weights.reg == "auto" else config.weights.reg
-    weights = _planned(array_specs.WEIGHTS, layout, layout.n_features)
-    solve = task(weigh_block, reg=reg, n_neighbors=config.neighbors.n_neighbors, blocks=_rows(layout))
-    yield from Step("solve_weights.solve", solve, layout.input_blocks(), TASK_BYTES, arrays=(weights,))
+    blocks = layout.input_blocks
+    solve = task(weigh_block, reg=reg, n_neighbors=config.neighbors.n_neighbors, blocks=blocks)
+    arrays = (array_specs.WEIGHTS.sized(blocks, layout.n_features),)
+    yield from Step("solve_weights.solve", solve, blocks.count, TASK_BYTES, arrays=arrays)
     return layout
 
 
@@ -48,9 +48,10 @@ def embed(config: Any, layout: Layout) -> Steps:
     )
     bundles = {"_work/eigen/00000.npz": 0}
     yield from Step("solve_embedding.solve", total, 1, TASK_BYTES, runs_on=WHOLE_DATA, bundles=bundles)
-    write = task(write_block, scale=config.embedding.scale, blocks=_rows(layout))
-    arrays = (_planned(array_specs.EMBEDDING, layout, n_components), _planned(array_specs.COMPONENT, layout))
-    yield from Step("solve_embedding.write", write, layout.input_blocks(), TASK_BYTES, arrays=arrays)
+    blocks = layout.input_blocks
+    write = task(write_block, scale=config.embedding.scale, blocks=blocks)
+    arrays = array_specs.EMBEDDING.sized(blocks, n_components), array_specs.COMPONENT.sized(blocks)
+    yield from Step("solve_embedding.write", write, blocks.count, TASK_BYTES, arrays=arrays)
     return layout
 
 
@@ -81,15 +82,6 @@ def write_block(store: Store, block_index: int, scale: str, blocks: Blocks) -> W
 
 def score_sample(store: Store, block_index: int, sample: int) -> Report:
     return Report()
-
-
-def _rows(layout: Layout) -> Blocks:
-    return Blocks(layout.n_input, layout.block_points)
-
-
-def _planned(spec: ArraySpec, layout: Layout, *tail: int) -> PlannedArray:
-    dtype = "int32" if spec is array_specs.COMPONENT else "float64"
-    return PlannedArray(spec, (layout.n_input, *tail), dtype, layout.block_points)
 
 
 TOY_STAGES = {
