@@ -77,11 +77,11 @@ def _fit(
 
 def _place(config: Config, run: placing.PlacingRun) -> None:
     """Place all rows among the fitted ones, and write the report."""
-    fit, store, source = placing.fit_of(fitted_store(run.store)), run.store, run.source
-    job = placing.job_of_all_rows(config, fit, source)
+    store, source = run.store, run.source
+    job = placing.job_of_all_rows(config, placing.fit_of(fitted_store(store)), source)
     earlier = store.usable_array(array_specs.EMBEDDING.name)
     stored = block_of(earlier) if earlier is not None and earlier.shape[0] == source.n_rows else None
-    layout = placing.layout_of_placing(fit, job, source, config.execution, stored)
+    layout = placing.layout_of_placing(job, source, config.execution, stored)
     placing.check_placing(job, layout, config.execution.cluster)
     run.walk_stage("transform", placing.steps(config, job, layout, source))
     checkpoint.delete_unused_steps(store, "ingest", run.finished_steps)

@@ -1,9 +1,9 @@
 """The steps that place new rows among the fitted ones, for `lle transform` and for a run with input.fit_sample."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, cast
+from typing import cast
 
 from ..clusters.limits import Section, memory_of_workers
 from ..config.models import Config, Execution
@@ -15,27 +15,13 @@ from ..inputs import Source, open_source
 from ..inputs.consistency import require_unchanged_input
 from ..linalg.reg_step import reg_of_run
 from ..stages import embed_new, ingest
+from ..stages.embed_new import Fit
 from ..stages.ingest_ids import read_ids_step
 from ..stages.solve_embedding import ChosenComponents
 from ..storage import array_specs
+from ..storage.blocks import Blocks
 from ..storage.store import FIT, Store, block_of
 from .run_stages import StageRun
-
-
-class Fit(NamedTuple):
-    """What the placing of rows depends on: a finished fit in the store `url`, or a planned one.
-
-    `layout` has the sizes of its points. `n_embedded` weak components have coordinates; 0: all.
-    """
-
-    config: Json
-    layout: Layout
-    input_dtype: str
-    n_coordinates: int
-    state: Json
-    url: str = ""
-    reg: float = 0.0
-    n_embedded: int = 0
 
 
 def fit_of(run: Store) -> Fit:
@@ -59,54 +45,12 @@ def state_of(run: Store) -> Json:
     return {"fingerprint": record.fingerprint, "begun": record.begun}
 
 
-def job_of(
-    fit: Fit, kind: str, parameters: Json, source: Source, max_ratio: float | None = None, far_as_nan: bool = False
-) -> embed_new.Job:
-    """What decides the coordinates of new rows; `kind` and `parameters` open them as `source`."""
-    config, fitted = fit.config, fit.layout
-    n_boxes = plan_sizes.max_boxes(plan_sizes.n_cells(fitted.n_points), fitted.blocks.count)
-    placement = embed_new.Placement(
-        kind,
-        parameters,
-        fit.input_dtype,
-        transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
-        unit=config["neighbors"]["metric"] == "cosine",
-        n_neighbors=config["neighbors"]["n_neighbors"],
-        reg=fit.reg,
-        rule=config["weights"]["rule"],
-        n_embedded=fit.n_embedded,
-        far_as_nan=far_as_nan,
-    )
-    return embed_new.Job(
-        fit.url,
-        fit.state,
-        placement,
-        source.fingerprint(),
-        config["quality"]["seed"],
-        fit.n_coordinates,
-        source.n_features,
-        n_boxes,
-        fitted.block_points,
-        max_ratio,
-    )
-
-
-def layout_of_placing(
-    fit: Fit, job: embed_new.Job, source: Source, execution: Execution, block: int | None = None
-) -> Layout:
+def layout_of_placing(job: embed_new.Job, source: Source, execution: Execution, block: int | None = None) -> Layout:
     """Sizes of the placing, with blocks that fit the workers; `block` is the block size of an earlier run."""
-    fitted = fit.layout
+    fitted = job.fit.layout
     row = max(source.n_features * source.dtype.itemsize, fitted.row_bytes)
     size = block or plan_sizes.block_points(execution.block_points, source.n_rows, row)
-    layout = Layout(
-        source.n_rows,
-        source.n_features,
-        fitted.dtype,
-        size,
-        n_points=fitted.n_points,
-        n_features=fitted.n_features,
-        k_max=fitted.k_max,
-    )
+    layout = replace(fitted, n_input=source.n_rows, n_features_input=source.n_features, block_points=size)
     if execution.block_points != "auto":
         return layout
     limit = memory_of_workers(execution.cluster)
@@ -159,9 +103,9 @@ def open_all_rows(config: Config) -> Source:
 
 
 def job_of_all_rows(config: Config, fit: Fit, source: Source) -> embed_new.Job:
-    """As `job_of`, for all rows of a config."""
+    """The job that places all rows of a config."""
     kind, parameters = ingest.all_rows(config)
-    return job_of(fit, kind, ingest.without_labels(parameters), source)
+    return embed_new.Job(fit, kind, ingest.without_labels(parameters), source.fingerprint())
 
 
 def steps(config: Config, job: embed_new.Job, layout: Layout, source: Source) -> Steps:

@@ -16,13 +16,14 @@ from ..linalg.component_solve import Solution
 from ..linalg.reg_step import ChosenReg, describe_reg
 from ..report.findings import Columns, of_columns
 from ..stages import ingest, solve_embedding, write_report
+from ..stages.embed_new import Fit
 from ..stages.registry import stages_of_run
 from ..storage.records import to_json
 from ..storage.store import Store, fitted_store, has_fit
 from ..storage.versions import Versions
 from .expected_time import expected, foreseen
 from .layout import layout_of, run_attributes
-from .placing import Fit, config_of_fit, fit_of, job_of_all_rows, layout_of_placing, open_all_rows, steps
+from .placing import config_of_fit, fit_of, job_of_all_rows, layout_of_placing, open_all_rows, steps
 from .reprocess import begin, identity, is_current, version_id
 
 
@@ -184,7 +185,7 @@ def forecast_placing(
         fit = fit_of(fitted)
         preview = FinishedBlocks([store], {**store.attributes(), **run_attributes(config, source)})
     job = job_of_all_rows(config, fit, source)
-    sizes = preview.drive(steps(config, job, layout_of_placing(fit, job, source, config.execution), source))
+    sizes = preview.drive(steps(config, job, layout_of_placing(job, source, config.execution), source))
     preview.drive(write_report.steps(config, sizes))
     counts = {"rows_fitted": layout.n_input, "rows_placed": source.n_rows - layout.n_input}
     return [(step, preview.n_done[step.key]) for step in preview.steps], counts

@@ -18,7 +18,7 @@ from ..storage.versions import result_of_whole
 from .export import columns_of_input, export_embedding
 from .new_rows import open_new, open_section
 from .output_file import check_out, refuse_input
-from .placing import PlacingRun, check_placing, fit_of, job_of, layout_of_placing, state_of
+from .placing import PlacingRun, check_placing, fit_of, layout_of_placing, state_of
 from .run_stages import executing
 
 WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the same file
@@ -79,8 +79,8 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
     parameters = section.model_dump(mode="json")
     refuse_input(out, parameters, own_input)
     kind, where = parameters.pop("kind"), rows.execution or Execution()
-    job = job_of(fit, kind, parameters, source, rows.max_ratio, rows.far_as_nan)
-    layout = layout_of_placing(fit, job, source, where)
+    job = embed_new.Job(fit, kind, parameters, source.fingerprint(), rows.max_ratio, rows.far_as_nan)
+    layout = layout_of_placing(job, source, where)
     cluster = Cluster(kind="serial") if rows.execution is None and layout.input_blocks.count == 1 else where.cluster
     check_placing(job, layout, cluster)
     if work.is_run("choose another --work") and "transform" not in work.attributes():

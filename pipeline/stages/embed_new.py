@@ -6,6 +6,7 @@ a run's embedding.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ..core.arrays import Bools, Float64, Floats, Int64
 from ..core.errors import NAMED_ROWS
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
-from ..engine.plan_sizes import barycentric_weights, n_cells, search_among_all, search_in_tree
+from ..engine.plan_sizes import barycentric_weights, max_boxes, n_cells, search_among_all, search_in_tree
 from ..engine.step import Json, Report, Resource, Step, Work, task
 from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
@@ -23,7 +24,6 @@ from ..kernels.out_of_sample import Neighborhood, distance_ratio, of_equal_rank,
 from ..linalg.preprocess import Preparation, summable
 from ..search.among_stored import halo_rows, nearest_points
 from ..storage import array_specs
-from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
 from ..storage.store import Store, read_elsewhere
 
@@ -48,20 +48,47 @@ class Placement:
     far_as_nan: bool
 
 
+class Fit(NamedTuple):
+    """What the placing of rows depends on: a finished fit in the store `url`, or a planned one.
+
+    `layout` has the sizes of its points. `n_embedded` weak components have coordinates; 0: all.
+    """
+
+    config: Json
+    layout: Layout
+    input_dtype: str
+    n_coordinates: int
+    state: Json
+    url: str = ""
+    reg: float = 0.0
+    n_embedded: int = 0
+
+
 @dataclass(frozen=True)
 class Job:
-    """Everything that determines the coordinates of new points, and the sizes of the run."""
+    """New rows to place: their fit, how they are read, and the limit of their distance ratio (None: calibrated)."""
 
-    run: str
-    run_state: Json
-    placement: Placement
+    fit: Fit
+    kind: str
+    source: Json
     source_state: Json
-    seed: int
-    n_coordinates: int
-    n_features_input: int
-    n_boxes: int
-    stored_block: int
-    max_ratio: float | None
+    max_ratio: float | None = None
+    far_as_nan: bool = False
+
+    def placement(self) -> Placement:
+        config = self.fit.config
+        return Placement(
+            self.kind,
+            self.source,
+            self.fit.input_dtype,
+            transform=config["preprocess"]["scale"] != "none" or config["preprocess"]["pca"] is not None,
+            unit=config["neighbors"]["metric"] == "cosine",
+            n_neighbors=config["neighbors"]["n_neighbors"],
+            reg=self.fit.reg,
+            rule=config["weights"]["rule"],
+            n_embedded=self.fit.n_embedded,
+            far_as_nan=self.far_as_nan,
+        )
 
 
 def steps(job: Job, layout: Layout) -> Steps:
@@ -93,33 +120,33 @@ class PlacedRows(Report):
 
 
 def calibrate_step(job: Job, layout: Layout) -> Step[Calibration]:
-    sample, k, embedded = min(CALIBRATION_POINTS, layout.n_points), job.placement.n_neighbors, job.placement.n_embedded
-    drawn = task(calibrate, n_neighbors=k, sample=sample, seed=job.seed, n_embedded=embedded, run=job.run)
-    n_bytes, state = task_costs.TASK_BYTES + layout.k_max * (120 * sample + 48 * job.stored_block), job.run_state
+    fit, sample = job.fit, min(CALIBRATION_POINTS, layout.n_points)
+    k, seed = fit.config["neighbors"]["n_neighbors"], fit.config["quality"]["seed"]
+    drawn = task(calibrate, n_neighbors=k, sample=sample, seed=seed, n_embedded=fit.n_embedded, run=fit.url)
+    n_bytes, state = task_costs.TASK_BYTES + layout.k_max * (120 * sample + 48 * fit.layout.block_points), fit.state
     return Step("transform.calibrate", drawn, 1, n_bytes, input_state=state, expected=lambda b: Calibration(1.0))
 
 
 def embed_step(job: Job, layout: Layout, limit: float) -> Step[PlacedRows]:
-    n, m, block_size, placement = layout.n_input, job.n_coordinates, layout.block_points, job.placement
-    embed = task(embed_block, placement=placement, max_ratio=limit, blocks=Blocks(n, block_size), run=job.run)
-    row, row_in = layout.row_bytes, job.n_features_input * np.dtype(placement.dtype).itemsize
+    blocks, fit, m, placement = layout.input_blocks, job.fit, job.fit.n_coordinates, job.placement()
+    embed = task(embed_block, placement=placement, max_ratio=limit, blocks=blocks, run=fit.url)
+    row, row_in = layout.row_bytes, layout.n_features_input * np.dtype(placement.dtype).itemsize
     d, k, k_max, halo = layout.n_features, placement.n_neighbors, layout.k_max, halo_rows(layout.row_bytes)
-    search = halo * (3 * row + 64) + task_costs.tree_bytes(halo, d) + block_size * (16 * d + 150 * k)
-    read = min(layout.n_points, block_size * k) * (row + 8 * m + 16 * k_max + 64)
-    read += 3 * job.stored_block * max(row, 8 * m, 8 * k_max)
+    search = halo * (3 * row + 64) + task_costs.tree_bytes(halo, d) + blocks.size * (16 * d + 150 * k)
+    read = min(layout.n_points, blocks.size * k) * (row + 8 * m + 16 * k_max + 64)
+    read += 3 * fit.layout.block_points * max(row, 8 * m, 8 * k_max)
     n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + 6 * BATCH_BYTES + search + read
-    n_bytes += block_size * (3 * row_in + 16 * d + 8 * m) + job.n_boxes * (64 * d + 32)
-    embedding = PlannedArray(array_specs.EMBEDDING, (n, m), "float64", block_size)
-    component = PlannedArray(array_specs.COMPONENT, (n,), "int32", block_size)
-    ratio = PlannedArray(array_specs.DISTANCE_RATIO, (n,), "float64", block_size)
+    n_boxes = max_boxes(n_cells(layout.n_points), fit.layout.blocks.count)
+    n_bytes += blocks.size * (3 * row_in + 16 * d + 8 * m) + n_boxes * (64 * d + 32)
+    ratio = array_specs.DISTANCE_RATIO.sized(blocks)
     return Step(
         "transform.embed",
         embed,
-        layout.input_blocks.count,
+        blocks.count,
         n_bytes,
-        arrays=(embedding, component, ratio),
+        arrays=(array_specs.EMBEDDING.sized(blocks, m), array_specs.COMPONENT.sized(blocks), ratio),
         version=3,
-        input_state={**job.run_state, "source": job.source_state},
+        input_state={**fit.state, "source": job.source_state},
         expected=lambda b: PlacedRows(0, 0, 0, 0, limit, []),
         work=Work(parallel=_seconds(layout, k)),
     )

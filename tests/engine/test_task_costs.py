@@ -21,7 +21,7 @@ from lle.jobs.layout import layout_of
 from lle.kernels.batches import BATCH_BYTES
 from lle.kernels.neighbors.cells import TREE_FEATURES
 from lle.linalg.reg_step import TRIAL_POINT_BYTES
-from lle.stages.embed_new import Job, Placement, calibrate_step, embed_step
+from lle.stages.embed_new import Fit, Job, calibrate_step, embed_step
 from lle.stages.ingest import open_input
 from lle.stages.laplacian_factors import BATCH_LINKS
 from lle.stages.order_points import SORT_BYTES
@@ -108,12 +108,12 @@ def test_planned_bytes_equal_values_by_hand(case, tmp_path, monkeypatch):
 
 def test_bytes_of_placing_new_rows_equal_values_by_hand():
     layout = Layout(10007, 7, "float64", 1009, n_points=10007, n_features=3, k_max=41)
-    placement = Placement("npy", {}, "float32", True, False, 11, 1e-3, "trace", 0, False)
-    job = Job("x.zarr", {}, placement, {}, 0, 2, n_features_input=7, n_boxes=19, stored_block=1511, max_ratio=None)
+    config = config_of(neighbors={"n_neighbors": 11}).model_dump(mode="json")
+    job = Job(Fit(config, replace(layout, block_points=1511), "float32", 2, {}), "npy", {}, {})
     assert calibrate_step(job, layout).task_bytes == TASK_BYTES + 10_000 * 41 * 120 + 3 * 1511 * 41 * 16
     search = 65_536 * (72 + 64 + 24 + 32) + 1009 * (48 + 1650) + 10007 * (24 + 16 + 656 + 64) + 3 * 1511 * 328
     assert embed_step(job, layout, 1.0).task_bytes == (
-        TASK_BYTES + 2 * SCORE_BYTES + 6 * BATCH_BYTES + search + 1009 * (3 * 28 + 48 + 16) + 19 * (192 + 32)
+        TASK_BYTES + 2 * SCORE_BYTES + 6 * BATCH_BYTES + search + 1009 * (3 * 28 + 48 + 16) + (5 + 7) * (192 + 32)
     )
 
 
