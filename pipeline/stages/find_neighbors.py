@@ -48,8 +48,8 @@ def _search(config: Config, layout: Layout, targets: Lists) -> Steps:
     method = neighbor_method(config.neighbors.method, n, d)
     if method == "pynndescent":
         first = first_round(layout, k, config.neighbors.seed)
-        compile_seconds = COMPILE_SECONDS if compiles_search(config, layout) else 0.0
-        yield from search_groups(layout, k, first, targets, compile_seconds)
+        compiles = config.execution.cluster.kind in HERE and not _search_is_compiled()
+        yield from search_groups(layout, k, first, targets, COMPILE_SECONDS if compiles else 0.0)
         return replace(layout, k_max=k)
     seconds = search_among_all(n, n, d)
     if method == "brute":
@@ -65,13 +65,6 @@ def _search(config: Config, layout: Layout, targets: Lists) -> Steps:
     arrays, work = planned_lists(targets, layout, k), Work(parallel=seconds)
     yield from Step("find_neighbors.search", search, blocks.count, n_bytes, arrays=arrays, version=2, work=work)
     return replace(layout, k_max=k)
-
-
-def compiles_search(config: Config, layout: Layout) -> bool:
-    """Whether the run is the first on this machine that searches with pynndescent."""
-    method = neighbor_method(config.neighbors.method, layout.n_points, layout.n_features)
-    needed = config.neighbors.precomputed is None and method == "pynndescent"
-    return needed and config.execution.cluster.kind in HERE and not _search_is_compiled()
 
 
 @cache
