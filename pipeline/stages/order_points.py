@@ -25,7 +25,6 @@ from ..search.recall import sample_rows
 from ..storage import array_specs
 from ..storage.array_specs import PlannedArray
 from ..storage.blocks import Blocks
-from ..storage.bundles import Array
 from ..storage.store import Store, block_of
 
 N_NEAREST = 8
@@ -179,9 +178,10 @@ def sort_block(
     centers = store.read_bundle("_work/cells")["centers"]
     cells = nearest_cells(points, centers, n_nearest)
     order = np.argsort(cells[:, 0], kind="stable")
-    store.write(array_specs.SORTED_POINTS.name, start, _padded(points[order], len(rows)))
-    store.write(array_specs.SORTED_INDEX.name, start, _padded(distinct[order], len(rows)))
-    store.write(array_specs.SORTED_CELLS.name, start, _padded(cells[order], len(rows)))
+    for spec, values in zip(SORTED, (points, distinct, cells), strict=True):
+        padded = np.zeros((len(rows), *values.shape[1:]), values.dtype)
+        padded[: len(order)] = values[order]
+        store.write(spec.name, start, padded)
     store.write(array_specs.CELL_COUNTS.name, block_index, np.bincount(cells[:, 0], minlength=len(centers))[None, :])
     if not unit:
         extent = np.abs(points - centers[0]).max(initial=0.0)  # cells do not depend on blocks
@@ -223,19 +223,16 @@ def cells_between(store: Store, start: int, stop: int) -> tuple[int, Int64, Int6
     The row at which the first of them begins, their points in each shard (shards, c), and the points of earlier cells
     in each shard (shards,).
     """
-    n_blocks = store.array(array_specs.CELL_COUNTS.name).shape[0]
-    batches = [
-        (first, min(first + task_costs.COUNTED_BLOCKS, n_blocks))
-        for first in range(0, n_blocks, task_costs.COUNTED_BLOCKS)
-    ]
-    ends = np.cumsum(sum(store.read(array_specs.CELL_COUNTS.name, *batch).sum(axis=0) for batch in batches))
+    batches = Blocks(store.array(array_specs.CELL_COUNTS.name).shape[0], task_costs.COUNTED_BLOCKS)
+
+    def read() -> Iterator[Int64]:
+        return (store.read(array_specs.CELL_COUNTS.name, *batches.rows(batch)) for batch in range(batches.count))
+
+    ends = np.cumsum(sum(counts.sum(axis=0) for counts in read()))
     first, past = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(ends, stop)) + 1
-    counts, n_earlier = [], []
-    for batch in batches:
-        read = store.read(array_specs.CELL_COUNTS.name, *batch)
-        counts.append(read[:, first:past].copy())
-        n_earlier.append(read[:, :first].sum(axis=1))
-    return int(ends[first - 1]) if first else 0, np.concatenate(counts), np.concatenate(n_earlier)
+    parts = [(counts[:, first:past].copy(), counts[:, :first].sum(axis=1)) for counts in read()]
+    counts, n_earlier = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return int(ends[first - 1]) if first else 0, counts, n_earlier
 
 
 def slices_of_shards(counts: Int64, start: int, stop: int) -> Iterator[tuple[int, int, Int64]]:
@@ -251,9 +248,3 @@ def slices_of_shards(counts: Int64, start: int, stop: int) -> Iterator[tuple[int
         within = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
         yield int(before.sum()), int(through.sum()), np.repeat(target + before - start, taken) + within
         target = target + own
-
-
-def _padded(rows: Array, length: int) -> Array:
-    out = np.zeros((length, *rows.shape[1:]), rows.dtype)
-    out[: len(rows)] = rows
-    return out
