@@ -198,24 +198,9 @@ def solve_component(
     """Compute the eigenpairs of component `block_index`, and choose its coordinates if there are `more_pairs`."""
     n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
     counts = tuple(max(n_components, min(count, n_rows - 2)) for count in more_pairs)
-    url, n_bytes = store.url, memory_limit(max_memory)
-    job = SolveJob(
-        url,
-        block_index,
-        family,
-        n_components,
-        method,
-        tol,
-        blocks,
-        n_bytes,
-        max_steps,
-        stores_m,
-        counts,
-        n_neighbors,
-        on_gpu,
-    )
+    settings = family, n_components, method, tol, blocks, memory_limit(max_memory), max_steps, stores_m
     try:
-        return component_solve.solve(job)
+        return component_solve.solve(SolveJob(store.url, block_index, *settings, counts, n_neighbors, on_gpu))
     except NotEnoughMemory as error:
         if max_memory != "auto":
             error.exit_code = 2  # the limit is in the config, so a retry would fail again
