@@ -238,12 +238,9 @@ def _embed(
     """
     listed, positions = np.unique(np.maximum(lists.ids, 0), return_inverse=True)
     neighbors = trained.gather(array_specs.POINTS.name, listed)
-    original = trained.gather(array_specs.ORIGINAL_INDEX.name, listed)
-    order = np.argsort(original)
-    embedded = np.empty((len(listed), trained.array(array_specs.EMBEDDING.name).shape[1]))
-    component = np.empty(len(listed), np.int64)
-    embedded[order] = trained.gather(array_specs.EMBEDDING.name, original[order])
-    component[order] = trained.gather(array_specs.COMPONENT.name, original[order])
+    rows, order = np.unique(trained.gather(array_specs.ORIGINAL_INDEX.name, listed), return_inverse=True)
+    embedded = trained.gather(array_specs.EMBEDDING.name, rows)[order]
+    component = trained.gather(array_specs.COMPONENT.name, rows)[order].astype(np.int64)
     ratio = _ratios(trained, *lists, listed, positions)
     placed = place(points, lists, Neighborhood(neighbors, embedded, component, positions), reg, rule)
     mixed = int((placed.used != (lists.ids >= 0)).any(axis=1).sum())

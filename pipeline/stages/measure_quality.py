@@ -327,7 +327,7 @@ def labels_of(store: Store, rows: Int64) -> Float64:
     """Labels (r, width) of points, given by their rows in internal order (r,); NaN for -1."""
     unique, positions = np.unique(rows, return_inverse=True)
     original = store.gather(array_specs.ORIGINAL_INDEX.name, unique[unique >= 0])
-    order = np.argsort(original)
-    labels = np.full((len(unique), store.array(array_specs.LABEL.name).shape[1]), np.nan)
-    labels[np.flatnonzero(unique >= 0)[order]] = store.gather(array_specs.LABEL.name, original[order])
-    return labels[positions]
+    ascending, order = np.unique(original, return_inverse=True)
+    labels = store.gather(array_specs.LABEL.name, ascending)[order]
+    missing = np.full((len(unique) - len(labels), labels.shape[1]), np.nan)  # of -1, the first of `unique`
+    return np.concatenate([missing, labels])[positions]
