@@ -57,6 +57,14 @@ def compute(store: Store, step: Step, fingerprint: str, blocks=range(3)) -> None
         mark_done(store, step, fingerprint, BlockReport(block, 0.5, 7, Facts({"block": block})))
 
 
+@pytest.fixture
+def computed(store):
+    """A store in which all blocks of STEP are done under the fingerprint a1."""
+    begin_step(store, STEP, "a1")
+    compute(store, STEP, "a1")
+    return store
+
+
 def finished(store: Store, step: Step, fingerprint: str) -> set[int]:
     return set(finished_blocks(store, step.key, fingerprint))
 
@@ -117,12 +125,10 @@ class TestMarkers:
         finished_blocks = begin_step(store, STEP, "a1")
         assert finished_blocks == {block: BlockReport(block, 0.5, 7, Facts({"block": block})) for block in (0, 2)}
 
-    def test_torn_markers_do_not_count(self, store):
-        begin_step(store, STEP, "a1")
-        compute(store, STEP, "a1")
+    def test_torn_markers_do_not_count(self, computed):
         name = checkpoint.marker_name("make.fill", 1)
-        store.objects.put(name, store.objects.get(name)[:-5])
-        assert set(begin_step(store, STEP, "a1")) == {0, 2}
+        computed.objects.put(name, computed.objects.get(name)[:-5])
+        assert set(begin_step(computed, STEP, "a1")) == {0, 2}
 
     def test_markers_with_a_flipped_bit_do_not_count(self, store):
         """Flips each bit of a marker once: it is then invalid JSON, or has a wrong key or number."""
@@ -149,34 +155,28 @@ class TestMarkers:
         assert finished(store, STEP, "a1") == set()
         assert set(begin_step(store, similar, "a1")) == {0}
 
-    def test_another_fingerprint_starts_from_the_beginning(self, store):
-        begin_step(store, STEP, "a1")
-        compute(store, STEP, "a1")
-        assert begin_step(store, STEP, "b2") == {}
-        assert finished(store, STEP, "a1") == set()
-        assert not Path(store.url, "x", "c").exists()
-        assert store.objects.names("_work/parts") == []
+    def test_another_fingerprint_starts_from_the_beginning(self, computed):
+        assert begin_step(computed, STEP, "b2") == {}
+        assert finished(computed, STEP, "a1") == set()
+        assert not Path(computed.url, "x", "c").exists()
+        assert computed.objects.names("_work/parts") == []
 
-    def test_same_fingerprint_touches_no_data(self, store):
-        begin_step(store, STEP, "a1")
-        compute(store, STEP, "a1")
-        contents = {name: store.objects.get(name) for name in store.objects.names("")}
-        assert len(begin_step(store, STEP, "a1")) == 3
-        assert {name: store.objects.get(name) for name in store.objects.names("")} == contents
+    def test_same_fingerprint_touches_no_data(self, computed):
+        contents = {name: computed.objects.get(name) for name in computed.objects.names("")}
+        assert len(begin_step(computed, STEP, "a1")) == 3
+        assert {name: computed.objects.get(name) for name in computed.objects.names("")} == contents
 
-    def test_markers_are_deleted_before_the_arrays(self, store, monkeypatch):
-        begin_step(store, STEP, "a1")
-        compute(store, STEP, "a1")
+    def test_markers_are_deleted_before_the_arrays(self, computed, monkeypatch):
         finished_at_deletion = []
-        delete = store.objects.delete
+        delete = computed.objects.delete
 
         def watch(name):
             if name in ("x", "_work/parts"):
-                finished_at_deletion.append(finished(store, STEP, "a1"))
+                finished_at_deletion.append(finished(computed, STEP, "a1"))
             delete(name)
 
-        monkeypatch.setattr(store.objects, "delete", watch)
-        begin_step(store, STEP, "b2")
+        monkeypatch.setattr(computed.objects, "delete", watch)
+        begin_step(computed, STEP, "b2")
         assert finished_at_deletion == [set(), set()]
 
 
@@ -222,14 +222,12 @@ class TestFreed:
         assert len(begin_step(store, STEP, "a1")) == 3
         assert (store.read("x", 0, ROWS) == 0xA1).all()
 
-    def test_step_with_freed_data_and_a_missing_block_begins_again(self, store):
-        begin_step(store, STEP, "a1")
-        compute(store, STEP, "a1")
-        checkpoint.delete_data(store, STEP.key, {"x", "_work/parts"})
-        store.objects.delete(checkpoint.marker_name("make.fill", 1))
-        assert begin_step(store, STEP, "a1") == {}
-        compute(store, STEP, "a1")
-        assert (len(begin_step(store, STEP, "a1")), checkpoint.deleted_data(store, [STEP])) == (3, [set()])
+    def test_step_with_freed_data_and_a_missing_block_begins_again(self, computed):
+        checkpoint.delete_data(computed, STEP.key, {"x", "_work/parts"})
+        computed.objects.delete(checkpoint.marker_name("make.fill", 1))
+        assert begin_step(computed, STEP, "a1") == {}
+        compute(computed, STEP, "a1")
+        assert (len(begin_step(computed, STEP, "a1")), checkpoint.deleted_data(computed, [STEP])) == (3, [set()])
 
 
 class TestKilledInBeginStep:
@@ -292,16 +290,14 @@ class TestRecords:
 class TestArraysOfAnotherMethod:
     OTHER = replace(STEP, key="make.copy", task=Task(fill, {"a": 2}), bundles={})
 
-    def test_array_belongs_to_the_step_that_wrote_it_last(self, store):
+    def test_array_belongs_to_the_step_that_wrote_it_last(self, computed):
         """A config that changes its method and changes back must not reuse the arrays of the other method."""
-        begin_step(store, STEP, "a1")
-        compute(store, STEP, "a1")
-        assert begin_step(store, self.OTHER, "b2") == {}
-        assert finished(store, STEP, "a1") == set()
-        compute(store, self.OTHER, "b2")
-        assert set(begin_step(store, self.OTHER, "b2")) == {0, 1, 2}
-        assert begin_step(store, STEP, "a1") == {}
-        assert finished(store, self.OTHER, "b2") == set()
+        assert begin_step(computed, self.OTHER, "b2") == {}
+        assert finished(computed, STEP, "a1") == set()
+        compute(computed, self.OTHER, "b2")
+        assert set(begin_step(computed, self.OTHER, "b2")) == {0, 1, 2}
+        assert begin_step(computed, STEP, "a1") == {}
+        assert finished(computed, self.OTHER, "b2") == set()
 
     def test_records_and_data_of_removed_steps_are_deleted(self, store):
         removed = replace(STEP, key="make.gone", arrays=(), bundles={"_work/alone.npz": 0})
@@ -327,11 +323,19 @@ class TestArraysOfAnotherMethod:
 
 
 class TestInvalidate:
-    def test_deletes_the_marker_of_the_block_of_a_damaged_chunk(self, store):
-        begin_step(store, STEP, "a1")
-        compute(store, STEP, "a1")
-        assert invalidate(store, "x", "1") == "block 1 of make.fill"
-        assert set(begin_step(store, STEP, "a1")) == {0, 2}
+    @pytest.mark.parametrize(
+        ("name", "chunk", "answer", "left"),
+        [
+            ("x", "1", "block 1 of make.fill", {0, 2}),
+            ("_work/parts/00001", "bundle", "block 1 of make.fill", {0, 2}),
+            ("_work/parts/00002/00001", "bundle", "block 1 of make.fill", {0, 2}),  # from block 1 for block 2
+            ("x", "zarr.json", "all of make.fill", set()),
+            ("xy", "0", "nothing (no step wrote it)", {0, 1, 2}),
+        ],
+    )
+    def test_deletes_the_markers_of_the_blocks_that_wrote_damaged_data(self, computed, name, chunk, answer, left):
+        assert invalidate(computed, name, chunk) == answer
+        assert finished(computed, STEP, "a1") == left
 
     def test_deletes_the_marker_of_a_step_of_one_block(self, store):
         step = replace(STEP, n_blocks=1)
@@ -339,20 +343,6 @@ class TestInvalidate:
         compute(store, step, "a1")
         assert invalidate(store, "x", "2") == "all of make.fill"
         assert begin_step(store, step, "a1") == {}
-
-    def test_deletes_all_markers_of_a_step_if_the_block_is_not_known(self, store):
-        begin_step(store, STEP, "a1")
-        compute(store, STEP, "a1")
-        assert invalidate(store, "x", "zarr.json") == "all of make.fill"
-        assert begin_step(store, STEP, "a1") == {}
-
-    @pytest.mark.parametrize("bundle", ["_work/parts/00001", "_work/parts/00002/00001"])
-    def test_deletes_the_marker_of_the_block_that_wrote_a_bundle(self, store, bundle):
-        """The name of a bundle for another block ends with the number of the block that wrote it."""
-        begin_step(store, STEP, "a1")
-        compute(store, STEP, "a1")
-        assert invalidate(store, bundle, "bundle") == "block 1 of make.fill"
-        assert set(begin_step(store, STEP, "a1")) == {0, 2}
 
     def test_deletes_the_markers_of_the_step_of_a_single_bundle(self, store):
         step = make_step("make.one", bundles={"_work/one.npz": 0})
@@ -365,12 +355,6 @@ class TestInvalidate:
         step = make_step("cost.merge", no_task, 2, bundles={"cost_matrix": 0})
         begin_step(store, step, "a1")
         assert invalidate(store, "cost_matrix/00001/data", "0") == "block 1 of cost.merge"
-
-    def test_chunk_without_a_writer_deletes_no_marker(self, store):
-        begin_step(store, STEP, "a1")
-        compute(store, STEP, "a1")
-        assert "no step wrote it" in invalidate(store, "xy", "0")
-        assert finished(store, STEP, "a1") == {0, 1, 2}
 
 
 class TestChanges:
