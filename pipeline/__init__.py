@@ -13,23 +13,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import scanpy as scanpy
-    from .api.embed import EmbeddingWarning, embed
-    from .api.estimator import LocallyLinearEmbedding
-    from .api.locally_linear_embedding import locally_linear_embedding
-    from .api.open_run import OpenedRun, open_run
-    from .api.plot import plot
+    from .api.embed import EmbeddingWarning as EmbeddingWarning
+    from .api.embed import embed as embed
+    from .api.estimator import LocallyLinearEmbedding as LocallyLinearEmbedding
+    from .api.locally_linear_embedding import locally_linear_embedding as locally_linear_embedding
+    from .api.open_run import OpenedRun as OpenedRun
+    from .api.open_run import open_run as open_run
+    from .api.plot import plot as plot
 
     __version__: str
-
-__all__ = [
-    "EmbeddingWarning",
-    "LocallyLinearEmbedding",
-    "OpenedRun",
-    "embed",
-    "locally_linear_embedding",
-    "open_run",
-    "plot",
-]
 
 _HOMES = {
     "EmbeddingWarning": ".api.embed",
@@ -40,7 +32,7 @@ _HOMES = {
     "open_run": ".api.open_run",
     "plot": ".api.plot",
 }
-
+__all__ = list(_HOMES)
 
 if not TYPE_CHECKING:  # type checkers then report other names
 
