@@ -17,7 +17,7 @@ from urllib.parse import urlparse
 from ..config.load import check_config
 from ..config.models import Config
 from ..core.arrays import Float64
-from ..core.errors import ConfigError, InputError, Setting, StoreError
+from ..core.errors import ConfigError, Setting, StoreError
 from ..core.machine import library_environment
 from ..engine.plan import RunResult
 from ..engine.progress import RunProgress, SilentProgress
@@ -157,7 +157,12 @@ def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: o
     (800, 2)
     """
     given = {name: value for name, value in keywords.items() if value is not None}
-    proposed = _proposed_config(X) if isinstance(X, str | os.PathLike) else {}
+    proposed: dict[str, Any] = {}
+    if isinstance(X, str | os.PathLike):
+        from ..jobs.init import proposed_config  # reads files of all kinds
+
+        with python_errors(as_keyword):
+            proposed = proposed_config(os.fspath(X))
     data = proposed.get("input", X)
     sections = sections_of_keywords(given, data)
     for name in proposed.keys() & {"preprocess", "embedding"}:
@@ -174,16 +179,6 @@ def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: o
 
 
 vars(embed)["__signature__"] = inspect.signature(get_overloads(embed)[-1])  # for help and completion
-
-
-def _proposed_config(data: str | os.PathLike[str]) -> dict[str, Any]:
-    """The config that `lle init` proposes for a file, folder, pattern or URL. Raises ValueError."""
-    from ..jobs.init import proposed_config  # reads files of all kinds
-
-    try:
-        return proposed_config(os.fspath(data))
-    except InputError as error:
-        raise ValueError(str(error).removeprefix("input.path: ")) from None
 
 
 def sections_of_keywords(

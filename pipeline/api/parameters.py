@@ -80,17 +80,6 @@ def _spelled(setting: Setting, with_value: str, without_value: str) -> str:
     return form.format(section=setting.section, key=setting.key, value=setting.value)
 
 
-def with_parameter_names(message: str) -> str:
-    """An error message that names parameters instead of their config keys.
-
-    >>> with_parameter_names("neighbors.n_neighbors is 12, but the input has 9 rows")
-    'n_neighbors is 12, but the input has 9 rows'
-    """
-    for name, (section, key) in CONFIG_KEYS.items():
-        message = message.replace(f"{section}.{key}", name)
-    return message
-
-
 def refuse_unknown(initialize: Initializer) -> Initializer:
     """The initializer of an estimator, with a TypeError that names the config section of an unknown keyword."""
     accepted = inspect.signature(initialize).parameters

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar, cast
 
 from ..core.errors import InputError, Interrupted, LleError, Setting, StoreHeld
-from .parameters import FIT, as_argument, with_parameter_names
+from .parameters import CONFIG_KEYS, FIT, as_argument
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -37,7 +37,8 @@ def python_errors(spelled: Callable[[Setting], str] = as_argument) -> Iterator[N
             if isinstance(error, InputError):
                 for setting in error.settings:
                     message = message.replace(str(setting), spelled(setting))
-                message = with_parameter_names(message)
+                for name, (section, key) in CONFIG_KEYS.items():
+                    message = message.replace(f"{section}.{key}", name)
             raise ValueError(message) from error
         raise
 
