@@ -62,8 +62,6 @@ class Table(Protocol):
 
 
 Section = Mapping[str, object] | None
-SERIAL = {"kind": "serial"}
-OF_THIS_MACHINE = ("serial", "local")
 
 
 @overload
@@ -166,8 +164,7 @@ def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: o
     data = proposed.get("input", X)
     sections = sections_of_keywords(given, data)
     for name in proposed.keys() & {"preprocess", "embedding"}:
-        if isinstance(section := sections.get(name, {}), dict):
-            sections[name] = proposed[name] | section
+        sections[name] = proposed[name] | sections.get(name, {})
     with finished_run(data, sections, verbose, labels, column_names(X), index_of(X), as_keyword) as (run, result):
         coordinates, config = run.read_all(array_specs.EMBEDDING.name), run.attributes()["config"]
     warn_of_embedding(result, config, as_keyword)
@@ -220,7 +217,7 @@ def warn_of_embedding(result: RunResult, config: dict[str, object], spelled: Cal
 @contextlib.contextmanager
 def finished_run(
     X: object,
-    sections: dict[str, object],
+    sections: dict[str, Any],
     verbose: bool = False,
     labels: object = None,
     names: Sequence[str] | None = None,
@@ -242,8 +239,9 @@ def finished_run(
     for name, value in library_environment().items():
         os.environ.setdefault(name, value)
     with python_errors(spelled), tempfile.TemporaryDirectory(prefix="lle-") as folder, memory_root() as url:
-        config = _complete_config(X, sections, Path(folder), labels, names, ids)
-        if config.output.store == _temporary_store(Path(folder)) and fits_memory(config):
+        is_kept = "store" in sections.get("output", {})
+        config = _complete_config(X, sections, Path(folder), labels, names, ids if is_kept else None)
+        if not is_kept and fits_memory(config):
             config = config.model_copy(update={"output": config.output.model_copy(update={"store": url})})
         label, id_name = _name_of(labels), _name_of(ids)
         attributes: Json = {"names": {"label": label, "id": id_name}}
@@ -278,21 +276,13 @@ def _complete_config(
     """The config of the sections with X as their input, checked before anything is written."""
     if "input" in sections:
         raise ConfigError("config: the section input is not allowed beside X; remove it, or pass it as X")
-    own_defaults: dict[str, dict[str, object]] = {
-        "output": {"store": _temporary_store(folder), "report": False, "min_rows": 0.0},
-        "execution": {"cluster": SERIAL},
-    }
-    data = {**sections}
-    for name, defaults in own_defaults.items():
-        section = sections.get(name, {})
-        if not isinstance(section, dict):
-            raise ConfigError(f"config: {name}: expected a section of keys and values, found {section!r}")
-        data[name] = {**defaults, **section}
-    if FIT in str(data["output"]["store"]):
+    output = {"store": str(folder / "run.zarr"), "report": False, "min_rows": 0.0, **sections.get("output", {})}
+    data = {**sections, "output": output, "execution": {"cluster": {"kind": "serial"}, **sections.get("execution", {})}}
+    if FIT in str(output["store"]):
         keys = json.dumps({**data, "input": digest_of(X)}, sort_keys=True, default=str)
         digest = hashlib.sha256(keys.encode()).hexdigest()[:16]
-        data["output"]["store"] = str(data["output"]["store"]).replace(FIT, digest)
-    config = check_config({**data, "input": {"kind": "npy", "path": data["output"]["store"]}}, "config")
+        output["store"] = str(output["store"]).replace(FIT, digest)
+    config = check_config({**data, "input": {"kind": "npy", "path": output["store"]}}, "config")
     store = Store(config.output.store)
     # Raises an error if the store belongs to another program, before the input is written there.
     if config.output.keep is None:
@@ -303,21 +293,16 @@ def _complete_config(
         refuse_other_types(X)
         refuse_invalid(as_array(X), names)
     folder_of_input = folder if urlparse(store.url).scheme else _place(store)
-    is_kept = data["output"]["store"] != _temporary_store(folder)
-    input_settings = input_section(X, folder_of_input, labels, ids if is_kept else None)
+    input_settings = input_section(X, folder_of_input, labels, ids)
     config = check_config({**data, "input": input_settings}, "config")
     written_here = input_settings.get("path", "").startswith(str(folder_of_input))
-    if written_here and config.execution.cluster.kind not in OF_THIS_MACHINE:
+    if written_here and config.execution.cluster.kind not in ("serial", "local"):
         raise ConfigError(
             f"execution.cluster.kind is {config.execution.cluster.kind}, whose workers cannot read an array of this "
             f"process; write X to a place that they can read, and pass its input section instead of X, such as "
             f"{{'kind': 'zarr', 'url': 's3://bucket/points.zarr'}}, or set the kind to serial or local"
         )
     return config
-
-
-def _temporary_store(folder: Path) -> str:
-    return str(folder / "run.zarr")
 
 
 def _remove_old_inputs(config: Config) -> None:

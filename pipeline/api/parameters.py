@@ -96,15 +96,19 @@ def refuse_unknown(initialize: Initializer) -> Initializer:
 
 def sections_of(
     parameters: Mapping[str, object], config: Mapping[str, Any] | None, n_rows: float = math.inf
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The sections of a config with the values of parameters; None leaves the config's own value.
 
     Below PARALLEL_ROWS rows n_jobs is checked, but sets nothing.
 
     Raises ValueError for a value of a wrong kind, and for a key that is given twice.
     """
-    sections = {key: dict(value) if isinstance(value, dict) else value for key, value in (config or {}).items()}
-    if "method" in sections:
+    config = config or {}
+    for name, section in config.items():
+        if not isinstance(section, Mapping):
+            raise ValueError(f"config: {name}: expected a section of keys and values, found {section!r}")
+    sections: dict[str, Any] = {name: dict(section) for name, section in config.items()}
+    if "method" in config:
         raise ValueError("config: method is a separate parameter; use method=...")
     values = {name: _value_of(name, value) for name, value in parameters.items() if value is not None}
     for name in WITHOUT_EFFECT:
@@ -114,12 +118,9 @@ def sections_of(
         sections["method"] = values.pop("method")
     for parameter, value in values.items():
         section, key = CONFIG_KEYS[parameter]
-        section_values = sections.setdefault(section, {})
-        if not isinstance(section_values, dict):
-            raise ValueError(f"config: {section}: expected a section of keys and values, found {section_values!r}")
-        if key in section_values:
+        if key in sections.setdefault(section, {}):
             raise ValueError(f"config: {section}.{key} is the parameter {parameter}; give it there only")
-        section_values[key] = value
+        sections[section][key] = value
     if "n_jobs" in values and n_rows < PARALLEL_ROWS:
         del sections["execution"]["cluster"]
     return sections
