@@ -149,8 +149,9 @@ class LocallyLinearEmbedding(
             Coordinates are missing or not accurate. Remarks on the quality, ``metrics_["warnings"]``, are logged by
             the logger "lle".
         """
+        from ..storage.store import fitted_store
         from .embed import finished_run, warn_of_embedding
-        from .place_in_memory import fit_results, read_graph, read_training, state_of
+        from .place_in_memory import read_graph, read_training, state_of
 
         ids = index_of(X)
         X = checked_rows(self, X, reset=True)
@@ -159,15 +160,17 @@ class LocallyLinearEmbedding(
         with finished_run(X, self._sections(X), self.verbose, labels, names, ids) as (store, result):
             self.embedding_: Float64 = store.read_all(array_specs.EMBEDDING.name)
             self.component_ = store.read_all(array_specs.COMPONENT.name)
-            self.eigenvalues_, self.n_features_in_, stored_names = fit_results(store)
-            if type(X) is dict and stored_names is not None:
-                self.feature_names_in_ = np.array(stored_names, object)
-            self._state, config = state_of(store), store.attributes()["config"]
-            self._training = read_training(store, self._state) if self.store is None else None
-            self._graph = read_graph(store, self._state) if self.store is None else None
+            self.eigenvalues_: Float64 = np.array(result.metrics["eigenvalues"], np.float64)
+            self.n_features_in_ = int(fitted_store(store).array(array_specs.RAW.name).shape[1])
+            attributes = store.attributes()
+            if type(X) is dict and (columns := attributes.get("columns")) is not None:
+                self.feature_names_in_ = np.array(columns["features"], object)
+            self._state = state_of(store)
+            self._training = read_training(store.url, self._state) if self.store is None else None
+            self._graph = read_graph(store.url, self._state) if self.store is None else None
         self.metrics_, self.store_ = result.metrics, None if self.store is None else result.store
         self.reconstruction_error_ = float(self.eigenvalues_.sum())
-        warn_of_embedding(result, config, as_argument)
+        warn_of_embedding(result, attributes["config"], as_argument)
         return self
 
     def fit_transform(self, X: object, y: object = None) -> Float64:
@@ -283,18 +286,16 @@ class LocallyLinearEmbedding(
     @property
     def graph_(self) -> "csr_array[np.float32]":
         """Distances from each row to its neighbours (n, n)."""
-        from ..storage.store import Store
         from .place_in_memory import read_graph
 
         check_is_fitted(self)
-        return read_graph(Store(str(self.store_)), self._state) if self._graph is None else self._graph
+        return read_graph(str(self.store_), self._state) if self._graph is None else self._graph
 
     def _points(self) -> "Training":
-        from ..storage.store import Store
         from .place_in_memory import read_training
 
         with python_errors():
-            return self._training or read_training(Store(str(self.store_)), self._state)
+            return self._training or read_training(str(self.store_), self._state)
 
     def _sections(self, X: object) -> dict[str, object]:
         k, n = self.n_neighbors, n_rows_of(X)

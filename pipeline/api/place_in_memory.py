@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..core.arrays import Bools, Float64, Floats, Int32, Int64
+from ..core.arrays import Bools, Float64, Floats, Int32
 from ..core.errors import InputError, StoreError
 from ..engine import checkpoint
 from ..kernels.neighbors.knn import NO_POINT, exact_neighbors
@@ -90,23 +90,6 @@ def _require(is_good: Bools, problem: str) -> None:
         )
 
 
-def fit_results(store: Store) -> tuple[Float64, int, list[str] | None]:
-    """Eigenvalues (components, m) of a run, the number of features of its input, and their names if it is a table."""
-    fitted, columns = fitted_store(store), store.attributes().get("columns")
-    n_features = int(fitted.array(array_specs.RAW.name).shape[1])
-    eigenvalues = fitted.read_all(array_specs.EIGENVALUES.name)
-    if eigenvalues.shape[1] > fitted.array(array_specs.EMBEDDING.name).shape[1]:
-        eigenvalues = np.take_along_axis(eigenvalues, _taken(fitted), axis=1)
-    return eigenvalues, n_features, None if columns is None else list(columns["features"])
-
-
-def _taken(store: Store) -> Int64:
-    """The positions (components, m) of the eigenpairs that `embedding.coordinates: independent` chose."""
-    record = checkpoint.step_record(store, "solve_embedding.solve") or checkpoint.DAMAGED
-    reports = checkpoint.finished_blocks(store, "solve_embedding.solve", record.fingerprint)
-    return np.array([reports[block].report["coordinates"]["taken"] for block in sorted(reports)]) - 1
-
-
 def state_of(store: Store) -> str:
     """The fingerprint of the stored embedding. It changes with input and config. Raises StoreError if there is none."""
     record = checkpoint.step_record(fitted_store(store), "solve_embedding.write")
@@ -115,8 +98,9 @@ def state_of(store: Store) -> str:
     return record.fingerprint
 
 
-def _fitted(store: Store, state: str) -> Store:
+def _fitted(url: str, state: str) -> Store:
     """The store of the fitted rows. Raises StoreError if the stored embedding has another fingerprint."""
+    store = Store(url)
     if state_of(store) != state:
         raise StoreError(
             f"{store.url}: expected the fitted run, found another one (its input or config has changed since); "
@@ -125,7 +109,7 @@ def _fitted(store: Store, state: str) -> Store:
     return fitted_store(store)
 
 
-def read_graph(store: Store, state: str) -> "csr_array[np.float32]":
+def read_graph(url: str, state: str) -> "csr_array[np.float32]":
     """Distances (n_input, n_input) from each input row to its neighbours; none for rows that were dropped.
 
     A row that equals an earlier one has the neighbours of the earlier one. Raises StoreError if the stored embedding
@@ -133,7 +117,7 @@ def read_graph(store: Store, state: str) -> "csr_array[np.float32]":
     """
     from scipy.sparse import csr_array
 
-    store = _fitted(store, state)
+    store = _fitted(url, state)
     original = store.read_all(array_specs.ORIGINAL_INDEX.name)
     representative = store.read_all(array_specs.REPRESENTATIVE.name)
     ids = store.read_all(array_specs.NEIGHBOR_INDICES.name)
@@ -149,9 +133,9 @@ def read_graph(store: Store, state: str) -> "csr_array[np.float32]":
     return graph
 
 
-def read_training(store: Store, state: str) -> Training:
+def read_training(url: str, state: str) -> Training:
     """The training set of a finished run. Raises StoreError if the stored embedding has another fingerprint."""
-    store = _fitted(store, state)
+    store = _fitted(url, state)
     config = store.attributes()["config"]
     rows = store.read_all(array_specs.ORIGINAL_INDEX.name)
     component = store.read_all(array_specs.COMPONENT.name)[rows]
