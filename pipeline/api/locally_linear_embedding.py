@@ -7,9 +7,6 @@ from ..core.errors import UndeterminedEmbedding
 from .estimator import LocallyLinearEmbedding
 from .python_errors import short_traceback
 
-UNDETERMINED = "Error in determining null-space with ARPACK"
-"""Start of scikit-learn's message for this error: programs may search for it. ARPACK is not used here."""
-
 
 @short_traceback
 def locally_linear_embedding(
@@ -63,25 +60,13 @@ def locally_linear_embedding(
     >>> Y.shape
     (100, 2)
     """
-    model = LocallyLinearEmbedding(
-        n_neighbors=n_neighbors,
-        n_components=n_components,
-        reg=reg,
-        eigen_solver=eigen_solver,
-        tol=tol,
-        max_iter=max_iter,
-        method=method,
-        hessian_tol=hessian_tol,
-        modified_tol=modified_tol,
-        random_state=random_state,
-        n_jobs=n_jobs,
-        scale="unit_norm",
-        config={"embedding": {"coordinates": "first"}},
-    )
+    parameters = {name: value for name, value in locals().items() if name != "X"}  # named as those of the estimator
+    model = LocallyLinearEmbedding(**parameters, scale="unit_norm", config={"embedding": {"coordinates": "first"}})
     try:
         inspect.unwrap(LocallyLinearEmbedding.fit)(model, getattr(X, "_fit_X", X))  # its errors keep their causes
     except ValueError as error:
         if isinstance(error.__cause__, UndeterminedEmbedding):
-            raise ValueError(f"{UNDETERMINED}: {error}") from None
+            # scikit-learn's message begins so, and programs may search for it. ARPACK is not used here.
+            raise ValueError(f"Error in determining null-space with ARPACK: {error}") from None
         raise
     return model.embedding_, model.reconstruction_error_
