@@ -80,23 +80,6 @@ def _cure_of_columns(X: object, columns: list[object]) -> str:
     return f"drop them, X.drop({listed}), or encode them as numbers"
 
 
-def is_missing(value: object) -> bool:
-    """Whether a Python object stands for a missing entry: None, NaN, pandas.NA or NaT."""
-    return value is None or type(value).__name__ == "NAType" or bool(value != value)
-
-
-def refuse_shape(shape: Sequence[int]) -> None:
-    """Raises InputError unless the shape is (n, d) with n, d >= 1; unknown sizes (NaN) count as such."""
-    if len(shape) == 2 and 0 not in shape:
-        return
-    cure = {
-        1: "reshape one feature per row, X.reshape(-1, 1), or one row, X.reshape(1, -1)",
-        2: "check how X was made",
-        3: "flatten each sample to one row, X.reshape(len(X), -1)",
-    }.get(len(shape), "pass a table of numbers")
-    raise InputError(f"input: expected an array of shape (rows, features), found shape {tuple(shape)}; {cure}")
-
-
 def refuse_invalid(X: Any, names: Sequence[str] | None) -> None:
     """Raises InputError for NaN and infinity in an array of numbers (n, d), with the first place."""
     with np.errstate(over="ignore", invalid="ignore"):

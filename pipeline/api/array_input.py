@@ -19,7 +19,7 @@ from numpy.lib.format import dtype_to_descr, write_array_header_1_0
 
 from ..core.errors import InputError
 from ..storage.storage_errors import storage_errors
-from .array_checks import is_missing, refuse_other_types, refuse_shape
+from .array_checks import refuse_other_types
 from .python_errors import python_errors
 
 BLOCK_BYTES = 64 * 2**20
@@ -49,7 +49,7 @@ def as_array(X: Any) -> Any:
         return X
     if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf":
         dtype = np.result_type(X.dtype, np.float16)  # float32 stays
-        return np.where(np.ma.getmaskarray(X), dtype.type(np.nan), X.data.astype(dtype)) if X.mask.any() else X.data
+        return np.ma.filled(X.astype(dtype), np.nan) if X.mask.any() else X.data
     array = np.asarray(X)
     if array.dtype == object and array.ndim == 2 and type(X).__module__.startswith("pandas"):
         with contextlib.suppress(TypeError, ValueError):  # some column holds no numbers, see refuse_other_types
@@ -75,21 +75,18 @@ def checked_rows(estimator: Any, X: Any, reset: bool) -> Any:
         del estimator.feature_names_in_
     if type(X) is dict and reset:  # an input section; one of SciPy's sparse matrices is a subclass of dict
         return X
-    if not is_chunked(X):
-        from sklearn.utils.validation import validate_data
+    from sklearn.utils.validation import validate_data
 
-        with python_errors():
-            refuse_other_types(X)
-        X = as_array(X) if isinstance(X, np.ma.MaskedArray) else X  # scikit-learn would read the values behind the mask
-        return validate_data(
-            estimator, X, reset=reset, dtype="numeric", ensure_min_samples=3 if reset else 1, ensure_all_finite=False
-        )  # later steps search for NaN, and name its row and column
-    if X.ndim != 2:
-        raise ValueError(f"expected a 2-D array of (rows, features), found shape {X.shape}")
-    name, d = type(estimator).__name__, X.shape[1]
-    if not reset and d != estimator.n_features_in_:
-        raise ValueError(f"X has {d} features, but {name} is expecting {estimator.n_features_in_} features as input")
-    return X
+    if is_chunked(X):
+        if X.ndim != 2:
+            raise ValueError(f"expected a 2-D array of (rows, features), found shape {X.shape}")
+        return validate_data(estimator, X, reset=reset, skip_check_array=True)
+    with python_errors():
+        refuse_other_types(X)
+    X = as_array(X) if isinstance(X, np.ma.MaskedArray) else X  # scikit-learn would read the values behind the mask
+    return validate_data(
+        estimator, X, reset=reset, dtype="numeric", ensure_min_samples=3 if reset else 1, ensure_all_finite=False
+    )  # later steps search for NaN, and name its row and column
 
 
 def input_section(X: Any, folder: Path, labels: object = None, ids: object = None) -> dict[str, Any]:
@@ -109,18 +106,30 @@ def input_section(X: Any, folder: Path, labels: object = None, ids: object = Non
         return dict(X)
     if is_zarr(X) and labels is None and type(X.store).__name__ == "LocalStore":
         return {"kind": "zarr", "url": str(Path(X.store.root).absolute() / X.path)}
-    section = {"kind": "npy", "path": str(_write(_matrix(X), folder))}
+    section = {"kind": "npy", "path": _write(_matrix(X), folder, "input")}
     if labels is not None:
-        section["labels"] = str(_write_labels(labels, len(X), folder))
+        section["labels"] = _write(_as_labels(labels, len(X)), folder, "labels")
     if ids is not None:
-        section["id"] = str(_write_blocks(_as_ids(ids), folder, "id"))
+        section["id"] = _write(_as_ids(ids), folder, "id")
     return section
 
 
 def _matrix(X: object) -> Any:
+    """The array of numbers (n, d) to embed. Raises InputError for other types and shapes."""
     refuse_other_types(X)
     array = as_array(X)
-    refuse_shape(array.shape)
+    if array.ndim != 2 or 0 in array.shape:
+        raise InputError(
+            f"input: expected an array of shape (rows, features), found shape {array.shape}; each sample needs one "
+            f"row, such as X.reshape(len(X), -1)"
+        )
+    if math.isnan(math.prod(array.shape)):
+        raise InputError(
+            f"input: expected an array of known size, found a Dask array of shape {array.shape}; call its "
+            f"compute_chunk_sizes() first"
+        )
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"input: expected real numbers, found dtype {array.dtype}; convert it, X.astype('float64')")
     return array
 
 
@@ -137,7 +146,16 @@ def _as_ids(index: Any) -> npt.NDArray[np.generic]:
     """Whole numbers unchanged, other ids as text; "" for a missing one."""
     if getattr(index.dtype, "kind", "O") in "iu":
         return np.asarray(index)
-    return np.array(["" if is_missing(value) else str(value) for value in index.tolist()], np.str_)
+    return _texts(index)
+
+
+def _texts(values: object) -> npt.NDArray[np.str_]:
+    """Python objects as text; "" for a missing one: None, NaN, pandas.NA or NaT."""
+    import pandas as pd
+
+    array = np.asarray(values, object)
+    texts = np.array([str(value) for value in array.ravel()], np.str_).reshape(array.shape)
+    return np.where(pd.isna(array), "", texts)
 
 
 def digest_of(X: object) -> str:
@@ -174,32 +192,19 @@ def row_blocks(X: Any) -> Iterator[tuple[slice, npt.NDArray[np.generic]]]:
         start += size
 
 
-def _write_labels(labels: object, n_rows: int, folder: Path) -> Path:
+def _as_labels(labels: object, n_rows: int) -> npt.NDArray[np.generic]:
     array = as_vector(labels)
-    if array.dtype == object:  # "" is a missing label
-        texts = ["" if is_missing(value) else str(value) for value in array.ravel().tolist()]
-        array = np.array(texts, np.str_).reshape(array.shape)
+    array = _texts(array) if array.dtype == object else array
     if array.dtype.kind not in "biufUST":
         raise InputError(
             f"labels: expected numbers or text, found dtype {array.dtype}; convert them, for instance to text"
         )
     if array.ndim not in (1, 2) or len(array) != n_rows:
         raise InputError(f"labels: expected one for each of the {n_rows} rows, found shape {array.shape}")
-    return _write_blocks(array, folder, "labels")
+    return array
 
 
-def _write(X: Any, folder: Path) -> Path:
-    if math.isnan(math.prod(X.shape)):
-        raise InputError(
-            f"input: expected an array of known size, found a Dask array of shape {X.shape}; call its "
-            f"compute_chunk_sizes() first"
-        )
-    if X.dtype.kind not in "biuf":
-        raise InputError(f"input: expected real numbers, found dtype {X.dtype}; convert it first, X.astype('float64')")
-    return _write_blocks(X, folder, "input")
-
-
-def _write_blocks(X: Any, folder: Path, name: str) -> Path:
+def _write(X: Any, folder: Path, name: str) -> str:
     """Write `<name>-<digest>.npy`."""
     partial = folder / f".input.{uuid.uuid4().hex}.partial"
     digest = hashlib.sha256(repr((X.shape, X.dtype.str)).encode())
@@ -218,4 +223,4 @@ def _write_blocks(X: Any, folder: Path, name: str) -> Path:
                 partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    return path
+    return str(path)

@@ -13,7 +13,7 @@ from ..jobs.new_rows import TABLES
 from ..stages.report_columns import label_column
 from ..storage import array_specs
 from ..storage.store import Store
-from .array_checks import is_missing, refuse_other_types
+from .array_checks import refuse_other_types
 from .array_input import as_vector
 from .open_run import OpenedRun, open_run
 from .python_errors import python_errors, short_traceback
@@ -148,6 +148,8 @@ def colors_of(values: object, n_rows: int) -> "ColorSource":
 
     Raises ValueError if there is not one value for each row.
     """
+    import pandas as pd
+
     from ..report.point_colors import ColorSource  # matplotlib
 
     label = str(getattr(values, "name", None) or "color")
@@ -156,7 +158,7 @@ def colors_of(values: object, n_rows: int) -> "ColorSource":
     array = as_vector(values)
     if array.shape != (n_rows,):
         raise ValueError(f"color: expected one value for each of the {n_rows} rows, found shape {array.shape}")
-    is_known = np.array([not is_missing(value) for value in array.tolist()], bool)
+    is_known = ~pd.isna(array)
     known = array[is_known]
     if known.dtype == object and len(known) and all(type(value) in (int, float) for value in known.tolist()):
         known = np.array(known.tolist())  # numbers with missing ones, such as pandas' nullable types
@@ -165,16 +167,15 @@ def colors_of(values: object, n_rows: int) -> "ColorSource":
         scale = np.full(n_rows, np.nan)
         scale[is_known] = known
         return ColorSource(scale, "continuous", None, label)
-    found, codes = np.unique(known.astype(np.int64 if is_number else str), return_inverse=True)
-    names = [str(value) for value in found.tolist()]
+    texts = [str(value) for value in known.tolist()]
     dtype: Any = getattr(values, "dtype", None)
     ranks = {str(name): rank for rank, name in enumerate(dtype.categories)} if getattr(dtype, "ordered", False) else {}
-    order = sorted(range(len(names)), key=lambda code: (ranks.get(names[code], 0), natural_order(names[code])))
+    names = sorted(set(texts), key=lambda name: (ranks.get(name, 0), natural_order(name)))
     if len(names) > MAX_TEXT_CLASSES:
         raise ValueError(f"color: expected numbers or at most {MAX_TEXT_CLASSES} different texts, found {len(names)}")
     numbers = np.full(n_rows, np.nan)
-    numbers[is_known] = np.argsort(order)[codes]
-    return ColorSource(numbers, "categorical", tuple(names[code] for code in order), label)
+    numbers[is_known] = pd.Categorical(texts, names).codes
+    return ColorSource(numbers, "categorical", tuple(names), label)
 
 
 def _years(dates: object) -> Float64:
