@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 
 from ..core.errors import DamagedStore
 from ..engine import checkpoint, current_config
 from ..storage import array_specs
 from ..storage.run_group import METRICS
-from ..storage.store import Store, block_of
+from ..storage.store import Store, StoredArray
 from ..storage.versions import read_whole
 from .python_errors import short_traceback
 
@@ -24,20 +23,6 @@ if TYPE_CHECKING:
 
 EMBEDDED = (array_specs.EMBEDDING, array_specs.COMPONENT, array_specs.EIGENVALUES)
 """The arrays of the step solve_embedding.write."""
-
-
-class StoredArray:
-    """A stored array that a Dask task can carry: it opens the store on reading and verifies checksums."""
-
-    def __init__(self, url: str, name: str) -> None:
-        array = Store(url).array(name)
-        self.url, self.name = url, name
-        self.shape, self.dtype, self.ndim = array.shape, np.dtype(array.dtype), array.ndim
-        self.chunks = (block_of(array), *array.shape[1:])
-
-    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[np.generic]:
-        start, stop, step = index[0].indices(self.shape[0])
-        return np.asarray(Store(self.url).read(self.name, start, stop)[(slice(None, None, step), *index[1:])])
 
 
 @dataclass(frozen=True, repr=False)

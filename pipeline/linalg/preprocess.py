@@ -1,6 +1,6 @@
 """Scaling (dask-ml) and principal components (Dask) over the stored blocks; the input is never in memory as a whole."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -13,7 +13,7 @@ from ..core.arrays import Bools, Float64, Floats
 from ..core.errors import NAMED_ROWS, InputError
 from ..engine import task_costs
 from ..storage.blocks import Blocks
-from ..storage.store import Store
+from ..storage.store import Store, StoredArray
 
 if TYPE_CHECKING:
     from dask.array import Array
@@ -97,33 +97,24 @@ def valid_rows(url: str, block_index: int, blocks: Blocks) -> Float64:
 
 def valid_array(store: Store, n_valid: list[int], blocks: Blocks, n_features: int) -> "Array":
     """All valid rows as a Dask array, a chunk for each input block."""
-    tasks = [(valid_rows, (store.url, block, blocks), count) for block, count in enumerate(n_valid) if count]
-    return _stacked(tasks, n_features)
-
-
-def _stacked(tasks: Sequence[tuple[Callable[..., object], tuple[object, ...], int]], n_features: int) -> "Array":
-    """A Dask array of float64 rows, a chunk for each (function, arguments, number of rows)."""
     da = _dask_array()
     from dask.delayed import delayed
 
-    chunks = [
-        da.from_delayed(delayed(function, pure=True)(*arguments), shape=(n_rows, n_features), dtype=np.float64)
-        for function, arguments, n_rows in tasks
-    ]
-    return da.concatenate(chunks)
-
-
-def stored_rows(url: str, start: int, stop: int) -> Float64:
-    """Points [start, stop) in internal order, float64."""
-    return np.asarray(Store(url).read("points", start, stop), dtype=np.float64)
+    read = delayed(valid_rows, pure=True)
+    return da.concatenate(
+        [
+            da.from_delayed(read(store.url, block, blocks), (count, n_features), np.float64)
+            for block, count in enumerate(n_valid)
+            if count
+        ]
+    )
 
 
 def principal_components(store: Store, n_points: int, n_features: int, n_components: int) -> tuple[Float64, Float64]:
     """Mean (d,) and leading principal components (n_components, d) of the stored points."""
-    size = chunk_rows(n_features, n_points)
-    cuts = [(start, min(start + size, n_points)) for start in range(0, n_points, size)]
-    tasks = [(stored_rows, (store.url, start, stop), stop - start) for start, stop in cuts]
-    return _components(_stacked(tasks, n_features), n_components)
+    chunks = (chunk_rows(n_features, n_points), n_features)
+    points = _dask_array().from_array(StoredArray(store.url, "points"), chunks, name=False, asarray=False)
+    return _components(points.astype(np.float64), n_components)
 
 
 def fit_transform(X: "Array", scale: str, pca: int | None, names: Sequence[str] | None = None) -> Transform:

@@ -258,3 +258,17 @@ def read_elsewhere(store: Store) -> Iterator[None]:
 def block_of(array: "ZarrArray") -> int:
     """Rows per block of an array: its shard size, or its chunk size."""
     return int((array.shards or array.chunks)[0])
+
+
+class StoredArray:
+    """A stored array that a Dask task can carry: it opens the store on reading and verifies checksums."""
+
+    def __init__(self, url: str, name: str) -> None:
+        array = Store(url).array(name)
+        self.url, self.name = url, name
+        self.shape, self.dtype, self.ndim = array.shape, np.dtype(array.dtype), array.ndim
+        self.chunks = (block_of(array), *array.shape[1:])
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Array:
+        start, stop, step = index[0].indices(self.shape[0])
+        return np.asarray(Store(self.url).read(self.name, start, stop)[(slice(None, None, step), *index[1:])])
