@@ -26,7 +26,7 @@ from ..engine.progress import RunProgress, SilentProgress
 from ..engine.step import Report, Step
 from ..engine.worker_tasks import RETRIES, Submitted
 from ..report.sweep_page import Row, best_experiments, flat_metrics, render_sweep, table_bytes
-from ..search.shorter_lists import is_truncated
+from ..search.shorter_lists import CutLists
 from ..stages.report_columns import color_source
 from ..storage import array_specs
 from ..storage.lock import RunLock, wait_for_lock
@@ -68,7 +68,7 @@ class StepCounts(SilentProgress):
         self.steps["reused"] -= 1
 
     def end(self, step: Step[Report], seconds: float, computed: int) -> None:
-        self.steps["reused" if not computed else "cut" if is_truncated(step) else "computed"] += 1
+        self.steps["reused" if not computed else "cut" if isinstance(step.task, CutLists) else "computed"] += 1
 
 
 def run_sweep(url: str, experiments: list[Experiment], fresh: bool, progress: RunProgress) -> SweepResult:

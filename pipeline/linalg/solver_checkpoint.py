@@ -93,11 +93,8 @@ class StoredAnalyses:
 
     def load(self, key: str) -> "Analysis | None":
         """The analysis with this key; None if there is none, or if it is damaged."""
-        name = self._name(key)
-        if not self._store.has_bundle(name):
-            return None
         try:
-            stored = self._store.read_bundle(name)
+            stored = self._store.read_bundle(self._name(key))
         except CorruptChunk:
             return None
         if str(stored["key"]) != key:

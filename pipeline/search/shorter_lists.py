@@ -34,10 +34,6 @@ def truncated_step(step: Step[R], upstream: str, source_stores: Sequence[Store])
     return step
 
 
-def is_truncated(step: Step[R]) -> bool:
-    return isinstance(step.task, CutLists)
-
-
 @dataclass(frozen=True)
 class CutLists(Task[R]):
     """Write the first n_neighbors columns of a source store's exact lists; search the block if its lists are damaged.

@@ -22,11 +22,11 @@ from ..inputs import Source, open_source
 from ..inputs.consistency import array_digest, require_same_rows
 from ..kernels.batches import BATCH_BYTES, batches
 from ..kernels.neighbors.knn import NeighborLists, exact_distances, select_nearest
-from ..kernels.neighbors.list_lengths import as_stored, counts_within, cut_lists, flat_counts
+from ..kernels.neighbors.list_lengths import counts_within, cut_lists, flat_counts
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
-from .cell_groups import planned_lists
+from .cell_groups import planned_lists, write_lists
 
 LONG = array_specs.SEARCHED_INDICES.name
 
@@ -287,8 +287,7 @@ def cut_block(
     elif rule == "eta" and value is not None:
         counts = _flat_counts(rows, points, lists.ids, n_listed, m, k_min, value)
     lists = cut_lists(lists, counts)
-    store.write(array_specs.KNN_INDICES.name, start, lists.ids.astype(store.array(array_specs.KNN_INDICES.name).dtype))
-    store.write(array_specs.KNN_DISTANCES.name, start, as_stored(lists.distances))
+    write_lists(store, start, lists, (array_specs.KNN_INDICES.name, array_specs.KNN_DISTANCES.name))
     short = np.flatnonzero(counts < k_min) if measured else np.zeros(0, np.int64)
     first = np.sort(store.read(array_specs.ORIGINAL_INDEX.name, start, stop)[short])[:NAMED_ROWS].tolist()
     n_full = int((counts == k_max).sum()) if rule == "radius" else 0
