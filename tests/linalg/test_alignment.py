@@ -37,9 +37,7 @@ def test_run_is_aligned_with_the_last_embedding_of_its_store(job, scale):
     """The test rotates the stored embedding; the next solution is rotated onto it."""
     job.run(f"embedding.scale={scale}")
     turned = job.embedding() @ TURN
-    store = Store(job.store.url)
-    for start in range(0, 900, 300):
-        store.write("embedding", start, turned[start : start + 300])
+    Store(job.store.url).write("embedding", 0, turned)
     job.run(f"embedding.scale={scale}", "embedding.align=previous", "eigensolver.tol=1e-9")
     np.testing.assert_allclose(job.embedding(), turned, atol=1e-6 * np.abs(turned).max())
     alignment = job.alignment()
@@ -110,9 +108,7 @@ def test_changed_rows_are_not_used_for_the_alignment(job, rng):
 def test_large_residual_after_alignment_is_a_warning(job, rng):
     """The earlier coordinates are noise, so no rotation matches them."""
     job.run("embedding.align=previous")
-    store, noise = Store(job.store.url), rng.normal(size=(900, 2))
-    for start in range(0, 900, 300):
-        store.write("embedding", start, noise[start : start + 300])
+    Store(job.store.url).write("embedding", 0, rng.normal(size=(900, 2)))
     defects = job.run("embedding.align=previous", "eigensolver.tol=1e-9")["metrics"]["defects"]
     assert any("of component 0 changed" in text for text in defects)
 
@@ -124,8 +120,7 @@ def test_kill_during_write_keeps_the_last_complete_embedding(job, monkeypatch):
     job.run("embedding.align=previous")
     turned = job.embedding() @ TURN
     store = Store(job.store.url)
-    for start in range(0, 900, 300):
-        store.write("embedding", start, turned[start : start + 300])
+    store.write("embedding", 0, turned)
     job.run("embedding.align=previous", "eigensolver.tol=1e-9")  # saves a copy of the rotated embedding
     store.objects.delete("embedding/c/1/0")
     job.run("embedding.align=previous", "eigensolver.tol=1e-7")
