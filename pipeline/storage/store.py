@@ -266,7 +266,7 @@ class StoredArray:
     def __init__(self, url: str, name: str) -> None:
         array = Store(url).array(name)
         self.url, self.name = url, name
-        self.shape, self.dtype, self.ndim = array.shape, np.dtype(array.dtype), array.ndim
+        self.shape, self.dtype, self.ndim = array.shape, np.dtype(array.dtype), len(array.shape)
         self.chunks = (block_of(array), *array.shape[1:])
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:
