@@ -111,11 +111,19 @@ class TaskState:
     is_forecast: bool = False
 
 
+class Compilation(NamedTuple):
+    """Functions that are compiled once on a machine; its cache holds `function`, "module.name", afterwards."""
+
+    function: str
+    seconds: float
+
+
 class Work(NamedTuple):
     """Processor seconds of a step: of one process, and of all its blocks together, which workers share."""
 
     serial: float = 0.0
     parallel: float = 0.0
+    compilation: Compilation | None = None
 
 
 RunsOn = Literal["worker", "high-memory worker", "driver"]

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..clusters.limits import Section, expected_workers
 from ..config.models import Cluster, Config
+from ..core.machine import is_compiled
 from ..core.threads import limited_threads
 from ..engine.step import Json, Report, Step
 from ..kernels.neighbors.knn import kdtree_neighbors
@@ -33,8 +34,8 @@ WORKERS_START_SECONDS = 2.5
 WORKER_STEP_SECONDS = 0.1
 """Seconds that a step with workers takes in addition to its tasks."""
 
-SEARCH = "find_neighbors.search_cells"
-"""The step that compiles the search of pynndescent."""
+HERE = ("serial", "local")
+"""Kinds of clusters whose workers use this machine's cache of compiled functions."""
 
 LONG_SECONDS = 5.0
 """A run that is expected to end sooner neither measures the machine nor logs its expected seconds."""
@@ -52,7 +53,7 @@ class Expected(NamedTuple):
     workers: int
     """1: this process."""
     compiling: float
-    """Seconds of the search that compile it."""
+    """Those of the steps' seconds in which functions are compiled."""
 
     @property
     def stages(self) -> dict[str, float]:
@@ -74,7 +75,7 @@ class Expected(NamedTuple):
         line = f"about {shown(self.seconds)} s with {f'{self.workers} workers' if self.workers > 1 else 'one process'}"
         line += f" ({', '.join(long)})" if long else ""
         if self.compiling:
-            line += f"; {shown(self.compiling)} s of it compile the search, once on this machine"
+            line += f"; {shown(self.compiling)} s of it compile functions, once on this machine"
         return line
 
     def to_json(self) -> Json:
@@ -100,18 +101,22 @@ def expected(config: Config, steps: Sequence[Step[Report]], speed: float | None 
     is_auto = cluster.kind == "local" and cluster.workers == "auto"
     if is_auto and sum(step.work.parallel for step in steps) < SHARED_SECONDS:
         n_processes = 1  # this process
-    seconds, compiling = dict[str, float](), 0.0
+    seconds, compiling = dict[str, float](), _compile_seconds(steps) if cluster.kind in HERE else {}
     for step in steps:
         width = min(n_processes, step.n_blocks)
         shared = step.work.parallel / (PARALLEL_EFFICIENCY * width if width > 1 else 1)
         overhead = WORKER_STEP_SECONDS if width > 1 else 0.0
-        seconds[step.key] = (step.work.serial + shared) / speed + overhead
-        if step.key == SEARCH:
-            compiling = step.work.serial / speed
+        seconds[step.key] = (step.work.serial + shared + compiling.get(step.key, 0.0)) / speed + overhead
     # A given number of local workers starts also for a single block.
     starts_workers = cluster.kind == "local" and (n_processes > 1 or cluster.workers != "auto")
     start = (START_SECONDS + WORKERS_START_SECONDS * starts_workers) / speed
-    return Expected(start, seconds, n_processes, compiling)
+    return Expected(start, seconds, n_processes, sum(compiling.values()) / speed)
+
+
+def _compile_seconds(steps: Sequence[Step[Report]]) -> dict[str, float]:
+    """Seconds, by step, for functions that the cache does not hold; the first step with a function compiles it."""
+    first = {step.work.compilation: step.key for step in reversed(steps)}
+    return {key: needed.seconds for needed, key in first.items() if needed and not is_compiled(needed.function)}
 
 
 def cluster_to_start(config: Config, steps: Sequence[Step[Report]]) -> Section:

@@ -18,7 +18,7 @@ from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.plan_sizes import index_dtype, largest_total
 from ..engine.second_level import join_step, parts_of
-from ..engine.step import WHOLE_DATA, Count, Counts, Report, Step, Work, task
+from ..engine.step import WHOLE_DATA, Compilation, Count, Counts, Report, Step, Work, task
 from ..kernels.neighbors.cells import first_distinct, group_cells, nearest_groups, reach_of_next
 from ..kernels.neighbors.knn import NeighborLists, cell_neighbors, select_nearest
 from ..kernels.neighbors.list_lengths import as_stored
@@ -37,6 +37,7 @@ SHARE_OF_THIRD, REACH_SAMPLE = 0.5, 2000
 """In the first round this share of the points is also searched in a third group. A point is, if its distance to that
 group, divided by its distance to its nearest cell, is below a quantile of REACH_SAMPLE points."""
 EXACT_CELL = 4096
+COMPILATION = Compilation("nn_descent_cache.cached_search", 38.0)
 FIRST = "_work"
 GROUPS, MEMBERS, NEIGHBORS = "groups", "group_members", "group_neighbors"
 """Names in the folder of a round: the group of each cell, the members of each group, and the lists found in it."""
@@ -100,7 +101,7 @@ def next_round(previous: Round, max_overlap: int, layout: Layout, k: int, seed: 
 
 
 def search_groups(
-    layout: Layout, k: int, searched: Round, output: Lists, compile_seconds: float = 0.0
+    layout: Layout, k: int, searched: Round, output: Lists
 ) -> Generator[Step[Report], list[Report], None]:
     """group_cells -> send_members (-> join_members) -> search_cells (-> join_lists) -> merge, into `output`."""
     [groups] = yield from _group_step(layout, searched)
@@ -112,7 +113,7 @@ def search_groups(
     members, folder = largest_total([report.counts for report in sent]), f"{searched.place}/{MEMBERS}"
     key = searched.search_key("join_members")
     yield from join_step(key, folder, n_blocks, n_groups, members * (row + 8), members_disk)
-    yield from _search_step(layout, k, searched, n_groups, members, lists_disk, compile_seconds)
+    yield from _search_step(layout, k, searched, n_groups, members, lists_disk)
     key, folder = searched.search_key("join_lists"), f"{searched.place}/{NEIGHBORS}"
     of_block = (searched.overlap + 1) * layout.block_points * (16 * k + 8)
     yield from join_step(key, folder, n_groups, n_blocks, of_block, lists_disk)
@@ -154,9 +155,7 @@ def _send_step(layout: Layout, searched: Round, members_disk: int) -> Step[Count
     )
 
 
-def _search_step(
-    layout: Layout, k: int, searched: Round, n_groups: int, members: int, lists_disk: int, compile_seconds: float
-) -> Step[Report]:
+def _search_step(layout: Layout, k: int, searched: Round, n_groups: int, members: int, lists_disk: int) -> Step[Report]:
     """Search each group, of at most `members` points."""
     place, blocks, d = searched.place, layout.blocks, layout.n_features
     n_bytes = task_costs.TASK_BYTES + task_costs.COMPILER_BYTES + 2 * task_costs.SCORE_BYTES
@@ -170,7 +169,7 @@ def _search_step(
         bundles={f"{place}/{NEIGHBORS}": lists_disk},
         deletes=(parts_of(f"{place}/{MEMBERS}", blocks.count).folder,),
         version=4,
-        work=Work(compile_seconds, layout.n_points * searched.visits * (2e-5 + 5e-8 * d)),
+        work=Work(0.0, layout.n_points * searched.visits * (2e-5 + 5e-8 * d), COMPILATION),
     )
 
 

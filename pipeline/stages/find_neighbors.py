@@ -6,12 +6,10 @@
 """
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 
 from ..config.models import Config
-from ..core.machine import is_compiled
 from ..engine import task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import max_boxes, neighbor_method, search_among_all, search_in_tree
@@ -26,11 +24,6 @@ from ..storage.store import Store
 
 FOUND = (array_specs.KNN_INDICES, array_specs.KNN_DISTANCES)
 FOUND_LONG = (array_specs.SEARCHED_INDICES, array_specs.SEARCHED_DISTANCES)
-
-COMPILE_SECONDS = 25.0
-"""Processor seconds that the search of pynndescent takes to compile, once on a machine."""
-HERE = ("serial", "local")
-"""Kinds of clusters whose workers use this machine's cache of compiled functions."""
 
 
 def steps(config: Config, layout: Layout) -> Steps:
@@ -48,8 +41,7 @@ def _search(config: Config, layout: Layout, targets: Lists) -> Steps:
     method = neighbor_method(config.neighbors.method, n, d)
     if method == "pynndescent":
         first = first_round(layout, k, config.neighbors.seed)
-        compiles = config.execution.cluster.kind in HERE and not _search_is_compiled()
-        yield from search_groups(layout, k, first, targets, COMPILE_SECONDS if compiles else 0.0)
+        yield from search_groups(layout, k, first, targets)
         return replace(layout, k_max=k)
     seconds = search_among_all(n, n, d)
     if method == "brute":
@@ -65,11 +57,6 @@ def _search(config: Config, layout: Layout, targets: Lists) -> Steps:
     arrays, work = planned_lists(targets, layout, k), Work(parallel=seconds)
     yield from Step("find_neighbors.search", search, blocks.count, n_bytes, arrays=arrays, version=2, work=work)
     return replace(layout, k_max=k)
-
-
-@cache
-def _search_is_compiled() -> bool:
-    return is_compiled("nn_descent_cache.cached_search")
 
 
 def search_block(

@@ -15,7 +15,7 @@ from ..core.machine import memory_limit
 from ..engine import disk_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import SURFACE_FEATURES, factor_entries
-from ..engine.step import WHOLE_DATA, Json, Report, Resource, Step, Task, Work, task
+from ..engine.step import WHOLE_DATA, Compilation, Json, Report, Resource, Step, Task, Work, task
 from ..kernels.eigensolver.costs import least_bytes, multigrid_seconds
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
@@ -31,6 +31,8 @@ from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
+COMPILATION = Compilation("aggregation.restrict_rows", 10.0)
+"""Of multigrid."""
 LIBRARY_BYTES = 2**28
 """Memory of MKL and numba, for any problem size."""
 
@@ -64,7 +66,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         runs_on=WHOLE_DATA,
         all_cores=True,
         progress=solver_state,
-        work=Work(_solve_seconds(config, layout)),
+        work=_solve_work(config, layout),
     )
     n_pairs = max((len(report.eigenvalues) for report in solved), default=n_pairs)
     if config.graph.components == "separate" and n_graph < chosen.n_weak:
@@ -103,7 +105,7 @@ def project_step(config: Config, layout: Layout) -> Step[Solution]:
     return Step("solve_embedding.solve", project, 1, n_bytes, bundles=bundles, version=3, runs_on=WHOLE_DATA, work=work)
 
 
-def _solve_seconds(config: Config, layout: Layout) -> float:
+def _solve_work(config: Config, layout: Layout) -> Work:
     """The time of the factorization of I - W, or of multigrid if it is faster or requested; other methods take longer.
 
     The fill-in was measured on Swiss rolls of 1,000 to 1,000,000 points and on ten-dimensional data.
@@ -119,7 +121,9 @@ def _solve_seconds(config: Config, layout: Layout) -> float:
     else:
         fill, gflop = 2.2e6 * (n / 3000) ** 1.9, 1.5 * (n / 3000) ** 2.85
         seconds = min(entries / 2.8e6 + gflop / 17 + 3e-8 * fill, without_factor)
-    return 0.01 + seconds * (1 + config.eigensolver.n_components / 20) * (1 if is_lle else 1.6)
+    compilation = COMPILATION if seconds == without_factor else None
+    seconds *= (1 + config.eigensolver.n_components / 20) * (1 if is_lle else 1.6)
+    return Work(0.01 + seconds, compilation=compilation)
 
 
 def _write_steps(

@@ -1,11 +1,13 @@
 """Expected seconds of a run: what they depend on, and runs that take at most twice or at least half of them."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import lle
 from lle.cli import commands
 from lle.config.load import check_config
 from lle.engine.plan import Layout, planned
@@ -14,7 +16,8 @@ from lle.jobs.expected_time import cluster_to_start, expected, foreseen, machine
 from lle.jobs.layout import layout_of
 from lle.jobs.placing import config_of_fit
 from lle.jobs.plan_preview import forecast_placing, foreseen_placing, plan_summary
-from lle.stages import find_neighbors, ingest
+from lle.search import cell_groups
+from lle.stages import ingest, solve_embedding
 from lle.stages.registry import stages_of, stages_of_run
 from tests.benchmarks.expected_time import JOBS, Job, compare, roll, total, warm_up, wide
 
@@ -23,6 +26,11 @@ SMALL_JOBS = {
     "wide": Job(lambda: wide(3_000, 50, 10), {"output": {"report": False}}),
     "fit": Job(lambda: roll(60_000), {"input": {"fit_sample": 4_000}, "output": {"report": False}}),
 }
+
+
+@pytest.fixture(autouse=True)
+def all_is_compiled(monkeypatch):
+    monkeypatch.setattr(expected_time, "is_compiled", lambda function: True)
 
 
 def config(workers=1, **sections):
@@ -119,15 +127,30 @@ def test_import_of_the_scaler_takes_time():
     assert scaled - plain == pytest.approx(ingest.SCALER_SECONDS)
 
 
-def test_search_that_is_not_yet_compiled_takes_longer(monkeypatch):
+def test_functions_that_are_not_yet_compiled_take_longer(monkeypatch):
     seconds = {}
     for compiled in (True, False):
-        monkeypatch.setattr(find_neighbors, "_search_is_compiled", lambda compiled=compiled: compiled)
+        monkeypatch.setattr(expected_time, "is_compiled", lambda function, compiled=compiled: compiled)
         for method in ("pynndescent", "kdtree"):
             stages = seconds_of(neighbors={"n_neighbors": 8, "method": method})["stages"]
             seconds[method, compiled] = stages["find_neighbors"]
-    assert seconds["pynndescent", False] == pytest.approx(seconds["pynndescent", True] + find_neighbors.COMPILE_SECONDS)
-    assert seconds["kdtree", False] == seconds["kdtree", True]
+        for method in ("factored", "multigrid"):
+            stages = seconds_of(n=20_000, eigensolver={"method": method})["stages"]
+            seconds[method, compiled] = stages["solve_embedding"]
+    added = {method: seconds[method, False] - seconds[method, True] for method, _ in seconds}
+    assert added == {
+        "pynndescent": pytest.approx(cell_groups.COMPILATION.seconds),
+        "kdtree": 0,
+        "factored": 0,
+        "multigrid": pytest.approx(solve_embedding.COMPILATION.seconds),
+    }
+
+
+@pytest.mark.parametrize("compilation", [cell_groups.COMPILATION, solve_embedding.COMPILATION])
+def test_names_of_compiled_functions_are_those_of_the_program(compilation):
+    module, name = compilation.function.split(".")
+    [path] = Path(lle.__file__).parent.rglob(f"{module}.py")
+    assert f"def {name}(" in path.read_text()
 
 
 def test_workers_share_blocks_only():
