@@ -97,7 +97,7 @@ def run_store(
 def _require_gpu(config: Config) -> None:
     """Raise ConfigError if this process needs a GPU for the eigensolver and has none: now, not after the search."""
     needed = config.eigensolver.device == "gpu" and config.method != "pca"
-    if needed and memory_of_high_memory(config.execution.cluster) is None:
+    if needed and memory_resource(config.execution.cluster) is None:
         from ..kernels.eigensolver.device import gpu  # numba, and CuPy
 
         gpu()

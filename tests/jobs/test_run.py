@@ -39,19 +39,29 @@ def test_whole_data_steps_run_on_the_driver_or_high_memory_worker():
     assert results == [["worker", "driver", "driver"], *2 * [["worker", "high-memory worker", "driver"]]]
 
 
-def test_a_missing_gpu_stops_the_run_before_its_first_stage(tmp_path, monkeypatch):
+@pytest.mark.parametrize("resource", [None, "BIG"])
+def test_a_missing_gpu_of_this_process_stops_the_run_before_its_first_stage(tmp_path, monkeypatch, resource):
+    class Started(Exception):
+        pass
+
+    def start(cluster, progress):
+        raise Started
+
     monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr(run_stages, "executing", start)
     store = Store(str(tmp_path / "store.zarr"))
     config = Config.model_validate(
         {
             "input": {"kind": "synthetic", "name": "s_curve", "n_points": 450},
             "eigensolver": {"method": "multigrid", "device": "gpu"},
+            "execution": {"cluster": Cluster(kind="address", address="tcp://x:1", memory_resource=resource)},
             "output": {"store": store.url, "report": False},
         }
     )
-    with pytest.raises(ConfigError, match=r"eigensolver\.device: gpu needs the extra gpu"):
+    with pytest.raises(Started if resource else ConfigError) as stopped:
         run(config, False, RunProgress(io.StringIO()))
-    assert not store.is_run()
+    assert resource or str(stopped.value).startswith("eigensolver.device: gpu needs the extra gpu")
+    assert store.is_run() == bool(resource)
 
 
 @pytest.mark.slow
