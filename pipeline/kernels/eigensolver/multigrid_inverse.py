@@ -6,7 +6,7 @@ together, up to a relative residual.
 """
 
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -38,25 +38,11 @@ Other shares: rolls of 100,000 and 2,000,000 points 0.007 and 0.18, cubes of thr
 column is smaller."""
 
 
-class MultigridInverse(Protocol):
-    """An approximate inverse of M; a context manager that stops its threads at the end."""
-
-    hierarchy: Hierarchy
-    n_cycles: int
-    """Cycles of the last ``apply``."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None: ...
-
-    def apply(self, block: Float64) -> Float64:
-        """T times the block (n, b), orthogonal to the null vector. The block may be overwritten."""
-
-
 class _Solver:
-    """Solves with a hierarchy."""
+    """Solves with a hierarchy; a context manager that stops its threads at the end.
+
+    ``n_cycles`` counts the cycles of the last ``apply``.
+    """
 
     def __init__(self, n_threads: int, most_cycles: int) -> None:
         """``most_cycles``: largest number of cycles of a solve, at least 4."""
@@ -131,7 +117,7 @@ class FactorMultigrid(_Solver):
         self._is_rough = self._changed_by_residual(seed) > ROUGH
 
     def apply(self, block: Float64) -> Float64:
-        """See ``MultigridInverse``. Overwrites the block."""
+        """T times the block (n, b), orthogonal to the null vector. Overwrites the block."""
         self.n_cycles = 0
         block -= block.mean(axis=0)
         half = self._in_float32(block, transposed=True)
@@ -207,7 +193,7 @@ class NormalMultigrid(_Solver):
         self._move(device)
 
     def apply(self, block: Float64) -> Float64:
-        """See ``MultigridInverse``."""
+        """T times the block (n, b), orthogonal to the null vector."""
         self.n_cycles = 0
         lengths = np.maximum(np.linalg.norm(block, axis=0), TINY)
         rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
