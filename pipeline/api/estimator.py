@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.arrays import Float64
 from ..storage import array_specs
 from .array_input import as_array, checked_rows, index_of, is_chunked, is_dask, row_blocks
-from .parameters import CONFIG_KEYS, WITHOUT_EFFECT, EstimatorParameters, as_argument, n_rows_of, sections_of
+from .parameters import CONFIG_KEYS, WITHOUT_EFFECT, as_argument, n_rows_of, refuse_unknown, sections_of
 from .python_errors import python_errors, short_traceback
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ class LocallyLinearEmbedding(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
-    EstimatorParameters,
 ):
     """Locally linear embedding and related methods, as a scikit-learn transformer.
 
@@ -122,6 +121,46 @@ class LocallyLinearEmbedding(
     >>> model.transform(X[:5] + 0.01).shape
     (5, 2)
     """
+
+    @refuse_unknown
+    def __init__(
+        self,
+        *,
+        n_neighbors: int = 12,
+        n_components: int = 2,
+        reg: float | str = "auto",
+        tol: float = 1e-8,
+        method: str = "lle",
+        metric: str | None = None,
+        eigen_solver: str | None = None,
+        neighbors_algorithm: str | None = None,
+        random_state: object = None,
+        n_jobs: int | None = None,
+        scale: str | None = None,
+        max_iter: int | None = None,
+        hessian_tol: float | None = None,
+        modified_tol: float | None = None,
+        store: str | None = None,
+        config: dict[str, object] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.n_components = n_components
+        self.reg = reg
+        self.tol = tol
+        self.method = method
+        self.metric = metric
+        self.eigen_solver = eigen_solver
+        self.neighbors_algorithm = neighbors_algorithm
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.scale = scale
+        self.max_iter = max_iter
+        self.hessian_tol = hessian_tol
+        self.modified_tol = modified_tol
+        self.store = store
+        self.config = config
+        self.verbose = verbose
 
     @short_traceback
     def fit(self, X: object, y: object = None) -> Self:

@@ -5,15 +5,16 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from ..core.errors import Setting
 from ..core.machine import available_cores
+
+Initializer = TypeVar("Initializer", bound=Callable[..., None])
 
 CONFIG_KEYS = {
     "n_neighbors": ("neighbors", "n_neighbors"),
@@ -79,30 +80,7 @@ def _spelled(setting: Setting, with_value: str, without_value: str) -> str:
     return form.format(section=setting.section, key=setting.key, value=setting.value)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class EstimatorParameters:
-    """The parameters of the estimator, apart from scikit-learn's untyped bases: with these mypy accepts any keyword."""
-
-    n_neighbors: int = 12
-    n_components: int = 2
-    reg: float | str = "auto"
-    tol: float = 1e-8
-    method: str = "lle"
-    metric: str | None = None
-    eigen_solver: str | None = None
-    neighbors_algorithm: str | None = None
-    random_state: object = None
-    n_jobs: int | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    hessian_tol: float | None = None
-    modified_tol: float | None = None
-    store: str | None = None
-    config: dict[str, object] | None = None
-    verbose: bool = False
-
-
-def refuse_unknown(initialize: Callable[..., None]) -> Callable[..., None]:
+def refuse_unknown(initialize: Initializer) -> Initializer:
     """The initializer of an estimator, with a TypeError that names the config section of an unknown keyword."""
     accepted = inspect.signature(initialize).parameters
 
@@ -113,10 +91,7 @@ def refuse_unknown(initialize: Callable[..., None]) -> Callable[..., None]:
                 raise TypeError(unknown_parameter(type(self).__name__, name, value))
         initialize(self, *arguments, **keywords)
 
-    return checked
-
-
-EstimatorParameters.__init__ = refuse_unknown(EstimatorParameters.__init__)  # type: ignore[method-assign]
+    return cast(Initializer, checked)
 
 
 def sections_of(
@@ -129,12 +104,12 @@ def sections_of(
     Raises ValueError for a value of a wrong kind, and for a key that is given twice.
     """
     config = config or {}
-    if "method" in config:
-        raise ValueError("config: method is a separate parameter; use method=...")
     for name, section in config.items():
         if not isinstance(section, Mapping):
             raise ValueError(f"config: {name}: expected a section of keys and values, found {section!r}")
     sections: dict[str, Any] = {name: dict(section) for name, section in config.items()}
+    if "method" in config:
+        raise ValueError("config: method is a separate parameter; use method=...")
     values = {name: _value_of(name, value) for name, value in parameters.items() if value is not None}
     for name in WITHOUT_EFFECT:
         if not isinstance(bound := values.pop(name, 1), Real) or not float(bound) >= 0:
