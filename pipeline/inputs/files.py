@@ -1,10 +1,11 @@
 """Find the files of a path, a pattern or a URL, with sizes and times, and explain file-system errors."""
 
 import glob
+import io
 import math
 import os
 import stat
-from typing import IO, Literal, NamedTuple
+from typing import IO, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -91,14 +92,17 @@ def find_files(pattern: PathText, key: str) -> list[Stamp]:
     return find_objects(text, key) if is_url(text) else [_stamp(path, key) for path in find_paths(text, key)]
 
 
-def open_file(stamp: Stamp, read_ahead: int = 0) -> IO[bytes]:
-    """The file, open for reading. A request for bytes of a remote file takes the `read_ahead` bytes after them too."""
-    return RangeFile(stamp, read_ahead) if stamp.is_remote else open(stamp.path, "rb")
+def open_file(stamp: Stamp, buffer_bytes: int = 0) -> IO[bytes]:
+    """The file, open for reading. Each read of a remote file is a request for at least `buffer_bytes`."""
+    if not stamp.is_remote:
+        return open(stamp.path, "rb")
+    raw = RangeFile(stamp)
+    return cast(IO[bytes], io.BufferedReader(raw, buffer_bytes) if buffer_bytes else raw)
 
 
-def path_or_file(stamp: Stamp, read_ahead: int = 0) -> str | IO[bytes]:
+def path_or_file(stamp: Stamp, buffer_bytes: int = 0) -> str | IO[bytes]:
     """The path of a local file, else an open file, for libraries that take both and close what they open."""
-    return RangeFile(stamp, read_ahead) if stamp.is_remote else stamp.path
+    return open_file(stamp, buffer_bytes) if stamp.is_remote else stamp.path
 
 
 def _stamp(path: str, key: str) -> Stamp:
