@@ -77,10 +77,12 @@ class ParquetRows(ColumnRows):
     def _rows_of_group(self, group: int, low: int, high: int) -> Array:
         if self._label is None:
             return _numbers_of_group(self._stamp, group, self._columns, self.dtype)[low:high]
-        column = _columns_of_group(self._stamp, group, (self._label,)).column(0).slice(low, high - low)
+        group_column = _columns_of_group(self._stamp, group, (self._label,)).column(0)
+        column = group_column.slice(low, high - low)
         if self.dtype.kind == "O":
             return np.asarray(column.cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False))
-        kind = pa.float64() if column.null_count else pa.from_numpy_dtype(self.dtype)
+        # by the group, because whole numbers above 2**53 are rounded in float64: the same label in all its blocks
+        kind = pa.float64() if group_column.null_count else pa.from_numpy_dtype(self.dtype)
         return np.asarray(column.cast(kind, safe=False).to_numpy())
 
 

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from zarr.errors import UnstableSpecificationWarning
@@ -69,6 +70,15 @@ class TestLabels:
         source = open_source("csv", path=tmp_path / "x.csv", label="label")
         with pytest.raises(InputError, match=r"label|oak"):
             source.read_labels(0, 1201)
+
+    def test_large_whole_numbers_of_parquet_are_the_same_labels_in_all_blocks(self, tmp_path):
+        values = [None, *(2**53 + 1, 2**53 + 3) * 10]
+        frame = pd.DataFrame({"a": np.arange(21.0), "b": np.arange(21.0), "label": pd.array(values, "Int64")})
+        frame.to_parquet(tmp_path / "x.parquet")
+        source = open_source("parquet", path=tmp_path / "x.parquet", label="label")
+        blocks = [source.read_labels(start, min(start + 5, 21)) for start in range(0, 21, 5)]
+        np.testing.assert_array_equal(np.concatenate(blocks), source.read_labels(0, 21))
+        assert np.isfinite(source.read_labels(1, 21)).all()
 
     @pytest.mark.parametrize("kind", ["csv", "parquet"])
     def test_text_column_with_gaps(self, tmp_path, kind):
