@@ -62,6 +62,7 @@ class ArrayRows(FileRows):
                 return self._read_ranges(start, stop)
             else:
                 content = np.memmap(self._stamp.path, np.uint8, "r")
+                layout.require(self.where, len(content) >= layout.end, len(content))
             return np.ndarray(self.shape, self.dtype, content, layout.offset, order=layout.order)[start:stop]
 
     def _read_ranges(self, start: int, stop: int) -> Array:

@@ -34,7 +34,7 @@ def open_npy(
     Raises InputError.
     """
     paths = {"path": path, "labels": labels, "id": id_column}
-    files = {key: find_files(pattern, key) for key, pattern in paths.items() if pattern is not None}
+    files = {key: find_files(pattern, key) for key, pattern in paths.items() if pattern}
     rows = {key: [_npy_rows(stamp) for stamp in stamps] for key, stamps in files.items()}
     if id_column is None:
         return FileSource(rows["path"], rows.get("labels"), columns)
@@ -45,7 +45,7 @@ def open_idx(path: PathText, labels: PathText | None = None, columns: Sequence[i
     """Points in IDX files (plain or gzip), each sample flattened to one row; labels in IDX files. Raises InputError."""
     stamps = find_files(path, "path")
     points = [_idx_rows(stamp) for stamp in stamps]
-    label_rows = [_idx_rows(stamp) for stamp in find_files(labels, "labels")] if labels is not None else None
+    label_rows = [_idx_rows(stamp) for stamp in find_files(labels, "labels")] if labels else None
     source = FileSource(points, label_rows, columns)
     source.image_shape = _image_shape(stamps) if columns is None else None
     return source
@@ -61,8 +61,8 @@ def open_npz(
     """
     stamps = find_files(path, "path")
     keys = [key or only_matrix(stamp.path, "input.key", _shapes(stamp)) for stamp in stamps]
-    points = [_npz_arrays(stamp, key)[name] for stamp, name in zip(stamps, keys, strict=True)]
-    return FileSource(points, [_npz_arrays(stamp, labels)[labels] for stamp in stamps] if labels else None, columns)
+    points = [_npz_rows(stamp, name) for stamp, name in zip(stamps, keys, strict=True)]
+    return FileSource(points, [_npz_rows(stamp, labels) for stamp in stamps] if labels else None, columns)
 
 
 class SourceWithIds(FileSource):
@@ -103,7 +103,7 @@ def read_npy_header(handle: IO[bytes], where: str) -> Layout:
     Raises InputError.
     """
     formats = np.lib.format
-    with reading(where, "NumPy's .npy format"):
+    with reading(where, "NumPy's .npy format, as np.save writes it"):
         # Version 3 differs from 2 in the names of the fields of structured arrays, which are not matrices.
         is_first = formats.read_magic(handle) == (1, 0)
         read = formats.read_array_header_1_0 if is_first else formats.read_array_header_2_0
@@ -119,25 +119,32 @@ def npz_shapes(path: str) -> dict[str, tuple[int, ...]]:
 
 
 def _shapes(stamp: Stamp) -> dict[str, tuple[int, ...]]:
-    return {key: rows.shape for key, rows in _npz_arrays(stamp, None).items()}
+    return {key: layout.shape for key, (_, layout) in _npz_layouts(stamp, None).items()}
 
 
 @lru_cache(maxsize=CACHED_HEADERS)
-def _npz_arrays(stamp: Stamp, only: str | None) -> dict[str, Rows]:
-    """The arrays of an archive by their keys, or the one with the key `only`."""
-    with reading(stamp.path, "an .npz archive (zip)"), zipfile.ZipFile(path_or_file(stamp, HEADER_BYTES)) as archive:
+def _npz_layouts(stamp: Stamp, only: str | None) -> dict[str, tuple[zipfile.ZipInfo, Layout]]:
+    """Place and layout of the arrays of an archive by their keys, or of the one with the key `only`."""
+    layouts = {}
+    with (
+        reading(stamp.path, "an .npz archive, as np.savez writes it"),
+        zipfile.ZipFile(path_or_file(stamp, HEADER_BYTES)) as archive,
+    ):
         infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
         members = {info.filename.removesuffix(".npy"): info for info in infos}
         if only not in {None, *members}:
             known = ", ".join(members) or "none"
             raise InputError(f"{stamp.path}: there is no array '{only}'; its arrays are: {known}")
-        return {key: _npz_rows(stamp, key, archive, info) for key, info in members.items() if only in {None, key}}
+        for key in members if only is None else [only]:
+            where = f"{stamp.path}, array '{key}'"
+            with reading(where, COMPRESSED), archive.open(members[key]) as member:
+                layouts[key] = members[key], read_npy_header(member, where)
+    return layouts
 
 
-def _npz_rows(stamp: Stamp, key: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Rows:
-    where = f"{stamp.path}, array '{key}'"
-    with reading(where, COMPRESSED), archive.open(info) as member:
-        layout = read_npy_header(member, where)
+@lru_cache(maxsize=CACHED_HEADERS)
+def _npz_rows(stamp: Stamp, key: str) -> Rows:
+    (info, layout), where = _npz_layouts(stamp, key)[key], f"{stamp.path}, array '{key}'"
     layout.require(where, info.file_size == layout.end, info.file_size)
     if info.compress_type != zipfile.ZIP_STORED:
         return ArrayRows(stamp, info.filename, where, layout, is_packed=True)
@@ -185,7 +192,8 @@ def _read_idx_header(handle: IO[bytes], where: str) -> Layout:
     if zeros != b"\0\0" or code not in _IDX_DTYPES or not 0 < 4 * n_dims == len(sizes):
         raise InputError(
             f"{where}: expected an IDX file (such as MNIST's), found the first bytes "
-            f"{(magic + sizes[:12]).hex(' ') or 'missing'}; check the path and input.kind, or copy the file again"
+            f"{(magic + sizes[:12]).hex(' ') or 'missing'}{' only' if len(sizes) < 4 * n_dims else ''}; check the path "
+            "and input.kind, or copy the file again"
         )
     shape = tuple(np.frombuffer(sizes, ">u4").tolist())
     return Layout(shape, np.dtype(_IDX_DTYPES[code]), "C", 4 + 4 * n_dims)
