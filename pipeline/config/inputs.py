@@ -45,8 +45,11 @@ class SyntheticInput(AnyInput):
     def contradictions(self) -> Iterator[str]:
         if self.n_points is None and self.name != "digits":
             yield f"input.n_points is required for the generated manifold {self.name!r}"
-        if self.name == "digits" and (self.n_points not in (None, 1797) or self.noise):
-            yield "digits has 1797 points without noise; remove input.n_points and input.noise"
+        elif self.name == "digits" and (self.n_points not in (None, 1797) or self.noise):
+            yield (
+                f"digits has 1797 points without noise; remove input.n_points and input.noise (found {self.n_points} "
+                f"and {self.noise})"
+            )
 
 
 _LABELS, _LABEL = AliasChoices("labels", "label"), AliasChoices("label", "labels")

@@ -36,7 +36,7 @@ class H5adFile:
         import h5py  # the extra anndata
 
         with (
-            reading(self.where, "an .h5ad file (HDF5)"),
+            reading(self.where, "an .h5ad file, as adata.write_h5ad writes it"),
             h5py.File(path_or_file(self._stamp, HEADER_BYTES), "r", locking="best-effort") as file,
         ):
             yield file

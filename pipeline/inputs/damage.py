@@ -34,8 +34,8 @@ def reading(where: str, expected: str = "data of this kind") -> Iterator[None]:
             ) from error
         if number is None:  # Arrow, gzip and HDF5 report damaged data as OSError too, without an error number
             raise InputError(
-                f"{where}: expected {expected}, found damaged or cut-off data ({type(error).__name__}: {error}); "
-                f"check the file, or write it again"
+                f"{where}: expected {expected}, found something else, or damaged or cut-off data "
+                f"({type(error).__name__}: {error}); check the file, or write it again"
             ) from error
         raise LleError(
             f"{where}: reading failed ({error}); try again, and check the disk or the network if it happens again"

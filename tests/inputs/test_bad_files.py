@@ -96,7 +96,11 @@ BAD_INPUTS = {
             "no columns": (npy(x=X[:, :0]), {}, "at least one column"),
             "cut off": (steps(npy(x=X), cut("x.npy", -5)), {}, "expected 224 bytes .*found 219"),
             "cut in the header": (steps(npy(x=X), cut("x.npy", 40)), {}, r"x\.npy.*\.npy format"),
-            "not npy": (text("a,b\n1,2\n", "x.npy"), {}, r"x\.npy: expected NumPy.s \.npy format"),
+            "not npy": (
+                text("a,b\n1,2\n", "x.npy"),
+                {},
+                r"x\.npy: expected NumPy.s \.npy format, as np\.save writes it",
+            ),
             "widths": (
                 npy(x1=X, x2=X[:, :2]),
                 {"path": "x*.npy"},
@@ -144,7 +148,7 @@ BAD_INPUTS = {
         {
             "not idx": (text("hello", "x.idx"), {}, r"x\.idx: expected an IDX file"),
             "empty file": (text("", "x.idx"), {}, "missing"),
-            "header only": (text(b"\0\0\x08\x03\0\0", "x.idx"), {}, "found the first bytes 00 00 08 03 00 00;"),
+            "header only": (text(b"\0\0\x08\x03\0\0", "x.idx"), {}, "found the first bytes 00 00 08 03 00 00 only;"),
             "cut off": (steps(idx(RANDOM), cut("x.idx", -1)), {}, "expected 12012 bytes.*found 12011"),
             "labels as points": (idx(RANDOM[:, 0]), {}, r"2-D.*\(4000,\)"),
             "gzip cut off": (steps(idx(RANDOM, True), cut("x.idx", 9000)), {}, r"x\.idx.*cut-off"),
@@ -220,7 +224,7 @@ BAD_INPUTS = {
             "damaged metadata": (
                 steps(group(x=X), cut("x.zarr/x/zarr.json", 50)),
                 {"array": "x"},
-                "found damaged or cut-off data",
+                "found something else, or damaged or cut-off data",
             ),
             "damaged chunk": (
                 steps(group(x=X), text("garbage", "x.zarr/x/c/0/0")),
