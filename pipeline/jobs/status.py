@@ -204,7 +204,10 @@ def failure_recorded(url: str) -> Iterator[None]:
                 if isinstance(error, LleError | Interrupted):
                     text, code = str(error), error.exit_code
                 when = datetime.now(UTC).isoformat(timespec="seconds")
-                store.put_record(FAILURE, Failure(when, code, " ".join(redact(text).split())))
+                store.put_record(
+                    FAILURE,
+                    Failure(when, code, " ".join(redact(text).encode(errors="backslashreplace").decode().split())),
+                )
         raise
     with contextlib.suppress(StoreError):
         Store(url).objects.delete(FAILURE)
