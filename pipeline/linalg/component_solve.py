@@ -150,7 +150,6 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> So
             ),
             candidates=lambda: matrices.leading_components(store, rows, job.blocks.n),
             null=null,
-            flat=FAMILY[job.family].flat,
             growth=Growth(job.more_pairs, lambda vectors: choice.suffice(_functions(vectors, null))),
             on_gpu=job.on_gpu,
         )
@@ -200,7 +199,7 @@ def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> 
     )
     square, names = job.family == "lle", [job.method]
     if job.method == "auto":  # the LU of A is smaller than the Cholesky factor of M, so only one of them is predicted
-        names = [name for name in auto_methods(problem.factor, {}) if not square or name in SQUARE]
+        names = [name for name in auto_methods(problem, {}) if not square or name in SQUARE]
     elif job.method == "multigrid" and not square:
         names = [methods.ON_M]
     predicted = predictions(problem, names)
@@ -229,4 +228,5 @@ def _load(store: Store, job: SolveJob) -> tuple[Int64, Problem]:
         job.max_bytes,
         available_cores(),
         job.max_steps,
+        flat=FAMILY[job.family].flat,
     )

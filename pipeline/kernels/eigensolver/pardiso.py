@@ -223,8 +223,10 @@ class Pardiso:
         vectors = [ctypes.c_void_p(None if a is None else a.ctypes.data) for a in (rhs, solution)]
         # for this thread only: it overrides the environment (workers have one thread), not other threads
         n_before = self._mkl.MKL_Set_Num_Threads_Local(self._n_threads)
-        self._function(*addresses, *vectors, ctypes.c_void_p(error.ctypes.data))
-        self._mkl.MKL_Set_Num_Threads_Local(n_before)
+        try:
+            self._function(*addresses, *vectors, ctypes.c_void_p(error.ctypes.data))
+        finally:
+            self._mkl.MKL_Set_Num_Threads_Local(n_before)
         if error[0] != 0 and phase != RELEASE:
             self._fail(int(error[0]), phase)
 

@@ -113,6 +113,11 @@ class Problem(NamedTuple):
         """Points, the columns of A."""
         return int(self.factor.shape[1])
 
+    @property
+    def is_square(self) -> bool:
+        """Whether A is I - W (lle). The factor of ltsa or hessian can have n rows by chance."""
+        return int(self.factor.shape[0]) == self.n and not self.flat and self.null is None
+
 
 @dataclass(frozen=True)
 class SolverStats:

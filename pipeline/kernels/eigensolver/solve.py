@@ -85,7 +85,7 @@ def bottom_eigenpairs(problem: Problem, method: str, skip: Mapping[str, str] = M
         NotEnoughMemory: the requested method does not fit, or, with auto, no method does.
     """
     factor = canonical(problem.factor)
-    rows, n = factor.shape
+    n = problem.n
     if not 1 <= problem.n_vectors < n:
         raise ConfigError(
             f"eigensolver.n_components is {problem.n_vectors}, but a component of {n} points has {n - 1} eigenvectors "
@@ -98,7 +98,7 @@ def bottom_eigenpairs(problem: Problem, method: str, skip: Mapping[str, str] = M
             return _solve("dense", methods.dense, problem)
         if method == "auto":
             return _first_that_converges(problem, skip)
-        return _requested(problem, methods.ON_M if method == "multigrid" and rows != n else method, skip)
+        return _requested(problem, methods.ON_M if method == "multigrid" and not problem.is_square else method, skip)
 
 
 def _requested(problem: Problem, method: str, skip: Mapping[str, str]) -> Spectrum:
@@ -114,9 +114,9 @@ def _requested(problem: Problem, method: str, skip: Mapping[str, str]) -> Spectr
 
 def _first_that_converges(problem: Problem, skip: Mapping[str, str], first: str = "") -> Spectrum:
     """Try the methods in turn. Failures are added to the reason; unconverged vectors are the start of the next one."""
-    square = problem.factor.shape[0] == problem.n
+    square = problem.is_square
     patience = costs.patience_seconds(problem.factor.nnz, problem.n_threads, square=square)
-    names = sorted(auto_methods(problem.factor, skip), key=lambda name: name != first)
+    names = sorted(auto_methods(problem, skip), key=lambda name: name != first)
     attempts = [(name, math.inf if name.startswith("multigrid") else patience) for name in names]
     failures, best = list(skip.values()), None
     while attempts:

@@ -46,11 +46,10 @@ def predictions(problem: Problem, names: list[str]) -> list[Prediction]:
     return [_prediction(problem, name) for name in names]
 
 
-def auto_methods(factor: csr_array, skip: Mapping[str, str]) -> list[str]:
-    """Methods that auto tries for A (rows, n), in their order; a long factorization is put off (``solve``)."""
-    rows, n = factor.shape
-    names = [name for name in SOLVERS if rows == n or name not in SQUARE]
-    if n < costs.MULTIGRID_POINTS:
+def auto_methods(problem: Problem, skip: Mapping[str, str]) -> list[str]:
+    """Methods that auto tries, in their order; a long factorization is put off (``solve``)."""
+    names = [name for name in SOLVERS if problem.is_square or name not in SQUARE]
+    if problem.n < costs.MULTIGRID_POINTS:
         names = [name for name in names if name != "multigrid"]
     return [name for name in names if name not in skip]
 
