@@ -119,10 +119,9 @@ def _matrix(X: object) -> Any:
     refuse_other_types(X)
     array = as_array(X)
     if array.ndim != 2 or 0 in array.shape:
-        raise InputError(
-            f"input: expected an array of shape (rows, features), found shape {array.shape}; each sample needs one "
-            f"row, such as X.reshape(len(X), -1)"
-        )
+        cure = "reshape it: X.reshape(len(X), -1), or X.reshape(1, -1) for a single row"
+        cure = "check how X was made" if 0 in array.shape else cure if array.ndim else "pass a table of numbers"
+        raise InputError(f"input: expected an array of shape (rows, features), found shape {array.shape}; {cure}")
     if math.isnan(math.prod(array.shape)):
         raise InputError(
             f"input: expected an array of known size, found a Dask array of shape {array.shape}; call its "
@@ -154,8 +153,9 @@ def _texts(values: object) -> npt.NDArray[np.str_]:
     import pandas as pd
 
     array = np.asarray(values, object)
-    texts = np.array([str(value) for value in array.ravel()], np.str_).reshape(array.shape)
-    return np.where(pd.isna(array), "", texts)
+    is_missing = np.ravel(pd.isna(array))
+    texts = ["" if missing else str(value) for value, missing in zip(array.ravel(), is_missing, strict=True)]
+    return np.array(texts, np.str_).reshape(array.shape)
 
 
 def digest_of(X: object) -> str:

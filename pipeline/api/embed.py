@@ -159,8 +159,11 @@ def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: o
     if isinstance(X, str | os.PathLike):
         from ..jobs.init import proposed_config  # reads files of all kinds
 
-        with python_errors(as_keyword):
-            proposed = proposed_config(os.fspath(X))
+        try:
+            with python_errors(as_keyword):
+                proposed = proposed_config(os.fspath(X))
+        except ValueError as error:
+            raise ValueError(str(error).removeprefix("input.path: ")) from None
     data = proposed.get("input", X)
     sections = sections_of_keywords(given, data)
     for name in proposed.keys() & {"preprocess", "embedding"}:

@@ -34,6 +34,9 @@ CONFIG_KEYS = {
 WITHOUT_EFFECT = ("max_iter", "hessian_tol", "modified_tol")
 """Parameters of scikit-learn's estimator without effect: the computations that they limit end at `tol` here."""
 
+OPENED = {section for section, _ in CONFIG_KEYS.values()} | {"preprocess", "embedding", "output", "execution"}
+"""Sections of a config in which values are set here, before the config is checked."""
+
 PARAMETERS = (*CONFIG_KEYS, "method", *WITHOUT_EFFECT, "verbose")
 
 SCIKIT_LEARN_NAMES = {
@@ -105,9 +108,11 @@ def sections_of(
     """
     config = config or {}
     for name, section in config.items():
-        if not isinstance(section, Mapping):
+        if name in OPENED and not isinstance(section, Mapping):
             raise ValueError(f"config: {name}: expected a section of keys and values, found {section!r}")
-    sections: dict[str, Any] = {name: dict(section) for name, section in config.items()}
+    sections: dict[str, Any] = {
+        name: dict(section) if isinstance(section, Mapping) else section for name, section in config.items()
+    }
     if "method" in config:
         raise ValueError("config: method is a separate parameter; use method=...")
     values = {name: _value_of(name, value) for name, value in parameters.items() if value is not None}

@@ -167,7 +167,8 @@ def colors_of(values: object, n_rows: int) -> "ColorSource":
         scale = np.full(n_rows, np.nan)
         scale[is_known] = known
         return ColorSource(scale, "continuous", None, label)
-    texts = [str(value) for value in known.tolist()]
+    texts = (known.astype(str) if known.dtype.kind == "S" else known).tolist()
+    texts = [str(value) for value in texts]
     dtype: Any = getattr(values, "dtype", None)
     ranks = {str(name): rank for rank, name in enumerate(dtype.categories)} if getattr(dtype, "ordered", False) else {}
     names = sorted(set(texts), key=lambda name: (ranks.get(name, 0), natural_order(name)))

@@ -2,6 +2,7 @@
 
 import pickle
 
+import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -98,6 +99,13 @@ class TestTransform:
         model = LocallyLinearEmbedding(config={**PLAIN, "neighbors": {"metric": "cosine"}}).fit(rows)
         lengths = np.linspace(0.5, 2.0, len(rows))[:, None]
         np.testing.assert_allclose(model.transform(rows * lengths), model.embedding_, atol=1e-6)
+
+    def test_dask_distinguishes_models_of_different_data(self, roll):
+        models = [LocallyLinearEmbedding(method="pca", config=PLAIN).fit(roll * scale) for scale in (1.0, 2.0)]
+        rows = da.from_array(roll[:10])
+        found = dask.compute(*(rows.map_blocks(model.transform) for model in models))
+        for model, coordinates in zip(models, found, strict=True):
+            np.testing.assert_array_equal(coordinates, model.transform(roll[:10]))
 
     def test_transform_of_pca_projects_on_the_components(self, roll):
         model = LocallyLinearEmbedding(method="pca", config=PLAIN).fit(roll)
