@@ -151,9 +151,10 @@ def suggest(
 
     def act() -> dict[str, object]:
         console = Console(stderr=True)
-        with console.status("") as line:  # only a terminal shows it
-            show_line = line.update if console.is_terminal else partial(typer.echo, err=True)
-            return suggest_for_file(config, tuple(set_ or ()), sample, write, show_line)
+        if not sys.stderr.isatty() or console.is_dumb_terminal:
+            return suggest_for_file(config, tuple(set_ or ()), sample, write, partial(typer.echo, err=True))
+        with console.status("") as line:
+            return suggest_for_file(config, tuple(set_ or ()), sample, write, line.update)
 
     finish(act, as_json, lambda suggestion: output.describe_suggestion(suggestion, config, tuple(set_ or ())))
 

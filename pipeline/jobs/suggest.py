@@ -86,7 +86,7 @@ def suggest_for_file(
     In addition the file written, the store of the proposal, and the store that is `kept` beside it (None: the same).
     """
     config = load_config(path, overrides)
-    if out is not None and out.exists():
+    if out is not None and (out.exists() or out.is_symlink()):
         raise ConfigError(f"--write {out}: this file already exists; choose another name")
     if out is not None and not out.absolute().parent.is_dir():
         raise ConfigError(f"--write {out}: its folder does not exist; create it first")
@@ -120,7 +120,7 @@ def _write_config(config: Path, overrides: tuple[str, ...], values: Mapping[str,
         with out.open("x", encoding="utf-8", newline="") as file:
             file.write(text)
     except OSError as error:
-        raise ConfigError(f"--write {out}: cannot be written: {error.strerror}") from None
+        raise ConfigError(f"--write {out}: cannot be written: {error.strerror}; choose another name") from None
     return str(changes.get("output.store", current))
 
 
