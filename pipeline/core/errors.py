@@ -167,7 +167,7 @@ class NotEnoughMemory(LleError):
     """A step or a solver needs more memory than it may use.
 
     `plan` is the table of `lle plan`, if it could be made: it lists every step that does not fit. `worker_bytes` is the
-    memory that each worker would need, if that is known.
+    memory that its worker would need, if that is known.
     """
 
     plan: Mapping[str, object] | None = None

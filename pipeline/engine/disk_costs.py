@@ -1,6 +1,6 @@
 """Upper bounds on the bytes of the bundles that each step writes, all blocks of a step together; integers only.
 
-Bundles and blocks of sparse rows stay in the store until a step `frees` them, or after the run for later runs. Here
+Bundles and blocks of sparse rows stay in the store until a step `deletes` them, or after the run for later runs. Here
 are the formulas that several steps use, or that are long; the others are written at their step with `files`. Each is
 named after its step; `row` is the bytes of a point's coordinates, `k` the neighbours of a point.
 """

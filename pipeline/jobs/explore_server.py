@@ -178,11 +178,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         try:
             status, response = self._answer()
-        except (
-            ValueError,
-            OverflowError,
-            IndexError,
-        ) as error:  # in the parameters, or brackets around no IPv6 address
+        except (ValueError, OverflowError, IndexError) as error:  # in the parameters, or in the address of the host
             status, response = 400, ("text/plain; charset=utf-8", str(error).encode())
         self._send(status, response)
 

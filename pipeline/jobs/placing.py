@@ -84,7 +84,9 @@ class PlacingRun(StageRun):
             require_unchanged_input(self.source, self.reopen(), blocks, [report.state for report in self.placed])
         if self.config is not None:
             invalid = [(report.invalid, report.first_invalid) for report in self.placed]
-            ingest.check_invalid(invalid, self.config, self.source)
+            zero = ", or all zero" if self.config.neighbors.metric == "cosine" else ""
+            note = "; the other rows are placed and kept"
+            ingest.check_invalid(invalid, self.config, self.source, zero, note)
         return reports
 
 

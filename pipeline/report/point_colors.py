@@ -20,7 +20,7 @@ Color = tuple[float, ...]
 MAX_CLASSES = 20
 UNKNOWN_CLASS = "unknown"
 COLOR_TAILS = ((0.1, 3.0), (1.0, 5.0), (5.0, 10.0))
-"""Of the range of colours: a view must show nearly all points, but colours must tell apart the values of most."""
+"""For colours, which must tell apart most values. A view must show nearly all points."""
 
 
 class ColorSource(NamedTuple):

@@ -158,7 +158,8 @@ def _wrapped(values: Mapping[str, object], side: float) -> str:
 def _few_colors(png: bytes) -> bytes:
     """The picture with a palette of 256 colours, which takes a third of the bytes.
 
-    The default method of Pillow would replace the colours of text, which has few pixels, by those of points.
+    Pillow's default method gives text, which has few pixels, the colours of points. The octree changes all colours by
+    at most a few units of 255.
     """
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:

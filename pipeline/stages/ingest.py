@@ -290,16 +290,21 @@ def without_labels(source: Json) -> Json:
     return {key: value for key, value in source.items() if key not in names}
 
 
-def check_invalid(invalid: Sequence[tuple[int, list[int]]], config: Config, opened: Source) -> None:
-    """Raises InputError for invalid rows unless they are dropped: (their number, the first of them) of each block."""
+def check_invalid(
+    invalid: Sequence[tuple[int, list[int]]], config: Config, opened: Source, kinds: str = "", note: str = ""
+) -> None:
+    """Raises InputError for invalid rows, unless they are dropped.
+
+    invalid: for each block the number of its invalid rows and the first of them. kinds, note: further text.
+    """
     count = sum(n for n, _ in invalid)
     if count and config.preprocess.invalid == "error":
         rows = [row for _, first in invalid for row in first][:NAMED_ROWS]
         drop = Setting("preprocess", "invalid", "drop")
         raise InputError(
-            f"input: {counted(count, 'row')} with NaN or infinity, or with numbers whose squares overflow (rows "
+            f"input: {counted(count, 'row')} with NaN or infinity, or with numbers whose squares overflow{kinds} (rows "
             f"{first_rows(rows, count)}; the first is {_location_of_invalid(opened, rows[0])}). Correct them, or set "
-            f"{drop} to leave them out (their embedding is NaN)",
+            f"{drop} to leave them out (their embedding is NaN){note}",
             settings=(drop,),
         )
 

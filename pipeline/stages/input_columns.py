@@ -57,8 +57,10 @@ def input_columns(store: Store, rows: Int64, limit: int) -> "list[Column]":
 
     A table is read again. If it has changed or is gone, and for arrays, the features are those of the store.
     """
+    source = None
     with contextlib.suppress(LleError, OSError, KeyError):  # the explorer shows the results all the same
         source = recorded_input(store.attributes(), store.array(array_specs.COMPONENT.name).shape[0])
+    with contextlib.suppress(LleError, OSError):
         if source is not None and source.roles is not None:
             names = [*source.roles.left_out, *source.roles.features]
             types = source.column_types(names)

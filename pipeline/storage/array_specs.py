@@ -1,7 +1,7 @@
 """All arrays of a run: name, dimensions, meaning, unit and compression.
 
 The tables of arrays in docs/reference/store.md and in the report are made from this module. Arrays under `_work/` are
-intermediate results. They stay for an interrupted or changed run, unless a step `frees` them.
+intermediate results. They stay for an interrupted or changed run, unless a step `deletes` them.
 """
 
 import math

@@ -163,6 +163,7 @@ def test_rows_with_nan_are_refused_or_have_no_coordinates(tmp_path, points):
     message = refused(2, "run", config)
     assert message.startswith("input: 2 rows with NaN or infinity")
     assert f"(rows {bad[0]}, {bad[1]}" in message
+    assert message.endswith("; the other rows are placed and kept")
     result = lle("run", config, "--set", "preprocess.invalid=drop")
     assert (result["metrics"]["invalid_dropped"], result["metrics"]["rows_placed"]) == (2, N - SAMPLE - 2)
     embedding = Store(result["store"]).read_all("embedding")
