@@ -122,6 +122,7 @@ def test_inverse_is_exact_enough_for_low_vectors():
 def test_rough_solves_are_repeated_for_their_residuals(monkeypatch, seed):
     A, X = problem("swiss_roll", 5000, seed)
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.5)
+    monkeypatch.setattr(multigrid_inverse, "LOCALISED", np.inf)
     n_steps = []
     for bound in (1.0, 0.0):
         monkeypatch.setattr(multigrid_inverse, "ROUGH", bound)
