@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -189,9 +190,10 @@ class LogStarts(WorkerPlugin):
         self.log = log
 
     def transition(self, key: Any, start: str, finish: str, **more: Any) -> None:
-        if finish == "executing" and str(key).count("-") >= 3:
+        block = re.fullmatch(r"(\w+\.\w+-\d+)-\d+", str(key))
+        if finish == "executing" and block is not None:
             with open(self.log, "a") as log:
-                log.write(f"{'-'.join(str(key).split('-')[:2])} {os.getpid()}\n")
+                log.write(f"{block[1]} {os.getpid()}\n")
 
 
 class Poison(WorkerPlugin):
