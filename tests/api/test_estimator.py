@@ -103,7 +103,7 @@ class TestTransform:
     def test_dask_distinguishes_models_of_different_data(self, roll):
         models = [LocallyLinearEmbedding(method="pca", config=PLAIN).fit(roll * scale) for scale in (1.0, 2.0)]
         rows = da.from_array(roll[:10])
-        found = dask.compute(*(rows.map_blocks(model.transform) for model in models))
+        found = dask.compute(*(rows.map_blocks(model.transform, dtype=float, chunks=(10, 2)) for model in models))
         for model, coordinates in zip(models, found, strict=True):
             np.testing.assert_array_equal(coordinates, model.transform(roll[:10]))
 
