@@ -201,10 +201,9 @@ class LocallyLinearEmbedding(
             self.component_ = store.read_all(array_specs.COMPONENT.name)
             self.eigenvalues_: Float64 = np.array(result.metrics["eigenvalues"], np.float64)
             self.n_features_in_ = int(fitted_store(store).array(array_specs.RAW.name).shape[1])
-            attributes = store.attributes()
+            self._state, attributes = state_of(store), store.attributes()
             if type(X) is dict and (columns := attributes.get("columns")) is not None:
                 self.feature_names_in_ = np.array(columns["features"], object)
-            self._state = state_of(store)
             self._training = read_training(store.url, self._state) if self.store is None else None
             self._graph = read_graph(store.url, self._state) if self.store is None else None
         self.metrics_, self.store_ = result.metrics, None if self.store is None else result.store

@@ -148,7 +148,7 @@ class Forecast(FinishedBlocks):
             note = f"kept: what version {self._built_on} holds"
             if self._n_unread:
                 note += (
-                    f"; {self._n_unread} blocks of input files may have changed (another file, date or earlier step). "
+                    f"; {self._n_unread} blocks of the input may have changed (another file, date or earlier step). "
                     f"Each is read: if its content is unchanged, later steps are kept too"
                 )
         return {"unchanged": self.unchanged, "from": self._built_on or None, "says": note}

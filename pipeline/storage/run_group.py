@@ -52,8 +52,7 @@ class RunGroup(Bundles):
             return Place("empty", "nothing")
         if any(name.startswith("_run/steps/") for name in names):
             return Place("damaged", "a run without a readable zarr.json")
-        owner = "other files" if document is None else "an unreadable zarr.json, and other files"
-        owner = owner if node is None else "zarr data of another program"
+        owner = "other files" if node is None else "zarr data of another program"
         return Place("foreign", f"{owner}: {_shown(other_names)}")
 
     def require_run(self) -> None:
