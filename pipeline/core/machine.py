@@ -196,7 +196,7 @@ def is_compiled(function: str) -> bool:
     package, version = Path(__file__).parents[1], f"py{sys.version_info.major}{sys.version_info.minor}"
     place = os.environ.get("NUMBA_CACHE_DIR")
     folders = [Path(place)] if place else [package, _user_cache() / "numba"]
-    return any(version in file.name for folder in folders for file in folder.rglob(f"{function}.*.nbi"))
+    return any(version in file.name for folder in folders for file in folder.rglob(f"{function}[-.]*.nbi"))
 
 
 def _user_cache() -> Path:

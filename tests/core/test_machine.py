@@ -148,7 +148,9 @@ def test_functions_compiled_for_this_python_are_in_the_cache(tmp_path, monkeypat
     (tmp_path / "folder").mkdir()
     version = f"py{sys.version_info.major}{sys.version_info.minor}"
     (tmp_path / "folder" / f"module.function.locals.search-73.{version}.nbi").touch()
+    (tmp_path / "folder" / f"module.plain-12.{version}.nbi").touch()
     (tmp_path / "folder" / "module.other-5.py30.nbi").touch()
     assert is_compiled("module.function")
+    assert is_compiled("module.plain")
     assert not is_compiled("module.other"), "it is compiled for another Python"
     assert not is_compiled("module.func")
