@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from lle.cli.output import describe_status
 from lle.core.errors import LleError, NotEnoughMemory
+from lle.core.machine import is_compiled
 from lle.engine import checkpoint, subprocess_call
 from lle.jobs import plan_preview, status
 from lle.kernels.eigensolver import multigrid_inverse, pardiso
@@ -182,6 +183,7 @@ def test_killed_iteration_continues_with_the_same_bytes(solved, monkeypatch, ste
         solve(solved, "multigrid", tol=1e-13)
     monkeypatch.setattr(solver_checkpoint, "ROWS", 100)
     report, resumed = solve(solved, "multigrid", tol=1e-13)
+    assert is_compiled(solve_embedding.COMPILATION.function), "the expected time would count its compilation"
     assert report == expected_report
     assert resumed["vectors"].tobytes() == expected["vectors"].tobytes()
     assert len(saved_steps) > steps  # it went on, and kept more states
