@@ -120,7 +120,8 @@ def propose_scale(rows: Array) -> tuple[str, str]:
     varying = np.sort(spreads[spreads > 0])
     if not len(varying):
         return "none", "standard: centre each column and divide it by its standard deviation"
-    says = f"standard deviations from {varying[0]:.2g} to {varying[-1]:.2g}"
+    low, high = (f"{spread:.2g}" for spread in varying[[0, -1]])
+    says = f"standard deviations near {low}" if low == high else f"standard deviations from {low} to {high}"
     if varying[-1] <= LARGEST_SPREAD * varying[(len(varying) - 1) // 4]:
         return "none", f"{says}: similar, so columns keep their scale; standard: divide each by its own"
     if len(varying) < len(spreads):

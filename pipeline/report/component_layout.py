@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
 
 from ..core.arrays import Float64, Int64
+from ..core.errors import counted
 from .figure_style import FAINT, INK
 from .panel import Panel
 from .point_colors import Range
@@ -74,7 +75,7 @@ def _note_omitted(ax: Axes, n_outside: int, hidden: Int64) -> None:
     """A note below the axes on points outside the views, and on components without room, of `hidden` rows each."""
     notes = [f"{n_outside:,} outside the view"] if n_outside else []
     if hidden.size:
-        notes.append(f"{hidden.size} smaller components ({hidden.sum():,} rows) not drawn")
+        notes.append(f"{counted(hidden.size, 'smaller component')} ({counted(int(hidden.sum()), 'row')}) not drawn")
     if notes:
         ax.set_title("; ".join(notes), loc="right", y=-0.12, fontsize=8.5, color=FAINT)
 

@@ -151,7 +151,7 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     """One finding about all coordinates that are concentrated on few points, or that separate a group."""
     tables = zip(metrics.participation or [], metrics.component_points or [], strict=False)
     shares = sorted(
-        (value / size, component, coordinate, f"{value:.0f} of {thousands(size)} points")
+        (value / size, component, coordinate, f"{value:,.0f} of {thousands(size)} points")
         for component, (row, size) in enumerate(tables)
         for coordinate, value in enumerate(row, start=1)
     )
