@@ -131,7 +131,7 @@ def parse_value(text: str, where: str) -> object:
     try:
         return parse(text)
     except (yaml.YAMLError, ValueError) as error:
-        problem = _without_secrets(_explanation(error).partition("\n")[0])  # the other lines show the value
+        problem = _without_secrets(_explanation(error).partition("\n")[0])  # the other lines repeat the value
         raise ConfigError(f"{where}: the value is not valid YAML; quote it if it is text: {problem}") from None
 
 

@@ -112,7 +112,10 @@ class TaskState:
 
 
 class Compilation(NamedTuple):
-    """Functions that are compiled once on a machine; its cache holds `function`, "module.name", afterwards."""
+    """Functions that the first run on a machine compiles, in `seconds`.
+
+    Afterwards the cache of compiled functions holds `function`, one of them, named "module.name".
+    """
 
     function: str
     seconds: float

@@ -81,7 +81,7 @@ class ParquetRows(ColumnRows):
         column = group_column.slice(low, high - low)
         if self.dtype.kind == "O":
             return np.asarray(column.cast(pa.string()).fill_null("").to_numpy(zero_copy_only=False))
-        # by the group, because whole numbers above 2**53 are rounded in float64: the same label in all its blocks
+        # Decided for the whole group: float64 rounds numbers above 2**53, and a label must not depend on the block.
         kind = pa.float64() if group_column.null_count else pa.from_numpy_dtype(self.dtype)
         return np.asarray(column.cast(kind, safe=False).to_numpy())
 

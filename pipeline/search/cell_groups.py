@@ -38,6 +38,7 @@ SHARE_OF_THIRD, REACH_SAMPLE = 0.5, 2000
 group, divided by its distance to its nearest cell, is below a quantile of REACH_SAMPLE points."""
 EXACT_CELL = 4096
 COMPILATION = Compilation("nn_descent_cache.cached_search", 38.0)
+"""The search of pynndescent; processor seconds of the reference core."""
 FIRST = "_work"
 GROUPS, MEMBERS, NEIGHBORS = "groups", "group_members", "group_neighbors"
 """Names in the folder of a round: the group of each cell, the members of each group, and the lists found in it."""
