@@ -106,7 +106,9 @@ def sections_of(
 
     Raises ValueError for a value of a wrong kind, and for a key that is given twice.
     """
-    config = config or {}
+    config = {} if config is None else config
+    if not isinstance(config, Mapping):
+        raise ValueError(f"config: expected sections of keys and values, found {config!r}")
     for name, section in config.items():
         if name in OPENED and not isinstance(section, Mapping):
             raise ValueError(f"config: {name}: expected a section of keys and values, found {section!r}")

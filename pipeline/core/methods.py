@@ -26,3 +26,6 @@ METHODS = {
     "pca": Method("PCA", lambda m: 1, lambda k, m: 0),
 }
 """In the order in which `lle suggest` tries them."""
+
+CLUMP_SHARE = 0.01
+"""A coordinate concentrated on a smaller share of its component's points is a clump."""

@@ -19,6 +19,9 @@ WINDOW_ROWS, WINDOW_BYTES = 4096, 1 << 23
 
 SAMPLE_SEED = 20001222
 
+KEPT_CHOICES = 8
+"""Chosen rows that a process keeps; the workers of a sweep use several in turn."""
+
 _rows_by_key: dict[str, Int64] = {}
 
 
@@ -87,7 +90,7 @@ class SelectedRows(ChosenRows):
     """The rows of a source whose label is `where`: the name of a class, or a number.
 
     `labelled` is the same input with the labels to return, which may differ from the labels that choose the rows.
-    Labels are read once per process. Raises InputError if the source has no labels, or no row matches.
+    Labels are read once per process and KEPT_CHOICES. Raises InputError if the source has no labels, or no row matches.
     """
 
     def __init__(self, source: Source, where: float | str, labelled: Source) -> None:
@@ -139,6 +142,8 @@ def _matching(source: Source, where: float | str) -> Int64:
         rows = np.flatnonzero(np.ravel(np.asarray(labels)) == code)
         if not len(rows):
             raise InputError(f"input.where: no row has the label {where!r}; choose one that occurs")
+        if len(_rows_by_key) >= KEPT_CHOICES:
+            del _rows_by_key[next(iter(_rows_by_key))]
         _rows_by_key[key] = rows
     return _rows_by_key[key]
 

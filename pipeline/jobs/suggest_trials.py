@@ -9,13 +9,13 @@ from ..config.models import Config
 from ..config.neighbors import reverse_neighbors
 from ..core.arrays import Float64, Int64
 from ..core.errors import LleError
+from ..core.methods import CLUMP_SHARE
 from ..kernels.embed_in_memory import embed_in_memory, repaired_lists
 from ..kernels.factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
 from ..kernels.quality.sample_quality import SampleQuality, Scores
 from ..kernels.quality.trustworthiness import mean_interval, participation
 from ..kernels.trial_embedding import MEASURED_POINTS, largest_component
-from ..report.bounds import CLUMP_SHARE
 
 COMPARED_NEIGHBORS = 12
 """Number of neighbours that the measures compare; the same for all trials, so that their values are comparable."""

@@ -8,9 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from ..core.arrays import Float64, Int64
+from ..core.methods import CLUMP_SHARE
 from ..engine.step import Json
 from ..kernels.quality.independent import MEASURED_POINTS, IndependentCoordinates
-from ..kernels.quality.trustworthiness import CLUMP_SHARE, participation
+from ..kernels.quality.trustworthiness import participation
 from ..storage import array_specs
 from ..storage.store import Store
 

@@ -22,8 +22,6 @@ HIT_DROP, HIT_SHARE = 0.05, 0.9
 GOOD_RESIDUAL_VARIANCE, HIGH_RESIDUAL_VARIANCE = 0.3, 0.7
 """Values up to the first get a tick, above the second a warning. A correctly unrolled Swiss roll has 0.4, because unit
 covariance turns the long sheet into a square."""
-CLUMP_SHARE = 0.01
-"""A coordinate concentrated on a smaller share of its component's points is a clump."""
 GROUP_SHARE = 0.1
 """A first coordinate concentrated on a smaller share separates a group; on smooth shapes it has a third or more."""
 REDUNDANT = 0.95

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TypedDict
 
 from ..core.errors import Setting, listed
+from ..core.methods import CLUMP_SHARE
 from . import bounds, cures
 from .bounds import Cure, Finding, Level
 from .cures import NO_CURE, Config
@@ -155,13 +156,13 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
         for component, (row, size) in enumerate(tables)
         for coordinate, value in enumerate(row, start=1)
     )
-    clumps = [one for one in shares if one[0] < bounds.CLUMP_SHARE]
+    clumps = [one for one in shares if one[0] < CLUMP_SHARE]
     groups = [one for one in shares if one[0] < bounds.GROUP_SHARE and one[2] == 1]
     if not (narrow := clumps or groups):
         return
     bound, cure = bounds.GROUP_SHARE, cures.connected(metrics, config)
     if clumps:
-        bound, cure = bounds.CLUMP_SHARE, cures.cure_of_clumps(metrics, config)
+        bound, cure = CLUMP_SHARE, cures.cure_of_clumps(metrics, config)
     several = len(metrics.participation or []) > 1
     places = [
         (f"coordinate {coordinate}{f' of component {component}' * several}", points)

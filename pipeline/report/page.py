@@ -16,8 +16,9 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from ..core.errors import counted, first_rows
+from ..core.methods import CLUMP_SHARE
 from ..engine.step import Json
-from .bounds import CLUMP_SHARE, REDUNDANT
+from .bounds import REDUNDANT
 from .class_names import number_of
 from .cures import Config
 from .figure_style import CLASSES_ON_DARK, COLOR_MAP, DARK_MAP, ON_DARK

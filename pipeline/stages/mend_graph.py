@@ -67,8 +67,8 @@ def analyse_step(config: Config, layout: Layout, nodes: contracted_graph.Nodes, 
         max(contracted_graph.condensed_bytes(n=n, k=k, nodes=nodes.nodes), repair) + 4 * layout.n_input,
         arrays=(array_specs.POINT_COMPONENT.sized(blocks),),
         bundles={"_work/additions": disk_costs.files(blocks.count, 24 * n * max(1, reverse or 0))},
-        version=3,
-        expected=lambda b: GraphReport(k + (reverse or 0), 1, 1, [], 0, 1, 1, [], 0, 0, 0),
+        version=4,
+        expected=lambda b: GraphReport(k + (reverse or 0), 1, 1, [], 1, 1, [], 0, 0, 0),
         runs_on=WHOLE_DATA,
         work=Work(0.03 + 2e-8 * n * k),
     )
@@ -85,7 +85,6 @@ class GraphReport(Report):
     n_components_weak: int
     n_components_large: int
     component_sizes: list[int]
-    rows_in_small_components: int
     closed_classes: int
     closed_classes_left: int
     closed_classes_by_component: list[int]
@@ -137,7 +136,6 @@ def analyse_graph(
         n_components_weak=int(n_components),
         n_components_large=int(is_large.sum()),
         component_sizes=n_rows[:NAMED_COMPONENTS].tolist(),
-        rows_in_small_components=int(n_rows[~is_large].sum()),
         closed_classes=int(repair.closed_classes_before),
         closed_classes_left=int(repair.closed_classes_left),
         closed_classes_by_component=repair.classes_by_component[:NAMED_COMPONENTS].tolist(),

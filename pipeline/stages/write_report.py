@@ -211,6 +211,8 @@ def draw(store: Store, config: dict[str, object], collected: Metrics) -> "PagePi
     for name, data in files.items():
         store.objects.put(f"report/{name}.png", data)
     caption, alternative = "Eigenvalues of M, without zero eigenvalues.", "Eigenvalues on a log axis, ascending."
+    if collected.method == "pca":
+        caption, alternative = "Variances of the coordinates.", "Variances on a log axis, descending."
     drawn = draw_page_pictures(embedding, component, color)
     return drawn._replace(spectrum=PagePicture(spectrum, caption, alternative, dpi=DPI))
 

@@ -376,6 +376,7 @@ class TestInScikitLearn:
         ({"config": {"weights": {"reg": 1.0}}}, "config: weights.reg is the parameter reg"),
         ({"config": {"method": "ltsa"}}, "config: method is a separate parameter"),
         ({"config": {"weights": 3}}, "config: weights: expected a section"),
+        ({"config": 3}, "config: expected sections of keys and values, found 3"),
         ({"config": {"input": {}}}, "config: the section input is not allowed beside X"),
         ({"config": {"wheights": {}}}, "wheights: unknown key"),
     ],

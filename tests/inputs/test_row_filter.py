@@ -71,6 +71,14 @@ def test_where_is_part_of_the_fingerprint():
     assert source_parameters(config(where=1))[1]["where"] == 1
 
 
+def test_only_the_last_chosen_rows_are_kept(labelled, monkeypatch):
+    monkeypatch.setattr(row_filter, "_rows_by_key", {})
+    monkeypatch.setattr(row_filter, "KEPT_CHOICES", 2)
+    for where in (3, 5, 8, 3):
+        open_source("npy", path=labelled[0], labels=labelled[1], columns=None, where=where)
+        assert len(row_filter._rows_by_key) <= 2
+
+
 @pytest.fixture(params=["csv", "parquet"])
 def table(tmp_path, request):
     """(open the table with a label and where, points, columns): p is 1 in some rows, q in others, k a number each."""

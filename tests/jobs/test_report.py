@@ -33,6 +33,15 @@ def run_until(monkeypatch):
     return run
 
 
+@pytest.mark.parametrize(("method", "caption"), [("lle", "Eigenvalues of M"), ("pca", "Variances of the coordinates")])
+def test_caption_of_the_spectrum_names_what_it_shows(tmp_path, method, caption):
+    config = write_config(tmp_path, input=CURVE, output={"report": True})
+    lle("run", config, "--set", f"method={method}")
+    page = (tmp_path / "run.zarr/report/index.html").read_text()
+    assert f"<figcaption>{caption}" in page
+    assert ("neighbours reconstruct" in page) == (method == "lle")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "function", "state"),

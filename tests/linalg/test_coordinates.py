@@ -5,7 +5,6 @@ import pytest
 from scipy.spatial import cKDTree
 
 from lle.linalg import coordinates
-from lle.report import bounds
 from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 
@@ -141,10 +140,6 @@ def test_export_names_the_eigenvectors(tmp_path, long_strip):
     with h5py.File(tmp_path / "out.h5ad") as file:
         assert file["uns/lle/eigenvectors"][:].tolist() == [metrics["coordinates"][0]["taken"]]
         assert file["uns/lle/eigenvalues"].shape == (1, 10)
-
-
-def test_report_and_choice_have_one_bound_of_clumps():
-    assert coordinates.CLUMP_SHARE == bounds.CLUMP_SHARE
 
 
 def test_sixteen_pairs_are_computed_if_all_are_clumps(tmp_path, monkeypatch):

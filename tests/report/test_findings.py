@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from lle.config.load import check_config, resolved
+from lle.core.methods import CLUMP_SHARE
 from lle.report import bounds
 from lle.report.bounds import Finding
 from lle.report.findings import find, of_columns, verdict, with_findings
@@ -139,7 +140,7 @@ def test_one_finding_about_a_measure_outside_its_bound(changes, measure, words, 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"participation": [[bounds.GROUP_SHARE * 490, bounds.CLUMP_SHARE * 490]]},
+        {"participation": [[bounds.GROUP_SHARE * 490, CLUMP_SHARE * 490]]},
         {"redundancy": [0.0, bounds.REDUNDANT]},
         {"trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}},
         {"neighborhood_hit": {"value": bounds.min_hit(0.98)}},

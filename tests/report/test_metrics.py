@@ -14,7 +14,6 @@ GRAPH = {
     "k_max": 9,
     "n_components_weak": 2,
     "component_sizes": [67, 4],
-    "rows_in_small_components": 4,
     "closed_classes": 3,
     "closed_classes_left": 2,
     "reverse_added": 29,

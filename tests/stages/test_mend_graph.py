@@ -83,7 +83,8 @@ class TestComponents:
     def test_small_components_are_counted(self, mend, rng, block_points):
         points = np.concatenate([rng.normal(size=(200, 2)), rng.normal(size=(10, 2)) + 90])
         run = mend(points, exact_neighbors(points, K), block_points, graph={"min_component": 11})
-        assert run.reports["mend_graph.analyse"][0].rows_in_small_components == 10
+        report = run.reports["mend_graph.analyse"][0]
+        assert (report.n_components_large, report.component_sizes) == (1, [200, 10])
 
 
 @pytest.mark.parametrize("block_points", [208, 64])

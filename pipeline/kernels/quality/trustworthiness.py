@@ -34,9 +34,6 @@ ROUNDING = 1e-12
 AS_NEAR = 1e-9
 """Relative difference, far above rounding errors, within which a squared distance to a block counts as near enough."""
 
-CLUMP_SHARE = 0.01
-"""A coordinate concentrated on a smaller share of its component's points is a clump."""
-
 NORMAL_QUANTILE_975 = 1.959963984540054
 
 
