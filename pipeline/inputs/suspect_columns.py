@@ -33,6 +33,7 @@ class Look(NamedTuple):
 
 
 ID = Look("an id: a different whole number in each row", True)
+REPEATED_ID = Look("an id: whole numbers, a few of them equal or missing", False)
 NAMED_ID = Look("an id by its name: whole numbers, some of them equal or missing", False)
 
 

@@ -122,6 +122,16 @@ class TestTables:
         assert config_of(tmp_path, write_table(tmp_path / f"a b'c.{suffix}", data)).input.columns == tuple(names)
 
 
+def test_number_that_repeats_between_sampled_rows_is_no_id(tmp_path):
+    numbers = RNG.permutation(8000)
+    numbers[3000] = numbers[2000]
+    data = pd.DataFrame({"a": RNG.normal(size=8000), "b": RNG.normal(size=8000), "ticket": numbers})
+    section = config_of(tmp_path, write_table(tmp_path / "rows.csv", data)).input
+    assert (section.id, section.columns) == (None, ("a", "b"))
+    data.loc[3000, "ticket"] = 8000
+    assert config_of(tmp_path, write_table(tmp_path / "ids.csv", data), "ids.yaml").input.id == "ticket"
+
+
 def test_words_for_missing_numbers_are_named(tmp_path):
     data = frame(site=RNG.choice(["NA", "FR"], N))
     data.loc[[3, 9], "b"] = np.nan
