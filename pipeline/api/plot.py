@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.arrays import Float64, Int32
 from ..core.errors import ConfigError
-from ..inputs.labels import natural_order
+from ..inputs.labels import MAX_TEXT_CLASSES, natural_order
 from ..jobs.new_rows import TABLES
 from ..stages.report_columns import label_column
 from ..storage import array_specs
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..report.point_colors import ColorSource
 
 MAX_INTEGER_CLASSES = 20
-MAX_TEXT_CLASSES = 1000
 SECONDS_PER_YEAR = 365.2425 * 86400
 
 

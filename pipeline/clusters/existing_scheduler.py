@@ -77,7 +77,7 @@ def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
     """
     while True:
         try:
-            greeting, is_silent = _first_bytes(address, PROBE_SECONDS), False
+            greeting, is_silent = _first_bytes(address), False
         except OSError as error:  # not a timeout: no process listens yet
             greeting, is_silent = None, isinstance(error, TimeoutError)
         if greeting is not None and greeting.startswith(b"HTTP/"):
@@ -97,10 +97,9 @@ def _wait_for_greeting(address: str, where: str, deadline: float) -> None:
         time.sleep(RETRY_SECONDS)
 
 
-def _first_bytes(address: str, seconds: float) -> bytes:
+def _first_bytes(address: str) -> bytes:
     """First bytes of a peer: sent at once, as by Dask schedulers, or in reply to an HTTP request. Raises OSError."""
-    with socket.create_connection(get_address_host_port(address), seconds) as plain:
-        plain.settimeout(seconds)
+    with socket.create_connection(get_address_host_port(address), PROBE_SECONDS) as plain:
         try:
             return plain.recv(16)
         except TimeoutError:

@@ -246,11 +246,9 @@ def _saved_embedding(store: Store) -> EarlierEmbedding | None:
 
 def _read(store: Store, hashes: array_specs.ArraySpec) -> EarlierEmbedding | None:
     """The embedding in a store; None if there is none. Raises CorruptChunk if a part of it is missing."""
-    if not all(
-        store.has_array(spec.name) for spec in (array_specs.EMBEDDING, array_specs.COMPONENT, array_specs.EIGENVALUES)
-    ):
+    names = [spec.name for spec in (array_specs.EIGENVALUES, array_specs.EMBEDDING, array_specs.COMPONENT)]
+    if not all(map(store.has_array, names)):
         return None
-    store.read_all(array_specs.EIGENVALUES.name)  # `write` writes this array last
+    _, embedding, component = map(store.read_all, names)  # `write` writes the eigenvalues last
     compared = store.read_all(hashes.name) if store.has_array(hashes.name) else np.empty((0, 2), np.uint64)
-    embedding, component = (store.read_all(spec.name) for spec in (array_specs.EMBEDDING, array_specs.COMPONENT))
     return EarlierEmbedding(embedding, component, compared)
