@@ -12,8 +12,9 @@ from .pardiso import FactorizationError
 
 DEPENDENT = 1e-12
 """Squared length below which a combination of unit columns counts as rounding errors."""
-PASSES = 2
-"""The second pass makes a block orthonormal to the last digits."""
+LONG, MOST_PASSES = 1e-4, 2
+"""One pass is enough if all combinations of the columns have a part outside the space whose squared length is above
+this share of their own: its rounding errors are then at most 100 times those of the vectors."""
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -26,12 +27,12 @@ class BlockGmres:
     def __init__(self, start: Floats, operations: Operations, most_images: int) -> None:
         """Begin with b = ``start`` (n, m). ``add`` can be called ``most_images`` times."""
         self._operations, self._width, rows = operations, start.shape[1], start.shape[1] * (most_images + 1)
-        self._lengths = np.maximum(np.sqrt(np.diag(operations.gram(start, start))), TINY)
         self._hessenberg = np.zeros((rows, rows - self._width))
         self._rhs = np.zeros((rows, self._width))
-        block, self._rhs[: self._width] = self._orthonormal(start)
-        self._basis = [block]
-        self._coefficients, self._residuals = self._rhs[:0], self._rhs[: self._width]
+        self._basis = list[Floats]()
+        self._coefficients, self._residuals = self._rhs[:0], self._append(start)
+        self._rhs[: self._width] = self._residuals
+        self._lengths = np.maximum(np.linalg.norm(self._residuals, axis=0), TINY)
 
     @property
     def last(self) -> Floats:
@@ -45,16 +46,10 @@ class BlockGmres:
 
     def add(self, image: Floats) -> None:
         """Add B ``last`` (n, m), which is overwritten."""
-        m, n_blocks = self._width, len(self._basis)
-        columns = slice((n_blocks - 1) * m, n_blocks * m)
-        for number, block in enumerate(self._basis):
-            shares = self._operations.gram(block, image)
-            self._operations.add_product(block, -shares, image)
-            self._hessenberg[number * m : (number + 1) * m, columns] = shares
-        past = (n_blocks + 1) * m
-        block, self._hessenberg[past - m : past, columns] = self._orthonormal(image)
-        self._basis.append(block)
-        matrix, rhs = self._hessenberg[:past, : past - m], self._rhs[:past]
+        n_before = self._width * len(self._basis)
+        past = n_before + self._width
+        self._hessenberg[:past, n_before - self._width : n_before] = self._append(image)
+        matrix, rhs = self._hessenberg[:past, :n_before], self._rhs[:past]
         self._coefficients = np.linalg.lstsq(matrix, rhs)[0]
         self._residuals = rhs - matrix @ self._coefficients
 
@@ -65,26 +60,43 @@ class BlockGmres:
         """
         factors = self._residuals.copy()
         factors[: len(self._coefficients)] += self._coefficients
-        result, m = np.zeros_like(self._basis[0]), self._width
-        for number, block in enumerate(self._basis):
-            self._operations.add_product(block, factors[number * m : (number + 1) * m], result)
+        result = np.zeros_like(self._basis[0])
+        self._operations.add_products(self._basis, factors, result)
         return result
 
-    def _orthonormal(self, block: Floats) -> tuple[Floats, Float64]:
-        """(Q (n, m) with orthonormal columns or columns of zeros, R (m, m)), Q R = block.
+    def _append(self, block: Floats) -> Float64:
+        """Add an orthonormal basis of the part of the block (n, m) outside the space. Overwrites the block.
 
-        Raises FactorizationError if the block has NaN or infinity.
+        Returns its coefficients in the new basis. Raises FactorizationError if the block has NaN or infinity.
         """
-        right = np.eye(self._width)
-        for _ in range(PASSES):
-            products = self._operations.gram(block, block)
-            if not np.isfinite(products).all():
-                raise FactorizationError("a cycle of multigrid gave NaN or infinity")
-            norms = np.sqrt(np.diag(products))
-            units = np.where(norms > 0, norms, 1.0)
-            values, vectors = np.linalg.eigh(products / units / units[:, None])
-            lengths = np.sqrt(np.maximum(values, DEPENDENT))
-            turned = np.zeros_like(block)
-            self._operations.add_product(block, vectors / lengths / units[:, None], turned)
-            block, right = turned, (lengths[:, None] * vectors.T * norms) @ right
-        return block, right
+        inside, outside = np.zeros((self._width * len(self._basis), self._width)), np.eye(self._width)
+        for _ in range(MOST_PASSES):
+            shares = np.zeros_like(inside)
+            if self._basis:
+                # all blocks at once (classical Gram-Schmidt), so the block is read from memory once
+                shares = self._operations.gram(self._basis, block)
+                self._operations.add_products(self._basis, -shares, block)
+            block, right, least = self._orthonormal(block)
+            inside += shares @ outside
+            outside = right @ outside
+            lengths = (right**2).sum(axis=0)
+            if least * (lengths / np.maximum(lengths + (shares**2).sum(axis=0), TINY)).min() >= LONG:
+                break
+        self._basis.append(block)
+        return np.vstack([inside, outside])
+
+    def _orthonormal(self, block: Floats) -> tuple[Floats, Float64, float]:
+        """(Q (n, m) with orthonormal columns or columns of zeros, R (m, m), the least squared length), Q R = block.
+
+        The length is that of a combination of the columns, scaled to unit length.
+        """
+        products = self._operations.gram([block], block)
+        if not np.isfinite(products).all():
+            raise FactorizationError("a cycle of multigrid gave NaN or infinity")
+        norms = np.sqrt(np.diag(products))
+        units = np.where(norms > 0, norms, 1.0)
+        values, vectors = np.linalg.eigh(products / units / units[:, None])
+        lengths = np.sqrt(np.maximum(values, DEPENDENT))
+        turned = np.zeros_like(block)
+        self._operations.add_products([block], vectors / lengths / units[:, None], turned)
+        return turned, lengths[:, None] * vectors.T * norms, float(values[0])

@@ -62,17 +62,20 @@ class Device:
         out[:] = product
         return out
 
-    def add_product(self, x: Floats, factors: Float64, out: Floats) -> None:
-        """out += x ``factors``."""
-        out += x @ self._arrays.asarray(factors, dtype=x.dtype)
+    def add_products(self, blocks: list[Floats], factors: Float64, out: Floats) -> None:
+        """out += [x1, x2, ...] ``factors``."""
+        for x, share in zip(blocks, np.split(factors, len(blocks)), strict=True):
+            out += x @ self._arrays.asarray(share, dtype=x.dtype)
 
-    def gram(self, x: Floats, y: Floats) -> Float64:
-        """x' y, summed in float64."""
-        total = np.zeros((x.shape[1], y.shape[1]))
-        for first in range(0, len(x), ROWS_AT_ONCE):
+    def gram(self, blocks: list[Floats], y: Floats) -> Float64:
+        """[x1, x2, ...]' y, summed in float64."""
+        total = np.zeros((len(blocks), blocks[0].shape[1], y.shape[1]))
+        for first in range(0, len(y), ROWS_AT_ONCE):
             rows = slice(first, first + ROWS_AT_ONCE)
-            total += self.fetch(x[rows].astype(np.float64).T @ y[rows].astype(np.float64))
-        return total
+            right = y[rows].astype(np.float64)
+            for x, part in zip(blocks, total, strict=True):
+                part += self.fetch(x[rows].astype(np.float64).T @ right)
+        return total.reshape(-1, y.shape[1])
 
 
 class DeviceAggregates(NamedTuple):
@@ -113,7 +116,7 @@ def gpu() -> Device:
     device = Device(cupy, sparse)
     try:
         block = device.place(np.ones((2, 2)))
-        device.gram(device.matrix(csr_array(np.eye(2))) @ block, block)
+        device.gram([device.matrix(csr_array(np.eye(2))) @ block], block)
     except Exception as error:  # drivers and libraries that are missing or too old give errors of many types
         raise ConfigError(f"eigensolver.device: no NVIDIA GPU works with CuPy ({error}); use device: cpu") from None
     return device

@@ -22,8 +22,8 @@ ROWS_AT_ONCE = 32_768
 """Rows of one call, and of one partial sum of a dot product."""
 ENTRIES_AT_ONCE = 2**18
 """Entries of the matrix in one call: coarse levels have few rows, but many entries in each."""
-CHUNK_ROWS = 512
-"""Rows of which a dot product takes copies in float64."""
+CHUNK_ROWS = 256
+"""Rows of one call of BLAS: a copy in float64 stays in the cache, and BLAS uses one thread for so few."""
 PRODUCT_ROWS, PRODUCT_PARTS = 8192, 64
 """Rows of a sparse product that are computed at once, and the largest number of such parts."""
 
@@ -68,16 +68,29 @@ class Threads:
         )
         return out
 
-    def add_product(self, x: Floats, factors: Float64, out: Floats) -> None:
-        """out += x ``factors`` for a block x (n, m) and factors (m, b)."""
-        f = np.ascontiguousarray(factors, x.dtype)
-        self.each(lambda first, past: add_block_product(x, f, out, first, past), len(x))
+    def add_products(self, blocks: list[Floats], factors: Float64, out: Floats) -> None:
+        """out += X ``factors`` for X = [x1, x2, ...] of blocks (n, m), and factors (m * blocks, b)."""
+        shares = np.split(np.ascontiguousarray(factors, out.dtype), len(blocks))
 
-    def gram(self, x: Floats, y: Floats) -> Float64:
-        """x' y (m, b) for blocks (n, m) and (n, b), summed in float64 in a fixed order."""
-        parts = np.zeros((-(-len(x) // ROWS_AT_ONCE), x.shape[1], y.shape[1]))
-        self.each(lambda first, past: block_dots(x, y, parts[first // ROWS_AT_ONCE], first, past), len(x))
-        return np.asarray(parts.sum(axis=0))
+        def add(first: int, past: int) -> None:
+            for x, share in zip(blocks, shares, strict=True):
+                add_block_product(x, share, out, first, past)
+
+        self.each(add, len(out))
+
+    def gram(self, blocks: list[Floats], y: Floats) -> Float64:
+        """X' y (m * blocks, b) for X = [x1, x2, ...] of blocks (n, m), and y (n, b).
+
+        Sums are in float64 and in a fixed order.
+        """
+        parts = np.zeros((-(-len(y) // ROWS_AT_ONCE), len(blocks), blocks[0].shape[1], y.shape[1]))
+
+        def add(first: int, past: int) -> None:
+            for x, part in zip(blocks, parts[first // ROWS_AT_ONCE], strict=True):
+                block_dots(x, y, part, first, past)
+
+        self.each(add, len(y))
+        return np.asarray(parts.sum(axis=0).reshape(-1, y.shape[1]))
 
     def by_rows(self, function: Callable[[csr_array], csr_array], left: csr_array) -> csr_array:
         """function(left), for a function that maps each row by itself, such as a product."""
@@ -94,10 +107,11 @@ def sum_products(
 ) -> tuple[Any, Callable[..., Any]] | None:
     """sums[column : column + n] = the sum of data[e] x[indices[e], column : column + n] for e from begin to end - 1.
 
-    ``n`` is a literal number. The columns are added by vector instructions in registers, in the order of the entries.
-    numba makes such code only for loops over long arrays, and takes 1.8 times as long for eight columns and five times
-    as long for one (a roll of 400,000 points, 13 entries in a row, float32). All arrays must be contiguous, and data, x
-    and sums of one type.
+    ``n`` is a literal number. The columns are added by vector instructions in registers. numba makes such code only for
+    loops over long arrays, and takes 1.8 times as long for eight columns and five times as long for one (a roll of
+    400,000 points, 13 entries in a row, float32). Even and odd entries have their own sums, because an addition waits
+    for the one before: coarse rows, of 100 entries and more, then take 0.75 of the time. All arrays must be contiguous,
+    and data, x and sums of one type.
     """
     if any(array.layout != "C" for array in (data, indices, x, sums)) or not data.dtype == x.dtype == sums.dtype:
         return None  # numba reports that no implementation accepts these arrays
@@ -113,17 +127,28 @@ def sum_products(
         vector = ir.VectorType(context.get_value_type(number), n.literal_value)
         every = ir.VectorType(ir.IntType(32), n.literal_value)([0] * n.literal_value)
         n_columns = cgutils.unpack_tuple(builder, array(5).shape)[1]
-        total = cgutils.alloca_once_value(builder, vector([0.0] * n.literal_value))
-        with cgutils.for_range_slice(builder, arguments[1], arguments[2], size(1)) as (entry, _):
+        even, odd = cgutils.alloca_once(builder, vector), cgutils.alloca_once(builder, vector)
+        for total in (even, odd):
+            builder.store(vector([0.0] * n.literal_value), total)
+
+        def add(entry: Any, total: Any) -> None:
             row = builder.sext(builder.load(builder.gep(array(4).data, [entry])), size)
-            first = builder.gep(array(5).data, [builder.add(builder.mul(row, n_columns), arguments[6])])
+            first = builder.gep(array(5).data, [builder.add(builder.mul(row, n_columns), column)])
             columns = builder.load(vector_at(first), align=number.bitwidth // 8)
             value = builder.load(builder.gep(array(3).data, [entry]))
             value = builder.insert_element(vector(ir.Undefined), value, ir.IntType(32)(0))
             value = builder.shuffle_vector(value, vector(ir.Undefined), every)
             builder.store(builder.fadd(builder.load(total), builder.fmul(value, columns)), total)
-        place = vector_at(builder.gep(array(7).data, [arguments[6]]))
-        builder.store(builder.load(total), place, align=number.bitwidth // 8)
+
+        begin, end, column = arguments[1], arguments[2], arguments[6]
+        past_pairs = builder.sub(end, builder.and_(builder.sub(end, begin), size(1)))
+        with cgutils.for_range_slice(builder, begin, past_pairs, size(2)) as (entry, _):
+            add(entry, even)
+            add(builder.add(entry, size(1)), odd)
+        with cgutils.for_range_slice(builder, past_pairs, end, size(1)) as (entry, _):
+            add(entry, even)
+        place = vector_at(builder.gep(array(7).data, [column]))
+        builder.store(builder.fadd(builder.load(even), builder.load(odd)), place, align=number.bitwidth // 8)
         return context.get_dummy_value()
 
     return types.void(n, types.intp, types.intp, data, indices, x, types.intp, sums), generate
@@ -163,28 +188,15 @@ def combine_rows(
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def block_dots(x: Floats, y: Floats, out: Float64, start: int, stop: int) -> None:
-    """out (m, b) = x' y for blocks (n, m) and (n, b), over the rows start to stop."""
-    size = min(CHUNK_ROWS, stop - start)
-    left, right, sums = np.empty((x.shape[1], size)), np.empty((size, y.shape[1])), np.empty(y.shape[1])
-    every = np.arange(size).astype(np.int32)
-    out[:] = 0.0
-    for first in range(start, stop, size):
-        n_rows = min(size, stop - first)
-        for i in range(n_rows):
-            for b in range(x.shape[1]):
-                left[b, i] = x[first + i, b]
-            for c in range(y.shape[1]):
-                right[i, c] = y[first + i, c]
-        for b in range(x.shape[1]):
-            sum_rows(0, n_rows, left[b], every, right, sums)
-            out[b] += sums
+    """out (m, b) += x' y for blocks (n, m) and (n, b), over the rows start to stop."""
+    for first in range(start, stop, CHUNK_ROWS):
+        past = min(first + CHUNK_ROWS, stop)
+        out += np.dot(x[first:past].astype(np.float64).T, y[first:past].astype(np.float64))
 
 
 @numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def add_block_product(x: Floats, factors: Floats, out: Floats, start: int, stop: int) -> None:
     """out += x ``factors`` for a block x (n, m) and factors (m, b), in the rows start to stop."""
-    row, every = np.empty(out.shape[1], out.dtype), np.arange(x.shape[1]).astype(np.int32)
-    for i in range(start, stop):
-        sum_rows(0, x.shape[1], x[i], every, factors, row)
-        for c in range(out.shape[1]):
-            out[i, c] += row[c]
+    for first in range(start, stop, CHUNK_ROWS):
+        past = min(first + CHUNK_ROWS, stop)
+        out[first:past] += np.dot(x[first:past], factors)

@@ -49,7 +49,8 @@ def test_pairs_equal_those_of_the_processor(square, seed, monkeypatch):
 def test_operations_equal_those_of_threads(dtype, seed):
     random = np.random.default_rng(seed)
     A = csr_array(random_array((500, 500), density=0.02, rng=random, dtype=dtype))
-    x, y, out, factors = *(random.standard_normal((500, 5)).astype(dtype) for _ in range(3)), np.eye(5) + 0.5
+    x, y, out = (random.standard_normal((500, 5)).astype(dtype) for _ in range(3))
+    factors = random.standard_normal((10, 5))
     numpy, rtol = Device(), 20 * np.finfo(dtype).eps
     with Threads(2) as threads:
         for coefficients in [(2.0, 0.0, 0.0), (-1.0, 3.0, 0.0), (0.5, 2.0, -1.0)]:
@@ -58,10 +59,10 @@ def test_operations_equal_those_of_threads(dtype, seed):
             threads.combine(A, x, y, expected, coefficients)
             np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol)
         found, expected = out.copy(), out.copy()
-        numpy.add_product(x, factors, found)
-        threads.add_product(x, factors, expected)
+        numpy.add_products([x, y], factors, found)
+        threads.add_products([x, y], factors, expected)
         np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol)
-        np.testing.assert_allclose(numpy.gram(x, y), threads.gram(x, y), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(numpy.gram([x, y], y), threads.gram([x, y], y), rtol=1e-12, atol=1e-12)
 
 
 def test_products_with_p0_equal_those_of_threads():
@@ -79,7 +80,7 @@ def test_sums_of_many_rows_are_added_in_float64(monkeypatch):
     monkeypatch.setattr(device, "ROWS_AT_ONCE", 64)
     x = np.full((1000, 1), 1.0, np.float32)
     x[0] = 2.0**13
-    assert Device().gram(x, x)[0, 0] == 2.0**26 + 999
+    assert Device().gram([x], x)[0, 0] == 2.0**26 + 999
 
 
 def test_a_full_gpu_is_an_error_with_a_cure(monkeypatch):

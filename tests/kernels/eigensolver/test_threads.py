@@ -33,14 +33,15 @@ def test_combine_is_the_product_plus_the_blocks(seed, width, dtype, monkeypatch)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_products_of_blocks(width, dtype):
     rng, n_rows = np.random.default_rng(width), 2 * threads.ROWS_AT_ONCE + 700
-    x, y, out = (rng.normal(size=(n_rows, width)).astype(dtype) for _ in range(3))
-    factors = rng.normal(size=(width, width))
+    *blocks, y, out = (rng.normal(size=(n_rows, width)).astype(dtype) for _ in range(4))
+    factors = rng.normal(size=(2 * width, width))
     with Threads(2) as pool:
-        products, total = pool.gram(x, y), out.copy()
-        pool.add_product(x, factors, total)
-    np.testing.assert_allclose(products, x.astype("f8").T @ y.astype("f8"), rtol=1e-9, atol=1e-9)
+        products, total = pool.gram(blocks, y), out.copy()
+        pool.add_products(blocks, factors, total)
+    x = np.hstack(blocks).astype("f8")
+    np.testing.assert_allclose(products, x.T @ y.astype("f8"), rtol=1e-9, atol=1e-9)
     tol = 1e-4 if dtype == "f4" else 1e-12
-    np.testing.assert_allclose(total, out + x.astype("f8") @ factors, rtol=tol, atol=tol)
+    np.testing.assert_allclose(total, out + x @ factors, rtol=tol, atol=tol)
 
 
 def test_blocks_that_are_not_contiguous_are_refused():
