@@ -150,7 +150,10 @@ def anndata_shapes(path: str) -> dict[str, tuple[int, ...]]:
         obs, obsm = group.get("obs"), group.get("obsm", {})
         index = None if obs is None else obs.attrs.get("_index", "_index")
         if not hasattr(obs, "keys") or index not in obs or not hasattr(obsm, "keys"):
-            raise InputError(f"{file.where}: expected AnnData with the tables obs and obsm, found HDF5 of another kind")
+            raise InputError(
+                f"{file.where}: expected AnnData with the tables obs and obsm, found HDF5 of another kind; if an old "
+                "version of anndata wrote it, anndata.read_h5ad(path).write_h5ad(new) converts it"
+            )
         names = obs[index]
         n_rows = (names["values"] if hasattr(names, "keys") else names).shape[0]
         matrices = {f"obsm/{name}": tuple(obsm[name].shape) for name in obsm if hasattr(obsm[name], "shape")}

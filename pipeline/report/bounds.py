@@ -26,8 +26,8 @@ GROUP_SHARE = 0.1
 """A first coordinate concentrated on a smaller share separates a group; on smooth shapes it has a third or more."""
 REDUNDANT = 0.95
 """R^2 of a coordinate predicted from the earlier ones by local linear fits, above which it repeats them."""
-DROPPED_SHARE = 0.01
-"""Share of rows without coordinates from which on there is a warning."""
+DROPPED_SHARE, MOST_DROPPED_SHARE = 0.01, 0.1
+"""Shares of rows without coordinates from which on there is a warning, and from which on it is the verdict."""
 FAR_SHARE = 0.01
 """Share of rows far from a fitted sample from which on there is a warning; 0.001 of the fitted points are far."""
 LARGE_RESIDUAL = 0.1

@@ -69,7 +69,7 @@ def _of_rows(metrics: Metrics, config: Config) -> Iterator[Finding]:
 
 
 def _rows_without(sentence: str, share: float, cure: Cure) -> Finding:
-    level: Level = "grave" if share >= bounds.DROPPED_SHARE else "minor"
+    level: Level = "grave" if share >= bounds.MOST_DROPPED_SHARE else "minor"
     nan = f"{sentence}; their coordinates are NaN"
     return Finding("dropped", share, bounds.DROPPED_SHARE, nan, cure, level, is_defect=True)
 

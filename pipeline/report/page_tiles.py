@@ -128,7 +128,7 @@ def _residual(metrics: Metrics, config: Config, outside: Collection[str]) -> Til
     if "residuals" in outside:
         return Tile("Residual", value, f"{sentence}: above the tolerance of {tol:g}.", "warning")
     if "eigenvalues" in outside:
-        sentence += ": eigenvalues are not above the rounding errors of float64."
+        sentence += ": eigenvalues are near or below the rounding errors of float64."
         return Tile("Residual", value, sentence, "warning")
     if max(residuals) > tol:
         sentence += f": above the tolerance of {tol:g}, as small as float64 allows for such eigenvalues."

@@ -30,7 +30,7 @@ def _largest_error(metrics: Metrics) -> float:
 
 
 def of_lost_eigenvalues(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    """Eigenvalues that are zero, or not above the rounding errors, if the solver has converged."""
+    """Eigenvalues that are zero, or near or below the rounding errors, if the solver has converged."""
     solvers = metrics.solvers or []
     lost = lost_eigenvalues(metrics)
     if not lost or not all(solver["converged"] for solver in solvers):
@@ -52,7 +52,7 @@ def of_lost_eigenvalues(metrics: Metrics, config: Config) -> Iterator[Finding]:
     verb = "Eigenvalues are" if len(lost) > 1 else "An eigenvalue is"
     remark = f"; the coordinates have errors of about {error:.0e}" if error else ""
     sentence = (
-        f"{verb} not above the rounding errors of float64 (coordinate {coordinate} of component {component}: "
+        f"{verb} near or below the rounding errors of float64 (coordinate {coordinate} of component {component}: "
         f"eigenvalue {value:.1e}, rounding errors {floor:.1e}, residual {residual:.2g}){remark}"
     )
     cure = cure_of_low_eigenvalues(metrics, config)
@@ -60,7 +60,7 @@ def of_lost_eigenvalues(metrics: Metrics, config: Config) -> Iterator[Finding]:
 
 
 def lost_eigenvalues(metrics: Metrics) -> list[tuple[int, int, float, float]]:
-    """(component, coordinate from 1, eigenvalue, residual) of eigenpairs that are not above rounding errors."""
+    """(component, coordinate from 1, eigenvalue, residual) of eigenpairs near or below the rounding errors."""
     columns = (metrics.solvers or [], metrics.eigenvalues or [], metrics.residuals or [])
     return [
         (component, coordinate, value, residual)

@@ -89,8 +89,8 @@ class PinnedLU(PseudoInverse):
         # before scaling u is exactly 1 at the pin; a singular A_p makes the other entries very large
         if not np.isfinite(length) or length > 1e-2 / np.finfo(np.float64).eps:
             raise FactorizationError(
-                f"I - W pinned at point {self._pin} is singular: the pin must lie in the one closed class of the "
-                "neighbour graph; set neighbors.reverse to auto so that there is only one"
+                f"I - W pinned at point {self._pin} is singular to rounding: groups of points have hardly any links to "
+                "the others, or the neighbour graph has several closed classes (neighbors.reverse: auto leaves one)"
             )
         self._left = left_null / length
 
