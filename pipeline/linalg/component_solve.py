@@ -19,7 +19,7 @@ from ..kernels.eigensolver.rayleigh_ritz import Growth, NullVector, Tolerances, 
 from ..kernels.eigensolver.solve import bottom_eigenpairs
 from ..kernels.eigensolver.solvers import SQUARE, auto_methods, chosen, predictions
 from ..kernels.graph.connectivity import closed_point
-from ..kernels.quality.trustworthiness import participation
+from ..kernels.quality.trustworthiness import participation, separated
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -76,6 +76,7 @@ class Solution(Report):
     eigenvalues: list[float]
     residuals: list[float]
     participation: list[float]
+    separated: list[int]
     converged: bool
     stats: Json
     vector_errors: list[float] | None = None
@@ -167,9 +168,17 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> So
         delete_state(store, state)
     values, residuals, errors = spectrum.eigenvalues, spectrum.residuals, spectrum.vector_errors.tolist()
     message = f"eigensolver: {spectrum.stats.reason}" if job.component == 0 else ""
-    shares, stats, converged = participation(vectors).tolist(), asdict(spectrum.stats), bool(spectrum.converged)
     return Solution(
-        len(rows), values.tolist(), residuals.tolist(), shares, converged, stats, errors, chosen, message=message
+        len(rows),
+        values.tolist(),
+        residuals.tolist(),
+        participation(vectors).tolist(),
+        separated(vectors),
+        bool(spectrum.converged),
+        asdict(spectrum.stats),
+        errors,
+        chosen,
+        message=message,
     )
 
 

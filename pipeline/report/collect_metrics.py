@@ -139,7 +139,7 @@ def _solutions(solved: list[Json]) -> Json:
         return {}
     choices = [report["coordinates"] for report in solved] if solved[0].get("coordinates") else None
     solvers = [{**report["stats"], "converged": report["converged"]} for report in solved]
-    columns = ("eigenvalues", "residuals", "participation", "vector_errors")
+    columns = ("eigenvalues", "residuals", "participation", "separated", "vector_errors")
     return {
         **{key: _taken([report.get(key) for report in solved], choices) for key in columns},
         "coordinates": choices,

@@ -150,14 +150,14 @@ def _of_closed_classes(metrics: Metrics, config: Config) -> Iterator[Finding]:
 
 def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     """One finding about all coordinates that are concentrated on few points, or that separate a group."""
-    tables = zip(metrics.participation or [], metrics.component_points or [], strict=False)
+    tables = zip(metrics.participation or [], metrics.separated or [], metrics.component_points or [], strict=False)
     shares = sorted(
-        (value / size, component, coordinate, f"{value:,.0f} of {thousands(size)} points")
-        for component, (row, size) in enumerate(tables)
-        for coordinate, value in enumerate(row, start=1)
+        (value / size, component, coordinate, f"{value:,.0f} of {thousands(size)} points", group > 0)
+        for component, (row, groups, size) in enumerate(tables)
+        for coordinate, (value, group) in enumerate(zip(row, groups, strict=True), start=1)
     )
     clumps = [one for one in shares if one[0] < CLUMP_SHARE]
-    groups = [one for one in shares if one[0] < bounds.GROUP_SHARE and one[2] == 1]
+    groups = [one for one in shares if one[0] < bounds.GROUP_SHARE and one[2] == 1 and one[4]]
     if not (narrow := clumps or groups):
         return
     bound, cure = bounds.GROUP_SHARE, cures.connected(metrics, config)
@@ -166,9 +166,12 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     several = len(metrics.participation or []) > 1
     places = [
         (f"coordinate {coordinate}{f' of component {component}' * several}", points)
-        for _, component, coordinate, points in narrow[:NAMED]
+        for _, component, coordinate, points, _ in narrow[:NAMED]
     ]
-    sentence = f"C{places[0][0][1:]} {'only' if clumps else 'mainly'} separates about {places[0][1]} from the others"
+    about = f"{'only' if clumps else 'mainly'} separates about {{}} from the others"
+    if not narrow[0][4]:
+        about = "is concentrated on about {}"
+    sentence = f"C{places[0][0][1:]} {about.format(places[0][1])}"
     sentence += "".join(f", {where} about {points}" for where, points in places[1:])
     sentence += f", and {len(narrow) - NAMED} more" if len(narrow) > NAMED else ""
     yield Finding("participation", narrow[0][0], bound, sentence, cure, "grave")

@@ -74,6 +74,7 @@ class Metrics:
     eigenvalues: Table | None = None
     residuals: Table | None = None
     participation: Table | None = None
+    separated: Table | None = None
     vector_errors: list[list[float] | None] | None = None
     coordinates: list[Json] | None = None
     solver: Json | None = None

@@ -19,7 +19,7 @@ from ..engine.step import WHOLE_DATA, Compilation, Json, Report, Resource, Step,
 from ..kernels.eigensolver.costs import least_bytes, multigrid_seconds
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
-from ..kernels.quality.trustworthiness import participation
+from ..kernels.quality.trustworthiness import participation, separated
 from ..linalg import component_solve
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
 from ..linalg.component_solve import Solution, SolveJob
@@ -62,7 +62,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         n_graph,
         n_bytes + (choice_bytes(n, layout.n_features, n_pairs, m) if more_pairs else 0),
         bundles={"_work/eigen": disk_costs.eigenvectors(n=n, width=block_width(n_pairs), components=n_graph)},
-        version=21,
+        version=22,
         runs_on=WHOLE_DATA,
         all_cores=True,
         progress=solver_state,
@@ -102,7 +102,7 @@ def project_step(config: Config, layout: Layout) -> Step[Solution]:
     )
     bundles = {"_work/eigen": disk_costs.eigenvectors(n=n, width=m, components=1)}
     work = Work(0.4 + 1e-9 * n * d**2)
-    return Step("solve_embedding.solve", project, 1, n_bytes, bundles=bundles, version=3, runs_on=WHOLE_DATA, work=work)
+    return Step("solve_embedding.solve", project, 1, n_bytes, bundles=bundles, version=4, runs_on=WHOLE_DATA, work=work)
 
 
 def _solve_work(config: Config, layout: Layout) -> Work:
@@ -242,7 +242,7 @@ def project_points(
     }
     converged = bool((residuals <= np.maximum(tol, 100 * n_features * floor / positive)).all())
     values, shares = variances.tolist(), participation(vectors).tolist()
-    return Solution(blocks.n, values, residuals.tolist(), shares, converged, stats)
+    return Solution(blocks.n, values, residuals.tolist(), shares, separated(vectors), converged, stats)
 
 
 def predict_solver(config: Config, store: Store, layout: Layout) -> Json | None:

@@ -28,6 +28,7 @@ METRICS: dict[str, Any] = {
     "label": "species",
     "component_points": [490],
     "participation": [[300.0, 200.0]],
+    "separated": [[0, 0]],
     "eigenvalues": [[1e-7, 2e-7]],
     "residuals": [[1e-9, 1e-9]],
     "vector_errors": [[1e-12, 1e-12]],
@@ -87,13 +88,19 @@ def test_run_within_all_bounds_has_none() -> None:
             {},
         ),
         (
-            {"participation": [[300.0, 3.0]]},
+            {"participation": [[300.0, 3.0]], "separated": [[0, 3]]},
             "participation",
             "Coordinate 2 only separates about 3 of 490 points from the others",
             {"embedding.coordinates": "independent"},
         ),
         (
-            {"participation": [[40.0, 300.0]], "n_components_weak": 1},
+            {"participation": [[300.0, 3.0]]},
+            "participation",
+            "Coordinate 2 is concentrated on about 3 of 490 points",
+            {"embedding.coordinates": "independent"},
+        ),
+        (
+            {"participation": [[40.0, 300.0]], "separated": [[40, 0]], "n_components_weak": 1},
             "participation",
             "Coordinate 1 mainly separates about 40 of 490 points from the others",
             {},
@@ -140,7 +147,8 @@ def test_one_finding_about_a_measure_outside_its_bound(changes, measure, words, 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"participation": [[bounds.GROUP_SHARE * 490, CLUMP_SHARE * 490]]},
+        {"participation": [[bounds.GROUP_SHARE * 490, CLUMP_SHARE * 490]], "separated": [[49, 5]]},
+        {"participation": [[40.0, 300.0]]},  # a long tail, no gap
         {"redundancy": [0.0, bounds.REDUNDANT]},
         {"trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}},
         {"neighborhood_hit": {"value": bounds.min_hit(0.98)}},
@@ -237,7 +245,7 @@ def test_neighbours_are_raised_once() -> None:
 
 
 def test_clumps_of_many_components_are_one_sentence() -> None:
-    five_components = {"component_points": [490] * 5, "participation": [[9.0, 2.0]] * 5}
+    five_components = {"component_points": [490] * 5, "participation": [[9.0, 2.0]] * 5, "separated": [[9, 2]] * 5}
     [finding] = found(five_components)
     assert finding.sentence.count("of component") == 3
     assert "and 2 more" in finding.sentence
@@ -264,6 +272,7 @@ def test_each_cure_is_given_once() -> None:
         "component_sizes": [300, 190],
         "component_points": [300, 190],
         "participation": [[20.0, 99.0], [90.0, 90.0]],
+        "separated": [[20, 0], [0, 0]],
         "dropped": {"small_component": 7},
     }
     findings = found({**several, "trustworthiness": {"value": 0.8}, "neighborhood_hit": {"value": 0.6}})
@@ -360,7 +369,7 @@ def test_verdict_of_a_run_without_its_end(stopped, rows_placed, sentence) -> Non
         ({"eigenvalues": [[1e-17, 1e-9]], "vector_errors": [[0.3, 0.1]]}, "eigenvalues"),
         ({"dropped": {"small_component": 160}}, "dropped"),
         ({"dropped": {"invalid": 160}}, "dropped"),
-        ({"participation": [[4.0, 200.0], [90.0, 50.0], [90.0, 50.0]]}, "participation"),
+        ({"participation": [[2.0, 200.0], [90.0, 50.0], [90.0, 50.0]], "separated": [[0, 0]] * 3}, "participation"),
         ({"neighborhood_hit": {"value": 0.72}}, "neighborhood_hit"),
         ({"trustworthiness": {"value": 0.81}}, "trustworthiness"),
         ({"redundancy": [0.0, 0.98]}, "redundancy"),

@@ -68,7 +68,9 @@ def sum_blocks(
     total = store.read_all(array_specs.WEIGHTS.name).sum(axis=0)
     store.write_bundle("_work/eigen/00000", total=np.resize(total, n_components))
     values = [0.0] * n_components
-    return Solution(1, values, values, values, method != "multigrid", {"method": method, "reason": "a toy"})
+    return Solution(
+        1, values, values, values, [0] * n_components, method != "multigrid", {"method": method, "reason": "a toy"}
+    )
 
 
 def write_block(store: Store, block_index: int, scale: str, blocks: Blocks) -> WrittenRows:

@@ -11,6 +11,7 @@ from lle.kernels.quality.trustworthiness import (
     nearest_others,
     neighbor_thresholds,
     participation,
+    separated,
     trustworthiness,
 )
 from tests.support.oracle import exact_neighbors
@@ -42,6 +43,19 @@ def test_participation__closed_forms() -> None:
     vectors[7, 1] = 1e-200  # its fourth power is 0 in float64
     vectors[:10, 2] = 0.1 * (-1.0) ** np.arange(10)
     np.testing.assert_allclose(participation(vectors), [50, 1, 10, 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", seeds(3, 5, 7))
+def test_groups_are_separated_by_a_gap_and_tails_are_not(seed) -> None:
+    rng = np.random.default_rng(seed)
+    group, tail, half = rng.normal(size=(3, 2000))
+    group[:60] += 60.0
+    half[:1000] += 60.0
+    one = np.zeros(2000)
+    one[7] = 1.0
+    vectors = np.column_stack([group, np.exp(tail), half, one, np.zeros(2000)])
+    assert max(participation(vectors)[:2]) < 200
+    assert separated(vectors - vectors.mean(axis=0)) == [pytest.approx(60, abs=20), 0, 0, 1, 0]
 
 
 def counts_by_hand(X: np.ndarray, ids: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
