@@ -10,7 +10,7 @@ from . import bounds, cures
 from .bounds import Cure, Finding, Level
 from .cures import NO_CURE, Config
 from .metrics import Metrics, Stopped
-from .number_format import joined, percent, share_of, thousands
+from .number_format import beside, joined, percent, share_of, thousands
 from .solution_findings import of_alignment, of_convergence, of_lost_eigenvalues, of_replaced_solver
 
 NAMED = 3
@@ -187,12 +187,13 @@ def _of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
             f"{percent(after)} in the embedding{scope(metrics)} (bound: {percent(bound)})"
         )
         yield Finding("neighborhood_hit", after, bound, sentence, cure, "grave")
-    if trust is not None and trust < bounds.LOW_TRUSTWORTHINESS:
+    low = bounds.LOW_TRUSTWORTHINESS
+    if trust is not None and trust < low:
         sentence = (
-            f"Many neighbours in the embedding are not neighbours in the data (trustworthiness {trust:.3f}"
-            f"{scope(metrics, ', ')}; bound: {bounds.LOW_TRUSTWORTHINESS:g}): do not interpret clusters in the picture"
+            "Many neighbours in the embedding are not neighbours in the data (trustworthiness "
+            f"{beside(trust, 3, low)}{scope(metrics, ', ')}; bound: {low:g}): do not interpret clusters in the picture"
         )
-        yield Finding("trustworthiness", trust, bounds.LOW_TRUSTWORTHINESS, sentence, cure, "grave")
+        yield Finding("trustworthiness", trust, low, sentence, cure, "grave")
 
 
 def _of_redundancy(metrics: Metrics, config: Config) -> Iterator[Finding]:
@@ -214,15 +215,16 @@ def _of_distances(metrics: Metrics, config: Config) -> Iterator[Finding]:
     variance = metrics.number("residual_variance")
     if variance is None or variance <= bounds.GOOD_RESIDUAL_VARIANCE:
         return
-    if variance <= bounds.HIGH_RESIDUAL_VARIANCE:
+    high = bounds.HIGH_RESIDUAL_VARIANCE
+    if variance <= high:
         sentence = f"Long distances differ from those along the data (residual variance {variance:.2f})"
         yield Finding("residual_variance", variance, bounds.GOOD_RESIDUAL_VARIANCE, sentence, level="note")
         return
     sentence = (
-        f"Distances across the embedding do not follow the paths along the data (residual variance {variance:.2f}; "
-        f"bound: {bounds.HIGH_RESIDUAL_VARIANCE:g}): only neighbourhoods can be interpreted"
+        "Distances across the embedding do not follow the paths along the data (residual variance "
+        f"{beside(variance, 2, high)}; bound: {high:g}): only neighbourhoods can be interpreted"
     )
-    yield Finding("residual_variance", variance, bounds.HIGH_RESIDUAL_VARIANCE, sentence)
+    yield Finding("residual_variance", variance, high, sentence)
 
 
 def scope(metrics: Metrics, prefix: str = " ") -> str:

@@ -35,6 +35,17 @@ def number(value: object, form: str) -> str:
     return format(value, form) if is_known(value) else NOT_MEASURED
 
 
+def beside(value: float, digits: int, *bounds: float) -> str:
+    """A number with at least ``digits`` decimals; more of them if it would look equal to a bound that it is not.
+
+    >>> beside(0.9499, 3, 0.95, 0.9), beside(0.95, 3, 0.95), beside(0.7003, 2, 0.7)
+    ('0.9499', '0.950', '0.7003')
+    """
+    while digits < 6 and any(round(value, digits) == bound != value for bound in bounds):
+        digits += 1
+    return f"{value:.{digits}f}"
+
+
 def percent(value: object) -> str:
     """A share as percent; only exact values become 0 % or 100 %.
 

@@ -7,7 +7,7 @@ from . import bounds
 from .cures import Config
 from .findings import find
 from .metrics import Metrics
-from .number_format import NOT_MEASURED, duration, is_known, number, percent, share_of, size, thousands
+from .number_format import NOT_MEASURED, beside, duration, is_known, number, percent, share_of, size, thousands
 
 State = Literal["good", "note", "warning", "unknown", "fact"]
 """good: a tick, within a bound that the sentence states; warning: a finding; fact: no bound applies."""
@@ -76,7 +76,7 @@ def _recall(metrics: Metrics, config: Config) -> Tile:
     sentence = f"Share of the true nearest neighbours found, on {thousands(recall.get('sample'))} points"
     sentence += f" (interval {low:.3f} to {high:.3f})" if is_known(low) and is_known(high) else ""
     if value < bound:
-        return Tile(label, f"{value:.3f}", f"{sentence}: below the bound of {bound:g}.", "warning")
+        return Tile(label, beside(value, 3, bound), f"{sentence}: below the bound of {bound:g}.", "warning")
     if is_known(low) and low < bound:
         return Tile(label, f"{value:.3f}", f"{sentence}: the bound of {bound:g} is within the interval.", "note")
     return Tile(label, f"{value:.3f}", f"{sentence}; the bound is {bound:g}.", "good")
@@ -145,7 +145,7 @@ def _trustworthiness(metrics: Metrics, outside: Collection[str]) -> Tile:
         f"1 if neighbours in the embedding are neighbours in the data; tick from {high:g}, warning below {low:g}. The "
         f"converse, continuity, is {number(metrics.number('continuity'), '.3f')}."
     )
-    return Tile(label, f"{value:.3f}", sentence, _state("trustworthiness", outside, value >= high))
+    return Tile(label, beside(value, 3, low, high), sentence, _state("trustworthiness", outside, value >= high))
 
 
 def _hit(metrics: Metrics, outside: Collection[str]) -> Tile | None:
@@ -169,7 +169,8 @@ def _residual_variance(metrics: Metrics, outside: Collection[str]) -> Tile | Non
     meaning = "follow" if value <= low else "follow only roughly" if value <= high else "do not follow"
     sentence = f"Distances across the embedding {meaning} the paths along the data"
     state = _state("residual_variance", outside, value <= low)
-    return Tile("Residual variance", f"{value:.2f}", f"{sentence}; tick up to {low:g}, warning above {high:g}.", state)
+    sentence += f"; tick up to {low:g}, warning above {high:g}."
+    return Tile("Residual variance", beside(value, 2, low, high), sentence, state)
 
 
 def _state(measure: str, outside: Collection[str], is_good: bool) -> State:

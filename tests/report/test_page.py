@@ -449,11 +449,13 @@ def test_badge_counts_warnings_and_not_tiles() -> None:
             "note",
             "tick from 0.95, warning below 0.9.",
         ),
+        ({"trustworthiness": {"value": 0.9499}}, "Trustworthiness", "0.9499", "note", "tick from 0.95"),
         ({"trustworthiness": {"value": 0.81}}, "Trustworthiness", "0.810", "warning", "warning below 0.9"),
         (HITS, "Neighbourhood hit", "72 %", "warning", "same species; in the data 98 %, bound: 93 %"),
         ({**HITS, "neighborhood_hit": {"value": 0.93}}, "Neighbourhood hit", "93 %", "good", "bound: 93 %"),
         ({}, "Residual variance", "0.44", "note", "only roughly"),
         ({"residual_variance": {"value": 0.8}}, "Residual variance", "0.80", "warning", "do not follow"),
+        ({"residual_variance": {"value": 0.7003}}, "Residual variance", "0.7003", "warning", "above 0.7"),
         (
             {"residual_variance": {"value": 0.3}},
             "Residual variance",

@@ -102,7 +102,7 @@ class TestClosedClasses:
         final = closed_classes(final_graph(run))
         assert len(final.sizes) == 1
         assert 2 * final.sizes[0] > 208
-        assert f"1 closed classes; {report.points_repaired} of 208 points got" in report.message
+        assert f"closed classes: 1, after repair 1; {report.points_repaired} of 208 points got" in report.message
         assert weak_components(final_graph(run))[0] == 1
 
     def test_searched_neighbors_are_kept_and_additions_are_counted(self, mend, block_points):

@@ -143,7 +143,7 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str], first: str 
             explained = replace(spectrum, stats=replace(spectrum.stats, reason=reason))
             if spectrum.converged:
                 return explained
-            failures.append(f"{name} reached vector errors of {spectrum.vector_errors.max():.0e} only")
+            failures.append(f"{name} did not converge (vector errors {min(spectrum.vector_errors.max(), 1.0):.0e})")
             problem = problem._replace(start=spectrum.vectors)
             if best is None or spectrum.vector_errors.max() < best.vector_errors.max():
                 best = explained
