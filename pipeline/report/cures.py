@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.errors import Setting, counted
 from ..core.methods import METHODS
-from .bounds import GOOD_TRUSTWORTHINESS, REDUNDANT, SMALL_REG, Cure
+from .bounds import GOOD_TRUSTWORTHINESS, PCA_GAIN, REDUNDANT, SMALL_REG, Cure
 from .metrics import Metrics
 
 Config = Mapping[str, Any]
@@ -24,6 +24,7 @@ MORE_NEIGHBORS = 24
 """Twice the default. With more, neighbourhoods reach across folds."""
 
 NO_CURE = Cure()
+PCA = Cure("{} computes principal components", (Setting("", "method", "pca"),))
 CONNECT = Setting("graph", "components", "connect")
 
 
@@ -91,6 +92,8 @@ def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
 
 def cure_of_clumps(metrics: Metrics, config: Config) -> Cure:
     """Another method than ltsa and hessian, a reg chosen from the data, independent coordinates, more neighbours."""
+    if config["method"] in FLAT and is_behind_pca(metrics, config):
+        return PCA
     if config["method"] in FLAT:
         return Cure("{} is less sensitive to sparse regions", (Setting("", "method", "lle"),))
     neighbors = more_neighbors(metrics, config, "{} links the few points to more of the others")
@@ -118,6 +121,12 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
         return NO_CURE
     text = f"The data have about {counted(dimension, 'dimension')} around each point; set {{}}"
     return Cure(text, (Setting("eigensolver", "n_components", dimension),))
+
+
+def is_behind_pca(metrics: Metrics, config: Config) -> bool:
+    """Whether principal components keep neighbours better than the embedding."""
+    low = (metrics.pca_gain or {}).get("low")
+    return config["method"] != "pca" and low is not None and low > PCA_GAIN
 
 
 def cure_of_low_eigenvalues(metrics: Metrics, config: Config) -> Cure:

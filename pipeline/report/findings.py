@@ -196,6 +196,18 @@ def _of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
         yield Finding("trustworthiness", trust, low, sentence, cure, "grave")
 
 
+def _of_pca(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """Principal components that keep neighbours better than the embedding."""
+    if (gain := metrics.pca_gain) is None or not cures.is_behind_pca(metrics, config):
+        return
+    sentence = (
+        f"Principal components keep neighbours better than the embedding (trustworthiness {gain['value']:.2f} higher, "
+        f"among {gain['sample']:,} sampled points)"
+    )
+    cure = cures.reg_from_data(metrics, config) or cures.PCA
+    yield Finding("pca_gain", gain["low"], bounds.PCA_GAIN, sentence, cure)
+
+
 def _of_redundancy(metrics: Metrics, config: Config) -> Iterator[Finding]:
     """Coordinates that the earlier ones predict."""
     repeated = {j: value for j, value in enumerate(metrics.redundancy or [], start=1) if value > bounds.REDUNDANT}
@@ -240,6 +252,7 @@ ABOUT: tuple[Callable[[Metrics, Config], Iterator[Finding]], ...] = (
     _of_neighborhoods,
     _of_redundancy,
     _of_components,
+    _of_pca,
     _of_ids,
     _of_placed_rows,
     _of_neighbor_counts,

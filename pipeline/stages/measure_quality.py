@@ -23,6 +23,7 @@ from ..kernels.quality.bootstrap import correlation_interval, ratio_intervals
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
 from ..kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
 from ..kernels.quality.redundancy import MIN_POINTS, regression_errors, standardized
+from ..kernels.quality.sample_quality import gain_of_pca
 from ..kernels.quality.trustworthiness import (
     TREE_POINTS,
     count_closer,
@@ -41,6 +42,8 @@ from ..storage.store import Store
 
 PAIRED_POINTS = 500
 """Sampled points whose pairwise distances are compared; 500 resamples of their pairs take half a second."""
+COMPARED_POINTS = 1000
+"""Sampled points whose principal components are compared with the embedding."""
 COMPARED_COMPONENTS, ROWS_OF_COMPONENT = 20, 200
 CONSTANT_SHARE = 0.9
 """Share of the compared components in which a column that separates them has one value."""
@@ -69,8 +72,9 @@ def steps(config: Config, layout: Layout) -> Steps:
     score = task(score_sample, n_blocks=blocks.count, sample=sample, seed=seed)
     n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES
     n_bytes += sample * (16 * k * (blocks.count + 6) + 24 * d + 400 * m + 400)
+    n_bytes += min(sample, COMPARED_POINTS) * (40 * min(sample, COMPARED_POINTS) + 40 * d)
     bundles = {f"{POINT_QUALITY}.npz": disk_costs.files(1, 24 * sample)}
-    yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=4))
+    yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=5))
     if n_sources := geodesic_sources(config, n):
         yield from geodesics_step(layout, n_sources, m, sample, seed)
     if layout.label_width:
@@ -109,6 +113,7 @@ class Quality(Report):
     intrinsic_dimension: Measured | None = None
     trustworthiness: Measured | None = None
     continuity: Measured | None = None
+    pca_gain: Measured | None = None
     procrustes_error: Measured | None = None
     redundancy: list[float] | None = None
     regression_residual: list[Measured] | None = None
@@ -264,9 +269,14 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
     store.write_bundle(POINT_QUALITY, **of_points)
     procrustes, trusted, continuous = (Measured(*mean, len(chosen["rows"])) for mean in means)
     quality = Quality(trustworthiness=trusted, continuity=continuous, procrustes_error=procrustes)
-    embedding = chosen["embedding"][np.unique(chosen["ids"], return_index=True)[1]]  # an equal point predicts itself
+    distinct = np.unique(chosen["ids"], return_index=True)[1]  # an equal point predicts itself
+    embedding = chosen["embedding"][distinct]
     if len(embedding) < MIN_POINTS:
         return quality
+    compared = distinct[:: -(-len(distinct) // COMPARED_POINTS)]
+    points, n_neighbors = chosen["points"][compared].astype(np.float64), chosen["near"].shape[1]
+    gain = gain_of_pca(points, chosen["embedding"][compared], n_neighbors)
+    quality = replace(quality, pca_gain=Measured(*gain, len(compared), n_neighbors))
     errors, totals = np.square(regression_errors(embedding)), np.square(standardized(embedding))
     squares = np.array(ratio_intervals(errors, totals, seed))
     residuals = np.sqrt(np.clip(squares, 0.0, 1.0))

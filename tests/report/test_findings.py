@@ -106,6 +106,12 @@ def test_run_within_all_bounds_has_none() -> None:
             {},
         ),
         (
+            {"pca_gain": {"value": 0.04, "low": 0.03, "high": 0.05, "sample": 490}},
+            "pca_gain",
+            "trustworthiness 0.04 higher, among 490 sampled points",
+            {"method": "pca"},
+        ),
+        (
             {"solvers": MULTIGRID, "residuals": [[0.2, 1e-9]]},
             "residuals",
             "tolerance (largest residual 0.2)",
@@ -150,6 +156,7 @@ def test_one_finding_about_a_measure_outside_its_bound(changes, measure, words, 
         {"participation": [[bounds.GROUP_SHARE * 490, CLUMP_SHARE * 490]], "separated": [[49, 5]]},
         {"participation": [[40.0, 300.0]]},  # a long tail, no gap
         {"redundancy": [0.0, bounds.REDUNDANT]},
+        {"pca_gain": {"value": 0.04, "low": bounds.PCA_GAIN, "high": 0.07, "sample": 60}},
         {"trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}},
         {"neighborhood_hit": {"value": bounds.min_hit(0.98)}},
         {"residual_variance": {"value": bounds.HIGH_RESIDUAL_VARIANCE}},

@@ -5,7 +5,8 @@ import pytest
 from sklearn.manifold import trustworthiness
 
 from lle.kernels.neighbors.knn import exact_neighbors
-from lle.kernels.quality.sample_quality import SampleQuality
+from lle.kernels.quality.sample_quality import SampleQuality, gain_of_pca
+from tests.support.seeds import seeds
 
 K = 9
 
@@ -69,3 +70,18 @@ def test_hit_is_the_share_of_neighbours_with_the_same_label(points):
     assert np.nanmean(scores.hit) > 0.97
     assert np.isfinite(scores.mean()).all()
     assert np.nanmean(SampleQuality(points, K, 200, labels).measure(points[:, 1:]).hit) < 0.7
+
+
+@pytest.mark.parametrize("seed", seeds(3, 5, 7))
+@pytest.mark.parametrize("n_features", [4, 700])
+def test_gain_of_principal_components(seed: int, n_features: int) -> None:
+    """They beat random coordinates of a plane, and their own image is as good."""
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.normal(size=(n_features, 2)))[0]
+    plane = rng.random((400, 2)) * (3.0, 1.0)
+    points = (plane @ turn.T + 5.0) * 2.0**600  # squares are not in the range of float64
+    value, low, high = gain_of_pca(points, rng.normal(size=(400, 2)), 10)
+    assert 0.3 < low < value < high < 0.7
+    value, low, high = gain_of_pca(points, 2.0 * plane, 10)
+    assert abs(value) < 1e-3
+    assert low <= value <= high
