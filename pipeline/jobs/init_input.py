@@ -39,50 +39,64 @@ def _of_table(detected: Detected) -> Proposal:
     keys: dict[str, tuple[object, str]] = {"kind": (detected.kind, ""), "path": (detected.path, "")}
     first = table_columns(detected.kind, detected.path)[0]
     usable = [name for name in first.features(()) if name and name not in first.mixed]
-    named = {"columns": usable} if usable and ("" in first.names or first.mixed) else {}
+    if not usable:
+        raise InputError(f"{detected.path}: expected a column of numbers, found {_with_reasons(first, {})}")
+    named = {"columns": usable} if "" in first.names or first.mixed else {}
     section = {key: value for key, (value, _) in keys.items()}
     text = [name for name, kind in first.other_types.items() if kind == "text"]
     roles = propose_roles(open_section(parse_input({**section, **named}, ())), text)
+    special = {column.name: role for role, column in (("the label", roles.label), ("the id", roles.id)) if column}
     if not roles.features:
         raise InputError(
-            f"{detected.path}: expected at least one column of measurements, found {_without_features(roles, first)}; "
+            f"{detected.path}: expected at least one column of measurements, found "
+            f"{_with_reasons(first, {**roles.left_out, **special})}; "
             f"if one of them holds measurements, name it in input.columns of a config of your own"
         )
     if roles.left_out or named:
         keys["columns"] = (list(roles.features), "the features")
-    if roles.label is not None and (comment := _label_comment({**section, **named}, roles)):
-        keys["label"] = (roles.label.name, comment)
+    left_out = _unused(first) | dict(roles.left_out)
+    if roles.label is not None:
+        comment, problem = _label_comment({**section, "columns": list(roles.features)}, roles)
+        if problem:
+            left_out[roles.label.name] = problem
+        else:
+            keys["label"] = (roles.label.name, comment)
     if roles.id is not None:
         keys["id"] = (roles.id.name, f"different in all {roles.where}; names the rows and is not a feature")
-    special = {*roles.features, *(keys[role][0] for role in ("label", "id") if role in keys)}
-    why = {**first.mixed, **first.other_types}
-    no_role = {name: why.get(name, "row index") for name in first.names if name not in special}
+    used = {*roles.features, *(keys[role][0] for role in ("label", "id") if role in keys)}
+    left_out = {name: left_out[name] for name in first.names if name not in used}
     words = {name: f", some as {listed([*map(repr, texts)])}" for name, texts in first.missing_words.items() if texts}
     missing = listed([f"{name} {count:,}{words.get(name, '')}" for name, count in roles.missing.items()])
     incomplete = f"{roles.incomplete:,} of {roles.where} have missing values ({missing})" if roles.incomplete else ""
-    return Proposal(keys, True, (roles.scale, roles.why_scale), no_role | dict(roles.left_out), incomplete)
+    return Proposal(keys, True, (roles.scale, roles.why_scale), left_out, incomplete)
 
 
-def _without_features(roles: Roles, table: TableColumns) -> str:
-    """Each column of a table without features, with the reason."""
-    special = {column.name: role for role, column in (("the label", roles.label), ("the id", roles.id)) if column}
-    reasons = {**table.other_types, **roles.left_out, **special}
-    return listed([f"{name} ({reasons[name]})" if name in reasons else name for name in table.names])
+def _unused(table: TableColumns) -> dict[str, str]:
+    """The columns of a table that cannot be features, with the reason."""
+    index = dict.fromkeys(table.row_index, "row index")
+    unnamed = {"": "row index" if table.names[0] == "" else "no name"} if "" in table.names else {}
+    return {**table.other_types, **index, **table.mixed, **unnamed}
 
 
-def _label_comment(section: dict[str, object], roles: Roles) -> str:
-    """A comment on the label of a table, whose categories are counted over all rows; empty if it cannot be one."""
+def _with_reasons(table: TableColumns, reasons: Mapping[str, str]) -> str:
+    """Each column of a table, with the reason why it is no feature."""
+    reasons = {**_unused(table), **reasons}
+    return listed([f"{name or repr(name)} ({reasons[name]})" if name in reasons else name for name in table.names])
+
+
+def _label_comment(section: dict[str, object], roles: Roles) -> tuple[str, str]:
+    """(a comment on the label of a table, why it cannot be one): one is empty. Categories are counted in all rows."""
     assert roles.label is not None
+    labelled = open_section(parse_input({**section, "label": roles.label.name}, ()))
     try:
-        labelled = open_section(parse_input({**section, "label": roles.label.name}, ()))
         names = labelled.label_names
-    except InputError:  # too many categories
-        return ""
+    except InputError as error:  # too many categories
+        return "", f"no label: {error}"
     found = "numbers" if names is None else f"{len(names)} categories"
     if words := [name for name in names or () if is_missing_word(name)]:
         found += f" (one is {words[0]!r})"
     remark = f"; others with few: {listed(roles.other_labels)}" if roles.other_labels else ""
-    return f"{found} in {labelled.n_rows:,} rows; colours the picture and is not a feature{remark}"
+    return f"{found} in {labelled.n_rows:,} rows; colours the picture and is not a feature{remark}", ""
 
 
 def _of_arrays(detected: Detected) -> Proposal:

@@ -128,6 +128,8 @@ def test_number_that_repeats_between_sampled_rows_is_no_id(tmp_path):
     data = pd.DataFrame({"a": RNG.normal(size=8000), "b": RNG.normal(size=8000), "ticket": numbers})
     section = config_of(tmp_path, write_table(tmp_path / "rows.csv", data)).input
     assert (section.id, section.columns) == (None, ("a", "b"))
+    why = "an id: whole numbers, 7,999 different ones in 8,000 rows"
+    assert f"# left out: ticket ({why})" in (tmp_path / "job.yaml").read_text()
     data.loc[3000, "ticket"] = 8000
     assert config_of(tmp_path, write_table(tmp_path / "ids.csv", data), "ids.yaml").input.id == "ticket"
 
@@ -181,6 +183,24 @@ def test_unnamed_row_index_of_pandas_is_left_out(tmp_path):
     assert "left out: '' (row index)\n" in shown
 
 
+@pytest.mark.parametrize("with_index", [True, False])
+def test_a_label_of_numbers_stays_the_label_beside_columns_that_are_left_out(tmp_path, with_index):
+    data = frame(target=CLASSES, power=np.where(np.arange(N) % 9 == 7, "low", RNG.integers(40, 200, N).astype(str)))
+    (data.drop(columns="power") if with_index else data).to_csv(tmp_path / "rows.csv", index=with_index)
+    section = config_of(tmp_path, str(tmp_path / "rows.csv")).input
+    assert (section.columns, section.label) == (("a", "b", "c"), "target")
+
+
+def test_a_text_with_too_many_values_for_a_label_is_left_out_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr("lle.inputs.propose_roles.LOOKED_AT", 10)
+    monkeypatch.setattr("lle.inputs.suspect_columns.WINDOW_ROWS", 100)
+    monkeypatch.setattr("lle.inputs.labels.MAX_TEXT_CLASSES", 20)
+    middle = [f"site {i}" for i in range(150)]
+    data = frame(site=[*["north", "south"] * 65, *middle, *["north", "south"] * 160])
+    assert config_of(tmp_path, write_table(tmp_path / "rows.csv", data)).input.label is None
+    assert "# left out: site (no label: " in (tmp_path / "job.yaml").read_text()
+
+
 def test_csv_column_with_text_between_its_numbers_is_left_out_with_an_example(tmp_path):
     power = np.where(np.arange(N) % 50 == 7, "low", RNG.integers(40, 200, N).astype(str))
     data = write_table(tmp_path / "cars.csv", frame(power=power))
@@ -188,7 +208,8 @@ def test_csv_column_with_text_between_its_numbers_is_left_out_with_an_example(tm
     why = "text between numbers, such as 'low'; missing values are empty or NA, None, NULL, n/a, - and ?"
     assert f"# left out: power ({why})" in (tmp_path / "job.yaml").read_text()
     only = write_table(tmp_path / "only.csv", pd.DataFrame({"power": power}))
-    assert "column 'power': expected numbers" in refused(2, "init", only, "-o", tmp_path / "only.yaml")
+    message = refused(2, "init", only, "-o", tmp_path / "only.yaml")
+    assert f"expected a column of numbers, found power ({why})" in message
 
 
 def test_folder_and_pattern_of_parquet_files(tmp_path):
@@ -315,7 +336,10 @@ def test_table_of_constant_or_text_columns_is_refused_with_the_reason(tmp_path):
     message = refused(2, "init", constant, "-o", tmp_path / "job.yaml")
     assert "found a (the same value in all 600 rows), b (text)" in message
     text = write_table(tmp_path / "text.csv", pd.DataFrame({"a": np.where(CLASSES > 1, "yes", "no")}))
-    assert "found the columns a (text)" in refused(2, "init", text, "-o", tmp_path / "job.yaml")
+    assert "expected a column of numbers, found a (text)" in refused(2, "init", text, "-o", tmp_path / "job.yaml")
+    pd.read_csv(text).to_csv(text)
+    found = "expected a column of numbers, found '' (row index), a (text)"
+    assert found in refused(2, "init", text, "-o", tmp_path / "job.yaml")
 
 
 @pytest.mark.parametrize("n_rows", [1, 3])
