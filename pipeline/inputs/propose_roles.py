@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ..storage.bundles import Array
 from .base import Source
-from .suspect_columns import EXACT, ID_NAME, MAX_CODES, REPEATED_ID, Look, read_windows, sample_windows, suspect_columns
+from .suspect_columns import EXACT, ID_NAME, MAX_CODES, Look, read_windows, sample_windows, suspect_columns
 
 LOOKED_AT = 1 << 24
 MAX_CATEGORIES = 50
@@ -135,7 +135,8 @@ def _numeric(name: str, values: Array, look: Look | None, where: str) -> Column:
     is_integral = bool((present == np.rint(present)).all())
     is_code = is_integral and 2 <= distinct <= MAX_CODES and distinct * MIN_REPEATS <= len(present) and look is None
     if look is not None and look.is_id and distinct < len(values) and np.abs(present).max() < EXACT:
-        look = REPEATED_ID  # it differs in the few rows that `suspect_columns` reads
+        # It differs in the few rows that `suspect_columns` reads.
+        look = Look(f"an id: whole numbers, {distinct:,} different ones in {where}", False)
     missing, problem = len(values) - len(present), look.says if look is not None else ""
     if missing > MAX_MISSING * len(values):
         problem = f"{missing:,} of {where} have no value"

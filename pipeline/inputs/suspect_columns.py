@@ -1,4 +1,4 @@
-"""Find features of a table that look like an id or a time, from a few rows."""
+"""Find features of a table that look like an id, a code or a time, from a few rows."""
 
 import re
 from collections.abc import Sequence
@@ -15,11 +15,32 @@ READ_BYTES = 1 << 30
 MIN_ROWS = 50
 """In fewer rows, any column of measurements may rise or hold different whole numbers by chance."""
 MANY_ROWS = 1000
+WHOLE_SHARE = 0.99
+"""Share of whole numbers in a column that is an id by its name: a few entries may be mistyped."""
 MAX_CODES = 20
 """Whole numbers with at most this number of different values are codes: their differences may have no meaning."""
 EXACT = 2.0**53
 """Whole numbers of this size and above may be rounded in float64, so that different ids become equal."""
+MIN_GROUP = 1.5
+"""Rows on average for each value of an id of groups. A measurement by which the file is sorted often has fewer."""
 ID_NAME = re.compile(r"id|.*[_\s.-]id|id[_\s.-].*|.*[a-z]I[Dd]|uuid|guid|key|.*_key|name", re.I)
+NAMED_ROWS = (
+    r"obs|row|rec(ord)?|doc|seq(uence)?|ser(ial)?|case|subj(ect)?|pers(on)?|patient|participant|sample|specimen|item"
+    r"|order|invoice|account|customer|employee|student|household|hh|int(erview)?|resp(ondent)?|prov(ider)?"
+)
+NUMBERING = re.compile(
+    rf"({NAMED_ROWS})[_\s.-]*(no|nr|num|number|idx|index)\.?|nr\.?|num|obs|subj(ect)?|case|person", re.I
+)
+"""Names of columns that number the rows, or the persons and things that they belong to."""
+CODE_WORDS = (
+    r"codes?|type|class|category|kind|group|grp|cluster|label|zip|zip_?code|postcode|plz|fips|region|state|country"
+    r"|county|district|commune|municipality|species|gender|sex|race|religion|arms?|strat(a|um)?|batch|plate|station"
+)
+COUNT = r"(?!(n|no|nr|num|number|count)[_\s.-]|.*[_\s.-]per[_\s.-])"
+CODE_NAME = re.compile(rf"{COUNT}((.*[_\s.-])?({CODE_WORDS})|.*(?-i:[a-z](Code|Type|Class|Group|Category)))", re.I)
+"""Names of columns whose whole numbers stand for something: their differences have no meaning."""
+TIME_NAME = re.compile(r"year|yr|quarter|month|week|day|weekday|day_of_(week|month|year)|dow|hour|date", re.I)
+LEADING_ZERO = r"^[+-]?0[0-9]+$"
 EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 EPOCH_RANGE = (6.3e8, 2.2e9)
 """In seconds since 1970: from 1989 to 2039."""
@@ -32,13 +53,15 @@ class Look(NamedTuple):
     is_id: bool
 
 
-ID = Look("an id: a different whole number in each row", True)
-REPEATED_ID = Look("an id: whole numbers, a few of them equal or missing", False)
 NAMED_ID = Look("an id by its name: whole numbers, some of them equal or missing", False)
+NAMED_CODE = Look("a code by its name: whole numbers whose differences have no meaning", False)
+NAMED_TIME = Look("a time by its name: whole numbers", False)
+PADDED = Look("a code: numbers with leading zeros", False)
+GROUP_ID = Look("an id of groups, or a time: whole numbers that repeat and never fall from row to row", False)
 
 
 def suspect_columns(source: Source) -> dict[str, Look]:
-    """Name of each feature that looks like an id or a time, and what it looks like.
+    """Name of each feature that looks like an id, a code or a time, and what it looks like.
 
     Reads up to WINDOW_ROWS rows at the start, in the middle and at the end. Empty for inputs without column names, and
     if reading these rows would take more than READ_BYTES. Raises InputError for damaged rows.
@@ -48,27 +71,63 @@ def suspect_columns(source: Source) -> dict[str, Look]:
     if names is None or source.n_rows < MIN_ROWS or not windows:
         return {}
     rows = read_windows(source, windows)
-    looks = {
-        name: look_of(rows[:, column], source.n_rows) or _id_by_name(name, rows[:, column])
-        for column, name in enumerate(names)
-    }
+    looks = {name: _look(name, rows[:, column], source.n_rows) for column, name in enumerate(names)}
     large = [name for column, name in enumerate(names) if np.abs(rows[:, column]).max() >= EXACT]
-    rounded = [name for name in large if (look := looks[name]) is None or (not look.is_id and ID_NAME.fullmatch(name))]
-    looks |= dict.fromkeys(_distinct_numbers(source, rounded, windows), ID)
+    rounded = [
+        name
+        for name in large
+        if (look := looks[name]) is None or look == GROUP_ID or (not look.is_id and ID_NAME.fullmatch(name))
+    ]
+    looks |= dict.fromkeys(_distinct_numbers(source, rounded, windows), id_in_all(len(rows), source.n_rows))
+    whole = [name for column, name in enumerate(names) if looks[name] is None and _share_whole(rows[:, column]) == 1]
+    looks |= dict.fromkeys(_with_leading_zeros(source, whole, windows), PADDED)
     return {name: look for name, look in looks.items() if look is not None}
 
 
-def _id_by_name(name: str, values: Array) -> Look | None:
+def _look(name: str, values: Array, n_rows: int) -> Look | None:
+    look = look_of(values, n_rows)
+    return _look_by_name(name, values) or look if look in {None, GROUP_ID} else look
+
+
+def id_in_all(n_seen: int, n_rows: int) -> Look:
+    """The look of whole numbers that differ in all rows, or in all n_seen of them that are tested."""
+    return Look(f"an id: a different whole number in each {'row' if n_seen == n_rows else 'tested row'}", True)
+
+
+def _look_by_name(name: str, values: Array) -> Look | None:
     present = values[np.isfinite(values)]
-    is_named = ID_NAME.fullmatch(name) is not None and len(np.unique(present)) > MAX_CODES
-    return NAMED_ID if is_named and (present == np.rint(present)).all() else None
+    share = _share_whole(values)
+    if TIME_NAME.fullmatch(name) and share == 1:
+        return NAMED_TIME
+    if len(np.unique(present)) <= MAX_CODES:
+        return None
+    if (ID_NAME.fullmatch(name) or NUMBERING.fullmatch(name)) and share >= WHOLE_SHARE:
+        return NAMED_ID if share == 1 else Look("an id by its name: nearly all entries are whole numbers", False)
+    return NAMED_CODE if CODE_NAME.fullmatch(name) and share == 1 else None
+
+
+def _share_whole(values: Array) -> float:
+    """The share of whole numbers among the entries that are no NaN; 0 without entries."""
+    present = values[np.isfinite(values)]
+    return float(np.mean(present == np.rint(present))) if len(present) else 0.0
+
+
+def _with_leading_zeros(source: Source, names: list[str], windows: list[tuple[int, int]]) -> list[str]:
+    """Those of the columns of a CSV file that are written with leading zeros: other files hold numbers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not names or not pa.types.is_string(source.read_columns(names[:1], 0, 1).column(0).type):
+        return []
+    table = pa.concat_tables([source.read_columns(names, *window) for window in windows])
+    return [name for name in names if pc.any(pc.match_substring_regex(table.column(name), LEADING_ZERO)).as_py()]
 
 
 def _distinct_numbers(source: Source, names: list[str], windows: list[tuple[int, int]]) -> list[str]:
     """Those of the columns whose sampled entries, read without rounding, are different whole numbers."""
     if not names:
         return []
-    import pyarrow as pa  # few tables have such numbers
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     table = pa.concat_tables([source.read_columns(names, *window) for window in windows])
@@ -118,7 +177,10 @@ def look_of(values: Array, n_rows: int) -> Look | None:
         if is_integral:
             return Look(f"a row number or an id: whole numbers that {direction} from row to row", True)
         return Look(f"a time: numbers that {direction} from row to row", False)
+    distinct = len(np.unique(values))
+    if is_integral and distinct > MAX_CODES and distinct * MIN_GROUP <= len(values) and (steps >= 0).all():
+        return GROUP_ID
     numbering = values.max() - values.min() < 2 * n_rows  # a small table may hold different measurements by chance
-    if is_integral and len(np.unique(values)) == len(values) and (len(values) >= MANY_ROWS or numbering):
-        return ID
+    if is_integral and distinct == len(values) and (len(values) >= MANY_ROWS or numbering):
+        return id_in_all(len(values), n_rows)
     return None

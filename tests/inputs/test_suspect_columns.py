@@ -23,12 +23,13 @@ SECONDS = 1.7e9 + RNG.integers(0, 10**7, N)
         pytest.param(SECONDS * 1e3 + 0.5, "milliseconds since 1970", id="milliseconds"),
         pytest.param(SECONDS * 1e9, "nanoseconds since 1970", id="nanoseconds"),
         pytest.param(np.cumsum(RNG.random(N)), "a time: numbers that rise", id="rising numbers"),
+        pytest.param(np.repeat(np.arange(N // 5), 5), "an id of groups, or a time", id="groups"),
     ],
 )
 def test_ids_and_times_are_reported(values, words):
     look = look_of(values[:3000], len(values))
     assert words in look.says
-    assert look.is_id == ("an id" in words or "fall" in words or "different" in words)
+    assert look.is_id == ("or an id" in words or "fall" in words or "different" in words)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,9 @@ def test_ids_and_times_are_reported(values, words):
         pytest.param(RNG.choice(10**6, 80, replace=False), id="few different whole numbers"),
         pytest.param(np.full(N, 1.7e9), id="constant"),
         pytest.param(np.arange(20), id="few rows"),
-        pytest.param(np.repeat(np.arange(N // 2), 2), id="numbers that stay"),
+        pytest.param(np.sort(RNG.integers(0, N, N))[::-1], id="sorted measurements that fall"),
+        pytest.param(np.sort(RNG.lognormal(7, 2, N).astype(int)), id="sorted measurements"),
+        pytest.param(np.sort(RNG.integers(0, 15, N)), id="sorted codes"),
         pytest.param(np.append(np.arange(N - 1.0), np.nan), id="gaps"),
     ],
 )
@@ -97,4 +100,31 @@ def test_whole_numbers_named_as_an_id_are_reported_although_some_repeat_or_are_m
     frame.to_parquet(tmp_path / "x.parquet")
     looks = suspect_columns(open_source("parquet", path=tmp_path / "x.parquet"))
     assert set(looks) == {"kunden_id"}
-    assert looks["kunden_id"].says.startswith("an id by its name: whole numbers")
+    frame.loc[[3, 9], "kunden_id"] += 0.5
+    frame.to_parquet(tmp_path / "x.parquet")
+    looks = suspect_columns(open_source("parquet", path=tmp_path / "x.parquet"))
+    assert looks["kunden_id"].says == "an id by its name: nearly all entries are whole numbers"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *[(name, "an id by its name") for name in ("persnum", "Sample Number", "obsno", "nr", "subject", "case_no")],
+        *[(name, "a code by its name") for name in ("zip", "county", "soil_type", "ZipCode", "plate")],
+        *[(name, "a time by its name") for name in ("year", "Month", "day_of_week")],
+        *[(name, "") for name in ("cases", "persons", "years", "miles_per_hour", "aluminum", "n_class", "platinum")],
+    ],
+)
+def test_whole_numbers_are_reported_by_their_name(tmp_path, name, words):
+    frame = pd.DataFrame({"x": RNG.normal(size=N), name: RNG.integers(1, 60, N)})
+    frame.to_parquet(tmp_path / "x.parquet")
+    look = suspect_columns(open_source("parquet", path=tmp_path / "x.parquet")).get(name)
+    assert (look is not None) == bool(words)
+    assert look is None or look.says.startswith(words)
+
+
+def test_csv_numbers_with_leading_zeros_are_codes(tmp_path):
+    frame = pd.DataFrame({"x": RNG.normal(size=N), "town": [f"{i:05}" for i in RNG.integers(900, 99999, N)]})
+    frame.assign(zero=0.25, count=RNG.integers(0, 900, N)).to_csv(tmp_path / "x.csv", index=False)
+    looks = suspect_columns(open_source("csv", path=tmp_path / "x.csv"))
+    assert {name: look.says for name, look in looks.items()} == {"town": "a code: numbers with leading zeros"}
