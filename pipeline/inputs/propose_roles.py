@@ -1,4 +1,4 @@
-"""Propose the role of each column of a table: feature, label or id, and the scaling. The user checks the proposal.
+"""Propose the role of each column of a table: feature, label or id. The user checks the proposal.
 
 A table of up to LOOKED_AT numbers is read as a whole, of a larger one the first, middle and last rows.
 """
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ..storage.bundles import Array
 from .base import Source
+from .propose_scale import propose_scale
 from .suspect_columns import EXACT, ID_NAME, MAX_CODES, Look, read_windows, sample_windows, suspect_columns
 
 LOOKED_AT = 1 << 24
@@ -21,9 +22,6 @@ MIN_REPEATS = 5
 """A label or a code has on average at least this number of rows for each of its values."""
 MAX_MISSING = 0.05
 """Share of rows without a value above which a column is left out: each such row would get no coordinates."""
-LARGEST_SPREAD = 20.0
-"""If the largest standard deviation is at most this many times their lower quartile, columns keep their scale. It
-is 8 times for the pixels of MNIST, 4 for iris, 63 for forest cover, 550 for wine and 31,000 for breast cancer."""
 LONGEST_ID = 64
 DATE = r"^\d{4}-\d\d-\d\d([ T]|$)"
 LABEL_NAME = re.compile(
@@ -62,8 +60,7 @@ class Roles(NamedTuple):
     missing: Mapping[str, int]
     incomplete: int
     where: str
-    scale: str
-    why_scale: str
+    scale: tuple[str, str]
 
 
 def propose_roles(source: Source, text: Sequence[str]) -> Roles:
@@ -99,7 +96,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
         {column.name: column.missing for column in features if column.missing},
         int((~np.isfinite(chosen)).any(axis=1).sum()),
         where,
-        *propose_scale(chosen),
+        propose_scale(chosen, [column.name for column in features]),
     )
 
 
@@ -108,25 +105,6 @@ def rows_to_look_at(source: Source) -> list[tuple[int, int]]:
     if 0 < source.n_rows * source.n_features <= LOOKED_AT:
         return [(0, source.n_rows)]
     return sample_windows(source)
-
-
-def propose_scale(rows: Array) -> tuple[str, str]:
-    """preprocess.scale for sampled rows (n, d), and the reason. Columns of similar spread keep their scale.
-
-    >>> propose_scale(np.array([[1.0, 2000.0], [2.0, 4000.0]]))
-    ('standard', 'standard deviations from 0.5 to 1e+03: columns of different units')
-    """
-    spreads = np.ma.masked_invalid(rows).std(axis=0).filled(0.0) if rows.size else np.zeros(1)
-    varying = np.sort(spreads[spreads > 0])
-    if not len(varying):
-        return "none", "standard: centre each column and divide it by its standard deviation"
-    low, high = (f"{spread:.2g}" for spread in varying[[0, -1]])
-    says = f"standard deviations near {low}" if low == high else f"standard deviations from {low} to {high}"
-    if varying[-1] <= LARGEST_SPREAD * varying[(len(varying) - 1) // 4]:
-        return "none", f"{says}: similar, so columns keep their scale; standard: divide each by its own"
-    if len(varying) < len(spreads):
-        return "none", f"{says}: standard would divide each by its own, but {len(spreads) - len(varying)} are 0"
-    return "standard", f"{says}: columns of different units"
 
 
 def _numeric(name: str, values: Array, look: Look | None, where: str) -> Column:

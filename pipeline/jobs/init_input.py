@@ -10,7 +10,8 @@ from ..core.errors import InputError, listed
 from ..inputs import Source, TableColumns, array_shapes, table_columns
 from ..inputs.column_names import is_missing_word
 from ..inputs.detect_kind import Detected
-from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, Roles, propose_roles, propose_scale, rows_to_look_at
+from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, Roles, propose_roles, rows_to_look_at
+from ..inputs.propose_scale import propose_scale
 from ..inputs.suspect_columns import read_windows
 from .new_rows import TABLES, open_section
 
@@ -68,7 +69,7 @@ def _of_table(detected: Detected) -> Proposal:
     words = {name: f", some as {listed([*map(repr, texts)])}" for name, texts in first.missing_words.items() if texts}
     missing = listed([f"{name} {count:,}{words.get(name, '')}" for name, count in roles.missing.items()])
     incomplete = f"{roles.incomplete:,} of {roles.where} have missing values ({missing})" if roles.incomplete else ""
-    return Proposal(keys, True, (roles.scale, roles.why_scale), left_out, incomplete)
+    return Proposal(keys, True, roles.scale, left_out, incomplete)
 
 
 def _unused(table: TableColumns) -> dict[str, str]:

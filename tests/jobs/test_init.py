@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from lle.cli.commands import app
 from lle.config.load import load_config
+from lle.inputs.propose_scale import propose_scale
 from tests.support.commands import lle, refused
 from tests.support.input_files import write_group, write_idx
 
@@ -154,7 +155,34 @@ def test_scale_follows_from_the_spread_of_columns_in_every_format(tmp_path, fact
     write_table(tmp_path / "x.csv", pd.DataFrame(rows, columns=[*"abc"]))
     for name in ("x.npy", "x.csv"):
         assert config_of(tmp_path, str(tmp_path / name), f"{name}.yaml").preprocess.scale == scale
-        assert "standard deviations from" in (tmp_path / f"{name}.yaml").read_text()
+        widest = "c" if name == "x.csv" else "the widest column"
+        words = {"none": "standard deviations from ", "standard": f"{widest} has 100 % of the variance"}[scale]
+        assert words in (tmp_path / f"{name}.yaml").read_text()
+
+
+SMOOTH = np.exp(-(((np.arange(120) - 40) / 12) ** 2)) + 0.02
+
+
+@pytest.mark.parametrize(
+    ("spreads", "scale"),
+    [
+        pytest.param([1.2] * 25 + [0.5, 11.0], "standard", id="one column dominates"),
+        pytest.param([3.4, 18.0], "standard", id="age and years of education"),
+        pytest.param([8.0, 23.0], "none", id="latitude and longitude"),
+        pytest.param([0.8, 0.4, 1.8, 0.8], "none", id="iris"),
+        pytest.param([400.0, 430.0, 0.3, 300.0], "standard", id="a column that counts for nothing"),
+        pytest.param([1.0, 900.0, 1000.0, 800.0] + [0.1] * 8, "standard", id="several wide columns"),
+        pytest.param(SMOOTH, "none", id="spectrum"),
+        pytest.param([*SMOOTH, 11.0], "standard", id="a spectrum and another column"),
+        pytest.param(30.0 * 0.7 ** np.arange(20), "none", id="principal components"),
+        pytest.param([1.0] * 400 + [8.0], "none", id="a wide column of many"),
+    ],
+)
+def test_scale_is_standard_if_few_columns_hold_the_variance(spreads, scale):
+    rows = np.random.default_rng(5).normal(size=(500, len(spreads)))
+    rows = (rows - rows.mean(axis=0)) / rows.std(axis=0) * spreads
+    proposed, why = propose_scale(rows)
+    assert proposed == scale, why
 
 
 def test_array_with_chunks_too_large_to_look_at_keeps_its_scale(tmp_path, monkeypatch):

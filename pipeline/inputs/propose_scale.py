@@ -1,0 +1,62 @@
+"""Propose preprocess.scale from the spread of the columns (`lle init`)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..core.arrays import Float64
+from ..storage.bundles import Array
+
+DOMINANT, DOMINANT_SHARE = 10.0, 0.2
+"""A column dominates if its variance is more than DOMINANT times the mean variance of the others, and this share of the
+total. It is 6 times for iris, 8 for latitude and longitude of places, 30 for age beside years of education."""
+LARGEST_SPREAD = 20.0
+"""Units differ if the largest standard deviation is more than this many times their lower quartile, or the smallest one
+of few columns. It is 8 times for the pixels of MNIST, 4 for iris, 63 for forest cover, 550 for wine."""
+SMOOTH_COLUMNS, COMPONENTS = 16, 5
+SMOOTH, SMOOTH_AT_PEAK = 1.5, 2.0
+"""Spectra, pixels and windows of a time series have one unit: at least SMOOTH_COLUMNS columns, of which nine in ten
+have a spread of at most SMOOTH times that of the next, and the widest at most SMOOTH_AT_PEAK times those beside it. So
+have principal components: at least COMPONENTS columns, each at most as wide as the one before it."""
+
+
+def propose_scale(rows: Array, names: Sequence[str] = ()) -> tuple[str, str]:
+    """preprocess.scale for sampled rows (n, d), and the reason. Columns of similar spread keep their scale.
+
+    >>> propose_scale(np.random.default_rng(0).normal(size=(99, 3)) * [1, 2, 30], ["a", "b", "age"])
+    ('standard', 'age has 99 % of the variance, the others 0.28 % on average: columns of different units')
+    """
+    spreads = np.ma.masked_invalid(rows).std(axis=0).filled(0.0) if rows.size else np.zeros(1)
+    varying = np.asarray(spreads[spreads > 0], np.float64)
+    if len(varying) < 2:
+        return "none", "standard: centre each column and divide it by its standard deviation"
+    n, largest = len(varying), varying.max()
+    low = np.sort(varying)[(n - 1) // 4 if n >= SMOOTH_COLUMNS else 0]
+    share = largest**2 / (varying**2).sum()
+    others = (1 - share) / (n - 1)
+    widest = names[int(spreads.argmax())] if len(names) else "the widest column"
+    says = f"{widest} has {_percent(share)} of the variance, the others {_percent(others)} on average"
+    is_dominant = share > max(DOMINANT_SHARE, DOMINANT * others)
+    if not is_dominant:
+        says = f"standard deviations from {low:.2g} to {largest:.2g}; {says}"
+    if not is_dominant and largest <= LARGEST_SPREAD * low:
+        return "none", f"{says}: similar, so columns keep their scale; standard: divide each by its own"
+    if _of_one_unit(varying):
+        return "none", f"{says}, and they change smoothly from column to column: one unit; standard: divide each"
+    if n < len(spreads):
+        return "none", f"{says}: standard would divide each by its own, but {len(spreads) - n} are 0"
+    return "standard", f"{says}: columns of different units"
+
+
+def _percent(share: float) -> str:
+    percent = 100 * share
+    return "less than 0.01 %" if percent < 0.01 else f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
+
+
+def _of_one_unit(spreads: Float64) -> bool:
+    """Whether the spreads, in the order of the columns, are as those of a spectrum or of principal components."""
+    if len(spreads) >= COMPONENTS and (np.diff(spreads) <= 0).all():
+        return True
+    steps, widest = np.exp(np.abs(np.diff(np.log(spreads)))), int(spreads.argmax())
+    is_smooth = len(spreads) >= SMOOTH_COLUMNS and np.quantile(steps, 0.9) <= SMOOTH
+    return bool(is_smooth and steps[max(0, widest - 1) : widest + 1].max() <= SMOOTH_AT_PEAK)
