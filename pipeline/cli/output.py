@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.errors import MAX_NAMES, counted, describe_share, gib, listed
+from ..core.errors import MAX_NAMES, by_reason, counted, describe_share, gib, listed
 
 if TYPE_CHECKING:
     from ..engine.step import Json
@@ -54,8 +54,9 @@ def describe_columns(columns: "Columns | None") -> list[str]:
         return []
     lines = [f"features: {listed(columns['features'], LISTED)}"]
     lines += [f"{role}: {columns[role]}" for role in ("label", "id") if columns[role] is not None]
-    left_out = [f"{name or repr(name)} ({reason})" for name, reason in columns["left_out"].items()]
-    return lines + [f"left out: {listed(left_out, LISTED)}"] * bool(left_out)
+    left_out = by_reason(columns["left_out"], lambda name: name or repr(name))
+    count = f"{len(columns['left_out'])} columns: " * (len(columns["left_out"]) > LISTED)
+    return lines + [f"left out: {count}{', '.join(left_out)}"] * bool(left_out)
 
 
 def describe_plan(plan: "Plan") -> str:

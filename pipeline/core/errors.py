@@ -220,6 +220,19 @@ def listed(names: Sequence[str], limit: int = MAX_NAMES) -> str:
     return ", ".join(names[:limit]) + (f", ... ({len(names)} in all)" if len(names) > limit else "")
 
 
+def by_reason(reasons: Mapping[str, str], spelled: Callable[[str], str] = str, limit: int = 20) -> list[str]:
+    """Names with their reasons for a message, those with the same reason together. Names the first reasons only.
+
+    >>> by_reason({"a": "text", "b": "no values", "c": "text"})
+    ['a, c (text)', 'b (no values)']
+    """
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names.setdefault(reason, []).append(spelled(name))
+    parts = [f"{listed(same)} ({reason})" for reason, same in names.items()]
+    return parts[:limit] + [f"and others, {len(reasons):,} columns in all"] * (len(parts) > limit)
+
+
 def counted(count: int, noun: str) -> str:
     """A number of things, for a message.
 

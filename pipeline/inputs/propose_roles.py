@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ..storage.bundles import Array
 from .base import Source
 from .propose_scale import propose_scale
-from .suspect_columns import EXACT, ID_NAME, MAX_CODES, Look, read_windows, sample_windows, suspect_columns
+from .suspect_columns import CODE_NAME, EXACT, ID_NAME, MAX_CODES, Look, read_windows, sample_windows, suspect_columns
 
 LOOKED_AT = 1 << 24
 MAX_CATEGORIES = 50
@@ -24,6 +24,16 @@ MAX_MISSING = 0.05
 """Share of rows without a value above which a column is left out: each such row would get no coordinates."""
 LONGEST_ID = 64
 DATE = r"^\d{4}-\d\d-\d\d([ T]|$)"
+ANY_DATE = r"^(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})([ T]|$)"
+SIGNED = (
+    r"^\s*[-+]?([$€£¥₹]\s?)?[-+]?(0|[1-9][\d,]*)?([.,]\d+)?(\s?[%‰$€£¥₹°]|\s[A-Za-zµ°/²³%][A-Za-zµ°/²³0-9]{0,4})?\s*$"
+)
+"""Numbers with separators of thousands, a sign of a currency, a percent sign or a unit."""
+PLAIN = r"^\s*[-+]?\d+([.]\d+)?\s*$"
+SIGNED_SHARE = 0.9
+MANY_FLAGS = 4
+"""If columns with two values are more than this many times the others, they are the data, as in fingerprints."""
+LIKELY_LABEL = re.compile(r"(is|has)_.*|.*(class|label|target|outcome|category|species|type|group|status).*", re.I)
 LABEL_NAME = re.compile(
     r"labels?|class(es)?|targets?|y|category|categories|species|clusters?|leiden|louvain|group|(cell_?)?type", re.I
 )
@@ -32,8 +42,8 @@ LABEL_NAME = re.compile(
 class Column(NamedTuple):
     """Properties of one column in the rows looked at. `distinct` ignores missing entries.
 
-    Text with few categories and codes, whole numbers with few values, can be labels. `problem` says why numbers are no
-    measurements.
+    Text with few categories and whole numbers with few values can be labels. `problem` says why numbers are no
+    measurements, or that a text holds numbers.
     """
 
     name: str
@@ -48,8 +58,10 @@ class Column(NamedTuple):
 class Roles(NamedTuple):
     """Proposed roles.
 
-    `left_out` has the reason for each numeric column that is no feature, `missing` the rows without a number for each
-    feature that has such rows, `incomplete` the number of all such rows, and `where` the rows looked at, in words.
+    `left_out` has the reason for each numeric column that is no feature, and for each text that holds numbers;
+    `other_labels` are columns with few values besides the label, likely labels first, and `few_values` features with
+    few whole numbers. `missing` are the rows without a number for each feature that has such rows, `incomplete` the
+    number of all such rows, `different` that of different complete rows (None if many), and `where` the rows looked at.
     """
 
     features: tuple[str, ...]
@@ -57,8 +69,10 @@ class Roles(NamedTuple):
     id: Column | None
     left_out: Mapping[str, str]
     other_labels: tuple[str, ...]
+    few_values: tuple[str, ...]
     missing: Mapping[str, int]
     incomplete: int
+    different: int | None
     where: str
     scale: tuple[str, str]
 
@@ -68,36 +82,46 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
 
     id: a column with a different whole number or text in each row. label: text with few categories, or whole numbers
     with few values if its name is typical for a label or no other column has few. Columns with many missing values,
-    one value, or codes are left out. Raises InputError.
+    with one or two values, and codes, ids and times are left out. Raises InputError.
     """
-    assert source.roles is not None
-    names, windows = source.roles.features, rows_to_look_at(source)
-    numbers = read_windows(source, windows)
-    where = f"{len(numbers):,} " + ("rows" if len(numbers) == source.n_rows else "sampled rows")
-    suspects = suspect_columns(source)
-    columns = [_numeric(name, numbers[:, i], suspects.get(name), where) for i, name in enumerate(names)]
-    columns = _without_wrong_ids(source, columns)
-    columns += _text_columns(source, text, windows)
+    columns, numbers, where = _read_columns(source, text)
     chosen_id = _first([column for column in columns if column.is_id], ID_NAME)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
     label = _label(labels)
     special = {column.name for column in (chosen_id, label) if column is not None}
     rest = [column for column in columns if not column.is_text and column.name not in special]
-    left_out = {column.name: column.problem for column in rest if column.problem}
+    left_out = {column.name: column.problem for column in columns if column.problem and column.name not in special}
     left_out |= _codes([column for column in rest if not column.problem])
     features = [column for column in rest if column.name not in left_out]
-    chosen = numbers[:, [names.index(column.name) for column in features]]
+    chosen = numbers[:, [columns.index(column) for column in features]]
+    is_complete = np.isfinite(chosen).all(axis=1)
+    others = [column for column in labels if column is not label]
+    others.sort(key=lambda column: (LIKELY_LABEL.fullmatch(column.name) is None, column.name not in left_out))
     return Roles(
         tuple(column.name for column in features),
         label,
         chosen_id,
         left_out,
-        tuple(column.name for column in labels if column is not label),
+        tuple(column.name for column in others),
+        tuple(column.name for column in features if column.can_be_label),
         {column.name: column.missing for column in features if column.missing},
-        int((~np.isfinite(chosen)).any(axis=1).sum()),
+        int((~is_complete).sum()),
+        _different_rows(chosen[is_complete]) if len(chosen) == source.n_rows else None,
         where,
         propose_scale(chosen, [column.name for column in features]),
     )
+
+
+def _read_columns(source: Source, text: Sequence[str]) -> tuple[list[Column], Array, str]:
+    """(columns, the features before those of text; values of the features; the rows looked at, in words)."""
+    assert source.roles is not None
+    windows = rows_to_look_at(source)
+    numbers = read_windows(source, windows)
+    where = f"{len(numbers):,} " + ("rows" if len(numbers) == source.n_rows else "sampled rows")
+    suspects = suspect_columns(source)
+    names = source.roles.features
+    columns = [_numeric(name, numbers[:, i], suspects.get(name), where) for i, name in enumerate(names)]
+    return [*_without_wrong_ids(source, columns), *_text_columns(source, text, windows)], numbers, where
 
 
 def rows_to_look_at(source: Source) -> list[tuple[int, int]]:
@@ -105,6 +129,13 @@ def rows_to_look_at(source: Source) -> list[tuple[int, int]]:
     if 0 < source.n_rows * source.n_features <= LOOKED_AT:
         return [(0, source.n_rows)]
     return sample_windows(source)
+
+
+def _different_rows(rows: Array) -> int | None:
+    """The number of different rows; None if already the first ones hold more than MAX_CATEGORIES."""
+    if rows.shape[1] and len(np.unique(rows[: 20 * MAX_CATEGORIES], axis=0)) > MAX_CATEGORIES:
+        return None
+    return len(np.unique(rows, axis=0))
 
 
 def _numeric(name: str, values: Array, look: Look | None, where: str) -> Column:
@@ -124,18 +155,26 @@ def _numeric(name: str, values: Array, look: Look | None, where: str) -> Column:
 
 
 def _codes(columns: Sequence[Column]) -> dict[str, str]:
-    """Columns of codes to leave out, with the reason; none if fewer than two measurements would be left.
+    """Columns to leave out: flags, and codes by their name; none if fewer than two others would be left.
 
-    If names differ only in a number, as those of pixels, and one of the columns holds measurements, all are kept.
+    Other whole numbers with few values are counts, marks and answers on a scale. If names differ only in a number, as
+    those of pixels, and one of the columns has more than two values, all are kept. So are many flags.
     """
-    families = {_family(column.name) for column in columns if not column.can_be_label}
-    codes = [column for column in columns if column.can_be_label and _family(column.name) not in families]
-    if len(columns) - len(codes) < 2:
-        return {}
-    return {
-        column.name: "two values" if column.distinct == 2 else f"whole numbers with {column.distinct} values"
-        for column in codes
+    families = {_family(column.name) for column in columns if not column.can_be_label or column.distinct > 2}
+    codes = {
+        column.name: f"a code by its name: whole numbers with {column.distinct} values"
+        for column in columns
+        if column.can_be_label and column.distinct > 2 and CODE_NAME.fullmatch(column.name)
     }
+    flags = {
+        column.name: "two values"
+        for column in columns
+        if column.can_be_label and column.distinct == 2 and _family(column.name) not in families
+    }
+    n_others = len(columns) - len(codes) - len(flags)
+    if len(flags) > MANY_FLAGS * n_others:
+        return codes if n_others + len(flags) >= 2 else {}
+    return codes | flags if n_others >= 2 else {}
 
 
 def _family(name: str) -> str:
@@ -164,7 +203,18 @@ def _text(name: str, values: pa.ChunkedArray) -> Column:
     is_id = n == len(values) > 1 and distinct == n and pc.max(pc.utf8_length(present)).as_py() <= LONGEST_ID
     is_id = is_id and not pc.all(pc.match_substring_regex(present, DATE)).as_py()
     is_category = 2 <= distinct <= MAX_CATEGORIES and distinct * MIN_REPEATS <= n
+    is_category = is_category and not pc.all(pc.match_substring_regex(present, ANY_DATE)).as_py()
+    if example := _signed_number(present):
+        problem = f"text that holds numbers, such as {example!r}; write them without signs, units and separators"
+        return Column(name, True, distinct, len(values) - n, False, False, problem)
     return Column(name, True, distinct, len(values) - n, is_id, is_category)
+
+
+def _signed_number(entries: pa.ChunkedArray) -> str:
+    """One of the numbers with a sign or unit that a column of text holds; empty if it holds others."""
+    signed = entries.filter(pc.match_substring_regex(entries, SIGNED))
+    signed = signed.filter(pc.invert(pc.match_substring_regex(signed, PLAIN)))
+    return str(signed[0]) if len(signed) > SIGNED_SHARE * len(entries) else ""
 
 
 def _label(candidates: Sequence[Column]) -> Column | None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ..config.load import check_config, json_schema, parse_input
 from ..config.yaml_io import in_flow_style, parse, quoted
-from ..core.errors import ConfigError, InputError, counted
+from ..core.errors import ConfigError, InputError, by_reason, counted, listed
 from ..engine.step import Json
 from ..inputs import Source
 from ..inputs.detect_kind import detect_kind
@@ -21,7 +21,6 @@ NEIGHBORS, COMPONENTS = 12, 2
 STDOUT = "-"
 SCHEMA = "lle-schema.json"
 """The file beside the config that editors read for completion and descriptions of the keys."""
-LISTED = 20  # columns without a role
 WIDTH = 40  # column of the comments
 
 
@@ -38,18 +37,36 @@ def init(data: str, out: Path) -> Json:
     if is_file and (out.exists() or out.is_symlink()):
         raise ConfigError(f"{out}: this file already exists, and init does not replace it; choose another name with -o")
     proposal, source = _proposed(data)
-    least = min(COMPONENTS, source.n_features) + 2
-    if source.n_rows < least:
-        raise InputError(f"{data}: expected at least {least} rows for {least - 2} coordinates, found {source.n_rows}")
+    _check_rows(proposal, source, data)
     text = config_text(proposal, source, data, out if is_file else None)
     config = check_config(parse(text), f"config {out}")
     checked = validate(config)
     label = next((proposal.keys[key][0] for key in ("label", "labels") if key in proposal.keys), None)
+    if source.n_features <= COMPONENTS:
+        n = source.n_features
+        same = f"eigensolver.n_components is {n}, and the data have only {counted(n, 'feature')}"
+        checked["warnings"].append(f"{same}: the embedding has as many dimensions as the data.")
     if checked["columns"] is not None:
         checked["columns"]["left_out"] = dict(proposal.left_out)
     kind, written = str(proposal.keys["kind"][0]), _write(out, text) if is_file else {"text": text}
     names: Json = {"kind": kind, "label": label, "config": str(out), "incomplete": proposal.incomplete}
     return {**checked, **names, **written}
+
+
+def _check_rows(proposal: Proposal, source: Source, data: str) -> None:
+    """Raises InputError if a run of the proposal has too few rows."""
+    least = min(COMPONENTS, source.n_features) + 2
+    if source.n_rows < least:
+        raise InputError(
+            f"{data}: expected at least {least} rows for {counted(least - 2, 'coordinate')}, found {source.n_rows}"
+        )
+    if proposal.different is not None and proposal.different < least:
+        left_out = "; ".join(by_reason(proposal.left_out, lambda name: name or repr(name)))
+        raise InputError(
+            f"{data}: expected at least {least} different rows for {counted(least - 2, 'coordinate')}, found "
+            f"{proposal.different} in {listed(source.feature_names or ())}{f', without {left_out}' * bool(left_out)}; "
+            f"list other columns in input.columns of a config of your own"
+        )
 
 
 def proposed_config(data: str) -> dict[str, Any]:
@@ -86,6 +103,7 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path | None)
     """
     config = "CONFIG" if out is None else shlex.quote(str(out)).replace("\n", " ")
     n, m = source.n_rows, min(COMPONENTS, source.n_features)
+    different = proposal.different or n
     lines = [
         *[f"# yaml-language-server: $schema={SCHEMA}"] * (out is not None),
         f"# Written by lle init: {counted(n, 'row')} of {counted(source.n_features, 'feature')}.",
@@ -96,13 +114,14 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path | None)
     ]
     if proposal.is_table and "columns" not in proposal.keys:
         lines.append(f"  # columns: {_list(source.feature_names or ())}   these are the features; list those to take")
-    lines += [f"  # left out: {quoted(name)} ({why})" for name, why in list(proposal.left_out.items())[:LISTED]]
+    lines += [f"  # {remark}" for remark in proposal.remarks]
+    lines += [f"  # left out: {line}" for line in by_reason(proposal.left_out, quoted)]
     lines += ["preprocess:", _line("scale", *proposal.scale)]
     if proposal.incomplete:
         lines.append(_line("invalid", "drop", f"{proposal.incomplete}; error: end the run instead"))
     lines += [
         "neighbors:",
-        _line("n_neighbors", max(m + 1, min(NEIGHBORS, n - 1)), f"lle suggest {config} proposes values"),
+        _line("n_neighbors", max(m + 1, min(NEIGHBORS, different - 1)), f"lle suggest {config} proposes values"),
         "eigensolver:",
         _line("n_components", m, "coordinates of each row"),
         "embedding:",

@@ -1,11 +1,12 @@
 """Propose the input section of a config for files of a known kind (`lle init`)."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..config.load import parse_input
+from ..config.yaml_io import quoted
 from ..core.errors import InputError, listed
 from ..inputs import Source, TableColumns, array_shapes, table_columns
 from ..inputs.column_names import is_missing_word
@@ -15,12 +16,16 @@ from ..inputs.propose_scale import propose_scale
 from ..inputs.suspect_columns import read_windows
 from .new_rows import TABLES, open_section
 
+CANDIDATES = 3
+"""Columns that are named as possible labels."""
+
 
 class Proposal(NamedTuple):
     """The keys of the input section, each with a comment, and properties of the sampled rows.
 
-    `left_out` has the reason for each column without a role; `incomplete` describes rows that hold NaN or infinity, and
-    `scale` is preprocess.scale with the reason.
+    `left_out` has the reason for each column without a role; `incomplete` describes rows that hold NaN or infinity,
+    `scale` is preprocess.scale with the reason, and `remarks` are comments. `different` is the number of different
+    complete rows, None if it is large or not known.
     """
 
     keys: dict[str, tuple[object, str]]
@@ -28,6 +33,8 @@ class Proposal(NamedTuple):
     scale: tuple[str, str]
     left_out: Mapping[str, str] = {}
     incomplete: str = ""
+    remarks: Sequence[str] = ()
+    different: int | None = None
 
 
 def propose_input(detected: Detected) -> Proposal:
@@ -53,7 +60,7 @@ def _of_table(detected: Detected) -> Proposal:
             f"{_with_reasons(first, {**roles.left_out, **special})}; "
             f"if one of them holds measurements, name it in input.columns of a config of your own"
         )
-    if roles.left_out or named:
+    if named or any(name not in first.other_types for name in roles.left_out):
         keys["columns"] = (list(roles.features), "the features")
     left_out = _unused(first) | dict(roles.left_out)
     if roles.label is not None:
@@ -69,7 +76,19 @@ def _of_table(detected: Detected) -> Proposal:
     words = {name: f", some as {listed([*map(repr, texts)])}" for name, texts in first.missing_words.items() if texts}
     missing = listed([f"{name} {count:,}{words.get(name, '')}" for name, count in roles.missing.items()])
     incomplete = f"{roles.incomplete:,} of {roles.where} have missing values ({missing})" if roles.incomplete else ""
-    return Proposal(keys, True, roles.scale, left_out, incomplete)
+    return Proposal(keys, True, roles.scale, left_out, incomplete, _remarks(roles, left_out), roles.different)
+
+
+def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:
+    """Comments on columns whose role the values do not show."""
+    remarks, labels = [], [name for name in roles.other_labels if name in left_out][:CANDIDATES]
+    if roles.label is None and labels:
+        others = f"   or {listed([*map(quoted, labels[1:])])}" if labels[1:] else ""
+        remarks.append(f"label: {quoted(labels[0])}{others}   to colour the picture by a column with few values")
+    if roles.few_values:
+        names = listed([*map(quoted, roles.few_values)])
+        remarks.append(f"features with few whole numbers: {names}; take those that are codes out of columns")
+    return remarks
 
 
 def _unused(table: TableColumns) -> dict[str, str]:
