@@ -130,6 +130,19 @@ def test_listed_columns_are_not_suspect(job):
     assert listed["columns"]["left_out"]["y"] == "not in input.columns"
 
 
+def test_codes_for_missing_values_get_a_warning_also_in_listed_columns(tmp_path):
+    table = pd.DataFrame(swiss_roll(N, np.random.default_rng(3)), columns=["x", "y", "z"])
+    table.loc[[3, 50, 99, 120], "y"] = -9999
+    table.to_csv(tmp_path / "x.csv", index=False)
+    source = {"kind": "csv", "path": str(tmp_path / "x.csv"), "columns": ["x", "y", "z"]}
+    config = write_config(tmp_path, input=source, **FEW)
+    [warning] = lle("validate", config)["warnings"]
+    assert warning.startswith(f"Column 'y' holds -9999 in 4 of {N} rows, but its other values are from ")
+    assert warning.endswith("leave these entries empty in the input and set preprocess.invalid: drop.")
+    assert warning in lle("run", config)["metrics"]["warnings"]
+    assert lle("init", tmp_path / "x.csv", "-o", tmp_path / "first.yaml")["warnings"] == [warning]
+
+
 def test_a_plan_after_the_run_keeps_the_report(job):
     assert [step["reused"] for step in lle("plan", job[0])["steps"] if step["stage"] == "write_report"] == [1]
 

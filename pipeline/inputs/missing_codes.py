@@ -1,0 +1,70 @@
+"""Find columns in which one number, such as -9999, may stand for a missing value."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..storage.bundles import Array
+from .base import Source
+from .suspect_columns import MAX_CODES, MIN_ROWS, read_windows, sample_windows
+
+MIN_COUNT, MIN_SHARE, MAX_SHARE = 3, 0.002, 0.5
+"""A code is in at least so many of the rows, and at least this share of them, but not in most."""
+CODES = 3
+"""Several codes may say why a value is missing: 97, 98 and 99."""
+MIN_OTHERS = 3
+FAR, FAR_FROM_FEW = 1.0, 3.0
+"""A code is further from the other values than they are from each other; from few whole numbers three times as far."""
+
+
+class Code(NamedTuple):
+    """Numbers that may mark missing values, how often they occur, and the range of the other values."""
+
+    numbers: tuple[float, ...]
+    n_rows: int
+    others: tuple[float, float]
+
+
+def missing_codes(source: Source) -> dict[str, str]:
+    """What each feature of a table that seems to have a code holds, in the rows that `suspect_columns` reads.
+
+    Empty for inputs without column names. Raises InputError for damaged rows.
+    """
+    names, windows = source.feature_names, sample_windows(source)
+    if names is None or source.n_rows < MIN_ROWS or not windows:
+        return {}
+    rows = read_windows(source, windows)
+    where = f"{len(rows):,} {'rows' if len(rows) == source.n_rows else 'tested rows'}"
+    found = {name: missing_code(rows[:, column]) for column, name in enumerate(names)}
+    return {name: _sentence(code, where) for name, code in found.items() if code is not None}
+
+
+def _sentence(code: Code, where: str) -> str:
+    numbers, (low, high) = " or ".join(f"{number:.10g}" for number in code.numbers), code.others
+    return f"holds {numbers} in {code.n_rows:,} of {where}, but its other values are from {low:g} to {high:g}"
+
+
+def missing_code(values: Array) -> Code | None:
+    """Repeated extreme values that lie far from all others, as codes for a missing value do; None without them.
+
+    >>> missing_code(np.array([*range(40), -9999, -9999, -9999]))
+    Code(numbers=(-9999.0,), n_rows=3, others=(0.0, 39.0))
+    >>> missing_code(np.arange(99))
+    """
+    distinct, counts = np.unique(np.asarray(values, np.float64)[np.isfinite(values)], return_counts=True)
+    least, most = max(MIN_COUNT, MIN_SHARE * counts.sum()), MAX_SHARE * counts.sum()
+    for n_codes in range(1, min(CODES, len(distinct) - MIN_OTHERS) + 1):
+        for codes, others in ((slice(n_codes), slice(n_codes, None)), (slice(-n_codes, None), slice(-n_codes))):
+            found, rest = distinct[codes], distinct[others]
+            gap = max(found.min() - rest.max(), rest.min() - found.max())
+            is_far = gap > (FAR if len(rest) > MAX_CODES else FAR_FROM_FEW) * (rest.max() - rest.min())
+            is_repeated = counts[codes].min() >= least and counts[codes].sum() <= most
+            if is_far and is_repeated and all(map(_is_plain, found)):
+                return Code(tuple(found.tolist()), int(counts[codes].sum()), (float(rest.min()), float(rest.max())))
+    return None
+
+
+def _is_plain(number: float) -> bool:
+    """Whether a number is whole or has only one digit, as 99.9; float32 rounds it."""
+    digits = set(f"{number:.6g}") - {"-", "."}
+    return bool(number == np.rint(number)) or len(digits) == 1

@@ -1,0 +1,71 @@
+"""Numbers that may stand for missing values are named; extremes of measurements are not."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lle.inputs import open_source
+from lle.inputs.missing_codes import missing_code, missing_codes
+
+N = 2000
+RNG = np.random.default_rng(29)
+X = RNG.normal(20, 5, N)
+
+
+def with_codes(values, *codes, share=0.01):
+    """A copy of the values in which each code replaces this share of the entries."""
+    values, count = np.array(values, float), int(share * N)
+    for number, code in enumerate(codes):
+        values[number * count : (number + 1) * count] = code
+    return values
+
+
+@pytest.mark.parametrize(
+    ("values", "codes"),
+    [
+        pytest.param(with_codes(X, -9999), (-9999,), id="below"),
+        pytest.param(with_codes(X, 99.9), (99.9,), id="above"),
+        pytest.param(with_codes(X, 99.9).astype(np.float32), (np.float32(99.9),), id="float32"),
+        pytest.param(with_codes(X, 999, 998), (998, 999), id="several"),
+        pytest.param(with_codes(RNG.integers(1, 6, N), 99), (99,), id="answers on a scale"),
+        pytest.param(np.append(with_codes(X, -1e5), np.nan), (-1e5,), id="beside NaN"),
+    ],
+)
+def test_repeated_numbers_far_from_all_others_are_codes(values, codes):
+    found = missing_code(values)
+    assert found.numbers == codes
+    assert found.n_rows == 20 * len(codes)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(X, id="measurements"),
+        pytest.param(RNG.lognormal(0, 4, N), id="heavy tail"),
+        pytest.param(with_codes(X, 9e9, share=0.001), id="an outlier of two rows"),
+        pytest.param(with_codes(X, 87.31), id="no whole number"),
+        pytest.param(with_codes(X, 0, share=0.7), id="mostly zero"),
+        pytest.param(RNG.integers(0, 2, N), id="two values"),
+        pytest.param(with_codes(RNG.integers(0, 3, N), 7), id="counts"),
+        pytest.param(np.clip(X, None, 30), id="largest value of an instrument"),
+        pytest.param(np.full(N, np.nan), id="empty"),
+    ],
+)
+def test_measurements_have_no_codes(values):
+    assert missing_code(values) is None
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_columns_with_codes_are_named_with_the_range_of_the_others(tmp_path, kind):
+    frame = pd.DataFrame({"wind": with_codes(np.clip(X, 1, 39), -999), "rain": X})
+    getattr(frame, f"to_{kind}")(tmp_path / f"x.{kind}", index=False)
+    found = missing_codes(open_source(kind, path=tmp_path / f"x.{kind}"))
+    assert list(found) == ["wind"]
+    assert found["wind"].startswith("holds -999 in 20 of 2,000 rows, but its other values are from ")
+
+
+def test_arrays_and_short_tables_have_none(tmp_path):
+    np.save(tmp_path / "x.npy", with_codes(X, -999).reshape(-1, 2))
+    pd.DataFrame({"x": [*range(20), -999, -999, -999]}).to_csv(tmp_path / "x.csv", index=False)
+    assert missing_codes(open_source("npy", path=tmp_path / "x.npy")) == {}
+    assert missing_codes(open_source("csv", path=tmp_path / "x.csv")) == {}
