@@ -17,7 +17,8 @@ from .propose_scale import propose_scale
 from .suspect_columns import CODE_NAME, EXACT, ID_NAME, MAX_CODES, Look, read_windows, sample_windows, suspect_columns
 
 LOOKED_AT = 1 << 24
-MAX_CATEGORIES = 50
+MAX_CATEGORIES, MAX_CLASSES = 50, 10
+"""Categories of a label of text, and of one of whole numbers without a typical name: more may be a measurement."""
 MIN_REPEATS = 5
 """A label or a code has on average at least this number of rows for each of its values."""
 MAX_MISSING = 0.05
@@ -164,7 +165,8 @@ def _codes(columns: Sequence[Column]) -> dict[str, str]:
     codes = {
         column.name: f"a code by its name: whole numbers with {column.distinct} values"
         for column in columns
-        if column.can_be_label and column.distinct > 2 and CODE_NAME.fullmatch(column.name)
+        if column.can_be_label and column.distinct > 2
+        if CODE_NAME.fullmatch(column.name) or LABEL_NAME.fullmatch(column.name)
     }
     flags = {
         column.name: "two values"
@@ -218,11 +220,15 @@ def _signed_number(entries: pa.ChunkedArray) -> str:
 
 
 def _label(candidates: Sequence[Column]) -> Column | None:
-    """Text before numbers. Numbers with few values may be measurements: only if named as a label, or the only ones."""
+    """A column named as a label, then text, then numbers if they are the only ones with few values.
+
+    Numbers without such a name have at most MAX_CLASSES values: others may be measurements.
+    """
     text = [column for column in candidates if column.is_text]
     numbered = [column for column in candidates if not column.is_text]
-    named = [column for column in numbered if LABEL_NAME.fullmatch(column.name)]
-    return _first(text or named or (numbered if len(numbered) == 1 else []), LABEL_NAME)
+    named = [column for column in [*text, *numbered] if LABEL_NAME.fullmatch(column.name)]
+    only = numbered if len(numbered) == 1 and numbered[0].distinct <= MAX_CLASSES else []
+    return next(iter(named or text or only), None)
 
 
 def _first(candidates: Sequence[Column], name: "re.Pattern[str]") -> Column | None:

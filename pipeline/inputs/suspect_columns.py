@@ -21,8 +21,9 @@ MAX_CODES = 20
 """Whole numbers with at most this number of different values are codes: their differences may have no meaning."""
 EXACT = 2.0**53
 """Whole numbers of this size and above may be rounded in float64, so that different ids become equal."""
-MIN_GROUP = 1.5
-"""Rows on average for each value of an id of groups. A measurement by which the file is sorted often has fewer."""
+MIN_GROUP, UNEVEN = 1.5, 10
+"""An id of groups has at least MIN_GROUP rows for each value on average, and at most UNEVEN times as many for any. A
+measurement by which the file is sorted often has fewer, or many small values."""
 ID_NAME = re.compile(r"id|.*[_\s.-]id|id[_\s.-].*|.*[a-z]I[Dd]|uuid|guid|key|.*_key|name", re.I)
 NAMED_ROWS = (
     r"obs|row|rec(ord)?|doc|seq(uence)?|ser(ial)?|case|subj(ect)?|pers(on)?|patient|participant|sample|specimen|item"
@@ -34,12 +35,15 @@ NUMBERING = re.compile(
 """Names of columns that number the rows, or the persons and things that they belong to."""
 CODE_WORDS = (
     r"codes?|type|class|category|kind|group|grp|cluster|label|zip|zip_?code|postcode|plz|fips|region|state|country"
-    r"|county|district|commune|municipality|species|gender|sex|race|religion|arms?|strat(a|um)?|batch|plate|station"
+    r"|county|district|commune|municipality|species|gender|sex|race|religion|arms?|strat(a|um)?|batch|plate|station|site"
+    r"|status|sector|cent(er|re)|hospital|institution|dep(artmen)?t|industry|occupation|language|brand|team"
 )
 COUNT = r"(?!(n|no|nr|num|number|count)[_\s.-]|.*[_\s.-]per[_\s.-])"
 CODE_NAME = re.compile(rf"{COUNT}((.*[_\s.-])?({CODE_WORDS})|.*(?-i:[a-z](Code|Type|Class|Group|Category)))", re.I)
 """Names of columns whose whole numbers stand for something: their differences have no meaning."""
-TIME_NAME = re.compile(r"year|yr|quarter|month|week|day|weekday|day_of_(week|month|year)|dow|hour|date", re.I)
+TIME_NAME = re.compile(
+    rf"{COUNT}(.*[_\s.-])?(year|yr)|quarter|month|week|day|weekday|day_of_(week|month|year)|dow|hour|date", re.I
+)
 LEADING_ZERO = r"^[+-]?0[0-9]+$"
 EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 EPOCH_RANGE = (6.3e8, 2.2e9)
@@ -177,8 +181,10 @@ def look_of(values: Array, n_rows: int) -> Look | None:
         if is_integral:
             return Look(f"a row number or an id: whole numbers that {direction} from row to row", True)
         return Look(f"a time: numbers that {direction} from row to row", False)
-    distinct = len(np.unique(values))
-    if is_integral and distinct > MAX_CODES and distinct * MIN_GROUP <= len(values) and (steps >= 0).all():
+    counts = np.unique(values, return_counts=True)[1]
+    distinct, mean = len(counts), len(values) / len(counts)
+    is_grouped = distinct > MAX_CODES and mean >= MIN_GROUP and counts.max() <= UNEVEN * mean
+    if is_integral and is_grouped and (steps >= 0).all():
         return GROUP_ID
     numbering = values.max() - values.min() < 2 * n_rows  # a small table may hold different measurements by chance
     if is_integral and distinct == len(values) and (len(values) >= MANY_ROWS or numbering):

@@ -43,6 +43,7 @@ def test_ids_and_times_are_reported(values, words):
         pytest.param(np.sort(RNG.integers(0, N, N))[::-1], id="sorted measurements that fall"),
         pytest.param(np.sort(RNG.lognormal(7, 2, N).astype(int)), id="sorted measurements"),
         pytest.param(np.sort(RNG.integers(0, 15, N)), id="sorted codes"),
+        pytest.param(np.sort(RNG.poisson(RNG.exponential(9, N))) * (np.arange(N) > N / 2), id="sorted counts"),
         pytest.param(np.append(np.arange(N - 1.0), np.nan), id="gaps"),
     ],
 )
@@ -110,9 +111,21 @@ def test_whole_numbers_named_as_an_id_are_reported_although_some_repeat_or_are_m
     ("name", "words"),
     [
         *[(name, "an id by its name") for name in ("persnum", "Sample Number", "obsno", "nr", "subject", "case_no")],
-        *[(name, "a code by its name") for name in ("zip", "county", "soil_type", "ZipCode", "plate")],
-        *[(name, "a time by its name") for name in ("year", "Month", "day_of_week")],
-        *[(name, "") for name in ("cases", "persons", "years", "miles_per_hour", "aluminum", "n_class", "platinum")],
+        *[(name, "a code by its name") for name in ("zip", "county", "soil_type", "ZipCode", "plate", "tumour.status")],
+        *[(name, "a time by its name") for name in ("year", "Month", "day_of_week", "model_year")],
+        *[
+            (name, "")
+            for name in (
+                "cases",
+                "persons",
+                "fish_per_year",
+                "years",
+                "miles_per_hour",
+                "aluminum",
+                "n_class",
+                "platinum",
+            )
+        ],
     ],
 )
 def test_whole_numbers_are_reported_by_their_name(tmp_path, name, words):

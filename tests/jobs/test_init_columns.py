@@ -38,9 +38,17 @@ class TestTables:
         only = config_of(tmp_path, write_table(tmp_path / f"only.{suffix}", frame(group_of=CLASSES)), "1.yaml").input
         named = frame(rooms=RNG.integers(1, 6, N), target=CLASSES)
         named = config_of(tmp_path, write_table(tmp_path / f"named.{suffix}", named), "2.yaml").input
+        beside = frame(note=np.where(CLASSES > 1, "yes", "no"), target=CLASSES)
+        beside = config_of(tmp_path, write_table(tmp_path / f"beside.{suffix}", beside), "5.yaml").input
+        assert (beside.label, beside.columns) == ("target", None)
+        two = frame(species=np.where(CLASSES > 1, "yes", "no"), target=CLASSES)
+        two = config_of(tmp_path, write_table(tmp_path / f"two.{suffix}", two), "6.yaml").input
+        assert (two.label, two.columns) == ("species", ("a", "b", "c"))
         several = frame(rooms=RNG.integers(1, 6, N), floors=CLASSES)
         several = config_of(tmp_path, write_table(tmp_path / f"several.{suffix}", several), "3.yaml").input
         assert (only.label, named.label, several.label) == ("group_of", "target", None)
+        many = write_table(tmp_path / f"many.{suffix}", frame(rooms=RNG.integers(0, 15, N)))
+        assert config_of(tmp_path, many, "4.yaml").input.label is None
 
     def test_measurements_alone_have_no_label_and_no_id(self, tmp_path, suffix):
         config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", frame()))
