@@ -26,9 +26,8 @@ MAX_MISSING = 0.05
 LONGEST_ID = 64
 DATE = r"^\d{4}-\d\d-\d\d([ T]|$)"
 ANY_DATE = r"^(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})([ T]|$)"
-SIGNED = (
-    r"^\s*[-+]?([$€£¥₹]\s?)?[-+]?(0|[1-9][\d,]*)?([.,]\d+)?(\s?[%‰$€£¥₹°]|\s[A-Za-zµ°/²³%][A-Za-zµ°/²³0-9]{0,4})?\s*$"
-)
+NUMBER = r"[-+]?((0|[1-9][\d,]*)([.,]\d+)?|[.,]\d+)"
+SIGNED = rf"^\s*[-+]?([$€£¥₹]\s?)?{NUMBER}(\s?[%‰$€£¥₹°]|\s[A-Za-zµ°/²³%][A-Za-zµ°/²³0-9]{{0,4}})?\s*$"
 """Numbers with separators of thousands, a sign of a currency, a percent sign or a unit."""
 PLAIN = r"^\s*[-+]?\d+([.]\d+)?\s*$"
 SIGNED_SHARE = 0.9

@@ -107,9 +107,11 @@ class TestTables:
     @pytest.mark.parametrize("entry", ["{}.5%", "{} %", "$1,{}.00", "1,{} €", "{} km2"])
     def test_numbers_with_a_sign_or_a_unit_are_named(self, tmp_path, suffix, entry):
         texts = [entry.format(100 + i) for i in RNG.permutation(N)]
+        padded = RNG.choice([" USA", " Peru", "-", "%"], N)
         house = [f"{i} {street}" for i, street in enumerate(RNG.choice(["Elm Street", "Mill Lane"], N))]
-        data = write_table(tmp_path / f"rows.{suffix}", frame(cost=texts, house=house))
-        assert config_of(tmp_path, data).input.id == "house"
+        data = write_table(tmp_path / f"rows.{suffix}", frame(cost=texts, house=house, land=padded))
+        section = config_of(tmp_path, data).input
+        assert (section.label, section.id) == ("land", "house")
         assert f"# left out: cost (text that holds numbers, such as '{texts[0]}'" in (tmp_path / "job.yaml").read_text()
 
     def test_more_columns_than_fit_a_line_are_grouped_by_reason(self, tmp_path, suffix):
