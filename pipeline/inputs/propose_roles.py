@@ -14,7 +14,17 @@ import pyarrow.compute as pc
 from ..storage.bundles import Array
 from .base import Source
 from .propose_scale import propose_scale
-from .suspect_columns import CODE_NAME, EXACT, ID_NAME, MAX_CODES, Look, read_windows, sample_windows, suspect_columns
+from .suspect_columns import (
+    CODE_NAME,
+    EXACT,
+    ID_NAME,
+    MAX_CODES,
+    NUMBERING,
+    Look,
+    read_windows,
+    sample_windows,
+    suspect_columns,
+)
 
 LOOKED_AT = 1 << 24
 MAX_CATEGORIES, MAX_CLASSES = 50, 10
@@ -37,6 +47,16 @@ LIKELY_LABEL = re.compile(r"(is|has)_.*|.*(class|label|target|outcome|category|s
 LABEL_NAME = re.compile(
     r"labels?|class(es)?|targets?|y|category|categories|species|clusters?|leiden|louvain|group|(cell_?)?type", re.I
 )
+
+
+CODE_NAMES = (
+    CODE_NAME,
+    LABEL_NAME,
+    ID_NAME,
+    NUMBERING,
+    re.compile(r"time|period|visit|wave|round|session|trial|treat(ment)?|trt|rep(licate)?|block", re.I),
+)
+"""Names of codes of few whole numbers: those of any number of values, and parts of the design of a study."""
 
 
 class Column(NamedTuple):
@@ -164,8 +184,7 @@ def _codes(columns: Sequence[Column]) -> dict[str, str]:
     codes = {
         column.name: f"a code by its name: whole numbers with {column.distinct} values"
         for column in columns
-        if column.can_be_label and column.distinct > 2
-        if CODE_NAME.fullmatch(column.name) or LABEL_NAME.fullmatch(column.name)
+        if column.can_be_label and column.distinct > 2 and any(name.fullmatch(column.name) for name in CODE_NAMES)
     }
     flags = {
         column.name: "two values"

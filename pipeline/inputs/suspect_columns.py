@@ -24,11 +24,16 @@ EXACT = 2.0**53
 MIN_GROUP, UNEVEN = 1.5, 10
 """An id of groups has at least MIN_GROUP rows for each value on average, and at most UNEVEN times as many for any. A
 measurement by which the file is sorted often has fewer, or many small values."""
-ID_NAME = re.compile(r"id|.*[_\s.-]id|id[_\s.-].*|.*[a-z]I[Dd]|uuid|guid|key|.*_key|name", re.I)
 NAMED_ROWS = (
     r"obs|row|rec(ord)?|doc|seq(uence)?|ser(ial)?|case|subj(ect)?|pers(on)?|patient|participant|sample|specimen|item"
     r"|order|invoice|account|customer|employee|student|household|hh|int(erview)?|resp(ondent)?|prov(ider)?"
 )
+NAMED_THINGS = r"user|client|device|store|product|town|choice|fam(ily)?|school|firm|company|group|session|machine|unit"
+ID_NAME = re.compile(
+    rf"(.*[_\s.-])?([ugpfsch]?id|({NAMED_ROWS}|{NAMED_THINGS})id)|id[_\s.-].*|(?-i:.*[a-z]I[Dd])|uuid|guid|key|.*_key|name",
+    re.I,
+)
+"""Names of ids. Other words may end in id, as fluid and acid do."""
 NUMBERING = re.compile(
     rf"({NAMED_ROWS})[_\s.-]*(no|nr|num|number|idx|index)\.?|nr\.?|num|obs|subj(ect)?|case|person", re.I
 )
@@ -42,7 +47,7 @@ COUNT = r"(?!(n|no|nr|num|number|count)[_\s.-]|.*[_\s.-]per[_\s.-])"
 CODE_NAME = re.compile(rf"{COUNT}((.*[_\s.-])?({CODE_WORDS})|.*(?-i:[a-z](Code|Type|Class|Group|Category)))", re.I)
 """Names of columns whose whole numbers stand for something: their differences have no meaning."""
 TIME_NAME = re.compile(
-    rf"{COUNT}(.*[_\s.-])?(year|yr)|quarter|month|week|day|weekday|day_of_(week|month|year)|dow|hour|date", re.I
+    rf"{COUNT}(.*[_\s.-])?(year|yr)|quarter|mon(th)?|week|day|weekday|day_of_(week|month|year)|dow|hour|date", re.I
 )
 LEADING_ZERO = r"^[+-]?0[0-9]+$"
 EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}

@@ -110,7 +110,11 @@ def test_whole_numbers_named_as_an_id_are_reported_although_some_repeat_or_are_m
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        *[(name, "an id by its name") for name in ("persnum", "Sample Number", "obsno", "nr", "subject", "case_no")],
+        *[
+            (name, "an id by its name")
+            for name in ("persnum", "Sample Number", "obsno", "nr", "subject", "case_no", "user_id")
+        ],
+        *[(name, "an id by its name") for name in ("userId", "patientid", "ID", "pid")],
         *[(name, "a code by its name") for name in ("zip", "county", "soil_type", "ZipCode", "plate", "tumour.status")],
         *[(name, "a time by its name") for name in ("year", "Month", "day_of_week", "model_year")],
         *[

@@ -71,14 +71,14 @@ class TestTables:
 
     def test_flags_and_codes_by_name_are_left_out_and_other_whole_numbers_stay(self, tmp_path, suffix):
         data = frame(member=CLASSES % 2, soil_type=CLASSES, rooms=CLASSES, pixel1=RNG.integers(0, 255, N))
-        data["pixel2"] = CLASSES % 2
+        data = data.assign(pixel2=CLASSES % 2, subject=CLASSES, visit=CLASSES)
         columns = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.columns
         text = (tmp_path / "job.yaml").read_text()
         assert columns == ("a", "b", "c", "rooms", "pixel1", "pixel2")
         assert "# left out: member (two values)" in text
-        assert "# left out: soil_type (a code by its name: whole numbers with 4 values)" in text
+        assert "# left out: soil_type, subject, visit (a code by its name: whole numbers with 4 values)" in text
         assert "# features with few whole numbers: rooms, pixel2;" in text
-        assert "# label: soil_type   or member   to colour" in text
+        assert "# label: soil_type   or member, subject   to colour" in text
 
     def test_answers_of_a_questionnaire_are_features_beside_measurements(self, tmp_path, suffix):
         items = pd.DataFrame(RNG.integers(1, 7, (N, 12)), columns=[f"{item}_{i}" for i in (1, 2) for item in "ABCDEF"])
