@@ -26,6 +26,10 @@ TOL = 1e-4
 MAX_BYTES = 2**31
 
 
+class NotConverged(LleError):
+    """A method did not reach TOL."""
+
+
 def embed_in_memory(
     method: str, points: Float64, ids: Int64, n_components: int, reg: float, rule: str, analyses: Analyses = NO_ANALYSES
 ) -> Float64:
@@ -47,7 +51,12 @@ def embed_in_memory(
         centered = points - points.mean(axis=0)
         return np.asarray(np.linalg.svd(centered, full_matrices=False)[0][:, :n_components])
     if method == "lle":
-        return _solve(lle_factor(points, ids, reg, rule), n_components, "factored", hooks=Hooks(analyses=analyses))
+        factor, hooks = lle_factor(points, ids, reg, rule), Hooks(analyses=analyses)
+        try:
+            return _solve(factor, n_components, "factored", hooks=hooks)
+        except NotConverged:
+            # A random walk that hardly ever visits the pinned point has an inaccurate LU; M is symmetric and has none.
+            return _solve(factor, n_components, "shift_invert", hooks=hooks)
     if method == "laplacian":
         return _laplacian(points, ids, n_components)
     if method == "modified":
@@ -139,5 +148,5 @@ def _solve(
     )
     solution = bottom_eigenpairs(problem, method)
     if not solution.converged:
-        raise LleError(f"the eigenvectors could not be computed to a relative error of {TOL:g} in memory")
+        raise NotConverged(f"the eigenvectors could not be computed to a relative error of {TOL:g} in memory")
     return solution.vectors

@@ -56,7 +56,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     n_bytes = task_costs.TASK_BYTES + blocks.size * (3 * row + 16 * layout.k_max + 64) + 6 * BATCH_BYTES
     n_bytes += sample * (layout.k_max + 1) * (2 * row + 48)
     n_bytes += trial * (4 * row + 64 * layout.k_max + TRIAL_POINT_BYTES)
-    rule, expected = config.weights.rule, ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, m, 0, [], 0, None)
+    rule, expected = config.weights.rule, ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, m, 0, [], 0, None, [])
     choose = task(
         choose_from_sample, sample=sample, trial=trial, n_neighbors=k, n_components=m, rule=rule, blocks=blocks
     )
@@ -65,7 +65,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
         choose,
         1,
         n_bytes,
-        version=6,
+        version=7,
         expected=lambda b: expected,
         is_measurement=True,
         work=Work(3e-7 * layout.n_points + trial * (3e-5 if d <= SURFACE_FEATURES else 2.8e-4 + 7e-7 * d)),
@@ -85,6 +85,7 @@ class ChosenReg(Report):
     tried: list[list[float]]
     trial_points: int
     no_trial: str | None
+    failed: list[float]
 
 
 def choose_from_sample(
@@ -115,7 +116,7 @@ def choose_from_sample(
         chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule, is_whole, lists)
     else:
         chosen = chosen._replace(no_trial="method")
-    measures = {**chosen._asdict(), "tried": [list(pair) for pair in chosen.tried]}
+    measures = {**chosen._asdict(), "tried": [list(pair) for pair in chosen.tried], "failed": list(chosen.failed)}
     return ChosenReg(**measures, message=f"weights.reg: {chosen.reg:g}: {chosen.reason}")
 
 
@@ -170,5 +171,5 @@ def describe_reg(method: str, reg: float | str, chosen: Json | None) -> Json | N
         candidates = ", ".join(f"{value:g}" for value in sorted({*SAMPLE_REGS, *WHOLE_REGS}))
         reason = f"auto: one of {candidates}, chosen by the noise and a trial after the search"
         return {"value": None, "reason": reason, "no_trial": None}
-    choice = RegChoice(**{name: chosen[name] for name in RegChoice._fields})
+    choice = RegChoice(**{name: chosen[name] for name in RegChoice._fields if name in chosen})
     return {"value": choice.reg, "reason": choice.reason, "no_trial": choice.no_trial}

@@ -7,6 +7,7 @@ from scipy.linalg import subspace_angles
 from lle.api.embed import finished_run
 from lle.config.neighbors import reverse_neighbors
 from lle.core.errors import LleError
+from lle.kernels.eigensolver.factorization import OneAnalysis
 from lle.kernels.embed_in_memory import embed_in_memory, repaired_lists
 from lle.kernels.neighbors.knn import exact_neighbors
 from tests.support.points import swiss_roll
@@ -61,3 +62,16 @@ def test_eigenvectors_that_did_not_converge_are_an_error():
     ids = exact_neighbors(plane, every, plane, every, 20).ids
     with pytest.raises(LleError, match="could not be computed"):
         embed_in_memory("ltsa", plane, ids, 2, 1e-3, "trace")
+
+
+def test_point_that_the_random_walk_hardly_visits_may_be_pinned(monkeypatch):
+    """The LU with that point is inaccurate; the Cholesky factor of M then gives the coordinates."""
+    points = np.random.default_rng(0).random((900, 2)) ** 4
+    every, outermost = np.arange(900), int(np.linalg.norm(points, axis=1).argmax())
+    ids = repaired_lists(exact_neighbors(points, every, points, every, K), 900)
+    expected = embed_in_memory("lle", points, ids, M, 1.0, "trace")
+    monkeypatch.setattr("lle.kernels.embed_in_memory.closed_point", lambda factor: outermost)
+    analyses = OneAnalysis()
+    for _ in range(2):  # the second time with the analyses of the first
+        found = embed_in_memory("lle", points, ids, M, 1.0, "trace", analyses)
+        assert subspace_angles(found, expected).max() < 1e-3

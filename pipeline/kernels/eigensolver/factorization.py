@@ -58,16 +58,17 @@ NO_ANALYSES = NoAnalyses()
 
 
 class OneAnalysis(Analyses):
-    """The analysis of the first of several matrices that differ in their values only; it serves all of them."""
+    """The analysis of the first of several matrices that differ in their values only, for each kind of factor; it
+    serves all of them."""
 
     def __init__(self) -> None:
-        self._analysis: Analysis | None = None
+        self._analyses: dict[str, Analysis] = {}
 
     def load(self, key: str) -> Analysis | None:
-        return self._analysis
+        return self._analyses.get(key.partition("-")[0])
 
     def keep(self, key: str, analysis: Analysis) -> None:
-        self._analysis = analysis
+        self._analyses[key.partition("-")[0]] = analysis
 
 
 class SuperLU:

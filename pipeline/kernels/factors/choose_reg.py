@@ -96,6 +96,8 @@ class RegChoice(NamedTuple):
     trial_points: int = 0
     """Points of the trial, or those that were too few or could not be embedded."""
     no_trial: NoTrial | None = None
+    failed: Sequence[float] = ()
+    """Values of the trial that could not be embedded."""
 
     @property
     def reason(self) -> str:
@@ -112,7 +114,8 @@ class RegChoice(NamedTuple):
         if self.tried:
             names = ", ".join(f"{reg:g}" for reg, _ in self.tried)
             values = ", ".join(f"{value:.3f}" for _, value in self.tried)
-            return f"{reason}; {n_points} embedded with {names} have trustworthiness {values}"
+            failed = f"; the trial with {', '.join(f'{reg:g}' for reg in self.failed)} failed" if self.failed else ""
+            return f"{reason}; {n_points} embedded with {names} have trustworthiness {values}{failed}"
         if self.no_trial is None:
             return reason
         causes: dict[NoTrial, str] = {
@@ -246,4 +249,5 @@ def choose_by_trial(
         good = better if better.any() else good
     chosen = np.flatnonzero(good)[-1 if is_noisy else 0]
     values = list(zip(regs[tried].tolist(), quality[tried].tolist(), strict=True))
-    return local._replace(reg=float(regs[chosen]), tried=values)
+    failed = regs[: position + 1][~tried[: position + 1]].tolist()
+    return local._replace(reg=float(regs[chosen]), tried=values, failed=failed)

@@ -200,6 +200,13 @@ class TestTrial:
             "1,234 points embedded with 0.001, 0.01, 0.03, 0.1 have trustworthiness 0.500, 0.900, 0.910, 0.800"
         )
 
+    def test_reason_names_the_values_that_failed(self):
+        chosen = choose_by_trial(self.CLEAN, self.CLEAN, values([0.5, np.nan, 0.9, np.nan]), 1234)
+        assert list(chosen.failed) == [1e-2, 1e-1]
+        assert chosen.reason.endswith(
+            "embedded with 0.001, 0.03 have trustworthiness 0.500, 0.900; the trial with 0.01, 0.1 failed"
+        )
+
     def test_values_after_a_sufficient_one_are_not_tried(self):
         chosen = choose_by_trial(self.CLEAN, self.CLEAN, {1e-3: 0.995}.__getitem__, 900)
         assert chosen.reg == 1e-3
