@@ -15,7 +15,10 @@ from ..kernels.factors.choose_reg import RegChoice, choose_by_trial, reg_of_list
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
 from ..kernels.quality.sample_quality import SampleQuality, Scores
 from ..kernels.quality.trustworthiness import mean_interval, participation
-from ..kernels.trial_embedding import MEASURED_POINTS, largest_component
+from ..kernels.trial_embedding import largest_component
+
+MEASURED_POINTS = 500
+"""At least this number of points is measured; a suggestion has many more trials than a choice of reg."""
 
 COMPARED_NEIGHBORS = 12
 """Number of neighbours that the measures compare; the same for all trials, so that their values are comparable."""

@@ -15,7 +15,6 @@ from ..engine.plan_sizes import SURFACE_FEATURES
 from ..engine.step import Json, Report, Step, Work, task
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, WHOLE_REGS, RegChoice, reg_of_lists
-from ..kernels.neighbors.duplicates import row_hashes
 from ..kernels.neighbors.knn import NeighborLists
 from ..kernels.trial_embedding import reg_by_trial, trial_points
 from ..storage import array_specs
@@ -26,8 +25,8 @@ STEP = "choose_reg"
 STAGES = ("solve_weights", "local_factors")
 SAMPLE_POINTS = (50, 1000)
 SAMPLE_BYTES = 64 * 2**20
-TRIAL_POINT_BYTES = 32 * 2**10
-"""For a point of the trial embedding: half in the eigensolver, half for its distances to the measured points."""
+TRIAL_POINT_BYTES = 48 * 2**10
+"""For a point of the trial: a third in the eigensolver, the rest for its distances to the measured points, twice."""
 NOT_CHOSEN_YET = 0.0
 """Value of reg in plans."""
 
@@ -100,16 +99,16 @@ def choose_from_sample(
 ) -> ChosenReg:
     """Choose reg from `sample` points and their nearest neighbours, and by a trial embedding of `trial` points.
 
-    The samples depend on the numbers of the input rows only, not on the internal order or the blocks of points.
+    The samples and their order depend on the values of the input rows only, not on the order or the blocks of rows.
     """
-    rows, order = _rows_with_smallest_hashes(store, sample, blocks)
+    rows, order = _points_with_smallest_hashes(store, sample)
     ids = store.gather(array_specs.NEIGHBOR_INDICES.name, rows)[order, :n_neighbors].astype(np.int64)
     needed = np.union1d(rows, ids[ids >= 0])
     points = store.gather(array_specs.POINTS.name, needed)
     positions = np.where(ids >= 0, np.searchsorted(needed, ids), -1)
     chosen = reg_of_lists(points[np.searchsorted(needed, rows[order])], points, positions, n_components)
     if trial:
-        rows, order = _rows_with_smallest_hashes(store, trial, blocks)
+        rows, order = _points_with_smallest_hashes(store, trial)
         points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)
         is_whole = trial == blocks.n
         lists = _stored_lists(store, order, n_neighbors) if is_whole else None
@@ -129,18 +128,23 @@ def _stored_lists(store: Store, order: Int64, k: int) -> NeighborLists | None:
     return NeighborLists(np.argsort(order)[ids], distances.astype(np.float64))
 
 
-def _rows_with_smallest_hashes(store: Store, sample: int, blocks: Blocks) -> tuple[Int64, Int64]:
-    """The points whose input row numbers have the smallest hashes: (ids, ascending; their order by input row)."""
-    hashes, rows, original = np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64)
-    for start, stop in map(blocks.rows, range(blocks.count)):
-        block = store.read(array_specs.ORIGINAL_INDEX.name, start, stop)
-        hashes = np.concatenate([hashes, row_hashes(block[:, None].astype(np.float64))[:, 0]])
-        rows = np.concatenate([rows, np.arange(start, stop)])
-        original = np.concatenate([original, block])
+def _points_with_smallest_hashes(store: Store, sample: int) -> tuple[Int64, Int64]:
+    """The points whose input rows have the smallest hashes: (ids, ascending; their order by hash)."""
+    hashes, rows = np.empty(0, np.uint64), np.empty(0, np.int64)
+    blocks = zip(
+        store.in_blocks(array_specs.ROW_HASH.name), store.in_blocks(array_specs.REPRESENTATIVE.name), strict=True
+    )
+    for (start, block), (_, representative) in blocks:
+        distinct = np.flatnonzero(representative == np.arange(start, start + len(representative)))
+        hashes, rows = np.concatenate([hashes, block[distinct, 0]]), np.concatenate([rows, distinct + start])
         smallest = np.argsort(hashes)[:sample]
-        hashes, rows, original = hashes[smallest], rows[smallest], original[smallest]
-    ascending = np.argsort(rows)
-    return rows[ascending], np.argsort(original[ascending])
+        hashes, rows = hashes[smallest], rows[smallest]
+    by_row, ids = np.argsort(rows), np.empty(len(rows), np.int64)
+    for start, original in store.in_blocks(array_specs.ORIGINAL_INDEX.name):
+        chosen = np.flatnonzero(np.isin(original, rows))
+        ids[by_row[np.searchsorted(rows, original[chosen], sorter=by_row)]] = chosen + start
+    order = np.argsort(ids)
+    return ids[order], np.argsort(order)
 
 
 def reg_of_run(store: Store, config: Json) -> float:

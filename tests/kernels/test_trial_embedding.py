@@ -81,7 +81,7 @@ def test_trial_of_all_points_needs_no_more_than_the_neighbourhoods(n, is_tried):
 
 def test_every_point_of_a_small_trial_is_measured():
     """Half of them would leave differences of 0.01 to chance."""
-    points = swiss_roll(620, np.random.default_rng(1))
+    points = swiss_roll(1240, np.random.default_rng(1))
     embedding = points[:, :2] ** 2
     actual = SampleQuality(points, K, trial_embedding.MEASURED_POINTS).trustworthiness(embedding)
     assert actual.mean() == pytest.approx(trustworthiness(points, embedding, n_neighbors=K), abs=1e-9)

@@ -15,8 +15,8 @@ from lle.core.methods import METHODS
 from lle.engine import checkpoint
 from lle.jobs.suggest import suggest
 from lle.kernels.factors.choose_reg import NOISY_REG, SURFACE_REG
-from lle.linalg.reg_step import _rows_with_smallest_hashes, reg_of_run
-from lle.storage.blocks import Blocks
+from lle.kernels.neighbors.duplicates import row_hashes
+from lle.linalg.reg_step import _points_with_smallest_hashes, reg_of_run
 from tests.support.points import swiss_roll
 
 pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
@@ -99,26 +99,43 @@ def test_sample_does_not_depend_on_the_blocks(monkeypatch, solve):
     assert large_blocks.noise == pytest.approx(small_blocks.noise, abs=1e-12)
 
 
-class OriginalIndex:
-    """A store of this one array."""
+class Ingested:
+    """The arrays of a store after ingest. Each row is there twice, and points are in any order."""
 
-    def __init__(self, values):
-        self.values = values
+    def __init__(self, rows, size, rng):
+        first = np.arange(len(rows)) // 2 * 2
+        order = rng.permutation(np.unique(first))
+        self.points, self.size = rows[order], size
+        self.arrays = {"_work/row_hash": row_hashes(rows), "_work/representative": first, "original_index": order}
 
-    def read(self, name, start, stop):
-        return self.values[start:stop]
+    def in_blocks(self, name):
+        array = self.arrays[name]
+        return ((start, array[start : start + self.size]) for start in range(0, len(array), self.size))
 
 
-def test_sample_does_not_depend_on_the_internal_order():
-    rng = np.random.default_rng(43)
-    original, samples = rng.permutation(5000)[:4000], []
+def test_sample_and_its_order_depend_on_the_values_of_rows_only():
+    rng, samples = np.random.default_rng(43), []
+    rows = rng.random((4000, 3))
     for size in (4000, 700):
-        values = rng.permutation(original)
-        rows, order = _rows_with_smallest_hashes(OriginalIndex(values), 300, Blocks(4000, size))
-        assert (np.diff(rows) > 0).all()
-        samples.append(values[rows[order]])
+        shuffled = np.repeat(rng.permutation(rows), 2, axis=0)
+        store = Ingested(shuffled, size, rng)
+        ids, order = _points_with_smallest_hashes(store, 300)
+        assert (np.diff(ids) > 0).all()
+        samples.append(store.points[ids[order]])
     np.testing.assert_array_equal(*samples)
-    assert len(np.unique(samples[0])) == 300
+    assert len(np.unique(samples[0], axis=0)) == 300
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("n", [1500, 4300])
+def test_choice_does_not_depend_on_the_order_of_rows(n):
+    rng, choices = np.random.default_rng(45), []
+    points = np.exp(rng.normal(size=(n, 5)))
+    for _ in range(2):
+        fast = {"quality": {"sample": 50, "geodesic_sources": 0}}
+        choices.append(LocallyLinearEmbedding(n_neighbors=K, config=fast).fit(rng.permutation(points)).metrics_["reg"])
+    assert choices[0] == choices[1]
+    assert "embedded" in choices[0]["reason"]
 
 
 def test_equal_choice_reuses_all_results(tmp_path, make_config, run_stages):

@@ -52,9 +52,6 @@ SURFACE_REG_LOSS = 0.01
 SURFACE_REG itself is then not chosen: M would have so many tiny eigenvalues that the eigenproblem of a million points
 could not be solved."""
 
-FALLING_LOSS = 0.01
-"""Where there is little noise, no larger values are tried after a value that loses more than this against the best."""
-
 LESS_NOISE = 0.1
 """A sample does not represent points with much noise if its own noise is smaller by more than this: the trial would
 choose a small `reg`. A sample with more noise, as of points on a lattice, chooses well."""
@@ -213,8 +210,8 @@ def choose_by_trial(
 
     Below NOISY_NOISE it is the smallest value within SURFACE_LOSS of the best, else the largest one. For a sample with
     more noise it is the largest within NOISY_LOSS and, if possible, within SURFACE_REG_LOSS of SURFACE_REG. Below
-    NOISY_NOISE values are not tried after one that no larger value can exceed by more than SURFACE_LOSS, or one that is
-    below the best by more than FALLING_LOSS.
+    NOISY_NOISE values are not tried after one that no larger value can exceed by more than SURFACE_LOSS. A value after
+    one that is far below the best is tried: the trustworthiness can rise again.
 
     Args:
         local: choice from neighbourhoods among all points.
@@ -235,12 +232,12 @@ def choose_by_trial(
     quality = np.full(len(regs), np.nan)
     for position, reg in enumerate(regs.tolist()):
         quality[position] = trustworthiness(reg)
-        best = np.max(quality, where=np.isfinite(quality), initial=0.0)
-        if not is_noisy and (quality[position] >= 1 - SURFACE_LOSS or quality[position] < best - FALLING_LOSS):
+        if not is_noisy and quality[position] >= 1 - SURFACE_LOSS:
             break
     tried = np.isfinite(quality)
     if not tried.any():
         return local._replace(no_trial="failed")
+    best = quality[tried].max()
     if is_whole or not is_noisy:
         good = quality >= best - SURFACE_LOSS
     else:
