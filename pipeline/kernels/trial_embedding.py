@@ -14,6 +14,8 @@ from .eigensolver.factorization import OneAnalysis
 from .embed_in_memory import embed_in_memory, repaired_lists
 from .factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists
 from .graph.connectivity import neighbor_graph, weak_components
+from .graph.repair import apply_repair
+from .graph.spanning_links import spanning_links
 from .neighbors.knn import NeighborLists, exact_neighbors
 from .quality.sample_quality import SampleQuality
 
@@ -63,6 +65,7 @@ def reg_by_trial(
     rule: str,
     is_whole: bool = False,
     lists: NeighborLists | None = None,
+    connects: bool = False,
 ) -> RegChoice:
     """`reg` for all points by a trial with a sample (n, d) of them, or that of `local` without a trial.
 
@@ -73,12 +76,16 @@ def reg_by_trial(
         n_components: coordinates of the embedding.
         rule: `weights.rule`, see ``barycenter_weights``.
         is_whole: `points` are all points.
-        lists: k neighbours of each point among them; None: they are searched.
+        lists: the neighbours of each point among them, -1 in empty slots; None: k are searched.
+        connects: pieces of the searched graph are joined (`graph.components: connect`); else the largest is embedded.
     """
     fewest = max(0 if is_whole else MIN_POINTS, 4 * k, 4 * n_components)
     inside = every = np.arange(len(points))
     if len(points) >= fewest:
-        inside, lists = largest_component(lists or exact_neighbors(points, every, points, every, k))
+        if lists is None:
+            lists = exact_neighbors(points, every, points, every, k)
+            lists = joined_lists(points, lists) if connects else lists
+        inside, lists = largest_component(lists)
     if len(inside) < fewest or lists is None:
         return local._replace(no_trial="few points", trial_points=len(inside))
     component = points[inside]
@@ -96,8 +103,22 @@ def reg_by_trial(
     return choose_by_trial(local, sample, trustworthiness, len(inside), is_whole)
 
 
+def joined_lists(points: Float64, lists: NeighborLists) -> NeighborLists:
+    """The lists (n, K) with the shortest links between the components of their graph, as a run joins them."""
+    _, component = weak_components(neighbor_graph(lists.ids))  # component 0 is the largest
+    outside, largest = np.flatnonzero(component), np.flatnonzero(component == 0)
+    nearest = exact_neighbors(points[outside], outside, points[largest], largest, 1)
+    links = spanning_links(
+        points[outside], outside, component[outside].astype(np.int64), nearest.ids[:, 0], nearest.distances[:, 0]
+    )
+    width = lists.ids.shape[1] + int(np.bincount(links.rows).max(initial=0))
+    ids, distances = apply_repair(lists.ids, lists.distances.astype(np.float32), 0, links, width)
+    return NeighborLists(ids.astype(np.int64), distances.astype(np.float64))
+
+
 def largest_component(lists: NeighborLists) -> tuple[Int64, NeighborLists]:
     """The largest weak component of a graph: (ids in it, ascending; its lists, which count its points from 0)."""
     _, component = weak_components(neighbor_graph(lists.ids))  # component 0 is the largest
     inside = np.flatnonzero(component == 0)
-    return inside, NeighborLists(np.searchsorted(inside, lists.ids[inside]), lists.distances[inside])
+    ids = lists.ids[inside]
+    return inside, NeighborLists(np.where(ids >= 0, np.searchsorted(inside, ids), -1), lists.distances[inside])

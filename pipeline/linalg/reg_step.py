@@ -55,10 +55,10 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     n_bytes = task_costs.TASK_BYTES + blocks.size * (3 * row + 16 * layout.k_max + 64) + 6 * BATCH_BYTES
     n_bytes += sample * (layout.k_max + 1) * (2 * row + 48)
     n_bytes += trial * (4 * row + 64 * layout.k_max + TRIAL_POINT_BYTES)
-    rule, expected = config.weights.rule, ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, m, 0, [], 0, None, [])
-    choose = task(
-        choose_from_sample, sample=sample, trial=trial, n_neighbors=k, n_components=m, rule=rule, blocks=blocks
-    )
+    rule, connects = config.weights.rule, config.graph.components == "connect"
+    expected = ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, m, 0, [], 0, None, [])
+    points = {"sample": sample, "trial": trial, "n_neighbors": k, "n_components": m}
+    choose = task(choose_from_sample, **points, rule=rule, connects=connects, blocks=blocks)
     [chosen] = yield from Step(
         f"{stage}.{STEP}",
         choose,
@@ -95,6 +95,7 @@ def choose_from_sample(
     n_neighbors: int,
     n_components: int,
     rule: str,
+    connects: bool,
     blocks: Blocks,
 ) -> ChosenReg:
     """Choose reg from `sample` points and their nearest neighbours, and by a trial embedding of `trial` points.
@@ -111,21 +112,19 @@ def choose_from_sample(
         rows, order = _points_with_smallest_hashes(store, trial)
         points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)
         is_whole = trial == blocks.n
-        lists = _stored_lists(store, order, n_neighbors) if is_whole else None
-        chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule, is_whole, lists)
+        lists = _stored_lists(store, order) if is_whole else None
+        chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule, is_whole, lists, connects)
     else:
         chosen = chosen._replace(no_trial="method")
     measures = {**chosen._asdict(), "tried": [list(pair) for pair in chosen.tried], "failed": list(chosen.failed)}
     return ChosenReg(**measures, message=f"weights.reg: {chosen.reg:g}: {chosen.reason}")
 
 
-def _stored_lists(store: Store, order: Int64, k: int) -> NeighborLists | None:
-    """The k nearest neighbours of all points (n,) in this order, numbered by it; None if some have fewer."""
-    ids = store.read_all(array_specs.NEIGHBOR_INDICES.name)[order, :k].astype(np.int64)
-    if ids.shape[1] < k or (ids < 0).any():
-        return None
-    distances = store.read_all(array_specs.NEIGHBOR_DISTANCES.name)[order, :k]
-    return NeighborLists(np.argsort(order)[ids], distances.astype(np.float64))
+def _stored_lists(store: Store, order: Int64) -> NeighborLists:
+    """The neighbours of all points (n,) in this order, numbered by it, with those of the repair and the links."""
+    ids = store.read_all(array_specs.NEIGHBOR_INDICES.name)[order].astype(np.int64)
+    distances = store.read_all(array_specs.NEIGHBOR_DISTANCES.name)[order]
+    return NeighborLists(np.where(ids >= 0, np.argsort(order)[ids], -1), distances.astype(np.float64))
 
 
 def _points_with_smallest_hashes(store: Store, sample: int) -> tuple[Int64, Int64]:

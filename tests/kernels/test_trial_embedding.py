@@ -11,7 +11,14 @@ from lle.kernels.neighbors.knn import exact_neighbors
 from lle.kernels.quality.sample_quality import SampleQuality
 from lle.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
 from lle.kernels.quality.trustworthiness import trustworthiness as trustworthiness_of_ranks
-from lle.kernels.trial_embedding import TRIAL_POINTS, largest_component, largest_trial, reg_by_trial, trial_points
+from lle.kernels.trial_embedding import (
+    TRIAL_POINTS,
+    joined_lists,
+    largest_component,
+    largest_trial,
+    reg_by_trial,
+    trial_points,
+)
 from tests.support.points import swiss_roll
 from tests.support.seeds import seeds
 
@@ -63,6 +70,27 @@ def test_largest_component_is_embedded():
     assert lists.ids.max() < 600
     chosen = reg_by_trial(points, LOCAL, K, M, "trace")
     assert "600 points embedded" in chosen.reason
+
+
+def test_joined_lists_have_the_shortest_links_between_pieces():
+    rng = np.random.default_rng(6)
+    points = np.vstack([swiss_roll(150, rng) + 500, swiss_roll(300, rng), swiss_roll(200, rng) - 500])
+    lists = neighbor_lists(points)
+    joined = joined_lists(points, lists)
+    inside, _ = largest_component(joined)
+    np.testing.assert_array_equal(inside, np.arange(650))
+    np.testing.assert_array_equal(joined.ids[:, :K], lists.ids)
+    rows, slots = np.nonzero(joined.ids[:, K:] >= 0)
+    links = {tuple(sorted((row, joined.ids[row, K + slot]))) for row, slot in zip(rows, slots, strict=True)}
+    pairs = [(slice(0, 150), slice(150, 450)), (slice(150, 450), slice(450, 650))]
+    for one, other in pairs:
+        distances = np.linalg.norm(points[one, None] - points[None, other], axis=2)
+        start, end = np.unravel_index(distances.argmin(), distances.shape)
+        assert (start + one.start, end + other.start) in links
+    assert len(links) == 2
+    assert np.array_equal(
+        joined_lists(points[:150], neighbor_lists(points[:150])).ids, neighbor_lists(points[:150]).ids
+    )
 
 
 @pytest.mark.parametrize("n", [2, 99, 4 * 40 - 1])

@@ -86,9 +86,25 @@ class TestChoice:
         assert "solve_weights.choose_reg" not in number.reports
         np.testing.assert_array_equal(auto.store.read_all("weights"), number.store.read_all("weights"))
 
-    def test_reverse_neighbors_do_not_change_it(self, solve, data, reg):
+    def test_noise_is_that_of_the_nearest_neighbors_and_the_trial_embeds_the_graph_of_the_run(self, solve, data, reg):
         plain, with_reverse = choice(solve(data)), choice(solve(data, reverse=4))
-        assert replace(plain, message="") == replace(with_reverse, message="")
+        same = {"reg": reg, "tried": [], "message": ""}
+        assert replace(plain, **same) == replace(with_reverse, **same)
+        assert plain.tried != with_reverse.tried
+
+
+@pytest.mark.parametrize("largest", [4000, 300])  # a trial of all points, and one of a sample
+def test_connected_pieces_are_tried_together(tmp_path, make_config, run_stages, monkeypatch, largest):
+    monkeypatch.setattr("lle.kernels.trial_embedding.TRIAL_POINTS", largest)
+    rng = np.random.default_rng(46)
+    points = np.vstack([swiss_roll(600, rng), swiss_roll(500, rng) + 100.0])
+    for components, share in (("connect", 1.0), ("separate", 6 / 11)):
+        graph, folder = {"components": components}, tmp_path / components
+        folder.mkdir()
+        config = make_config(folder, points, graph=graph, weights={}, neighbors={"n_neighbors": K})
+        chosen = choice(run_stages(config, "solve_weights"))
+        assert chosen.trial_points == pytest.approx(share * min(largest, 1100), rel=0.1)
+        assert chosen.tried
 
 
 @pytest.mark.slow
