@@ -70,6 +70,18 @@ class TestChoice:
         assert best_method(dataclasses.replace(own, participation=0.002), [clump]) is clump
         assert best_method(None, [clump]) is clump
 
+    def test_simpler_method_is_chosen_unless_another_one_is_clearly_better(self):
+        base = np.random.default_rng(8).uniform(0.5, 0.8, 400)
+        own, pca = trial(12, base), dataclasses.replace(trial(12, base + 0.1), method="pca")
+        hessian, modified = (
+            dataclasses.replace(trial(30, base + gain), method=method)
+            for method, gain in (("hessian", 0.105), ("modified", 0.12))
+        )
+        assert best_method(own, [hessian, pca]) is pca
+        assert best_method(None, [hessian, pca]) is pca
+        assert best_method(own, [modified, hessian, pca]) is modified
+        assert best_method(hessian, [pca]) is hessian  # the config's
+
 
 def noisy_sheet(n, rng):
     return rng.random((n, 2)) @ np.linalg.qr(rng.normal(size=(3, 3)))[0][:2] + 0.03 * rng.normal(size=(n, 3))
