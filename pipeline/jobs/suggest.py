@@ -57,8 +57,7 @@ def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> di
     search = Search(config, sampled, likely, n_others, watch)
     with limited_threads(1):
         search.run()
-    n_distinct = source.n_rows * len(distinct.points) / min(sample, source.n_rows)  # without invalid and equal rows
-    stretch = max(1.0, n_distinct / search.n_sampled) ** (1 / max(likely.value, 1.0))
+    stretch = max(1.0, distinct.n_distinct / search.n_sampled) ** (1 / max(likely.value, 1.0))
     return {
         "method": config.method,
         "n_rows": sampled.n_rows,
@@ -182,7 +181,9 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
         return [*reasons, "no trial could embed the sample; see the table"]
     reasons += [_why_method(search, search.chosen), *_why_neighbors(search, search.chosen)]
     if reason := search.reg_reasons.get((search.chosen.method, search.chosen.n_neighbors)):
-        reasons.append(f"reg {search.chosen.reg:g}: {reason}")
+        value = search.suggested()["weights.reg"]
+        about = f"auto: it is {search.chosen.reg:g} for the sample: " if value == "auto" else f"{value:g}: "
+        reasons.append(f"reg {about}{reason}")
     if stretch > 1.05:
         reasons.append(
             f"the measures are those of the sample embedded alone, where neighbours are about {stretch:.1f} times "

@@ -43,8 +43,8 @@ class NeighborSample(NamedTuple):
     """(p,) ids of all neighbours, ascending."""
     pool: Floats
     """(p, d) their coordinates."""
-    is_whole: bool
-    """All rows are sampled."""
+    n_distinct: float
+    """Distinct valid rows, estimated from the sample."""
     labels: Float64 | None = None
     """(s,) category of each sampled point, NaN for none; None if the input has no labels that are categories."""
 
@@ -87,7 +87,7 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
     n_queries = min(len(points), max(MIN_POINTS, NEIGHBOR_BYTES // (points.itemsize * points.shape[1] * k)))
     sampled = _with_neighbors(source, prepare, points, ids, n_queries, k)
     labels = np.concatenate(label_parts)[first[order]] if has_categories else None
-    return sampled._replace(is_whole=sample >= source.n_rows, labels=labels)
+    return sampled._replace(n_distinct=source.n_rows * len(ids) / min(sample, source.n_rows), labels=labels)
 
 
 def _prepared(prepare: Preparation, rows: Floats) -> Floats:
@@ -121,7 +121,7 @@ def _with_neighbors(
         coordinates[known] = pool[np.searchsorted(pool_ids, used[known])]
         coordinates[~known] = block[np.searchsorted(block_ids, used[~known])]
         pool_ids, pool = used, coordinates
-    return NeighborSample(source.n_rows, points, lists, pool_ids, pool, False)
+    return NeighborSample(source.n_rows, points, lists, pool_ids, pool, 0.0)
 
 
 def _blocks(source: Source) -> Iterator[tuple[int, Floats, Bools]]:

@@ -126,7 +126,7 @@ class Search:
     def __init__(self, config: Config, sample: NeighborSample, likely: Dimension, n_others: int, watch: Watch) -> None:
         self.config, self.sample, self.likely = config, sample, likely
         points = sample.points[: _trial_points(sample.points.shape[1])].astype(np.float64)
-        self.n_sampled, is_whole = len(points), sample.is_whole and len(points) == len(sample.points)
+        self.n_sampled, is_whole = len(points), sample.n_distinct <= largest_trial(points.shape[1])
         self.n_pieces, inside = largest_piece(points, config.neighbors.n_neighbors)
         points, labels = points[inside], None if sample.labels is None else sample.labels[: len(points)][inside]
         most_tried, share = max(*NEIGHBORS, config.neighbors.n_neighbors), len(inside) / self.n_sampled
@@ -249,4 +249,7 @@ class Search:
         values = {"method": self.chosen.method, **values}
         if not self.config.varies and self.chosen.method != "pca":
             values["neighbors.n_neighbors"] = self.chosen.n_neighbors
-        return values | ({} if self.chosen.reg is None else {"weights.reg": self.chosen.reg})
+        if self.chosen.reg is None:
+            return values
+        # A run repeats the choice among all points, so a number from the sample could be worse.
+        return values | {"weights.reg": self.chosen.reg if self.config.weights.rule == "absolute" else "auto"}

@@ -70,7 +70,8 @@ class Trial:
 class Trials:
     """Embeds sampled points (s, d) and measures the result; calls `watch` with a text before each trial.
 
-    `is_whole`: the sample holds all points. `share`: the share of the sample that the given points are.
+    `is_whole`: a run's choice of reg has a trial of all points, not of a sample, so it tries other values. `share`: the
+    share of the sample that the given points are.
     """
 
     def __init__(

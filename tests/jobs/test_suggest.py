@@ -207,6 +207,12 @@ def test_rules_about_the_whole_input_are_not_used_for_trials(tmp_path, make_conf
     assert any(f"neighbors.{next(iter(rule))} determines" in reason for reason in ruled["reasons"])
 
 
+def test_absolute_reg_of_the_config_is_kept(tmp_path, make_config, monkeypatch):
+    monkeypatch.setattr(suggest_search, "METHODS", {"lle": METHODS["lle"]})
+    weights = {"rule": "absolute", "reg": 0.02}
+    assert suggest(make_config(tmp_path, SLANTED, weights=weights), 200)["suggested"]["weights.reg"] == 0.02
+
+
 @pytest.mark.slow
 def test_cosine_gives_the_trials_of_unit_rows(tmp_path, make_config):
     rng = np.random.default_rng(14)

@@ -14,7 +14,7 @@ from lle.config.yaml_io import to_yaml
 from lle.core.methods import METHODS
 from lle.engine import checkpoint
 from lle.jobs.suggest import suggest
-from lle.kernels.factors.choose_reg import NOISY_REG, SURFACE_REG
+from lle.kernels.factors.choose_reg import NOISY_REG, SURFACE_REG, WHOLE_REGS
 from lle.kernels.neighbors.duplicates import row_hashes
 from lle.linalg.reg_step import _points_with_smallest_hashes, reg_of_run
 from tests.support.points import swiss_roll
@@ -205,16 +205,25 @@ class TestRun:
         assert auto.metrics_["reg"]["value"] == BLOBS_REG
         assert number.metrics_["reg"] == {"value": BLOBS_REG, "reason": "set in the config", "no_trial": None}
 
-    def test_suggest_proposes_the_same_number(self, finished, monkeypatch):
+    def test_suggest_proposes_auto_and_tries_the_same_values(self, finished, monkeypatch):
         monkeypatch.setattr("lle.jobs.suggest_search.NEIGHBORS", (30,))
         monkeypatch.setattr("lle.jobs.suggest_search.METHODS", {"lle": METHODS["lle"]})
         suggestion = suggest(finished[4], N)
         proposed = suggestion["suggested"]
+        [chosen] = [line["reg"] for line in suggestion["candidates"] if line["chosen"]]
         run = LocallyLinearEmbedding(
             n_neighbors=proposed["neighbors.n_neighbors"], n_components=proposed["eigensolver.n_components"], reg="auto"
         ).fit(POINTS["blobs"])
-        assert proposed["weights.reg"] == run.metrics_["reg"]["value"]
-        assert any(reason.startswith(f"reg {proposed['weights.reg']:g}: noise is") for reason in suggestion["reasons"])
+        assert (proposed["weights.reg"], chosen) == ("auto", run.metrics_["reg"]["value"])
+        start = f"reg auto: it is {chosen:g} for the sample: noise is"
+        assert any(reason.startswith(start) for reason in suggestion["reasons"])
+
+    def test_suggest_tries_the_values_of_a_trial_of_all_points_with_a_sample(self, finished, monkeypatch):
+        monkeypatch.setattr("lle.jobs.suggest_search.METHODS", {"lle": METHODS["lle"]})
+        tried = {line["reg"] for line in suggest(finished[4], 500)["candidates"]}
+        assert set(WHOLE_REGS) <= tried
+        monkeypatch.setattr("lle.jobs.suggest_search.largest_trial", lambda n_features: 600)
+        assert 1.0 not in {line["reg"] for line in suggest(finished[4], 500)["candidates"]}
 
 
 @pytest.mark.slow
