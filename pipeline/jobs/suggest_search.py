@@ -26,6 +26,9 @@ OTHER_NEIGHBORS, OTHER_TRIALS = (12, 20, 30, 40), 2
 WORSE_TRIALS = 2
 """The search upwards, or downwards, ends after this number of trials in a row that do not raise the best score."""
 
+FAR_START = 30
+"""For lle, a second search begins with this number: the best reg for few neighbours can hide that more are better."""
+
 GAP = 2.5
 """Least ratio of adjacent variances that counts as a gap; points that fill 2 to 10 dimensions have ratios up to 2.2."""
 
@@ -173,14 +176,25 @@ class Search:
         if own == "pca":
             self.own = self._run(own, k, None)
         elif sizes:
-            self.own = self._search_neighbors(own, sizes, k if k in sizes else sizes[0])
-        if own == "lle" and self.own is not None:
-            self.own = self._run(own, self.own.n_neighbors, self._reg(own, self.own.n_neighbors))
+            start = k if k in sizes else sizes[0]
+            far = [size for size in sizes if size == FAR_START != start] if own == "lle" else []
+            self.own = self._search_from(own, sizes, [start, *far])
         self.chosen = best_method(self.own, self._other_methods())
 
-    def _search_neighbors(self, method: str, sizes: list[int], start: int) -> Trial | None:
+    def _search_from(self, method: str, sizes: list[int], starts: list[int]) -> Trial | None:
+        """The best of the chosen trials of searches that begin with each of `starts` and its reg; for lle, the reg is
+        chosen again at the end."""
+        found = list[Trial | None]()
+        for start in starts:
+            trial = self._search_neighbors(method, sizes, start, self._reg(method, start))
+            if trial is not None and method == "lle":
+                trial = self._run(method, trial.n_neighbors, self._reg(method, trial.n_neighbors))
+            found.append(trial)
+        return choose([trial for trial in found if trial is not None])
+
+    def _search_neighbors(self, method: str, sizes: list[int], start: int, reg: float | None) -> Trial | None:
         """The chosen trial of a method, from numbers of neighbours around `start`."""
-        reg, position = self._reg(method, start), sizes.index(start)
+        position = sizes.index(start)
         trials = {start: self._run(method, start, reg)}
         for direction in (sizes[position + 1 :], sizes[:position][::-1]):
             n_worse = 0

@@ -22,7 +22,7 @@ from lle.core.errors import InputError
 from lle.core.methods import METHODS
 from lle.jobs import suggest_search
 from lle.jobs.suggest import suggest
-from lle.jobs.suggest_search import best_method, choose
+from lle.jobs.suggest_search import Search, best_method, choose
 from lle.jobs.suggest_trials import Trial
 from lle.kernels.manifolds import sample
 from lle.kernels.quality.sample_quality import Scores
@@ -211,6 +211,30 @@ def test_absolute_reg_of_the_config_is_kept(tmp_path, make_config, monkeypatch):
     monkeypatch.setattr(suggest_search, "METHODS", {"lle": METHODS["lle"]})
     weights = {"rule": "absolute", "reg": 0.02}
     assert suggest(make_config(tmp_path, SLANTED, weights=weights), 200)["suggested"]["weights.reg"] == 0.02
+
+
+@pytest.mark.parametrize("method", ["lle", "modified"])
+def test_second_search_of_lle_finds_a_reg_that_only_more_neighbours_need(monkeypatch, method):
+    """With 12 neighbours reg 1 is the best, and with reg 1 more neighbours are worse."""
+    base, tried = np.random.default_rng(9).uniform(0.1, 0.5, 400), []
+
+    def run(search, method, k, reg):
+        tried.append(k)
+        return dataclasses.replace(trial(k, base + (0.3 - k / 1000 if reg == 1.0 else k / 100)), method=method, reg=reg)
+
+    for name, value in {
+        "_components": lambda search: (2, ""),
+        "_reg": lambda search, method, k: 1.0 if k < 20 else 1e-3,
+        "_same_reg": lambda search, method, k, reg: reg,
+        "_run": run,
+        "_other_methods": lambda search: [],
+    }.items():
+        monkeypatch.setattr(Search, name, value)
+    search = Search.__new__(Search)
+    search.config, search.max_neighbors, search.n_components = config_of(method=method), 40, 2
+    search.run()
+    expected = (40, 1e-3) if method == "lle" else (6, 1.0)
+    assert (search.chosen.n_neighbors, search.chosen.reg) == expected
 
 
 @pytest.mark.slow
