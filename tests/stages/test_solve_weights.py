@@ -115,7 +115,7 @@ def test_unchanged_reg_of_other_coordinates_needs_no_rows_again(store, tmp_path,
 
     def choose(*_, n_components, **more) -> reg_step.ChosenReg:
         chosen.append(n_components)
-        return reg_step.ChosenReg(REG, 0.0, 0.0, n_components, 0, [], 0, None)
+        return reg_step.ChosenReg(REG, 0.0, 0.0, n_components, 0, [], 0, None, [])
 
     monkeypatch.setattr(reg_step, "choose_from_sample", choose)
     layout = Layout(N, 3, "float64", 128, n_points=N, n_features=3, k_max=K)
