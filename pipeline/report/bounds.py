@@ -26,7 +26,7 @@ GROUP_SHARE = 0.1
 """A first coordinate concentrated on a smaller share separates a group; on smooth shapes it has a third or more."""
 REDUNDANT = 0.95
 """R^2 of a coordinate predicted from the earlier ones by local linear fits, above which it repeats them."""
-PCA_GAIN = 0.01
+PCA_GAIN = 0.015
 """Trustworthiness by which principal components surely exceed the embedding from which on there is a warning."""
 DROPPED_SHARE, MOST_DROPPED_SHARE = 0.01, 0.1
 """Shares of rows without coordinates from which on there is a warning, and from which on it is the verdict."""

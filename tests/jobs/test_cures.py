@@ -137,7 +137,7 @@ CASES = {
     "more dimensions than 12 neighbours span": Case(noise, {}, {"trustworthiness": {"eigensolver.n_components": 11}}),
     "five coordinates of a noisy curve": Case(noisy_curve, FIVE, {}),
     "noisy roll": Case(noisy_roll, SMALL_REG, {"trustworthiness": {"weights.reg": "auto"}}),
-    "wine": Case(wine, {}, {"trustworthiness": {"eigensolver.n_components": 6}, "pca_gain": {"method": "pca"}}),
+    "wine": Case(wine, {}, {"trustworthiness": {"eigensolver.n_components": 6}}),
     "wine with a small reg": Case(
         wine, SMALL_REG, {"neighborhood_hit": {"eigensolver.n_components": 6}, "pca_gain": {"weights.reg": "auto"}}
     ),
