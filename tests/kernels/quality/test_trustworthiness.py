@@ -53,7 +53,9 @@ def test_groups_are_separated_by_a_gap_and_tails_are_not(seed) -> None:
     half[:1000] += 60.0
     one = np.zeros(2000)
     one[7] = 1.0
-    vectors = np.column_stack([group, np.exp(tail), half, one, np.zeros(2000)])
+    third = np.zeros(2000)
+    third[:600] = rng.choice([-1.0, 1.0], 600)  # more than a tenth is no group
+    vectors = np.column_stack([group, np.exp(tail), half, one, third])
     assert max(participation(vectors)[:2]) < 200
     assert separated(vectors - vectors.mean(axis=0)) == [pytest.approx(60, abs=20), 0, 0, 1, 0]
 
