@@ -55,7 +55,7 @@ def embed_in_memory(
         try:
             return _solve(factor, n_components, "factored", hooks=hooks)
         except NotConverged:
-            # A random walk that hardly ever visits the pinned point has an inaccurate LU; M is symmetric and has none.
+            # The LU is inaccurate if the random walk of W hardly ever visits the pinned point. The factor of M is not.
             return _solve(factor, n_components, "shift_invert", hooks=hooks)
     if method == "laplacian":
         return _laplacian(points, ids, n_components)

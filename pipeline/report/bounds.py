@@ -27,9 +27,9 @@ GROUP_SHARE = 0.1
 REDUNDANT = 0.95
 """R^2 of a coordinate predicted from the earlier ones by local linear fits, above which it repeats them."""
 PCA_GAIN = 0.015
-"""Trustworthiness by which principal components surely exceed the embedding from which on there is a warning."""
+"""There is a warning if the lower end of the interval of `pca_gain` is above it."""
 DROPPED_SHARE, MOST_DROPPED_SHARE = 0.01, 0.1
-"""Shares of rows without coordinates from which on there is a warning, and from which on it is the verdict."""
+"""Shares of rows without coordinates: from the first on there is a warning, from the second on it is the verdict."""
 FAR_SHARE = 0.01
 """Share of rows far from a fitted sample from which on there is a warning; 0.001 of the fitted points are far."""
 LARGE_RESIDUAL = 0.1

@@ -13,8 +13,8 @@ from .pardiso import FactorizationError
 DEPENDENT = 1e-12
 """Squared length below which a combination of unit columns counts as rounding errors."""
 LONG, MOST_PASSES = 1e-4, 2
-"""One pass is enough if all combinations of the columns have a part outside the space whose squared length is above
-this share of their own: its rounding errors are then at most 100 times those of the vectors."""
+"""One pass is enough if no combination of the columns lies nearly in the space: the squared length of its part outside
+is at least this share of its own. The rounding errors of this part are then at most 100 times those of the vectors."""
 TINY = float(np.finfo(np.float64).tiny)
 
 
