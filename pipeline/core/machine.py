@@ -97,9 +97,9 @@ def _memory_of_cgroup(folder: Path) -> list[tuple[int, int]]:
     groups = []
     for limit_name, usage_name, cache_key in CGROUP_FILES:
         with contextlib.suppress(OSError, ValueError):
+            limit, used = (int((folder / name).read_text()) for name in (limit_name, usage_name))
             entries = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            used = int((folder / usage_name).read_text()) - int(entries.get(cache_key, 0))
-            groups.append((int((folder / limit_name).read_text()), used))
+            groups.append((limit, used - int(entries.get(cache_key, 0))))
     return groups
 
 
