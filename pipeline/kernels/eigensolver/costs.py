@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import breadth_first_order
 from ...core.arrays import Float64, Ints
 from ...core.errors import NotEnoughMemory, gib
 from . import pardiso
-from .davidson import block_width
+from .davidson import block_width, narrow_width
 from .factorization import analyse, analysis_key, canonical
 from .pardiso import FactorSize
 from .problem import Problem
@@ -85,18 +85,23 @@ def preconditioned_size(factor: csr_array, m: int, size: FactorSize, max_memory:
 def multigrid_size(factor: csr_array, m: int, max_memory: int, normal_entries: int = 0) -> tuple[int, int, int, int]:
     """(columns of a block, of the basis, bytes of everything, most cycles of a solve) of block Davidson with multigrid.
 
-    Of the memory that is left, five blocks of the basis come first, then cycles, then further blocks.
+    Of the memory that is left, five blocks of the basis come first, then cycles, then further blocks. The blocks are
+    narrow if wide ones would leave memory for fewer cycles.
 
     The hierarchy is that of A, or of M with ``normal_entries`` entries. It has one to three times the entries of its
     matrix, and more in many dimensions (``HIERARCHY_BYTES``).
     """
-    n, width = factor.shape[1], block_width(m)
-    hierarchy = NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz
-    fixed = _bytes(factor) + hierarchy + n * width * (NORMAL_VECTOR_BYTES if normal_entries else VECTOR_BYTES)
-    cycle_bytes, basis_bytes = n * width * (8 if normal_entries else 4), 8 * n * 5 * width
-    cycles = min(max(FEW_CYCLES + (max_memory - fixed - basis_bytes) // cycle_bytes, FEW_CYCLES), MOST_CYCLES)
-    fixed += (cycles - FEW_CYCLES) * cycle_bytes
-    return width, *_basis_size(factor, width, fixed, max_memory), cycles
+    n = factor.shape[1]
+    matrices = _bytes(factor) + (NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz)
+    for width in (block_width(m), narrow_width(m)):
+        fixed = matrices + n * width * (NORMAL_VECTOR_BYTES if normal_entries else VECTOR_BYTES)
+        cycle_bytes, basis_bytes = n * width * (8 if normal_entries else 4), 8 * n * 5 * width
+        cycles = min(max(FEW_CYCLES + (max_memory - fixed - basis_bytes) // cycle_bytes, FEW_CYCLES), MOST_CYCLES)
+        fixed += (cycles - FEW_CYCLES) * cycle_bytes
+        if cycles == MOST_CYCLES:
+            break
+    columns, n_bytes = _basis_size(factor, width, fixed, max_memory)
+    return width, columns, n_bytes, cycles
 
 
 def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int:
@@ -104,7 +109,7 @@ def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int
 
     ``row_entries`` are those of A for each point, at most. M has fewer entries than an A that is not square.
     """
-    width, entry_bytes = block_width(m), HIERARCHY_BYTES + 12 if square else 4 * 12
+    width, entry_bytes = narrow_width(m), HIERARCHY_BYTES + 12 if square else 4 * 12
     return n_points * (entry_bytes * row_entries + width * (VECTOR_BYTES + 3 * 8))
 
 

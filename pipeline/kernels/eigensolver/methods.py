@@ -141,7 +141,7 @@ def _by_davidson(
     run ends it at the same step.
     """
     (_, columns, predicted), m, tolerances = sizes, problem.n_vectors, problem.tolerances
-    width, is_long = min(davidson.block_width(m), sizes[0]), False
+    width, is_long = davidson.block_width(m, sizes[0]), False
     watch.begin(f"solves for {width} vectors", problem.max_steps)
     apply = _finite(inverse)
     state = problem.hooks.load_state(watch.method)
@@ -175,6 +175,7 @@ def _by_davidson(
         flat=problem.flat,
         max_residual_steps=max_residual_steps,
         growth=problem.growth,
+        max_width=sizes[0],
     )
     reason = f"{watch.method}: {result.n_steps} steps of block Davidson with {width} vectors, {text}"
     if is_long and result.stopped:
