@@ -17,7 +17,7 @@ from ..kernels.eigensolver.costs import patience_seconds
 from ..kernels.eigensolver.problem import Hooks, Problem
 from ..kernels.eigensolver.rayleigh_ritz import Growth, NullVector, Tolerances, fix_signs
 from ..kernels.eigensolver.solve import bottom_eigenpairs
-from ..kernels.eigensolver.solvers import SQUARE, auto_methods, chosen, predictions
+from ..kernels.eigensolver.solvers import SQUARE, auto_methods, chosen, prediction_of
 from ..kernels.graph.connectivity import closed_point
 from ..kernels.quality.trustworthiness import participation, separated
 from ..storage import array_specs
@@ -211,7 +211,7 @@ def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> 
         names = [name for name in auto_methods(problem, {}) if not square or name in SQUARE]
     elif job.method == "multigrid" and not square:
         names = [methods.ON_M]
-    predicted = predictions(problem, names)
+    predicted = [prediction_of(problem, name) for name in names]
     best = chosen(predicted, patience_seconds(problem.factor.nnz, problem.n_threads, square=square))
     return {
         **best._asdict(),

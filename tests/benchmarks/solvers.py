@@ -29,7 +29,7 @@ from lle.engine import subprocess_call
 from lle.kernels.eigensolver.problem import Problem
 from lle.kernels.eigensolver.rayleigh_ritz import Tolerances
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
-from lle.kernels.eigensolver.solvers import predictions
+from lle.kernels.eigensolver.solvers import prediction_of
 from lle.kernels.graph.connectivity import closed_point
 from lle.linalg.component_matrices import leading_components
 from lle.storage.store import Store
@@ -59,7 +59,7 @@ def solve_route(factor: csr_array, candidates: F64, route: str, n_components: in
         candidates=lambda: candidates,
         on_gpu=route == "gpu",
     )
-    [predicted] = predictions(problem, [method])
+    predicted = prediction_of(problem, method)
     processor = time.process_time()
     bytes_before, started = subprocess_call.peak_bytes(), time.perf_counter()
     spectrum = bottom_eigenpairs(problem, method)

@@ -38,14 +38,6 @@ class Prediction(NamedTuple):
     """Source of the prediction: analysis (of the matrix), pieces (of the matrix), or entries of A."""
 
 
-def predictions(problem: Problem, names: list[str]) -> list[Prediction]:
-    """Predictions for the methods ``names``, in this order.
-
-    Raises: NotEnoughMemory, FactorizationError: the analysis of a small matrix failed.
-    """
-    return [_prediction(problem, name) for name in names]
-
-
 def auto_methods(problem: Problem, skip: Mapping[str, str]) -> list[str]:
     """Methods that auto tries, in their order; a long factorization is put off (``solve``)."""
     names = [name for name in SOLVERS if problem.is_square or name not in SQUARE]
@@ -62,7 +54,8 @@ def chosen(predicted: list[Prediction], patience: float) -> Prediction:
     return predicted[-1]
 
 
-def _prediction(problem: Problem, name: str) -> Prediction:
+def prediction_of(problem: Problem, name: str) -> Prediction:
+    """The prediction for a method. Raises NotEnoughMemory or FactorizationError if the analysis of a matrix failed."""
     factor, m, allowed, n_threads = problem.factor, problem.planned_vectors, problem.max_memory, problem.n_threads
     if name.startswith("multigrid"):
         on_m = name == methods.ON_M

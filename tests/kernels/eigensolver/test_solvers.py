@@ -4,7 +4,7 @@ import pytest
 
 from lle.kernels.eigensolver import costs, pardiso
 from lle.kernels.eigensolver.pardiso import FactorSize
-from lle.kernels.eigensolver.solvers import SOLVERS, auto_methods, chosen, predictions
+from lle.kernels.eigensolver.solvers import SOLVERS, auto_methods, chosen, prediction_of
 from tests.support.eigenproblems import problem, solve
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_coordinates, roll_factor
 from tests.support.seeds import seeds
@@ -16,7 +16,7 @@ needs_mkl = pytest.mark.skipif(not pardiso.is_available(), reason="only PARDISO 
 
 
 def predict(A, names=tuple(SOLVERS), pin=0, max_memory=PLENTY):
-    return predictions(problem(A, 2, pin=pin, max_memory=max_memory), list(names))
+    return [prediction_of(problem(A, 2, pin=pin, max_memory=max_memory), name) for name in names]
 
 
 @needs_mkl
