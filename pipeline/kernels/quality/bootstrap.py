@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...core.arrays import Float64, Ints
+from .sample_quality import in_range
 
 RESAMPLES = 500
 """Each 2.5 % tail then has a dozen resamples."""
@@ -45,7 +46,7 @@ def correlation_interval(first: Float64, second: Float64, rows: Ints, seed: int)
     is_self = np.zeros(first.shape, bool)
     is_self[np.arange(len(rows)), rows] = True
     is_used = np.isfinite(first) & np.isfinite(second) & ~is_self
-    x, y = (_near_one(np.where(is_used, table, 0.0)) for table in (first, second))
+    x, y = (in_range(np.where(is_used, table, 0.0)) for table in (first, second))
     x, y = (np.where(is_used, table - table[is_used].mean(), 0.0) if is_used.any() else table for table in (x, y))
     tables = (is_used.astype(np.float64), x, y, x * x, y * y, x * y)
 
@@ -65,11 +66,6 @@ def correlation_interval(first: Float64, second: Float64, rows: Ints, seed: int)
         resampled.append(uncorrelated(left, right))
     [value] = uncorrelated(np.ones((len(rows), 1)), np.ones((first.shape[1], 1)))
     return float(value), *_tails(np.concatenate(resampled))
-
-
-def _near_one(table: Float64) -> Float64:
-    """A table times the power of two that makes its largest entry about 1; correlations stay equal bit for bit."""
-    return np.asarray(np.ldexp(table, -np.frexp(np.abs(table).max(initial=0.0))[1]))
 
 
 def _counts(n: int, seed: int) -> Iterator[Float64]:

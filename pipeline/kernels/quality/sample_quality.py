@@ -66,9 +66,12 @@ def unstretched(embedding: Float64, near: Int64, rows: Int64, distances: Float64
     return np.asarray(embedding @ (vectors * np.sqrt(np.maximum(values, SMALLEST_STRETCH**2 * values[-1]))))
 
 
-def in_range(points: Float64) -> Float64:
-    """The points (n, d) divided by a power of two, so that squares of their coordinates are in the range of float64."""
-    return np.asarray(np.ldexp(points, -np.frexp(np.abs(points).max(initial=0.0))[1]))
+def in_range(table: Float64) -> Float64:
+    """A table times the power of two that makes its largest entry about 1, so that float64 holds squares of entries.
+
+    Correlations stay equal bit for bit.
+    """
+    return np.asarray(np.ldexp(table, -np.frexp(np.abs(table).max(initial=0.0))[1]))
 
 
 class SampleQuality:
