@@ -1,7 +1,5 @@
 """The matrices of one component, read from a store's blocks: A = I - W, the local factors F, M, and its null vector."""
 
-from collections.abc import Iterator
-
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
@@ -33,7 +31,7 @@ def input_rows(store: Store) -> Int32:
 def load_factor(store: Store, rows: Int64, blocks: Blocks) -> csr_array:
     """A = I - W of the points `rows` (n,), ascending and closed under neighbours: (n, n)."""
     parts = []
-    for number, part in _in_blocks(rows, blocks):
+    for number, part in blocks.holding(rows):
         start, stop = blocks.rows(number)
         indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
         weights = store.read(array_specs.WEIGHTS.name, start, stop)
@@ -49,7 +47,7 @@ def load_local_factors(store: Store, rows: Int64, blocks: Blocks) -> csr_array:
     """
     inside, parts = np.zeros(blocks.n, bool), []
     inside[rows] = True
-    for number, _ in _in_blocks(rows, blocks):
+    for number, _ in blocks.holding(rows):
         block = store.read_rows(array_specs.LOCAL_FACTORS, number)
         parts.append(_selected(block, np.flatnonzero(inside[block.indices[block.indptr[:-1]]])))
     factor = _stacked(parts, rows)
@@ -75,7 +73,7 @@ def leading_components(store: Store, rows: Int64, n_points: int) -> Float32:
     scaled = (directions[:MAX_COMPONENTS][used] / spread[:MAX_COMPONENTS][used, None]).T
     components = np.empty((len(rows), scaled.shape[1]), np.float32)
     ranges = Blocks(n_points, max(1, RANGE_NUMBERS // d))
-    for number, part in _in_blocks(rows, ranges):
+    for number, part in ranges.holding(rows):
         start, stop = ranges.rows(number)
         points = store.read(array_specs.POINTS.name, start, stop)[rows[part] - start]
         components[part] = (points.astype(np.float64) - mean) @ scaled
@@ -98,7 +96,7 @@ def cost_matrix(store: Store, rows: Int64, blocks: Blocks, factor: csr_array, is
         return product_matrix(factor)
     parts = [
         _selected(store.read_rows(array_specs.COST_MATRIX, number), rows[part] - number * blocks.size)
-        for number, part in _in_blocks(rows, blocks)
+        for number, part in blocks.holding(rows)
     ]
     return _stacked(parts, rows)
 
@@ -108,12 +106,6 @@ def product_matrix(factor: csr_array) -> csr_array:
     product = csr_array(factor.T.tocsr() @ factor)
     product.sort_indices()
     return product
-
-
-def _in_blocks(rows: Int64, blocks: Blocks) -> Iterator[tuple[int, slice]]:
-    """The blocks that hold some of the points `rows` (n,), ascending, each with the slice of them that it holds."""
-    cuts = np.searchsorted(rows, np.arange(blocks.count + 1) * blocks.size)
-    return ((number, slice(cuts[number], cuts[number + 1])) for number in np.flatnonzero(np.diff(cuts)).tolist())
 
 
 def _selected(block: csr_array, rows: Int64) -> csr_array:

@@ -238,16 +238,11 @@ def search_group(
     """Search a group of cells: neighbours of all its members within the group, one part per block of points."""
     members, points = read_members(store, block_index, blocks.count, place)
     lists = cell_neighbors(points, members, n_neighbors, exact_below, (seed + block_index) % 2**32)
-    cuts = np.searchsorted(members, np.arange(blocks.count + 1) * blocks.size)  # the ids ascend
-    parts = ((target, slice(cuts[target], cuts[target + 1])) for target in np.flatnonzero(np.diff(cuts)).tolist())
-    store.write_parts(
-        f"{place}/{NEIGHBORS}/{block_index:05d}",
-        blocks.count,
-        (
-            (target, {"members": members[part], "ids": lists.ids[part], "distances": lists.distances[part]})
-            for target, part in parts
-        ),
+    parts = (
+        (target, {"members": members[part], "ids": lists.ids[part], "distances": lists.distances[part]})
+        for target, part in blocks.holding(members)  # the ids ascend
     )
+    store.write_parts(f"{place}/{NEIGHBORS}/{block_index:05d}", blocks.count, parts)
     return Report()
 
 

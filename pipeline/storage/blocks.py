@@ -1,6 +1,11 @@
 """Blocks of rows: the unit of tasks, chunks and checkpoints."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.arrays import Int64
 
 
 @dataclass(frozen=True)
@@ -26,3 +31,8 @@ class Blocks:
         (20, 25)
         """
         return block_index * self.size, min((block_index + 1) * self.size, self.n)
+
+    def holding(self, rows: Int64) -> Iterator[tuple[int, slice]]:
+        """The blocks that hold some of the ascending `rows`, each with the slice of them that it holds."""
+        cuts = np.searchsorted(rows, np.arange(self.count + 1) * self.size)
+        return ((number, slice(cuts[number], cuts[number + 1])) for number in np.flatnonzero(np.diff(cuts)).tolist())
