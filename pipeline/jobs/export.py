@@ -1,7 +1,7 @@
 """Write the embedding of a store to one file, in input order, a block at a time."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,8 +15,7 @@ from ..inputs import Source
 from ..stages.ingest_ids import stored_ids
 from ..stages.input_columns import exported_name, recorded_input
 from ..storage import array_specs
-from ..storage.bundles import Array
-from ..storage.store import Store, block_of
+from ..storage.store import Store
 from . import export_anndata
 from .output_file import check_out, refuse_input, written_whole
 
@@ -65,18 +64,12 @@ def export_embedding(store: Store, out: str, further: Sequence[RowColumns] = ())
     return int(store.array(array_specs.EMBEDDING.name).shape[0])
 
 
-def _blocks(store: Store) -> Iterator[tuple[int, Array]]:
-    array = store.array(array_specs.EMBEDDING.name)
-    for start in range(0, array.shape[0], block_of(array)):
-        yield start, store.read(array_specs.EMBEDDING.name, start, min(start + block_of(array), array.shape[0]))
-
-
 def _write_npy(file: BinaryIO, store: Store) -> None:
     ratios = store.has_array(array_specs.DISTANCE_RATIO.name)
     n_rows, n_columns = store.array(array_specs.EMBEDDING.name).shape
     header = {"descr": "<f8", "fortran_order": False, "shape": (n_rows, n_columns + ratios)}
     np.lib.format.write_array_header_1_0(file, header)
-    for start, rows in _blocks(store):
+    for start, rows in store.in_blocks(array_specs.EMBEDDING.name):
         if ratios:
             rows = np.column_stack([rows, store.read(array_specs.DISTANCE_RATIO.name, start, start + len(rows))])
         file.write(np.ascontiguousarray(rows, "<f8").tobytes())
@@ -89,7 +82,7 @@ def _write_table(file: BinaryIO, store: Store, suffix: str, further: Sequence[Ro
     open_writer = {".parquet": pq.ParquetWriter, ".arrow": pa.ipc.new_file}
     with contextlib.ExitStack() as closing:
         writer = None
-        for start, rows in _blocks(store):
+        for start, rows in store.in_blocks(array_specs.EMBEDDING.name):
             stop, copied = start + len(rows), dict[str, pa.Array]()
             columns: dict[str, object] = {"row": np.arange(start, stop)}
             columns["component"] = store.read(array_specs.COMPONENT.name, start, stop)
