@@ -5,7 +5,7 @@ Method pca has no M and no components: all points are projected onto their princ
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..engine.plan_sizes import SURFACE_FEATURES, factor_entries
 from ..engine.step import WHOLE_DATA, Compilation, Json, Report, Resource, Step, Task, Work, task
 from ..kernels.eigensolver.costs import least_bytes, multigrid_seconds
 from ..kernels.eigensolver.davidson import block_width
+from ..kernels.eigensolver.problem import SolverStats
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
 from ..kernels.quality.trustworthiness import participation, separated
 from ..linalg import component_solve
@@ -230,16 +231,8 @@ def project_points(
     vectors = fix_signs(scores)
     store.write_bundle("_work/eigen/00000", rows=np.arange(blocks.n), vectors=vectors, eigenvalues=variances)
     predicted = fit_bytes(block_size=blocks.size, d=n_features, n=blocks.n) + 24 * blocks.n * n_components
-    stats = {
-        "method": "pca",
-        "reason": f"pca: singular values of all {blocks.n:,} points by QR in blocks",
-        "factor_nnz": 0,
-        "predicted_bytes": predicted,
-        "n_solves": 0,
-        "n_steps": 0,
-        "n_refinements": 0,
-        "rounding_floor": floor,
-    }
+    reason = f"pca: singular values of all {blocks.n:,} points by QR in blocks"
+    stats = asdict(SolverStats("pca", reason, predicted_bytes=predicted, rounding_floor=floor))
     converged = bool((residuals <= np.maximum(tol, 100 * n_features * floor / positive)).all())
     values, shares = variances.tolist(), participation(vectors).tolist()
     return Solution(blocks.n, values, residuals.tolist(), shares, separated(vectors), converged, stats)

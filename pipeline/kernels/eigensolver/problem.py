@@ -124,7 +124,7 @@ class SolverStats:
     """How the eigenpairs were computed."""
 
     method: str
-    """dense, or a name in ``solvers.SOLVERS``."""
+    """dense, pca, or a name in ``solvers.SOLVERS``."""
     reason: str
     """One line: the chosen method, the reason, and the methods tried before it."""
     factor_nnz: int = 0
