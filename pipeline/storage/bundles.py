@@ -229,19 +229,16 @@ class Bundles:
         """A JSON object; None if it is missing or does not match its checksum."""
 
         def read() -> dict[str, object] | None:
-            return None if (data := self.objects.get(name)) is None else self._opened(name, json.loads(data))
+            if (data := self.objects.get(name)) is None:
+                return None
+            if (content := opened(name, json.loads(data))) is None:
+                raise CorruptChunk(name, "record", "its CRC-32 differs")
+            return content
 
         try:
             return self._read_twice(name, read)
         except (CorruptChunk, ValueError, RecursionError):
             return None
-
-    @staticmethod
-    def _opened(name: str, record: object) -> dict[str, object]:
-        """The content of a record. Raises CorruptChunk if it does not match its checksum."""
-        if (content := opened(name, record)) is None:
-            raise CorruptChunk(name, "record", "its CRC-32 differs")
-        return content
 
     def get_jsons(self, names: Sequence[str]) -> list[dict[str, object] | None]:
         """As `get_json` for several names, in their order; several are read at one time from an object store."""
