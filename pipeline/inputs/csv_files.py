@@ -83,16 +83,12 @@ def csv_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
     A column without values in the first rows of one file has the type that it has in the others. If it has values in
     none, it is left out if it holds words such as NA: they may be texts.
     """
-    numeric, looks = (
-        _columns_of_numbers(stamps),
-        [item for stamp in stamps for item in looks_of_first_rows(stamp).items()],
-    )
+    numeric = _columns_of_numbers(stamps)
+    looks = [item for stamp in stamps for item in looks_of_first_rows(stamp).items()]
     words = {name: look.words for name, look in looks if look.words and name in numeric}
     mixed = {name: look.kind for name, look in looks if look.kind not in TYPES}
-    other = {
-        name: look.words for name, look in looks if look.kind == "no values" and look.words and name not in numeric
-    }
-    types = {name: f"no numbers, only {found[0]!r}" for name, found in other.items()}
+    words_only = [(name, look) for name, look in looks if look.kind == "no values" and look.words]
+    types = {name: f"no numbers, only {look.words[0]!r}" for name, look in words_only if name not in numeric}
     types |= {name: "text" for name, look in looks if look.kind == "text"}
     tables = []
     for stamp in stamps:
