@@ -16,7 +16,7 @@ from ..engine.plan_sizes import block_points
 from ..inputs import Source
 from ..kernels.graph.connectivity import neighbor_graph, weak_components
 from ..kernels.neighbors.duplicates import row_hashes
-from ..kernels.neighbors.knn import NeighborLists, exact_neighbors, select_nearest
+from ..kernels.neighbors.knn import NeighborLists, empty_lists, exact_neighbors, select_nearest
 from ..kernels.quality.intrinsic_dimension import SpectralGap, mean_spectrum, spectral_gap
 from ..linalg.preprocess import Preparation, fit_sample
 
@@ -105,7 +105,7 @@ def _with_neighbors(
     source: Source, prepare: Preparation, points: Floats, ids: Int64, n_queries: int, k: int
 ) -> NeighborSample:
     queries, query_ids = points[:n_queries], ids[:n_queries]
-    lists = NeighborLists(np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), np.inf))
+    lists = empty_lists(n_queries, k)
     pool_ids, pool = np.empty(0, np.int64), np.empty((0, points.shape[1]), points.dtype)
     for _, rows, valid in _blocks(source):
         block_ids, first = np.unique(_ids(rows[valid]), return_index=True)

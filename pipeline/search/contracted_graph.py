@@ -86,8 +86,7 @@ def condensed_bytes(*, n: int, k: int, nodes: int) -> int:
 
 def link_steps(config: Config, layout: Layout, nodes: int) -> Generator[Step[Report], list[Report], bool]:
     """components -> connect, if there are several; returns whether links were written. `nodes`: of the graph."""
-    n, m = layout.n_points, config.eigensolver.n_components
-    blocks = Blocks(n, layout.block_points)
+    n, m, blocks = layout.n_points, config.eigensolver.n_components, layout.blocks
     label = task(label_components, blocks=blocks)
     n_bytes = condensed_bytes(n=n, k=layout.k_max, nodes=nodes)
     bundles, expected = {f"{LABELS}.npz": disk_costs.per_point(n=n, blocks=1, numbers=1)}, Components(1, 0)

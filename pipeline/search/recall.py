@@ -50,7 +50,7 @@ def raise_recall(config: Config, layout: Layout) -> Generator[Step[Report], list
 def _measure(config: Config, layout: Layout, searched: Round) -> Generator[Step[Report], list[Report], "Recall"]:
     """The steps that measure the recall of the lists of a round; returns the report of the recall."""
     n, k, d, row, place = layout.n_points, layout.k_max, layout.n_features, layout.row_bytes, searched.place
-    sample, seed, blocks = min(config.quality.sample, n), config.quality.seed, Blocks(n, layout.block_points)
+    sample, seed, blocks = min(config.quality.sample, n), config.quality.seed, layout.blocks
     rule = None
     if config.varies:
         radius = value_of(config) if config.neighbors.rule == "radius" else None

@@ -58,7 +58,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     """sample -> count -> score -> geodesics -> compare."""
     n, d, row = layout.n_points, layout.n_features, layout.row_bytes
     m, k = config.eigensolver.n_components, config.neighbors.n_neighbors
-    sample, seed, blocks = min(config.quality.sample, n), config.quality.seed, Blocks(n, layout.block_points)
+    sample, seed, blocks = min(config.quality.sample, n), config.quality.seed, layout.blocks
     n_bytes = task_costs.TASK_BYTES + n * (16 * m + 28)
     n_bytes += 8 * BATCH_BYTES + 64 * (min(n, TREE_POINTS) + 2 * sample * (k + 1))
     n_bytes += (3 * blocks.size + 4 * sample + 2 * min(2 * sample * (k + 1), n)) * row

@@ -122,7 +122,7 @@ def analyse_graph(
     repair = repair_graph(lists, graph, component, reverse, is_large)
     additions = Edges(*(np.concatenate(parts) for parts in zip(added, repair.added, strict=True)))
     order = np.argsort(additions.rows, kind="stable")
-    for target in range(-(-blocks.n // blocks.size)):
+    for target in range(blocks.count):
         of_block = order[slice(*np.searchsorted(additions.rows[order], blocks.rows(target)))]
         selected = {name: values[of_block] for name, values in additions._asdict().items()}
         store.write_bundle(f"_work/additions/{target:05d}", **selected)
