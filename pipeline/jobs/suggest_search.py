@@ -129,11 +129,11 @@ class Search:
     def __init__(self, config: Config, sample: NeighborSample, likely: Dimension, n_others: int, watch: Watch) -> None:
         self.config, self.sample, self.likely = config, sample, likely
         points = sample.points[: _trial_points(sample.points.shape[1])].astype(np.float64)
-        self.n_sampled, is_whole = len(points), sample.n_distinct <= largest_trial(points.shape[1])
+        self.n_sampled = len(points)
         self.n_pieces, inside = largest_piece(points, config.neighbors.n_neighbors)
         points, labels = points[inside], None if sample.labels is None else sample.labels[: len(points)][inside]
         most_tried, share = max(*NEIGHBORS, config.neighbors.n_neighbors), len(inside) / self.n_sampled
-        self.trials = Trials(points, labels, config, min(most_tried, len(points) - 1), is_whole, watch, share)
+        self.trials = Trials(points, labels, config, min(most_tried, len(points) - 1), sample.n_distinct, watch, share)
         self.max_neighbors = min(n_others, len(points) // 4)
         self.reg_reasons: dict[tuple[str, int], str] = {}
         self.gap = largest_gap(sample.points, min(round(likely.value) + 1, points.shape[1] - 1))

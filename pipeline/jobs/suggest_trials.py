@@ -15,7 +15,7 @@ from ..kernels.factors.choose_reg import RegChoice, choose_by_trial, reg_of_list
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
 from ..kernels.quality.sample_quality import SampleQuality, Scores
 from ..kernels.quality.trustworthiness import mean_interval, participation
-from ..kernels.trial_embedding import largest_component
+from ..kernels.trial_embedding import few_dimensions, largest_component, largest_trial
 
 MEASURED_POINTS = 500
 """At least this number of points is measured; a suggestion has many more trials than a choice of reg."""
@@ -70,7 +70,7 @@ class Trial:
 class Trials:
     """Embeds sampled points (s, d) and measures the result; calls `watch` with a text before each trial.
 
-    `is_whole`: a run's choice of reg has a trial of all points, not of a sample, so it tries other values. `share`: the
+    `n_distinct`: points of a run; its choice of reg tries other values if its trial embeds all of them. `share`: the
     share of the sample that the given points are.
     """
 
@@ -80,12 +80,12 @@ class Trials:
         labels: Float64 | None,
         config: Config,
         max_neighbors: int,
-        is_whole: bool,
+        n_distinct: float,
         watch: Callable[[str], None],
         share: float = 1.0,
     ) -> None:
         self._share = share
-        self.points, self._config, self._is_whole, self._watch = points, config, is_whole, watch
+        self.points, self._config, self._n_distinct, self._watch = points, config, n_distinct, watch
         self._done: dict[tuple[str, int, float | None], Trial] = {}
         every = np.arange(len(points))
         self.lists = exact_neighbors(points, every, points, every, max_neighbors)
@@ -151,7 +151,8 @@ class Trials:
             return np.nan if scores is None else float(scores.trustworthiness.mean())
 
         sample = reg_of_lists(self.points, self.points, self.lists.ids[:, :n_neighbors], n_components)
-        return choose_by_trial(local, sample, trustworthiness, len(self.points), self._is_whole)
+        is_whole = self._n_distinct <= largest_trial(self.points.shape[1], few_dimensions(local))
+        return choose_by_trial(local, sample, trustworthiness, len(self.points), is_whole)
 
     def _graph(self, n_neighbors: int, reverse: int | None) -> tuple[Int64, Int64]:
         """The largest component of the sample's graph: its points, and their lists after the repair of a run."""

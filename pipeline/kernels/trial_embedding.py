@@ -12,7 +12,7 @@ from ..core.arrays import Float64, Int64
 from ..core.errors import LleError
 from .eigensolver.factorization import OneAnalysis
 from .embed_in_memory import embed_in_memory, repaired_lists
-from .factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists
+from .factors.choose_reg import NOISY_NOISE, RegChoice, choose_by_trial, reg_of_lists
 from .graph.connectivity import neighbor_graph, weak_components
 from .graph.repair import apply_repair
 from .graph.spanning_links import spanning_links
@@ -25,11 +25,19 @@ MEASURED_POINTS = 1000
 TRIAL_POINTS = 4000
 """Largest number of points of a trial: 0.4 processor seconds for all values in three features."""
 
+WHOLE_POINTS = 8000
+"""Largest number of points of a trial of all points in ``few_dimensions``: 0.8 processor seconds on a surface and 3 in
+four dimensions. In more dimensions the factors have more entries: a cube of eight dimensions takes 12 seconds."""
+
+FEW_DIMENSIONS, OUTSIDE_A_DIMENSION = 4, 0.15
+"""Few dimensions are about four: for each of them that the embedding lacks, up to this variance may be outside."""
+
 SAMPLED_POINTS = 2000
 """A trial of a sample embeds a quarter of the points, but at least this number, and at most `largest_trial`.
 
-Of tables with 5,000 to 8,000 rows, samples of 2,000 and of 4,000 gave equally good choices: with a small `reg` the
-trustworthiness varies by 0.03 between samples of either size, and between a sample and all points."""
+Of 5,000 to 14,000 points, samples of a quarter and of a half gave equally good choices, and so did the mean, the median
+or the best of three samples: with a small `reg` the trustworthiness varies by 0.03 between samples, and between a
+sample and all points: a single link between two turns of a roll in one of them changes it."""
 
 TRIAL_WORK = 4 * 10**9
 """Bound on n^2 d, the work of the exact search among n points with d features."""
@@ -38,23 +46,39 @@ MIN_POINTS = 100
 """With fewer points no trial of a sample is made, because its result would be too uncertain."""
 
 
-def largest_trial(n_features: int) -> int:
-    """Largest number of points of a trial.
+def few_dimensions(local: RegChoice) -> bool:
+    """Neighbourhoods have few dimensions and not much noise, so that factors have few entries.
 
-    >>> largest_trial(3), largest_trial(784), largest_trial(10**6)
-    (4000, 2258, 63)
+    >>> [few_dimensions(RegChoice(3e-2, noise, 0.25, 2, 900)) for noise in (0.3, 0.4)]
+    [True, False]
+    >>> [few_dimensions(RegChoice(3e-2, 0.0, 0.25, m, 900)) for m in (1, 2, 3, 10)]
+    [True, True, False, False]
     """
-    return int(min(TRIAL_POINTS, (TRIAL_WORK / n_features) ** 0.5))
+    outside = OUTSIDE_A_DIMENSION * (FEW_DIMENSIONS - local.n_components)
+    return local.outside < outside and local.noise < NOISY_NOISE
 
 
-def trial_points(n_points: int, n_features: int) -> int:
+def largest_trial(n_features: int, is_simple: bool = False) -> int:
+    """Largest number of points of a trial; `is_simple`: of all points, in ``few_dimensions``.
+
+    >>> largest_trial(3), largest_trial(784), largest_trial(10**6), largest_trial(3, is_simple=True)
+    (4000, 2258, 63, 8000)
+    """
+    most = WHOLE_POINTS if is_simple else TRIAL_POINTS
+    return int(min(most, (TRIAL_WORK / n_features) ** 0.5))
+
+
+def trial_points(n_points: int, n_features: int, is_simple: bool) -> int:
     """Points of a trial: all of them, or a sample if they are more than ``largest_trial``.
 
-    >>> [trial_points(n, 3) for n in (900, 4000, 4001, 12000, 10**6)]
-    [900, 4000, 2000, 3000, 4000]
+    >>> [trial_points(n, 3, is_simple=True) for n in (900, 8000, 8001, 12000, 10**6)]
+    [900, 8000, 2000, 3000, 4000]
+    >>> trial_points(4001, 3, is_simple=False)
+    2000
     """
-    largest = largest_trial(n_features)
-    return n_points if n_points <= largest else min(largest, max(SAMPLED_POINTS, n_points // 4))
+    if n_points <= largest_trial(n_features, is_simple):
+        return n_points
+    return min(largest_trial(n_features), max(SAMPLED_POINTS, n_points // 4))
 
 
 def reg_by_trial(

@@ -16,7 +16,7 @@ from ..engine.step import Json, Report, Step, Work, task
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.factors.choose_reg import SAMPLE_REGS, SURFACE_REG, WHOLE_REGS, RegChoice, reg_of_lists
 from ..kernels.neighbors.knn import NeighborLists
-from ..kernels.trial_embedding import reg_by_trial, trial_points
+from ..kernels.trial_embedding import few_dimensions, reg_by_trial, trial_points
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -51,20 +51,22 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     k, d = config.k_bounds[1], layout.n_features
     sample = min(layout.n_points, sample_points(k, d))
     m, row, blocks = config.eigensolver.n_components, layout.row_bytes, layout.blocks
-    trial = trial_points(layout.n_points, d) if config.method == "lle" else 0
+    has_trial = config.method == "lle"
+    # At most: whether the points have few dimensions is measured later.
+    trial = trial_points(layout.n_points, d, is_simple=True) if has_trial else 0
     n_bytes = task_costs.TASK_BYTES + blocks.size * (3 * row + 16 * layout.k_max + 64) + 6 * BATCH_BYTES
     n_bytes += sample * (layout.k_max + 1) * (2 * row + 48)
     n_bytes += trial * (4 * row + 64 * layout.k_max + TRIAL_POINT_BYTES)
     rule, connects = config.weights.rule, config.graph.components == "connect"
     expected = ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, m, 0, [], 0, None, [])
-    points = {"sample": sample, "trial": trial, "n_neighbors": k, "n_components": m}
-    choose = task(choose_from_sample, **points, rule=rule, connects=connects, blocks=blocks)
+    points = {"sample": sample, "n_neighbors": k, "n_components": m}
+    choose = task(choose_from_sample, **points, has_trial=has_trial, rule=rule, connects=connects, blocks=blocks)
     [chosen] = yield from Step(
         f"{stage}.{STEP}",
         choose,
         1,
         n_bytes,
-        version=7,
+        version=8,
         expected=lambda b: expected,
         is_measurement=True,
         work=Work(3e-7 * layout.n_points + trial * (3e-5 if d <= SURFACE_FEATURES else 2.8e-4 + 7e-7 * d)),
@@ -91,14 +93,14 @@ def choose_from_sample(
     store: Store,
     block_index: int,
     sample: int,
-    trial: int,
     n_neighbors: int,
     n_components: int,
+    has_trial: bool,
     rule: str,
     connects: bool,
     blocks: Blocks,
 ) -> ChosenReg:
-    """Choose reg from `sample` points and their nearest neighbours, and by a trial embedding of `trial` points.
+    """Choose reg from `sample` points and their nearest neighbours, and by a trial embedding.
 
     The samples and their order depend on the values of the input rows only, not on the order or the blocks of rows.
     """
@@ -108,7 +110,8 @@ def choose_from_sample(
     points = store.gather(array_specs.POINTS.name, needed)
     positions = np.where(ids >= 0, np.searchsorted(needed, ids), -1)
     chosen = reg_of_lists(points[np.searchsorted(needed, rows[order])], points, positions, n_components)
-    if trial:
+    if has_trial:
+        trial = trial_points(blocks.n, points.shape[1], few_dimensions(chosen))
         rows, order = _points_with_smallest_hashes(store, trial)
         points = store.gather(array_specs.POINTS.name, rows)[order].astype(np.float64)
         is_whole = trial == blocks.n

@@ -139,8 +139,8 @@ def test_result_depends_on_the_points_only():
 
 def test_number_of_points_bounds_the_work():
     assert largest_trial(3) == TRIAL_POINTS
-    assert trial_points(10**6, 784) ** 2 * 784 <= 4e9
-    assert trial_points(2300, 784) < 2300
+    assert trial_points(10**6, 784, is_simple=True) ** 2 * 784 <= 4e9
+    assert trial_points(2300, 784, is_simple=True) < 2300
 
 
 @pytest.mark.parametrize(("noise", "tried"), [(0.0, 1), (0.6, 4)])

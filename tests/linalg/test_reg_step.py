@@ -95,7 +95,8 @@ class TestChoice:
 
 @pytest.mark.parametrize("largest", [4000, 300])  # a trial of all points, and one of a sample
 def test_connected_pieces_are_tried_together(tmp_path, make_config, run_stages, monkeypatch, largest):
-    monkeypatch.setattr("lle.kernels.trial_embedding.TRIAL_POINTS", largest)
+    for bound in ("TRIAL_POINTS", "WHOLE_POINTS"):
+        monkeypatch.setattr(f"lle.kernels.trial_embedding.{bound}", largest)
     rng = np.random.default_rng(46)
     points = np.vstack([swiss_roll(600, rng), swiss_roll(500, rng) + 100.0])
     for components, share in (("connect", 1.0), ("separate", 6 / 11)):
@@ -105,6 +106,14 @@ def test_connected_pieces_are_tried_together(tmp_path, make_config, run_stages, 
         chosen = choice(run_stages(config, "solve_weights"))
         assert chosen.trial_points == pytest.approx(share * min(largest, 1100), rel=0.1)
         assert chosen.tried
+
+
+@pytest.mark.parametrize(("data", "is_whole"), [("roll", True), ("blobs", False)])
+def test_more_points_are_all_tried_in_few_dimensions(tmp_path, make_config, run_stages, monkeypatch, data, is_whole):
+    monkeypatch.setattr("lle.kernels.trial_embedding.TRIAL_POINTS", 300)
+    config = make_config(tmp_path, POINTS[data], weights={}, neighbors={"n_neighbors": K})
+    chosen = choice(run_stages(config, "solve_weights"))
+    assert (chosen.trial_points == N) == is_whole
 
 
 @pytest.mark.slow
@@ -222,7 +231,7 @@ class TestRun:
         monkeypatch.setattr("lle.jobs.suggest_search.METHODS", {"lle": METHODS["lle"]})
         tried = {line["reg"] for line in suggest(finished[4], 500)["candidates"]}
         assert set(WHOLE_REGS) <= tried
-        monkeypatch.setattr("lle.jobs.suggest_search.largest_trial", lambda n_features: 600)
+        monkeypatch.setattr("lle.jobs.suggest_trials.largest_trial", lambda n_features, is_simple: 600)
         assert 1.0 not in {line["reg"] for line in suggest(finished[4], 500)["candidates"]}
 
 
