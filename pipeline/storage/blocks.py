@@ -33,6 +33,11 @@ class Blocks:
         return block_index * self.size, min((block_index + 1) * self.size, self.n)
 
     def holding(self, rows: Int64) -> Iterator[tuple[int, slice]]:
-        """The blocks that hold some of the ascending `rows`, each with the slice of them that it holds."""
+        """The blocks that hold some of the ascending `rows`, each with the slice of them that it holds.
+
+        >>> rows = np.array([3, 21, 24])
+        >>> [(number, rows[part].tolist()) for number, part in Blocks(25, 10).holding(rows)]
+        [(0, [3]), (2, [21, 24])]
+        """
         cuts = np.searchsorted(rows, np.arange(self.count + 1) * self.size)
         return ((number, slice(cuts[number], cuts[number + 1])) for number in np.flatnonzero(np.diff(cuts)).tolist())
