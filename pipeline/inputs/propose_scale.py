@@ -35,17 +35,17 @@ def propose_scale(rows: Array, names: Sequence[str] = ()) -> tuple[str, str]:
     share = largest**2 / (varying**2).sum()
     others = (1 - share) / (n - 1)
     widest = names[int(spreads.argmax())] if len(names) else "the widest column"
-    says = f"{widest} has {_percent(share)} of the variance, the others {_percent(others)} on average"
     is_dominant = share > max(DOMINANT_SHARE, DOMINANT * others)
-    if not is_dominant:
-        says = f"standard deviations from {low:.2g} to {largest:.2g}; {says}"
+    spread = f"standard deviations from {low:.2g} to {largest:.2g}"
+    if is_dominant:
+        spread = f"{widest} has {_percent(share)} of the variance, the others {_percent(others)} on average"
     if not is_dominant and largest <= LARGEST_SPREAD * low:
-        return "none", f"{says}: similar, so columns keep their scale; standard: divide each by its own"
+        return "none", f"{spread}: similar, so columns keep their scale; standard: divide each by its own"
     if _of_one_unit(varying):
-        return "none", f"{says}, and they change smoothly from column to column: one unit; standard: divide each"
+        return "none", f"{spread}, and they change smoothly from column to column: one unit; standard: divide each"
     if n < len(spreads):
-        return "none", f"{says}: standard would divide each by its own, but {len(spreads) - n} are 0"
-    return "standard", f"{says}: columns of different units"
+        return "none", f"{spread}: standard would divide each by its own, but {len(spreads) - n} are 0"
+    return "standard", f"{spread}: columns of different units"
 
 
 def _percent(share: float) -> str:
