@@ -105,7 +105,7 @@ def _multigrid(problem: Problem, cost_matrix: csr_array | None) -> Outcome:
 
         device, place = gpu(), " on the GPU"
     inverse: FactorMultigrid | NormalMultigrid = (
-        FactorMultigrid(factor, candidates, n_threads, SEED, cycles, device)
+        FactorMultigrid(factor, candidates, n_threads, SEED, cycles, device, width)
         if cost_matrix is None
         else NormalMultigrid(cost_matrix, candidates, problem.null, n_threads, SEED, cycles, device)
     )

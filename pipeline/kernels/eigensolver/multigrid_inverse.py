@@ -102,10 +102,12 @@ class FactorMultigrid(_Solver):
         seed: int,
         most_cycles: int = MOST_CYCLES,
         device: Device | None = None,
+        width: int = PROBE_COLUMNS,
     ) -> None:
         """Set up the hierarchy and the left null vector of A (n, n), which has ones on the diagonal.
 
         ``candidates`` (n, c) are vectors that A nearly maps to zero, such as the coordinates of the points; c may be 0.
+        ``width`` is that of the blocks of ``apply``; the probe of the rounding errors takes no wider ones.
         Raises MultigridError if the solves do not converge, for example if the spectrum of A lies on both sides of
         zero; see also ``Hierarchy``.
         """
@@ -117,7 +119,7 @@ class FactorMultigrid(_Solver):
         self._move(device)
         return_freed_memory()  # the setup leaves as much as the hierarchy has
         self._left = self._left_null_vector()
-        self._is_rough = self._changed_by_residual(seed) > ROUGH
+        self._is_rough = self._changed_by_residual(seed, min(width, PROBE_COLUMNS)) > ROUGH
 
     def apply(self, block: Float64) -> Float64:
         """T times the block (n, b), orthogonal to the null vector. Overwrites the block."""
@@ -136,9 +138,9 @@ class FactorMultigrid(_Solver):
         residual = multiply(self._factor, solution)
         return self._in_float32(np.subtract(rhs, residual, out=residual), transposed=False)
 
-    def _changed_by_residual(self, seed: int) -> float:
+    def _changed_by_residual(self, seed: int, n_columns: int) -> float:
         """Share of the solutions, for random columns, that a solve for their residuals changes."""
-        block = np.random.default_rng(seed).standard_normal((self._factor.shape[0], PROBE_COLUMNS))
+        block = np.random.default_rng(seed).standard_normal((self._factor.shape[0], n_columns))
         block -= np.outer(self._left, self._left @ block)
         solution = self._in_float32(block, transposed=False)
         return float(np.linalg.norm(self._correction(block, solution)) / np.linalg.norm(solution))

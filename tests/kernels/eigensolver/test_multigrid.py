@@ -290,6 +290,16 @@ def test_continued_from_a_saved_state_gives_the_same_bytes(square, max_memory, w
     assert continued.vectors.tobytes() == whole.vectors.tobytes()
 
 
+def test_no_solve_has_a_wider_block_than_planned(monkeypatch):
+    solved, widths = FactorMultigrid._solve, []
+    monkeypatch.setattr(
+        FactorMultigrid, "_solve", lambda self, rhs, **kind: widths.append(rhs.shape[1]) or solved(self, rhs, **kind)
+    )
+    A, X = problem("cube", 1200, 19)
+    assert solve(A, X, max_memory=1_800_000).converged
+    assert max(widths) == 4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(19, 83))
 @pytest.mark.parametrize("shape", ["swiss_roll", "cube"])
