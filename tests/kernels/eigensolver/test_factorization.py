@@ -117,13 +117,22 @@ def test_cholesky_inverse_accepts_factors_that_are_not_square(back_end):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_transient_pin_is_detected(back_end, seed):
+def test_pin_moves_to_the_largest_entry_of_the_left_null_vector(back_end, seed):
+    """Points to which the others give weights of 1e-9 only, and points to which no other point links."""
     A, transient = roll_with_outliers(800, 4, seed)
-    for pin in transient:
-        with PinnedLU(A, int(pin), 2) as inverse, pytest.raises(FactorizationError, match="singular"):
-            inverse.factor()
-    with PinnedLU(A, 400, 2) as inverse:
-        inverse.factor()
+    rarely = lle_factor(points("swiss_roll", 400, seed), 12, 1e-3).tolil()
+    rarely[:200, 200:] *= 1e-9
+    rarely.setdiag(0)
+    rarely.setdiag(-rarely.sum(axis=1))
+    for matrix, pins in ((A, transient), (canonical(rarely.tocsr()), [250])):
+        block = mean_free(matrix.shape[0], 2, seed)
+        expected = exact_inverse(matrix) @ block
+        for pin in pins:
+            for single in [False, True] if back_end == "pardiso" else [False]:
+                with PinnedLU(matrix, int(pin), 2, single=single) as inverse:
+                    inverse.factor()
+                    found = inverse.apply(block)
+                np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
 @needs_mkl

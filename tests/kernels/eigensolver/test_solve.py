@@ -12,6 +12,7 @@ from lle.kernels.eigensolver import costs, methods, pardiso, rayleigh_ritz
 from lle.kernels.eigensolver import solve as solve_module
 from lle.kernels.eigensolver.pardiso import FactorizationError
 from lle.kernels.eigensolver.problem import Hooks, Outcome
+from lle.kernels.eigensolver.pseudo_inverse import PinnedLU
 from lle.kernels.eigensolver.rayleigh_ritz import Growth, RitzPairs, Tolerances
 from lle.kernels.eigensolver.solvers import SOLVERS
 from tests.support import sampled_factors
@@ -176,11 +177,24 @@ def test_default_pin_is_in_the_closed_class():
     assert largest_angle(solution.vectors[::-1], solve(A, 2, "multigrid").vectors) < 1e-4
 
 
-def test_method_that_cannot_factor_is_replaced_by_the_next_one_with_the_same_result():
-    A, transient = roll_with_outliers(800, 4, 5)
-    replaced = solve(A, 2, "factored", pin=int(transient[0]))
+@pytest.fixture
+def failing_lu(monkeypatch):
+    """Every LU of A fails until the end of the context."""
+
+    def fail(inverse):
+        raise FactorizationError("I - W is singular to rounding")
+
+    with monkeypatch.context() as context:
+        context.setattr(PinnedLU, "factor", fail)
+        yield context
+
+
+def test_method_that_cannot_factor_is_replaced_by_the_next_one_with_the_same_result(failing_lu):
+    A = roll_factor(800, 5)
+    replaced = solve(A, 2, "factored")
     assert replaced.stats.method == "shift_invert"
     assert "singular" in replaced.stats.requested_failed
+    failing_lu.undo()
     expected = solve(A, 2, "factored")
     assert expected.stats.requested_failed == ""
     np.testing.assert_allclose(replaced.eigenvalues, expected.eigenvalues, rtol=1e-8)
@@ -204,13 +218,21 @@ def test_m_below_rounding_errors_is_factored_as_a():
     np.testing.assert_allclose(solution.eigenvalues, exact_pairs(A, 2)[0], rtol=1e-3)
 
 
-def test_auto_uses_shift_invert_after_a_bad_pin():
-    A, transient = roll_with_outliers(800, 4, 5)
-    solution = solve(A, 2, "auto", pin=int(transient[0]))
+def test_auto_uses_shift_invert_where_the_lu_fails(failing_lu):
+    A = roll_factor(800, 5)
+    solution = solve(A, 2, "auto")
     assert solution.converged
     assert solution.stats.method == "shift_invert"
     assert "singular" in solution.stats.reason
+    failing_lu.undo()
     assert largest_angle(solution.vectors, solve(A, 2, "factored").vectors) < 1e-4
+
+
+def test_pin_outside_of_the_closed_class_does_not_change_the_result():
+    A, transient = roll_with_outliers(800, 4, 5)
+    solution = solve(A, 2, "factored", pin=int(transient[0]))
+    assert (solution.stats.method, solution.stats.requested_failed) == ("factored", "")
+    assert largest_angle(solution.vectors, solve(A, 2, "factored").vectors) < 1e-6
 
 
 @pytest.mark.parametrize(
