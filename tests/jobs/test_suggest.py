@@ -127,6 +127,39 @@ def test_n_components_is_the_dimension_in_spite_of_noise_and_curvature(
     assert found["suggested"]["eigensolver.n_components"] == dimension
 
 
+def closed_curve(n, rng):
+    t = 2 * np.pi * rng.random(n)
+    return np.column_stack([np.sin(t) + 2 * np.sin(2 * t), np.cos(t) - 2 * np.cos(2 * t), -np.sin(3 * t)])
+
+
+def sphere(n, rng):
+    x = rng.normal(size=(n, 3))
+    x /= np.linalg.norm(x, axis=1)[:, None]
+    return np.column_stack([x, x[:, 0] * x[:, 1], x[:, 1] * x[:, 2]])
+
+
+def test_roll_whose_turns_are_linked_by_neighbours_gets_its_dimension(tmp_path, make_config, monkeypatch):
+    for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
+        monkeypatch.setattr(suggest_search, name, few)
+    found = suggest(make_config(tmp_path, swiss_roll(420, np.random.default_rng(11))), 420)
+    assert found["suggested"]["eigensolver.n_components"] == 2
+
+
+@pytest.mark.parametrize("seed", seeds(31, 32))
+@pytest.mark.parametrize(("make", "dimension"), [(closed_curve, 1), (sphere, 2)])
+def test_closed_data_get_one_coordinate_more_than_their_dimension(
+    tmp_path, make_config, monkeypatch, make, dimension, seed
+):
+    for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
+        monkeypatch.setattr(suggest_search, name, few)
+    found = suggest(make_config(tmp_path, make(800, np.random.default_rng(seed))), 800)
+    assert found["dimension"]["gap"]["dimension"] == dimension
+    assert found["suggested"]["eigensolver.n_components"] == dimension + 1
+    assert f"{dimension} coordinate{'s' * (dimension > 1)} would fold the data" in found["reasons"][0]
+    [chosen] = [line for line in found["candidates"] if line["chosen"]]
+    assert chosen["trustworthiness"]["value"] > 0.99
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "may_be_lle"),
