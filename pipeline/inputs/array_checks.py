@@ -16,6 +16,8 @@ _DTYPE_CURES = {
     "m": "convert times to numbers first",
 }
 
+TO_ROWS = "flatten each sample to one row: x.reshape(len(x), -1)"
+
 
 def common_dtype(parts: Sequence[Rows]) -> np.dtype[np.generic]:
     """float32 if it holds every value of these dtypes exactly, else float64.
@@ -36,19 +38,23 @@ def only_matrix(where: str, key: str, shapes: dict[str, tuple[int, ...]], none: 
     matrices = [name for name, shape in shapes.items() if len(shape) == 2]
     if len(matrices) != 1:
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or none
-        raise InputError(
-            f"{where}: without {key} there must be exactly one 2-D array, found {len(matrices)}; "
-            f"set {key} to one of: {listed}"
-        )
+        cure = f"; set {key} to one of: {listed}" if matrices else f" among {listed}; {_cure_without_matrix(shapes)}"
+        raise InputError(f"{where}: without {key} there must be exactly one 2-D array, found {len(matrices)}{cure}")
     return matrices[0]
+
+
+def _cure_without_matrix(shapes: dict[str, tuple[int, ...]]) -> str:
+    if {"data", "indices", "indptr"} <= shapes.keys():  # as scipy.sparse.save_npz writes them
+        return "a sparse matrix is not read: reduce it first, for instance by sklearn.decomposition.TruncatedSVD"
+    several = next((name for name, shape in shapes.items() if len(shape) > 2), None)
+    return "save one with a row for each sample" if several is None else f"save {several} anew: {TO_ROWS}"
 
 
 def check_matrix(rows: Rows) -> None:
     """Raises InputError unless the array is two-dimensional with at least one column."""
     n_dims = len(rows.shape)
     if n_dims != 2:
-        to_rows = "flatten each sample to one row: x.reshape(len(x), -1)"
-        cure = "one feature per row is x.reshape(-1, 1)" if n_dims < 2 else to_rows
+        cure = "one feature per row is x.reshape(-1, 1)" if n_dims < 2 else TO_ROWS
         raise InputError(f"{rows.where}: expected a 2-D array of (rows, features), found shape {rows.shape}; {cure}")
     if rows.shape[1] == 0:
         raise InputError(
