@@ -11,7 +11,7 @@ from ..core.errors import InputError, listed
 from ..inputs import Source, TableColumns, array_shapes, table_columns
 from ..inputs.column_names import is_missing_word
 from ..inputs.detect_kind import Detected
-from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, Roles, propose_roles, rows_to_look_at
+from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, MIN_REPEATS, Roles, propose_roles, rows_to_look_at
 from ..inputs.propose_scale import propose_scale
 from ..inputs.suspect_columns import read_windows
 from .new_rows import TABLES, open_section
@@ -173,7 +173,9 @@ def _as_label(section: dict[str, object], name: str) -> str:
         names = labelled.label_names
     except InputError:
         return ""
+    is_named = LABEL_NAME.fullmatch(Path(name).stem) is not None
     if names is None:
-        is_named = LABEL_NAME.fullmatch(Path(name).stem) is not None
         return "numbers; they colour the picture" if is_named and labelled.label_width == 1 else ""
-    return f"{len(names)} categories; they colour the picture" if 2 <= len(names) <= MAX_CATEGORIES else ""
+    is_named = is_named or section["kind"] in {"npy", "idx"}  # such a file is found by its name
+    most = max(MAX_CATEGORIES, labelled.n_rows // MIN_REPEATS if is_named else 0)
+    return f"{len(names)} categories; they colour the picture" if 2 <= len(names) <= most else ""

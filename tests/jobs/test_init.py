@@ -34,6 +34,19 @@ class TestArrays:
         np.save(tmp_path / "y_train.npy", CLASSES)
         assert config_of(tmp_path, str(tmp_path / "X_train.npy")).input.labels == str(tmp_path / "y_train.npy")
 
+    def test_array_named_as_labels_may_have_many_categories(self, tmp_path):
+        """As the 62 letters and digits of glyphs; another array with so many may be a measurement or an id."""
+        rows, letters = RNG.random((620, 4)), np.array([f"letter {code}" for code in range(62)] * 10)
+        np.savez(tmp_path / "named.npz", x=rows, labels=letters)
+        np.savez(tmp_path / "other.npz", x=rows, font=letters)
+        np.save(tmp_path / "glyphs.npy", rows)
+        np.save(tmp_path / "glyphs_labels.npy", letters)
+        labels = [
+            config_of(tmp_path, str(tmp_path / name), f"{name}.yaml").input.labels
+            for name in ("named.npz", "other.npz", "glyphs.npy")
+        ]
+        assert labels == ["labels", None, str(tmp_path / "glyphs_labels.npy")]
+
     def test_labels_of_other_rows_are_not_taken(self, tmp_path):
         np.save(tmp_path / "X.npy", X)
         np.save(tmp_path / "y.npy", CLASSES[:-1])
