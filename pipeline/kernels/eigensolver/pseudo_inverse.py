@@ -96,13 +96,17 @@ class PinnedLU(PseudoInverse):
         entry. Even a nearly singular A_p shows where that is, as in inverse iteration.
         """
         self._factorization.factor()
-        sizes = np.abs(self._factorization.solve(self._pinned_row[:, None], True)[:, 0])
-        if MUCH_LARGER < sizes.max() < np.inf:
+        solution = self._factorization.solve(self._pinned_row[:, None], True)
+        sizes = np.abs(solution[:, 0])
+        is_moved = MUCH_LARGER < sizes.max() < np.inf
+        if is_moved:
             self._factorization.release()
             matrix = self._pinned(self._factor, int(sizes.argmax()))
             self._factorization = with_order_of(self._factorization, matrix, self._n_threads, self._single)
             self._factorization.factor()
-        left_null = -self._solve(self._pinned_row[:, None], transposed=True)[:, 0]
+        if is_moved or self._single:
+            solution = self._solve(self._pinned_row[:, None], transposed=True)
+        left_null = -solution[:, 0]
         left_null[self._pin] += 1.0
         length = float(np.linalg.norm(left_null))
         # before scaling u is exactly 1 at the pin; a singular A_p makes the other entries very large
