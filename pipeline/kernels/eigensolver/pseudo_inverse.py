@@ -71,7 +71,7 @@ class PinnedLU(PseudoInverse):
     def __init__(
         self, factor: csr_array, pin: int, n_threads: int, analyses: Analyses = NO_ANALYSES, single: bool = False
     ) -> None:
-        """Analyse A (n, n), whose null space is the constant vector; ``pin`` is in its closed class. A is kept.
+        """Analyse A (n, n), whose null space is the constant vector; ``pin`` is a point. A is kept.
 
         Raises NotEnoughMemory or FactorizationError if the analysis failed.
         """

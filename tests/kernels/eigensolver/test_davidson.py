@@ -188,13 +188,16 @@ def test_block_width_includes_guard_vectors(n_wanted, width):
     assert block_width(n_wanted) == width
 
 
-def test_a_state_after_growth_gives_the_same_bytes_and_growth_ends_where_the_basis_is_full():
+@pytest.mark.parametrize("max_width", [np.inf, 11])
+def test_a_state_after_growth_gives_the_same_bytes_and_growth_ends_where_the_basis_is_full(max_width):
     A, states = lle_factor(points("cube", 450, 3), 12, 1e-3), []
     growth = Growth((10, 14), lambda vectors: False)
-    whole = solve(A, 2, 36, keep=lambda state, may_be_last: states.append(copied(state)), growth=growth)
+    whole = solve(
+        A, 2, 36, keep=lambda state, may_be_last: states.append(copied(state)), growth=growth, max_width=max_width
+    )
     assert whole.pairs.vectors.shape == (450, 10)  # blocks of 16 columns for 14 pairs do not fit three times
     np.testing.assert_allclose(whole.pairs.values, exact_pairs(A, 10)[0], rtol=1e-9)
     grown = [state for state in states if len(state.errors) == 10]
     assert grown
-    again = solve(A, 10, 36, state=grown[0], growth=growth)
+    again = solve(A, 10, 36, state=grown[0], growth=growth, max_width=max_width)
     assert again.pairs.vectors.tobytes() == whole.pairs.vectors.tobytes()
