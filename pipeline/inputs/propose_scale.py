@@ -36,7 +36,7 @@ def propose_scale(rows: Array, names: Sequence[str] = ()) -> tuple[str, str]:
     others = (1 - share) / (n - 1)
     widest = names[int(spreads.argmax())] if len(names) else "the widest column"
     is_dominant = share > max(DOMINANT_SHARE, DOMINANT * others)
-    spread = f"standard deviations from {low:.2g} to {largest:.2g}"
+    spread = f"standard deviations from {low:.4g} to {largest:.4g}"
     if is_dominant:
         spread = f"{widest} has {_percent(share)} of the variance, the others {_percent(others)} on average"
     if not is_dominant and largest <= LARGEST_SPREAD * low:
