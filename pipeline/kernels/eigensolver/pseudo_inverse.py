@@ -81,6 +81,7 @@ class PinnedLU(PseudoInverse):
         self._factor, self._n_threads, self._single = factor, n_threads, single
 
     def _pinned(self, factor: csr_array, pin: int) -> csr_array:
+        """Set the pin: A with its row replaced by a unit vector."""
         first, past = factor.indptr[pin : pin + 2]
         columns = factor.indices[first:past]
         self._pin, self._pinned_row = pin, np.zeros(factor.shape[0])
