@@ -118,7 +118,7 @@ def paint_points(color: ColorSource | None, is_drawn: Bools) -> Paint:
     finite = color.values[is_drawn & np.isfinite(color.values)]
     label = color.label
     if color.kind == "categorical" and color.names is not None:
-        label += f" ({len(color.names)} classes, numbered from 0)"
+        label += f" (numbers of {len(color.names)} classes)"
     return Paint(None, color.values, Normalize(*robust_range(finite, COLOR_TAILS)), label) if finite.size else PLAIN
 
 
