@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lle.core.machine import available_cores
-from lle.kernels.eigensolver import costs, methods
+from lle.kernels.eigensolver import costs
 from lle.kernels.eigensolver.factorization import canonical
 from lle.kernels.eigensolver.pardiso import FactorSize
 from lle.kernels.eigensolver.pseudo_inverse import PinnedLU
@@ -63,7 +63,7 @@ def study(dimension: int, sizes: list[int], check: int, targets: tuple[int, ...]
         nnz, gflop, _ = (laws[name][1] * n ** laws[name][0] for name in Cost._fields)
         n_bytes = costs.BYTES_PER_ENTRY * nnz + bytes_per_row * n
         size = FactorSize(int(nnz), int(n_bytes), gflop)
-        by_factor = costs.factor_seconds(size, 13 * n, methods.TYPICAL_BLOCKS, 2)
+        by_factor = costs.factor_seconds(size, 13 * n, 2)
         without_factor = costs.multigrid_seconds(13 * n, 2, on_m=False)
         lines.append(
             f"| {dimension} | {n:,} | {nnz / 1e6:,.0f} M | {gflop:,.0f} | {n_bytes / 1e9:,.1f} GB "

@@ -1,10 +1,11 @@
 """Memory and time of each method for the lowest eigenpairs of M = A' A, predicted before it starts.
 
-The symbolic analysis of a factorization gives its size exactly, but the analysis of a whole matrix can itself use all
-memory of a machine. So large matrices are first judged by pieces. The entries of the factor of a piece with s rows grow
-like s^p: p is near 1.1 on surfaces, 1.45 in three dimensions, 1.8 for speech vectors in 32 dimensions. Two pieces give
-p. The prediction for the whole matrix is accurate to about 10 % on surfaces and to a factor of 1.5 elsewhere. The work
-in operations has its own exponent. Other memory of PARDISO grows linearly with the rows.
+The symbolic analysis of a factorization gives its size exactly, but its time and memory grow with the factor. So large
+matrices are first judged by pieces. The entries of the factor of a piece with s rows grow like s^p: p is near 1.1 on
+surfaces, 1.45 in three dimensions, 1.8 for speech vectors in 32 dimensions. Two pieces give p. The predicted seconds
+are accurate to about 10 % on surfaces. Elsewhere they are 0.25 to 1.5 of the exact ones, and in many dimensions far too
+low: patches of photographs (120,000 x 64) 0.07 of 2,714 s, where the analysis alone takes 56 s and 2 GiB. The work in
+operations has its own exponent. Other memory of PARDISO grows linearly with the rows.
 
 Seconds are calculated from operation counts, not measured, so the choice of a method does not depend on the load of the
 machine.
@@ -20,11 +21,12 @@ from . import pardiso
 from .davidson import block_width, narrow_width
 from .factorization import analyse, analysis_key, canonical
 from .pardiso import FactorSize
-from .problem import Problem
+from .problem import LongFactorization, Problem
 from .rayleigh_ritz import EPS, ROWS_AT_ONCE, TINY
 
-PIECES = (10_000, 40_000)
-MIN_ROWS = 200_000
+MIN_PIECE, MAX_PIECE, SHARE_OF_PIECE, RATIO_OF_PIECES = 10_000, 40_000, 0.2, 4
+"""The larger piece has this share of the rows, within bounds, and RATIO_OF_PIECES times those of the smaller one."""
+MIN_ROWS = 50_000
 """Below this number of rows the analysis takes seconds and little memory on any data."""
 BYTES_PER_ENTRY, FIXED_BYTES = 8, 20 * 2**20
 MIN_GFLOP = 1e-3
@@ -48,6 +50,8 @@ GFLOP_PER_SECOND = 8.0
 """Speed of one thread in the numerical factorization."""
 SOLVED_PER_SECOND = 1.0e8
 """Entries of a factor that one thread processes per second when it solves for a block of four columns."""
+TYPICAL_BLOCKS = 10
+"""Blocks of vectors that a method with a factor typically solves for."""
 ANALYSED_PER_SECOND = 1.5e6
 """Entries of the matrix that the analysis processes per second; the ordering runs on one thread."""
 MULTIGRID_SECONDS, SETUP_SECONDS = 1e-5, 1e-6
@@ -113,15 +117,20 @@ def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int
     return n_points * (entry_bytes * row_entries + width * (VECTOR_BYTES + 3 * 8))
 
 
-def refuse_hopeless(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:
-    """Raise NotEnoughMemory before the analysis, which needs much memory, if the factor is certainly too large."""
+def refuse_large(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:
+    """Raise NotEnoughMemory or LongFactorization before the analysis, if pieces show that the factor is too large."""
     if matrix.shape[0] < MIN_ROWS:
         return
     if problem.hooks.analyses.load(analysis_key(matrix, matrix_type, problem.pin, problem.n_threads)) is not None:
         return  # the analysis is known, so it needs no memory
     expected = extrapolated(matrix, matrix_type, problem.pin, problem.n_threads)
-    if expected is not None and expected.n_bytes > HOPELESS * problem.max_memory:
+    if expected is None:
+        return
+    if expected.n_bytes > HOPELESS * problem.max_memory:
         raise _not_enough(name, expected.n_bytes, problem.max_memory, "about ")
+    seconds = factor_seconds(expected, problem.factor.nnz, problem.n_threads)
+    if problem.time_limit.is_exceeded_by(seconds):
+        raise LongFactorization(name, seconds, is_estimate=True)
 
 
 def require_memory(name: str, predicted: int, allowed: int) -> None:
@@ -139,23 +148,27 @@ def extrapolated(matrix: csr_array, matrix_type: int, center: int, n_threads: in
     if matrix.shape[0] < MIN_ROWS or not pardiso.is_available():
         return None
     reached = breadth_first_order(matrix, center, directed=True, return_predecessors=False)
-    if len(reached) < PIECES[-1]:
+    n_rows = min(max(int(SHARE_OF_PIECE * matrix.shape[0]), MIN_PIECE), MAX_PIECE)
+    if len(reached) < n_rows:
         return None
-    small, large = (_analysed(matrix, matrix_type, np.sort(reached[:size]), n_threads) for size in PIECES)
-    steps = np.log(matrix.shape[0] / PIECES[1]) / np.log(PIECES[1] / PIECES[0])
+    small, large = (
+        _analysed(matrix, matrix_type, np.sort(reached[:size]), n_threads)
+        for size in (n_rows // RATIO_OF_PIECES, n_rows)
+    )
+    steps = np.log(matrix.shape[0] / n_rows) / np.log(RATIO_OF_PIECES)
     nnz, gflop = large.nnz * (large.nnz / small.nnz) ** steps, large.gflop * (large.gflop / small.gflop) ** steps
-    bytes_per_row = max(large.n_bytes - BYTES_PER_ENTRY * large.nnz - FIXED_BYTES, 0) / PIECES[1]
+    bytes_per_row = max(large.n_bytes - BYTES_PER_ENTRY * large.nnz - FIXED_BYTES, 0) / n_rows
     n_bytes = FIXED_BYTES + BYTES_PER_ENTRY * nnz + bytes_per_row * matrix.shape[0]
     return FactorSize(int(nnz), int(n_bytes), float(gflop))
 
 
-def factor_seconds(size: FactorSize, nnz: int, n_blocks: int, n_threads: int) -> float:
-    """Seconds to analyse a matrix of ``nnz`` entries, factor it, and apply M^+ to ``n_blocks`` blocks of vectors.
+def factor_seconds(size: FactorSize, nnz: int, n_threads: int) -> float:
+    """Seconds to analyse a matrix of ``nnz`` entries, factor it, and apply M^+ to the blocks of a whole solve.
 
     M^+ takes two solves with the LU of A. A solve with the Cholesky factor of M takes as long, as it reads the factor
     twice.
     """
-    work = size.gflop / GFLOP_PER_SECOND + 2 * n_blocks * size.nnz / SOLVED_PER_SECOND
+    work = size.gflop / GFLOP_PER_SECOND + 2 * TYPICAL_BLOCKS * size.nnz / SOLVED_PER_SECOND
     return float(nnz / ANALYSED_PER_SECOND + work / n_threads)
 
 

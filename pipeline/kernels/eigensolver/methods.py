@@ -9,7 +9,7 @@ from ...core.arrays import Float64
 from ...core.errors import gib
 from . import costs, davidson, pardiso
 from .block_lanczos import block_lanczos, orthonormalise
-from .costs import krylov_size, multigrid_size, preconditioned_size, refuse_hopeless, require_memory
+from .costs import krylov_size, multigrid_size, preconditioned_size, refuse_large, require_memory
 from .factorization import canonical
 from .pardiso import FactorizationError, FactorSize
 from .problem import LongFactorization, Outcome, Problem, SolverStats, Watch
@@ -21,8 +21,6 @@ SEED = 20_000
 MAX_CYCLES = 40
 """Blocks for each eight requested vectors after which the Krylov space counts as not converging."""
 MAX_REFINEMENTS = 4
-TYPICAL_BLOCKS = 10
-"""Blocks of vectors that a method with a factor typically solves for."""
 ON_M = "multigrid on M"
 
 
@@ -41,7 +39,7 @@ def dense(problem: Problem) -> Outcome:
 
 def factored(problem: Problem) -> Outcome:
     """Krylov space of M^+, by the LU of a square A; block Davidson with an LU in single precision if only that fits."""
-    refuse_hopeless("factored", problem.factor, pardiso.GENERAL, problem)
+    refuse_large("factored", problem.factor, pardiso.GENERAL, problem)
     with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses) as inverse:
         (sizes, is_single), factor_nnz = lu_size(problem, inverse.size), inverse.size.nnz
         require_memory("factored", sizes[2], problem.max_memory)
@@ -70,7 +68,7 @@ def lu_size(problem: Problem, size: FactorSize) -> tuple[tuple[int, int, int], b
 def shift_invert(problem: Problem) -> Outcome:
     """Krylov space of M^+, by the Cholesky factor of M."""
     cost_matrix = canonical(problem.cost_matrix())
-    refuse_hopeless("shift_invert", cost_matrix, pardiso.POSITIVE_DEFINITE, problem)
+    refuse_large("shift_invert", cost_matrix, pardiso.POSITIVE_DEFINITE, problem)
     with PinnedCholesky(cost_matrix, problem.pin, problem.n_threads, problem.null, problem.hooks.analyses) as inverse:
         del cost_matrix
         return _by_inverse("shift_invert", "Cholesky of M", inverse, problem)
@@ -158,7 +156,7 @@ def _by_davidson(
         watch.step(n_steps, errors, bounds)
         if len(errors) > problem.n_vectors:
             return True  # pairs of ``growth`` are new in the basis, so their errors do not show the rate
-        is_long = step_seconds() * costs.steps_left(n_steps, errors, bounds) > problem.max_seconds
+        is_long = problem.time_limit.is_exceeded_by(step_seconds() * costs.steps_left(n_steps, errors, bounds))
         return not is_long
 
     result = davidson.lowest_pairs(
@@ -179,7 +177,7 @@ def _by_davidson(
     )
     reason = f"{watch.method}: {result.n_steps} steps of block Davidson with {width} vectors, {text}"
     if is_long and result.stopped:
-        reason += f"; the other steps would take longer than a factorization of {problem.max_seconds:,.0f} s"
+        reason += f"; the other steps would take longer than a factorization of {problem.time_limit.seconds:,.0f} s"
     elif result.stopped:
         reason += f"; stopped at the limit of {problem.max_steps} steps"
     stats = SolverStats(
@@ -222,8 +220,8 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
 def _factor(factor_name: str, inverse: PseudoInverse, predicted: int, watch: Watch, problem: Problem) -> str:
     """Factor if the memory and the time are allowed: one line with the size and the predicted cost."""
     require_memory(watch.method, predicted, problem.max_memory)
-    seconds = costs.factor_seconds(inverse.size, problem.factor.nnz, TYPICAL_BLOCKS, problem.n_threads)
-    if seconds > problem.max_seconds:
+    seconds = costs.factor_seconds(inverse.size, problem.factor.nnz, problem.n_threads)
+    if problem.time_limit.is_exceeded_by(seconds):
         raise LongFactorization(watch.method, seconds)
     size = f"{factor_name}, {inverse.size.nnz:,} entries, {inverse.size.gflop:.3g} GFlop"
     watch.begin(f"{size}, {gib(predicted)}", seconds=seconds)

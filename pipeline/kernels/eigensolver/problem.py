@@ -19,12 +19,31 @@ WINDOW = 8
 """Steps that the rate of convergence is measured over."""
 
 
-class LongFactorization(Exception):
-    """The factor fits, but takes longer than ``Problem.max_seconds``; ``seconds`` is the predicted time."""
+class TimeLimit:
+    """The longest time of a method in seconds, by operation counts."""
 
-    def __init__(self, name: str, seconds: float) -> None:
-        super().__init__(f"{name} would take about {seconds:,.0f} s")
-        self.seconds = seconds
+    def __init__(self, seconds: float = math.inf, exact: Callable[[], float] | None = None) -> None:
+        """``exact`` computes the limit if ``seconds`` is only an estimate. It is called where this can matter."""
+        self.seconds, self._exact = seconds, exact
+
+    def is_exceeded_by(self, seconds: float) -> bool:
+        """Whether a method that takes so long is not started, or ends."""
+        if seconds > self.seconds and self._exact is not None:
+            self.seconds, self._exact = self._exact(), None
+        return seconds > self.seconds
+
+
+class LongFactorization(Exception):
+    """The factor fits, but takes longer than ``Problem.time_limit`` allows.
+
+    ``seconds`` is the predicted time, an estimate if its matrix was not analysed.
+    """
+
+    def __init__(self, name: str, seconds: float, *, is_estimate: bool = False) -> None:
+        super().__init__(
+            f"{name} would take about {seconds:,.0f} s{', judged by parts of I - W' if is_estimate else ''}"
+        )
+        self.seconds, self.is_estimate = seconds, is_estimate
 
 
 class SolverProgress(NamedTuple):
@@ -89,7 +108,7 @@ class Problem(NamedTuple):
     start: Float64 | None = None
     """(n, any) approximations to the requested vectors."""
     hooks: Hooks = NO_HOOKS
-    max_seconds: float = float("inf")
+    time_limit: TimeLimit = TimeLimit()
     """A factorization that is predicted to take longer is not started. Multigrid ends if its other steps would."""
     candidates: Callable[[], Floats] = lambda: np.empty((0, 0))
     """Loads (n, c) coordinates of the points, or their leading components, for multigrid: A nearly maps them to zero.

@@ -24,9 +24,9 @@ both of these hold:
 With a factor, M^+ is available and the error of the vector alone decides.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 from ...core.arrays import Float64
@@ -35,9 +35,9 @@ from ...core.threads import limited_threads
 from . import costs, methods
 from .factorization import canonical
 from .pardiso import FactorizationError
-from .problem import LongFactorization, Outcome, Problem, SolverStats
+from .problem import LongFactorization, Outcome, Problem, SolverStats, TimeLimit
 from .rayleigh_ritz import EPS, fix_signs, largest_eigenvalue, residual_norms
-from .solvers import SOLVERS, auto_methods
+from .solvers import SOLVERS, auto_methods, exact_seconds
 
 DENSE_POINTS = 400
 """Up to this number of points the dense method takes less time than the analysis of a sparse factorization."""
@@ -114,27 +114,27 @@ def _requested(problem: Problem, method: str, skip: Mapping[str, str]) -> Spectr
 
 def _first_that_converges(problem: Problem, skip: Mapping[str, str], first: str = "") -> Spectrum:
     """Try the methods in turn. Failures are added to the reason; unconverged vectors are the start of the next one."""
-    square = problem.is_square
-    patience = costs.patience_seconds(problem.factor.nnz, problem.n_threads, square=square)
+    square, unlimited = problem.is_square, TimeLimit()
+    patience = TimeLimit(costs.patience_seconds(problem.factor.nnz, problem.n_threads, square=square))
     names = sorted(auto_methods(problem, skip), key=lambda name: name != first)
-    attempts = [(name, math.inf if name.startswith("multigrid") else patience) for name in names]
+    attempts = [(name, unlimited if name.startswith("multigrid") else patience) for name in names]
     failures, best = list(skip.values()), None
     while attempts:
-        name, seconds = attempts.pop(0)
+        name, limit = attempts.pop(0)
         try:
-            spectrum = _solve(name, SOLVERS[name], problem._replace(max_seconds=seconds))
+            spectrum = _solve(name, SOLVERS[name], problem._replace(time_limit=limit))
         except NotEnoughMemory as error:
             failures.append(error.args[0])  # its advice is followed here
             if not name.startswith("multigrid"):
                 # the Cholesky factor of M was larger than the LU of A on all data measured so far
                 attempts = [following for following in attempts if following[0].startswith("multigrid")]
         except LongFactorization as error:
-            other, first_attempts = "multigrid" if square else methods.ON_M, [(name, math.inf)]
-            if (unlimited := (other, math.inf)) in attempts:
+            other = "multigrid" if square else methods.ON_M
+            attempts.insert(0, (name, unlimited))
+            if (other, unlimited) in attempts:
                 failures.append(f"{error}, so {other} was tried first, as long as it was expected to be faster")
-                attempts.remove(unlimited)
-                first_attempts = [(other, error.seconds), (name, math.inf), unlimited]
-            attempts = first_attempts + attempts
+                exact = partial(exact_seconds, problem, name) if error.is_estimate else None
+                attempts.insert(0, (other, TimeLimit(error.seconds, exact)))
         except FactorizationError as error:
             failures.append(str(error))
             attempts = [following for following in attempts if following[0] != name]

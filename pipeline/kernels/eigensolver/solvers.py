@@ -1,16 +1,17 @@
 """The registry of the methods: what each needs, how it runs, and what it is predicted to cost."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-import numpy as np
 from scipy.sparse import csr_array
 
+from ...core.errors import NotEnoughMemory
 from . import costs, methods, pardiso
-from .factorization import analyse, analysis_key, canonical
-from .pardiso import FactorSize
+from .factorization import NO_ANALYSES, analysis_key, canonical
+from .pardiso import FactorizationError, FactorSize
 from .problem import Outcome, Problem
-from .pseudo_inverse import PinnedLU
+from .pseudo_inverse import PinnedCholesky, PinnedLU, PseudoInverse
 
 SOLVERS: dict[str, Callable[[Problem], Outcome]] = {
     "factored": methods.factored,
@@ -54,8 +55,20 @@ def chosen(predicted: list[Prediction], patience: float) -> Prediction:
     return predicted[-1]
 
 
-def prediction_of(problem: Problem, name: str) -> Prediction:
-    """The prediction for a method. Raises NotEnoughMemory or FactorizationError if the analysis of a matrix failed."""
+def exact_seconds(problem: Problem, name: str) -> float:
+    """Seconds of a method with a factor, by the analysis of the whole matrix; infinite if the factor does not fit."""
+    try:
+        prediction = prediction_of(problem, name, by_pieces=False)
+    except (NotEnoughMemory, FactorizationError):
+        return math.inf
+    return prediction.seconds if prediction.fits else math.inf
+
+
+def prediction_of(problem: Problem, name: str, *, by_pieces: bool = True) -> Prediction:
+    """The prediction for a method, for large matrices without their analysis if ``by_pieces``.
+
+    Raises NotEnoughMemory or FactorizationError if the analysis of a matrix failed.
+    """
     factor, m, allowed, n_threads = problem.factor, problem.planned_vectors, problem.max_memory, problem.n_threads
     if name.startswith("multigrid"):
         on_m = name == methods.ON_M
@@ -63,28 +76,28 @@ def prediction_of(problem: Problem, name: str) -> Prediction:
         seconds = costs.multigrid_seconds(factor.nnz, n_threads, on_m=on_m)
         return Prediction(name, n_bytes <= allowed, n_bytes, 0, 0.0, seconds, "entries of A")
     if name == "factored":
-        size, basis = _factor_size(problem, factor, pardiso.GENERAL)
+        size, basis = _factor_size(problem, factor, pardiso.GENERAL, by_pieces)
         n_bytes = methods.lu_size(problem, size)[0][2]
     else:
-        size, basis = _factor_size(problem, canonical(problem.cost_matrix()), pardiso.POSITIVE_DEFINITE)
+        size, basis = _factor_size(problem, canonical(problem.cost_matrix()), pardiso.POSITIVE_DEFINITE, by_pieces)
         n_bytes = costs.krylov_size(factor, m, size)[2]
-    seconds = costs.factor_seconds(size, factor.nnz, methods.TYPICAL_BLOCKS, n_threads)
+    seconds = costs.factor_seconds(size, factor.nnz, n_threads)
     return Prediction(name, n_bytes <= allowed, n_bytes, size.nnz, size.gflop, seconds, basis)
 
 
-def _factor_size(problem: Problem, matrix: csr_array, matrix_type: int) -> tuple[FactorSize, str]:
+def _factor_size(problem: Problem, matrix: csr_array, matrix_type: int, by_pieces: bool) -> tuple[FactorSize, str]:
     """Size of the factor of A (GENERAL) or of M (POSITIVE_DEFINITE), and the source of the prediction."""
-    pin, n_threads = problem.pin, problem.n_threads
-    earlier = problem.hooks.analyses.load(analysis_key(matrix, matrix_type, pin, n_threads))
+    pin, n_threads, analyses = problem.pin, problem.n_threads, problem.hooks.analyses
+    earlier = analyses.load(analysis_key(matrix, matrix_type, pin, n_threads))
     if earlier is not None:
         return earlier.size, "an earlier analysis"
-    if (size := costs.extrapolated(matrix, matrix_type, pin, n_threads)) is not None:
+    if by_pieces and (size := costs.extrapolated(matrix, matrix_type, pin, n_threads)) is not None:
         return size, "pieces"
-    if matrix_type == pardiso.GENERAL:
-        with PinnedLU(matrix, pin, n_threads) as inverse:
-            return inverse.size, "analysis"
-    regular = matrix.copy()
-    regular.setdiag(np.maximum(regular.diagonal(), 1.0) + 1.0)  # the analysis depends on the pattern only
-    factorization = analyse(canonical(regular), pardiso.POSITIVE_DEFINITE, n_threads)
-    factorization.release()
-    return factorization.size, "analysis"
+    kept = NO_ANALYSES if by_pieces else analyses
+    pinned: PseudoInverse = (
+        PinnedLU(matrix, pin, n_threads, kept)
+        if matrix_type == pardiso.GENERAL
+        else PinnedCholesky(matrix, pin, n_threads, problem.null, kept)
+    )
+    with pinned:
+        return pinned.size, "analysis"

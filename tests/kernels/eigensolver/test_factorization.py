@@ -249,7 +249,8 @@ def test_small_pieces_predict_the_size_of_the_factor(monkeypatch, name):
     A = lle_factor(points(name, 12_000, 3), 12, 1e-3)
     assert costs.extrapolated(A, pardiso.GENERAL, 0, 2) is None  # too small for a prediction
     monkeypatch.setattr(costs, "MIN_ROWS", 10_000)
-    monkeypatch.setattr(costs, "PIECES", (300, 1_200))
+    monkeypatch.setattr(costs, "MIN_PIECE", 1_200)
+    monkeypatch.setattr(costs, "SHARE_OF_PIECE", 0.1)
     with PinnedLU(A, 0, 2) as inverse:
         assert 0.5 < costs.extrapolated(A, pardiso.GENERAL, 6_000, 2).nnz / inverse.size.nnz < 2
 

@@ -374,7 +374,7 @@ def test_auto_ends_multigrid_if_its_other_steps_take_longer_than_the_factorizati
     assert (begun, alone.converged) == (["multigrid on M"], True)
 
     def singular(problem):
-        if problem.max_seconds == 0:
+        if problem.time_limit.seconds == 0:
             return methods.shift_invert(problem)
         raise FactorizationError("zero pivot")
 
@@ -384,6 +384,24 @@ def test_auto_ends_multigrid_if_its_other_steps_take_longer_than_the_factorizati
     assert begun == ["shift_invert", "multigrid on M", "shift_invert", "multigrid on M"]
     assert (continued.stats.method, continued.converged) == ("multigrid on M", True)
     assert "zero pivot" in continued.stats.reason
+
+
+@pytest.mark.skipif(not pardiso.is_available(), reason="without PARDISO no matrix is judged by pieces")
+@pytest.mark.parametrize(("exact", "method"), [(1e9, "multigrid on M"), (4.0, "shift_invert")])
+def test_pieces_put_off_a_factorization_and_only_its_analysis_ends_multigrid(monkeypatch, exact, method):
+    A, begun, analysed = edge_factor(points("swiss_roll", 600, 5), 8), [], []
+    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 0.0)
+    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
+    monkeypatch.setattr(costs, "MIN_ROWS", 600)
+    monkeypatch.setattr(costs, "MIN_PIECE", 200)
+    monkeypatch.setattr(solve_module, "exact_seconds", lambda problem, name: analysed.append(name) or exact)
+    assert solve(A, 2, "auto", hooks=Hooks(begin=begun.append)).stats.method == "multigrid on M"
+    assert (begun, analysed) == (["shift_invert", "multigrid on M"], []), "multigrid was fast enough"
+    monkeypatch.setattr(costs, "LEAST_STEPS", 2)
+    monkeypatch.setattr(costs, "cycle_seconds", lambda *_, **__: 1.1)  # 4.4 s or more a step
+    solution = solve(A, 2, "auto")
+    assert (solution.stats.method, solution.converged, analysed) == (method, True, ["shift_invert"])
+    assert "shift_invert would take about 4 s, judged by parts of I - W" in solution.stats.reason
 
 
 @pytest.mark.parametrize(

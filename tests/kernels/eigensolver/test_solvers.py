@@ -1,10 +1,13 @@
+import math
 from functools import partial
 
 import pytest
 
-from lle.kernels.eigensolver import costs, pardiso
+from lle.kernels.eigensolver import costs, pardiso, solvers
+from lle.kernels.eigensolver.factorization import OneAnalysis
 from lle.kernels.eigensolver.pardiso import FactorSize
-from lle.kernels.eigensolver.solvers import SOLVERS, auto_methods, chosen, prediction_of
+from lle.kernels.eigensolver.problem import Hooks
+from lle.kernels.eigensolver.solvers import SOLVERS, auto_methods, chosen, exact_seconds, prediction_of
 from tests.support.eigenproblems import problem, solve
 from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_coordinates, roll_factor
 from tests.support.seeds import seeds
@@ -75,18 +78,32 @@ def test_pieces_predict_bytes_and_work(monkeypatch):
     A = lle_factor(points("cube", 12_000, 3), 12, 1e-3)
     [exact] = predict(A, ["factored"], 6_000)
     monkeypatch.setattr(costs, "MIN_ROWS", 10_000)
-    monkeypatch.setattr(costs, "PIECES", (1_500, 6_000))
+    monkeypatch.setattr(costs, "MIN_PIECE", 6_000)
     [message] = predict(A, ["factored"], 6_000)
     assert (exact.basis, message.basis) == ("analysis", "pieces")
     for name in ("factor_nnz", "gflop", "predicted_bytes"):
         assert 0.6 < getattr(message, name) / getattr(exact, name) < 1.6, name
 
 
+@needs_mkl
+@pytest.mark.parametrize("name", ["factored", "shift_invert"])
+def test_exact_seconds_come_from_the_whole_matrix(monkeypatch, name):
+    A = lle_factor(points("cube", 3000, 3), 12, 1e-3)
+    given = problem(A, 2, pin=0, hooks=Hooks(analyses=OneAnalysis()))
+    [known] = predict(A, [name])
+    monkeypatch.setattr(costs, "extrapolated", lambda *_: pytest.fail("judged by pieces"))
+    assert exact_seconds(given, name) == known.seconds
+    monkeypatch.setattr(solvers, "PinnedLU", lambda *_: pytest.fail("analysed again"))
+    monkeypatch.setattr(solvers, "PinnedCholesky", lambda *_: pytest.fail("analysed again"))
+    assert exact_seconds(given, name) == known.seconds
+    assert exact_seconds(given._replace(max_memory=1000), name) == math.inf
+
+
 def test_more_work_takes_longer():
     size = pardiso.FactorSize(10**6, 10**7, 1.0)
     hard = size._replace(gflop=100.0)
-    assert costs.factor_seconds(hard, 10**5, 10, 1) > costs.factor_seconds(size, 10**5, 10, 1)
-    assert costs.factor_seconds(size, 10**5, 10, 4) < costs.factor_seconds(size, 10**5, 10, 1)
+    assert costs.factor_seconds(hard, 10**5, 1) > costs.factor_seconds(size, 10**5, 1)
+    assert costs.factor_seconds(size, 10**5, 4) < costs.factor_seconds(size, 10**5, 1)
     assert costs.multigrid_seconds(10**6, 4, on_m=True) < costs.multigrid_seconds(10**6, 1, on_m=True)
 
 
