@@ -28,8 +28,9 @@ PARALLEL_EFFICIENCY = 0.75
 START_SECONDS = 1.5
 """Processor seconds in which a process loads the program, beside those of the stages."""
 
-WORKERS_START_SECONDS = 2.5
-"""Seconds in which local workers start. They share the cores: two workers take 5.5 processor seconds."""
+WORKERS_START_SECONDS = 4.0
+"""Seconds in which local workers start, and load what their first tasks use. Two workers on two cores add 8 processor
+seconds (a roll of 300,000 points) to 14 (MNIST, where each worker loads pynndescent)."""
 
 WORKER_STEP_SECONDS = 0.1
 """Seconds that a step with workers takes in addition to its tasks."""
@@ -39,9 +40,6 @@ HERE = ("serial", "local")
 
 LONG_SECONDS = 5.0
 """A run that is expected to end sooner neither measures the machine nor logs its expected seconds."""
-
-SHARED_SECONDS = 4.0
-"""Processor seconds of tasks below which `workers: auto` starts no workers: they would not save the time to start."""
 
 
 class Expected(NamedTuple):
@@ -93,14 +91,18 @@ class Expected(NamedTuple):
 def expected(config: Config, steps: Sequence[Step[Report]], speed: float | None = None) -> Expected:
     """Expected seconds of steps that have blocks to compute, as they were planned.
 
+    With `workers: auto` one process computes unless workers are expected to be faster.
     speed: of a core relative to the reference core; None measures it.
     """
     speed, cluster = machine_speed() if speed is None else speed, config.execution.cluster
-    n_blocks = max((step.n_blocks for step in steps), default=1)
-    n_processes = min(expected_workers(cluster) or 1, n_blocks)
-    is_auto = cluster.kind == "local" and cluster.workers == "auto"
-    if is_auto and sum(step.work.parallel for step in steps) < SHARED_SECONDS:
-        n_processes = 1  # this process
+    n_processes = min(expected_workers(cluster) or 1, max((step.n_blocks for step in steps), default=1))
+    with_workers = _expected(cluster, steps, speed, n_processes)
+    if cluster.kind != "local" or cluster.workers != "auto":
+        return with_workers
+    return min(_expected(cluster, steps, speed, 1), with_workers, key=lambda one: one.seconds)
+
+
+def _expected(cluster: Section, steps: Sequence[Step[Report]], speed: float, n_processes: int) -> Expected:
     seconds, compiling = dict[str, float](), _compile_seconds(steps) if cluster.kind in HERE else {}
     for step in steps:
         width = min(n_processes, step.n_blocks)
@@ -120,7 +122,7 @@ def _compile_seconds(steps: Sequence[Step[Report]]) -> dict[str, float]:
 
 
 def cluster_to_start(config: Config, steps: Sequence[Step[Report]]) -> Section:
-    """The cluster of a config; serial execution if `workers: auto` would take longer to start than it saves."""
+    """The cluster of a config; serial execution if `workers: auto` is not expected to be faster."""
     cluster = config.execution.cluster
     if cluster.kind != "local" or cluster.workers != "auto":
         return cluster

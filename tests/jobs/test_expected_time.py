@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import lle
 from lle.cli import commands
+from lle.clusters import limits
 from lle.config.load import check_config
 from lle.engine.plan import Layout, planned
 from lle.jobs import expected_time, run_stages
@@ -168,11 +169,13 @@ def test_workers_share_blocks_only():
         ({"kind": "local"}, 1_000_000, 3, "local"),
         ({"kind": "local"}, 70_000, 784, "local"),
         ({"kind": "local"}, 15_000, 784, "serial"),
+        ({"kind": "local"}, 110_000, 40, "serial"),
         ({"kind": "local", "workers": 2}, 500, 3, "local"),
         ({"kind": "address", "address": "tcp://scheduler:8786"}, 500, 3, "address"),
     ],
 )
-def test_local_cluster_starts_only_if_workers_save_time(cluster, n, d, kind):
+def test_local_cluster_starts_only_if_workers_save_time(monkeypatch, cluster, n, d, kind):
+    monkeypatch.setattr(limits, "available_cores", lambda: 2)
     settings = config(execution={"cluster": cluster})
     steps, _ = planned(stages_of_run(settings), Layout(n, d, "float32", 15_000))
     assert cluster_to_start(settings, steps).kind == kind
