@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -148,24 +148,13 @@ class CsvRows(ColumnRows):
         return pa.table(columns, self._names)
 
     def _parse(self, text: bytes, base: int, expected: int, kind: pa.DataType) -> pa.Table:
-        # Columns are named by number here: their names need not be unique or acceptable to Arrow.
-        id_of = {name: str(number) for number, name in enumerate(self._index.names)}
-        all_ids, column_ids = list(map(str, range(len(self._index.names)))), [id_of[name] for name in self._names]
         looks = looks_of_first_rows(self._stamp) if kind == pa.float64() else {}
-        kinds = [pa.bool_() if name in looks and looks[name].kind == TRUTH else kind for name in self._names]
-        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=PARSE_BYTES, column_names=all_ids)
-        parse = pyarrow.csv.ParseOptions(delimiter=self._index.delimiter)
-        convert = pyarrow.csv.ConvertOptions(
-            column_types=dict(zip(column_ids, kinds, strict=True)),
-            include_columns=column_ids,
-            null_values=PADDED_WORDS if kind == pa.float64() else [""],
-            strings_can_be_null=True,
-            true_values=TRUE,
-            false_values=FALSE,
-            decimal_point=decimal_point(self._stamp),
-        )
+        words = {"", *(word for name in self._names if name in looks for word in looks[name].words)}
         try:
-            table = pyarrow.csv.read_csv(pa.py_buffer(text), read, parse, convert)
+            try:
+                table = self._table(text, kind, looks, sorted(words))
+            except pa.ArrowInvalid:  # other words: Arrow keeps a table of all words for each column, so few come first
+                table = self._table(text, kind, looks, PADDED_WORDS if looks else [""])
         except pa.ArrowInvalid as error:
             raise InputError(self._explain(str(error), base)) from error
         if table.num_rows != expected:
@@ -174,6 +163,26 @@ class CsvRows(ColumnRows):
                 f"{table.num_rows}; line breaks must all be the same: convert the file, or write it as Parquet"
             )
         return table
+
+    def _table(
+        self, text: bytes, kind: pa.DataType, looks: Mapping[str, "Look"], null_values: Sequence[str]
+    ) -> pa.Table:
+        # Columns are named by number here: their names need not be unique or acceptable to Arrow.
+        id_of = {name: str(number) for number, name in enumerate(self._index.names)}
+        all_ids, column_ids = list(map(str, range(len(self._index.names)))), [id_of[name] for name in self._names]
+        kinds = [pa.bool_() if name in looks and looks[name].kind == TRUTH else kind for name in self._names]
+        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=PARSE_BYTES, column_names=all_ids)
+        parse = pyarrow.csv.ParseOptions(delimiter=self._index.delimiter)
+        convert = pyarrow.csv.ConvertOptions(
+            column_types=dict(zip(column_ids, kinds, strict=True)),
+            include_columns=column_ids,
+            null_values=null_values,
+            strings_can_be_null=True,
+            true_values=TRUE,
+            false_values=FALSE,
+            decimal_point=decimal_point(self._stamp),
+        )
+        return pyarrow.csv.read_csv(pa.py_buffer(text), read, parse, convert)
 
     def _explain(self, message: str, base: int) -> str:
         row = re.search(r"Row #(\d+)", message)

@@ -1,5 +1,8 @@
 """CSV and Parquet files: layouts of lines, types of columns, gaps."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -268,6 +271,33 @@ def test_header_longer_than_a_field_of_the_csv_module(tmp_path):
     names = [f"gene{i:06}" for i in range(20_000)]
     (tmp_path / "x.csv").write_text(",".join(names) + "\n" + ",".join(["1234567"] * 20_000) + "\n")
     assert csv_index.index_rows(find_files(tmp_path / "x.csv", "path")[0]).names == tuple(names)
+
+
+READ_ALL = """
+import resource, sys
+from lle.inputs import open_source
+
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+source = open_source("csv", path=sys.argv[1])
+assert source.read(0, 2).shape == (2, 6000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_to_read_a_wide_file_is_small(tmp_path):
+    """A table of words for missing numbers takes 180 kB; Arrow keeps one for each column."""
+    header, row = ",".join(f"gene{i}" for i in range(6000)), ",".join(["1.5"] * 6000)
+    (tmp_path / "x.csv").write_text(f"{header}\n{row}\n{row}\n")
+    ended = subprocess.run([sys.executable, "-c", READ_ALL, tmp_path / "x.csv"], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) < 400_000, "kilobytes"
+
+
+def test_words_for_missing_numbers_may_occur_for_the_first_time_after_many_rows(tmp_path):
+    lines = [*map(str, range(csv_index.ROWS_PER_POSITION)), "?", "   NA", "7"]
+    (tmp_path / "x.csv").write_text("a,b\n" + "".join(f"{line},1\n" for line in lines))
+    rows = open_source("csv", path=tmp_path / "x.csv").read(0, len(lines))
+    np.testing.assert_array_equal(rows[-4:, 0], [csv_index.ROWS_PER_POSITION - 1, np.nan, np.nan, 7])
 
 
 TABLES = ["x.csv", "x.tsv", "semicolons.csv", "x.csv.gz", "x.feather", "x.parquet", "x.CSV.GZ", "x.FEATHER", "x.ARROW"]
