@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import IO, NamedTuple, cast
 
@@ -23,6 +23,9 @@ MAX_LINE_BYTES = 1 << 28
 ROWS_PER_POSITION = 1024
 DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([\t -~])\"?\r?\n", re.IGNORECASE)
 """A line above the header that names the delimiter, as Excel writes and reads it."""
+COUNTED_COLUMNS, AXIS_COLUMNS = 3, 10
+"""Numbers are names if so many count from 0, as those of pandas, or rise or fall along the line, as wavelengths do:
+measurements do so once in 10!/2 lines. If the line below does so too, as with sums along time, the line is a row."""
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 
@@ -131,16 +134,35 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
             f"{path}: expected a header line in UTF-8, found other bytes ({error}); convert the file. If its encoding "
             f"is {encoding}: iconv -f {encoding} -t UTF-8 OLD > NEW"
         ) from error
+    row = first_row.decode(errors="replace").rstrip("\r")
     try:
-        delimiter = declared or _delimiter(text, first_row.decode(errors="replace").rstrip("\r") or text)
+        delimiter = declared or _delimiter(text, row or text)
         names = tuple(name.strip() for name in _fields(text, delimiter))
     except csv.Error as error:
         raise InputError(f"{path}: the header line cannot be read ({error}); write it again") from error
-    if "\0" in text or not any(names) or all(number_in(name) is not None for name in names):
+    if "\0" in text or not _are_names(names, row.split(delimiter)):
         raise InputError(
             f"{path}: expected a header line with column names, found {text[:60]!r}; add a first line with names"
         )
     return names, delimiter
+
+
+def _are_names(fields: Sequence[str], below: Sequence[str]) -> bool:
+    """Whether a line above another holds names: not only numbers, or numbers counted from 0, or those of an axis.
+
+    >>> [_are_names(line.split(), "7 7 8".split()) for line in ("red 1 2", "0 1 2", "0 1 5")]
+    [True, True, False]
+    """
+    if any(number_in(name) is None for name in fields):
+        return any(fields)
+    is_counted = len(fields) >= COUNTED_COLUMNS and list(fields) == list(map(str, range(len(fields))))
+    return is_counted or (_is_axis(fields) and not _is_axis(below))
+
+
+def _is_axis(fields: Sequence[str]) -> bool:
+    """Whether a line has AXIS_COLUMNS or more numbers that rise, or fall, from each to the next."""
+    steps = np.diff([np.nan if (number := number_in(field)) is None else number for field in fields])
+    return len(fields) >= AXIS_COLUMNS and bool((steps > 0).all() or (steps < 0).all())
 
 
 def _delimiter(header: str, row: str) -> str:

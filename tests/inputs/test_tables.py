@@ -267,6 +267,26 @@ def test_delimiter_of_header_and_first_row(tmp_path, delimiter, rows):
     assert (index.names, index.delimiter, index.n_rows) == (("a (x y)", "b"), delimiter, len(rows))
 
 
+AXIS = [f"{400 + 2.5 * i:g}" for i in range(12)]
+
+
+@pytest.mark.parametrize("names", [["0", "1", "2"], AXIS, AXIS[::-1]])
+def test_numbers_of_an_axis_are_names(tmp_path, names):
+    """A table without names gets those from 0 on by pandas; columns of spectra are called by their wavelengths."""
+    (tmp_path / "x.csv").write_text("\n".join([",".join(names), *[",".join(["3"] * len(names))] * 2]))
+    source = open_source("csv", path=tmp_path / "x.csv", columns=names[:2])
+    assert (source.feature_names, source.n_rows) == (tuple(names[:2]), 2)
+
+
+@pytest.mark.parametrize(
+    "rows", [[AXIS, [*AXIS[1:], "500"]], [AXIS[:9], ["1"] * 9], [["0", "1"]] * 2, [["1", "2", "3"]] * 2]
+)
+def test_line_of_other_numbers_is_no_header(tmp_path, rows):
+    (tmp_path / "x.csv").write_text("\n".join(map(",".join, [*rows, rows[1]])))
+    with pytest.raises(InputError, match="expected a header line with column names"):
+        open_source("csv", path=tmp_path / "x.csv")
+
+
 def test_header_longer_than_a_field_of_the_csv_module(tmp_path):
     names = [f"gene{i:06}" for i in range(20_000)]
     (tmp_path / "x.csv").write_text(",".join(names) + "\n" + ",".join(["1234567"] * 20_000) + "\n")
