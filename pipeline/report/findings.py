@@ -206,8 +206,8 @@ def _of_pca(metrics: Metrics, config: Config) -> Iterator[Finding]:
     if (gain := metrics.pca_gain) is None or not cures.is_behind_pca(metrics, config):
         return
     sentence = (
-        f"Principal components keep neighbours better than the embedding (trustworthiness {gain['value']:.2f} higher, "
-        f"among {gain['sample']:,} sampled points)"
+        f"Principal components keep neighbours better than the embedding (trustworthiness {gain['value']:.2f} higher"
+        f"{scope(metrics, ', ')})"
     )
     cure = cures.reg_from_data(metrics, config) or cures.PCA
     yield Finding("pca_gain", gain["low"], bounds.PCA_GAIN, sentence, cure)

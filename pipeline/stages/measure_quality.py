@@ -23,10 +23,11 @@ from ..kernels.quality.bootstrap import correlation_interval, ratio_intervals
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
 from ..kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
 from ..kernels.quality.redundancy import MIN_POINTS, regression_errors, standardized
-from ..kernels.quality.sample_quality import gain_of_pca
+from ..kernels.quality.sample_quality import AXES_POINTS, principal_axes
 from ..kernels.quality.trustworthiness import (
     TREE_POINTS,
     count_closer,
+    difference_interval,
     mean_interval,
     nearest_others,
     neighbor_thresholds,
@@ -42,8 +43,6 @@ from ..storage.store import Store
 
 PAIRED_POINTS = 500
 """Sampled points whose pairwise distances are compared; 500 resamples of their pairs take half a second."""
-COMPARED_POINTS = 1000
-"""Sampled points whose principal components are compared with the embedding."""
 COMPARED_COMPONENTS, ROWS_OF_COMPONENT = 20, 200
 CONSTANT_SHARE = 0.9
 """Share of the compared components in which a column that separates them has one value."""
@@ -60,21 +59,21 @@ def steps(config: Config, layout: Layout) -> Steps:
     m, k = config.eigensolver.n_components, config.neighbors.n_neighbors
     sample, seed, blocks = min(config.quality.sample, n), config.quality.seed, layout.blocks
     n_bytes = task_costs.TASK_BYTES + n * (16 * m + 28)
-    n_bytes += 8 * BATCH_BYTES + 64 * (min(n, TREE_POINTS) + 2 * sample * (k + 1))
-    n_bytes += (3 * blocks.size + 4 * sample + 2 * min(2 * sample * (k + 1), n)) * row
+    n_bytes += 8 * BATCH_BYTES + 64 * (min(n, TREE_POINTS) + 3 * sample * (k + 1))
+    n_bytes += (3 * blocks.size + 4 * sample + 2 * min(3 * sample * (k + 1), n)) * row + 8 * blocks.size * d
+    n_bytes += min(sample, AXES_POINTS) * (40 * min(sample, AXES_POINTS) + 40 * d)
     n_bytes += 4 * layout.n_input + ROWS_OF_COMPONENT * layout.n_features_input * 16
-    written = sample * (row + 8 * (m + 8) + 32 * (k + 1)) + n * (8 + 8 * m)  # both bundles
+    written = sample * (row + 8 * (m + 8) + 56 * (k + 1)) + n * (8 + 8 * m)  # both bundles
     choose = task(choose_sample, sample=sample, seed=seed, n_neighbors=k, blocks=blocks, place=layout.lists)
     bundles = {"_work/quality_sample.npz": disk_costs.files(blocks.count + 1, written), "_work/embedded": 0}
     work = Work((0.05 if d <= SURFACE_FEATURES else 0.02) + sample * (1e-5 + 7.6e-7 * d))
-    yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=4, work=work))
+    yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=5, work=work))
     yield from count_step(layout, blocks, sample, seed, m, k)
     score = task(score_sample, n_blocks=blocks.count, sample=sample, seed=seed)
     n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES
-    n_bytes += sample * (16 * k * (blocks.count + 6) + 24 * d + 400 * m + 400)
-    n_bytes += min(sample, COMPARED_POINTS) * (40 * min(sample, COMPARED_POINTS) + 40 * d)
+    n_bytes += sample * (24 * k * (blocks.count + 6) + 24 * d + 400 * m + 400)
     bundles = {f"{POINT_QUALITY}.npz": disk_costs.files(1, 24 * sample)}
-    yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=5))
+    yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=6))
     if n_sources := geodesic_sources(config, n):
         yield from geodesics_step(layout, n_sources, m, sample, seed)
     if layout.label_width:
@@ -84,12 +83,13 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 def count_step(layout: Layout, blocks: Blocks, sample: int, seed: int, m: int, k: int) -> Step[Report]:
     d, row = layout.n_features, layout.row_bytes
-    n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (3 * row + 16 * d + 80 * k) + 8192 * 24 * d
+    n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (3 * row + 16 * d + 160 * k) + 8192 * 24 * d
     n_bytes += blocks.size * (4 * row + 32 * m + 64) + task_costs.tree_bytes(blocks.size, d)
-    bundles = {"_work/closer": disk_costs.files(blocks.count, 16 * blocks.count * sample * k)}
+    bundles = {"_work/closer": disk_costs.files(blocks.count, 24 * blocks.count * sample * k)}
     count = task(count_block, blocks=blocks, sample=sample, seed=seed)
     work = Work(parallel=6e-7 * blocks.n if d <= SURFACE_FEATURES else sample * blocks.n * (9e-9 + 7.5e-11 * d))
-    return Step("measure_quality.count", count, blocks.count, n_bytes, bundles=bundles, is_measurement=True, work=work)
+    step = Step("measure_quality.count", count, blocks.count, n_bytes, bundles=bundles, version=2, work=work)
+    return replace(step, is_measurement=True)
 
 
 @dataclass(frozen=True)
@@ -168,22 +168,25 @@ def choose_sample(
     k, ends = max(1, min(n_neighbors, (len(members) - 1) // 2)), np.cumsum(n_rows[members])
     chosen = np.searchsorted(ends, sample_rows(sample, seed, int(ends[-1]), stream=11), side="right")
     near = nearest_others(embedding, chosen, k)
+    near_in_pca = nearest_others(on_principal_axes(store, members, chosen, blocks, embedding.shape[1]), chosen, k)
     listed = store.gather(list_names(place)[0], members[chosen])[:, :k].astype(np.int64)
     valid = np.column_stack([np.ones(len(chosen), bool), listed >= 0])
     counts = np.maximum((listed >= 0).sum(axis=1), 1)
     listed = np.where(listed >= 0, np.searchsorted(members, listed), chosen[:, None])
     around = np.column_stack([chosen, listed])
     width = around.shape[1]  # lists of varying length may be shorter than k
-    needed, positions = np.unique(members[np.hstack([around, near])], return_inverse=True)
+    needed, positions = np.unique(members[np.hstack([around, near, near_in_pca])], return_inverse=True)
     gathered = store.gather(array_specs.POINTS.name, needed)
     points = gathered[positions[:, 0]]
+    limits = [neighbor_thresholds(points, gathered, ids) for ids in np.split(positions[:, width:], 2, axis=1)]
     store.write_bundle(
         "_work/quality_sample",
         n_members=np.array(len(members)),
         ids=chosen,
         points=points,
         embedding=embedding[chosen],
-        input_limits=neighbor_thresholds(points, gathered, positions[:, width:]),
+        input_limits=np.sort(np.hstack(limits), axis=1),
+        input_order=np.argsort(np.hstack(limits), axis=1),
         embedding_limits=neighbor_thresholds(embedding[chosen], embedding, listed),
         counts=counts,
         procrustes=procrustes_errors(gathered, embedding, positions[:, :width], around, valid),
@@ -202,6 +205,17 @@ def choose_sample(
     distinct = members[np.unique(chosen)]
     distances = store.gather(list_names(place)[1], distinct)[:, :n_neighbors].astype(np.float64)
     return Quality(int(ends[-1]), differing(store, component), intrinsic_dimension(distances))
+
+
+def on_principal_axes(store: Store, members: Int64, chosen: Int64, blocks: Blocks, m: int) -> Float64:
+    """The first m principal components of some points (p,), whose axes are those of the chosen ones: (p, m)."""
+    center, axes = principal_axes(store.gather(array_specs.POINTS.name, members[chosen]).astype(np.float64), m)
+    components = np.empty((len(members), axes.shape[1]))
+    for start, stop in map(blocks.rows, range(blocks.count)):
+        part = slice(*np.searchsorted(members, [start, stop]))
+        points = store.read(array_specs.POINTS.name, start, stop)[members[part] - start]
+        components[part] = (points - center) @ axes
+    return components
 
 
 def differing(store: Store, component: Int32) -> list[int]:
@@ -252,36 +266,28 @@ def count_block(store: Store, block_index: int, blocks: Blocks, sample: int, see
 
 
 def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, seed: int) -> Quality:
-    """Compute trustworthiness, continuity, local Procrustes error, and the redundancy of each coordinate.
-
-    Trustworthiness and continuity of each sampled point are stored for the explorer.
-    """
+    """Trustworthiness and continuity, whose values at each point are stored, `pca_gain`, and redundancy."""
     chosen = store.read_bundle("_work/quality_sample")
     parts = list(store.read_bundles([f"_work/closer/{b:05d}" for b in range(n_blocks)]))
-    means = [mean_interval(chosen["procrustes"])]
-    of_points = {"rows": chosen["rows"]}
-    for name, space in (("trustworthiness", "input"), ("continuity", "embedding")):
-        ranks = np.sum([part[space] for part in parts], axis=0) + 1
-        counts = chosen.get("counts") if name == "continuity" else None
-        values = np.clip(trustworthiness(ranks, int(chosen["n_members"]), counts), 0.0, 1.0)
-        means.append(mean_interval(values))
-        of_points[name] = values
-    store.write_bundle(POINT_QUALITY, **of_points)
-    procrustes, trusted, continuous = (Measured(*mean, len(chosen["rows"])) for mean in means)
-    quality = Quality(trustworthiness=trusted, continuity=continuous, procrustes_error=procrustes)
+    in_input, in_embedding = (np.sum([part[space] for part in parts], axis=0) + 1 for space in ("input", "embedding"))
+    np.put_along_axis(in_input, chosen["input_order"], in_input.copy(), axis=1)
+    ranks, of_pca = np.split(in_input, 2, axis=1)
+    trusted, continuous, in_pca = (
+        np.clip(trustworthiness(table, int(chosen["n_members"]), counts), 0.0, 1.0)
+        for table, counts in ((ranks, None), (in_embedding, chosen["counts"]), (of_pca, None))
+    )
+    store.write_bundle(POINT_QUALITY, rows=chosen["rows"], trustworthiness=trusted, continuity=continuous)
+    means = [*map(mean_interval, (trusted, continuous, chosen["procrustes"])), difference_interval(in_pca, trusted)]
+    trust, continuity, procrustes, gain = (Measured(*mean, len(trusted)) for mean in means)
+    quality = Quality(trustworthiness=trust, continuity=continuity, procrustes_error=procrustes, pca_gain=gain)
     distinct = np.unique(chosen["ids"], return_index=True)[1]  # an equal point predicts itself
     embedding = chosen["embedding"][distinct]
     if len(embedding) < MIN_POINTS:
         return quality
-    compared = distinct[:: -(-len(distinct) // COMPARED_POINTS)]
-    points, n_neighbors = chosen["points"][compared].astype(np.float64), chosen["near"].shape[1]
-    gain = gain_of_pca(points, chosen["embedding"][compared], n_neighbors)
-    quality = replace(quality, pca_gain=Measured(*gain, len(compared), n_neighbors))
     errors, totals = np.square(regression_errors(embedding)), np.square(standardized(embedding))
-    squares = np.array(ratio_intervals(errors, totals, seed))
-    residuals = np.sqrt(np.clip(squares, 0.0, 1.0))
-    residual_of_each = [Measured(value, low, high, len(errors)) for value, low, high in residuals.tolist()]
-    redundancy = [0.0, *np.clip(1 - squares[1:, 0], 0.0, 1.0).tolist()]
+    squares = np.clip(np.array(ratio_intervals(errors, totals, seed)), 0.0, 1.0)
+    residual_of_each = [Measured(value, low, high, len(errors)) for value, low, high in np.sqrt(squares).tolist()]
+    redundancy = [0.0, *(1 - squares[1:, 0]).tolist()]
     return replace(quality, redundancy=redundancy, regression_residual=residual_of_each)
 
 

@@ -108,7 +108,7 @@ def test_run_within_all_bounds_has_none() -> None:
         (
             {"pca_gain": {"value": 0.04, "low": 0.03, "high": 0.05, "sample": 490}},
             "pca_gain",
-            "trustworthiness 0.04 higher, among 490 sampled points",
+            "(trustworthiness 0.04 higher)",
             {"method": "pca"},
         ),
         (

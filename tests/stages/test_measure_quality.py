@@ -5,6 +5,7 @@ from io import StringIO
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist, pdist
+from sklearn.decomposition import PCA
 from sklearn.manifold import Isomap
 from sklearn.manifold import trustworthiness as sklearn_trustworthiness
 from sklearn.neighbors import NearestNeighbors
@@ -85,6 +86,18 @@ def test_trustworthiness_and_continuity_equal_scikit_learns(measure):
     assert metrics["trustworthiness"]["value"] == pytest.approx(sklearn_trustworthiness(X, Y, n_neighbors=K), abs=1e-10)
     assert metrics["continuity"]["value"] == pytest.approx(sklearn_trustworthiness(Y, X, n_neighbors=K), abs=1e-10)
     assert metrics["trustworthiness"]["sample"] == N
+
+
+@pytest.mark.parametrize("sample", [N, 300])
+def test_gain_of_principal_components_is_that_among_all_points(measure, sample):
+    """Among the sampled points alone, neighbours are farther apart: components that fold the data seem better."""
+    run = measure("s_curve", sample=sample)
+    X, Y, _ = tables(run)
+    components = PCA(2).fit(run.store.read_bundle("_work/quality_sample")["points"]).transform(X)
+    in_pca, in_embedding = (sklearn_trustworthiness(X, Z, n_neighbors=K) for Z in (components, Y))
+    gain = measured(run)["pca_gain"]
+    assert gain["low"] <= in_pca - in_embedding <= gain["high"]
+    assert sample < N or gain["value"] == pytest.approx(in_pca - in_embedding, abs=1e-9)
 
 
 @pytest.mark.slow

@@ -9,8 +9,10 @@ from ...core.arrays import Bools, Float64, Int64
 from ..neighbors.distances import square_rounding, typical_point
 from ..neighbors.knn import NeighborLists, exact_neighbors
 from .locality import neighborhood_hit
-from .trustworthiness import NORMAL_QUANTILE_975, ROUNDING, trustworthiness
+from .trustworthiness import ROUNDING, trustworthiness
 
+AXES_POINTS = 1000
+"""Most points whose principal axes are computed."""
 SMALLEST_STRETCH = 0.05
 """Smallest stretch of a direction in ``unstretched``, as a share of the largest."""
 
@@ -157,23 +159,19 @@ class SampleQuality:
         return squared, squares
 
 
-def gain_of_pca(points: Float64, embedding: Float64, k: int) -> tuple[float, float, float]:
-    """Mean trustworthiness of the first m principal components of points (n, d) minus that of an embedding (n, m).
+def principal_axes(points: Float64, m: int) -> tuple[Float64, Float64]:
+    """The mean of points (n, d), and their first m principal axes (d, m), from about AXES_POINTS of the points.
 
-    Returns (value, low, high) with the normal 95 % interval of the differences at the points.
+    All axes have the length with which the largest coordinates are about 1: float64 then holds squares of components.
     """
-    quality, m = SampleQuality(points, k, len(points)), embedding.shape[1]
-    scaled = in_range(points)
-    centered = scaled - scaled.mean(axis=0)
+    points = points[:: -(-len(points) // AXES_POINTS)]
+    center = points.mean(axis=0)
+    scale = np.ldexp(1.0, -np.frexp(np.abs(points - center).max(initial=0.0))[1])
+    centered = (points - center) * scale
     if points.shape[1] <= len(points):
-        components = centered @ np.linalg.eigh(centered.T @ centered)[1][:, -m:]
-    else:
-        squares, vectors = np.linalg.eigh(centered @ centered.T)
-        components = vectors[:, -m:] * np.sqrt(np.maximum(squares[-m:], 0.0))
-    gains = quality.trustworthiness(components) - quality.trustworthiness(embedding)
-    half = NORMAL_QUANTILE_975 * float(gains.std(ddof=1)) / len(gains) ** 0.5
-    value = float(gains.mean())
-    return value, value - half, value + half
+        return center, np.linalg.eigh(centered.T @ centered)[1][:, -m:] * scale
+    axes = centered.T @ np.linalg.eigh(centered @ centered.T)[1][:, -m:]
+    return center, axes * (scale / np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float64).tiny))
 
 
 def _has_coordinates(embedding: Float64) -> Bools:

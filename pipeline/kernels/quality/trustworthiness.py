@@ -58,6 +58,12 @@ def mean_interval(values: Float64) -> tuple[float, float, float]:
     return mean, max(0.0, mean - half), min(1.0, mean + half)
 
 
+def difference_interval(values: Float64, others: Float64) -> tuple[float, float, float]:
+    """Mean difference of values in [0, 1] at the same points with its 95 % interval, as ``mean_interval``."""
+    value, low, high = mean_interval((1 + values - others) / 2)
+    return 2 * value - 1, 2 * low - 1, 2 * high - 1
+
+
 def participation(vectors: Float64) -> Float64:
     """Participation ratio (sum v^2)^2 / sum v^4 of each column of (n, m): the effective number of its points.
 
