@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.arrays import Bools
 from ..storage.bundles import Array
 from .base import Source
 from .propose_scale import propose_scale
@@ -31,8 +32,9 @@ MAX_CATEGORIES, MAX_CLASSES = 50, 10
 """Categories of a label of text, and of one of whole numbers without a typical name: more may be a measurement."""
 MIN_REPEATS = 5
 """A label or a code has on average at least this number of rows for each of its values."""
-MAX_MISSING = 0.05
-"""Share of rows without a value above which a column is left out: each such row would get no coordinates."""
+MAX_MISSING, MAX_INCOMPLETE = 0.05, 0.1
+"""A column without a value in more than the first share of the rows is left out, because each such row gets no
+coordinates; not if the table then holds fewer entries, and all such rows together are below the second share."""
 LONGEST_ID = 64
 DATE = r"^\d{4}-\d\d-\d\d([ T]|$)"
 ANY_DATE = r"^(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})([ T]|$)"
@@ -111,9 +113,12 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     special = {column.name for column in (chosen_id, label) if column is not None}
     rest = [column for column in columns if not column.is_text and column.name not in special]
     left_out = {column.name: column.problem for column in columns if column.problem and column.name not in special}
-    left_out |= _codes([column for column in rest if not column.problem])
+    positions = {column.name: position for position, column in enumerate(columns)}
+    gaps = {column: ~np.isfinite(numbers[:, positions[column.name]]) for column in rest if not column.problem}
+    left_out |= {column.name: f"{column.missing:,} of {where} have no value" for column in _mostly_missing(gaps)}
+    left_out |= _codes([column for column in rest if column.name not in left_out])
     features = [column for column in rest if column.name not in left_out]
-    chosen = numbers[:, [columns.index(column) for column in features]]
+    chosen = numbers[:, [positions[column.name] for column in features]]
     is_complete = np.isfinite(chosen).all(axis=1)
     others = [column for column in labels if column is not label]
     others.sort(key=lambda column: (LIKELY_LABEL.fullmatch(column.name) is None, column.name not in left_out))
@@ -167,11 +172,27 @@ def _numeric(name: str, values: Array, look: Look | None, where: str) -> Column:
         # It differs in the few rows that `suspect_columns` reads.
         look = Look(f"an id: whole numbers, {distinct:,} different ones in {where}", False)
     missing, problem = len(values) - len(present), look.says if look is not None else ""
-    if missing > MAX_MISSING * len(values):
-        problem = f"{missing:,} of {where} have no value"
+    if not distinct:
+        problem = f"none of {where} has a value"
     elif distinct == 1 < len(values):
         problem = f"the same value in all {where}"
     return Column(name, False, distinct, missing, look is not None and look.is_id, is_code, problem)
+
+
+def _mostly_missing(gaps: Mapping[Column, Bools]) -> list[Column]:
+    """The columns to leave out, given the rows in which each has no value.
+
+    Columns with few gaps are taken; then others, those with the fewest first, as long as few rows have a gap and the
+    complete rows hold more entries: columns of one source often lack the same rows.
+    """
+    order = sorted(gaps, key=lambda column: column.missing)
+    incomplete, taken, most = np.zeros(len(next(iter(gaps.values()), ())), bool), 0, 0
+    for number, column in enumerate(order, start=1):
+        incomplete = incomplete | gaps[column]
+        is_few, entries = column.missing <= MAX_MISSING * len(incomplete), number * int((~incomplete).sum())
+        if is_few or (incomplete.mean() < MAX_INCOMPLETE and entries > most):
+            taken, most = number, entries
+    return order[taken:]
 
 
 def _codes(columns: Sequence[Column]) -> dict[str, str]:

@@ -61,13 +61,19 @@ class TestTables:
         assert (config.preprocess.invalid, config.input.columns) == ("drop", ("a", "b", "c"))
 
     def test_few_missing_values_are_counted_by_column_and_many_leave_the_column_out(self, tmp_path, suffix):
-        data = frame(income=np.where(np.arange(N) % 10 == 0, np.nan, X[:, 0]))
+        data = frame(income=np.where(np.arange(N) % 9 == 0, np.nan, X[:, 0]))
         data.loc[:6, "a"], data.loc[5:9, "b"] = np.nan, np.nan
         config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data))
         text = (tmp_path / "job.yaml").read_text()
         assert config.input.columns == ("a", "b", "c")
-        assert "# left out: income (60 of 600 rows have no value)" in text
+        assert "# left out: income (67 of 600 rows have no value)" in text
         assert "10 of 600 rows have missing values (a 7, b 5)" in text
+
+    @pytest.mark.parametrize(("first", "columns"), [(0, None), (40, ("a", "b", "c", "d"))])
+    def test_columns_without_a_value_in_the_same_few_rows_are_features(self, tmp_path, suffix, first, columns):
+        data = frame(d=X[:, 0] ** 2, e=X[:, 1] ** 2)
+        data.loc[first : first + 39, "d"], data.loc[:39, "e"] = np.nan, np.nan
+        assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.columns == columns
 
     def test_flags_and_codes_by_name_are_left_out_and_other_whole_numbers_stay(self, tmp_path, suffix):
         data = frame(member=CLASSES % 2, soil_type=CLASSES, rooms=CLASSES, pixel1=RNG.integers(0, 255, N))
