@@ -56,7 +56,7 @@ def reg_from_data(metrics: Metrics, config: Config) -> Cure:
 
 
 def more_coordinates(metrics: Metrics, config: Config) -> Cure:
-    """As many coordinates as the data have dimensions, at most as many as the method and the columns allow."""
+    """As many coordinates as the data have dimensions, but fewer than columns, and not more than the method allows."""
     dimension, m = metrics.number("intrinsic_dimension"), len((metrics.eigenvalues or [[]])[0])
     if dimension is None or not m:
         return NO_CURE
@@ -64,15 +64,15 @@ def more_coordinates(metrics: Metrics, config: Config) -> Cure:
     if min(needed, most) <= m:
         return NO_CURE
     about = "at least" if dimension > 6.5 else "about"  # such estimates are too low (Levina & Bickel 2004, section 4)
-    limit = ", the most that the number of neighbours and the method allow" if most < needed else ""
+    limit = ", the most that the number of neighbours, the method and the columns allow" if most < needed else ""
     few = f"{counted(m, 'coordinate')} {'is' if m == 1 else 'are'} too few"
     text = f"{few}: the data have {about} {needed} dimensions around each point; set {{}}{limit}"
     return Cure(text, (Setting("eigensolver", "n_components", min(needed, most)),))
 
 
 def most_coordinates(metrics: Metrics, config: Config) -> int:
-    """The largest n_components that the columns, and the method with the config's neighbourhoods, allow."""
-    most = int(metrics.n_features or 1 << 30)
+    """The largest n_components below the number of columns that the method and the config's neighbourhoods allow."""
+    most = int(metrics.n_features or 1 << 30) - 1  # as many coordinates as columns reduce nothing
     k = int(metrics.list_sizes["least"] if metrics.list_sizes else config["neighbors"]["n_neighbors"])
     if config["method"] == "hessian":
         most = min(most, max(m for m in range(k) if 1 + m + m * (m + 1) // 2 <= k))

@@ -195,14 +195,17 @@ LOW = {"trustworthiness": {"value": 0.8}, "intrinsic_dimension": {"value": 30.0}
     ("config", "n_features", "value", "is_limit"),
     [
         (CONFIG, 40, 11, True),
-        (CONFIG, 9, 9, True),
+        (CONFIG, 9, 8, True),
+        (config_of(method="laplacian"), 30, 29, True),
         (config_of(method="hessian"), 40, 3, True),
         (config_of(method="pca"), 40, 30, False),
         (config_of(method="laplacian"), 40, 30, False),
         (config_of(neighbors={"n_neighbors": 40}), 50, 30, False),
     ],
 )
-def test_coordinates_named_are_those_that_the_program_accepts(config, n_features, value, is_limit) -> None:
+def test_coordinates_named_are_those_that_the_program_accepts_and_fewer_than_the_columns(
+    config, n_features, value, is_limit
+) -> None:
     [finding] = found({**LOW, "n_features": n_features}, config)
     assert finding.as_json()["key"] == {"eigensolver.n_components": value}
     assert ("the most that" in finding.text()) == is_limit
