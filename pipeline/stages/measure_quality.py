@@ -83,8 +83,9 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 def count_step(layout: Layout, blocks: Blocks, sample: int, seed: int, m: int, k: int) -> Step[Report]:
     d, row = layout.n_features, layout.row_bytes
-    n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (3 * row + 16 * d + 160 * k) + 8192 * 24 * d
-    n_bytes += blocks.size * (4 * row + 32 * m + 64) + task_costs.tree_bytes(blocks.size, d)
+    n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (3 * row + 16 * d + 160 * k)
+    n_bytes += blocks.size * (4 * row + 32 * m + 64) + min(8192, blocks.size) * 24 * d
+    n_bytes += task_costs.tree_bytes(blocks.size, d)
     bundles = {"_work/closer": disk_costs.files(blocks.count, 24 * blocks.count * sample * k)}
     count = task(count_block, blocks=blocks, sample=sample, seed=seed)
     work = Work(parallel=6e-7 * blocks.n if d <= SURFACE_FEATURES else sample * blocks.n * (9e-9 + 7.5e-11 * d))

@@ -252,3 +252,10 @@ def test_brute_force_counts_all_points_it_reads():
     layout = make_layout(config, n=10**6, d=100, block=8192)
     [search] = [step for step in walk_all(config, layout)[0] if step.name == "search"]
     assert search.task_bytes >= 10**6 * 100 * 8
+
+
+def test_bytes_to_count_points_of_a_wide_table_are_those_of_its_few_rows():
+    """271 rows of 47,192 columns hold 0.1 GB."""
+    layout = make_layout(config_of(), n=271, d=47_192, block=271)
+    [count] = [step for step in walk_all(config_of(), layout)[0] if step.key == "measure_quality.count"]
+    assert count.task_bytes < 2**31
