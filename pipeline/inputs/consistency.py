@@ -1,12 +1,13 @@
 """Check that all rows of an input were read in one state, although other programs may write to it; array digests."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
 
-from ..core.errors import InputChanged
+from ..core.errors import InputChanged, InputError, LleError, StageIncomplete
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -41,6 +42,30 @@ def require_unchanged_input(before: Source, after: Source, blocks: Blocks, state
             "input: files were changed, added or removed while they were read. The rows read are discarded; run the "
             "same command again when nothing writes to the input"
         )
+
+
+@contextmanager
+def one_state(before: Source, reopen: Callable[[], Source]) -> Iterator[None]:
+    """A failure becomes InputChanged if the input is no longer in the state `before`.
+
+    A file that another program is writing looks damaged, and one that is replaced is missing for a moment.
+    """
+    try:
+        yield
+    except (InputError, StageIncomplete) as error:
+        if _is_in_state(before, reopen):
+            raise
+        raise InputChanged(
+            f"input: files were changed, added or removed during the run, which failed: {error}. Run the same command "
+            "again when nothing writes to the input"
+        ) from error
+
+
+def _is_in_state(before: Source, reopen: Callable[[], Source]) -> bool:
+    try:
+        return reopen().fingerprint() == before.fingerprint()
+    except LleError:  # it could be opened before
+        return False
 
 
 def require_same_rows(store: Store, source: Source, n: int) -> None:

@@ -14,6 +14,7 @@ from ..engine import checkpoint, current_config
 from ..engine.execute import Executor
 from ..engine.plan import History, RunResult, planned
 from ..engine.progress import RunProgress
+from ..inputs.consistency import one_state
 from ..stages import ingest, write_report
 from ..stages.registry import stages_of_run
 from ..storage import array_specs
@@ -37,7 +38,7 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
             run = placing.PlacingRun(
                 store, executor, progress, finished_steps, source=source, reopen=reopen, config=config
             )
-            with profiled(run) if profile else contextlib.nullcontext():
+            with one_state(source, reopen), profiled(run) if profile else contextlib.nullcontext():
                 missed, seconds = _fit(config, store, executor, progress)
                 progress.time_left.expect(seconds)
                 _place(config, run)

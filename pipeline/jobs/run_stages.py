@@ -21,6 +21,7 @@ from ..engine.progress import RunProgress
 from ..engine.step import BlockReport, Report, Step
 from ..engine.task_costs import check_plan
 from ..inputs import Source
+from ..inputs.consistency import one_state
 from ..linalg.component_solve import Solution
 from ..report.findings import most_invalid
 from ..report.metrics import Metrics
@@ -82,7 +83,8 @@ def run_store(
             executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
             keeps_all = shared is not None and shared.keeps_all
             run = StageRun(store, executor, progress, finished_steps, keeps_all, history=history)
-            with profiled(run) if profile else contextlib.nullcontext():
+            unchanging = one_state(source, partial(ingest.open_input, config))
+            with unchanging, profiled(run) if profile else contextlib.nullcontext():
                 unmet = _run_stages(config, layout, run, shared is None)
             # Not reached after an error: then the cluster closes here, before the lock is released.
             closing.push(opened.pop_all())

@@ -10,6 +10,7 @@ from ..core.errors import NAMED_ROWS, ConfigError, StoreError
 from ..core.signals import interruptible
 from ..engine.progress import RunProgress
 from ..engine.step import Json
+from ..inputs.consistency import one_state
 from ..stages import embed_new
 from ..storage import array_specs
 from ..storage.lock import LOCK, RunLock, wait_for_lock
@@ -88,8 +89,9 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
     with interruptible(), RunLock(work, LOCK, "Wait until it has ended, stop it, or choose another --work"):
         work.create_group({"transform": {"run": run.url, "input": section.model_dump(mode="json")}})
         try:
-            with executing(cluster, progress) as executor:
-                placing = PlacingRun(work, executor, progress, source=source, reopen=partial(open_section, section))
+            reopen = partial(open_section, section)
+            with executing(cluster, progress) as executor, one_state(source, reopen):
+                placing = PlacingRun(work, executor, progress, source=source, reopen=reopen)
                 placing.drive(embed_new.steps(job, layout))
         finally:
             progress.stop()

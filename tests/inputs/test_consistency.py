@@ -106,6 +106,16 @@ def test_file_replaced_during_the_read_is_detected(toy_stages, tmp_path, points,
     np.testing.assert_array_equal(raw(lle("run", job)), np.concatenate([points[:300] - 0.01, points[300:N] + 0.01]))
 
 
+@pytest.mark.parametrize("act", [lambda path: path.write_bytes(path.read_bytes()[:200]), Path.unlink])
+def test_file_that_is_written_during_the_read_is_no_damage(toy_stages, tmp_path, points, folder, during, act):
+    """Half a file looks damaged, and a file that is replaced is missing for a moment: a retry cures both."""
+    job, whole = config(tmp_path, 2), (folder / "c.npy").read_bytes()
+    during(0, lambda: act(folder / "c.npy"))
+    assert "changed, added or removed during the run, which failed: " in refused(1, "run", job)
+    (folder / "c.npy").write_bytes(whole)
+    np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
+
+
 def test_files_added_after_the_others_are_read_by_the_next_run(toy_stages, tmp_path, points, folder, during):
     job = config(tmp_path, 2)
     during(0, lambda: np.save(folder / "d.npy", points[N:]))
@@ -185,6 +195,16 @@ def test_new_points_changed_during_a_transform_are_detected(tmp_path, points, fo
         assert "while they were read" in refused(1, *command)
     assert not (tmp_path / "y.npy").exists()
     (folder / "a.npy").unlink()
+
+    def cutting(*arguments):
+        (folder / "c.npy").write_bytes(whole[:200])
+        return read(*arguments)
+
+    whole = (folder / "c.npy").read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(embed_new, "read_new", cutting)
+        assert "during the run, which failed: " in refused(1, *command)
+    (folder / "c.npy").write_bytes(whole)
     assert lle(*command)["training_points"] == N
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], Store(store).read_all("embedding"))
 
