@@ -225,14 +225,15 @@ class CsvSource(TableSource):
         return types
 
     def _columns_of_file(self, names: Sequence[str], number: int, low: int, high: int) -> pa.Table:
-        """As text; empty entries are null, and in columns of numbers also words for a missing one."""
-        table = CsvRows(self._stamps[number], tuple(names)).read_as(pa.string(), low, high)
-        words, null = pa.array(PADDED_WORDS), pa.scalar(None, pa.string())
-        columns = [
-            pc.if_else(pc.is_in(column, value_set=words), null, column) if name in self._numeric else column
-            for name, column in zip(names, table.columns, strict=True)
-        ]
-        return pa.table(columns, list(names))
+        """As text. Null: empty entries, words for a missing number in columns of numbers, columns of other files."""
+        stamp, words, null = self._stamps[number], pa.array(PADDED_WORDS), pa.scalar(None, pa.string())
+        stored = tuple(name for name in names if name in index_rows(stamp).names)
+        texts = CsvRows(stamp, stored).read_as(pa.string(), low, high).columns if stored else []
+        columns = dict.fromkeys(names, pa.nulls(high - low, pa.string()))
+        for name, column in zip(stored, texts, strict=True):
+            is_missing = pc.is_in(column, value_set=words)
+            columns[name] = pc.if_else(is_missing, null, column) if name in self._numeric else column
+        return pa.table(columns)
 
     @cached_property
     def _numeric(self) -> set[str]:

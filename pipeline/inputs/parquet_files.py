@@ -1,7 +1,7 @@
 """Reader of Parquet tables by row group, and of Arrow (Feather) files by record batch."""
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Collection, Sequence
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -90,19 +90,32 @@ class ParquetSource(TableSource):
     rows_of = ParquetRows
 
     def column_types(self, names: Sequence[str]) -> dict[str, pa.DataType]:
-        """The types of the first file, without dictionaries."""
-        schema = _outline(self._stamps[0]).schema
-        return {name: _of_entries(schema.field(name).type) for name in names}
+        """The narrowest types, without dictionaries, that hold the columns of every file; text if no other does."""
+        for name in names:
+            if name not in self._types:
+                schemas = [_outline(stamp).schema for stamp in self._stamps]
+                kinds = [_of_entries(schema.field(name).type) for schema in schemas if name in schema.names]
+                self._types[name] = _common_type(dict.fromkeys(kinds))
+        return {name: self._types[name] for name in names}
+
+    @cached_property
+    def _types(self) -> dict[str, pa.DataType]:
+        return {}
 
     def _columns_of_file(self, names: Sequence[str], number: int, low: int, high: int) -> pa.Table:
-        """The columns of the rows; the last row group read stays cached."""
-        stamp = self._stamps[number]
+        """The columns of the rows, null where the file lacks one; the last row group read stays cached."""
+        stamp, types = self._stamps[number], self.column_types(names)
+        outline = _outline(stamp)
+        stored = tuple(name for name in names if name in outline.schema.names)
         tables = [
-            _columns_of_group(stamp, group, tuple(names)).slice(first, end - first)
-            for group, first, end in shares_of(_outline(stamp).starts, low, high)
+            _columns_of_group(stamp, group, stored).slice(first, end - first)
+            for group, first, end in shares_of(outline.starts, low, high)
         ]
+        columns = {name: pa.nulls(high - low, kind) for name, kind in types.items()}
         with reading(stamp.path, PARQUET):
-            return pa.concat_tables(tables).cast(pa.schema(self.column_types(names)))
+            table = pa.concat_tables(tables)
+            columns |= {name: table.column(name).cast(types[name]) for name in stored}
+        return pa.table(columns)
 
 
 class Outline(NamedTuple):
@@ -169,6 +182,13 @@ def _open_arrow(stamp: Stamp) -> pa.ipc.RecordBatchFileReader:
 
 def _of_entries(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _common_type(kinds: Collection[pa.DataType]) -> pa.DataType:
+    try:
+        return pa.unify_schemas([pa.schema({"": kind}) for kind in kinds], promote_options="permissive").field("").type
+    except pa.ArrowTypeError:
+        return pa.string()
 
 
 def _type_name(kind: pa.DataType) -> str:

@@ -80,6 +80,25 @@ class TestCsv:
         assert source.column_types(["power"]) == {"power": pa.float64()}
         assert source.read_columns(["power"], 0, len(lines))["power"].to_pylist() == [None] * len(words) + ["7.5"]
 
+    @pytest.mark.parametrize("kind", ["parquet", "csv"])
+    def test_columns_of_other_types_or_in_some_files_only_are_read(self, tmp_path, kind):
+        """Files of a job differ: pandas writes whole numbers as float64 where one is missing."""
+        first = {"a": [0.5, 1.5], "id": [7, 8], "count": [1, 2], "day": [True, False], "old": ["x", "y"]}
+        second = {"a": [2.5], "id": ["c9"], "count": [2.5], "day": ["never"]}
+        for number, columns in enumerate([first, second]):
+            table = pd.DataFrame(columns)
+            table.to_csv(tmp_path / f"{number}.csv", index=False)
+            table.to_parquet(tmp_path / f"{number}.parquet")
+        source = open_source(kind, path=f"{tmp_path}/*.{kind}", columns=["a"], id="id")
+        names, types = list(first), source.column_types(["id", "count", "old"])
+        names_of_types = [str(kind).removeprefix("large_") for kind in types.values()]
+        assert names_of_types == ["string", "double", "string"]
+        read = source.read_columns(names, 1, 3)
+        assert read.column_names == names
+        assert read["count"].cast(pa.float64()).to_pylist() == [2, 2.5]
+        assert read.select(["id", "old"]).to_pydict() == {"id": ["8", "c9"], "old": ["y", None]}
+        assert source.read_columns(["old"], 2, 3)["old"].to_pylist() == [None]
+
     def test_words_for_missing_numbers_are_classes_among_other_texts(self, tmp_path):
         countries = ["NA", "FR", "None", "-", "", "FR"]
         lines = "".join(f"{i},{country},{['1', '?', '10', '2', '', 'NA'][i]}\n" for i, country in enumerate(countries))
