@@ -9,7 +9,7 @@ from typing import NotRequired, TypedDict
 
 from ..core.address_space import explained
 from ..core.credentials import redact
-from ..core.errors import Interrupted, LleError, NoRunYet, StoreError
+from ..core.errors import Interrupted, LleError, NoRunYet, StoreError, StoreHeld
 from ..engine import checkpoint
 from ..engine.step import Json
 from ..engine.time_left import RECORD, Look
@@ -193,9 +193,14 @@ def status_of(url: str) -> Status:
 
 @contextlib.contextmanager
 def failure_recorded(url: str) -> Iterator[None]:
-    """Context of a run: an error that ends it is recorded in its store, if there is one; success deletes the record."""
+    """Context of a run: an error that ends it is recorded in its store, if there is one; success deletes the record.
+
+    A run that is refused because another holds the store says nothing about the store.
+    """
     try:
         yield
+    except StoreHeld:
+        raise
     except (Exception, Interrupted) as error:
         store = Store(url)
         with contextlib.suppress(Exception):  # the store may be what failed

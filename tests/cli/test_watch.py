@@ -20,6 +20,7 @@ from lle.cli.watch import watch_status
 from lle.core.errors import Interrupted, StoreError
 from lle.engine import checkpoint
 from lle.jobs.status import Failure, failure_recorded
+from lle.storage.lock import RunLock
 from lle.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
 
@@ -203,6 +204,15 @@ def test_the_error_of_the_last_run_is_shown_until_a_run_succeeds(tmp_path, toy_s
     assert "failed" not in CliRunner().invoke(app, ["status", str(store)]).output
     missed = refused(3, "run", config, "--set", "eigensolver.method=multigrid")
     assert lle("status", store)["last_failure"]["message"] == " ".join(missed.split())
+
+
+def test_a_run_that_another_one_refuses_is_no_failure_of_the_store(tmp_path, toy_stages):
+    np.save(tmp_path / "x.npy", np.random.default_rng(3).random((60, 3)))
+    source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
+    store = Store(lle("run", write_config(tmp_path, input=source))["store"])
+    with RunLock(store):
+        refused(1, "run", tmp_path / "config.yaml")
+    assert lle("status", store.url)["last_failure"] is None
 
 
 def test_an_error_before_there_is_a_store_writes_nothing(tmp_path, toy_stages):
