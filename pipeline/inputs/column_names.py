@@ -123,10 +123,19 @@ def _numeric_everywhere(tables: Sequence[TableColumns], special: Sequence[str]) 
         differing = set(chosen).symmetric_difference(table.features(special))
         if differing:
             raise InputError(
-                f"{table.where}: expected the same numeric columns as {first.where}, found a difference in "
-                f"{_quoted(sorted(differing))}; name the columns to use in input.columns"
+                f"{table.where}: expected the same columns of numbers as {first.where}; "
+                f"{listed([_difference(table, first, name) for name in sorted(differing)])}. Correct the file, or name "
+                "the columns to use in input.columns"
             )
     return chosen
+
+
+def _difference(table: TableColumns, first: TableColumns, name: str) -> str:
+    if name not in table.names:
+        return f"'{name}' is missing"
+    if name not in first.names:
+        return f"'{name}' is new"
+    return f"'{name}' holds {table.other_types.get(name, 'numbers')}, there {first.other_types.get(name, 'numbers')}"
 
 
 def is_missing_word(text: str | bytes) -> bool:

@@ -186,7 +186,7 @@ BAD_INPUTS = {
             "differing columns": (
                 steps(text("a,b\n1,2\n", "x1.csv"), text("a,c\n1,2\n", "x2.csv")),
                 {"path": "x*.csv"},
-                r"x2\.csv.*'b', 'c'",
+                r"x2\.csv.*'b' is missing, 'c' is new",
             ),
             "returns alone": (text("a,b\n1,2\r3,4\n"), {}, "line breaks must all be the same"),
             "one endless line": (text("a" * 5000), {}, "without a line break"),

@@ -99,6 +99,16 @@ class TestCsv:
         assert read.select(["id", "old"]).to_pydict() == {"id": ["8", "c9"], "old": ["y", None]}
         assert source.read_columns(["old"], 2, 3)["old"].to_pylist() == [None]
 
+    def test_columns_of_numbers_that_differ_between_files_are_named(self, tmp_path):
+        (tmp_path / "1.csv").write_text("a,b,c,d\n1,2,3,x\n")
+        (tmp_path / "2.csv").write_text("a,b,d,e\n1,y,4,5\n")
+        with pytest.raises(InputError) as error:
+            open_source("csv", path=tmp_path / "*.csv")
+        differences = (
+            "'b' holds text, there numbers, 'c' is missing, 'd' holds numbers, there text, 'e' is new. Correct"
+        )
+        assert f"as {tmp_path}/1.csv; {differences}" in str(error.value)
+
     def test_words_for_missing_numbers_are_classes_among_other_texts(self, tmp_path):
         countries = ["NA", "FR", "None", "-", "", "FR"]
         lines = "".join(f"{i},{country},{['1', '?', '10', '2', '', 'NA'][i]}\n" for i, country in enumerate(countries))
