@@ -45,10 +45,9 @@ def open_csv(
     stamps = find_files(path, "path")
     for stamp in stamps:
         names = index_rows(stamp).names
-        if columns is None and "" in names:
+        if columns is None and "" in names[1:]:
             raise InputError(
-                f"{stamp.path}: column {names.index('') + 1} has no name (a row index?); list the columns to "
-                "read in input.columns, or write the file without an index"
+                f"{stamp.path}: column {names.index('', 1) + 1} has no name; list the columns to read in input.columns"
             )
     tables = csv_tables(stamps) if columns is None else [_table(stamp) for stamp in stamps]
     roles = choose_columns(tables, columns, label, id_column)
@@ -99,7 +98,8 @@ def csv_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
 
 
 def _table(stamp: Stamp) -> TableColumns:
-    return TableColumns(stamp.path, index_rows(stamp).names, {}, ())
+    names = index_rows(stamp).names
+    return TableColumns(stamp.path, names, {}, [name for name in names[:1] if name == ""])
 
 
 class CsvRows(ColumnRows):

@@ -94,8 +94,8 @@ def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:
 def _unused(table: TableColumns) -> dict[str, str]:
     """The columns of a table that cannot be features, with the reason."""
     index = dict.fromkeys(table.row_index, "row index")
-    unnamed = {"": "row index" if table.names[0] == "" else "no name"} if "" in table.names else {}
-    return {**table.other_types, **index, **table.mixed, **unnamed}
+    unnamed = {"": "no name"} if "" in table.names else {}
+    return {**table.other_types, **table.mixed, **unnamed, **index}
 
 
 def _with_reasons(table: TableColumns, reasons: Mapping[str, str]) -> str:

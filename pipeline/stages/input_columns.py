@@ -98,7 +98,8 @@ def _column(name: str, values: "pa.ChunkedArray") -> "Column | None":
 
     from ..report.explore import Column
 
-    kind, own = values.type, exported_name(name)
+    kind, name = values.type, name or "row index"
+    own = exported_name(name)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         seconds = values.cast(pa.timestamp("ms", getattr(kind, "tz", None)), safe=False).cast(pa.int64())
         return Column(own, name, _floats(seconds) / 1e3, kind="date")

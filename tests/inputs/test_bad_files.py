@@ -180,7 +180,7 @@ BAD_INPUTS = {
                 r"near line 2: .*2 columns, got 3.*remove the lines above the header",
             ),
             "column twice": (text("a,a\n1,2\n"), {}, "each column name once"),
-            "column without a name": (text(",a\n0,2\n"), {}, "column 1 has no name"),
+            "column without a name": (text("a,\n0,2\n"), {}, "column 2 has no name"),
             "label alone": (text("a\n1\n"), {"label": "a"}, "besides the label"),
             "label as column": (text("a,b\n1,2\n"), {"label": "a", "columns": ["a"]}, "neither the label"),
             "differing columns": (

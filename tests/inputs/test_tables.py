@@ -99,6 +99,15 @@ class TestCsv:
         assert read.select(["id", "old"]).to_pydict() == {"id": ["8", "c9"], "old": ["y", None]}
         assert source.read_columns(["old"], 2, 3)["old"].to_pylist() == [None]
 
+    def test_row_index_without_a_name_is_no_feature(self, tmp_path):
+        """As pandas and R write it."""
+        frame = pd.DataFrame({"a": [0.5, 1.5], "b": [3, 4]})
+        frame.to_csv(tmp_path / "1.csv")
+        frame.to_csv(tmp_path / "2.csv", index=False)
+        source = open_source("csv", path=tmp_path / "*.csv")
+        assert source.roles == ColumnRoles(("a", "b"), None, None, {"": "row index"})
+        np.testing.assert_array_equal(source.read(0, 4), [[0.5, 3], [1.5, 4]] * 2)
+
     def test_columns_of_numbers_that_differ_between_files_are_named(self, tmp_path):
         (tmp_path / "1.csv").write_text("a,b,c,d\n1,2,3,x\n")
         (tmp_path / "2.csv").write_text("a,b,d,e\n1,y,4,5\n")

@@ -361,7 +361,7 @@ class TestInputs:
         url = self.run(folder, label="kind")
         other_order = rows[["b", "kind", "c", "a"]][:50]
         write = other_order.to_parquet if suffix == "parquet" else other_order.to_csv
-        write(tmp_path / f"x.{suffix}", index=False)
+        write(tmp_path / f"x.{suffix}", index=suffix == "csv")  # a row index without a name is no feature
         lle("transform", url, str(tmp_path / f"x.{suffix}"), str(tmp_path / "y.npy"))
         expected = Store(url).read_all("embedding")[:50]
         np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)

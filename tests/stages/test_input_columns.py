@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lle.jobs.served_run import load_run
-from lle.stages.input_columns import MAX_CLASSES, input_columns
+from lle.stages.input_columns import MAX_CLASSES, _column, input_columns
 from lle.storage.store import Store
 from tests.support.commands import lle, write_config
 from tests.support.explorer_page import decode
@@ -100,3 +100,8 @@ def test_a_changed_or_missing_input_leaves_the_features_of_the_store(finished, t
         (tmp_path / "away.parquet").rename(path)
     assert [column.name for column in columns] == list("abc")
     np.testing.assert_array_equal(columns[1].values, x[rows, 1])
+
+
+def test_a_row_index_without_a_name_gets_one():
+    column = _column("", pa.chunked_array([pa.array(range(20))]))
+    assert (column.name, column.label) == ("row index", "row index")
