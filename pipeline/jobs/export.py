@@ -17,7 +17,7 @@ from ..stages.input_columns import exported_name, recorded_input
 from ..storage import array_specs
 from ..storage.store import Store
 from . import export_anndata
-from .output_file import check_out, refuse_input, written_whole
+from .output_file import SUFFIXES, check_out, refuse_input, written_whole
 
 RowColumns = Callable[[int, int], dict[str, pa.Array]]
 """From rows [start, stop) to further columns of these rows, by their exported names."""
@@ -37,7 +37,7 @@ def export_run(store: Store, out: str, names: Sequence[str] = (), into: str | No
         return export_anndata.export_anndata(store, out, into or export_anndata.DEFAULT)
     if into is not None:
         raise ConfigError(f"--into {into}: expected OUT.h5ad, found {out}; remove --into, or choose another name")
-    check_out(out)
+    check_out(out, (*SUFFIXES, export_anndata.SUFFIX))
     current_config.require_embedding(store)
     refuse_input(out, store.attributes()["config"]["input"])
     parts: list[RowColumns] = []

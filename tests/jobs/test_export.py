@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lle.core.errors import ConfigError, CorruptChunk, StoreError
-from lle.jobs.export import export_embedding
+from lle.jobs.export import export_embedding, export_run
 from lle.storage import array_specs, remote_objects
 from lle.storage.array_specs import PlannedArray
 from lle.storage.store import Store
@@ -141,6 +141,11 @@ def test_other_suffixes_are_refused(store, tmp_path, name):
         export_embedding(store, str(tmp_path / name))
     assert str(tmp_path / name) in str(caught.value)
     assert names_in(tmp_path) == set()
+
+
+def test_the_suffixes_of_an_export_are_all_named(store):
+    with pytest.raises(ConfigError, match=r"\.npy, \.parquet, \.arrow, \.csv, \.h5ad;"):
+        export_run(store, "y.txt")
 
 
 def test_relative_file_name_is_accepted(store, tmp_path, monkeypatch):
