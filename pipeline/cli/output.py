@@ -277,7 +277,10 @@ def describe_run(result: "Json") -> str:
     store = result["store"]
     computed, reused = sum(result["blocks_computed"].values()), sum(result["blocks_reused"].values())
     state = "unchanged, nothing to do" if result["unchanged"] else "done"
-    lines = [f"{state} in {result['seconds']} s: {computed} blocks computed, {reused} reused", f"store:   {store}"]
+    lines = [
+        f"{state} in {result['seconds']} s: {counted(computed, 'block')} computed, {reused} reused",
+        f"store:   {store}",
+    ]
     if result["metrics"].get("picture"):
         lines.append(f"picture: {store}/report/embedding.png")
         lines.append(f"report:  {store}/report/index.html")

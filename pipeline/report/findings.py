@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NotRequired, TypedDict
 
-from ..core.errors import Setting, listed
+from ..core.errors import Setting, counted, listed
 from ..core.methods import CLUMP_SHARE
 from . import bounds, cures
 from .bounds import Cure, Finding, Level
@@ -92,10 +92,11 @@ def _of_ids(metrics: Metrics, config: Config) -> Iterator[Finding]:
         return
     if n_repeated := metrics.ids["duplicates"]:
         named = ", ".join(map(str, metrics.ids["first"]))
-        sentence = f"{n_repeated} rows have the id of an earlier row ({named}, ...): input.id does not identify them"
+        rows = counted(n_repeated, "row")
+        sentence = f"{rows} with the id of an earlier row ({named}, ...): input.id does not identify them"
         yield Finding("ids", n_repeated, 0, sentence)
     if n_missing := metrics.ids["missing"]:
-        yield Finding("ids", n_missing, 0, f"{n_missing} rows have no id in the column of input.id")
+        yield Finding("ids", n_missing, 0, f"{counted(n_missing, 'row')} without an id in the column of input.id")
 
 
 def _of_placed_rows(metrics: Metrics, config: Config) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from lle.cli import watch
 from lle.cli.commands import app
-from lle.cli.output import describe_status, status_lines
+from lle.cli.output import describe_run, describe_status, status_lines
 from lle.cli.watch import watch_status
 from lle.core.errors import Interrupted, StoreError
 from lle.engine import checkpoint
@@ -213,6 +213,12 @@ def test_a_run_that_another_one_refuses_is_no_failure_of_the_store(tmp_path, toy
     with RunLock(store):
         refused(1, "run", tmp_path / "config.yaml")
     assert lle("status", store.url)["last_failure"] is None
+
+
+def test_one_block_of_a_run_is_one_block():
+    blocks = {"blocks_computed": {"write_report": 1}, "blocks_reused": {"ingest": 2}}
+    shown = describe_run({"store": "s", "seconds": 2, "unchanged": False, "metrics": {}, **blocks})
+    assert shown == "done in 2 s: 1 block computed, 2 reused\nstore:   s"
 
 
 def test_an_error_before_there_is_a_store_writes_nothing(tmp_path, toy_stages):
