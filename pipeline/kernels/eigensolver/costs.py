@@ -3,9 +3,10 @@
 The symbolic analysis of a factorization gives its size exactly, but its time and memory grow with the factor. So large
 matrices are first judged by pieces. The entries of the factor of a piece with s rows grow like s^p: p is near 1.1 on
 surfaces, 1.45 in three dimensions, 1.8 for speech vectors in 32 dimensions. Two pieces give p. The predicted seconds
-are accurate to about 10 % on surfaces. Elsewhere they are 0.25 to 1.5 of the exact ones, and in many dimensions far too
-low: patches of photographs (120,000 x 64) 0.07 of 2,714 s, where the analysis alone takes 56 s and 2 GiB. The work in
-operations has its own exponent. Other memory of PARDISO grows linearly with the rows.
+are accurate to about 10 % on surfaces. Elsewhere they are mostly 0.25 to 1.5 of the exact ones, but they can be far
+off: patches of photographs (120,000 x 64) 0.07 of 2,714 s, where the analysis alone takes 56 s and 2 GiB; flights
+(326,832 x 10) 13 times 30 s. The work in operations has its own exponent. Other memory of PARDISO grows linearly with
+the rows.
 
 Seconds are calculated from operation counts, not measured, so the choice of a method does not depend on the load of the
 machine.
@@ -57,6 +58,8 @@ ANALYSED_PER_SECOND = 1.5e6
 MULTIGRID_SECONDS, SETUP_SECONDS = 1e-5, 1e-6
 """Processor seconds for an entry of A: of a whole solve by multigrid on A or on M, and of the setup on A. Those of a
 solve on A were 0.5 to 2e-5 on rolls, cubes, ECG vectors and tables of 6,000 to 300,000 points."""
+TYPICAL_COMPLEXITY = 2.0
+"""Entries of the hierarchies of these solves, relative to A, at most."""
 SOLVE_CYCLES = 120
 """Cycles of these solves, for blocks of MAX_BLOCK vectors."""
 LEAST_STEPS = 6

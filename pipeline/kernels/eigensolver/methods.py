@@ -109,7 +109,11 @@ def _multigrid(problem: Problem, cost_matrix: csr_array | None) -> Outcome:
     )
     with inverse:
         text = f"hierarchy of {inverse.hierarchy.complexity:.2f} times the entries of {'M' if on_m else 'A'}{place}"
-        cycle_seconds = costs.cycle_seconds(factor.nnz, width, n_threads)
+        entries = int(factor.nnz * max(inverse.hierarchy.complexity / costs.TYPICAL_COMPLEXITY, 1.0))
+        if problem.time_limit.is_exceeded_by(costs.multigrid_seconds(entries, n_threads, on_m=True)):  # without setup
+            limit = problem.time_limit.seconds
+            raise FactorizationError(f"{name} with a {text} would take longer than a factorization of {limit:,.0f} s")
+        cycle_seconds = costs.cycle_seconds(entries, width, n_threads)
         return _by_davidson(
             inverse.apply,
             f"{text}, {gib(predicted)} of {gib(problem.max_memory)} allowed",

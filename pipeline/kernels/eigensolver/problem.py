@@ -23,7 +23,7 @@ class TimeLimit:
     """The longest time of a method in seconds, by operation counts."""
 
     def __init__(self, seconds: float = math.inf, exact: Callable[[], float] | None = None) -> None:
-        """``exact`` computes the limit if ``seconds`` is only an estimate. It is called where this can matter."""
+        """``exact`` computes the limit, once ``seconds`` are exceeded."""
         self.seconds, self._exact = seconds, exact
 
     def is_exceeded_by(self, seconds: float) -> bool:

@@ -134,7 +134,7 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str], first: str 
             if (other, unlimited) in attempts:
                 failures.append(f"{error}, so {other} was tried first, as long as it was expected to be faster")
                 exact = partial(exact_seconds, problem, name) if error.is_estimate else None
-                attempts.insert(0, (other, TimeLimit(error.seconds, exact)))
+                attempts.insert(0, (other, TimeLimit(patience.seconds if exact else error.seconds, exact)))
         except FactorizationError as error:
             failures.append(str(error))
             attempts = [following for following in attempts if following[0] != name]

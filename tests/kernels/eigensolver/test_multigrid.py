@@ -270,6 +270,7 @@ def test_auto_uses_multigrid_where_a_factorization_is_long(monkeypatch):
     A, X = problem("cube", 1200, 19)
     monkeypatch.setattr(costs, "MULTIGRID_POINTS", 1000)
     monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 0.0)
+    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
     solution = solve(A, X, method="auto", hooks=Hooks(begin=begun.append))
     assert (solution.stats.method, solution.converged) == ("multigrid", True)
     assert begun == ["factored", "multigrid"]

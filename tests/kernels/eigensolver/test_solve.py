@@ -390,7 +390,7 @@ def test_auto_ends_multigrid_if_its_other_steps_take_longer_than_the_factorizati
 @pytest.mark.parametrize(("exact", "method"), [(1e9, "multigrid on M"), (4.0, "shift_invert")])
 def test_pieces_put_off_a_factorization_and_only_its_analysis_ends_multigrid(monkeypatch, exact, method):
     A, begun, analysed = edge_factor(points("swiss_roll", 600, 5), 8), [], []
-    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 0.0)
+    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 3.0)
     monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
     monkeypatch.setattr(costs, "MIN_ROWS", 600)
     monkeypatch.setattr(costs, "MIN_PIECE", 200)
@@ -402,6 +402,19 @@ def test_pieces_put_off_a_factorization_and_only_its_analysis_ends_multigrid(mon
     solution = solve(A, 2, "auto")
     assert (solution.stats.method, solution.converged, analysed) == (method, True, ["shift_invert"])
     assert "shift_invert would take about 4 s, judged by parts of I - W" in solution.stats.reason
+
+
+def test_multigrid_with_a_large_hierarchy_gives_way_to_a_factorization(monkeypatch):
+    A = edge_factor(points("swiss_roll", 600, 5), 8)
+    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 0.0)
+    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
+    monkeypatch.setattr(costs, "TYPICAL_COMPLEXITY", 1e-6)
+    solution = solve(A, 2, "auto")
+    assert (solution.stats.method, solution.converged) == ("shift_invert", True)
+    assert re.search(
+        r"multigrid on M with a hierarchy .* would take longer than a factorization of 4 s", solution.stats.reason
+    )
+    assert solve(A, 2, "multigrid").stats.method == "multigrid on M", "as requested, however long it takes"
 
 
 @pytest.mark.parametrize(
