@@ -16,7 +16,7 @@ from ..engine import disk_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import SURFACE_FEATURES, factor_entries
 from ..engine.step import WHOLE_DATA, Compilation, Json, Report, Resource, Step, Task, Work, task
-from ..kernels.eigensolver.costs import least_bytes, multigrid_seconds
+from ..kernels.eigensolver.costs import least_bytes, multigrid_seconds, patience_seconds
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.problem import SolverStats
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
@@ -107,22 +107,20 @@ def project_step(config: Config, layout: Layout) -> Step[Solution]:
 
 
 def _solve_work(config: Config, layout: Layout) -> Work:
-    """The time of the factorization of I - W, or of multigrid if it is faster or requested; other methods take longer.
+    """The time of the factorization of I - W, or of multigrid if that is requested or tried first.
 
     The fill-in was measured on Swiss rolls of 1,000 to 1,000,000 points and on ten-dimensional data.
     """
     n, k, is_lle = layout.n_points, config.k_bounds[1], config.method == "lle"
-    entries = n * (k + 1)
-    without_factor = multigrid_seconds(entries, 1, on_m=not is_lle)
-    if config.eigensolver.method == "multigrid":
-        seconds = without_factor
-    elif layout.n_features <= SURFACE_FEATURES:
+    entries, is_surface = n * (k + 1), layout.n_features <= SURFACE_FEATURES
+    if is_surface:
         fill, gflop = n * 3.8 * k * (n / 1000) ** 0.17, 1.3 * (n / 1e5) ** 1.53 * (k / 12) ** 2
-        seconds = entries / 2.8e6 + gflop / 17 + 2e-7 * fill
     else:
         fill, gflop = 2.2e6 * (n / 3000) ** 1.9, 1.5 * (n / 3000) ** 2.85
-        seconds = min(entries / 2.8e6 + gflop / 17 + 3e-8 * fill, without_factor)
-    compilation = COMPILATION if seconds == without_factor else None
+    seconds, compilation = entries / 2.8e6 + gflop / 17 + (2e-7 if is_surface else 3e-8) * fill, None
+    is_long = not is_surface and seconds > patience_seconds(entries, 1, square=is_lle)
+    if is_long or config.eigensolver.method == "multigrid":
+        seconds, compilation = multigrid_seconds(entries, 1, on_m=not is_lle), COMPILATION
     seconds *= (1 + config.eigensolver.n_components / 20) * (1 if is_lle else 1.6)
     return Work(0.01 + seconds, compilation=compilation)
 

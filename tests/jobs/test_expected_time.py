@@ -123,6 +123,15 @@ def test_multigrid_that_is_set_is_expected_to_take_longer_on_a_surface():
     assert seconds["auto"] < 2 < seconds["multigrid"] < 10
 
 
+@pytest.mark.parametrize(("n", "extra"), [(6_000, 0.0), (30_000, solve_embedding.COMPILATION.seconds)])
+def test_multigrid_is_expected_to_be_compiled_only_where_a_factorization_takes_long(monkeypatch, n, extra):
+    seconds = []
+    for compiled in (True, False):
+        monkeypatch.setattr(expected_time, "is_compiled", lambda function, compiled=compiled: compiled)
+        seconds.append(seconds_of(n=n, d=4)["stages"]["solve_embedding"])
+    assert seconds[1] - seconds[0] == pytest.approx(extra)
+
+
 def test_import_of_the_scaler_takes_time():
     scaled, plain = (seconds_of(preprocess={"scale": scale})["seconds"] for scale in ("standard", "none"))
     assert scaled - plain == pytest.approx(ingest.SCALER_SECONDS)
