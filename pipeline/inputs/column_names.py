@@ -33,6 +33,12 @@ class ColumnRoles:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
+class TextAmongNumbers(InputError):
+    """A column of numbers holds text: `column` is its name, `found` describes the text."""
+
+    column = found = ""
+
+
 class TableColumns(NamedTuple):
     """The columns of one file: all names, the type of each that holds no numbers, and those that are a row index.
 

@@ -15,7 +15,15 @@ from ..core.errors import InputError, counted
 from ..storage.bundles import Array
 from . import csv_index
 from .base import Source, Stamp
-from .column_names import PADDED_WORDS, SHOWN_WORDS, TableColumns, choose_columns, is_missing_word, number_in
+from .column_names import (
+    PADDED_WORDS,
+    SHOWN_WORDS,
+    TableColumns,
+    TextAmongNumbers,
+    choose_columns,
+    is_missing_word,
+    number_in,
+)
 from .csv_index import index_rows, open_text
 from .damage import reading
 from .files import ColumnRows, PathText, find_files
@@ -156,7 +164,7 @@ class CsvRows(ColumnRows):
             except pa.ArrowInvalid:  # other words: Arrow keeps a table of all words for each column, so few come first
                 table = self._table(text, kind, looks, PADDED_WORDS if looks else [""])
         except pa.ArrowInvalid as error:
-            raise InputError(self._explain(str(error), base)) from error
+            raise self._explained(str(error), base) from error
         if table.num_rows != expected:
             raise InputError(
                 f"{self.where}: expected {expected} rows after line {base + self._index.lines_above + 1}, found "
@@ -184,7 +192,7 @@ class CsvRows(ColumnRows):
         )
         return pyarrow.csv.read_csv(pa.py_buffer(text), read, parse, convert)
 
-    def _explain(self, message: str, base: int) -> str:
+    def _explained(self, message: str, base: int) -> InputError:
         row = re.search(r"Row #(\d+)", message)
         column = re.search(r"CSV column #(\d+)", message)
         # Row 1 is line 2, below the header; blank lines are not counted.
@@ -197,10 +205,15 @@ class CsvRows(ColumnRows):
         if column is None:  # a line of another length
             names = counted(len(self._index.names), "name")
             cure = f"the header line has {names}: correct the line, or remove the lines above the header"
-        return (
+        sentence = (
             f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if self._is_text else 'numbers'}, "
             f"one entry per column; found: {detail}; {cure}"
         )
+        if column is None or value is None or with_comma or self._is_text:
+            return InputError(sentence)
+        among = TextAmongNumbers(sentence)
+        among.column, among.found = self._index.names[int(column[1])], _text_found(value[1])
+        return among
 
 
 def _text_between(stamp: Stamp, first: int, last: int) -> bytes:
@@ -290,6 +303,10 @@ def _look_at(column: pa.ChunkedArray) -> Look:
     return Look(_type_of_entries(entries), tuple(filter(None, named)))
 
 
+def _text_found(example: str) -> str:
+    return f"text between numbers, such as {example[:MAX_EXAMPLE]!r}; missing values are empty or {SHOWN_WORDS}"
+
+
 def _type_of_entries(column: pa.ChunkedArray) -> str:
     """The type of the entries of a column, without those that are missing."""
     if not len(column):
@@ -309,5 +326,5 @@ def _type_of_entries(column: pa.ChunkedArray) -> str:
         if 2 * len(text) > len(entries):
             return "text"
         example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only
-        return f"text between numbers, such as {example[:MAX_EXAMPLE]!r}; missing values are empty or {SHOWN_WORDS}"
+        return _text_found(example)
     return "numbers"

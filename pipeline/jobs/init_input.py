@@ -9,7 +9,7 @@ from ..config.load import parse_input
 from ..config.yaml_io import quoted
 from ..core.errors import InputError, listed
 from ..inputs import Source, TableColumns, array_shapes, table_columns
-from ..inputs.column_names import is_missing_word
+from ..inputs.column_names import TextAmongNumbers, is_missing_word
 from ..inputs.detect_kind import Detected
 from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, MIN_REPEATS, Roles, propose_roles, rows_to_look_at
 from ..inputs.propose_scale import propose_scale
@@ -45,14 +45,8 @@ def propose_input(detected: Detected) -> Proposal:
 def _of_table(detected: Detected) -> Proposal:
     """The input section of a table. It lists `columns` only if a column with numbers is left out or has no name."""
     keys: dict[str, tuple[object, str]] = {"kind": (detected.kind, ""), "path": (detected.path, "")}
-    first = table_columns(detected.kind, detected.path)[0]
-    usable = [name for name in first.features(()) if name and name not in first.mixed]
-    if not usable:
-        raise InputError(f"{detected.path}: expected a column of numbers, found {_with_reasons(first, {})}")
-    named = {"columns": usable} if "" in first.names or first.mixed else {}
     section = {key: value for key, (value, _) in keys.items()}
-    text = [name for name, kind in first.other_types.items() if kind == "text"]
-    roles = propose_roles(open_section(parse_input({**section, **named}, ())), text)
+    first, roles, named = _roles_of(section, table_columns(detected.kind, detected.path)[0])
     special = {column.name: role for role, column in (("the label", roles.label), ("the id", roles.id)) if column}
     if not roles.features:
         raise InputError(
@@ -77,6 +71,21 @@ def _of_table(detected: Detected) -> Proposal:
     missing = listed([f"{name} {count:,}{words.get(name, '')}" for name, count in roles.missing.items()])
     incomplete = f"{roles.incomplete:,} of {roles.where} have missing values ({missing})" if roles.incomplete else ""
     return Proposal(keys, True, roles.scale, left_out, incomplete, _remarks(roles, left_out), roles.different)
+
+
+def _roles_of(section: Mapping[str, object], table: TableColumns) -> tuple[TableColumns, Roles, bool]:
+    """The table, with the columns in which the rows read hold text between numbers; roles; whether columns are named.
+
+    Raises InputError.
+    """
+    text = [name for name, kind in table.other_types.items() if kind == "text"]
+    while usable := [name for name in table.features(()) if name and name not in table.mixed]:
+        named = {"columns": usable} if "" in table.names or table.mixed else {}
+        try:
+            return table, propose_roles(open_section(parse_input({**section, **named}, ())), text), bool(named)
+        except TextAmongNumbers as error:  # below the first rows
+            table = table._replace(mixed={**table.mixed, error.column: error.found})
+    raise InputError(f"{section['path']}: expected a column of numbers, found {_with_reasons(table, {})}")
 
 
 def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lle.cli.commands import app
+from lle.inputs import csv_index
 from lle.inputs.propose_scale import propose_scale
 from tests.support.commands import refused
 from tests.support.first_configs import CLASSES, RNG, N, X, config_of, frame, write_table
@@ -269,6 +270,17 @@ def test_csv_column_with_text_between_its_numbers_is_left_out_with_an_example(tm
     only = write_table(tmp_path / "only.csv", pd.DataFrame({"power": power}))
     message = refused(2, "init", only, "-o", tmp_path / "only.yaml")
     assert f"expected a column of numbers, found power ({why})" in message
+
+
+def test_csv_columns_with_text_below_the_first_rows_are_left_out(tmp_path):
+    n = 3 * csv_index.ROWS_PER_POSITION
+    data = pd.DataFrame(RNG.normal(size=(n, 4)).round(4).astype(str), columns=list("abcd"))
+    data.loc[n - 9, "b"], data.loc[n - 5, "d"] = "other", "5+"
+    config = config_of(tmp_path, write_table(tmp_path / "rows.csv", data))
+    assert config.input.columns == ("a", "c")
+    text = (tmp_path / "job.yaml").read_text()
+    for name, entry in (("b", "other"), ("d", "5+")):
+        assert f"# left out: {name} (text between numbers, such as '{entry}'" in text
 
 
 def test_folder_and_pattern_of_parquet_files(tmp_path):
