@@ -121,7 +121,10 @@ def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int
 
 
 def refuse_large(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:
-    """Raise NotEnoughMemory or LongFactorization before the analysis, if pieces show that the factor is too large."""
+    """Raise NotEnoughMemory before the analysis, if pieces show that the factor is too large.
+
+    For A also LongFactorization: the analysis of A can follow during multigrid, that of M would need too much memory.
+    """
     if matrix.shape[0] < MIN_ROWS:
         return
     if problem.hooks.analyses.load(analysis_key(matrix, matrix_type, problem.pin, problem.n_threads)) is not None:
@@ -132,7 +135,7 @@ def refuse_large(name: str, matrix: csr_array, matrix_type: int, problem: Proble
     if expected.n_bytes > HOPELESS * problem.max_memory:
         raise _not_enough(name, expected.n_bytes, problem.max_memory, "about ")
     seconds = factor_seconds(expected, problem.factor.nnz, problem.n_threads)
-    if problem.time_limit.is_exceeded_by(seconds):
+    if matrix_type == pardiso.GENERAL and problem.time_limit.is_exceeded_by(seconds):
         raise LongFactorization(name, seconds, is_estimate=True)
 
 

@@ -12,7 +12,7 @@ from .block_lanczos import block_lanczos, orthonormalise
 from .costs import krylov_size, multigrid_size, preconditioned_size, refuse_large, require_memory
 from .factorization import canonical
 from .pardiso import FactorizationError, FactorSize
-from .problem import LongFactorization, Outcome, Problem, SolverStats, Watch
+from .problem import LongFactorization, LongIteration, Outcome, Problem, SolverStats, Watch
 from .pseudo_inverse import PinnedCholesky, PinnedLU, PseudoInverse
 from .rayleigh_ritz import TINY, RitzPairs, complement, rayleigh_ritz, residual_vectors
 
@@ -112,7 +112,7 @@ def _multigrid(problem: Problem, cost_matrix: csr_array | None) -> Outcome:
         entries = int(factor.nnz * max(inverse.hierarchy.complexity / costs.TYPICAL_COMPLEXITY, 1.0))
         if problem.time_limit.is_exceeded_by(costs.multigrid_seconds(entries, n_threads, on_m=True)):  # without setup
             limit = problem.time_limit.seconds
-            raise FactorizationError(f"{name} with a {text} would take longer than a factorization of {limit:,.0f} s")
+            raise LongIteration(f"{name} with a {text} would take longer than a factorization of {limit:,.0f} s")
         cycle_seconds = costs.cycle_seconds(entries, width, n_threads)
         return _by_davidson(
             inverse.apply,

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from ...core.arrays import Float64, Floats
 from .davidson import SubspaceState
 from .factorization import NO_ANALYSES, Analyses
+from .pardiso import FactorizationError
 from .rayleigh_ritz import NO_GROWTH, Growth, NullVector, RitzPairs, Tolerances
 
 WINDOW = 8
@@ -44,6 +45,10 @@ class LongFactorization(Exception):
             f"{name} would take about {seconds:,.0f} s{', judged by parts of I - W' if is_estimate else ''}"
         )
         self.seconds, self.is_estimate = seconds, is_estimate
+
+
+class LongIteration(FactorizationError):
+    """An iteration would take longer than ``Problem.time_limit`` allows."""
 
 
 class SolverProgress(NamedTuple):

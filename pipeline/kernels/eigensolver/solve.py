@@ -35,7 +35,7 @@ from ...core.threads import limited_threads
 from . import costs, methods
 from .factorization import canonical
 from .pardiso import FactorizationError
-from .problem import LongFactorization, Outcome, Problem, SolverStats, TimeLimit
+from .problem import LongFactorization, LongIteration, Outcome, Problem, SolverStats, TimeLimit
 from .rayleigh_ritz import EPS, fix_signs, largest_eigenvalue, residual_norms
 from .solvers import SOLVERS, auto_methods, exact_seconds
 
@@ -137,7 +137,7 @@ def _first_that_converges(problem: Problem, skip: Mapping[str, str], first: str 
                 attempts.insert(0, (other, TimeLimit(patience.seconds if exact else error.seconds, exact)))
         except FactorizationError as error:
             failures.append(str(error))
-            attempts = [following for following in attempts if following[0] != name]
+            attempts = [at for at in attempts if at[0] != name or isinstance(error, LongIteration)]
         else:
             reason = "; before that, ".join([spectrum.stats.reason, *failures])
             explained = replace(spectrum, stats=replace(spectrum.stats, reason=reason))

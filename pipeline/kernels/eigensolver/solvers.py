@@ -56,12 +56,18 @@ def chosen(predicted: list[Prediction], patience: float) -> Prediction:
 
 
 def exact_seconds(problem: Problem, name: str) -> float:
-    """Seconds of a method with a factor, by the analysis of the whole matrix; infinite if the factor does not fit."""
+    """Seconds of a method with a factor, by the analysis of the whole matrix; infinite if the factor does not fit.
+
+    A factor that does not fit by its pieces is not analysed.
+    """
     try:
-        prediction = prediction_of(problem, name, by_pieces=False)
-    except (NotEnoughMemory, FactorizationError):
+        for by_pieces in (True, False):
+            prediction = prediction_of(problem, name, by_pieces=by_pieces)
+            if not prediction.fits:
+                return math.inf
+    except (MemoryError, NotEnoughMemory, FactorizationError):
         return math.inf
-    return prediction.seconds if prediction.fits else math.inf
+    return prediction.seconds
 
 
 def prediction_of(problem: Problem, name: str, *, by_pieces: bool = True) -> Prediction:

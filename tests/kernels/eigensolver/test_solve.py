@@ -387,25 +387,26 @@ def test_auto_ends_multigrid_if_its_other_steps_take_longer_than_the_factorizati
 
 
 @pytest.mark.skipif(not pardiso.is_available(), reason="without PARDISO no matrix is judged by pieces")
-@pytest.mark.parametrize(("exact", "method"), [(1e9, "multigrid on M"), (4.0, "shift_invert")])
+@pytest.mark.parametrize(("exact", "method"), [(1e9, "multigrid"), (4.0, "factored")])
 def test_pieces_put_off_a_factorization_and_only_its_analysis_ends_multigrid(monkeypatch, exact, method):
-    A, begun, analysed = edge_factor(points("swiss_roll", 600, 5), 8), [], []
+    A, begun, analysed = roll_factor(600, 5), [], []
+    given = {"candidates": lambda: roll_coordinates(600, 5)}
     monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 3.0)
     monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
-    monkeypatch.setattr(costs, "MIN_ROWS", 600)
-    monkeypatch.setattr(costs, "MIN_PIECE", 200)
+    for name, value in (("MIN_ROWS", 600), ("MIN_PIECE", 200), ("MULTIGRID_POINTS", 500)):
+        monkeypatch.setattr(costs, name, value)
     monkeypatch.setattr(solve_module, "exact_seconds", lambda problem, name: analysed.append(name) or exact)
-    assert solve(A, 2, "auto", hooks=Hooks(begin=begun.append)).stats.method == "multigrid on M"
-    assert (begun, analysed) == (["shift_invert", "multigrid on M"], []), "multigrid was fast enough"
+    assert solve(A, 2, "auto", hooks=Hooks(begin=begun.append), **given).stats.method == "multigrid"
+    assert (begun, analysed) == (["factored", "multigrid"], []), "multigrid was fast enough"
     monkeypatch.setattr(costs, "LEAST_STEPS", 2)
     monkeypatch.setattr(costs, "cycle_seconds", lambda *_, **__: 1.1)  # 4.4 s or more a step
-    solution = solve(A, 2, "auto")
-    assert (solution.stats.method, solution.converged, analysed) == (method, True, ["shift_invert"])
-    assert "shift_invert would take about 4 s, judged by parts of I - W" in solution.stats.reason
+    solution = solve(A, 2, "auto", **given)
+    assert (solution.stats.method, solution.converged, analysed) == (method, True, ["factored"])
+    assert "factored would take about 4 s, judged by parts of I - W" in solution.stats.reason
 
 
 def test_multigrid_with_a_large_hierarchy_gives_way_to_a_factorization(monkeypatch):
-    A = edge_factor(points("swiss_roll", 600, 5), 8)
+    A, begun = edge_factor(points("swiss_roll", 600, 5), 8), []
     monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 0.0)
     monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
     monkeypatch.setattr(costs, "TYPICAL_COMPLEXITY", 1e-6)
@@ -415,6 +416,16 @@ def test_multigrid_with_a_large_hierarchy_gives_way_to_a_factorization(monkeypat
         r"multigrid on M with a hierarchy .* would take longer than a factorization of 4 s", solution.stats.reason
     )
     assert solve(A, 2, "multigrid").stats.method == "multigrid on M", "as requested, however long it takes"
+
+    def singular(problem):
+        if problem.time_limit.seconds == 0:
+            return methods.shift_invert(problem)
+        raise FactorizationError("zero pivot")
+
+    monkeypatch.setitem(SOLVERS, "shift_invert", singular)
+    solution = solve(A, 2, "auto", hooks=Hooks(begin=begun.append))
+    assert begun == ["shift_invert", "multigrid on M", "shift_invert", "multigrid on M"]
+    assert (solution.stats.method, solution.converged) == ("multigrid on M", True)
 
 
 @pytest.mark.parametrize(

@@ -86,17 +86,18 @@ def test_pieces_predict_bytes_and_work(monkeypatch):
 
 
 @needs_mkl
-@pytest.mark.parametrize("name", ["factored", "shift_invert"])
-def test_exact_seconds_come_from_the_whole_matrix(monkeypatch, name):
+def test_exact_seconds_come_from_the_whole_matrix(monkeypatch):
     A = lle_factor(points("cube", 3000, 3), 12, 1e-3)
     given = problem(A, 2, pin=0, hooks=Hooks(analyses=OneAnalysis()))
-    [known] = predict(A, [name])
-    monkeypatch.setattr(costs, "extrapolated", lambda *_: pytest.fail("judged by pieces"))
-    assert exact_seconds(given, name) == known.seconds
+    [known] = predict(A, ["factored"])
+    monkeypatch.setattr(costs, "MIN_ROWS", 3000)
+    monkeypatch.setattr(costs, "MIN_PIECE", 1200)
+    assert predict(A, ["factored"])[0].seconds != known.seconds
+    assert exact_seconds(given._replace(max_memory=1000), "factored") == math.inf
+    assert given.hooks.analyses.load("lu") is None, "it does not fit by its pieces"
+    assert exact_seconds(given, "factored") == known.seconds
     monkeypatch.setattr(solvers, "PinnedLU", lambda *_: pytest.fail("analysed again"))
-    monkeypatch.setattr(solvers, "PinnedCholesky", lambda *_: pytest.fail("analysed again"))
-    assert exact_seconds(given, name) == known.seconds
-    assert exact_seconds(given._replace(max_memory=1000), name) == math.inf
+    assert exact_seconds(given, "factored") == known.seconds
 
 
 def test_more_work_takes_longer():
