@@ -114,7 +114,14 @@ class ParquetSource(TableSource):
         columns = {name: pa.nulls(high - low, kind) for name, kind in types.items()}
         with reading(stamp.path, PARQUET):
             table = pa.concat_tables(tables)
-            columns |= {name: table.column(name).cast(types[name]) for name in stored}
+        for name in stored:
+            try:
+                columns[name] = table.column(name).cast(types[name])
+            except pa.ArrowInvalid as error:
+                raise InputError(
+                    f"{stamp.path}, column {name!r}: its {table.schema.field(name).type} does not fit the "
+                    f"{types[name]} of another file ({error}); write one type in all files"
+                ) from error
         return pa.table(columns)
 
 
@@ -187,7 +194,7 @@ def _of_entries(kind: pa.DataType) -> pa.DataType:
 def _common_type(kinds: Collection[pa.DataType]) -> pa.DataType:
     try:
         return pa.unify_schemas([pa.schema({"": kind}) for kind in kinds], promote_options="permissive").field("").type
-    except pa.ArrowTypeError:
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
         return pa.string()
 
 

@@ -92,8 +92,8 @@ def _of_ids(metrics: Metrics, config: Config) -> Iterator[Finding]:
         return
     if n_repeated := metrics.ids["duplicates"]:
         named = ", ".join(map(str, metrics.ids["first"]))
-        rows = counted(n_repeated, "row")
-        sentence = f"{rows} with the id of an earlier row ({named}, ...): input.id does not identify them"
+        have = f"{counted(n_repeated, 'row')} {'has' if n_repeated == 1 else 'have'}"
+        sentence = f"{have} the id of an earlier row ({named}, ...): input.id does not identify them"
         yield Finding("ids", n_repeated, 0, sentence)
     if n_missing := metrics.ids["missing"]:
         yield Finding("ids", n_missing, 0, f"{counted(n_missing, 'row')} without an id in the column of input.id")

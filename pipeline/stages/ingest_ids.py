@@ -1,5 +1,6 @@
 """The ids of the input rows: copied into the store and checked for duplicates. They enter no computation."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -69,12 +70,21 @@ def read_block_of_ids(
 ) -> IdsReport:
     """Write the ids of a block; reports whether all are whole numbers, and how many are missing."""
     name = source["id"]
-    column = open_source(kind, **source).read_columns([name], *blocks.rows(block_index)).column(name)
+    column = _whole_numbers(open_source(kind, **source).read_columns([name], *blocks.rows(block_index)).column(name))
     encoded = encode_ids(column)
     store.write_bundle(f"{ROW_IDS}/{block_index:05d}", **encoded)
     missing = int((np.diff(encoded["offsets"]) == 0).sum())
     digest = array_digest(encoded["content"], array_digest(encoded["offsets"]))
     return IdsReport("id" if kind == "npy" else name, _are_integers(column, kind), missing, blocks.size, digest=digest)
+
+
+def _whole_numbers(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """A column of numbers as int64 if all are whole: pandas writes whole numbers as double where one is missing."""
+    import pyarrow as pa
+
+    with contextlib.suppress(pa.ArrowInvalid):
+        return column.cast(pa.int64()) if pa.types.is_floating(column.type) else column
+    return column
 
 
 def _are_integers(column: "pa.ChunkedArray", kind: str) -> bool:

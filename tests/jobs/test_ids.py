@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
 
 from lle.storage.store import Store
@@ -55,6 +56,20 @@ def test_whole_numbers_stay_whole_numbers(tmp_path, kind):
     exported = pd.read_parquet(tmp_path / "y.parquet")
     assert exported["number"].dtype == np.int64
     assert exported["number"].tolist() == [row * 7 + 10**12 for row in range(2, N, 3)]
+
+
+def test_whole_numbers_stay_whole_beside_a_file_that_lacks_one(tmp_path):
+    rows = table().astype({"number": float})  # as pandas writes whole numbers if one is missing
+    rows.loc[N - 3, "number"] = np.nan
+    config = job(tmp_path / "job", rows[N // 2 :], "parquet", id="number")
+    table()[: N // 2].to_parquet(tmp_path / "job" / "w.parquet", index=False)
+    url = lle("run", config, "--set", f"input.path={tmp_path / 'job'}/*.parquet")["store"]
+    lle("export", url, tmp_path / "y.parquet")
+    expected = [None if row == N - 3 else row * 7 + 10**12 for row in range(N)]
+    assert pyarrow.parquet.read_table(tmp_path / "y.parquet").column("number").to_pylist() == expected
+    table().assign(number=2**53 + 1 + np.arange(N)).to_parquet(tmp_path / "job" / "w.parquet", index=False)
+    message = refused(2, "run", config, "--fresh", "--set", f"input.path={tmp_path / 'job'}/*.parquet")
+    assert "column 'number': its int64 does not fit the double of another file" in message
 
 
 def test_whole_numbers_above_int64_are_exported_as_text(tmp_path):
@@ -115,7 +130,7 @@ def test_repeated_and_missing_ids_are_counted_in_warnings(tmp_path):
     repeats = 2 + ("042" not in IDS[10:11] + IDS[20:21] + IDS[450:451])
     metrics = lle("run", job(tmp_path / "job", rows, id="name"))["metrics"]
     assert metrics["ids"] == {"duplicates": repeats, "first": ["042"] * repeats, "missing": 1}
-    assert any(text.startswith(f"{repeats} rows with the id of an earlier row (042") for text in metrics["warnings"])
+    assert any(text.startswith(f"{repeats} rows have the id of an earlier row (042") for text in metrics["warnings"])
     assert any(text.startswith("1 row without an id") for text in metrics["warnings"])
 
 
