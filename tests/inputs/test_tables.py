@@ -317,7 +317,14 @@ def test_numbers_of_an_axis_are_names(tmp_path, names):
 
 
 @pytest.mark.parametrize(
-    "rows", [[AXIS, [*AXIS[1:], "500"]], [AXIS[:9], ["1"] * 9], [["0", "1"]] * 2, [["1", "2", "3"]] * 2]
+    "rows",
+    [
+        [AXIS, [*AXIS[1:], "500"]],
+        [AXIS[:9], ["1"] * 9],
+        [["0", "1"]] * 2,
+        [["1", "2", "3"]] * 2,
+        [["", "1.5", "2.3"], ["4", "5", "6"]],
+    ],
 )
 def test_line_of_other_numbers_is_no_header(tmp_path, rows):
     (tmp_path / "x.csv").write_text("\n".join(map(",".join, [*rows, rows[1]])))
