@@ -30,42 +30,44 @@ def require_unchanged_input(before: Source, after: Source, blocks: Blocks, state
 
     A new file between others shifts all later rows: some would be read twice and others never.
     """
-    n, size = blocks.n, blocks.size
     expected_states = [before.state(*blocks.rows(block_index)) for block_index in range(len(states))]
-    is_unchanged = before.n_rows == n and all(
+    is_unchanged = before.n_rows == blocks.n and all(
         state in (None, expected) for state, expected in zip(states, expected_states, strict=True)
     )
-    if is_unchanged and after.fingerprint() != before.fingerprint():
-        is_unchanged = after.n_rows >= n and after.stamps(size, n) == before.stamps(size, n)
-    if not is_unchanged:
+    if not (is_unchanged and _begins_with(after, before, blocks.size)):
         raise InputChanged(
             "input: files were changed, added or removed while they were read. The rows read are discarded; run the "
             "same command again when nothing writes to the input"
         )
 
 
+def _begins_with(after: Source, before: Source, block_size: int) -> bool:
+    """Whether the rows of `before`, read in blocks, are unchanged; others may follow them."""
+    n = before.n_rows
+    if after.fingerprint() == before.fingerprint():
+        return True
+    return after.n_rows >= n and after.stamps(block_size, n) == before.stamps(block_size, n)
+
+
 @contextmanager
 def one_state(before: Source, reopen: Callable[[], Source]) -> Iterator[None]:
-    """A failure becomes InputChanged if the input is no longer in the state `before`.
+    """A failure becomes InputChanged if the rows of the input are no longer in the state `before`.
 
     A file that another program is writing looks damaged, and one that is replaced is missing for a moment.
     """
     try:
         yield
     except (InputError, StageIncomplete) as error:
-        if _is_in_state(before, reopen):
+        try:
+            is_unchanged = _begins_with(reopen(), before, max(before.n_rows, 1))
+        except LleError:  # it could be opened before
+            is_unchanged = False
+        if is_unchanged:
             raise
         raise InputChanged(
             f"input: files were changed, added or removed during the run, which failed: {error}. Run the same command "
             "again when nothing writes to the input"
         ) from error
-
-
-def _is_in_state(before: Source, reopen: Callable[[], Source]) -> bool:
-    try:
-        return reopen().fingerprint() == before.fingerprint()
-    except LleError:  # it could be opened before
-        return False
 
 
 def require_same_rows(store: Store, source: Source, n: int) -> None:

@@ -1,6 +1,7 @@
 """Input that changes during the read: all rows are of one state, or the run fails and the next one succeeds."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,10 @@ import pandas as pd
 import pytest
 import zarr
 
+from lle.core.errors import InputChanged, InputError
 from lle.engine import checkpoint
+from lle.inputs import open_source
+from lle.inputs.consistency import one_state
 from lle.search import variable_neighborhoods
 from lle.stages import embed_new, ingest
 from lle.storage.store import Store
@@ -114,6 +118,20 @@ def test_file_that_is_written_during_the_read_is_no_damage(toy_stages, tmp_path,
     assert "changed, added or removed during the run, which failed: " in refused(1, "run", job)
     (folder / "c.npy").write_bytes(whole)
     np.testing.assert_array_equal(raw(lle("run", job)), points[:N])
+
+
+def test_error_beside_files_added_after_the_others_is_reported_as_it_is(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((4, 2)))
+
+    def fail():
+        with one_state(before, partial(open_source, "npy", path=str(tmp_path / "*.npy"))):
+            raise InputError("M has a null vector")
+
+    before = open_source("npy", path=str(tmp_path / "*.npy"))
+    np.save(tmp_path / "b.npy", np.ones((4, 2)))
+    pytest.raises(InputError, fail)
+    np.save(tmp_path / "a.npy", np.zeros((5, 2)))
+    pytest.raises(InputChanged, fail)
 
 
 def test_files_added_after_the_others_are_read_by_the_next_run(toy_stages, tmp_path, points, folder, during):
