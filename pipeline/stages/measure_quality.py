@@ -83,7 +83,7 @@ def steps(config: Config, layout: Layout) -> Steps:
 
 def count_step(layout: Layout, blocks: Blocks, sample: int, seed: int, m: int, k: int) -> Step[Report]:
     d, row = layout.n_features, layout.row_bytes
-    n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (3 * row + 16 * d + 160 * k)
+    n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (3 * row + 16 * d + 210 * k)
     n_bytes += blocks.size * (4 * row + 32 * m + 64) + min(8192, blocks.size) * 24 * d
     n_bytes += task_costs.tree_bytes(blocks.size, d)
     bundles = {"_work/closer": disk_costs.files(blocks.count, 24 * blocks.count * sample * k)}
@@ -269,8 +269,10 @@ def count_block(store: Store, block_index: int, blocks: Blocks, sample: int, see
 def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, seed: int) -> Quality:
     """Trustworthiness and continuity, whose values at each point are stored, `pca_gain`, and redundancy."""
     chosen = store.read_bundle("_work/quality_sample")
-    parts = list(store.read_bundles([f"_work/closer/{b:05d}" for b in range(n_blocks)]))
-    in_input, in_embedding = (np.sum([part[space] for part in parts], axis=0) + 1 for space in ("input", "embedding"))
+    in_input, in_embedding = np.ones_like(chosen["input_order"]), np.ones(chosen["embedding_limits"].shape, np.int64)
+    for part in store.read_bundles([f"_work/closer/{b:05d}" for b in range(n_blocks)]):
+        in_input += part["input"]
+        in_embedding += part["embedding"]
     np.put_along_axis(in_input, chosen["input_order"], in_input.copy(), axis=1)
     ranks, of_pca = np.split(in_input, 2, axis=1)
     trusted, continuous, in_pca = (
