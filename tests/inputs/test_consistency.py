@@ -129,9 +129,11 @@ def test_error_beside_files_added_after_the_others_is_reported_as_it_is(tmp_path
 
     before = open_source("npy", path=str(tmp_path / "*.npy"))
     np.save(tmp_path / "b.npy", np.ones((4, 2)))
-    pytest.raises(InputError, fail)
+    with pytest.raises(InputError):
+        fail()
     np.save(tmp_path / "a.npy", np.zeros((5, 2)))
-    pytest.raises(InputChanged, fail)
+    with pytest.raises(InputChanged):
+        fail()
 
 
 def test_files_added_after_the_others_are_read_by_the_next_run(toy_stages, tmp_path, points, folder, during):
