@@ -70,8 +70,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=5, work=work))
     yield from count_step(layout, blocks, sample, seed, m, k)
     score = task(score_sample, n_blocks=blocks.count, sample=sample, seed=seed)
-    n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES
-    n_bytes += sample * (24 * k * (blocks.count + 6) + 24 * d + 400 * m + 400)
+    n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (576 * k + 24 * d + 400 * m + 400)
     bundles = {f"{POINT_QUALITY}.npz": disk_costs.files(1, 24 * sample)}
     yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=6))
     if n_sources := geodesic_sources(config, n):
@@ -283,8 +282,7 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
     means = [*map(mean_interval, (trusted, continuous, chosen["procrustes"])), difference_interval(in_pca, trusted)]
     trust, continuity, procrustes, gain = (Measured(*mean, len(trusted)) for mean in means)
     quality = Quality(trustworthiness=trust, continuity=continuity, procrustes_error=procrustes, pca_gain=gain)
-    distinct = np.unique(chosen["ids"], return_index=True)[1]  # an equal point predicts itself
-    embedding = chosen["embedding"][distinct]
+    embedding = chosen["embedding"][np.unique(chosen["ids"], return_index=True)[1]]  # an equal point predicts itself
     if len(embedding) < MIN_POINTS:
         return quality
     errors, totals = np.square(regression_errors(embedding)), np.square(standardized(embedding))
