@@ -153,7 +153,7 @@ def _are_names(fields: Sequence[str], below: Sequence[str]) -> bool:
     >>> [_are_names(line.split(), "7 7 8".split()) for line in ("red 1 2", "0 1 2", "0 1 5")]
     [True, True, False]
     """
-    if fields[0] == "":
+    if fields and fields[0] == "":
         fields, below = fields[1:], below[1:]  # a row index, or a missing number
     if any(number_in(name) is None for name in fields):
         return any(fields)
