@@ -195,7 +195,7 @@ def status_of(url: str) -> Status:
 def failure_recorded(url: str) -> Iterator[None]:
     """Context of a run: an error that ends it is recorded in its store, if there is one; success deletes the record.
 
-    That another run holds the store is no failure of its run.
+    A run that is refused because another one holds the store is not recorded.
     """
     try:
         yield

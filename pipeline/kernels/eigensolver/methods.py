@@ -110,7 +110,9 @@ def _multigrid(problem: Problem, cost_matrix: csr_array | None) -> Outcome:
     with inverse:
         text = f"hierarchy of {inverse.hierarchy.complexity:.2f} times the entries of {'M' if on_m else 'A'}{place}"
         entries = int(factor.nnz * max(inverse.hierarchy.complexity / costs.TYPICAL_COMPLEXITY, 1.0))
-        if problem.time_limit.is_exceeded_by(costs.multigrid_seconds(entries, n_threads, on_m=True)):  # without setup
+        if problem.time_limit.is_exceeded_by(
+            costs.SOLVE_CYCLES * costs.cycle_seconds(entries, costs.MAX_BLOCK, n_threads)
+        ):
             limit = problem.time_limit.seconds
             raise LongIteration(f"{name} with a {text} would take longer than a factorization of {limit:,.0f} s")
         cycle_seconds = costs.cycle_seconds(entries, width, n_threads)

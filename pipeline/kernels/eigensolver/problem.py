@@ -42,7 +42,7 @@ class LongFactorization(Exception):
 
     def __init__(self, name: str, seconds: float, *, is_estimate: bool = False) -> None:
         super().__init__(
-            f"{name} would take about {seconds:,.0f} s{', judged by parts of I - W' if is_estimate else ''}"
+            f"{name} would take about {seconds:,.0f} s{', judged by pieces of I - W' if is_estimate else ''}"
         )
         self.seconds, self.is_estimate = seconds, is_estimate
 

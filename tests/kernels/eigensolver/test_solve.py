@@ -402,7 +402,7 @@ def test_pieces_put_off_a_factorization_and_only_its_analysis_ends_multigrid(mon
     monkeypatch.setattr(costs, "cycle_seconds", lambda *_, **__: 1.1)  # 4.4 s or more a step
     solution = solve(A, 2, "auto", **given)
     assert (solution.stats.method, solution.converged, analysed) == (method, True, ["factored"])
-    assert "factored would take about 4 s, judged by parts of I - W" in solution.stats.reason
+    assert "factored would take about 4 s, judged by pieces of I - W" in solution.stats.reason
 
 
 def test_multigrid_with_a_large_hierarchy_gives_way_to_a_factorization(monkeypatch):
