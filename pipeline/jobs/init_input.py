@@ -84,6 +84,8 @@ def _roles_of(section: Mapping[str, object], table: TableColumns) -> tuple[Table
         try:
             return table, propose_roles(open_section(parse_input({**section, **named}, ())), text), bool(named)
         except TextAmongNumbers as error:  # below the first rows
+            if error.column not in usable:
+                raise
             table = table._replace(mixed={**table.mixed, error.column: error.found})
     raise InputError(f"{section['path']}: expected a column of numbers, found {_with_reasons(table, {})}")
 
