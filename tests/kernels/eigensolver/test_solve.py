@@ -364,6 +364,7 @@ def test_auto_ends_multigrid_if_its_other_steps_take_longer_than_the_factorizati
     monkeypatch.setattr(costs, "LEAST_STEPS", 2)
     unlimited = solve(A, 2, "auto", hooks=hooks)
     monkeypatch.setattr(costs, "cycle_seconds", lambda *_, **__: 1.1)  # 4.4 s or more a step
+    monkeypatch.setattr(costs, "SOLVE_CYCLES", 1)  # so that its hierarchy is not too large for all steps
     begun.clear()
     ended = solve(A, 2, "auto", hooks=hooks)
     assert begun == ["shift_invert", "multigrid on M", "shift_invert"]
@@ -400,9 +401,20 @@ def test_pieces_put_off_a_factorization_and_only_its_analysis_ends_multigrid(mon
     assert (begun, analysed) == (["factored", "multigrid"], []), "multigrid was fast enough"
     monkeypatch.setattr(costs, "LEAST_STEPS", 2)
     monkeypatch.setattr(costs, "cycle_seconds", lambda *_, **__: 1.1)  # 4.4 s or more a step
+    monkeypatch.setattr(costs, "SOLVE_CYCLES", 1)  # so that its hierarchy is not too large for all steps
     solution = solve(A, 2, "auto", **given)
     assert (solution.stats.method, solution.converged, analysed) == (method, True, ["factored"])
     assert "factored would take about 4 s, judged by pieces of I - W" in solution.stats.reason
+
+
+def test_a_long_cholesky_factor_is_judged_by_its_analysis(monkeypatch):
+    """Its analysis would not fit beside multigrid on M."""
+    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 3.0)
+    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
+    for name, value in (("MIN_ROWS", 600), ("MIN_PIECE", 200)):
+        monkeypatch.setattr(costs, name, value)
+    reason = solve(edge_factor(points("swiss_roll", 600, 5), 8), 2, "auto").stats.reason
+    assert "shift_invert would take about 4 s, so multigrid on M was tried first" in reason
 
 
 def test_multigrid_with_a_large_hierarchy_gives_way_to_a_factorization(monkeypatch):
