@@ -70,13 +70,15 @@ class Tls(Model):
 
 
 class Cluster(Model):
-    """Run serially, on worker processes of this machine, or on an existing scheduler."""
+    """Run in this process, on worker processes of this machine, or on an existing scheduler."""
 
     kind: Literal["serial", "local", "address"] = Field(
-        "local", description="this process, worker processes of this machine, or a scheduler that is already running"
+        "local", description="one thread, several threads or worker processes here, or a scheduler that is running"
     )
     workers: Annotated[Int, Field(gt=0)] | Literal["auto"] = Field(
-        "auto", description="local: worker processes; auto: as many as cores and memory allow"
+        "auto",
+        description="local: worker processes; auto: threads of this process, or as many workers as cores and memory "
+        "allow if they are expected to be faster",
     )
     memory: Size = Field("auto", description="limit of one worker; auto: its share of what is free")
     address: Address | None = Field(None, description="address of the scheduler: tcp://HOST:PORT or tls://HOST:PORT")

@@ -1,4 +1,4 @@
-"""Run a step's blocks, serially or on a Dask cluster. A task carries the store's URL, a block and plain parameters.
+"""Run a step's blocks, in this process or on a Dask cluster. A task carries the store's URL, a block and parameters.
 
 The task itself writes the block's marker after its data, so a block that finished counts even when the driver dies.
 """
@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.address_space import explained
 from ..core.errors import CorruptChunk, StageIncomplete
@@ -32,7 +33,7 @@ WAKE_SECONDS = 0.2
 
 @dataclass
 class Executor:
-    """Runs blocks on a client's workers; without a client, one after the other in this process.
+    """Runs blocks on a client's workers; without a client in this process, up to `n_threads` at one time.
 
     Whole-data steps run on the workers that offer the Dask resource `memory_resource`; without one, in this process.
     `memory` is the limit of a worker in bytes, for workers that do not report theirs, and `high_memory` the limit of
@@ -43,6 +44,7 @@ class Executor:
     memory_resource: str | None = None
     memory: int | None = None
     high_memory: int | None = None
+    n_threads: int = 1
 
     def runs_here(self, step: Step[Report]) -> bool:
         """Whether the tasks of a step run in this process."""
@@ -89,8 +91,14 @@ class Executor:
                 return
             if step.runs_on == DRIVER and programs is not None:
                 check_versions(self.client, step.key)  # the step submits tasks of its own
-        for block in blocks:
-            yield block, _attempt(run_task, url, step, fingerprint, block)
+        yield from outcomes_in_threads(partial(run_task, url, step, fingerprint), blocks, self.threads_of(step))
+
+    def threads_of(self, step: Step[Report]) -> int:
+        """Number of blocks of a step that this process computes at one time, as far as its memory allows."""
+        if self.client is not None or step.runs_on != WORKER or step.all_cores or not step.task_bytes:
+            return 1
+        room = self.n_threads if self.memory is None else task_costs.task_room(self.memory) // step.task_bytes
+        return max(1, min(self.n_threads, room))
 
 
 def run_step(
@@ -137,21 +145,25 @@ def run_step(
     return [reports[block] for block in range(step.n_blocks)]
 
 
+Ended: TypeAlias = tuple["_TaskThread", int, Ending]
+Compute: TypeAlias = Callable[[int], BlockReport[Report]]
+
+
 class _TaskThread(threading.Thread):
     """Makes calls one after the other. For each new thread numerical libraries would start threads of their own."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.calls = SimpleQueue[Callable[[], BlockReport[Report]] | None]()
-        self.outcomes = SimpleQueue[Ending]()
+        self.calls = SimpleQueue[tuple[Compute, int, "SimpleQueue[Ended]"] | None]()
         self.start()
 
     def run(self) -> None:
         while (call := self.calls.get()) is not None:
+            compute, block, ended = call
             try:
-                self.outcomes.put(Context().run(call))
+                ended.put((self, block, Context().run(compute, block)))
             except BaseException as error:
-                self.outcomes.put(error)
+                ended.put((self, block, error))
 
     def close(self) -> None:
         """End the thread, after its present call."""
@@ -161,30 +173,55 @@ class _TaskThread(threading.Thread):
 _idle_threads: list[_TaskThread] = []
 
 
-def _attempt(function: Callable[..., BlockReport[Report]], *arguments: object) -> Ending:
-    """Call in another thread and wait, so that this thread handles signals while compiled code runs for minutes."""
+def outcomes_in_threads(compute: Compute, blocks: Iterable[int], n_threads: int) -> Iterator[Outcome]:
+    """What `compute(block)` gives for all blocks, up to `n_threads` at one time.
+
+    This thread only waits, so it handles signals while compiled code runs for minutes. If the caller takes no further
+    outcomes, the blocks that are being computed are finished first: they must not write into the store of a later run.
+    """
+    waiting, running, ended = iter(blocks), set[_TaskThread](), SimpleQueue[Ended]()
     try:
-        thread = _idle_threads.pop()
-    except IndexError:
-        thread = _TaskThread()
-    if not thread.is_alive():  # threads do not survive a fork
-        thread = _TaskThread()
-    thread.calls.put(partial(function, *arguments))
-    outcome = None
+        while True:
+            for block in islice(waiting, n_threads - len(running)):
+                thread = _idle_thread()
+                running.add(thread)
+                thread.calls.put((compute, block, ended))
+            if not running:
+                return
+            yield _next_outcome(ended, running)
+    finally:
+        while running:
+            _next_outcome(ended, running)
+
+
+def _idle_thread() -> _TaskThread:
+    with contextlib.suppress(IndexError):
+        while not (thread := _idle_threads.pop()).is_alive():  # threads do not survive a fork
+            pass
+        return thread
+    return _TaskThread()
+
+
+def _next_outcome(ended: "SimpleQueue[Ended]", running: set[_TaskThread]) -> Outcome:
+    """Wait for the next block that ends. After an exception here, such as Interrupted, no thread counts as running."""
     try:
-        while outcome is None:
-            with contextlib.suppress(Empty):
-                outcome = thread.outcomes.get(timeout=WAKE_SECONDS)
+        while True:
             raise_if_stopped()
+            with contextlib.suppress(Empty):
+                thread, block, outcome = ended.get(timeout=WAKE_SECONDS)
+                break
     except BaseException:
-        thread.close()
+        for thread in running:
+            thread.close()
+        running.clear()
         subprocess_call.stop_all()
         raise
+    running.remove(thread)
     if isinstance(outcome, BaseException):  # the call may have left settings of its thread
         thread.close()
     else:
         _idle_threads.append(thread)
-    return outcome
+    return block, outcome
 
 
 def _raise_if_final(error: BaseException, store: Store) -> None:

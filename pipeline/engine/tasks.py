@@ -1,9 +1,10 @@
 """One task: a block of a step is computed and written, then its marker. It runs in this process or on a worker."""
 
 import contextlib
+import threading
 import time
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import psutil
 
@@ -28,18 +29,17 @@ def run_task(url: str, step: Step[Report], fingerprint: str, block: int) -> Bloc
         return finished  # another worker finished the block and died before it reported
     store.before_write = _Current(store, step, fingerprint, block)
     stage_caches.begin_stage(step.stage)
-    base_bytes = _reset_peak()
     started = time.perf_counter()
     limits: contextlib.AbstractContextManager[object] = (
         contextlib.nullcontext() if step.all_cores else limited_threads(1)
     )
-    with limits:
+    with limits, _Peak() as peak:
         report = step.task(store, block)
     if step.all_cores:
         find_late_pools()
     seconds = time.perf_counter() - started
-    peak = max(peak_bytes(), report.subprocess_bytes)  # the step may have used a subprocess
-    result = BlockReport(block, round(seconds, 4), peak, report, base_bytes, tuple(sorted(store.bundles_written)))
+    n_bytes = max(peak.bytes, report.subprocess_bytes)  # the step may have used a subprocess
+    result = BlockReport(block, round(seconds, 4), n_bytes, report, peak.base, tuple(sorted(store.bundles_written)))
     checkpoint.mark_done(store, step, fingerprint, result)
     return result
 
@@ -67,11 +67,30 @@ def is_final(error: BaseException) -> bool:
     return not isinstance(error, Exception)
 
 
-def _reset_peak() -> int:
-    """Reset the peak memory that Linux counts for this process; returns the bytes it holds now.
+class _Peak:
+    """Context of a task: `bytes`, the peak memory of its process meanwhile, and `base`, the memory at its start.
 
-    Other systems have no such reset; there the peak is that of the whole process.
+    Linux counts one peak for each process. It is read before it is reset, because tasks of several threads overlap.
+    Other systems have no reset; there the peak is that of the whole process.
     """
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    return int(psutil.Process().memory_info().rss)
+
+    _running: ClassVar[set["_Peak"]] = set()
+    _lock: ClassVar = threading.Lock()
+
+    def __enter__(self) -> "_Peak":
+        with self._lock:
+            self._read()
+            with contextlib.suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5")
+            self.base = self.bytes = int(psutil.Process().memory_info().rss)
+            self._running.add(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._read()
+            self._running.remove(self)
+
+    def _read(self) -> None:
+        for task in self._running:
+            task.bytes = max(task.bytes, peak_bytes())

@@ -25,6 +25,9 @@ REFERENCE_SECONDS = 0.024
 PARALLEL_EFFICIENCY = 0.75
 """Share of the workers' time that their tasks take; in the rest they read and write blocks and wait for tasks."""
 
+LOCKED_SHARE = 0.15
+"""Share of a task's time in which its thread holds the lock of Python's interpreter, so that other threads wait."""
+
 START_SECONDS = 1.5
 """Processor seconds in which a process loads the program, beside those of the stages."""
 
@@ -50,6 +53,8 @@ class Expected(NamedTuple):
     steps: dict[str, float]
     workers: int
     """1: this process."""
+    threads: int
+    """Blocks that this process computes at one time; 1 with workers."""
     compiling: float
     """Those of the steps' seconds in which functions are compiled."""
 
@@ -70,7 +75,8 @@ class Expected(NamedTuple):
     def text(self) -> str:
         """The total, the stages that take a tenth of it or more, and the compilation."""
         long = [f"{name} {shown(value)}" for name, value in self.stages.items() if value >= self.seconds / 10]
-        line = f"about {shown(self.seconds)} s with {f'{self.workers} workers' if self.workers > 1 else 'one process'}"
+        threads = f"{self.threads} threads" if self.threads > 1 else "one process"
+        line = f"about {shown(self.seconds)} s with {f'{self.workers} workers' if self.workers > 1 else threads}"
         line += f" ({', '.join(long)})" if long else ""
         if self.compiling:
             line += f"; {shown(self.compiling)} s of it compile functions, once on this machine"
@@ -84,35 +90,43 @@ class Expected(NamedTuple):
             "start": round(self.start, 3),
             "stages": stages,
             "workers": self.workers,
+            "threads": self.threads,
             "says": self.text(),
         }
 
 
-def expected(config: Config, steps: Sequence[Step[Report]], speed: float | None = None) -> Expected:
+def expected(cluster: Section, steps: Sequence[Step[Report]], speed: float | None = None) -> Expected:
     """Expected seconds of steps that have blocks to compute, as they were planned.
 
-    With `workers: auto` one process computes unless workers are expected to be faster.
+    With `workers: auto` threads of this process compute unless workers are expected to be faster.
     speed: of a core relative to the reference core; None measures it.
     """
-    speed, cluster = machine_speed() if speed is None else speed, config.execution.cluster
-    n_processes = min(expected_workers(cluster) or 1, max((step.n_blocks for step in steps), default=1))
-    with_workers = _expected(cluster, steps, speed, n_processes)
-    if cluster.kind != "local" or cluster.workers != "auto":
+    speed = machine_speed() if speed is None else speed
+    n_together = min(expected_workers(cluster) or 1, max((step.n_blocks for step in steps), default=1))
+    with_workers = _expected(cluster, steps, speed, n_together)
+    if not _may_have_threads(cluster):
         return with_workers
-    return min(_expected(cluster, steps, speed, 1), with_workers, key=lambda one: one.seconds)
+    return min(_expected(cluster, steps, speed, 1, n_together), with_workers, key=lambda one: one.seconds)
 
 
-def _expected(cluster: Section, steps: Sequence[Step[Report]], speed: float, n_processes: int) -> Expected:
+def _may_have_threads(cluster: Section) -> bool:
+    return isinstance(cluster, Cluster) and cluster.kind == "local" and cluster.workers == "auto"
+
+
+def _expected(
+    cluster: Section, steps: Sequence[Step[Report]], speed: float, n_workers: int, n_threads: int = 1
+) -> Expected:
     seconds, compiling = dict[str, float](), _compile_seconds(steps) if cluster.kind in HERE else {}
     for step in steps:
-        width = min(n_processes, step.n_blocks)
+        width, threads = min(n_workers, step.n_blocks), min(n_threads, step.n_blocks)
         shared = step.work.parallel / (PARALLEL_EFFICIENCY * width if width > 1 else 1)
+        shared *= LOCKED_SHARE + (1 - LOCKED_SHARE) / threads
         overhead = WORKER_STEP_SECONDS if width > 1 else 0.0
         seconds[step.key] = (step.work.serial + shared + compiling.get(step.key, 0.0)) / speed + overhead
     # A given number of local workers starts also for a single block.
-    starts_workers = cluster.kind == "local" and (n_processes > 1 or cluster.workers != "auto")
+    starts_workers = cluster.kind == "local" and (n_workers > 1 or not _may_have_threads(cluster))
     start = (START_SECONDS + WORKERS_START_SECONDS * starts_workers) / speed
-    return Expected(start, seconds, n_processes, sum(compiling.values()) / speed)
+    return Expected(start, seconds, n_workers, n_threads, sum(compiling.values()) / speed)
 
 
 def _compile_seconds(steps: Sequence[Step[Report]]) -> dict[str, float]:
@@ -121,12 +135,16 @@ def _compile_seconds(steps: Sequence[Step[Report]]) -> dict[str, float]:
     return {key: needed.seconds for needed, key in first.items() if needed and not is_compiled(needed.function)}
 
 
-def cluster_to_start(config: Config, steps: Sequence[Step[Report]]) -> Section:
-    """The cluster of a config; serial execution if `workers: auto` is not expected to be faster."""
-    cluster = config.execution.cluster
-    if cluster.kind != "local" or cluster.workers != "auto":
-        return cluster
-    return Cluster(kind="serial") if expected(config, steps, speed=1.0).workers == 1 else cluster
+def cluster_to_start(
+    cluster: Section, steps: Sequence[Step[Report]], needs_workers: bool = False
+) -> tuple[Section, int]:
+    """The cluster that steps run on, and the blocks that this process computes at one time if it has no workers.
+
+    With `workers: auto` workers start only if a job `needs_workers` or if they are expected to be faster than threads.
+    """
+    if needs_workers or not _may_have_threads(cluster) or (chosen := expected(cluster, steps, speed=1.0)).workers > 1:
+        return cluster, 1
+    return Cluster(kind="serial"), chosen.threads
 
 
 def foreseen(config: Config, steps: Sequence[Step[Report]]) -> tuple[str, dict[str, float]]:
@@ -135,10 +153,10 @@ def foreseen(config: Config, steps: Sequence[Step[Report]]) -> tuple[str, dict[s
     If the run would take less than LONG_SECONDS on the reference core, the line is empty, and the speed of this machine
     is not measured.
     """
-    now = expected(config, steps, speed=1.0)
+    now = expected(config.execution.cluster, steps, speed=1.0)
     if now.seconds < LONG_SECONDS:
         return "", now.steps
-    now = expected(config, steps)
+    now = expected(config.execution.cluster, steps)
     return f"expected: {now.text()}", now.steps
 
 

@@ -8,12 +8,14 @@ import contextlib
 import time
 from functools import partial
 
+from ..clusters.limits import memory_of_workers
 from ..config.models import Config
 from ..core.errors import BoundsNotMet
 from ..engine import checkpoint, current_config
 from ..engine.execute import Executor
 from ..engine.plan import History, RunResult, planned
 from ..engine.progress import RunProgress
+from ..engine.task_costs import check_plan
 from ..inputs.consistency import one_state
 from ..stages import ingest, write_report
 from ..stages.registry import stages_of_run
@@ -33,7 +35,8 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
     history = History(attributes={FIT: {"rows": config.input.fit_sample, "n_input": source.n_rows}})
     with begun(config, source, store, fresh, history, progress, started) as finished_steps:
         steps_of_all, _ = planned(stages_of_run(config), ingest.first_layout(config, source))
-        with executing(cluster_to_start(config, steps_of_all), progress) as executor:
+        where = cluster_to_start(config.execution.cluster, steps_of_all, needs_workers=profile)
+        with executing(progress, *where) as executor:
             reopen = partial(placing.open_all_rows, config)
             run = placing.PlacingRun(
                 store, executor, progress, finished_steps, source=source, reopen=reopen, config=config
@@ -83,7 +86,7 @@ def _place(config: Config, run: placing.PlacingRun) -> None:
     earlier = store.usable_array(array_specs.EMBEDDING.name)
     stored = block_of(earlier) if earlier is not None and earlier.shape[0] == source.n_rows else None
     layout = placing.layout_of_placing(job, source, config.execution, stored)
-    placing.check_placing(job, layout, config.execution.cluster)
+    check_plan(placing.steps_of_job(job, layout), memory_of_workers(config.execution.cluster))
     run.walk_stage("transform", placing.steps(config, job, layout, source))
     checkpoint.delete_unused_steps(store, "ingest", run.finished_steps)
     run.walk_stage("write_report", write_report.steps(config, layout))

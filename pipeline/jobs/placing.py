@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
-from ..clusters.limits import Section, memory_of_workers
+from ..clusters.limits import memory_of_workers
 from ..config.models import Config, Execution
 from ..core.errors import DamagedStore
 from ..engine import checkpoint, current_config, plan_sizes, task_costs
@@ -57,10 +57,9 @@ def layout_of_placing(job: embed_new.Job, source: Source, execution: Execution, 
     return task_costs.fit_blocks({"transform": partial(embed_new.steps, job)}, layout, limit)
 
 
-def check_placing(job: embed_new.Job, layout: Layout, cluster: Section) -> None:
-    """Raises NotEnoughMemory if a step of the placing does not fit the workers."""
-    steps, _ = planned({"transform": partial(embed_new.steps, job)}, layout)
-    task_costs.check_plan(steps, memory_of_workers(cluster))
+def steps_of_job(job: embed_new.Job, layout: Layout) -> list[Step[Report]]:
+    """The steps of the placing, as they are planned."""
+    return planned({"transform": partial(embed_new.steps, job)}, layout)[0]
 
 
 @dataclass(kw_only=True)

@@ -272,7 +272,9 @@ def plan_summary(config: Config) -> Plan:
         "worker_room": None if limit is None else task_costs.task_room(limit),
         "columns": preview.columns,
         "warnings": [finding.text() for finding in of_columns(preview.columns)],
-        "expected": expected(config, unfinished).to_json() if unfinished and not preview.unchanged else None,
+        "expected": expected(config.execution.cluster, unfinished).to_json()
+        if unfinished and not preview.unchanged
+        else None,
         "fit_sample": counts,
         **preview.summary(),
     }

@@ -78,9 +78,9 @@ def run_store(
     with begun(config, source, store, fresh, history, progress, started) as finished_steps:
         if shared is None:
             progress.start(store, seconds)
-        cluster = cluster_to_start(config, steps)
+        where = cluster_to_start(config.execution.cluster, steps, needs_workers=profile)
         with contextlib.ExitStack() as opened:
-            executor = shared.executor if shared else opened.enter_context(executing(cluster, progress))
+            executor = shared.executor if shared else opened.enter_context(executing(progress, *where))
             keeps_all = shared is not None and shared.keeps_all
             run = StageRun(store, executor, progress, finished_steps, keeps_all, history=history)
             unchanging = one_state(source, partial(ingest.open_input, config))
@@ -153,12 +153,13 @@ def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:
 
 
 @contextlib.contextmanager
-def executing(cluster: Section, progress: RunProgress) -> Iterator[Executor]:
-    """An executor on the cluster of a config, which is closed at the end."""
+def executing(progress: RunProgress, cluster: Section, n_threads: int = 1) -> Iterator[Executor]:
+    """An executor on the cluster of a config, which is closed at the end; without one, `n_threads` compute blocks."""
     with connect(cluster) as client:
         if client is not None:
             progress.print_line(f"dashboard: {client.dashboard_link}")
-        yield Executor(client, memory_resource(cluster), memory_of_workers(cluster), memory_of_high_memory(cluster))
+        limits = memory_of_workers(cluster), memory_of_high_memory(cluster)
+        yield Executor(client, memory_resource(cluster), *limits, n_threads)
 
 
 @contextlib.contextmanager

@@ -176,7 +176,7 @@ def _rows(ordered: list[Experiment], limit: int | None, fresh: bool, progress: R
     cluster = ready[0].config.execution.cluster if ready and ready[0].config else Cluster(kind="serial")
     if isinstance(cluster, Cluster) and cluster.kind == "local" and min(n_workers(cluster), len(ready)) == 1:
         cluster = Cluster(kind="serial")
-    with executing(cluster, progress) as executor:
+    with executing(progress, cluster) as executor:
         executor.memory = limit
         small = all(experiment.layout.n_input <= SMALL_POINTS for experiment in ready if experiment.layout)
         if executor.client is not None and small:

@@ -5,21 +5,24 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..config.models import Cluster, Execution
+from ..clusters.limits import memory_of_workers
+from ..config.models import Execution
 from ..core.errors import NAMED_ROWS, ConfigError, StoreError
 from ..core.signals import interruptible
 from ..engine.progress import RunProgress
 from ..engine.step import Json
+from ..engine.task_costs import check_plan
 from ..inputs.consistency import one_state
 from ..stages import embed_new
 from ..storage import array_specs
 from ..storage.lock import LOCK, RunLock, wait_for_lock
 from ..storage.store import Store, fitted_store
 from ..storage.versions import result_of_whole
+from .expected_time import cluster_to_start
 from .export import columns_of_input, export_embedding
 from .new_rows import open_new, open_section
 from .output_file import check_out, refuse_input
-from .placing import PlacingRun, check_placing, fit_of, layout_of_placing, state_of
+from .placing import PlacingRun, fit_of, layout_of_placing, state_of, steps_of_job
 from .run_stages import executing
 
 WAIT_FOR_OTHERS = 86_400.0  # seconds, for another transform that writes to the same file
@@ -82,15 +85,16 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
     kind, where = parameters.pop("kind"), rows.execution or Execution()
     job = embed_new.Job(fit, kind, parameters, source.fingerprint(), rows.max_ratio, rows.far_as_nan)
     layout = layout_of_placing(job, source, where)
-    cluster = Cluster(kind="serial") if rows.execution is None and layout.input_blocks.count == 1 else where.cluster
-    check_placing(job, layout, cluster)
+    steps = steps_of_job(job, layout)
+    cluster, n_threads = cluster_to_start(where.cluster, steps)
+    check_plan(steps, memory_of_workers(cluster))
     if work.is_run("choose another --work") and "transform" not in work.attributes():
         raise ConfigError(f"{work.url}: is the store of a run; the finished blocks of a transform need another place")
     with interruptible(), RunLock(work, LOCK, "Wait until it has ended, stop it, or choose another --work"):
         work.create_group({"transform": {"run": run.url, "input": section.model_dump(mode="json")}})
         try:
             reopen = partial(open_section, section)
-            with executing(cluster, progress) as executor, one_state(source, reopen):
+            with executing(progress, cluster, n_threads) as executor, one_state(source, reopen):
                 placing = PlacingRun(work, executor, progress, source=source, reopen=reopen)
                 placing.drive(embed_new.steps(job, layout))
         finally:

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 
 import dask
@@ -31,7 +32,7 @@ from lle.core.errors import (
 )
 from lle.core.signals import interruptible
 from lle.engine import checkpoint, execute, tasks, worker_tasks
-from lle.engine.execute import Executor, run_step
+from lle.engine.execute import Executor, outcomes_in_threads, run_step
 from lle.engine.step import WHOLE_DATA, WORKER
 from lle.engine.tasks import run_task
 from lle.engine.worker_tasks import RETRIES, WINDOW_PER_WORKER
@@ -101,7 +102,7 @@ import json
 import sys
 from unittest.mock import Mock
 from threadpoolctl import threadpool_info
-from lle.engine.execute import Executor, run_step
+from lle.engine.execute import Executor, outcomes_in_threads, run_step
 from lle.storage.store import Store
 from tests.support.steps import Facts, make_step
 
@@ -144,10 +145,10 @@ def test_workers_have_no_profiler_which_can_stop_python_3_11(client):
     assert set(profilers.values()) == {sys.version_info >= (3, 12)}
 
 
-@pytest.fixture(params=["serial", "distributed"])
+@pytest.fixture(params=["serial", "threads", "distributed"])
 def executor(request):
-    if request.param == "serial":
-        return request.getfixturevalue("serial")
+    if request.param != "distributed":
+        return replace(request.getfixturevalue("serial"), n_threads=2 if request.param == "threads" else 1)
     return Executor(request.getfixturevalue("client"))
 
 
@@ -283,7 +284,7 @@ class TestBothExecutors:
         step = make_step("t.allocate", allocate, 2, {"sizes": [8, 2**28]})
         small, large = (report.peak_bytes for report in run_step(step, "", store, executor, Progress()))
         assert large > 2**28
-        if executor.client is None:  # blocks of a cluster may have run in different processes
+        if executor.client is None and executor.n_threads == 1:  # else both blocks may have run at one time
             assert large > small + 0.9 * 2**28
 
 
@@ -423,16 +424,19 @@ class TestDistributed:
         sections = {"preprocess": {"scale": "standard", "pca": 3, "invalid": "drop"}, "neighbors": {"n_neighbors": 8}}
         config = make_config(tmp_path, points, 160, **sections)
         stores = []
-        for name, executor in (("serial", Executor(None)), ("distributed", Executor(client))):
+        executors = {"serial": Executor(None), "threads": Executor(None, n_threads=3), "distributed": Executor(client)}
+        for name, executor in executors.items():
             output = config.output.model_copy(update={"store": str(tmp_path / name)})
             stores.append(run_stages(config.model_copy(update={"output": output}), "assemble_cost", executor).store)
         contents = []
         for store in stores:
             names = [name for name in store.objects.names("") if not name.startswith(("_run/", "_done/"))]
             contents.append({name: store.objects.get(name) for name in names})
-        assert contents[0].keys() == contents[1].keys()
-        assert [name for name in contents[0] if contents[0][name] != contents[1][name]] == []
-        assert len(contents[0]) > 60
+        first, *others = contents
+        for other in others:
+            assert first.keys() == other.keys()
+            assert [name for name in first if first[name] != other[name]] == []
+        assert len(first) > 60
 
 
 class TestWorkerCount:
@@ -474,27 +478,82 @@ class TestPickledErrors:
         assert pickle.loads(pickle.dumps(error)).exit_code == 2
 
 
-class TestTaskThread:
-    """Tasks of this process run in one thread that is used again."""
+class TestThreadsOfThisProcess:
+    """Tasks of this process run in threads that are used again."""
 
     def test_thread_is_used_again(self):
-        first, second = (execute._attempt(threading.get_ident) for _ in range(2))
-        assert first == second != threading.get_ident()
+        idents = {ident for _, ident in outcomes_in_threads(lambda block: threading.get_ident(), range(3), 1)}
+        assert len(idents) == 1
+        assert threading.get_ident() not in idents
 
     def test_settings_of_a_task_end_with_it(self):
         variable = ContextVar("variable", default=0)
-        assert execute._attempt(lambda: variable.set(1) and variable.get()) == 1
-        assert execute._attempt(variable.get) == 0
+
+        def task(block):
+            return variable.get() + (variable.set(1) and 0)
+
+        assert list(outcomes_in_threads(task, range(2), 1)) == [(0, 0), (1, 0)]
 
     def test_thread_of_a_failed_task_is_not_used_again(self):
         idents = []
 
-        def fails():
+        def fails(block):
             idents.append(threading.get_ident())
             raise ValueError
 
-        assert isinstance(execute._attempt(fails), ValueError)
-        assert execute._attempt(threading.get_ident) not in idents
+        [(_, error)] = outcomes_in_threads(fails, [0], 1)
+        assert isinstance(error, ValueError)
+        [(_, ident)] = outcomes_in_threads(lambda block: threading.get_ident(), [0], 1)
+        assert ident not in idents
+
+    @pytest.mark.parametrize(("n_threads", "passes"), [(1, False), (3, True)])
+    def test_blocks_are_computed_at_one_time(self, n_threads, passes):
+        barrier = threading.Barrier(3, timeout=20 if passes else 0.1)
+        outcomes = dict(outcomes_in_threads(lambda block: barrier.wait() >= 0, range(6), n_threads))
+        assert sorted(outcomes) == list(range(6))
+        assert [outcome is True for outcome in outcomes.values()] == [passes] * 6
+
+    def test_running_blocks_are_finished_if_no_further_outcome_is_taken(self):
+        begun, ended, may_end = [], [], threading.Event()
+
+        def task(block):
+            begun.append(block)
+            if block:
+                may_end.wait(20)
+                time.sleep(0.1)
+            ended.append(block)
+
+        outcomes = outcomes_in_threads(task, range(9), 3)
+        assert next(outcomes)[0] == 0
+        may_end.set()
+        outcomes.close()
+        assert sorted(ended) == sorted(begun) == [0, 1, 2]
+
+    def test_number_of_threads_is_limited_by_memory(self):
+        small, large = (replace(PRODUCE, task_bytes=n_bytes) for n_bytes in (2**20, 2**30))
+        executor = Executor(None, memory=3 * 2**30, n_threads=4)
+        assert (executor.threads_of(small), executor.threads_of(large)) == (4, 2)
+        assert executor.threads_of(replace(large, task_bytes=2**40)) == 1
+        assert executor.threads_of(replace(small, runs_on=WHOLE_DATA)) == 1
+        assert executor.threads_of(replace(small, all_cores=True)) == 1
+
+    def test_peak_of_a_task_includes_what_was_freed_before_another_one_began(self, store):
+        freed, third_ended = threading.Event(), threading.Event()
+
+        def task(store, block) -> Facts:
+            if block == 0:
+                np.ones(2**25).sum()
+                freed.set()
+                third_ended.wait(20)
+            freed.wait(20)
+            if block == 2:
+                third_ended.set()
+            return Facts()
+
+        step = make_step("t.task", task, 3)
+        first, _, third = run_step(step, "", store, Executor(None, n_threads=2), Progress())
+        assert third.peak_bytes < first.base_bytes + 2**27
+        assert first.peak_bytes > first.base_bytes + 0.9 * 2**28
 
     @pytest.mark.slow
     def test_interrupted_task_leaves_no_thread_and_no_arrays(self, monkeypatch):
@@ -504,20 +563,20 @@ class TestTaskThread:
         references, threads, may_end = [], threading.active_count(), threading.Event()
         execute._idle_threads.clear()
 
-        def task():
+        def task(block):
             array = np.ones(10)
             references.append(weakref.ref(array))
             may_end.wait()
             raise ValueError
 
         with monkeypatch.context() as patch:
-            patch.setattr(execute, "raise_if_stopped", stop)
+            patch.setattr(execute, "raise_if_stopped", lambda: stop() if len(references) == 2 else None)
             with pytest.raises(Interrupted):
-                execute._attempt(task)
+                list(outcomes_in_threads(task, range(9), 2))
         may_end.set()
         deadline = time.monotonic() + 10
         while (threading.active_count() > threads or references[0]() is not None) and time.monotonic() < deadline:
             gc.collect()
             time.sleep(0.01)
-        assert references[0]() is None
+        assert [reference() for reference in references] == [None, None]
         assert threading.active_count() <= threads

@@ -44,7 +44,7 @@ def seconds_of(n=50_000, d=3, block=5_000, speed=1.0, finished=(), **changes):
     settings = config(**changes)
     layout = Layout(n, d, "float64", block, n_points=n, n_features=d)
     steps = planned(stages_of_run(settings), layout)[0]
-    return expected(settings, [step for step in steps if step.stage not in finished], speed).to_json()
+    return expected(settings.execution.cluster, [step for step in steps if step.stage not in finished], speed).to_json()
 
 
 @pytest.mark.parametrize("method", ["lle", "ltsa", "laplacian", "pca"])
@@ -62,7 +62,7 @@ def test_placing_takes_longer_with_more_rows_and_fitted_points():
         settings = config(workers, neighbors={"n_neighbors": k}, input=source)
         fit = Layout(fitted, d, "float64", 5_000, n_points=fitted, n_features=d)
         steps = [step for step, _ in forecast_placing(settings, fit, fit_is_done=False)[0]]
-        return expected(settings, steps, 1.0).stages
+        return expected(settings.execution.cluster, steps, 1.0).stages
 
     less = placing()
     assert [*less] == ["ingest", "transform", "write_report"]
@@ -98,7 +98,7 @@ def test_the_seconds_of_steps_add_up_to_those_of_their_stages(method):
     settings = config(method=method)
     layout = Layout(50_000, 3, "float64", 5_000, n_points=50_000, n_features=3)
     steps = planned(stages_of_run(settings), layout)[0]
-    foreseen = expected(settings, steps, 1.0)
+    foreseen = expected(settings.execution.cluster, steps, 1.0)
     seconds = foreseen.steps
     assert seconds.keys() == {step.key for step in steps}
     for stage, of_stage in foreseen.stages.items():
@@ -172,22 +172,39 @@ def test_workers_share_blocks_only():
 
 
 @pytest.mark.parametrize(
-    ("cluster", "n", "d", "kind"),
+    ("cluster", "cores", "n", "d", "kind", "n_threads"),
     [
-        ({"kind": "local"}, 100_000, 3, "serial"),
-        ({"kind": "local"}, 1_000_000, 3, "local"),
-        ({"kind": "local"}, 70_000, 784, "local"),
-        ({"kind": "local"}, 15_000, 784, "serial"),
-        ({"kind": "local"}, 110_000, 40, "serial"),
-        ({"kind": "local", "workers": 2}, 500, 3, "local"),
-        ({"kind": "address", "address": "tcp://scheduler:8786"}, 500, 3, "address"),
+        ({"kind": "local"}, 1, 100_000, 3, "serial", 1),
+        ({"kind": "local"}, 2, 15_000, 784, "serial", 1),
+        ({"kind": "local"}, 2, 70_000, 784, "serial", 2),
+        ({"kind": "local"}, 2, 10_000_000, 3, "serial", 2),
+        ({"kind": "local"}, 16, 100_000, 3, "serial", 7),
+        ({"kind": "local"}, 16, 1_000_000, 100, "local", 1),
+        ({"kind": "local", "workers": 2}, 2, 500, 3, "local", 1),
+        ({"kind": "serial"}, 2, 1_000_000, 3, "serial", 1),
+        ({"kind": "address", "address": "tcp://scheduler:8786"}, 2, 500, 3, "address", 1),
     ],
 )
-def test_local_cluster_starts_only_if_workers_save_time(monkeypatch, cluster, n, d, kind):
-    monkeypatch.setattr(limits, "available_cores", lambda: 2)
-    settings = config(execution={"cluster": cluster})
-    steps, _ = planned(stages_of_run(settings), Layout(n, d, "float32", 15_000))
-    assert cluster_to_start(settings, steps).kind == kind
+def test_workers_start_only_if_they_save_time_against_threads(monkeypatch, cluster, cores, n, d, kind, n_threads):
+    monkeypatch.setattr(limits, "available_cores", lambda: cores)
+    monkeypatch.setattr(limits, "total_memory", lambda: 2**36)
+    cluster = config(execution={"cluster": cluster}).execution.cluster
+    steps, _ = planned(stages_of_run(config()), Layout(n, d, "float32", 15_000))
+    started, threads = cluster_to_start(cluster, steps)
+    assert (started.kind, threads) == (kind, n_threads)
+    assert cluster_to_start(cluster, steps, needs_workers=True) == (cluster, 1)
+
+
+def test_threads_share_blocks_except_for_what_they_compute_one_after_the_other(monkeypatch):
+    cluster = {"cluster": {"kind": "local"}}
+    one, many = [], []
+    for cores, seconds in ((1, one), (8, many)):
+        monkeypatch.setattr(limits, "available_cores", lambda cores=cores: cores)
+        seconds.append(seconds_of(n=80_000, execution=cluster))
+    share = many[0]["stages"]["find_neighbors"] / one[0]["stages"]["find_neighbors"]
+    assert (one[0]["threads"], many[0]["threads"], many[0]["workers"]) == (1, 8, 1)
+    assert expected_time.LOCKED_SHARE < share < 0.5
+    assert "8 threads" in many[0]["says"]
 
 
 def test_start_of_the_program_and_of_local_workers_takes_time():

@@ -79,7 +79,7 @@ def _nn_descent(*arguments: object, **keywords: object) -> object:
 def cached_search(release: str) -> CPUDispatcher:
     """`nn_descent` for squared Euclidean distances, compiled once per machine and release of pynndescent."""
 
-    @numba.njit(cache=True)
+    @numba.njit(nogil=True, cache=True)
     def search(  # type: ignore[no-untyped-def]
         data, n_neighbors, rng_state, max_candidates, n_iters, delta, init_graph, leaf_array, kernel
     ):
