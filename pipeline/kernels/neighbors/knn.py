@@ -168,11 +168,12 @@ def cell_neighbors(points: Floats, ids: Ints, k: int, exact_below: int, seed: in
 def _nn_descent(points: Float32, k: int, seed: int) -> Int32:
     from pynndescent import NNDescent  # the import takes seconds; exact searches do not need it
 
-    from .nn_descent_cache import use_cached_search
+    from .nn_descent_cache import search_lock, use_cached_search
 
     use_cached_search()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pynndescent warns if it returns -1; select_nearest removes those ids
+    # pynndescent warns if it returns -1; select_nearest removes those ids. catch_warnings is not for several threads.
+    warnings.filterwarnings("ignore", "Failed to correctly find n_neighbors", module="pynndescent")
+    with search_lock():
         index = NNDescent(points, n_neighbors=k, metric="euclidean", random_state=seed, n_jobs=1)
         return np.asarray(index.neighbor_graph[0])
 

@@ -38,7 +38,7 @@ KNOWN = (
 )
 """The parameters of `nn_descent` in the supported releases; other releases are not cached."""
 ORIGINAL = pynndescent_.nn_descent
-COMPILING = threading.Lock()
+COMPILING, SEARCHING = threading.Lock(), threading.Lock()
 UNTESTED_NUMBA = (0, 69)
 """First release of numba with which `_without_addresses` was not tested; from it on pynndescent is used unchanged.
 `test_numba_does_not_cache_by_itself` fails with the first release that needs no patch."""
@@ -48,6 +48,15 @@ def use_cached_search() -> None:
     """Make pynndescent call the cached search, if its release and that of numba are supported."""
     if _is_known():
         pynndescent_.nn_descent = _nn_descent
+
+
+def search_lock() -> contextlib.AbstractContextManager[object]:
+    """A lock for searches if they may not overlap: numba's layer `workqueue` ends a process with two at one time.
+
+    Numba takes this layer where it finds neither OpenMP nor TBB.
+    """
+    numba.get_num_threads()  # starts the layer
+    return SEARCHING if numba.threading_layer() == "workqueue" else contextlib.nullcontext()
 
 
 def _is_known() -> bool:

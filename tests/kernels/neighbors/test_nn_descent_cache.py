@@ -126,6 +126,27 @@ def test_threads_compile_one_after_another_and_restore_numba(monkeypatch):
     assert BaseContext.add_dynamic_addr is usual
 
 
+@pytest.mark.parametrize("layer", ["workqueue", "default"])
+def test_searches_of_several_threads_do_not_end_the_process(tmp_path, layer):
+    """Without `search_lock` numba ends it: "Concurrent access has been detected". Other warnings are shown as before."""
+    program = """
+from concurrent.futures import ThreadPoolExecutor
+import numba, warnings, numpy as np
+from lle.kernels.neighbors.knn import cell_neighbors
+X = np.random.default_rng(5).normal(size=(4000, 12)).astype(np.float32)
+def search(seed):
+    return cell_neighbors(X, np.arange(4000), 8, 100, seed).ids.sum()
+with ThreadPoolExecutor(3) as pool:
+    found = set(pool.map(search, [3] * 6))
+with warnings.catch_warnings(record=True) as shown:
+    warnings.warn("of the program")
+print(numba.threading_layer(), found == {search(3)}, len(shown))
+"""
+    used, equal, n_shown = run(program, tmp_path, NUMBA_THREADING_LAYER=layer)
+    assert (equal, n_shown) == ("True", "1")
+    assert used == layer or layer == "default"
+
+
 def test_numba_does_not_cache_by_itself(tmp_path):
     """If this fails, numba caches functions that take functions as arguments: delete `_without_addresses`."""
     (tmp_path / "program.py").write_text("""
