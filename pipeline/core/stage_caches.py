@@ -4,8 +4,9 @@ A cached row group of the input can be as large as the memory planned for a late
 also runs that step.
 """
 
+import threading
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
@@ -16,10 +17,16 @@ _stage: list[str] = []
 
 
 def kept_in_stage(function: Callable[P, T]) -> Callable[P, T]:
-    """Keep the last result of a function until the process begins another stage."""
-    cached = lru_cache(maxsize=1)(function)
+    """Keep the last result of a function until the process begins another stage. One thread at a time calls it."""
+    cached, lock = lru_cache(maxsize=1)(function), threading.Lock()
     _clear.append(cached.cache_clear)
-    return cast(Callable[P, T], cached)
+
+    @wraps(function)
+    def in_turn(*arguments: P.args, **keywords: P.kwargs) -> T:
+        with lock:
+            return cast(Callable[P, T], cached)(*arguments, **keywords)
+
+    return in_turn
 
 
 def begin_stage(stage: str) -> None:

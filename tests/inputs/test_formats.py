@@ -2,7 +2,9 @@
 
 import json
 import os
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lle.config.load import check_config
+from lle.core import stage_caches
 from lle.core.errors import InputError, LleError
 from lle.inputs import array_rows, csv_index, open_source, parquet_files
 from lle.inputs.array_checks import check_columns
@@ -212,14 +215,21 @@ class TestReadsOnlyWhatItNeeds:
         open_source(kind, **params).read(50, 60)
         assert len(unpacked) == 1
 
-    def test_parquet_decodes_each_row_group_once(self, inputs, monkeypatch):
-        decoded = []
-        original = parquet_files._read_group
-        monkeypatch.setattr(parquet_files, "_read_group", lambda *args: decoded.append(args[1:]) or original(*args))
-        parquet_files._numbers_of_group.cache_clear()
+    @pytest.mark.parametrize("n_threads", [1, 3])
+    def test_parquet_decodes_each_row_group_once(self, inputs, monkeypatch, n_threads):
+        decoded, original = [], parquet_files._read_group
+
+        def decode(*arguments):
+            decoded.append(arguments[1:])
+            time.sleep(0.02)
+            return original(*arguments)
+
+        monkeypatch.setattr(parquet_files, "_read_group", decode)
+        stage_caches.begin_stage(f"decoded by {n_threads}")
         kind, params = inputs["parquet"]
-        for start in range(700, 1400, 100):
-            open_source(kind, **params, columns=["x1"]).read(start, start + 100)
+        source = open_source(kind, **params, columns=["x1"])
+        with ThreadPoolExecutor(n_threads) as pool:
+            list(pool.map(lambda start: source.read(start, start + 100), range(700, 1400, 100)))
         assert decoded == [(1, ["x1"])]
 
     def test_zarr_decodes_only_the_chunks_of_the_chosen_columns(self, tmp_path, data):

@@ -128,7 +128,7 @@ def test_threads_compile_one_after_another_and_restore_numba(monkeypatch):
 
 @pytest.mark.parametrize("layer", ["workqueue", "default"])
 def test_searches_of_several_threads_do_not_end_the_process(tmp_path, layer):
-    """Without `search_lock` numba ends it: "Concurrent access has been detected". Other warnings are shown as before."""
+    """Numba would end it ("Concurrent access has been detected"). Other warnings are shown as before."""
     program = """
 from concurrent.futures import ThreadPoolExecutor
 import numba, warnings, numpy as np
