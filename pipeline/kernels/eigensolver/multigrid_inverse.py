@@ -5,8 +5,7 @@ solves with M, for every method of the family and for any spectrum. T is not lin
 together, up to a relative residual.
 """
 
-from types import TracebackType
-from typing import Self
+from contextlib import AbstractContextManager
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -40,7 +39,7 @@ Other shares: rolls of 100,000 and 2,000,000 points 0.007 and 0.18, cubes of thr
 column is smaller."""
 
 
-class _Solver:
+class _Solver(AbstractContextManager["_Solver"]):
     """Solves with a hierarchy; a context manager that stops its threads at the end.
 
     ``n_cycles`` counts the cycles of the last ``apply``.
@@ -58,11 +57,8 @@ class _Solver:
             self._operations = device
             self.hierarchy.move(device)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._threads.__exit__(kind, error, at)
+    def __exit__(self, *exception: object) -> None:
+        self._threads.__exit__(*exception)
 
     def _solve(self, rhs: Floats, *, transposed: bool) -> Floats:
         """B x = rhs (n, b), or B' x = rhs, by block GMRES for C B x = C rhs, where C is one V-cycle. Overwrites rhs.

@@ -12,9 +12,8 @@ Pinning replaces one row by a unit vector, which makes the matrix regular. A shi
 errors and far below the requested eigenvalues; from about 100,000 points on no such shift exists.
 """
 
-from abc import ABC, abstractmethod
-from types import TracebackType
-from typing import Self
+from abc import abstractmethod
+from contextlib import AbstractContextManager
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -36,7 +35,7 @@ The errors of a solve grow with this ratio. It is at most 3e4 on Swiss rolls of 
 overlapping windows of a pulse wave, no digit was right."""
 
 
-class PseudoInverse(ABC):
+class PseudoInverse(AbstractContextManager["PseudoInverse"]):
     """The operator b -> M^+ b orthogonal to the null vector; a context manager that frees the memory at its end.
 
     The constructors only analyse the matrix: ``size`` is the memory and work that ``factor`` needs.
@@ -46,10 +45,7 @@ class PseudoInverse(ABC):
         self._factorization, self._null = factorization, null
         self.size = factorization.size
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._factorization.release()
 
     def factor(self) -> None:

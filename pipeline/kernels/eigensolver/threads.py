@@ -5,8 +5,8 @@ Ranges of rows have a fixed size, so results do not depend on the number of thre
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numba
 import numpy as np
@@ -28,16 +28,13 @@ PRODUCT_ROWS, PRODUCT_PARTS = 8192, 64
 """Rows of a sparse product that are computed at once, and the largest number of such parts."""
 
 
-class Threads:
+class Threads(AbstractContextManager["Threads"]):
     """Threads for sparse products and sums over rows; a context manager that stops them at its end."""
 
     def __init__(self, n_threads: int) -> None:
         self._pool = ThreadPoolExecutor(n_threads)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._pool.shutdown()
 
     def place(self, block: Floats) -> Floats:
