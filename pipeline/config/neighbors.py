@@ -95,13 +95,7 @@ def reverse_neighbors(reverse: int | str, method: str, n_components: int, smalle
 
     A method is sensitive to closed classes if a point can have a single row of F. Such a point outside all closed
     classes can take values from any class, so M has one null vector for each class. With more rows M has one null
-    vector for each component (tests/stages/test_null_spaces.py).
-
-    Args:
-        reverse: the value in the config, auto or a number.
-        method: the method.
-        n_components: coordinates m.
-        smallest: fewest neighbours of a point.
+    vector for each component (tests/stages/test_null_spaces.py). `smallest`: fewest neighbours of a point.
 
     >>> reverse_neighbors("auto", "lle", 2, 12), reverse_neighbors("auto", "ltsa", 2, 12)
     (None, 0)

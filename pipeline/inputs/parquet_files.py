@@ -100,7 +100,6 @@ class ParquetSource(TableSource):
 
     @cached_property
     def _types(self) -> dict[str, pa.DataType]:
-        """The types found so far, by column."""
         return {}
 
     def _columns_of_file(self, names: Sequence[str], number: int, low: int, high: int) -> pa.Table:

@@ -161,7 +161,6 @@ def sample_windows(source: Source) -> list[tuple[int, int]]:
 
 
 def read_windows(source: Source, windows: Sequence[tuple[int, int]]) -> Array:
-    """The rows of all windows. Raises InputError."""
     none = np.empty((0, source.n_features), source.dtype)
     return np.concatenate([none, *(source.read(*window) for window in windows)])
 

@@ -200,7 +200,6 @@ def predict(job: SolveJob) -> Json | None:
 
 
 def predict_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Json:
-    """Predict in this process."""
     store = Store(job.url)
     problem = _load(store, job)[1]._replace(
         hooks=Hooks(analyses=StoredAnalyses(store, job.component, read_only=True)),

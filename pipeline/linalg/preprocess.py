@@ -180,5 +180,4 @@ def chunk_rows(d: int, n: int) -> int:
 
 
 def fit_bytes(*, block_size: int, d: int, n: int) -> int:
-    """Bytes of the fit to n rows."""
     return task_costs.TASK_BYTES + task_costs.LIBRARY_BYTES + 8 * d * (8 * block_size + 6 * chunk_rows(d, n))

@@ -119,13 +119,11 @@ class StoredAnalyses:
 
 
 def saved_heads(store: Store, folder: str) -> list[StateHead]:
-    """Heads of all states in the folder."""
     names = [name for name in store.objects.names(folder) if name.endswith("/head.json")]
     return [head for head in store.read_records(sorted(names), StateHead) if head]
 
 
 def delete_state(store: Store, name: str) -> None:
-    """Remove the state saved under ``name``."""
     head = store.read_record(f"{name}/head.json", StateHead)
     if head:
         store.objects.delete_objects([f"{name}/head.json"])

@@ -75,7 +75,6 @@ def recorded(store: Store, component: int) -> Iterator[Callable[["SolverProgress
 
 
 def recorded_progress(store: Store) -> list[ProgressRecord]:
-    """The record of each component that is being solved."""
     found = store.read_records(sorted(store.objects.names(FOLDER)), ProgressRecord)
     return [record for record in found if record]
 

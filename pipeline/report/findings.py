@@ -87,7 +87,6 @@ def most_invalid(metrics: Metrics) -> str:
 
 
 def _of_ids(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    """Missing and repeated ids."""
     if metrics.ids is None:
         return
     if n_repeated := metrics.ids["duplicates"]:

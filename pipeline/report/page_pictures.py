@@ -165,7 +165,6 @@ def _each_class(content: Content, classes: Classes, numbered: set[int]) -> PageP
 
 
 def _remark(content: Content) -> str:
-    """Remarks on these pictures, only those that apply."""
     remarks = content.selection()
     if len(content.groups) > 1:
         remarks.append("each component has its own coordinates; labels are its number and size")

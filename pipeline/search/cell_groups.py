@@ -72,7 +72,6 @@ class Round(NamedTuple):
 
     @property
     def lists(self) -> Lists:
-        """Specs of its ids and distances."""
         ids, distances = list_names(self.place)
         return replace(array_specs.KNN_INDICES, name=ids), replace(array_specs.KNN_DISTANCES, name=distances)
 
@@ -139,7 +138,6 @@ def _group_step(layout: Layout, searched: Round) -> Step[Count]:
 
 
 def _send_step(layout: Layout, searched: Round, members_disk: int) -> Step[Counts]:
-    """Send the points of each block to their groups."""
     row, overlap, blocks = layout.row_bytes, searched.overlap, layout.blocks
     n_bytes = task_costs.TASK_BYTES + blocks.size * (6 * row + 320) + 40 * layout.n_cells * layout.n_features
     n_bytes += task_costs.written_at_once((overlap + 1) * blocks.size * (row + 16))

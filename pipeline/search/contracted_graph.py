@@ -60,7 +60,6 @@ def contract_block(store: Store, block_index: int, blocks: Blocks, place: str) -
 
 
 def condensed_graph(store: Store, blocks: Blocks, links: Edges = NO_EDGES) -> CondensedGraph:
-    """The graph of all blocks and of the links."""
     node, n_nodes = np.empty(blocks.n, np.int32), 0
     for start, stop in map(blocks.rows, range(blocks.count)):
         node[start:stop] = store.read(array_specs.POINT_NODE.name, start, stop)

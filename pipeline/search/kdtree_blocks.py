@@ -43,16 +43,10 @@ def read_boxes(store: Store, n_blocks: int) -> Boxes:
 
 
 def within_reach(points: Floats, reach: Float64, low: Float64, high: Float64) -> tuple[Int64, Int64]:
-    """(points that have a box within their reach, boxes within reach of a point), as ascending positions.
+    """(points (b, d) with a box within their reach (b,), boxes (c, d) within reach of a point): ascending positions.
 
     Consecutive points of a block are near each other, so few pairs of ROWS_AT_ONCE points and a box need a look at each
     point. For points in any order nearly all pairs do.
-
-    Args:
-        points: (b, d).
-        reach: (b,) of each point.
-        low: (c, d) lower corners of the boxes.
-        high: (c, d) upper corners.
     """
     is_near, is_reached = np.zeros(len(points), bool), np.zeros(len(low), bool)
     for start in range(0, len(points), ROWS_AT_ONCE):

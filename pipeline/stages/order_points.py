@@ -99,7 +99,6 @@ def find_cells_step(config: Config, layout: Layout, transform: bool, unit: bool)
 
 
 def planned(specs: Arrays, blocks: Blocks, layout: Layout, dtype: str, n_nearest: int) -> tuple[PlannedArray, ...]:
-    """Points, their input rows and nearest cells."""
     points, index, cells = (replace(spec, parts=spec.parts * blocks.size // layout.block_points) for spec in specs)
     sized_points = points.sized(blocks, layout.n_features, dtype=dtype)
     return sized_points, index.sized(blocks), cells.sized(blocks, n_nearest)
@@ -152,7 +151,6 @@ def _require_extent(reports: Sequence[SortedRows]) -> None:
 def find_cells(
     store: Store, block_index: int, n_cells: int, n_blocks: int, seed: int, transform: bool, unit: bool
 ) -> Count:
-    """Cluster a sample of the distinct points into cells."""
     parts = list(store.read_bundles([f"_work/sample/{b:05d}" for b in range(n_blocks)]))
     rows = np.concatenate([part["rows"] for part in parts])
     points = np.concatenate([part["points"] for part in parts])

@@ -45,14 +45,12 @@ class Device:
         return placed
 
     def aggregates(self, aggregates: "Aggregates | DeviceAggregates") -> "DeviceAggregates":
-        """P0 on the device."""
         p0 = aggregates.matrix()
         return DeviceAggregates(self.matrix(p0), self.matrix(csr_array(p0.T.tocsr())))
 
     def combine(
         self, matrix: csr_array, x: Floats, y: Floats, out: Floats, factors: tuple[float, float, float]
     ) -> Floats:
-        """out = f0 matrix x + f1 y + f2 out."""
         product: Floats = matrix @ x
         product *= factors[0]
         if factors[1]:
@@ -63,12 +61,10 @@ class Device:
         return out
 
     def add_products(self, blocks: list[Floats], factors: Float64, out: Floats) -> None:
-        """out += [x1, x2, ...] ``factors``."""
         for x, share in zip(blocks, np.split(factors, len(blocks)), strict=True):
             out += x @ self._arrays.asarray(share, dtype=x.dtype)
 
     def gram(self, blocks: list[Floats], y: Floats) -> Float64:
-        """[x1, x2, ...]' y, summed in float64."""
         total = np.zeros((len(blocks), blocks[0].shape[1], y.shape[1]))
         for first in range(0, len(y), ROWS_AT_ONCE):
             rows = slice(first, first + ROWS_AT_ONCE)
@@ -87,16 +83,13 @@ class DeviceAggregates(NamedTuple):
     """P0'."""
 
     def matrix(self) -> csr_array:
-        """P0 (n, n_columns)."""
         return self.prolongation
 
     def restrict(self, fine: Floats) -> Floats:
-        """P0' fine, (n_columns, m)."""
         coarse: Floats = self.restriction @ fine
         return coarse
 
     def prolong(self, coarse: Floats) -> Floats:
-        """P0 coarse, (n, m)."""
         fine: Floats = self.prolongation @ coarse
         return fine
 

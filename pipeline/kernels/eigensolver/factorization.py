@@ -29,8 +29,6 @@ ONE_THREAD_ROWS, ONE_THREAD_GFLOP = 150_000, 2.0
 
 
 class Analysis(NamedTuple):
-    """The result of an analysis."""
-
     size: FactorSize
     wide: bool
     """Whether PARDISO needs 64-bit integers."""
@@ -46,7 +44,6 @@ class Analyses(Protocol):
         return None
 
     def keep(self, key: str, analysis: Analysis) -> None:
-        """Keep an analysis for later."""
         return
 
 
@@ -82,12 +79,6 @@ class SuperLU:
         self._factor: Any = None
 
     def factor(self) -> None:
-        """Compute the factor.
-
-        Raises:
-            NotEnoughMemory: memory is exhausted, or the entries exceed 32-bit integers.
-            FactorizationError: the matrix is singular.
-        """
         assert self._matrix is not None
         try:
             self._factor = splu(self._matrix.tocsc())
@@ -101,11 +92,9 @@ class SuperLU:
             raise FactorizationError(f"SuperLU on {self._matrix.shape[0]:,} rows: {error}") from error
 
     def solve(self, rhs: Float64, transposed: bool) -> Float64:
-        """Solve for all columns of ``rhs`` (n, m) at once."""
         return np.asarray(self._factor.solve(np.asarray(rhs), "T" if transposed else "N"), np.float64)
 
     def release(self) -> None:
-        """Free the memory."""
         self._matrix = self._factor = None
 
 

@@ -52,8 +52,6 @@ class LongIteration(FactorizationError):
 
 
 class SolverProgress(NamedTuple):
-    """The state of a method."""
-
     method: str
     phase: str
     """The current work, with the size of the problem."""
@@ -74,8 +72,6 @@ def _ignore(*_: object) -> None:
 
 
 class Hooks(NamedTuple):
-    """Callbacks of the caller."""
-
     begin: Callable[[str], None] = _ignore
     """Called with the name of each method before it starts, so that a caller can report which method was killed."""
     load_state: Callable[[str], SubspaceState | None] = _ignore
@@ -145,8 +141,6 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class SolverStats:
-    """How the eigenpairs were computed."""
-
     method: str
     """dense, pca, or a name in ``solvers.SOLVERS``."""
     reason: str
@@ -168,8 +162,6 @@ class SolverStats:
 
 
 class Outcome(NamedTuple):
-    """The result of a method."""
-
     pairs: RitzPairs
     errors: Float64
     """(m,) estimated errors of the vectors."""

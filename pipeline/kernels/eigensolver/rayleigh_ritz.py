@@ -88,7 +88,6 @@ class Tolerances(NamedTuple):
         return np.maximum(self.tol, RESIDUAL_FLOOR * EPS * ratio)
 
     def met_by_vectors(self, errors: Float64, values: Float64) -> bool:
-        """Whether the estimated errors of the vectors are small enough."""
         return bool((errors <= self.vector_bounds(values)).all())
 
     def met_by_residuals(self, residuals: Float64, values: Float64) -> bool:

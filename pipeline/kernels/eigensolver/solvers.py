@@ -25,8 +25,6 @@ SQUARE = ("factored", "multigrid")
 
 
 class Prediction(NamedTuple):
-    """Predicted memory and time of one method."""
-
     method: str
     fits: bool
     predicted_bytes: int

@@ -38,11 +38,9 @@ class Threads(AbstractContextManager["Threads"]):
         self._pool.shutdown()
 
     def place(self, block: Floats) -> Floats:
-        """The block; see ``Device.place``."""
         return block
 
     def fetch(self, block: Floats) -> Floats:
-        """The block; see ``Device.fetch``."""
         return block
 
     def each(self, function: Callable[[int, int], None], n_rows: int, size: int = ROWS_AT_ONCE) -> None:

@@ -37,7 +37,6 @@ class NeighborLists(NamedTuple):
 
 
 def empty_lists(n: int, k: int) -> NeighborLists:
-    """Lists of n points without neighbours."""
     return NeighborLists(np.full((n, k), -1, np.int64), np.full((n, k), np.inf))
 
 

@@ -92,8 +92,6 @@ def maximum_likelihood(distances: Float64) -> Dimension:
 
 
 class SpectralGap(NamedTuple):
-    """The largest gap in the spectra of neighbourhoods."""
-
     dimension: int
     """Number of directions before the gap; 0 if there is no neighbourhood."""
     ratio: float
