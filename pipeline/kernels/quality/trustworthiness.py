@@ -135,9 +135,6 @@ def count_closer(sample: Floats, sample_ids: Ints, block: Floats, first_row: int
         block: (b, d) points with the ids first_row, ..., first_row + b - 1.
         first_row: id of the first point of the block.
         thresholds: (s, q) squared distances, ascending in each row.
-
-    Raises:
-        InputError: a coordinate is not finite.
     """
     limits = thresholds * (1 - ROUNDING)
     is_low = block.shape[1] <= TREE_FEATURES
@@ -149,22 +146,15 @@ def count_closer(sample: Floats, sample_ids: Ints, block: Floats, first_row: int
         if len(near):
             counts[near] = _count_by_tree(sample[near], sample_ids[near], block, first_row, limits[near])
         return counts
-    _require_finite(sample, block)
     from .count_pairs import count_by_products  # numba, a quarter of a second
 
     return count_by_products(sample, np.asarray(sample_ids, np.int64) - first_row, block, limits)
-
-
-def _require_finite(*arrays: Floats) -> None:
-    if not all(np.isfinite(array).all() for array in arrays):
-        raise InputError("expected finite coordinates, found others; exclude dropped rows from the quality measures")
 
 
 def _count_by_sorting(sample: Floats, sample_ids: Ints, block: Floats, first_row: int, limits: Float64) -> Int64:
     """The same counts for many thresholds: all distances to the block are computed and sorted."""
     from scipy.spatial.distance import cdist  # a fifth of a second
 
-    _require_finite(sample, block)
     counts = np.zeros(limits.shape, np.int64)
     for part in batches(len(sample), 16 * len(block)):
         squares = cdist(sample[part].astype(np.float64), block.astype(np.float64), "sqeuclidean")
@@ -178,22 +168,18 @@ def _count_by_sorting(sample: Floats, sample_ids: Ints, block: Floats, first_row
 
 
 def _near_block(sample: Floats, block: Floats, squared_reach: Float64) -> Int64:
-    """Sample points (s, d) whose squared distance to the box around a block (b, d) is at most squared_reach (s,).
-
-    Points with a coordinate that is not finite are included.
-    """
+    """Sample points (s, d) whose squared distance to the box around a block (b, d) is at most squared_reach (s,)."""
     if not len(block):
         return np.empty(0, np.intp)
     points = sample.astype(np.float64)
     gap = np.maximum(0.0, np.maximum(block.min(axis=0) - points, points - block.max(axis=0)))
-    return np.flatnonzero(~(np.einsum("sd,sd->s", gap, gap) > (1 + AS_NEAR) * squared_reach))
+    return np.flatnonzero(np.einsum("sd,sd->s", gap, gap) <= (1 + AS_NEAR) * squared_reach)
 
 
 def _count_by_tree(sample: Floats, sample_ids: Ints, block: Floats, first_row: int, limits: Float64) -> Int64:
     """The same counts for few coordinates: whole branches of a k-d tree are inside or outside a ball."""
     from scipy.spatial import cKDTree  # a fifth of a second
 
-    _require_finite(sample, block)
     # a ball includes its surface, so the radius is reduced to the next smaller number
     tree, radii = cKDTree(block.astype(np.float64), balanced_tree=False), np.nextafter(np.sqrt(limits), -1.0)
     counts, unknown = _count_among_nearest(tree, sample, radii)

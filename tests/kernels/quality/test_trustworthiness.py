@@ -160,14 +160,6 @@ def test_count_closer__same_for_any_tile(seed: int, monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(count_closer(X[ids], ids, X, 0, thresholds), expected)
 
 
-@pytest.mark.usefixtures("either_way")
-def test_count_closer__nan_in_the_block() -> None:
-    X = np.ones((5, 2))
-    X[3] = np.nan
-    with pytest.raises(InputError, match="finite coordinates"):
-        count_closer(X[:1], np.array([0]), X, 0, np.ones((1, 2)))
-
-
 def sampled(X: np.ndarray, Y: np.ndarray, ids: np.ndarray, k: int) -> np.ndarray:
     """Trustworthiness of the embedding Y of X at the sample, as the stage makes it."""
     neighbors = exact_neighbors(Y, k)[0][ids]
