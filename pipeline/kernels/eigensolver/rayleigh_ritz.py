@@ -82,17 +82,13 @@ class Tolerances(NamedTuple):
         ratio = self.largest / np.maximum(values, TINY)
         return np.maximum(self.tol, VECTOR_FLOOR * EPS * np.sqrt(ratio))
 
-    def residual_bounds(self, values: Float64) -> Float64:
-        """Bounds on ||M v - lambda v|| / lambda, (m,)."""
-        ratio = self.largest / np.maximum(values, TINY)
-        return np.maximum(self.tol, RESIDUAL_FLOOR * EPS * ratio)
-
     def met_by_vectors(self, errors: Float64, values: Float64) -> bool:
         return bool((errors <= self.vector_bounds(values)).all())
 
     def met_by_residuals(self, residuals: Float64, values: Float64) -> bool:
         """Whether the residuals ||M v - lambda v|| / lambda are small enough."""
-        return bool((residuals <= self.residual_bounds(values)).all())
+        ratio = self.largest / np.maximum(values, TINY)
+        return bool((residuals <= np.maximum(self.tol, RESIDUAL_FLOOR * EPS * ratio)).all())
 
     def settled(self, previous_values: Float64, values: Float64) -> bool:
         """Whether the last step changed no eigenvalue, or one has become zero.
