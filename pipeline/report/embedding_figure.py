@@ -159,7 +159,8 @@ def draw_content(
     numbered: classes with a number in place of a name, see `write_names`; None if the key has no numbers.
     """
     if content.is_histogram:
-        _draw_histogram(panels[0])
+        heights, _, _ = panels[0].ax.hist(panels[0].x, bins=80, range=panels[0].x_range, color=POINT)
+        panels[0].ax.set(ylim=(0.0, 1.05 * float(np.max(heights))), ylabel="points")
         return
     if _are_many(panels):
         draw_rasters(figure, panels, paint)
@@ -181,11 +182,6 @@ def draw_content(
             codes = classes.codes[panel.rows]
             names = classes.names[:-1] if classes.names[-1] == UNKNOWN_CLASS else classes.names
             write_names(figure, panel, codes, names, classes.colors, piece[panel.rows], numbered)
-
-
-def _draw_histogram(panel: Panel) -> None:
-    heights, _, _ = panel.ax.hist(panel.x, bins=80, range=panel.x_range, color=POINT)
-    panel.ax.set(ylim=(0.0, 1.05 * float(np.max(heights))), ylabel="points")
 
 
 def density_paint() -> Paint:

@@ -115,9 +115,6 @@ class Metrics:
         """The record of a metrics.json; keys that it lacks are None, unknown keys are left out."""
         return cls(**{entry.name: content[entry.name] for entry in fields(cls) if entry.name in content})
 
-    def as_json(self) -> dict[str, object]:
-        return dict(vars(self))
-
     def number(self, measure: str) -> float | None:
         """The value of an `Estimate`; None if it was not measured."""
         value = (getattr(self, measure) or {}).get("value")

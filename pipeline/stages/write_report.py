@@ -93,7 +93,7 @@ def write_report(
 
         page = render_page(collected, config, to_yaml(config), page_pictures, describe_arrays(store))
         store.objects.put("report/index.html", page.encode())
-    store.put_metrics(collected.as_json())
+    store.put_metrics(vars(collected))
     current_config.metrics_written(store)
     return Report()
 
@@ -103,7 +103,7 @@ def write_metrics(store: Store, seconds: float, finished_steps: Collection[str],
     checkpoint.delete_step_record(store, "write_report.write")
     store.objects.delete("report")
     collected = gather_metrics(store, finished_steps, {"stage": None, "running": False, "reason": reason})
-    store.put_metrics({**collected.as_json(), "seconds_of_this_run": round(seconds, 3)})
+    store.put_metrics({**vars(collected), "seconds_of_this_run": round(seconds, 3)})
     current_config.metrics_written(store)
 
 

@@ -58,7 +58,7 @@ def measured(run) -> dict:
         key: [BlockReport(b, 0, 0, to_json(report)) for b, report in enumerate(blocks)]
         for key, blocks in run.reports.items()
     }
-    return collect(reports, {key: StepRecord("", 1, 0.0) for key in reports}, N, 30).as_json()
+    return vars(collect(reports, {key: StepRecord("", 1, 0.0) for key in reports}, N, 30))
 
 
 class TestRaisedRecall:
