@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from ...core.arrays import Float64
 from ...core.errors import gib
@@ -74,19 +73,14 @@ def shift_invert(problem: Problem) -> Outcome:
         return _by_inverse("shift_invert", "Cholesky of M", inverse, problem)
 
 
-def multigrid(problem: Problem) -> Outcome:
-    """Block Davidson with multigrid on a square A as approximate inverse; needs no factor."""
-    return _multigrid(problem, None)
+def multigrid(problem: Problem, on_m: bool = False) -> Outcome:
+    """Block Davidson with multigrid on a square A as approximate inverse; needs no factor.
 
-
-def multigrid_on_m(problem: Problem) -> Outcome:
-    """Block Davidson with multigrid on M, for an A that is not square, or whose spectrum lies on both sides of zero."""
-    return _multigrid(problem, canonical(problem.cost_matrix()))
-
-
-def _multigrid(problem: Problem, cost_matrix: csr_array | None) -> Outcome:
-    """On A if there is no ``cost_matrix``."""
-    factor, n_threads, on_m = problem.factor, problem.n_threads, cost_matrix is not None
+    On M for an A that is not square, or whose spectrum lies on both sides of zero.
+    """
+    factor, n_threads, cost_matrix = problem.factor, problem.n_threads, None
+    if on_m:
+        cost_matrix = canonical(problem.cost_matrix())
     name, normal_entries = ("multigrid", 0) if cost_matrix is None else (ON_M, cost_matrix.nnz)
     width, columns, predicted, cycles = multigrid_size(
         factor, problem.planned_vectors, problem.max_memory, normal_entries

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...core.arrays import Float32, Float64, Floats
+from ...core.arrays import Float64, Floats
 from ...core.machine import return_freed_memory
 from .block_gmres import BlockGmres
 from .costs import MOST_CYCLES
@@ -144,7 +144,10 @@ class FactorMultigrid(_Solver):
     def _in_float32(self, rhs: Float64, *, transposed: bool) -> Float64:
         """Solve at unit length, because residuals can be below the smallest float32."""
         lengths = np.maximum(np.sqrt(np.einsum("ij,ij->j", rhs, rhs)), TINY)
-        return np.asarray(self._solve(_in_units(rhs, lengths), transposed=transposed) * lengths)
+        solution = self._solve(
+            np.divide(rhs, lengths, out=np.empty(rhs.shape, np.float32), casting="same_kind"), transposed=transposed
+        )
+        return np.asarray(solution * lengths)
 
     def _left_null_vector(self) -> Float64:
         """u (n,), A' u = 0: the constant, corrected with residuals in double precision.
@@ -200,11 +203,6 @@ class NormalMultigrid(_Solver):
         rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
         solution = np.asarray(self._solve(rhs, transposed=False) * self._scale * lengths)
         return remove_null(solution, self._null)
-
-
-def _in_units(block: Float64, units: Float64) -> Float32:
-    """The columns of the block (n, b) divided by ``units`` (b,)."""
-    return np.divide(block, units, out=np.empty(block.shape, np.float32), casting="same_kind")
 
 
 def _near_null(n: int, candidates: Floats, null: NullVector) -> Float64:

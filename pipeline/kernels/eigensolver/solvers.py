@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from scipy.sparse import csr_array
@@ -17,7 +18,7 @@ SOLVERS: dict[str, Callable[[Problem], Outcome]] = {
     "factored": methods.factored,
     "multigrid": methods.multigrid,
     "shift_invert": methods.shift_invert,
-    methods.ON_M: methods.multigrid_on_m,
+    methods.ON_M: partial(methods.multigrid, on_m=True),
 }
 """In the order in which auto tries them; the LU of a square A is smaller than the Cholesky factor of M."""
 SQUARE = ("factored", "multigrid")
