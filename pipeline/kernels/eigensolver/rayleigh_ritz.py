@@ -126,12 +126,9 @@ def largest_eigenvalue(factor: csr_array, seed: int) -> float:
 
 
 def rayleigh_ritz(factor: csr_array, basis: Float64, n_wanted: int) -> RitzPairs:
-    """The ``n_wanted`` lowest Ritz pairs of M = A' A in the span of ``basis``, by the singular values of A Q.
+    """The ``n_wanted`` <= k lowest Ritz pairs of M = A' A for A (rows, n), by the singular values of A Q.
 
-    Args:
-        factor: A (rows, n).
-        basis: Q (n, k), orthonormal columns of mean zero.
-        n_wanted: number of pairs m <= k.
+    The columns of ``basis`` Q (n, k) are orthonormal and of mean zero.
     """
     triangle = np.empty((0, basis.shape[1]))
     for first in range(0, factor.shape[0], ROWS_AT_ONCE):

@@ -92,12 +92,7 @@ def always_added(n_neighbors: int, n_points: int, n_block: int) -> bool:
 
 
 def columns_to_add(ids: Ints, n_entries: int) -> Ints | None:
-    """The distinct ids (T,) of neighbourhoods (b, K), -1 in empty slots; None if rows of F need less memory.
-
-    Args:
-        ids: neighbourhoods of a group.
-        n_entries: entries of its rows of F.
-    """
+    """The distinct ids (T,) of a group (b, K), -1 in empty slots; None if its n_entries of F need less memory."""
     if ids.shape[1] < LARGE:
         return None
     columns = np.unique(ids[ids >= 0])

@@ -340,11 +340,23 @@ def test_auto_starts_the_next_method_from_unconverged_vectors(monkeypatch):
     assert "factored did not converge (vector errors 1e-04)" in solution.stats.reason
 
 
+def predict(monkeypatch, patience=0.0, **constants):
+    """Predict 4 s for each factorization."""
+    predictions = {"patience_seconds": lambda *_, **__: patience, "factor_seconds": lambda *_: 4.0}
+    for name, value in (predictions | constants).items():
+        monkeypatch.setattr(costs, name, value)
+
+
+def singular_at_last(problem):
+    if problem.time_limit.seconds == 0:
+        return methods.shift_invert(problem)
+    raise FactorizationError("zero pivot")
+
+
 def test_auto_tries_multigrid_before_a_long_factorization(monkeypatch):
     A, begun = edge_factor(points("swiss_roll", 600, 5), 8), []
     hooks = Hooks(begin=begun.append)
-    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 0.0)
-    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
+    predict(monkeypatch)
     solution = solve(A, 2, "auto", hooks=hooks, max_steps=2)  # too few to converge
     assert begun == ["shift_invert", "multigrid on M", "shift_invert"]
     assert (solution.stats.method, solution.converged) == ("shift_invert", True)
@@ -359,9 +371,7 @@ def test_auto_tries_multigrid_before_a_long_factorization(monkeypatch):
 def test_auto_ends_multigrid_if_its_other_steps_take_longer_than_the_factorization(monkeypatch):
     A, begun = edge_factor(points("swiss_roll", 600, 5), 8), []
     hooks = Hooks(begin=begun.append)
-    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 0.0)
-    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
-    monkeypatch.setattr(costs, "LEAST_STEPS", 2)
+    predict(monkeypatch, LEAST_STEPS=2)
     unlimited = solve(A, 2, "auto", hooks=hooks)
     monkeypatch.setattr(costs, "cycle_seconds", lambda *_, **__: 1.1)  # 4.4 s or more a step
     monkeypatch.setattr(costs, "SOLVE_CYCLES", 1)  # so that its hierarchy is not too large for all steps
@@ -373,13 +383,7 @@ def test_auto_ends_multigrid_if_its_other_steps_take_longer_than_the_factorizati
     begun.clear()
     alone = solve(A, 2, "multigrid", hooks=hooks)  # as requested, however long it takes
     assert (begun, alone.converged) == (["multigrid on M"], True)
-
-    def singular(problem):
-        if problem.time_limit.seconds == 0:
-            return methods.shift_invert(problem)
-        raise FactorizationError("zero pivot")
-
-    monkeypatch.setitem(SOLVERS, "shift_invert", singular)
+    monkeypatch.setitem(SOLVERS, "shift_invert", singular_at_last)
     begun.clear()
     continued = solve(A, 2, "auto", hooks=hooks)
     assert begun == ["shift_invert", "multigrid on M", "shift_invert", "multigrid on M"]
@@ -392,10 +396,7 @@ def test_auto_ends_multigrid_if_its_other_steps_take_longer_than_the_factorizati
 def test_pieces_put_off_a_factorization_and_only_its_analysis_ends_multigrid(monkeypatch, exact, method):
     A, begun, analysed = roll_factor(600, 5), [], []
     given = {"candidates": lambda: roll_coordinates(600, 5)}
-    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 3.0)
-    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
-    for name, value in (("MIN_ROWS", 600), ("MIN_PIECE", 200), ("MULTIGRID_POINTS", 500)):
-        monkeypatch.setattr(costs, name, value)
+    predict(monkeypatch, patience=3.0, MIN_ROWS=600, MIN_PIECE=200, MULTIGRID_POINTS=500)
     monkeypatch.setattr(solve_module, "exact_seconds", lambda problem, name: analysed.append(name) or exact)
     assert solve(A, 2, "auto", hooks=Hooks(begin=begun.append), **given).stats.method == "multigrid"
     assert (begun, analysed) == (["factored", "multigrid"], []), "multigrid was fast enough"
@@ -409,32 +410,21 @@ def test_pieces_put_off_a_factorization_and_only_its_analysis_ends_multigrid(mon
 
 def test_a_long_cholesky_factor_is_judged_by_its_analysis(monkeypatch):
     """Its analysis would not fit beside multigrid on M."""
-    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 3.0)
-    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
-    for name, value in (("MIN_ROWS", 600), ("MIN_PIECE", 200)):
-        monkeypatch.setattr(costs, name, value)
+    predict(monkeypatch, patience=3.0, MIN_ROWS=600, MIN_PIECE=200)
     reason = solve(edge_factor(points("swiss_roll", 600, 5), 8), 2, "auto").stats.reason
     assert "shift_invert would take about 4 s, so multigrid on M was tried first" in reason
 
 
 def test_multigrid_with_a_large_hierarchy_gives_way_to_a_factorization(monkeypatch):
     A, begun = edge_factor(points("swiss_roll", 600, 5), 8), []
-    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 0.0)
-    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
-    monkeypatch.setattr(costs, "TYPICAL_COMPLEXITY", 1e-6)
+    predict(monkeypatch, TYPICAL_COMPLEXITY=1e-6)
     solution = solve(A, 2, "auto")
     assert (solution.stats.method, solution.converged) == ("shift_invert", True)
     assert re.search(
         r"multigrid on M with a hierarchy .* would take longer than a factorization of 4 s", solution.stats.reason
     )
     assert solve(A, 2, "multigrid").stats.method == "multigrid on M", "as requested, however long it takes"
-
-    def singular(problem):
-        if problem.time_limit.seconds == 0:
-            return methods.shift_invert(problem)
-        raise FactorizationError("zero pivot")
-
-    monkeypatch.setitem(SOLVERS, "shift_invert", singular)
+    monkeypatch.setitem(SOLVERS, "shift_invert", singular_at_last)
     solution = solve(A, 2, "auto", hooks=Hooks(begin=begun.append))
     assert begun == ["shift_invert", "multigrid on M", "shift_invert", "multigrid on M"]
     assert (solution.stats.method, solution.converged) == ("multigrid on M", True)
