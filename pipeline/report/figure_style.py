@@ -174,8 +174,10 @@ def darken(figure: Figure) -> None:
             artist.set_cmap(DARK_MAP.with_extremes(bad=artist.get_cmap().get_bad()))
         elif isinstance(artist, Collection):
             for kind in ("facecolor", "edgecolor"):
-                colors = to_rgba_array(getattr(artist, f"get_{kind}")())
-                artist.set(**{kind: [map_one(tuple(color)) for color in colors.tolist()]})
+                colors, which = np.unique(getattr(artist, f"get_{kind}")(), axis=0, return_inverse=True)
+                mapped, which = [map_one(tuple(color)) for color in colors.tolist()], which.ravel()
+                of_points = [mapped[color] for color in which] if "none" in mapped else to_rgba_array(mapped)[which]
+                artist.set(**{kind: of_points})
 
 
 def _pixels_on_dark(pixels: Array) -> Array:
