@@ -248,7 +248,10 @@ def read_labels(
     start, stop = blocks.rows(block_index)
     opened = open_source(kind, **source)
     labels = opened.read_labels(start, stop)
-    assert labels is not None  # their number for each row is known
+    if labels is None:
+        raise InputError(
+            "input: expected labels, as the input's header lists them, found none; check whether the input has changed"
+        )
     store.write(array_specs.LABEL.name, start, labels.reshape(len(labels), -1))
     kind_of_labels, names = opened.label_kind, opened.label_names
     return LabelsReport(kind_of_labels, names, digest=array_digest(labels, kind_of_labels, names))
