@@ -2,11 +2,9 @@
 
 from typing import TypedDict
 
-from ..core.errors import ConfigError, LleError, StoreError
+from ..core.errors import ConfigError, StoreError
 from ..engine.step import Json
-from ..report.metrics import Metrics
 from ..storage.lock import FOR_A_COMMAND, LOCK, RunLock
-from ..storage.store import Store
 from ..storage.versions import Versions
 from .reprocess import content_of, finished_versions, is_finished
 
@@ -48,26 +46,18 @@ def list_versions(url: str) -> ListedVersions:
 
 def _described(root: Versions, version: str, published: str | None) -> Version:
     store = root.open(version)
-    metrics = _metrics(store)
+    metrics = store.metrics() or {}
     is_remote = "://" in root.url  # one request for each object would take minutes
     n_bytes = None if is_remote else sum(store.objects.size(name) for name in store.objects.names(""))
     return {
         "version": version,
-        "finished": metrics.finished if metrics else None,
-        "rows": metrics.n_input if metrics else None,
-        "verdict": metrics.verdict if metrics else None,
+        "finished": metrics.get("finished"),
+        "rows": metrics.get("n_input"),
+        "verdict": metrics.get("verdict"),
         "bytes": n_bytes,
         "published": version == published,
         "complete": is_finished(store),
     }
-
-
-def _metrics(store: Store) -> Metrics | None:
-    """The metrics of a version; None if they cannot be read, because a list of versions must show damaged ones too."""
-    try:
-        return None if (content := store.metrics()) is None else Metrics.read(content)
-    except LleError:
-        return None
 
 
 def publish_version(url: str, version: str) -> dict[str, str | None]:
@@ -82,15 +72,14 @@ def publish_version(url: str, version: str) -> dict[str, str | None]:
         listed = ", ".join(reversed(root.ids())) or "none"
         raise ConfigError(f"{root.url}: has no version {version!r}; there are {listed}")
     store = root.open(version)
-    metrics = _metrics(store)
-    if metrics is None or not is_finished(store):
+    if not is_finished(store):
         raise ConfigError(f"{store.url}: this version is not finished; choose another one that `lle versions` lists")
     with RunLock(root.store, LOCK, FOR_A_COMMAND):
         root.delete_damaged_pointer()
         before = None if (pointer := root.pointer()) is None else pointer.version
         others = finished_versions(root)[::-1] if pointer is None else []
-        fingerprint = str(store.attributes().get("fingerprint", ""))
-        root.publish(version, fingerprint, content_of(store), metrics.n_input, others)
+        fingerprint, n_rows = str(store.attributes().get("fingerprint", "")), (store.metrics() or {}).get("n_input")
+        root.publish(version, fingerprint, content_of(store), n_rows, others)
     return {"store": root.url, "published": version, "before": before}
 
 
