@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import NotRequired, TypedDict
 
@@ -23,16 +23,7 @@ MAX_AGE = 120.0
 """Seconds after which a record of progress is of a process that was killed."""
 
 FAILURE = "_run/failure.json"
-"""The error that ended the last run in a store; a run that succeeds deletes it."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An error that ended a run: its time (ISO 8601), exit code and message in one line."""
-
-    when: str
-    exit_code: int
-    message: str
+"""The error that ended the last run in a store: its time, exit code and message. A run that succeeds deletes it."""
 
 
 class StepStatus(TypedDict):
@@ -68,7 +59,7 @@ class Progress(TypedDict):
 class Status(TypedDict):
     """The state of a run. The last keys are those of a root of versions: the pointer and an unpublished version.
 
-    `filters` are the heads of saved states of iterative eigensolvers, `last_failure` has the fields of `Failure`.
+    `filters` are the heads of saved states of iterative eigensolvers, `last_failure` is the record FAILURE.
     """
 
     store: str
@@ -118,7 +109,7 @@ def status(store: Store) -> Status:
         "stopped_in": (now or last) if state == "stopped" else None,
         "solving": [to_json(record) | {"text": record.text} for record in solving],
         "filters": [to_json(head) for head in saved_heads(fitted, "_work/eigen")],
-        "last_failure": last_failure(store),
+        "last_failure": store.get_json(FAILURE),
     }
 
 
@@ -187,7 +178,7 @@ def status_of(url: str) -> Status:
         "published": None if pointer is None else asdict(pointer),
         "unpublished": work,
         "versions": root.ids(),
-        "last_failure": last_failure(root.store),
+        "last_failure": root.store.get_json(FAILURE),
     }
 
 
@@ -209,16 +200,8 @@ def failure_recorded(url: str) -> Iterator[None]:
                 if isinstance(error, LleError | Interrupted):
                     text, code = str(error), error.exit_code
                 when = datetime.now(UTC).isoformat(timespec="seconds")
-                store.put_record(
-                    FAILURE,
-                    Failure(when, code, " ".join(redact(text).encode(errors="backslashreplace").decode().split())),
-                )
+                message = " ".join(redact(text).encode(errors="backslashreplace").decode().split())
+                store.put_json(FAILURE, {"when": when, "exit_code": code, "message": message})
         raise
     with contextlib.suppress(StoreError):
         Store(url).objects.delete(FAILURE)
-
-
-def last_failure(store: Store) -> Json | None:
-    """The record of the last run's error; None if it succeeded or is the first."""
-    failure = store.read_record(FAILURE, Failure)
-    return None if failure is None else to_json(failure)

@@ -19,7 +19,7 @@ from lle.cli.output import describe_run, describe_status, status_lines
 from lle.cli.watch import watch_status
 from lle.core.errors import Interrupted, StoreError
 from lle.engine import checkpoint
-from lle.jobs.status import Failure, failure_recorded
+from lle.jobs.status import failure_recorded
 from lle.storage.lock import RunLock
 from lle.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
@@ -241,7 +241,7 @@ def test_any_error_is_recorded_in_one_line_without_secrets(tmp_path, error, code
     store.create_group({"config": {}})
     with pytest.raises(type(error)), failure_recorded(store.url):
         raise error
-    failure = store.read_record("_run/failure.json", Failure)
-    assert failure.exit_code == code
-    assert message in failure.message
-    assert "secret" not in failure.message
+    failure = store.get_json("_run/failure.json")
+    assert failure["exit_code"] == code
+    assert message in failure["message"]
+    assert "secret" not in failure["message"]
