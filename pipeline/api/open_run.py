@@ -159,10 +159,7 @@ class OpenedRun:
         >>> open_run(f"{folder}/digits.zarr").to_xarray()["embedding"].dims
         ('input row', 'coordinate')
         """
-        try:
-            import xarray  # the import takes half a second
-        except ModuleNotFoundError as error:
-            raise ImportError("to_xarray needs the package xarray: pip install xarray") from error
+        import xarray  # the import takes half a second
 
         variables = {}
         for spec in array_specs.ARRAYS:

@@ -176,11 +176,6 @@ class TestTables:
     def test_xarray_names_the_dimensions(self, run):
         assert run.to_xarray()["embedding"].dims == ("input row", "coordinate")
 
-    def test_missing_xarray_is_named(self, run, monkeypatch):
-        monkeypatch.setitem(__import__("sys").modules, "xarray", None)
-        with pytest.raises(ImportError, match="to_xarray needs the package xarray: pip install xarray"):
-            run.to_xarray()
-
 
 class TestDisplay:
     def test_text_is_some_lines(self, run):
