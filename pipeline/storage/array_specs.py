@@ -84,6 +84,8 @@ DISTANCE_RATIO = ArraySpec(
     "distance_ratio", ("input row",), "float64", "placed rows: distance to the k-th neighbour over the neighbours' own"
 )
 LABEL = ArraySpec("label", ("input row", "label"), "float64", "labels or true coordinates; only colour the picture")
+ARRAYS = tuple(spec for spec in vars().values() if isinstance(spec, ArraySpec))
+"""The results; the arrays below are intermediate ones."""
 
 RAW = ArraySpec("_work/raw", ("input row", "feature"), "float32 or float64", "the input as read", "input units")
 ROW_HASH = ArraySpec("_work/row_hash", ("input row", "half"), "uint64", "128-bit hash of each row")
@@ -119,20 +121,6 @@ POINT_NODE = ArraySpec(
 )
 POINT_COMPONENT = ArraySpec("_work/component", ("point",), "int32", "weak component of each point")
 
-ARRAYS = (
-    POINTS,
-    ORIGINAL_INDEX,
-    NEIGHBOR_INDICES,
-    NEIGHBOR_DISTANCES,
-    WEIGHTS,
-    RECONSTRUCTION_ERROR,
-    DEGREE,
-    COMPONENT,
-    EIGENVALUES,
-    EMBEDDING,
-    DISTANCE_RATIO,
-    LABEL,
-)
 COST_MATRIX = "cost_matrix"
 POINT_QUALITY = "_work/point_quality"
 """Bundle: rows (s,) of sampled points in internal order, and trustworthiness and continuity (s,) of each."""
