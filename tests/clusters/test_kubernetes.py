@@ -21,6 +21,7 @@ from lle.core.errors import ConfigError, LleError, StageIncomplete
 from lle.engine.execute import Executor, run_step
 from lle.engine.step import DRIVER, WHOLE_DATA
 from lle.storage.store import Store
+from tests.support import commands
 from tests.support.commands import lle, write_config
 from tests.support.dask_processes import dask_processes
 from tests.support.kubernetes_api_double import ApiDouble, load
@@ -192,28 +193,9 @@ class TestLife:
 def test_service_account_is_used_inside_a_pod(tmp_path, monkeypatch):
     """Server, authority, token and namespace come from the files and variables that Kubernetes puts into a pod."""
     cert, key = tmp_path / "ca.crt", tmp_path / "key.pem"
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=api",
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-            "-keyout",
-            str(key),
-            "-out",
-            str(cert),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    options = "-newkey rsa:2048 -nodes -days 2 -subj /CN=api -addext subjectAltName=IP:127.0.0.1"
+    command = ["openssl", "req", "-x509", *options.split(), "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(command, check=True, capture_output=True)
     (tmp_path / "token").write_text("of-the-driver")
     (tmp_path / "namespace").write_text("team-a")
     from kubernetes.config import incluster_config  # skipped above where it is missing
@@ -266,23 +248,10 @@ class TestRefusals:
 
     def test_the_reason_why_pods_do_not_start_comes_first(self, api):
         api.scheduler = None
-        api.objects["pods", "lle-29041235-default-worker-1"] = {
-            "metadata": {"name": "lle-29041235-default-worker-1"},
-            "status": {
-                "phase": "Pending",
-                "conditions": [
-                    {
-                        "type": "PodScheduled",
-                        "status": "False",
-                        "reason": "Unschedulable",
-                        "message": "0/3 nodes are available: 3 Insufficient memory.",
-                    }
-                ],
-            },
-        }
-        reason = (
-            "pod lle-29041235-default-worker-1: no node can run it (0/3 nodes are available: 3 Insufficient memory). "
-        )
+        condition = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes: 3 Insufficient memory."}
+        status = {"phase": "Pending", "conditions": [{**condition, "reason": "Unschedulable"}]}
+        api.objects["pods", "worker-1"] = {"metadata": {"name": "worker-1"}, "status": status}
+        reason = "pod worker-1: no node can run it (0/3 nodes: 3 Insufficient memory). "
         advice = (
             "; lower execution.cluster.memory, high_memory or workers, or add nodes; "
             "the Job tries again; to end it: kubectl delete job -n lle lle-29041235"
@@ -380,12 +349,8 @@ class TestRefusals:
         api.scheduler = None
         host, port = scheduler.removeprefix("tcp://").split(":")
         spec = {"clusterIP": host, "ports": [{"name": "tcp-comm", "port": int(port)}]}
-        api.objects["services", "lle-29041235-scheduler"] = {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "lle-29041235-scheduler"},
-            "spec": spec,
-        }
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "lle-29041235-scheduler"}, "spec": spec}
+        api.objects["services", "lle-29041235-scheduler"] = service
         assert "its service lle-29041235-scheduler did not appear" in self.refused(LleError, start_timeout=1)
 
     def test_api_errors_are_reported_without_their_json(self, api):
@@ -441,19 +406,11 @@ def job(tmp_path):
 
 @pytest.fixture
 def start():
-    """`start(config)` runs the command in a process group of its own, which does not outlive the test."""
+    """As `commands.start`, for processes that do not outlive the test."""
     started = []
 
     def begin(config: Path) -> subprocess.Popen:
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "lle", "run", str(config), "--json"],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-        )
+        started.append(commands.start(config))
         return started[-1]
 
     yield begin

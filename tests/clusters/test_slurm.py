@@ -16,7 +16,7 @@ from lle.clusters.slurm import job_options, slurm_cluster
 from lle.config.load import load_config
 from lle.config.models import SlurmCluster
 from lle.core.errors import ConfigError
-from tests.support.commands import write_config
+from tests.support.commands import start, write_config
 from tests.support.paths import REPOSITORY
 from tests.support.slurm_node import slurm_node, why_not
 from tests.support.stored import result_bytes
@@ -106,14 +106,7 @@ class TestOnSlurm:
     def test_worker_cancelled_during_a_stage_changes_no_byte(self, slurm, tmp_path, undisturbed):
         config = job(tmp_path / "cancelled")
         store = config.parent / "run.zarr"
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lle", "run", str(config), "--json"],
-            env=slurm,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-        )
+        process = start(config, env=slurm, cwd=tmp_path)
         try:
             alive = lambda: process.poll() is None  # noqa: E731
             wait_for(lambda: blocks(store, "find_neighbors") >= 2 or not alive(), 300, lambda: queue(slurm))

@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,20 +11,11 @@ import psutil
 import pytest
 
 from lle.stages.registry import STAGES
-from tests.support.commands import lle, write_config
+from tests.support.commands import lle, start, write_config
 
 N_POINTS, BLOCK = 3000, 500
-DATA = (
-    "points",
-    "original_index",
-    "neighbor_indices",
-    "neighbor_distances",
-    "weights",
-    "cost_matrix",
-    "component",
-    "eigenvalues",
-    "embedding",
-)
+NEIGHBORS = ("neighbor_indices", "neighbor_distances", "weights", "cost_matrix")
+DATA = ("points", "original_index", *NEIGHBORS, "component", "eigenvalues", "embedding")
 KILLED_IN = tuple(stage for stage in STAGES if stage != "write_report")
 
 
@@ -37,17 +26,6 @@ def job(folder: Path, cluster: str = "serial") -> Path:
         folder,
         input={"kind": "synthetic", "name": "swiss_roll", "n_points": N_POINTS, "seed": 2},
         execution={"block_points": BLOCK, "cluster": workers},
-    )
-
-
-def start(config: Path) -> subprocess.Popen:
-    """The installed command in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "lle", "run", str(config), "--json"],
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
     )
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from lle.storage.lock import LOCK, RunLock
 from lle.storage.objects import open_objects
 from lle.storage.store import Store
 from tests.support import fault_proxy
+from tests.support.commands import start
 from tests.support.fault_proxy import FAULTS, at_random, disturbed, first
 from tests.support.object_servers import KEY, SECRET, azurite_server, swift_server
 from tests.support.plans import planned
@@ -40,17 +40,8 @@ pytest.importorskip("obstore", reason="object stores need the extra s3")
 pytestmark = pytest.mark.slow
 
 N_POINTS, BLOCK = 300, 100
-RESULTS = (
-    "points/",
-    "original_index/",
-    "neighbor_indices/",
-    "neighbor_distances/",
-    "weights/",
-    "cost_matrix/",
-    "component/",
-    "eigenvalues/",
-    "embedding/",
-)
+NEIGHBORS = ("neighbor_indices/", "neighbor_distances/", "weights/", "cost_matrix/")
+RESULTS = ("points/", "original_index/", *NEIGHBORS, "component/", "eigenvalues/", "embedding/")
 PATIENCE = 900.0
 
 
@@ -96,18 +87,6 @@ from lle.storage import remote_objects, retries
 remote_objects.SETTLE_SECONDS, retries.FIRST_PAUSE = 0.1, 0.02
 runpy.run_module("lle", run_name="__main__")
 """
-
-
-def start(config: Path, environment: dict[str, str], *arguments: str, program=("-m", "lle")) -> subprocess.Popen:
-    command = [sys.executable, *program, "run", str(config), "--json", *arguments]
-    return subprocess.Popen(
-        command,
-        env={**os.environ, **environment},
-        start_new_session=True,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
 
 
 def finish(process: subprocess.Popen) -> dict:
@@ -389,7 +368,7 @@ class TestFaults:
         store = bucket.url("runs/faults.zarr")
         with disturbed(bucket, at_random(share, 11)) as (server, counts):
             config = config_at(tmp_path / "faults.yaml", source, store)
-            result = finish(start(config, server.environment, program=("-c", SHORT_PAUSES)))
+            result = finish(start(config, program=("-c", SHORT_PAUSES), env=os.environ | server.environment))
         assert result["metrics"]["n_points"] == N_POINTS
         assert min(counts[fault] for fault in FAULTS) > 0
         print(f"{share:.0%} faults: {dict(counts)}")
@@ -423,7 +402,8 @@ class TestRefusals:
         source = {"kind": "zarr", "url": bucket.url("missing.zarr")}
         config = config_at(tmp_path / "job.yaml", source, bucket.url("run.zarr"))
         for environment, message in ((bucket.environment, "found none"), (nowhere, "did not answer")):
-            failed = start(config, {**environment, "LLE_DEBUG": "1"}, "--log", "json", program=("-c", FEW_RETRIES))
+            environment = {**os.environ, **environment, "LLE_DEBUG": "1"}
+            failed = start(config, "--log", "json", program=("-c", FEW_RETRIES), env=environment)
             out, err = failed.communicate(timeout=PATIENCE)
             assert failed.returncode in (1, 2)
             assert message in err
@@ -503,7 +483,7 @@ class TestSwift:
         runs.run(load_config(local_config), False, RunProgress())
         store = swift.url("runs/a.zarr")
         remote_config = config_at(tmp_path / "s3.yaml", {**keys, "url": swift.url("in/points.zarr")}, store, cluster)
-        process = start(remote_config, swift.environment)
+        process = start(remote_config, env=os.environ | swift.environment)
         kill_a_worker(process, store, "solve_weights")
         finish(process)
         assert results(store) == results(str(tmp_path / "run"))

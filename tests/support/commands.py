@@ -1,6 +1,8 @@
 """Commands of `lle` called in this process, and the config files they read."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,13 @@ def lle(*arguments: str) -> dict:
     result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def start(config: Path, *arguments: str, program=("-m", "lle"), **options) -> subprocess.Popen:
+    """`lle run` in a process group of its own; `options` are those of Popen."""
+    command = [sys.executable, *program, "run", str(config), "--json", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, start_new_session=True, **pipes, **options)
 
 
 def refused(code: int, *arguments) -> str:
