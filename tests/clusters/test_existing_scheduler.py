@@ -37,6 +37,7 @@ from tests.support.steps import make_step
 
 pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
 openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT CHECKED: openssl makes the certificates")
+IN_THIS_PROCESS = {"processes": False, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
 DISAGREEMENT = "this client and the scheduler do not agree on TLS"
 
 
@@ -209,15 +210,7 @@ class TestAddress:
         started = []
 
         def start() -> None:
-            started.append(
-                LocalCluster(
-                    n_workers=1,
-                    processes=False,
-                    protocol="tcp://",
-                    scheduler_port=port,
-                    dashboard_address="127.0.0.1:0",
-                )
-            )
+            started.append(LocalCluster(n_workers=1, scheduler_port=port, **IN_THIS_PROCESS))
 
         timer = threading.Timer(1, start)
         timer.start()
@@ -227,8 +220,7 @@ class TestAddress:
         started[0].close()
 
     def test_connection_waits_for_workers_that_start_late(self, monkeypatch):
-        options = {"processes": False, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
-        with LocalCluster(n_workers=0, **options) as scheduler:
+        with LocalCluster(n_workers=0, **IN_THIS_PROCESS) as scheduler:
             monkeypatch.setattr(existing_scheduler, "WAIT_SECONDS", 0.5)
             message = refused(LleError, address=scheduler.scheduler_address)
             assert "the scheduler has no workers" in message

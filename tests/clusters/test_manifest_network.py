@@ -14,12 +14,6 @@ from tornado.httpclient import AsyncHTTPClient
 
 from lle.clusters import kubernetes_manifests
 from tests.support.manifest_parts import by_name, container, pods, selects, with_components
-from tests.support.manifest_schemas import OVERLAYS
-
-
-@pytest.fixture(params=OVERLAYS)
-def objects(request):
-    return by_name(f"overlays/{request.param}")
 
 
 class TestPolicies:

@@ -13,11 +13,6 @@ from tests.support.manifest_schemas import OVERLAYS
 from tests.support.paths import REPOSITORY
 
 
-@pytest.fixture(params=OVERLAYS)
-def objects(request):
-    return by_name(f"overlays/{request.param}")
-
-
 def processors(quantity: str) -> float:
     return int(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
 

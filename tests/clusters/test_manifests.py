@@ -42,11 +42,6 @@ TWO_WORKERS = KubernetesCluster(kind="kubernetes", workers=2, idle_timeout=60)
 ROOTS = [*(f"overlays/{name}" for name in OVERLAYS), "namespace", "volume", "base"]
 
 
-@pytest.fixture(params=OVERLAYS)
-def objects(request):
-    return by_name(f"overlays/{request.param}")
-
-
 class TestSchemas:
     @pytest.mark.parametrize("folder", ROOTS)
     def test_everything_is_valid_strictly(self, folder):
