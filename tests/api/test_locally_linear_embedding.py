@@ -21,33 +21,18 @@ from tests.support.points import swiss_roll
 
 K, REG = {"n_neighbors": 12, "n_components": 2}, {"reg": 1e-3}
 PLAIN = {"neighbors": {"reverse": 0}, "quality": {"sample": 50}}
-ACCEPTED: list[dict[str, Any]] = [
-    {"n_neighbors": 9},
-    {"n_components": 3},
-    {"reg": 0.1},
-    {"eigen_solver": "auto"},
-    {"eigen_solver": "arpack"},
-    {"eigen_solver": "dense"},
-    {"tol": 0},
-    {"tol": 1e-3},
-    {"max_iter": 1},
-    {"max_iter": 1000},
-    {"method": "standard"},
-    {"method": "modified"},
-    {"method": "modified", "modified_tol": 0},
-    {"method": "ltsa"},
-    {"neighbors_algorithm": "auto"},
-    {"neighbors_algorithm": "brute"},
-    {"neighbors_algorithm": "kd_tree"},
-    {"neighbors_algorithm": "ball_tree"},
-    {"random_state": None},
-    {"random_state": 7},
-    {"n_jobs": None},
-    {"n_jobs": 1},
-    {"n_jobs": -1},
-    {"n_jobs": 8},
-    {"n_jobs": -2 - available_cores()},
-]
+ACCEPTED: dict[str, list[Any]] = {
+    "n_neighbors": [9],
+    "n_components": [3],
+    "reg": [0.1],
+    "eigen_solver": ["auto", "arpack", "dense"],
+    "tol": [0, 1e-3],
+    "max_iter": [1, 1000],
+    "method": ["standard", "modified", "ltsa"],
+    "neighbors_algorithm": ["auto", "brute", "kd_tree", "ball_tree"],
+    "random_state": [None, 7],
+    "n_jobs": [None, 1, -1, 8, -2 - available_cores()],
+}
 """Values that scikit-learn accepts. Its hessian is its ltsa, see `test_hessian_tol_has_no_effect`."""
 
 
@@ -59,7 +44,11 @@ def roll() -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "parameters",
-    [*ACCEPTED, pytest.param({"random_state": np.random.RandomState(7)}, id="random_state-object")],
+    [
+        *({name: value} for name, values in ACCEPTED.items() for value in values),
+        {"method": "modified", "modified_tol": 0},
+        pytest.param({"random_state": np.random.RandomState(7)}, id="random_state-object"),
+    ],
     ids=str,
 )
 def test_accepted_values_give_the_embedding_of_scikit_learn(roll, parameters):
@@ -127,21 +116,8 @@ class TestFunction:
 @pytest.mark.slow
 def test_scikit_learns_tests_pass_with_warnings_as_errors():
     """All 24, in float32 and float64, with our class and function in the place of its own."""
-    arguments = [
-        "-q",
-        "-c",
-        os.devnull,
-        "--rootdir",
-        "/",
-        "-p",
-        "tests.support.in_place_of_sklearn",
-        "-W",
-        "error",
-        "-p",
-        "no:cacheprovider",
-        "--pyargs",
-        "sklearn.manifold.tests.test_locally_linear",
-    ]
+    options = "-q -c /dev/null --rootdir / -W error -p no:cacheprovider -p tests.support.in_place_of_sklearn"
+    arguments = [*options.split(), "--pyargs", "sklearn.manifold.tests.test_locally_linear"]
     environment = {**os.environ, "SKLEARN_RUN_FLOAT32_TESTS": "1", "PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-m", "pytest", *arguments]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

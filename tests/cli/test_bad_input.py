@@ -105,16 +105,8 @@ def test_constant_column(tmp_path, rng):
     X[:, 1] = 0.1
     config = npy_config(tmp_path, X)
     refused(config, 2, "one value only", "from 0: 1", "input.columns", overrides=("preprocess.scale=standard",))
-    lle(
-        "run",
-        config,
-        "--set",
-        "preprocess.scale=standard",
-        "--set",
-        "input.columns=[0, 2]",
-        "--set",
-        "graph.min_component=10",
-    )
+    settings = ("preprocess.scale=standard", "input.columns=[0, 2]", "graph.min_component=10")
+    lle("run", config, *(word for setting in settings for word in ("--set", setting)))
 
 
 def test_all_points_identical(tmp_path):

@@ -32,23 +32,9 @@ def run_in(folder: Path, setup: str, *arguments: str, cwd: Path = REPOSITORY, n_
     )
     copied = f"cat > {config} && cd {cwd}"  # the folder may be a new mount
     script = f'set -e; text=$(cat {config}); {setup}; echo "$text" | {copied}; exec "$@"'
+    command = [sys.executable, "-B", "-m", "lle", "run", str(config), "--json", *arguments]
     ended = subprocess.run(
-        [
-            "unshare",
-            "-m",
-            "sh",
-            "-c",
-            script,
-            "sh",
-            sys.executable,
-            "-B",
-            "-m",
-            "lle",
-            "run",
-            str(config),
-            "--json",
-            *arguments,
-        ],
+        ["unshare", "-m", "sh", "-c", script, "sh", *command],
         capture_output=True,
         text=True,
         check=False,

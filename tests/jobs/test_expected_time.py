@@ -259,16 +259,9 @@ def test_seconds_are_estimated_again_if_few_rows_are_distinct(tmp_path, toy_stag
 
 def test_plan_shows_expected_seconds_until_the_run_is_finished(tmp_path, toy_stages):
     np.save(tmp_path / "x.npy", roll(60))
-    path = tmp_path / "job.yaml"
-    path.write_text(
-        json.dumps(
-            {
-                "input": {"kind": "npy", "path": str(tmp_path / "x.npy")},
-                "output": {"store": str(tmp_path / "run.zarr")},
-                "execution": {"cluster": {"kind": "serial"}},
-            }
-        )
-    )
+    path, config = tmp_path / "job.yaml", {"input": {"kind": "npy", "path": str(tmp_path / "x.npy")}}
+    config |= {"output": {"store": str(tmp_path / "run.zarr")}, "execution": {"cluster": {"kind": "serial"}}}
+    path.write_text(json.dumps(config))
     runner = CliRunner()
     before = json.loads(runner.invoke(commands.app, ["plan", str(path), "--json"]).stdout)
     assert before["expected"]["stages"].keys() == stages_of("lle").keys()

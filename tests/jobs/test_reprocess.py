@@ -215,16 +215,8 @@ class TestOtherFiles:
         other_store = str(tmp_path / "other.zarr")
 
         def run_other(turn: int) -> None:
-            lle(
-                "run",
-                real_job(),
-                "--set",
-                "output.keep=null",
-                "--store",
-                other_store,
-                "--set",
-                f"weights.reg=0.{turn + 1}",
-            )
+            settings = ("--set", "output.keep=null", "--set", f"weights.reg=0.{turn + 1}")
+            lle("run", real_job(), "--store", other_store, *settings)
 
         self.twice(run_other, real_job, "--set", f"embedding.align={other_store}")
 

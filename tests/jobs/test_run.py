@@ -24,6 +24,13 @@ from tests.support.points import swiss_roll
 from tests.support.steps import make_step
 
 
+def s_curve(store: str, n_points: int, **sections) -> Config:
+    """A run on an S-curve."""
+    output = {"store": store, "report": False, **sections.pop("output", {})}
+    source = {"kind": "synthetic", "name": "s_curve", "n_points": n_points}
+    return Config.model_validate({"input": source, "output": output, **sections})
+
+
 def test_whole_data_steps_run_on_the_driver_or_high_memory_worker():
     steps = [make_step("s.n", runs_on=place) for place in (WORKER, WHOLE_DATA, DRIVER)]
     results = []
@@ -32,9 +39,7 @@ def test_whole_data_steps_run_on_the_driver_or_high_memory_worker():
         KubernetesCluster(kind="kubernetes"),
         Cluster(kind="address", address="tcp://x:1", memory_resource="BIG"),
     ):
-        config = Config.model_validate(
-            {"input": {"kind": "npy", "path": "x"}, "output": {"store": "y"}, "execution": {"cluster": cluster}}
-        )
+        config = s_curve("y", 450, execution={"cluster": cluster})
         results.append([where(step, config) for step in steps])
     assert results == [["worker", "driver", "driver"], *2 * [["worker", "high-memory worker", "driver"]]]
 
@@ -44,20 +49,15 @@ def test_a_missing_gpu_of_this_process_stops_the_run_before_its_first_stage(tmp_
     class Started(Exception):
         pass
 
-    def start(cluster, progress):
+    def start(*arguments):
         raise Started
 
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setattr(run_stages, "executing", start)
     store = Store(str(tmp_path / "store.zarr"))
-    config = Config.model_validate(
-        {
-            "input": {"kind": "synthetic", "name": "s_curve", "n_points": 450},
-            "eigensolver": {"method": "multigrid", "device": "gpu"},
-            "execution": {"cluster": Cluster(kind="address", address="tcp://x:1", memory_resource=resource)},
-            "output": {"store": store.url, "report": False},
-        }
-    )
+    cluster = Cluster(kind="address", address="tcp://x:1", memory_resource=resource)
+    solver = {"method": "multigrid", "device": "gpu"}
+    config = s_curve(store.url, 450, eigensolver=solver, execution={"cluster": cluster})
     with pytest.raises(Started if resource else ConfigError) as stopped:
         run(config, False, RunProgress(io.StringIO()))
     assert resource or str(stopped.value).startswith("eigensolver.device: gpu needs the extra gpu")
@@ -70,13 +70,7 @@ def test_higher_max_steps_continues_the_iteration_and_updates_later_steps(tmp_pa
     for name, limits in {"undisturbed": (60,), "limited": (1, 2, 60)}.items():
         store = Store(str(tmp_path / f"{name}.zarr"))
         for limit in limits:
-            config = Config.model_validate(
-                {
-                    "input": {"kind": "synthetic", "name": "s_curve", "n_points": 450},
-                    "eigensolver": {"method": "multigrid", "max_steps": limit},
-                    "output": {"store": store.url, "report": False},
-                }
-            )
+            config = s_curve(store.url, 450, eigensolver={"method": "multigrid", "max_steps": limit})
             if limit == 60:
                 run(config, False, RunProgress(io.StringIO()))
                 continue
@@ -118,13 +112,8 @@ def test_converged_component_is_not_solved_again(tmp_path):
 
 def test_waits_for_the_lock_and_publishes_before_its_cluster_closes(tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "POLL_SECONDS", 0.02)
-    config = Config.model_validate(
-        {
-            "input": {"kind": "synthetic", "name": "s_curve", "n_points": 200},
-            "output": {"store": str(tmp_path / "root"), "keep": 1, "report": False},
-            "execution": {"lock_wait": 60, "cluster": {"kind": "serial"}},
-        }
-    )
+    execution = {"lock_wait": 60, "cluster": {"kind": "serial"}}
+    config = s_curve(str(tmp_path / "root"), 200, output={"keep": 1}, execution=execution)
     root, pointers = Versions(config.output.store), []
 
     @contextlib.contextmanager

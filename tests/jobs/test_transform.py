@@ -322,14 +322,8 @@ class TestInputs:
     def run(self, folder, **source) -> str:
         job = Job(folder / "-".join(source), np.zeros((1, 1)))
         url = f"{folder}/{'-'.join(source)}.zarr"
-        lle(
-            "run",
-            job.config,
-            "--store",
-            url,
-            "--set",
-            "input=" + str({"kind": "parquet", "path": str(folder / "x.parquet"), **source}),
-        )
+        section = {"kind": "parquet", "path": str(folder / "x.parquet"), **source}
+        lle("run", job.config, "--store", url, "--set", f"input={section}")
         return url
 
     def test_the_label_is_left_out_with_or_without_it(self, table, tmp_path):
@@ -388,29 +382,13 @@ class TestInputs:
     def test_keys_of_the_input_section(self, roll, tmp_path):
         points = np.load(roll.path)
         np.savez(tmp_path / "x.npz", points=points[:30, [2, 0, 1]], other=points[:4])
-        lle(
-            "transform",
-            roll.store.url,
-            str(tmp_path / "x.npz"),
-            str(tmp_path / "y.npy"),
-            "--input",
-            "key=points",
-            "--input",
-            "columns=[1,2,0]",
-        )
+        settings = ("--input", "key=points", "--input", "columns=[1,2,0]")
+        lle("transform", roll.store.url, tmp_path / "x.npz", tmp_path / "y.npy", *settings)
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], roll.embedding()[:30])
 
     def test_generated_points(self, roll, tmp_path):
-        result = lle(
-            "transform",
-            roll.store.url,
-            "swiss_roll",
-            str(tmp_path / "y.csv"),
-            "--input",
-            "kind=synthetic",
-            "--input",
-            "n_points=20",
-        )
+        settings = ("--input", "kind=synthetic", "--input", "n_points=20")
+        result = lle("transform", roll.store.url, "swiss_roll", tmp_path / "y.csv", *settings)
         assert result["rows"] == len(pd.read_csv(tmp_path / "y.csv")) == 20
 
 
