@@ -12,6 +12,8 @@ import numpy as np
 from .blocks import Blocks
 
 FORMAT_VERSION = 2
+FLOATS, IDS, INPUT_UNITS = "float32 or float64", "int32 or int64", "input units"
+LISTS = ("point", "neighbor")
 
 
 @dataclass(frozen=True)
@@ -35,28 +37,16 @@ class ArraySpec:
 
 
 POINTS = ArraySpec(
-    "points",
-    ("point", "feature"),
-    "float32 or float64",
-    "unique, preprocessed points in internal order",
-    "input units",
-    parts=32,
+    "points", ("point", "feature"), FLOATS, "unique, preprocessed points in internal order", INPUT_UNITS, parts=32
 )
 ORIGINAL_INDEX = ArraySpec("original_index", ("point",), "int64", "input row of each internal row")
 NEIGHBOR_INDICES = ArraySpec(
-    "neighbor_indices",
-    ("point", "neighbor"),
-    "int32 or int64",
-    "internal ids of the neighbours, self excluded, by distance; -1 pads",
+    "neighbor_indices", LISTS, IDS, "internal ids of the neighbours, self excluded, by distance; -1 pads"
 )
 NEIGHBOR_DISTANCES = ArraySpec(
-    "neighbor_distances",
-    ("point", "neighbor"),
-    "float32",
-    "Euclidean distance to each neighbour; inf pads",
-    "input units",
+    "neighbor_distances", LISTS, "float32", "Euclidean distance to each neighbour; inf pads", INPUT_UNITS
 )
-WEIGHTS = ArraySpec("weights", ("point", "neighbor"), "float64", "barycentric weights; rows sum to 1; 0 pads")
+WEIGHTS = ArraySpec("weights", LISTS, "float64", "barycentric weights; rows sum to 1; 0 pads")
 RECONSTRUCTION_ERROR = ArraySpec(
     "reconstruction_error",
     ("point",),
@@ -87,14 +77,14 @@ LABEL = ArraySpec("label", ("input row", "label"), "float64", "labels or true co
 ARRAYS = tuple(spec for spec in vars().values() if isinstance(spec, ArraySpec))
 """The results; the arrays below are intermediate ones."""
 
-RAW = ArraySpec("_work/raw", ("input row", "feature"), "float32 or float64", "the input as read", "input units")
+RAW = ArraySpec("_work/raw", ("input row", "feature"), FLOATS, "the input as read", INPUT_UNITS)
 ROW_HASH = ArraySpec("_work/row_hash", ("input row", "half"), "uint64", "128-bit hash of each row")
 VALID = ArraySpec("_work/valid", ("input row",), "uint8", "1 where every number of the row is finite")
 REPRESENTATIVE = ArraySpec(
     "_work/representative", ("input row",), "int64", "first row with the same values; -1 = dropped"
 )
 SORTED_POINTS = ArraySpec(
-    "_work/sorted_points", ("input row", "feature"), "float32 or float64", "a few input blocks sorted by cell", parts=32
+    "_work/sorted_points", ("input row", "feature"), FLOATS, "a few input blocks sorted by cell", parts=32
 )
 SORTED_INDEX = ArraySpec("_work/sorted_index", ("input row",), "int64", "input row of each sorted point", parts=32)
 SORTED_CELLS = ArraySpec(
@@ -104,15 +94,11 @@ CELL_COUNTS = ArraySpec("_work/cell_counts", ("shard", "cell"), "int64", "points
 NEAREST_CELLS = ArraySpec(
     "_work/nearest_cells", ("point", "nearest"), "int32", "nearest cells of each point, own cell first"
 )
-SEARCHED_INDICES = ArraySpec(
-    "_work/searched_indices", ("point", "neighbor"), "int32 or int64", "lists of k_max ids before they are shortened"
-)
-SEARCHED_DISTANCES = ArraySpec(
-    "_work/searched_distances", ("point", "neighbor"), "float32", "their distances", "input units"
-)
+SEARCHED_INDICES = ArraySpec("_work/searched_indices", LISTS, IDS, "lists of k_max ids before they are shortened")
+SEARCHED_DISTANCES = ArraySpec("_work/searched_distances", LISTS, "float32", "their distances", INPUT_UNITS)
 K_PER_POINT = ArraySpec("_work/k_per_point", ("point",), "int32", "requested neighbours of each point")
-KNN_INDICES = ArraySpec("_work/knn_indices", ("point", "neighbor"), "int32 or int64", "neighbours before graph repair")
-KNN_DISTANCES = ArraySpec("_work/knn_distances", ("point", "neighbor"), "float32", "their distances", "input units")
+KNN_INDICES = ArraySpec("_work/knn_indices", LISTS, IDS, "neighbours before graph repair")
+KNN_DISTANCES = ArraySpec("_work/knn_distances", LISTS, "float32", "their distances", INPUT_UNITS)
 EMBEDDED_HASH = ArraySpec(
     "_work/embedded_hash", ("input row", "half"), "uint64", "hash of the input row of each embedding row"
 )
