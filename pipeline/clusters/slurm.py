@@ -76,6 +76,9 @@ def slurm_cluster(cluster: SlurmCluster) -> Iterator[Client]:
 def job_options(cluster: SlurmCluster) -> dict[str, object]:
     """Arguments of dask_jobqueue.SLURMCluster: one job holds workers_per_job processes of one thread each."""
     lifetime, minutes = int(LIFETIME_SHARE * cluster.walltime), cluster.walltime // 60
+    stagger = math.ceil(LIFETIME_STAGGER * cluster.walltime)
+    # The default dashboard address would listen on every network of the node.
+    arguments = f"--lifetime {lifetime}s --lifetime-stagger {stagger}s --dashboard-address {OWN_DASHBOARD}"
     return {
         "queue": cluster.partition,
         "account": cluster.account,
@@ -87,14 +90,7 @@ def job_options(cluster: SlurmCluster) -> dict[str, object]:
         "job_name": JOB_NAME,
         "job_extra_directives": list(cluster.directives),
         "job_script_prologue": [*ENVIRONMENT, *cluster.prologue],
-        "worker_extra_args": [
-            "--lifetime",
-            f"{lifetime}s",
-            "--lifetime-stagger",
-            f"{math.ceil(LIFETIME_STAGGER * cluster.walltime)}s",
-            "--dashboard-address",
-            OWN_DASHBOARD,  # the default would listen on every network of the node
-        ],
+        "worker_extra_args": arguments.split(),
         "log_directory": cluster.log_directory and str(Path(cluster.log_directory).expanduser()),
         "local_directory": cluster.local_directory,
         "python": sys.executable,
