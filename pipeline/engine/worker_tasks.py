@@ -21,7 +21,8 @@ from .tasks import Ending, Outcome, is_final, run_task
 
 K = TypeVar("K")
 RETRIES = 2
-GATHER_SECONDS = 300  # to fetch the report of a finished task; the scheduler may be lost meanwhile
+GATHER_ATTEMPTS, GATHER_SECONDS = 150, 2.0
+"""Attempts to fetch the report of a finished task, and seconds of each. A worker may be busy, or the scheduler lost."""
 WINDOW_PER_WORKER = 3
 WORKER_COUNT_SECONDS = 5.0
 
@@ -100,13 +101,21 @@ class _WorkerCount:
 
 def result_or_error(future: Future, where: str) -> Any:
     """The result or the error of a finished task. Raises LleError if the scheduler was lost."""
-    try:
-        error = future.exception(timeout=GATHER_SECONDS)
-        return future.result(timeout=GATHER_SECONDS) if error is None else error
-    except KilledWorker as killed:  # the task had finished, but its worker died before the result was fetched
-        return killed
-    except (FutureCancelledError, OSError, TimeoutError) as lost:
-        raise LleError(f"the Dask scheduler was lost{where} ({lost}); run again to resume") from None
+    lost: Exception | None = None
+    for _ in range(GATHER_ATTEMPTS):
+        try:
+            error = future.exception(timeout=GATHER_SECONDS)
+            return future.result(timeout=GATHER_SECONDS) if error is None else error
+        except KilledWorker as killed:  # the task had finished, but its worker died before the result was fetched
+            return killed
+        except TimeoutError as late:
+            lost = late
+            if future.client.status in ("closing", "closed"):  # a closed client never answers
+                break
+        except (FutureCancelledError, OSError) as failed:
+            lost = failed
+            break
+    raise LleError(f"the Dask scheduler was lost{where} ({lost}); run again to resume")
 
 
 def task_or_error(

@@ -13,6 +13,7 @@ import weakref
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import dask
 import numpy as np
@@ -26,6 +27,7 @@ from lle.core.errors import (
     CorruptChunk,
     InputError,
     Interrupted,
+    LleError,
     NotEnoughMemory,
     StageIncomplete,
     StoreError,
@@ -462,6 +464,29 @@ class TestWorkerCount:
             now[0] += seconds
             sizes.append(n_workers.size())
         assert (sizes, scheduler.n_calls) == ([1, 1, 9, 1], 3)
+
+
+class TestResultOfAFinishedTask:
+    """Its worker may be busy, and the client may be closed while the result is fetched."""
+
+    @staticmethod
+    def future(status, n_late):
+        future = Mock(**{"exception.return_value": None})
+        future.client.status = status
+        future.result.side_effect = [TimeoutError("late")] * n_late + [7]
+        return future
+
+    def test_result_of_a_busy_worker_is_waited_for(self):
+        assert worker_tasks.result_or_error(self.future("running", 3), "") == 7
+
+    @pytest.mark.parametrize(
+        ("status", "n"), [("closed", 1), ("closing", 1), ("running", worker_tasks.GATHER_ATTEMPTS)]
+    )
+    def test_a_closed_client_is_not_waited_for(self, status, n):
+        future = self.future(status, 1000)
+        with pytest.raises(LleError, match="the Dask scheduler was lost in find_neighbors"):
+            worker_tasks.result_or_error(future, " in find_neighbors")
+        assert future.result.call_count == n
 
 
 class TestPickledErrors:
