@@ -4,6 +4,7 @@ import mmap
 import os
 import sys
 from pathlib import Path
+from typing import TypeGuard
 
 from ..config.models import Cluster, KubernetesCluster, SlurmCluster
 from ..core.errors import LleError
@@ -36,6 +37,24 @@ def memory_of_workers(cluster: Section) -> int | None:
     if isinstance(cluster, Cluster) and cluster.kind != "address":
         return int(MEMORY_SHARE * available_memory() / n_workers(cluster))
     return None
+
+
+def may_have_threads(cluster: Section) -> TypeGuard[Cluster]:
+    """Whether threads of this process may compute in place of workers."""
+    return isinstance(cluster, Cluster) and cluster.kind == "local" and cluster.workers == "auto"
+
+
+def without_workers(cluster: Cluster) -> Cluster:
+    """The section of the same run in this process."""
+    return cluster.model_copy(update={"kind": "serial"})
+
+
+def memory_of_task(cluster: Section) -> int | None:
+    """The most memory in bytes that a task may need together with its process; None if workers must run to know it.
+
+    It is that of a worker. With `workers: auto` a single thread computes if no more tasks fit at one time.
+    """
+    return memory_of_workers(without_workers(cluster) if may_have_threads(cluster) else cluster)
 
 
 def memory_of_high_memory(cluster: Section) -> int | None:

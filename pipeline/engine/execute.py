@@ -14,8 +14,9 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
+from ..clusters.limits import MEMORY_SHARE
 from ..core.address_space import explained
-from ..core.errors import CorruptChunk, StageIncomplete
+from ..core.errors import CorruptChunk, Interrupted, StageIncomplete
 from ..core.machine import available_memory
 from ..core.signals import raise_if_stopped
 from ..storage.store import Store
@@ -36,8 +37,8 @@ class Executor:
     """Runs blocks on a client's workers; without a client in this process, up to `n_threads` at one time.
 
     Whole-data steps run on the workers that offer the Dask resource `memory_resource`; without one, in this process.
-    `memory` is the limit of a worker in bytes, for workers that do not report theirs, and `high_memory` the limit of
-    the workers with the resource. None means unknown.
+    `memory` is the limit of a task and its process in bytes, for workers that do not report theirs, and `high_memory`
+    the limit of the workers with the resource. None means unknown.
     """
 
     client: "Client | None"
@@ -95,10 +96,10 @@ class Executor:
 
     def threads_of(self, step: Step[Report]) -> int:
         """Number of blocks of a step that this process computes at one time, as far as its memory allows."""
-        if self.client is not None or step.runs_on != WORKER or step.all_cores or not step.task_bytes:
+        if self.client is not None or step.runs_on != WORKER or step.all_cores:
             return 1
-        room = self.n_threads if self.memory is None else task_costs.task_room(self.memory) // step.task_bytes
-        return max(1, min(self.n_threads, room))
+        fitting = int(MEMORY_SHARE * available_memory()) // max(step.task_bytes, 1)
+        return max(1, min(self.n_threads, fitting))
 
 
 def run_step(
@@ -117,8 +118,8 @@ def run_step(
 
     Raises:
         LleError: the error of a block that a retry cannot cure.
-        StageIncomplete: after all other blocks have finished, with a list of the failed ones; or at once for a damaged
-            chunk, whose block the next run computes again.
+        StageIncomplete: after all other blocks have finished, with a list of the failed ones; or for a damaged chunk,
+            whose block the next run computes again, without beginning others.
     """
     fingerprint = step.fingerprint(upstream)
     reports = checkpoint.begin_step(store, step, fingerprint, finished_steps, source_stores)
@@ -177,7 +178,8 @@ def outcomes_in_threads(compute: Compute, blocks: Iterable[int], n_threads: int)
     """What `compute(block)` gives for all blocks, up to `n_threads` at one time.
 
     This thread only waits, so it handles signals while compiled code runs for minutes. If the caller takes no further
-    outcomes, the blocks that are being computed are finished first: they must not write into the store of a later run.
+    outcomes, the blocks that are being computed end first: they must not write into the store of a later run. After
+    Interrupted they are not waited for.
     """
     waiting, running, ended = iter(blocks), set[_TaskThread](), SimpleQueue[Ended]()
     try:
@@ -190,8 +192,9 @@ def outcomes_in_threads(compute: Compute, blocks: Iterable[int], n_threads: int)
                 return
             yield _next_outcome(ended, running)
     finally:
-        while running:
-            _next_outcome(ended, running)
+        with contextlib.suppress(Interrupted):  # it was raised before, in the caller
+            while running:
+                _next_outcome(ended, running)
 
 
 def _idle_thread() -> _TaskThread:
@@ -225,7 +228,7 @@ def _next_outcome(ended: "SimpleQueue[Ended]", running: set[_TaskThread]) -> Out
 
 
 def _raise_if_final(error: BaseException, store: Store) -> None:
-    """Raise an error that a retry cannot cure at once, without waiting for the other blocks."""
+    """Raise an error that a retry cannot cure at once: no other block is begun."""
     if isinstance(error, CorruptChunk):
         block = checkpoint.invalidate(store, error.array, error.chunk)
         raise StageIncomplete(

@@ -9,7 +9,7 @@ runs every step and compares the measured peak. Sizes: `block_size` rows of a bl
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ..clusters.limits import memory_of_high_memory, memory_of_workers, memory_resource
+from ..clusters.limits import memory_of_high_memory, memory_of_task, memory_resource
 from ..config.models import Config
 from ..core.errors import NotEnoughMemory, gib
 from ..storage.bundles import OBJECT_BYTES
@@ -50,7 +50,7 @@ def where(step: Step[Report], config: Config) -> RunsOn:
 def fits(step: Step[Report], config: Config) -> bool:
     """Whether a step's task fits its worker, as far as limits are known; the driver's memory is checked in the run."""
     cluster = config.execution.cluster
-    limits = {WORKER: memory_of_workers(cluster), WHOLE_DATA: memory_of_high_memory(cluster)}
+    limits = {WORKER: memory_of_task(cluster), WHOLE_DATA: memory_of_high_memory(cluster)}
     limit = limits.get(where(step, config))
     return step.all_cores or limit is None or step.task_bytes <= task_room(limit)
 
@@ -97,19 +97,22 @@ def check_plan(steps: Iterable[Step[Report]], limit: int | None) -> None:
             check_worker(step, limit)
 
 
-def fit_blocks(stages: Mapping[str, Stage], layout: Layout, limit: int | None) -> Layout:
+def fit_blocks(stages: Mapping[str, Stage], layout: Layout, *limits: int | None) -> Layout:
     """The layout with the largest block size whose tasks fit the workers: the layout's own, or a smaller power of two.
 
-    Blocks have at least MIN_BLOCK_POINTS points, and there are at most MAX_BLOCKS. If tasks of that size do not fit,
-    the step is refused later.
+    Blocks have at least MIN_BLOCK_POINTS points, and there are at most MAX_BLOCKS. The next of the `limits` of a worker
+    counts if no block size fits one. If the smallest size does not fit the last limit, the step is refused later.
     """
     least = max(MIN_BLOCK_POINTS, 2 * -(-layout.n_input // MAX_BLOCKS))
-    while limit is not None and layout.block_points > least:
-        steps, _ = planned(stages, layout)
-        if all(step.runs_on != WORKER or step.task_bytes <= task_room(limit) for step in steps):
-            break
-        layout = replace(layout, block_points=1 << (layout.block_points - 1).bit_length() - 1)
-    return layout
+    smaller = layout
+    for limit in limits:
+        smaller = layout
+        while limit is not None and smaller.block_points > least:
+            steps, _ = planned(stages, smaller)
+            if all(step.runs_on != WORKER or step.task_bytes <= task_room(limit) for step in steps):
+                return smaller
+            smaller = replace(smaller, block_points=1 << (smaller.block_points - 1).bit_length() - 1)
+    return smaller
 
 
 def written_at_once(n_bytes: int) -> int:

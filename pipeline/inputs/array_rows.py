@@ -5,6 +5,7 @@ import io
 import math
 import shutil
 import tempfile
+import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -25,10 +26,18 @@ STREAM_BYTES = 1 << 22  # bytes per request of a compressed file behind a URL
 COMPRESSED = "a complete compressed file"
 
 
+UNPACKING = threading.Lock()
+
+
+def unpacked(stamp: Stamp, member: str, where: str) -> UInt8:
+    """The decompressed bytes of a gzip file, or of a `member` of an archive, for all threads. Raises InputError."""
+    with UNPACKING:
+        return _unpacked(stamp, member, where)
+
+
 # The file has no name: it is mapped, and disappears with the cache or the process.
 @lru_cache(maxsize=64)
-def unpacked(stamp: Stamp, member: str, where: str) -> UInt8:
-    """The decompressed bytes of a gzip file, or of a `member` of an archive. Raises InputError."""
+def _unpacked(stamp: Stamp, member: str, where: str) -> UInt8:
     with reading(where, COMPRESSED), tempfile.TemporaryFile() as target, open_file(stamp, STREAM_BYTES) as packed:
         if member:
             with zipfile.ZipFile(packed) as archive, archive.open(member) as stream:

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..clusters.limits import Section, expected_workers
-from ..config.models import Cluster, Config
+from ..clusters.limits import Section, expected_workers, may_have_threads, memory_of_workers, without_workers
+from ..config.models import Config
 from ..core.machine import is_compiled
 from ..core.threads import limited_threads
-from ..engine.step import Json, Report, Step
+from ..engine.step import WORKER, Json, Report, Step
+from ..engine.task_costs import task_room
 from ..kernels.neighbors.knn import kdtree_neighbors
 
 REFERENCE_SECONDS = 0.024
@@ -98,23 +99,29 @@ class Expected(NamedTuple):
 def expected(cluster: Section, steps: Sequence[Step[Report]], speed: float | None = None) -> Expected:
     """Expected seconds of steps that have blocks to compute, as they were planned.
 
-    With `workers: auto` threads of this process compute unless workers are expected to be faster.
     speed: of a core relative to the reference core; None measures it.
     """
-    speed = machine_speed() if speed is None else speed
+    return _expected(cluster, steps, machine_speed() if speed is None else speed, *_chosen(cluster, steps))
+
+
+def _chosen(cluster: Section, steps: Sequence[Step[Report]]) -> tuple[int, int]:
+    """The number of workers and of threads.
+
+    With `workers: auto` threads of this process compute, unless all tasks fit workers and these are expected to be
+    faster on the reference core: the choice does not depend on the present speed of this one.
+    """
     n_together = min(expected_workers(cluster) or 1, max((step.n_blocks for step in steps), default=1))
-    with_workers = _expected(cluster, steps, speed, n_together)
-    if not _may_have_threads(cluster):
-        return with_workers
-    return min(_expected(cluster, steps, speed, 1, n_together), with_workers, key=lambda one: one.seconds)
-
-
-def _may_have_threads(cluster: Section) -> bool:
-    return isinstance(cluster, Cluster) and cluster.kind == "local" and cluster.workers == "auto"
+    if not may_have_threads(cluster):
+        return n_together, 1
+    limit = memory_of_workers(cluster)
+    choices = [(1, n_together), (n_together, 1)]
+    if limit is not None and any(step.runs_on == WORKER and step.task_bytes > task_room(limit) for step in steps):
+        choices = choices[:1]
+    return min(choices, key=lambda choice: _expected(cluster, steps, 1.0, *choice).seconds)
 
 
 def _expected(
-    cluster: Section, steps: Sequence[Step[Report]], speed: float, n_workers: int, n_threads: int = 1
+    cluster: Section, steps: Sequence[Step[Report]], speed: float, n_workers: int, n_threads: int
 ) -> Expected:
     seconds, compiling = dict[str, float](), _compile_seconds(steps) if cluster.kind in HERE else {}
     for step in steps:
@@ -124,7 +131,7 @@ def _expected(
         overhead = WORKER_STEP_SECONDS if width > 1 else 0.0
         seconds[step.key] = (step.work.serial + shared + compiling.get(step.key, 0.0)) / speed + overhead
     # A given number of local workers starts also for a single block.
-    starts_workers = cluster.kind == "local" and (n_workers > 1 or not _may_have_threads(cluster))
+    starts_workers = cluster.kind == "local" and (n_workers > 1 or not may_have_threads(cluster))
     start = (START_SECONDS + WORKERS_START_SECONDS * starts_workers) / speed
     return Expected(start, seconds, n_workers, n_threads, sum(compiling.values()) / speed)
 
@@ -135,16 +142,15 @@ def _compile_seconds(steps: Sequence[Step[Report]]) -> dict[str, float]:
     return {key: needed.seconds for needed, key in first.items() if needed and not is_compiled(needed.function)}
 
 
-def cluster_to_start(
-    cluster: Section, steps: Sequence[Step[Report]], needs_workers: bool = False
-) -> tuple[Section, int]:
-    """The cluster that steps run on, and the blocks that this process computes at one time if it has no workers.
+def placement(cluster: Section, steps: Sequence[Step[Report]], needs_workers: bool = False) -> tuple[Section, int]:
+    """The cluster to start, and the number of blocks that this process computes at one time if it starts none.
 
-    With `workers: auto` workers start only if a job `needs_workers` or if they are expected to be faster than threads.
+    `needs_workers`: `workers: auto` starts them in any case.
     """
-    if needs_workers or not _may_have_threads(cluster) or (chosen := expected(cluster, steps, speed=1.0)).workers > 1:
+    if needs_workers or not may_have_threads(cluster):
         return cluster, 1
-    return Cluster(kind="serial"), chosen.threads
+    n_workers, n_threads = _chosen(cluster, steps)
+    return (cluster, 1) if n_workers > 1 else (without_workers(cluster), n_threads)
 
 
 def foreseen(config: Config, steps: Sequence[Step[Report]]) -> tuple[str, dict[str, float]]:

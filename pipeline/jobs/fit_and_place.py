@@ -8,23 +8,21 @@ import contextlib
 import time
 from functools import partial
 
-from ..clusters.limits import memory_of_workers
+from ..clusters.limits import memory_of_task
 from ..config.models import Config
 from ..core.errors import BoundsNotMet
 from ..engine import checkpoint, current_config
-from ..engine.execute import Executor
-from ..engine.plan import History, RunResult, planned
+from ..engine.plan import History, RunResult
 from ..engine.progress import RunProgress
 from ..engine.task_costs import check_plan
 from ..inputs.consistency import one_state
 from ..stages import ingest, write_report
-from ..stages.registry import stages_of_run
 from ..storage import array_specs
 from ..storage.store import FIT, Store, block_of, fitted_store
 from . import placing
-from .expected_time import cluster_to_start
+from .expected_time import foreseen, placement
 from .layout import check_layout, layout_of
-from .plan_preview import foreseen_placing
+from .plan_preview import steps_of_fit_and_placing
 from .run_stages import Shared, begun, executing, profiled, result_of, run_store
 
 
@@ -34,16 +32,25 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
     store, source = Store(config.output.store), placing.open_all_rows(config)
     history = History(attributes={FIT: {"rows": config.input.fit_sample, "n_input": source.n_rows}})
     with begun(config, source, store, fresh, history, progress, started) as finished_steps:
-        steps_of_all, _ = planned(stages_of_run(config), ingest.first_layout(config, source))
-        where = cluster_to_start(config.execution.cluster, steps_of_all, needs_workers=profile)
-        with executing(progress, *where) as executor:
+        earlier = fitted_store(store) if fitted_store(store).can_resume() else None
+        layout = layout_of(placing.config_of_fit(config), ingest.open_input(config), earlier)
+        all_steps = steps_of_fit_and_placing(config, layout)
+        placed = placement(config.execution.cluster, all_steps, needs_workers=profile)
+        with executing(progress, *placed) as executor:
             reopen = partial(placing.open_all_rows, config)
             run = placing.PlacingRun(
                 store, executor, progress, finished_steps, source=source, reopen=reopen, config=config
             )
+            text, seconds = foreseen(config, all_steps)
+            progress.start(store, seconds)
+            if earlier is None:
+                check_layout(placing.config_of_fit(config), layout)
+                if text:
+                    progress.print_line(text)
             with one_state(source, reopen), profiled(run) if profile else contextlib.nullcontext():
-                missed, seconds = _fit(config, store, executor, progress)
-                progress.time_left.expect(seconds)
+                missed = _fit(config, fitted_store(store), Shared(executor, layout), progress)
+                after = ("transform.", "write_report.")
+                progress.time_left.expect({key: value for key, value in seconds.items() if key.startswith(after)})
                 _place(config, run)
         result = result_of(store, progress, started)
     if missed is not None:
@@ -52,31 +59,16 @@ def fit_and_place(config: Config, fresh: bool, progress: RunProgress, profile: b
     return result
 
 
-def _fit(
-    config_of_all: Config, store: Store, executor: Executor, progress: RunProgress
-) -> tuple[BoundsNotMet | None, dict[str, float]]:
-    """Run the stages on the sample; returns a missed bound, and the expected seconds of the steps after them.
-
-    A missed bound without an embedding is raised.
-    """
-    config, fitted = placing.config_of_fit(config_of_all), fitted_store(store)
-    earlier = fitted if fitted.can_resume() else None
-    layout = layout_of(config, ingest.open_input(config), earlier)
-    text, seconds = foreseen_placing(config_of_all, layout)
-    progress.start(store, seconds)
-    if earlier is None:
-        check_layout(config, layout)
-        if text:
-            progress.print_line(text)
-    after = {key: value for key, value in seconds.items() if key.startswith(("transform.", "write_report."))}
+def _fit(config: Config, fitted: Store, shared: Shared, progress: RunProgress) -> BoundsNotMet | None:
+    """Run the stages on the sample; returns a missed bound. One without an embedding is raised."""
     try:
         with contextlib.ExitStack() as closing:
-            run_store(config, fitted, False, progress, False, History(), closing, Shared(executor, layout))
+            run_store(placing.config_of_fit(config), fitted, False, progress, False, History(), closing, shared)
     except BoundsNotMet as missed:
         if current_config.embedding_record(fitted) is None:
             raise
-        return missed, after
-    return None, after
+        return missed
+    return None
 
 
 def _place(config: Config, run: placing.PlacingRun) -> None:
@@ -86,7 +78,7 @@ def _place(config: Config, run: placing.PlacingRun) -> None:
     earlier = store.usable_array(array_specs.EMBEDDING.name)
     stored = block_of(earlier) if earlier is not None and earlier.shape[0] == source.n_rows else None
     layout = placing.layout_of_placing(job, source, config.execution, stored)
-    check_plan(placing.steps_of_job(job, layout), memory_of_workers(config.execution.cluster))
+    check_plan(placing.steps_of_job(job, layout), memory_of_task(config.execution.cluster))
     run.walk_stage("transform", placing.steps(config, job, layout, source))
     checkpoint.delete_unused_steps(store, "ingest", run.finished_steps)
     run.walk_stage("write_report", write_report.steps(config, layout))

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from ..clusters.limits import expected_workers, memory_of_workers
+from ..clusters.limits import expected_workers, memory_of_task, memory_of_workers
 from ..config.load import resolved
 from ..config.models import Config
 from ..core.errors import ConfigError
@@ -91,13 +91,15 @@ def layout_of(config: Config, source: Source, store: Store | None = None, limit:
         layout = replace(layout, block_points=size)
     elif n_workers := expected_workers(config.execution.cluster):
         layout = replace(layout, block_points=block_points_for(n_workers, layout))
-    return task_costs.fit_blocks(stages_of_run(config), layout, _worker_limit(config, limit))
+    cluster = config.execution.cluster
+    limits = (memory_of_workers(cluster), memory_of_task(cluster)) if limit is None else (limit,)
+    return task_costs.fit_blocks(stages_of_run(config), layout, *limits)
 
 
 def check_layout(config: Config, layout: Layout, limit: int | None = None) -> None:
     """Raises NotEnoughMemory if a step of the plan does not fit a worker of `limit` bytes (None: as configured)."""
     steps, _ = planned(stages_of_run(config), layout)
-    task_costs.check_plan(steps, _worker_limit(config, limit))
+    task_costs.check_plan(steps, memory_of_task(config.execution.cluster) if limit is None else limit)
 
 
 def fits_memory(config: Config) -> bool:
@@ -115,7 +117,3 @@ def fits_memory(config: Config) -> bool:
     steps, _ = planned(stages_of_run(config), layout)
     n_bytes, _ = disk_totals(steps)
     return layout.n_input < ISOLATED_POINTS and n_bytes <= min(MEMORY_STORE_BYTES, available_memory() // 8)
-
-
-def _worker_limit(config: Config, limit: int | None) -> int | None:
-    return memory_of_workers(config.execution.cluster) if limit is None else limit

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
-from ..clusters.limits import memory_of_workers
+from ..clusters.limits import memory_of_task, memory_of_workers
 from ..config.models import Config, Execution
 from ..core.errors import DamagedStore
 from ..engine import checkpoint, current_config, plan_sizes, task_costs
@@ -53,8 +53,8 @@ def layout_of_placing(job: embed_new.Job, source: Source, execution: Execution, 
     layout = replace(fitted, n_input=source.n_rows, n_features_input=source.n_features, block_points=size)
     if execution.block_points != "auto":
         return layout
-    limit = memory_of_workers(execution.cluster)
-    return task_costs.fit_blocks({"transform": partial(embed_new.steps, job)}, layout, limit)
+    limits = memory_of_workers(execution.cluster), memory_of_task(execution.cluster)
+    return task_costs.fit_blocks({"transform": partial(embed_new.steps, job)}, layout, *limits)
 
 
 def steps_of_job(job: embed_new.Job, layout: Layout) -> list[Step[Report]]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TypedDict, cast
 
-from ..clusters.limits import memory_of_workers
+from ..clusters.limits import memory_of_task
 from ..config.load import resolved
 from ..config.models import Config
 from ..core.errors import NotEnoughMemory
@@ -21,7 +21,7 @@ from ..stages.registry import stages_of_run
 from ..storage.records import to_json
 from ..storage.store import Store, fitted_store, has_fit
 from ..storage.versions import Versions
-from .expected_time import expected, foreseen
+from .expected_time import expected
 from .layout import layout_of, run_attributes
 from .placing import config_of_fit, fit_of, job_of_all_rows, layout_of_placing, open_all_rows, steps
 from .reprocess import begin, identity, is_current, version_id
@@ -191,12 +191,11 @@ def forecast_placing(
     return [(step, preview.n_done[step.key]) for step in preview.steps], counts
 
 
-def foreseen_placing(config: Config, first_layout: Layout) -> tuple[str, dict[str, float]]:
-    """A line for the log of a run that takes long, and the expected seconds of each step of its fit and its placing."""
+def steps_of_fit_and_placing(config: Config, first_layout: Layout) -> list[Step[Report]]:
+    """The steps of a run with input.fit_sample, whose fit begins with a layout."""
     fitting, layout = planned(stages_of_run(config_of_fit(config)), first_layout)
     placing, _ = forecast_placing(config, layout, fit_is_done=False)
-    all_steps = [step for step in fitting if step.stage != "write_report"] + [step for step, _ in placing]
-    return foreseen(config, all_steps)
+    return [step for step in fitting if step.stage != "write_report"] + [step for step, _ in placing]
 
 
 class PlannedStep(TypedDict):
@@ -236,7 +235,7 @@ class Plan(Reuse):
 
 def plan_summary(config: Config) -> Plan:
     """The plan of a run. Raises NotEnoughMemory, with the plan, if a step does not fit its workers."""
-    limit, counts, is_sampled = memory_of_workers(config.execution.cluster), None, config.input.fit_sample is not None
+    limit, counts, is_sampled = memory_of_task(config.execution.cluster), None, config.input.fit_sample is not None
     preview = forecast(config_of_fit(config) if is_sampled else config)
     rows = [(step, preview.n_done[step.key]) for step in preview.steps]
     if is_sampled:

@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from ..clusters.connect import connect
-from ..clusters.limits import Section, memory_of_high_memory, memory_of_workers, memory_resource
+from ..clusters.limits import Section, memory_of_high_memory, memory_of_task, memory_of_workers, memory_resource
 from ..config.models import Config
 from ..core.errors import BoundsNotMet, InputChanged
 from ..core.signals import interruptible
@@ -30,7 +30,7 @@ from ..stages import ingest, write_report
 from ..stages.registry import METHOD_ARRAYS, stages_of_run
 from ..storage.lock import RunLock
 from ..storage.store import FIT, Store, has_fit
-from .expected_time import cluster_to_start, foreseen
+from .expected_time import foreseen, placement
 from .layout import layout_of, run_attributes
 
 FEWER_POINTS = 0.8
@@ -70,7 +70,7 @@ def run_store(
     steps, _ = planned(stages_of_run(config), layout)
     announcement, seconds = ("", dict[str, float]()) if shared else foreseen(config, steps)
     if not resumed and not shared:
-        check_plan(steps, memory_of_workers(config.execution.cluster))
+        check_plan(steps, memory_of_task(config.execution.cluster))
         if announcement:
             progress.print_line(announcement)
     if not resumed:
@@ -78,9 +78,9 @@ def run_store(
     with begun(config, source, store, fresh, history, progress, started) as finished_steps:
         if shared is None:
             progress.start(store, seconds)
-        where = cluster_to_start(config.execution.cluster, steps, needs_workers=profile)
+        placed = placement(config.execution.cluster, steps, needs_workers=profile)
         with contextlib.ExitStack() as opened:
-            executor = shared.executor if shared else opened.enter_context(executing(progress, *where))
+            executor = shared.executor if shared else opened.enter_context(executing(progress, *placed))
             keeps_all = shared is not None and shared.keeps_all
             run = StageRun(store, executor, progress, finished_steps, keeps_all, history=history)
             unchanging = one_state(source, partial(ingest.open_input, config))
@@ -167,9 +167,7 @@ def profiled(run: "StageRun") -> Iterator[None]:
     """Save Dask's performance report of the `with` block, which writes the report of the run before."""
     if run.executor.client is None:
         yield
-        run.progress.print_line(
-            "performance: the run had no workers (kind: serial, or a short run), so there is nothing to show"
-        )
+        run.progress.print_line("performance: the run had no workers (kind: serial), so there is nothing to show")
         return
     from distributed import performance_report
 

@@ -22,15 +22,18 @@ from ..config.models import Cluster
 from ..core.errors import ConfigError, ExperimentsFailed, LleError
 from ..core.signals import interruptible
 from ..engine.execute import Executor
+from ..engine.plan import planned
 from ..engine.progress import RunProgress, SilentProgress
 from ..engine.step import Report, Step
 from ..engine.worker_tasks import RETRIES, Submitted
 from ..report.sweep_page import Row, best_experiments, flat_metrics, render_sweep, table_bytes
 from ..search.shorter_lists import CutLists
+from ..stages.registry import stages_of_run
 from ..stages.report_columns import color_source
 from ..storage import array_specs
 from ..storage.lock import RunLock, wait_for_lock
 from ..storage.store import Store
+from .expected_time import placement
 from .run import run
 from .run_stages import Shared, executing
 from .sweep_plan import Experiment, plan_sweep, worker_limit
@@ -176,9 +179,11 @@ def _rows(ordered: list[Experiment], limit: int | None, fresh: bool, progress: R
     cluster = ready[0].config.execution.cluster if ready and ready[0].config else Cluster(kind="serial")
     if isinstance(cluster, Cluster) and cluster.kind == "local" and min(n_workers(cluster), len(ready)) == 1:
         cluster = Cluster(kind="serial")
-    with executing(progress, cluster) as executor:
+    small, n_threads = all(experiment.layout.n_input <= SMALL_POINTS for experiment in ready if experiment.layout), 1
+    if not small and ready[0].config and ready[0].layout:
+        cluster, n_threads = placement(cluster, planned(stages_of_run(ready[0].config), ready[0].layout)[0])
+    with executing(progress, cluster, n_threads) as executor:
         executor.memory = limit
-        small = all(experiment.layout.n_input <= SMALL_POINTS for experiment in ready if experiment.layout)
         if executor.client is not None and small:
             yield from _on_workers(executor.client, limit, ready, stores, fresh)
             return

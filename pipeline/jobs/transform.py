@@ -18,7 +18,7 @@ from ..storage import array_specs
 from ..storage.lock import LOCK, RunLock, wait_for_lock
 from ..storage.store import Store, fitted_store
 from ..storage.versions import result_of_whole
-from .expected_time import cluster_to_start
+from .expected_time import placement
 from .export import columns_of_input, export_embedding
 from .new_rows import open_new, open_section
 from .output_file import check_out, refuse_input
@@ -86,7 +86,7 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
     job = embed_new.Job(fit, kind, parameters, source.fingerprint(), rows.max_ratio, rows.far_as_nan)
     layout = layout_of_placing(job, source, where)
     steps = steps_of_job(job, layout)
-    cluster, n_threads = cluster_to_start(where.cluster, steps)
+    cluster, n_threads = placement(where.cluster, steps)
     check_plan(steps, memory_of_workers(cluster))
     if work.is_run("choose another --work") and "transform" not in work.attributes():
         raise ConfigError(f"{work.url}: is the store of a run; the finished blocks of a transform need another place")

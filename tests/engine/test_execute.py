@@ -104,7 +104,7 @@ import json
 import sys
 from unittest.mock import Mock
 from threadpoolctl import threadpool_info
-from lle.engine.execute import Executor, outcomes_in_threads, run_step
+from lle.engine.execute import Executor, run_step
 from lle.storage.store import Store
 from tests.support.steps import Facts, make_step
 
@@ -554,9 +554,21 @@ class TestThreadsOfThisProcess:
         outcomes.close()
         assert sorted(ended) == sorted(begun) == [0, 1, 2]
 
-    def test_number_of_threads_is_limited_by_memory(self):
+    def test_a_signal_between_two_outcomes_ends_the_run_without_a_traceback(self, store, capsys):
+        class Stopping(Progress):
+            def advance(self, step, report):
+                signal.raise_signal(signal.SIGINT)
+
+        step = make_step("t.task", lambda store, block: Facts(time.sleep(0.5 * (block > 0)) or {}), 3)
+        with pytest.raises(Interrupted), interruptible():
+            run_step(step, "", store, Executor(None, n_threads=3), Stopping())
+        gc.collect()
+        assert capsys.readouterr().err == ""
+
+    def test_number_of_threads_is_limited_by_memory(self, monkeypatch):
+        monkeypatch.setattr(execute, "available_memory", lambda: 3 * 2**30)
         small, large = (replace(PRODUCE, task_bytes=n_bytes) for n_bytes in (2**20, 2**30))
-        executor = Executor(None, memory=3 * 2**30, n_threads=4)
+        executor = Executor(None, n_threads=4)
         assert (executor.threads_of(small), executor.threads_of(large)) == (4, 2)
         assert executor.threads_of(replace(large, task_bytes=2**40)) == 1
         assert executor.threads_of(replace(small, runs_on=WHOLE_DATA)) == 1

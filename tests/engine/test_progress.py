@@ -359,7 +359,7 @@ def test_performance_report_is_saved(config, tmp_path):
     page = tmp_path / "run.zarr" / "report" / "performance.html"
     assert "nothing to show" in invoke("run", config, "--profile").stderr
     assert not page.exists()
-    workers = ["--set", "execution.cluster.kind=local", "--set", "execution.cluster.workers=1"]
+    workers = ["--set", "execution.cluster={kind: local}"]
     text = invoke("run", config, "--fresh", "--profile", *workers).stderr
     assert str(page) in text
     content = page.read_text()

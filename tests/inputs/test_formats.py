@@ -207,10 +207,17 @@ class TestReadsOnlyWhatItNeeds:
     def test_compressed_files_are_unpacked_once(self, inputs, data, name, monkeypatch):
         unpacked = []
         original = array_rows.open_file
-        monkeypatch.setattr(array_rows, "open_file", lambda *args: unpacked.append(args) or original(*args))
-        array_rows.unpacked.cache_clear()
+        monkeypatch.setattr(
+            array_rows, "open_file", lambda *args: unpacked.append(args) or time.sleep(0.02) or original(*args)
+        )
+        array_rows._unpacked.cache_clear()
         kind, params = inputs[name]
-        blocks = [open_source(kind, **params).read(start, min(start + 100, N)) for start in range(0, N, 100)]
+
+        def read(start):
+            return open_source(kind, **params).read(start, min(start + 100, N))
+
+        with ThreadPoolExecutor(3) as pool:
+            blocks = list(pool.map(read, range(0, N, 100)))
         assert np.array_equal(np.concatenate(blocks), data[0])
         open_source(kind, **params).read(50, 60)
         assert len(unpacked) == 1

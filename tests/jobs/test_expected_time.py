@@ -13,10 +13,10 @@ from lle.clusters import limits
 from lle.config.load import check_config
 from lle.engine.plan import Layout, planned
 from lle.jobs import expected_time, run_stages
-from lle.jobs.expected_time import cluster_to_start, expected, foreseen, machine_speed
+from lle.jobs.expected_time import expected, foreseen, machine_speed, placement
 from lle.jobs.layout import layout_of
 from lle.jobs.placing import config_of_fit
-from lle.jobs.plan_preview import forecast_placing, foreseen_placing, plan_summary
+from lle.jobs.plan_preview import forecast_placing, plan_summary, steps_of_fit_and_placing
 from lle.search import cell_groups
 from lle.stages import ingest, solve_embedding
 from lle.stages.registry import stages_of, stages_of_run
@@ -77,9 +77,8 @@ def test_plan_and_log_of_a_run_count_the_placing(tmp_path):
     source = {"kind": "synthetic", "name": "swiss_roll", "n_points": 4_000_000, "fit_sample": 200_000}
     settings = config(input=source, output={"store": str(tmp_path / "x.zarr")})
     assert [*plan_summary(settings)["expected"]["stages"]] == [*[*stages_of("lle")][:-1], "transform", "write_report"]
-    line, seconds = foreseen_placing(
-        settings, layout_of(config_of_fit(settings), ingest.open_input(config_of_fit(settings)))
-    )
+    layout = layout_of(config_of_fit(settings), ingest.open_input(config_of_fit(settings)))
+    line, seconds = foreseen(settings, steps_of_fit_and_placing(settings, layout))
     assert "expected: about " in line
     assert "transform" in line
     assert [*dict.fromkeys(key.partition(".")[0] for key in seconds)] == [
@@ -90,7 +89,7 @@ def test_plan_and_log_of_a_run_count_the_placing(tmp_path):
     few = settings.model_copy(
         update={"input": settings.input.model_copy(update={"n_points": 5_000, "fit_sample": 500})}
     )
-    assert foreseen_placing(few, Layout(500, 3, "float64", 500))[0] == ""
+    assert foreseen(few, steps_of_fit_and_placing(few, Layout(500, 3, "float64", 500)))[0] == ""
 
 
 @pytest.mark.parametrize("method", ["lle", "ltsa", "hessian", "modified", "laplacian", "pca"])
@@ -187,12 +186,43 @@ def test_workers_share_blocks_only():
 )
 def test_workers_start_only_if_they_save_time_against_threads(monkeypatch, cluster, cores, n, d, kind, n_threads):
     monkeypatch.setattr(limits, "available_cores", lambda: cores)
-    monkeypatch.setattr(limits, "total_memory", lambda: 2**36)
+    for name in ("total_memory", "available_memory"):
+        monkeypatch.setattr(limits, name, lambda: 2**36)
     cluster = config(execution={"cluster": cluster}).execution.cluster
     steps, _ = planned(stages_of_run(config()), Layout(n, d, "float32", 15_000))
-    started, threads = cluster_to_start(cluster, steps)
+    started, threads = placement(cluster, steps)
     assert (started.kind, threads) == (kind, n_threads)
-    assert cluster_to_start(cluster, steps, needs_workers=True) == (cluster, 1)
+    assert placement(cluster, steps, needs_workers=True) == (cluster, 1)
+
+
+def test_threads_compute_what_does_not_fit_workers(monkeypatch):
+    """On 16 cores workers would be faster, but each has a sixteenth of the memory."""
+    monkeypatch.setattr(limits, "available_cores", lambda: 16)
+    cluster = config(execution={"cluster": {"kind": "local"}}).execution.cluster
+    steps, _ = planned(stages_of_run(config()), Layout(1_000_000, 100, "float32", 15_000))
+    chosen = []
+    for gib in (64, 16):
+        for name in ("total_memory", "available_memory"):
+            monkeypatch.setattr(limits, name, lambda gib=gib: gib * 2**30)
+        monkeypatch.setattr(limits, "AUTO_WORKER_BYTES", 2**29)
+        chosen.append(placement(cluster, steps)[0].kind)
+    assert chosen == ["local", "serial"]
+
+
+def test_memory_of_a_task_is_that_of_all_workers_if_a_thread_may_have_it(monkeypatch):
+    for name in ("total_memory", "available_memory"):
+        monkeypatch.setattr(limits, name, lambda: 3 * 2**30)
+    monkeypatch.setattr(limits, "available_cores", lambda: 2)
+    found = []
+    for cluster in ({}, {"workers": 2}, {"memory": "1GiB"}):
+        section = config(execution={"cluster": {"kind": "local", **cluster}}).execution.cluster
+        found.append((limits.memory_of_task(section), limits.memory_of_workers(section)))
+    auto, two, given = found
+    assert auto == (int(0.8 * 3 * 2**30), int(0.4 * 3 * 2**30))
+    assert two == (int(0.4 * 3 * 2**30),) * 2
+    assert given == (2**30,) * 2
+    section = config(execution={"cluster": {"kind": "local", "memory": "1GiB"}}).execution.cluster
+    assert limits.memory_of_workers(placement(section, [])[0]) == 2**30
 
 
 def test_threads_share_blocks_except_for_what_they_compute_one_after_the_other(monkeypatch):

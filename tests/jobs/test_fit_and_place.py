@@ -12,6 +12,7 @@ from lle.core.errors import StoreError
 from lle.engine import checkpoint
 from lle.engine.row_exchange import REQUESTS, SENT
 from lle.inputs.row_filter import even_sample
+from lle.jobs import fit_and_place
 from lle.stages import embed_new
 from lle.stages.assemble_cost import CONTRIBUTIONS
 from lle.stages.order_points import SORTED
@@ -214,3 +215,16 @@ def test_sample_is_spread_evenly_and_has_the_requested_size():
     rows = even_sample(10_007, 1000)
     assert len(np.unique(rows)) == 1000
     assert (np.abs(rows - np.arange(1000) * 10.007) < 11).all()
+
+
+def test_threads_are_chosen_from_the_steps_of_fit_and_placing(tmp_path, points, monkeypatch):
+    """A run of all rows as points to fit would take much longer, so that workers could seem faster."""
+    seen = []
+
+    def placement(cluster, steps, needs_workers):
+        seen.extend({step.stage for step in steps})
+        raise StoreError("enough")
+
+    monkeypatch.setattr(fit_and_place, "placement", placement)
+    assert "enough" in refused(1, "run", job(tmp_path / "job", points))
+    assert {"transform", "find_neighbors", "write_report"} <= set(seen)

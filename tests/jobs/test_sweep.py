@@ -15,6 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from lle.cli.commands import app
+from lle.clusters import limits
 from lle.clusters.version_check import program_versions
 from lle.config.load import load_config
 from lle.config.sweep import experiment_name
@@ -263,6 +264,22 @@ def test_interrupted_sweep_resumes(toy_stages, tmp_path):
     assert {key[0] for key, count in calls.items() if count > 1} == set()
     assert len({key[2] for key in calls if key[:2] == ("solve_weights", "solve")}) == 3
     assert [row["state"] for row in result.rows] == ["done"] * 3
+
+
+@pytest.mark.parametrize(("small", "expected"), [(5, ("serial", 3)), (20_000, ("local", 1))])
+def test_large_experiments_run_in_threads_and_small_ones_as_tasks(tmp_path, monkeypatch, small, expected):
+    started = []
+
+    def executing(progress, cluster, n_threads):
+        started.append((cluster.kind, n_threads))
+        return contextlib.nullcontext(execute.Executor(None))
+
+    monkeypatch.setattr(sweep, "SMALL_POINTS", small)
+    monkeypatch.setattr(sweep, "executing", executing)
+    monkeypatch.setattr(limits, "available_cores", lambda: 3)
+    settings = {"block_points": 60, "cluster": {"kind": "local"}}
+    sweep_of(write(tmp_path / "sweep.yaml", {"grid": {"weights.reg": [0.1, 0.01]}}, execution=settings))
+    assert started == [expected]
 
 
 @pytest.mark.slow

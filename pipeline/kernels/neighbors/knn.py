@@ -4,7 +4,6 @@ All functions return global ids, nearest first with ties by id. The point itself
 Euclidean, computed in float64 from the coordinates of the returned ids.
 """
 
-import warnings
 from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
@@ -170,8 +169,6 @@ def _nn_descent(points: Float32, k: int, seed: int) -> Int32:
     from .nn_descent_cache import search_lock, use_cached_search
 
     use_cached_search()
-    # pynndescent warns if it returns -1; select_nearest removes those ids. catch_warnings is not for several threads.
-    warnings.filterwarnings("ignore", "Failed to correctly find n_neighbors", module="pynndescent")
     with search_lock():
         index = NNDescent(points, n_neighbors=k, metric="euclidean", random_state=seed, n_jobs=1)
         return np.asarray(index.neighbor_graph[0])

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import threading
+import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
 from types import FunctionType, ModuleType
@@ -45,7 +46,12 @@ UNTESTED_NUMBA = (0, 69)
 
 
 def use_cached_search() -> None:
-    """Make pynndescent call the cached search, if its release and that of numba are supported."""
+    """Make pynndescent call the cached search, if its release and that of numba are supported.
+
+    Its warning about ids of -1, which `select_nearest` removes, is ignored from now on in this process:
+    warnings.catch_warnings restores wrong filters if threads overlap.
+    """
+    warnings.filterwarnings("ignore", "Failed to correctly find n_neighbors", module="pynndescent")
     if _is_known():
         pynndescent_.nn_descent = _nn_descent
 
