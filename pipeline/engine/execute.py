@@ -22,7 +22,7 @@ from ..core.signals import raise_if_stopped
 from ..storage.store import Store
 from . import checkpoint, subprocess_call, task_costs
 from .step import DRIVER, WHOLE_DATA, WORKER, BlockReport, Json, Report, Step
-from .tasks import Ending, Outcome, is_final, run_task
+from .tasks import Ending, Outcome, abandoned, is_final, run_task
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .progress import RunProgress
 
 WAKE_SECONDS = 0.2
+WRITE_SECONDS = 1.0
+"""Time in which a write ends that a task has begun."""
 
 
 @dataclass
@@ -179,7 +181,7 @@ def outcomes_in_threads(compute: Compute, blocks: Iterable[int], n_threads: int)
 
     This thread only waits, so it handles signals while compiled code runs for minutes. If the caller takes no further
     outcomes, the blocks that are being computed end first: they must not write into the store of a later run. After
-    Interrupted they are not waited for.
+    Interrupted only a write is waited for.
     """
     waiting, running, ended = iter(blocks), set[_TaskThread](), SimpleQueue[Ended]()
     try:
@@ -214,10 +216,7 @@ def _next_outcome(ended: "SimpleQueue[Ended]", running: set[_TaskThread]) -> Out
                 thread, block, outcome = ended.get(timeout=WAKE_SECONDS)
                 break
     except BaseException:
-        for thread in running:
-            thread.close()
-        running.clear()
-        subprocess_call.stop_all()
+        _abandon(running)
         raise
     running.remove(thread)
     if isinstance(outcome, BaseException):  # the call may have left settings of its thread
@@ -225,6 +224,18 @@ def _next_outcome(ended: "SimpleQueue[Ended]", running: set[_TaskThread]) -> Out
     else:
         _idle_threads.append(thread)
     return block, outcome
+
+
+def _abandon(running: set[_TaskThread]) -> None:
+    """End the threads at the next write of their tasks. Computing goes on until then, so only a write is waited for."""
+    threads, until = list(running), time.monotonic() + WRITE_SECONDS
+    running.clear()
+    abandoned.update(threads)
+    for thread in threads:
+        thread.close()
+    subprocess_call.stop_all()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
 
 
 def _raise_if_final(error: BaseException, store: Store) -> None:

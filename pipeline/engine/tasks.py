@@ -5,11 +5,12 @@ import threading
 import time
 from pathlib import Path
 from typing import ClassVar, TypeAlias
+from weakref import WeakSet
 
 import psutil
 
 from ..core import stage_caches
-from ..core.errors import LleError, StoreError
+from ..core.errors import LleError, StageIncomplete, StoreError
 from ..core.machine import peak_bytes
 from ..core.threads import find_late_pools, limited_threads
 from ..storage.store import Store
@@ -20,6 +21,9 @@ CURRENT_SECONDS = 1.0
 
 Ending: TypeAlias = BlockReport[Report] | BaseException
 Outcome: TypeAlias = tuple[int, Ending]
+
+abandoned = WeakSet[threading.Thread]()
+"""Threads of an interrupted run. Their tasks write nothing more: the run has left its store, and another may use it."""
 
 
 def run_task(url: str, step: Step[Report], fingerprint: str, block: int) -> BlockReport[Report]:
@@ -40,21 +44,28 @@ def run_task(url: str, step: Step[Report], fingerprint: str, block: int) -> Bloc
     seconds = time.perf_counter() - started
     n_bytes = max(peak.bytes, report.subprocess_bytes)  # the step may have used a subprocess
     result = BlockReport(block, round(seconds, 4), n_bytes, report, peak.base, tuple(sorted(store.bundles_written)))
+    _require_run()
     checkpoint.mark_done(store, step, fingerprint, result)
     return result
 
 
+def _require_run() -> None:
+    if threading.current_thread() in abandoned:
+        raise StageIncomplete("the run was interrupted")
+
+
 class _Current:
-    """Prevents a task from overwriting data of a newer run.
+    """Prevents a task from writing after its run was interrupted, and from overwriting data of a newer run.
 
     Workers of a cluster outlive a killed driver and finish their tasks, while a run with another config may have begun
-    the same step. The check is repeated only after CURRENT_SECONDS, so short tasks send no request.
+    the same step. This check is repeated only after CURRENT_SECONDS, so short tasks send no request.
     """
 
     def __init__(self, store: Store, step: Step[Report], fingerprint: str, block: int) -> None:
         self._arguments, self._checked = (store, step, fingerprint, block), time.monotonic()
 
     def __call__(self) -> None:
+        _require_run()
         if time.monotonic() - self._checked >= CURRENT_SECONDS:
             checkpoint.require_current(*self._arguments)
             self._checked = time.monotonic()

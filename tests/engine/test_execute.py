@@ -592,6 +592,49 @@ class TestThreadsOfThisProcess:
         assert third.peak_bytes < first.base_bytes + 2**27
         assert first.peak_bytes > first.base_bytes + 0.9 * 2**28
 
+    @pytest.mark.parametrize("writes", [False, True])
+    def test_interrupted_task_writes_nothing_more(self, store, monkeypatch, writes):
+        def stop():
+            raise Interrupted(signal.SIGINT)
+
+        begun, may_end, threads = threading.Event(), threading.Event(), []
+
+        def task(store, block) -> Facts:
+            threads.append(threading.current_thread())
+            begun.set()
+            may_end.wait(20)
+            if writes:
+                store.write("x", block * BLOCK, np.ones(BLOCK))
+            return Facts()
+
+        monkeypatch.setattr(execute, "WRITE_SECONDS", 0.05)
+        step = make_step("t.task", task, N_BLOCKS, arrays=(spec("x"),))
+        with monkeypatch.context() as patch:
+            patch.setattr(execute, "raise_if_stopped", lambda: stop() if begun.is_set() else None)
+            with pytest.raises(Interrupted):
+                run_step(step, "", store, Executor(None, n_threads=2), Progress())
+        may_end.set()
+        for thread in threads:
+            thread.join(20)
+        assert store.objects.names("x") == ["x/zarr.json"]
+        assert store.objects.names("_done") == []
+
+    def test_interrupt_waits_for_a_write(self, monkeypatch):
+        def stop():
+            raise Interrupted(signal.SIGINT)
+
+        begun, ended = threading.Event(), threading.Event()
+
+        def writes(block):
+            begun.set()
+            time.sleep(0.2)
+            ended.set()
+
+        monkeypatch.setattr(execute, "raise_if_stopped", lambda: stop() if begun.is_set() else None)
+        with pytest.raises(Interrupted):
+            list(outcomes_in_threads(writes, range(9), 1))
+        assert ended.is_set()
+
     @pytest.mark.slow
     def test_interrupted_task_leaves_no_thread_and_no_arrays(self, monkeypatch):
         def stop():
