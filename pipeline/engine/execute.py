@@ -254,4 +254,4 @@ def _list_failures(step: Step[Report], failures: dict[int, BaseException]) -> st
     lines = [f"  block {block}: {explained(error)}" for block, error in sorted(failures.items())[:5]]
     more = [f"  and {len(failures) - 5} more"] if len(failures) > 5 else []
     head = f"{step.key}: {len(failures)} of {step.n_blocks} blocks failed; finished blocks are kept:"
-    return "\n".join([head, *lines, *more, "Run the same command again to retry the failed blocks."])
+    return "\n".join([head, *lines, *more, "Run the same command again to retry the failed blocks"])
