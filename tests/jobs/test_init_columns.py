@@ -217,6 +217,22 @@ def test_scale_is_standard_if_few_columns_hold_the_variance(spreads, scale):
     assert proposed == scale, why
 
 
+@pytest.mark.parametrize(
+    ("wide", "scale"),
+    [
+        pytest.param([0.3, 0.5], "none", id="words"),
+        pytest.param([900.0, 0.3], "standard", id="words and the length of the text"),
+        pytest.param([0.3, -0.5], "standard", id="numbers of both signs"),
+    ],
+)
+def test_counts_of_rare_and_frequent_words_keep_their_scale(wide, scale):
+    rng = np.random.default_rng(6)
+    rates = np.concatenate([rng.permutation(np.geomspace(1e-3, 0.5, 60)), np.abs(wide)])
+    rows = rng.poisson(rates, (4000, 62)) * (1.0 + 9 * (rates > 0.1)) * np.append(np.ones(60), np.sign(wide))
+    proposed, why = propose_scale(rows)
+    assert proposed == scale, why
+
+
 def test_array_with_chunks_too_large_to_look_at_keeps_its_scale(tmp_path, monkeypatch):
     monkeypatch.setattr("lle.inputs.propose_roles.LOOKED_AT", 0)
     monkeypatch.setattr("lle.inputs.suspect_columns.READ_BYTES", -1)
