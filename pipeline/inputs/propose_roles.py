@@ -5,6 +5,7 @@ A table of up to LOOKED_AT numbers is read as a whole, of a larger one the first
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,8 @@ from .suspect_columns import (
 LOOKED_AT = 1 << 24
 MAX_CATEGORIES, MAX_CLASSES = 50, 10
 """Categories of a label of text, and of one of whole numbers without a typical name: more may be a measurement."""
+MANY_COUNTS = 50
+"""With more columns of few whole numbers, their names are often words that were counted: a text is the label."""
 MIN_REPEATS = 5
 """A label or a code has on average at least this number of rows for each of its values."""
 MAX_MISSING, MAX_INCOMPLETE = 0.05, 0.1
@@ -109,7 +112,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     columns, numbers, where = _read_columns(source, text)
     chosen_id = _first([column for column in columns if column.is_id], ID_NAME)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
-    label = _label(labels)
+    label = _label(labels, len(numbers))
     special = {column.name for column in (chosen_id, label) if column is not None}
     rest = [column for column in columns if not column.is_text and column.name not in special]
     left_out = {column.name: column.problem for column in columns if column.problem and column.name not in special}
@@ -258,16 +261,19 @@ def _signed_number(entries: pa.ChunkedArray) -> str:
     return str(signed[0]) if len(signed) > SIGNED_SHARE * len(entries) else ""
 
 
-def _label(candidates: Sequence[Column]) -> Column | None:
+def _label(candidates: Sequence[Column], n_rows: int) -> Column | None:
     """A column named as a label, then text, then numbers if they are the only ones with few values.
 
-    Numbers without such a name have at most MAX_CLASSES values: others may be measurements.
+    Numbers without such a name have at most MAX_CLASSES values: others may be measurements. Of more than MANY_COUNTS
+    numbers, none comes before a text. Columns without a value in most rows come after the other named ones and texts.
     """
     text = [column for column in candidates if column.is_text]
     numbered = [column for column in candidates if not column.is_text]
-    named = [column for column in [*text, *numbered] if LABEL_NAME.fullmatch(column.name)]
+    is_counts = text and len(numbered) > MANY_COUNTS
+    named = [column for column in [*text, *([] if is_counts else numbered)] if LABEL_NAME.fullmatch(column.name)]
+    full = [[column for column in columns if 2 * column.missing <= n_rows] for columns in (named, text)]
     only = numbered if len(numbered) == 1 and numbered[0].distinct <= MAX_CLASSES else []
-    return next(iter(named or text or only), None)
+    return next(chain(*full, named, text, only), None)
 
 
 def _first(candidates: Sequence[Column], name: "re.Pattern[str]") -> Column | None:

@@ -51,6 +51,20 @@ class TestTables:
         many = write_table(tmp_path / f"many.{suffix}", frame(rooms=RNG.integers(0, 15, N)))
         assert config_of(tmp_path, many, "4.yaml").input.label is None
 
+    @pytest.mark.parametrize("n_words", [3, 60])
+    def test_text_is_the_label_beside_counts_of_words_that_are_named_as_labels(self, tmp_path, suffix, n_words):
+        words = pd.DataFrame(RNG.poisson(0.5, (N, n_words)), columns=[f"{i}th word" for i in range(n_words)])
+        data = words.assign(category=CLASSES, library=np.where(CLASSES > 1, "yes", "no"))
+        label = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.label
+        assert label == ("category" if n_words < 50 else "library")
+
+    def test_column_without_a_value_in_most_rows_is_the_label_if_no_other_can_be(self, tmp_path, suffix):
+        data = frame(category=np.where(CLASSES > 2, CLASSES, np.nan), state=np.where(CLASSES > 1, "dry", "wet"))
+        data.loc[:9, "category"] = 2
+        label = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.label
+        alone = config_of(tmp_path, write_table(tmp_path / f"1.{suffix}", data.drop(columns="state")), "1.yaml").input
+        assert (label, alone.label) == ("state", "category")
+
     def test_measurements_alone_have_no_label_and_no_id(self, tmp_path, suffix):
         config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", frame()))
         assert (config.input.label, config.input.id, config.preprocess.invalid) == (None, None, "error")
