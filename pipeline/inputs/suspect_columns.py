@@ -94,7 +94,7 @@ def suspect_columns(source: Source) -> dict[str, Look]:
 
 
 def _look(name: str, values: Array, n_rows: int) -> Look | None:
-    look = look_of(values, n_rows)
+    look = look_of(values, n_rows, may_be_epoch=not ID_NAME.fullmatch(name))
     return _look_by_name(name, values) or look if look in {None, GROUP_ID} else look
 
 
@@ -165,8 +165,10 @@ def read_windows(source: Source, windows: Sequence[tuple[int, int]]) -> Array:
     return np.concatenate([none, *(source.read(*window) for window in windows)])
 
 
-def look_of(values: Array, n_rows: int) -> Look | None:
+def look_of(values: Array, n_rows: int, may_be_epoch: bool = True) -> Look | None:
     """What a sample of a column, in the order of its n_rows rows, looks like; None if it looks like measurements.
+
+    Numbers of a column named as an id may have the size of seconds since 1970, but are no times.
 
     >>> look_of(np.arange(100.0), 100)
     Look(says='a row number or an id: whole numbers that rise from row to row', is_id=True)
@@ -175,7 +177,7 @@ def look_of(values: Array, n_rows: int) -> Look | None:
     values = np.asarray(values, np.float64)
     if len(values) < MIN_ROWS or not np.isfinite(values).all() or values.min() == values.max():
         return None
-    for unit, per_second in EPOCH_UNITS.items():
+    for unit, per_second in EPOCH_UNITS.items() if may_be_epoch else ():
         if EPOCH_RANGE[0] * per_second <= values.min() and values.max() < EPOCH_RANGE[1] * per_second:
             return Look(f"a time: {unit} since 1970", False)
     is_integral = bool((values == np.rint(values)).all())

@@ -107,6 +107,17 @@ def test_whole_numbers_named_as_an_id_are_reported_although_some_repeat_or_are_m
     assert looks["kunden_id"].says == "an id by its name: nearly all entries are whole numbers"
 
 
+def test_ids_of_the_size_of_seconds_since_1970_are_ids_by_their_name(tmp_path):
+    numbers = 1_600_000_000 + RNG.permutation(N)
+    repeated = np.append(numbers[:-9], numbers[:9])
+    frame = pd.DataFrame({"x": RNG.normal(size=N), "id": numbers, "user_id": repeated, "seen": numbers})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    looks = suspect_columns(open_source("csv", path=tmp_path / "x.csv"))
+    assert [name for name, look in looks.items() if look.is_id] == ["id"]
+    assert looks["user_id"].says.startswith("an id by its name")
+    assert looks["seen"].says == "a time: seconds since 1970"
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
