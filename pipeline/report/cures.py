@@ -129,12 +129,15 @@ def is_behind_pca(metrics: Metrics, config: Config) -> bool:
     return config["method"] != "pca" and low is not None and low > PCA_GAIN
 
 
-def cure_of_low_eigenvalues(metrics: Metrics, config: Config) -> Cure:
-    """A larger reg than a very small one, else more neighbours: both raise the lowest eigenvalues."""
+def cure_of_low_eigenvalues(metrics: Metrics, config: Config, is_harmless: bool) -> Cure:
+    """A larger reg than a very small one, else more neighbours: both raise the lowest eigenvalues.
+
+    More neighbours change the embedding, so they are no cure where its coordinates are right.
+    """
     reg = metrics.reg["value"] if metrics.reg else None
     if reg is not None and reg < SMALL_REG:
         return reg_from_data(metrics, config)
-    return more_neighbors(metrics, config, "{} raises the eigenvalues")
+    return NO_CURE if is_harmless else more_neighbors(metrics, config, "{} raises the eigenvalues")
 
 
 def cure_of_convergence(metrics: Metrics, config: Config) -> Cure:

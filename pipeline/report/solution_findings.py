@@ -50,12 +50,14 @@ def of_lost_eigenvalues(metrics: Metrics, config: Config) -> Iterator[Finding]:
         return
     component, coordinate, value, residual = lost[0]
     verb = "Eigenvalues are" if len(lost) > 1 else "An eigenvalue is"
+    is_harmless = 0 < error <= bounds.LARGE_VECTOR_ERROR
     remark = f"; the coordinates have errors of about {error:.0e}" if error else ""
+    remark += ", too small to be seen" * is_harmless
     sentence = (
         f"{verb} near or below the rounding errors of float64 (coordinate {coordinate} of component {component}: "
         f"eigenvalue {value:.1e}, rounding errors {floor:.1e}, residual {residual:.2g}){remark}"
     )
-    cure = cure_of_low_eigenvalues(metrics, config)
+    cure = cure_of_low_eigenvalues(metrics, config, is_harmless)
     yield Finding("eigenvalues", value, floor, sentence, cure, level, is_defect)
 
 

@@ -179,11 +179,7 @@ CASES = {
     "skin": Case(
         part_of("skin", 20_000),
         SMALL_REG,
-        {
-            "participation": {"weights.reg": "auto"},
-            "n_components_weak": {"graph.components": "connect"},
-            "eigenvalues": {"neighbors.n_neighbors": 24},
-        },
+        {"participation": {"weights.reg": "auto"}, "n_components_weak": {"graph.components": "connect"}},
     ),
 }
 QUICK = ("tangents of iris, whose neighbours are kept", "wine", "tangents of sparse regions", "largest island")

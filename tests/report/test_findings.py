@@ -129,8 +129,14 @@ def test_run_within_all_bounds_has_none() -> None:
             "Component 0: factored was tried",
             {"eigensolver.max_memory": None, "eigensolver.method": "shift_invert"},
         ),
-        ({"residuals": [[0.23, 1e-9]]}, "eigenvalues", "An eigenvalue is near or below", {"neighbors.n_neighbors": 24}),
-        ({"eigenvalues": [[1e-16, 1e-15]]}, "eigenvalues", "eigenvalue 1.0e-16", {"neighbors.n_neighbors": 24}),
+        ({"residuals": [[0.23, 1e-9]]}, "eigenvalues", "An eigenvalue is near or below", {}),
+        ({"eigenvalues": [[1e-16, 1e-15]]}, "eigenvalues", "errors of about 1e-12, too small to be seen", {}),
+        (
+            {"eigenvalues": [[1e-16, 1e-15]], "vector_errors": None},
+            "eigenvalues",
+            "eigenvalue 1.0e-16",
+            {"neighbors.n_neighbors": 24},
+        ),
         (
             {"neighborhood_hit": {"value": 0.72}},
             "neighborhood_hit",
