@@ -21,6 +21,7 @@ from ..core.errors import ConfigError, InputError
 from ..core.signals import interruptible
 from ..core.threads import limited_threads
 from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
+from ..report.bounds import LOW_TRUSTWORTHINESS
 from ..stages.ingest import first_layout, open_input
 from .suggest_sample import NeighborSample, sample_neighbors
 from .suggest_search import GAP, NEIGHBORS, TOLERANCE, WORTH_ANOTHER_METHOD, Search, Watch
@@ -179,7 +180,7 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
         )
     if search.chosen is None:
         return [*reasons, "no trial could embed the sample; see the table"]
-    reasons += [_why_method(search, search.chosen), *_why_neighbors(search, search.chosen)]
+    reasons += [*_why_low(search.chosen), _why_method(search, search.chosen), *_why_neighbors(search, search.chosen)]
     if reason := search.reg_reasons.get((search.chosen.method, search.chosen.n_neighbors)):
         value = search.suggested()["weights.reg"]
         about = f"auto: it is {search.chosen.reg:g} for the sample: " if value == "auto" else f"{value:g}: "
@@ -190,6 +191,17 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
             f"as far away as among all rows; the run will have other values"
         )
     return reasons
+
+
+def _why_low(chosen: Trial) -> list[str]:
+    """A sentence if also the suggested trial would get the warning of a low trustworthiness."""
+    trust = 1.0 if chosen.scores is None else float(np.nanmean(chosen.scores.trustworthiness))
+    if trust >= LOW_TRUSTWORTHINESS:
+        return []
+    return [
+        f"the suggested trial is only the best of these: many neighbours in its embedding are not neighbours in the "
+        f"data (trustworthiness {trust:.3f}; bound: {LOW_TRUSTWORTHINESS:g}). Do not interpret clusters in its picture"
+    ]
 
 
 def _why_method(search: Search, chosen: Trial) -> str:

@@ -216,6 +216,13 @@ def test_labels_count_and_rows_without_categories_have_no_hit(tmp_path):
     assert hits["time"] == [None] * len(hits["time"])
 
 
+def test_suggestion_that_keeps_few_neighbours_says_so(tmp_path, make_config):
+    noise = suggest(make_config(tmp_path, np.random.default_rng(4).normal(size=(300, 60))), 300)
+    assert "Do not interpret clusters" in " ".join(noise["reasons"])
+    roll = suggest(make_config(tmp_path, SLANTED), 300)
+    assert "Do not interpret clusters" not in " ".join(roll["reasons"])
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory, make_config):
     return suggest(make_config(tmp_path_factory.mktemp("plain"), SLANTED), 200)
