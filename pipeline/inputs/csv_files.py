@@ -240,7 +240,8 @@ class CsvSource(TableSource):
     def _columns_of_file(self, names: Sequence[str], number: int, low: int, high: int) -> pa.Table:
         """As text. Null: empty entries, words for a missing number in columns of numbers, columns of other files."""
         stamp, words, null = self._stamps[number], pa.array(PADDED_WORDS), pa.scalar(None, pa.string())
-        stored = tuple(name for name in names if name in index_rows(stamp).names)
+        in_file = set(index_rows(stamp).names)
+        stored = tuple(name for name in names if name in in_file)
         texts = CsvRows(stamp, stored).read_as(pa.string(), low, high).columns if stored else []
         columns = dict.fromkeys(names, pa.nulls(high - low, pa.string()))
         for name, column in zip(stored, texts, strict=True):
