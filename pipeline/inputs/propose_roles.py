@@ -32,7 +32,9 @@ LOOKED_AT = 1 << 24
 MAX_CATEGORIES, MAX_CLASSES = 50, 10
 """Categories of a label of text, and of one of whole numbers without a typical name: more may be a measurement."""
 MANY_COUNTS = 50
-"""With more columns of few whole numbers, their names are often words that were counted: a text is the label."""
+SURE_LABEL_NAME = re.compile(r"labels?|class(es)?|targets?|y", re.I)
+"""With more columns of few whole numbers, their names are often words that were counted. A text then is the label,
+unless a number has one of these names."""
 MIN_REPEATS = 5
 """A label or a code has on average at least this number of rows for each of its values."""
 MAX_MISSING, MAX_INCOMPLETE = 0.05, 0.1
@@ -264,13 +266,14 @@ def _signed_number(entries: pa.ChunkedArray) -> str:
 def _label(candidates: Sequence[Column], n_rows: int) -> Column | None:
     """A column named as a label, then text, then numbers if they are the only ones with few values.
 
-    Numbers without such a name have at most MAX_CLASSES values: others may be measurements. Of more than MANY_COUNTS
-    numbers, none comes before a text. Columns without a value in most rows come after the other named ones and texts.
+    Numbers without such a name have at most MAX_CLASSES values: others may be measurements. Columns without a value in
+    most rows come after the other named ones and texts.
     """
     text = [column for column in candidates if column.is_text]
     numbered = [column for column in candidates if not column.is_text]
-    is_counts = text and len(numbered) > MANY_COUNTS
-    named = [column for column in [*text, *([] if is_counts else numbered)] if LABEL_NAME.fullmatch(column.name)]
+    of_numbers = SURE_LABEL_NAME if text and len(numbered) > MANY_COUNTS else LABEL_NAME
+    named = [column for column in text if LABEL_NAME.fullmatch(column.name)]
+    named += [column for column in numbered if of_numbers.fullmatch(column.name)]
     full = [[column for column in columns if 2 * column.missing <= n_rows] for columns in (named, text)]
     only = numbered if len(numbered) == 1 and numbered[0].distinct <= MAX_CLASSES else []
     return next(chain(*full, named, text, only), None)

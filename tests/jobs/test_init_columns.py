@@ -57,6 +57,8 @@ class TestTables:
         data = words.assign(category=CLASSES, library=np.where(CLASSES > 1, "yes", "no"))
         label = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.label
         assert label == ("category" if n_words < 50 else "library")
+        data = data.drop(columns="category").assign(target=CLASSES)
+        assert config_of(tmp_path, write_table(tmp_path / f"1.{suffix}", data), "1.yaml").input.label == "target"
 
     def test_column_without_a_value_in_most_rows_is_the_label_if_no_other_can_be(self, tmp_path, suffix):
         data = frame(category=np.where(CLASSES > 2, CLASSES, np.nan), state=np.where(CLASSES > 1, "dry", "wet"))
