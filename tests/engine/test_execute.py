@@ -539,6 +539,18 @@ class TestThreadsOfThisProcess:
         assert sorted(outcomes) == list(range(6))
         assert [outcome is True for outcome in outcomes.values()] == [passes] * 6
 
+    def test_no_more_blocks_than_threads_are_computed_at_one_time(self):
+        running, most = [], []
+
+        def task(block):
+            running.append(block)
+            most.append(len(running))
+            time.sleep(0.01)
+            running.remove(block)
+
+        assert len(list(outcomes_in_threads(task, range(12), 3))) == 12
+        assert max(most) == 3
+
     def test_running_blocks_are_finished_if_no_further_outcome_is_taken(self):
         begun, ended, may_end = [], [], threading.Event()
 
@@ -591,6 +603,27 @@ class TestThreadsOfThisProcess:
         step = make_step("t.task", task, 3)
         first, _, third = run_step(step, "", store, Executor(None, n_threads=2), Progress())
         assert third.peak_bytes < first.base_bytes + 2**27
+        assert first.peak_bytes > first.base_bytes + 0.9 * 2**28
+
+    def test_peak_of_a_task_includes_what_was_freed_after_another_one_ended(self, store):
+        may_allocate, freed, third_ended = (threading.Event() for _ in range(3))
+
+        def task(store, block) -> Facts:
+            if block == 0:
+                may_allocate.wait(20)
+                np.ones(2**25).sum()
+                freed.set()
+                third_ended.wait(20)
+            if block == 2:
+                third_ended.set()
+            return Facts()
+
+        class Between(Progress):
+            def advance(self, step, report):
+                may_allocate.set()
+                freed.wait(20)
+
+        first, *_ = run_step(make_step("t.task", task, 3), "", store, Executor(None, n_threads=2), Between())
         assert first.peak_bytes > first.base_bytes + 0.9 * 2**28
 
     @pytest.mark.parametrize("writes", [False, True])

@@ -9,14 +9,18 @@ from typer.testing import CliRunner
 
 from lle.cli.commands import app
 from lle.clusters import limits
+from lle.config.load import load_config
 from lle.config.models import Config
-from lle.core.errors import NotEnoughMemory
+from lle.core.errors import NotEnoughMemory, StoreError
 from lle.engine import execute, task_costs
 from lle.engine.execute import Executor, run_step
 from lle.engine.plan import Layout, planned
 from lle.engine.plan_sizes import KDTREE_FEATURES, MIN_BLOCK_POINTS, largest_total
+from lle.engine.progress import SilentProgress
 from lle.engine.step import DRIVER, WHOLE_DATA, WORKER
 from lle.engine.task_costs import COMPILER_BYTES, GIB, LIBRARY_BYTES, MIB, SCORE_BYTES, TASK_BYTES, fits
+from lle.jobs import run as runs
+from lle.jobs import run_stages
 from lle.jobs.layout import layout_of
 from lle.kernels.batches import BATCH_BYTES
 from lle.kernels.neighbors.cells import TREE_FEATURES
@@ -215,6 +219,33 @@ def test_auto_blocks_give_each_worker_three_and_explicit_ones_stay(tmp_path):
     assert n_blocks("auto", kind="local", workers=16) == 10  # smaller blocks would not be worth a task
     assert n_blocks(20_000, kind="local", workers=2) == 2
     assert n_blocks(5000, kind="local", workers=2) == 8
+
+
+def test_a_run_that_one_thread_can_compute_is_planned_with_large_blocks_and_begun(tmp_path, monkeypatch):
+    """The search of a group needs more than half of the memory, for any block size."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(3).normal(size=(30_000, 50)).astype(np.float32))
+    source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
+    path = write_config(tmp_path, input=source, execution={"cluster": {"kind": "local"}})
+    config, sizes = load_config(path), []
+    monkeypatch.setattr(limits, "available_cores", lambda: 2)
+    for gib in (64, 2.5):
+        for name in ("total_memory", "available_memory"):
+            monkeypatch.setattr(limits, name, lambda gib=gib: int(gib * GIB))
+        sizes.append(layout_of(config, open_input(config)).block_points)
+    assert sizes[0] == sizes[1] > 1024
+    share, most = limits.memory_of_workers(config.execution.cluster), limits.memory_of_task(config.execution.cluster)
+    layout = layout_of(config, open_input(config))
+    steps, _ = planned(stages_of_run(config), layout)
+    with pytest.raises(NotEnoughMemory, match="search_cells"):
+        task_costs.check_plan(steps, share)
+    task_costs.check_plan(steps, most)
+
+    def begin(*arguments, needs_workers):
+        raise StoreError("begun")
+
+    monkeypatch.setattr(run_stages, "placement", begin)
+    with pytest.raises(StoreError, match="begun"):
+        runs.run(config, False, SilentProgress())
 
 
 class TestRefused:
