@@ -24,10 +24,11 @@ Section = Cluster | KubernetesCluster | SlurmCluster
 
 
 def memory_is_in_use(cluster: Section, worker_bytes: int) -> bool:
-    """Whether workers of this size would fit this machine if other programs used less of its memory."""
+    """Whether workers of this size, or one thread, would fit this machine if other programs used less memory."""
     if not isinstance(cluster, Cluster) or cluster.kind == "address" or cluster.memory != "auto":
         return False
-    return worker_bytes * n_workers(cluster) <= MEMORY_SHARE * total_memory()
+    n_together = 1 if may_have_threads(cluster) else n_workers(cluster)
+    return worker_bytes * n_together <= MEMORY_SHARE * total_memory()
 
 
 def memory_of_workers(cluster: Section) -> int | None:

@@ -221,6 +221,10 @@ def test_memory_of_a_task_is_that_of_all_workers_if_a_thread_may_have_it(monkeyp
     assert auto == (int(0.8 * 3 * 2**30), int(0.4 * 3 * 2**30))
     assert two == (int(0.4 * 3 * 2**30),) * 2
     assert given == (2**30,) * 2
+    waits = [
+        config(execution={"cluster": {"kind": "local", **more}}).execution.cluster for more in ({}, {"workers": 2})
+    ]
+    assert [limits.memory_is_in_use(section, 2**31) for section in waits] == [True, False]
     section = config(execution={"cluster": {"kind": "local", "memory": "1GiB"}}).execution.cluster
     assert limits.memory_of_workers(placement(section, [])[0]) == 2**30
 
