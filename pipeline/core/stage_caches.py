@@ -19,7 +19,7 @@ _stage: list[str] = []
 def kept_in_stage(function: Callable[P, T]) -> Callable[P, T]:
     """Keep the last result of a function until the process begins another stage.
 
-    One thread at a time calls it: others that wait for the same result then take it, and memory holds one more at most.
+    One thread at a time calls it, so threads that need the same result compute it once.
     """
     cached, lock = lru_cache(maxsize=1)(function), threading.Lock()
     _clear.append(cached.cache_clear)

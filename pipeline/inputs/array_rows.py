@@ -24,8 +24,6 @@ COLUMNS_AT_ONCE = 16
 COPIED_BYTES = 1 << 20
 STREAM_BYTES = 1 << 22  # bytes per request of a compressed file behind a URL
 COMPRESSED = "a complete compressed file"
-
-
 UNPACKING = threading.Lock()
 
 
