@@ -58,7 +58,7 @@ def index_rows(stamp: Stamp) -> RowIndex:
                 header, _, rest = block.partition(b"\n")
                 first_row = rest.lstrip(b"\r\n").partition(b"\n")[0]
                 names, delimiter = _header(header, first_row, declared, stamp.path)
-            starts, lines = _row_starts(block, n_lines, bool(start), stamp.path)
+            starts, lines = _row_starts(block, n_lines, bool(start), stamp.path, delimiter)
             # Rows here are counted from n_rows on. The first multiple of ROWS_PER_POSITION is -n_rows modulo it.
             positions.append(offset + starts[-n_rows % ROWS_PER_POSITION :: ROWS_PER_POSITION])
             n_rows += len(starts)
@@ -97,26 +97,36 @@ def _whole_lines(handle: IO[bytes], offset: int, path: str) -> Iterator[tuple[in
         yield offset, tail + b"\n"
 
 
-def _row_starts(block: bytes, lines_before: int, lines_above: int, path: str) -> tuple[Int64, int]:
+def _row_starts(block: bytes, lines_before: int, lines_above: int, path: str, delimiter: str) -> tuple[Int64, int]:
     """Starts of the lines that are neither blank nor the header, and the number of all lines."""
     codes = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(codes == _NEWLINE)
     starts = np.concatenate([[0], ends[:-1] + 1])
     if b'"' in block:
-        # Quotes from the start of the block to the end of each line. A quote inside a field is written as two, so the
-        # number is even at the end of a complete row.
+        # A quote inside a quoted field is written as two, so a complete row has an even number. An odd number is right
+        # only if a quote stands inside a field without quotes, as in 4'-5".
         quotes = np.searchsorted(np.flatnonzero(codes == _QUOTE), ends)
-        if (quotes % 2).any():
-            line = lines_above + lines_before + int(np.argmax(quotes % 2)) + 1
+        for odd in np.flatnonzero(np.diff(quotes, prepend=0) % 2):
+            if _whole_fields(delimiter).fullmatch(block, starts[odd], ends[odd]):
+                continue
             raise InputError(
-                f"{path}, line {line}: expected every quote closed on its own line, found a line break inside quotes; "
-                "convert the file to Parquet (pandas.read_csv(...).to_parquet(...)) or remove the line break"
+                f"{path}, line {lines_above + lines_before + int(odd) + 1}: expected every quote closed on its own "
+                "line, found a line break inside quotes; convert the file to Parquet "
+                "(pandas.read_csv(...).to_parquet(...)) or remove the line break"
             )
     lengths = ends - starts
     is_row = (lengths > 1) | ((lengths == 1) & (codes[starts] != _RETURN))
     if lines_before == 0:
         is_row[0] = False
     return starts[is_row], len(ends)
+
+
+@lru_cache
+def _whole_fields(delimiter: str) -> "re.Pattern[bytes]":
+    """Matches a line in which every field that begins with a quote is closed."""
+    mark = re.escape(delimiter)
+    field = rf'(?>"(?:[^"]++|"")*+"[^{mark}]*+|[^"{mark}][^{mark}]*+|)'
+    return re.compile(f"{field}(?:{mark}{field})*+".encode())
 
 
 def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> tuple[tuple[str, ...], str]:

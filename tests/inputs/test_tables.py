@@ -47,6 +47,12 @@ class TestCsv:
                 for start, stop in [(0, 20), (0, 1), (2, 3), (3, 6), (5, 11), (18, 20), (19, 20), (4, 4)]:
                     assert np.array_equal(source.read(start, stop), X[start:stop]), (name, scan, start, stop)
 
+    def test_quotes_inside_a_field_are_characters(self, tmp_path):
+        (tmp_path / "x.tsv").write_text('a\tname\n1\t4\',4"-dimethyl\n2\t5"\n3\t"x\ty"\n')
+        source = open_source("csv", path=tmp_path / "x.tsv", label="name")
+        assert source.read(0, 3).tolist() == [[1], [2], [3]]
+        assert source.read_columns(["name"], 0, 3).column(0).to_pylist() == ["4',4\"-dimethyl", '5"', "x\ty"]
+
     @pytest.mark.parametrize("rows", [1023, 1024, 1025, 2048])
     def test_rows_around_the_recorded_line_offsets(self, tmp_path, rows):
         X = np.random.default_rng(rows).standard_normal((rows, 2))
