@@ -32,6 +32,8 @@ def side_by_side(
 ) -> Panel:
     """Place components, with limits, labels and notes, about ASPECT times as wide as high in total.
 
+    As one component alone, they fill the axes: a large one beside small ones may be much higher than wide.
+
     The area of a component follows its number of rows. Small ones are in one strip at the bottom, as many as fit. There
     are no ticks, because positions and sizes in the picture have no meaning.
 
@@ -66,7 +68,7 @@ def side_by_side(
     panel = Panel(ax, drawn, x, y, (-gap[0], extent[0] + gap[0]), y_range)
     ax.set(xlim=panel.x_range, ylim=panel.y_range, xticks=[])
     if not flat:
-        ax.set(yticks=[], aspect="equal")
+        ax.set(yticks=[])
     _note_omitted(ax, int(n_rows[:n_drawn].sum()) - drawn.size, n_rows[n_drawn:])
     return panel
 

@@ -55,7 +55,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         1,
         n_bytes,
         bundles={"report": disk_costs.report(n=layout.n_input, m=m, d=layout.n_features_input)},
-        version=6,
+        version=7,
         input_state={"store": config.output.store},
         runs_on=WHOLE_DATA,
         is_measurement=True,

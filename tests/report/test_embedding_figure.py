@@ -154,7 +154,13 @@ class TestComponentsSideBySide:
             (x_low, x_high), (y_low, y_high) = ax.get_xlim(), ax.get_ylim()
             assert (drawn_points > [x_low, y_low]).all()
             assert (drawn_points < [x_high, y_high]).all()
-            assert ax.get_aspect() == 1.0
+
+    def test_high_component_beside_a_small_one_fills_the_axes(self, figures: list[Figure]) -> None:
+        component = np.repeat(np.array([0, 1], np.int32), (1000, 10))
+        draw_embedding(np.random.default_rng(8).normal(size=(1010, 2)) * (1, 9), component, None, "t")
+        [ax] = figures[0].axes
+        ax.apply_aspect()
+        assert ax.get_position().width > 0.7
 
     def test_labels_name_component_and_number_of_points(self, figures: list[Figure]) -> None:
         self.draw()
