@@ -4,6 +4,7 @@ A table of up to LOOKED_AT numbers is read as a whole, of a larger one the first
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -108,13 +109,14 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     """The roles of the columns of a table that was opened without label and id; `text` names those that hold text.
 
     id: a column with a different whole number or text in each row. label: text with few categories, or whole numbers
-    with few values if its name is typical for a label or no other column has few. Columns with many missing values,
-    with one or two values, and codes, ids and times are left out. Raises InputError.
+    with few values if its name is typical for a label or no other column has few, but those of pixels and the like.
+    Columns with many missing values, with one or two values, and codes, ids and times are left out. Raises InputError.
     """
     columns, numbers, where = _read_columns(source, text)
     chosen_id = _first([column for column in columns if column.is_id], ID_NAME)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
-    label = _label(labels, len(numbers))
+    families = Counter(_family(column.name) for column in columns if not column.is_text)
+    label = _label(labels, len(numbers), families)
     special = {column.name for column in (chosen_id, label) if column is not None}
     rest = [column for column in columns if not column.is_text and column.name not in special]
     left_out = {column.name: column.problem for column in columns if column.problem and column.name not in special}
@@ -263,11 +265,12 @@ def _signed_number(entries: pa.ChunkedArray) -> str:
     return str(signed[0]) if len(signed) > SIGNED_SHARE * len(entries) else ""
 
 
-def _label(candidates: Sequence[Column], n_rows: int) -> Column | None:
+def _label(candidates: Sequence[Column], n_rows: int, families: Mapping[str, int]) -> Column | None:
     """A column named as a label, then text, then numbers if they are the only ones with few values.
 
-    Numbers without such a name have at most MAX_CLASSES values: others may be measurements. Columns without a value in
-    most rows come after the other named ones and texts.
+    Numbers without such a name have at most MAX_CLASSES values: others may be measurements. Columns whose names differ
+    only in a number, as those of pixels, are no labels and do not count. Columns without a value in most rows come
+    after the other named ones and texts.
     """
     text = [column for column in candidates if column.is_text]
     numbered = [column for column in candidates if not column.is_text]
@@ -275,7 +278,8 @@ def _label(candidates: Sequence[Column], n_rows: int) -> Column | None:
     named = [column for column in text if LABEL_NAME.fullmatch(column.name)]
     named += [column for column in numbered if of_numbers.fullmatch(column.name)]
     full = [[column for column in columns if 2 * column.missing <= n_rows] for columns in (named, text)]
-    only = numbered if len(numbered) == 1 and numbered[0].distinct <= MAX_CLASSES else []
+    alone = [column for column in numbered if families[_family(column.name)] == 1]
+    only = alone if len(alone) == 1 and alone[0].distinct <= MAX_CLASSES else []
     return next(chain(*full, named, text, only), None)
 
 

@@ -51,6 +51,13 @@ class TestTables:
         many = write_table(tmp_path / f"many.{suffix}", frame(rooms=RNG.integers(0, 15, N)))
         assert config_of(tmp_path, many, "4.yaml").input.label is None
 
+    def test_the_only_number_beside_pixels_is_the_label(self, tmp_path, suffix):
+        pixels = pd.DataFrame(RNG.integers(0, [3, 3, 255, 255], (N, 4)), columns=[f"px{i}" for i in range(4)])
+        for number, names in enumerate([("digit",), ("digit", "pen")]):
+            data = pixels.assign(**dict.fromkeys(names, CLASSES))
+            section = config_of(tmp_path, write_table(tmp_path / f"{number}.{suffix}", data), f"{number}.yaml").input
+            assert section.label == ("digit" if len(names) == 1 else None)
+
     @pytest.mark.parametrize("n_words", [3, 60])
     def test_text_is_the_label_beside_counts_of_words_that_are_named_as_labels(self, tmp_path, suffix, n_words):
         words = pd.DataFrame(RNG.poisson(0.5, (N, n_words)), columns=[f"{i}th word" for i in range(n_words)])
