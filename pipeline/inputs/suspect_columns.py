@@ -39,7 +39,7 @@ NUMBERING = re.compile(
 )
 """Names of columns that number the rows, or the persons and things that they belong to."""
 CODE_WORDS = (
-    r"codes?|type|class|category|kind|group|grp|cluster|label|zip|zip_?code|postcode|plz|fips|region|state|country"
+    r"[a-z]*codes?\d?|type|class|category|kind|group|grp|cluster|label|zip|plz|[a-z]*fips?|region|state|country"
     r"|county|district|commune|municipality|species|gender|sex|race|religion|arms?|strat(a|um)?|batch|plate|station|site"
     r"|status|sector|cent(er|re)|hospital|institution|dep(artmen)?t|industry|occupation|language|brand|team"
 )
