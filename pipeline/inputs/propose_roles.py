@@ -24,6 +24,7 @@ from .suspect_columns import (
     MAX_CODES,
     NUMBERING,
     Look,
+    look_by_name,
     read_windows,
     sample_windows,
     suspect_columns,
@@ -171,6 +172,7 @@ def _different_rows(rows: Array) -> int | None:
 
 
 def _numeric(name: str, values: Array, look: Look | None, where: str) -> Column:
+    look = look or look_by_name(name, values)  # a file sorted by a code has few of its values in the few rows
     present = values[np.isfinite(values)]
     distinct = len(np.unique(present))
     is_integral = bool((present == np.rint(present)).all())

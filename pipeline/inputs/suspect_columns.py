@@ -95,7 +95,7 @@ def suspect_columns(source: Source) -> dict[str, Look]:
 
 def _look(name: str, values: Array, n_rows: int) -> Look | None:
     look = look_of(values, n_rows, may_be_epoch=not ID_NAME.fullmatch(name))
-    return _look_by_name(name, values) or look if look in {None, GROUP_ID} else look
+    return look_by_name(name, values) or look if look in {None, GROUP_ID} else look
 
 
 def id_in_all(n_seen: int, n_rows: int) -> Look:
@@ -103,7 +103,8 @@ def id_in_all(n_seen: int, n_rows: int) -> Look:
     return Look(f"an id: a different whole number in each {'row' if n_seen == n_rows else 'tested row'}", True)
 
 
-def _look_by_name(name: str, values: Array) -> Look | None:
+def look_by_name(name: str, values: Array) -> Look | None:
+    """What whole numbers look like by the name of their column; None for codes of few values, which may be labels."""
     present = values[np.isfinite(values)]
     share = _share_whole(values)
     if TIME_NAME.fullmatch(name) and share == 1:

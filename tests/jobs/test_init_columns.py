@@ -178,6 +178,14 @@ class TestTables:
         assert config_of(tmp_path, write_table(tmp_path / f"a b'c.{suffix}", data)).input.columns == tuple(names)
 
 
+def test_code_by_which_the_file_is_sorted_is_left_out(tmp_path):
+    states = np.sort(np.random.default_rng(9).integers(1, 51, 20_000))[np.r_[5000:20_000, :5000]]
+    data = pd.DataFrame(np.random.default_rng(3).normal(size=(20_000, 2)), columns=["a", "b"]).assign(state=states)
+    config = config_of(tmp_path, write_table(tmp_path / "rows.parquet", data))
+    assert config.input.columns == ("a", "b")
+    assert "# left out: state (a code by its name: whole numbers whose" in (tmp_path / "job.yaml").read_text()
+
+
 def test_number_that_repeats_between_sampled_rows_is_no_id(tmp_path):
     numbers = RNG.permutation(8000)
     numbers[3000] = numbers[2000]
