@@ -90,7 +90,8 @@ class Roles(NamedTuple):
     `left_out` has the reason for each numeric column that is no feature, and for each text that holds numbers;
     `other_labels` are columns with few values besides the label, likely labels first, and `few_values` features with
     few whole numbers. `missing` are the rows without a number for each feature that has such rows, `incomplete` the
-    number of all such rows, `different` that of different complete rows (None if many), and `where` the rows looked at.
+    number of all such rows, `complete` the share of the others, `different` the number of different complete rows
+    (None if many), and `where` the rows looked at.
     """
 
     features: tuple[str, ...]
@@ -101,6 +102,7 @@ class Roles(NamedTuple):
     few_values: tuple[str, ...]
     missing: Mapping[str, int]
     incomplete: int
+    complete: float
     different: int | None
     where: str
     scale: tuple[str, str]
@@ -139,6 +141,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
         tuple(column.name for column in features if column.can_be_label),
         {column.name: column.missing for column in features if column.missing},
         int((~is_complete).sum()),
+        float(is_complete.mean()) if len(chosen) else 1.0,
         _different_rows(chosen[is_complete]) if len(chosen) == source.n_rows else None,
         where,
         propose_scale(chosen, [column.name for column in features]),

@@ -46,6 +46,12 @@ def init(data: str, out: Path) -> Json:
         n = source.n_features
         same = f"eigensolver.n_components is {n}, and the data have only {counted(n, 'feature')}"
         checked["warnings"].append(f"{same}: the embedding has as many dimensions as the data.")
+    if proposal.complete < config.output.min_rows:
+        checked["warnings"].append(
+            f"Only {proposal.complete:.0%} of the rows have all values, and output.min_rows is "
+            f"{config.output.min_rows:g}: a run would end with exit code 3. Fill the gaps in the file first, for "
+            "example with the median of each column."
+        )
     if checked["columns"] is not None:
         checked["columns"]["left_out"] = dict(proposal.left_out)
     kind, written = str(proposal.keys["kind"][0]), _write(out, text) if is_file else {"text": text}

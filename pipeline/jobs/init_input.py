@@ -24,8 +24,8 @@ class Proposal(NamedTuple):
     """The keys of the input section, each with a comment, and properties of the sampled rows.
 
     `left_out` has the reason for each column without a role; `incomplete` describes rows that hold NaN or infinity,
-    `scale` is preprocess.scale with the reason, and `remarks` are comments. `different` is the number of different
-    complete rows, None if it is large or not known.
+    and `complete` is the share of the others. `scale` is preprocess.scale with the reason, and `remarks` are comments.
+    `different` is the number of different complete rows, None if it is large or not known.
     """
 
     keys: dict[str, tuple[object, str]]
@@ -35,6 +35,7 @@ class Proposal(NamedTuple):
     incomplete: str = ""
     remarks: Sequence[str] = ()
     different: int | None = None
+    complete: float = 1.0
 
 
 def propose_input(detected: Detected) -> Proposal:
@@ -70,7 +71,9 @@ def _of_table(detected: Detected) -> Proposal:
     words = {name: f", some as {listed([*map(repr, texts)])}" for name, texts in first.missing_words.items() if texts}
     missing = listed([f"{name} {count:,}{words.get(name, '')}" for name, count in roles.missing.items()])
     incomplete = f"{roles.incomplete:,} of {roles.where} have missing values ({missing})" if roles.incomplete else ""
-    return Proposal(keys, True, roles.scale, left_out, incomplete, _remarks(roles, left_out), roles.different)
+    return Proposal(
+        keys, True, roles.scale, left_out, incomplete, _remarks(roles, left_out), roles.different, roles.complete
+    )
 
 
 def _roles_of(section: Mapping[str, object], table: TableColumns) -> tuple[TableColumns, Roles, bool]:

@@ -308,7 +308,8 @@ def lost_rows(metrics: Metrics, min_rows: float) -> str:
         return ""
     cause = "of the others are in components that were not embedded (graph.components)"
     if dropped.get("invalid"):
-        cause = f"rows hold NaN or infinity{most_invalid(metrics)}; leave such columns out with input.columns"
+        cures = "leave such columns out with input.columns, fill their gaps"
+        cause = f"rows hold NaN or infinity{most_invalid(metrics)}; {cures}"
     return (
         f"rows: output.min_rows is {min_rows:g}, and only {n_rows - n_lost:,} of {n_rows:,} rows have coordinates: "
         f"{max(dropped.values()):,} {cause}, or lower min_rows. The run is complete"

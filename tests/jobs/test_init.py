@@ -175,6 +175,16 @@ def test_as_many_coordinates_as_features_get_a_warning(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(("n_gaps", "warns"), [(90, False), (110, True)])
+def test_gaps_in_most_rows_get_a_warning(tmp_path, n_gaps, warns):
+    """Each of 30 columns lacks few values, so all are features, but in different rows."""
+    values = RNG.normal(size=(200, 30))
+    values[np.arange(n_gaps), np.arange(n_gaps) % 30] = np.nan
+    table = pd.DataFrame(values, columns=[f"gene {i}" for i in range(30)])
+    warnings = lle("init", write_table(tmp_path / "x.csv", table), "-o", tmp_path / "job.yaml")["warnings"]
+    assert any("Only 45% of the rows have all values" in text for text in warnings) == warns
+
+
 def test_roles_and_next_command_are_printed(tmp_path):
     data = write_table(tmp_path / "rows.parquet", frame(site=RNG.choice(["n", "s"], N), record=np.arange(N)))
     result = CliRunner().invoke(app, ["init", data, "-o", str(tmp_path / "job.yaml")])
