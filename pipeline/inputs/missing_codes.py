@@ -1,5 +1,6 @@
 """Find columns in which one number, such as -9999, may stand for a missing value."""
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,11 @@ CODES = 3
 MIN_OTHERS = 3
 FAR, FAR_FROM_FEW = 1.0, 3.0
 """A code is further from the other values than they are from each other; from few whole numbers three times as far."""
+
+USUAL = re.compile(r"0|9*[789]|8+|7+")
+"""The digits of a code, as of 98, 99.9 and 777."""
+HUGE, LARGEST = 1e9, {2**15 - 1, 2**16 - 1}
+"""Fill values of programs, and the largest integers of 16 bits."""
 
 
 class Code(NamedTuple):
@@ -59,12 +65,13 @@ def missing_code(values: Array) -> Code | None:
             gap = max(found.min() - rest.max(), rest.min() - found.max())
             is_far = gap > (FAR if len(rest) > MAX_CODES else FAR_FROM_FEW) * (rest.max() - rest.min())
             is_repeated = counts[codes].min() >= least and counts[codes].sum() <= most
-            if is_far and is_repeated and all(map(_is_plain, found)):
+            if is_far and is_repeated and all(map(_is_usual, found)):
                 return Code(tuple(found.tolist()), int(counts[codes].sum()), (float(rest.min()), float(rest.max())))
     return None
 
 
-def _is_plain(number: float) -> bool:
-    """Whether a number is whole or has only one digit, as 99.9; float32 rounds it."""
-    digits = set(f"{number:.6g}") - {"-", "."}
-    return bool(number == np.rint(number)) or len(digits) == 1
+def _is_usual(number: float) -> bool:
+    """Whether people or programs write such a number for a missing value: others are far but real, as 646 branches."""
+    if number == np.rint(number) and (number < 0 or number >= HUGE or number in LARGEST):
+        return True
+    return USUAL.fullmatch(f"{abs(number):.6g}".replace(".", "")) is not None  # float32 rounds 99.9

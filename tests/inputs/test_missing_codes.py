@@ -28,6 +28,8 @@ def with_codes(values, *codes, share=0.01):
         pytest.param(with_codes(X, 99.9).astype(np.float32), (np.float32(99.9),), id="float32"),
         pytest.param(with_codes(X, 999, 998), (998, 999), id="several"),
         pytest.param(with_codes(RNG.integers(1, 6, N), 99), (99,), id="answers on a scale"),
+        pytest.param(with_codes(X, 32767), (32767,), id="largest integer"),
+        pytest.param(with_codes(X, 9.96921e36), (9.96921e36,), id="fill value of netCDF"),
         pytest.param(np.append(with_codes(X, -1e5), np.nan), (-1e5,), id="beside NaN"),
     ],
 )
@@ -44,6 +46,8 @@ def test_repeated_numbers_far_from_all_others_are_codes(values, codes):
         pytest.param(RNG.lognormal(0, 4, N), id="heavy tail"),
         pytest.param(with_codes(X, 9e9, share=0.001), id="an outlier of two rows"),
         pytest.param(with_codes(X, 87.31), id="no whole number"),
+        pytest.param(with_codes(X, 646), id="branches of the largest firm"),
+        pytest.param(with_codes(X / 1000, 1), id="a flag beside shares"),
         pytest.param(with_codes(X, 0, share=0.7), id="mostly zero"),
         pytest.param(RNG.integers(0, 2, N), id="two values"),
         pytest.param(with_codes(RNG.integers(0, 3, N), 7), id="counts"),
