@@ -47,7 +47,8 @@ COUNT = r"(?!(n|no|nr|num|number|count)[_\s.-]|.*[_\s.-]per[_\s.-])"
 CODE_NAME = re.compile(rf"{COUNT}((.*[_\s.-])?({CODE_WORDS})|.*(?-i:[a-z](Code|Type|Class|Group|Category)))", re.I)
 """Names of columns whose whole numbers stand for something: their differences have no meaning."""
 TIME_NAME = re.compile(
-    rf"{COUNT}(.*[_\s.-])?(year|yr)|quarter|mon(th)?|week|day|weekday|day_of_(week|month|year)|dow|hour|date", re.I
+    rf"{COUNT}(.*[_\s.-])?(year|yr)|quarter|mon(th)?|week|day|weekday|(day|date|week)_?of_?(week|month|year)|dow|hour|date",
+    re.I,
 )
 LEADING_ZERO = r"^[+-]?0[0-9]+$"
 EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
