@@ -90,11 +90,10 @@ def _components(metrics: Metrics) -> Tile:
         sentence = "Separate pieces of the neighbour graph: coordinates of different pieces cannot be compared."
         return Tile(label, value, sentence, "warning")
     if metrics.components_joined:
-        joined, links = thousands(metrics.components_joined), thousands(metrics.links_added)
-        sentence = (
-            f"{joined} pieces joined by their {links} shortest links, the longest of length "
-            f"{number(metrics.longest_link, '.3g')}. The widths of the gaps between pieces have no meaning."
-        )
+        joined, n, longest = metrics.components_joined, metrics.links_added or 0, number(metrics.longest_link, ".3g")
+        links = f"link, of length {longest}" if n == 1 else f"{thousands(n)} links, of length {longest} or less"
+        sentence = f"{thousands(joined)} pieces joined by the shortest {links}."
+        sentence += " The widths of the gaps between pieces have no meaning."
         return Tile(label, value, sentence, "note")
     return Tile(label, value, "The neighbour graph is connected; bound: one component.", "good")
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..config.models import Config
 from ..core.arrays import Float32, Ints
+from ..core.errors import counted
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
 from ..engine.step import WHOLE_DATA, Report, Step, Work, task
@@ -144,7 +145,7 @@ def connect_components(store: Store, block_index: int, blocks: Blocks) -> Connec
     links = spanning_links(points.astype(np.float64), outside, groups, ids, distances)
     store.write_bundle(LINKS, **links._asdict())
     n_joined, longest = int(component.max()) + 1, float(links.distances.max())
-    message = f"graph: {n_joined} components joined by {n_joined - 1} links, the longest of length {longest:.3g}"
+    message = f"graph: {n_joined} components joined by {counted(n_joined - 1, 'link')} of length {longest:.3g} or less"
     return Connected(n_joined, n_joined - 1, longest, message=message)
 
 

@@ -214,6 +214,7 @@ class TestConnect:
         shortest = np.array([[distances[np.ix_(a, b)].min() for b in blobs] for a in blobs])
         tree = minimum_spanning_tree(shortest).data
         assert (connected.components_joined, connected.links_added) == (3, 2)
+        assert "3 components joined by 2 links of length" in connected.message
         assert connected.longest_link == pytest.approx(tree.max(), rel=1e-6)
         assert (analysis.n_components_weak, analysis.closed_classes_left) == (1, 1)
         graph = final_graph(run)
