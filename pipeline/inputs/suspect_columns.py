@@ -24,6 +24,8 @@ EXACT = 2.0**53
 MIN_GROUP, UNEVEN = 1.5, 10
 """An id of groups has at least MIN_GROUP rows for each value on average, and at most UNEVEN times as many for any. A
 measurement by which the file is sorted often has fewer, or many small values."""
+MAX_STARTS = 0.1
+"""Largest share of rows at which positions in a group start again, and of those that start above the least number."""
 NAMED_ROWS = (
     r"obs|row|rec(ord)?|doc|seq(uence)?|ser(ial)?|case|subj(ect)?|pers(on)?|patient|participant|sample|specimen|item"
     r"|order|invoice|account|customer|employee|student|household|hh|int(erview)?|resp(ondent)?|prov(ider)?"
@@ -67,6 +69,7 @@ NAMED_ID = Look("an id by its name: whole numbers, some of them equal or missing
 NAMED_CODE = Look("a code by its name: whole numbers whose differences have no meaning", False)
 NAMED_TIME = Look("a time by its name: whole numbers", False)
 PADDED = Look("a code: numbers with leading zeros", False)
+POSITION = Look("a position in a group, or a time: whole numbers that rise by one and start again", False)
 GROUP_ID = Look("an id of groups, or a time: whole numbers that repeat and never fall from row to row", False)
 
 
@@ -96,7 +99,7 @@ def suspect_columns(source: Source) -> dict[str, Look]:
 
 def _look(name: str, values: Array, n_rows: int) -> Look | None:
     look = look_of(values, n_rows, may_be_epoch=not ID_NAME.fullmatch(name))
-    return look_by_name(name, values) or look if look in {None, GROUP_ID} else look
+    return look_by_name(name, values) or look if look in {None, GROUP_ID, POSITION} else look
 
 
 def id_in_all(n_seen: int, n_rows: int) -> Look:
@@ -194,7 +197,17 @@ def look_of(values: Array, n_rows: int, may_be_epoch: bool = True) -> Look | Non
     is_grouped = distinct > MAX_CODES and mean >= MIN_GROUP and counts.max() <= UNEVEN * mean
     if is_integral and is_grouped and (steps >= 0).all():
         return GROUP_ID
+    if is_integral and distinct > MAX_CODES and _starts_again(values, steps):
+        return POSITION
     numbering = values.max() - values.min() < 2 * n_rows  # a small table may hold different measurements by chance
     if is_integral and distinct == len(values) and (len(values) >= MANY_ROWS or numbering):
         return id_in_all(len(values), n_rows)
     return None
+
+
+def _starts_again(values: Array, steps: Array) -> bool:
+    """Whether nearly all steps are 1, and most others lead to the least values. Two may lie between sampled ranges."""
+    after = values[1:][steps != 1]
+    n_others = int((after > values.min() + 1).sum())
+    is_rare = len(after) <= MAX_STARTS * len(steps) and n_others <= max(2, MAX_STARTS * len(after))
+    return is_rare and 2 * n_others < len(after)

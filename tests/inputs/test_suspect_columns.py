@@ -24,6 +24,8 @@ SECONDS = 1.7e9 + RNG.integers(0, 10**7, N)
         pytest.param(SECONDS * 1e9, "nanoseconds since 1970", id="nanoseconds"),
         pytest.param(np.cumsum(RNG.random(N)), "a time: numbers that rise", id="rising numbers"),
         pytest.param(np.repeat(np.arange(N // 5), 5), "an id of groups, or a time", id="groups"),
+        pytest.param(np.concatenate([np.arange(n) for n in RNG.integers(15, 60, N)]), "a position in", id="positions"),
+        pytest.param(np.delete(np.tile(np.arange(1, 301), 20), 9), "a position in", id="long positions with a gap"),
     ],
 )
 def test_ids_and_times_are_reported(values, words):
@@ -45,6 +47,9 @@ def test_ids_and_times_are_reported(values, words):
         pytest.param(np.sort(RNG.integers(0, 15, N)), id="sorted codes"),
         pytest.param(np.sort(RNG.poisson(RNG.exponential(9, N))) * (np.arange(N) > N / 2), id="sorted counts"),
         pytest.param(np.append(np.arange(N - 1.0), np.nan), id="gaps"),
+        pytest.param(np.concatenate([a + np.arange(12) for a in RNG.integers(20, 70, N)]), id="ages in a panel"),
+        pytest.param(np.tile(np.arange(12), N), id="twelve visits"),
+        pytest.param(np.sort(RNG.poisson(900, (60, 30)), axis=1).ravel(), id="sorted counts in groups"),
     ],
 )
 def test_measurements_are_not_reported(values):
@@ -52,10 +57,17 @@ def test_measurements_are_not_reported(values):
 
 
 def test_rows_at_start_middle_and_end_are_checked(tmp_path):
-    resets = np.arange(N) % 2000
+    resets = 7 * (np.arange(N) % 2000)
     frame = pd.DataFrame({"x": RNG.normal(size=N), "row": np.arange(N), "resets": resets})
     frame.to_csv(tmp_path / "x.csv", index=False)
     assert set(suspect_columns(open_source("csv", path=tmp_path / "x.csv"))) == {"row"}
+
+
+def test_positions_are_named_by_their_name_first(tmp_path):
+    numbers = np.arange(N) % 24
+    pd.DataFrame({"x": RNG.normal(size=N), "hour": numbers, "beat": numbers}).to_csv(tmp_path / "x.csv", index=False)
+    looks = suspect_columns(open_source("csv", path=tmp_path / "x.csv"))
+    assert [looks[name].says[:10] for name in ("hour", "beat")] == ["a time by ", "a position"]
 
 
 def test_arrays_and_short_tables_have_no_suspect_columns(tmp_path):
