@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
+from ..core.errors import counted
 from . import bounds
 from .cures import Config
 from .findings import find
@@ -64,7 +65,8 @@ def _points(metrics: Metrics, outside: Collection[str]) -> Tile:
     if not (dropped := sum(metrics.dropped.values())):
         return Tile(label, value, "Every row has coordinates; bound: all rows.", "good")
     share = percent(share_of(dropped, metrics.n_input))
-    sentence = f"{thousands(dropped)} rows ({share}) were dropped and have no coordinates."
+    rows, have = counted(dropped, "row"), "was dropped and has" if dropped == 1 else "were dropped and have"
+    sentence = f"{rows} ({share}) {have} no coordinates."
     return Tile(label, value, sentence, "warning" if "dropped" in outside else "note")
 
 

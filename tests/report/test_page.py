@@ -413,6 +413,7 @@ def test_badge_counts_warnings_and_not_tiles() -> None:
         ({"dropped": {}, "rows_placed": None}, "Distinct points", "299,876", "unknown", "No row has coordinates yet"),
         ({"dropped": {"invalid": 4000}}, "Distinct points", "299,876", "warning", "4,000 rows (1.33 %)"),
         ({"dropped": {"invalid": 40}}, "Distinct points", "299,876", "note", "40 rows (0.013 %)"),
+        ({"dropped": {"invalid": 1}}, "Distinct points", "299,876", "note", "1 row (< 0.005 %) was dropped and has no"),
         ({}, "Graph components", "1", "good", "bound: one component"),
         (
             {"components_joined": 4, "links_added": 3, "longest_link": 2.5},
@@ -501,11 +502,10 @@ def test_coordinates_with_problems_are_marked() -> None:
 
 
 def test_many_components_are_folded() -> None:
-    n_components = 60
     solved = {"eigenvalues": [[1e-9]], "residuals": [[1e-12]], "solvers": METRICS["solvers"]}
-    metrics = METRICS | {key: value * n_components for key, value in solved.items()}
-    html = html_of(metrics)
-    assert "57 more components" in html
+    four, html = (html_of(METRICS | {key: value * n for key, value in solved.items()}) for n in (4, 60))
+    assert "1 more component<" in four
+    assert "57 more components<" in html
     assert html.count("<caption>") == 50
     assert html.count("The rest is in metrics.json.") == 2
 
