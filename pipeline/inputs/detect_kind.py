@@ -29,13 +29,23 @@ SUFFIXES = {
 MAGIC = {b"\x93NUMPY": "npy", b"PK\3\4": "npz", b"PAR1": "parquet", b"\x89HDF": "anndata", b"\0\0": "idx"}
 IDX_NAME = re.compile(r"idx\d")
 ZARR_HEADS = ("zarr.json", ".zgroup", ".zarray")
+READERS = {
+    **dict.fromkeys((".xlsx", ".xls"), "excel(path)"),
+    ".json": "json(path)",
+    **dict.fromkeys((".jsonl", ".ndjson"), "json(path, lines=True)"),
+    ".dta": "stata(path)",
+    ".sav": "spss(path)",
+    **dict.fromkeys((".sas7bdat", ".xpt"), "sas(path)"),
+    **dict.fromkeys((".pkl", ".pickle"), "pickle(path)"),
+}
+"""What pandas reads such files with."""
 CURES = {
-    ".xlsx": "write Parquet: pandas.read_excel(path).to_parquet(out)",
+    **{suffix: f"write Parquet: pandas.read_{reader}.to_parquet(out)" for suffix, reader in READERS.items()},
     **dict.fromkeys(
-        (".txt", ".dat", ".data"), "if it is a table with a header line, rename it so that it ends in .csv"
+        (".txt", ".tab", ".dat", ".data"), "if it is a table with a header line, rename it so that it ends in .csv"
     ),
     ".yaml": "a config is an argument of lle run",
-    ".json": "write Parquet: pandas.read_json(path).to_parquet(out)",
+    ".zip": "unpack it first",
     ".gz": "decompress it first; only CSV and IDX files may be gzipped",
 }
 
@@ -70,7 +80,7 @@ def kind_of_name(name: str) -> str | None:
 
 
 def _kind_of_content(path: str) -> str | None:
-    if Path(path).suffix.lower() == ".xlsx":  # such a file begins as an .npz file does
+    if Path(path).suffix.lower() in {".xlsx", ".zip"}:  # such files begin as an .npz file does
         return None
     with reading(path), open(path, "rb") as file:
         head = file.read(8)

@@ -112,11 +112,19 @@ def test_a_config_on_standard_output_writes_no_file(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "cure"),
-    [("rows.xlsx", "write Parquet"), ("rows.bin", "name the files"), ("rows.txt", "rename it so that it ends in .csv")],
+    [
+        ("rows.xlsx", "write Parquet"),
+        ("rows.dta", "pandas.read_stata(path).to_parquet(out)"),
+        ("rows.jsonl", "pandas.read_json(path, lines=True).to_parquet(out)"),
+        ("rows.csv.zip", "unpack it first"),
+        ("rows.bin", "name the files"),
+        ("rows.tab", "rename it so that it ends in .csv"),
+        ("rows.txt", "rename it so that it ends in .csv"),
+    ],
 )
 def test_unreadable_kinds_are_refused_with_a_cure(tmp_path, name, cure):
     (tmp_path / name).write_bytes(b"PK\3\4 something else")
-    if name != "rows.xlsx":
+    if not name.endswith((".xlsx", ".zip")):
         (tmp_path / name).write_bytes(b"\1\2\3\4 something else")
     assert cure in refused(2, "init", tmp_path / name, "-o", tmp_path / "job.yaml")
     assert not (tmp_path / "job.yaml").exists()
