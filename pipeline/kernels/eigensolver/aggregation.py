@@ -80,7 +80,7 @@ def find_aggregates(matrix: csr_array, node_rows: int, max_nodes: int, width: in
     of_node = aggregate(matrix.indptr, matrix.indices, node_rows, max_nodes, min_nodes)
     number = np.repeat(of_node, node_rows)
     starts = np.concatenate([[0], np.cumsum(np.bincount(number))])
-    return number, starts, np.argsort(number, kind="stable")
+    return number, starts, np.argsort(number, kind="stable").astype(np.int32)
 
 
 def find_bases(number: Ints, starts: Ints, rows: Ints, candidates: Float64, width: int, threads: Threads) -> LocalBases:

@@ -76,8 +76,10 @@ class _Basis:
         self._vectors[:, : self.used] = vectors
         self._begin(values)
 
-    def grow(self, block: Float64) -> int:
-        """Add orthonormal columns (n, b) that are orthogonal to the basis. Returns the columns before."""
+    def grow(self, block: Float64, null: NullVector) -> int:
+        """Add the directions of a block (n, b), which is overwritten. Returns the columns before."""
+        block /= np.maximum(np.linalg.norm(block, axis=0), TINY)
+        block = orthonormalise(block, self.columns, null)
         n_before, past = self.used, self.used + block.shape[1]
         self._vectors[:, self.used : past] = block
         columns = self._vectors[:, :past].T @ multiply(self._factor.T, multiply(self._factor, block))
@@ -109,17 +111,26 @@ class _Basis:
         self.cut(kept if is_full else self.used)
         return True
 
-    def lowest(self, n_pairs: int) -> tuple[RitzPairs, Float64]:
-        """The lowest Ritz pairs, and the residuals M v - lambda v (n, n_pairs).
+    def lowest(self, n_pairs: int) -> tuple[Float64, Float64, Float64]:
+        """The lowest Ritz pairs: values (n_pairs,), coefficients C (used, n_pairs), and residuals M v - lambda v.
 
-        Singular values of their images A v restore the digits that are lost in V' M V.
+        The vectors are V C. Singular values of their images A V C restore the digits that are lost in V' M V.
         """
         turn = self._turn[:, :n_pairs]
         images = multiply(self._factor, self.columns @ turn)
         right_vectors = np.linalg.svd(np.linalg.qr(images, mode="r"))[2][::-1].T
-        vectors, images = self.columns @ (turn @ right_vectors), images @ right_vectors
+        coefficients, images = turn @ right_vectors, images @ right_vectors
         values = np.einsum("ij,ij->j", images, images)
-        return RitzPairs(values, vectors), multiply(self._factor.T, images) - vectors * values
+        residuals = multiply(self._factor.T, images)
+        residuals -= self.columns @ (coefficients * values)
+        return values, coefficients, residuals
+
+    def pairs(self, n_pairs: int) -> RitzPairs:
+        """The lowest Ritz pairs with their vectors. Frees the basis."""
+        values, coefficients, _ = self.lowest(n_pairs)
+        pairs = RitzPairs(values, self.columns @ coefficients)
+        self._vectors = self._vectors[:0].copy()
+        return pairs
 
     @property
     def columns(self) -> Float64:
@@ -180,7 +191,6 @@ def first_state(
 def lowest_pairs(
     factor: csr_array,
     inverse: Inverse,
-    n_wanted: int,
     state: SubspaceState,
     tolerances: Tolerances,
     max_columns: int,
@@ -194,15 +204,14 @@ def lowest_pairs(
     growth: Growth = NO_GROWTH,
     max_width: float = float("inf"),
 ) -> Davidson:
-    """The ``n_wanted`` lowest eigenpairs of M = A' A, orthogonal to its null vector; more of them if ``growth`` needs.
+    """The m lowest eigenpairs of M = A' A, orthogonal to its null vector; more of them if ``growth`` needs.
 
     Args:
         factor: A (rows, n).
         inverse: T, (n, b) -> (n, b), an approximate inverse of M on the vectors orthogonal to its null vector. It may
             overwrite its argument.
-        n_wanted: number of pairs m.
-        state: result of ``first_state``, or a state that ``each_restart`` received in an iteration with the same
-            arguments.
+        state: result of ``first_state`` for m pairs, or a state that ``each_restart`` received in an iteration with the
+            same arguments. Its arrays are freed if the caller does not keep them.
         tolerances: bounds on residuals and vector errors.
         max_columns: columns of the basis, at least 3 b.
         max_steps: largest number of applications of T, since the first state.
@@ -216,45 +225,45 @@ def lowest_pairs(
             errors of hubs can keep residuals above their bounds.
         max_width: most columns of a block, if that is more than the number of pairs.
     """
+    n_wanted, restarted, stopped = len(state.errors), True, False
     width = min(block_width(n_wanted, max_width), len(state.values))
     basis = _Basis(factor, max_columns, state.values, state.vectors)
-    previous_values, errors, n_steps = state.previous_values, state.errors, state.n_steps
-    restarted, stopped, n_residual_steps = True, False, state.n_residual_steps
+    previous_values, errors = state.previous_values, state.errors
+    n_steps, n_residual_steps = state.n_steps, state.n_residual_steps
     while True:
         # A state must determine all later steps. So it is only made where the basis consists of Ritz vectors alone, at
         # the beginning and after a restart.
         if restarted:
             state = SubspaceState(basis.values, basis.columns, n_steps, errors, previous_values, n_residual_steps)
             each_restart(state, n_steps + 1 + (max_columns - basis.used) // width > max_steps)
-        pairs, residuals = basis.lowest(width)
-        values = pairs.lowest(n_wanted).values
-        settled = tolerances.settled(previous_values, values)
+        block_values, coefficients, residuals = basis.lowest(width)
+        values = block_values[:n_wanted]
         relative = np.linalg.norm(residuals[:, :n_wanted], axis=0) / np.maximum(values, TINY)
         stopped = stopped or n_steps >= max_steps
         if stopped or (not flat and tolerances.has_null_vector(values)):
-            return Davidson(_exact(factor, pairs, n_wanted, null), errors, n_steps, stopped)
+            return Davidson(_exact(factor, basis.columns @ coefficients, n_wanted, null), errors, n_steps, stopped)
         # T r is close to the error of a Ritz vector with residual r: a new direction. Its part outside the wanted
         # vectors measures the error.
-        corrections = inverse(residuals)  # residuals may be overwritten
-        previous_errors, errors = errors, _outside(corrections[:, :n_wanted], pairs.vectors[:, :n_wanted])
+        corrections = inverse(residuals)
+        del residuals  # blocks of vectors need most of the memory of a large problem
+        vectors = basis.columns @ coefficients[:, :n_wanted]
+        previous_errors, errors = errors, _outside(corrections[:, :n_wanted], vectors)
         n_steps += 1
         stopped = not each_step(n_steps, values, relative, errors)
         # Rayleigh-Ritz with the corrections costs no further application of T. Its errors are those of the next step.
         next_errors = expected_errors(errors, previous_errors, tolerances.vector_bounds(values))
-        good = settled and tolerances.met_by_vectors(next_errors, values)
+        good = tolerances.settled(previous_values, values) and tolerances.met_by_vectors(next_errors, values)
         previous_values, n_residual_steps = values, n_residual_steps + int(good)
         ends = good and (tolerances.met_by_residuals(relative, values) or n_residual_steps > max_residual_steps)
         if ends:
-            most = most_pairs(max_columns)
-            larger = growth.wanted(n_wanted, most, lambda: pairs.lowest(n_wanted).vectors)  # noqa: B023
+            larger = growth.wanted(n_wanted, most_pairs(max_columns), lambda: vectors)  # noqa: B023
             if larger > n_wanted:
                 n_wanted, width, n_residual_steps, ends = larger, block_width(larger, max_width), 0, False
                 errors, previous_values = np.ones(larger), np.full(larger, np.inf)
-        del pairs, residuals  # blocks of vectors need most of the memory of a large problem
-        corrections /= np.maximum(np.linalg.norm(corrections, axis=0), TINY)
-        n_before = basis.grow(orthonormalise(corrections, basis.columns, null))
+        n_before = basis.grow(corrections, null)
+        del corrections, vectors
         if ends:
-            smoothed = smoothed_pairs(factor, basis.lowest(width)[0], tolerances.largest)
+            smoothed = smoothed_pairs(factor, basis.pairs(width), tolerances.largest).vectors
             return Davidson(_exact(factor, smoothed, n_wanted, null), next_errors, n_steps, stopped=False)
         restarted = basis.restart(n_before, width)
 
@@ -296,11 +305,12 @@ def smoothed_pairs(factor: csr_array, pairs: RitzPairs, largest: float) -> RitzP
     vectors = pairs.vectors
     for number in reversed(range(SMOOTHING_STEPS)):  # the smallest root first: it amplifies rounding errors
         root = middle + half * np.cos(np.pi * (number + 0.5) / SMOOTHING_STEPS)
-        vectors = vectors - residual_vectors(factor, RitzPairs(pairs.values, vectors)) / root
+        correction = residual_vectors(factor, RitzPairs(pairs.values, vectors))
+        correction /= -root
+        vectors = np.add(vectors, correction, out=correction)
     return RitzPairs(pairs.values, vectors)
 
 
-def _exact(factor: csr_array, pairs: RitzPairs, n_wanted: int, null: NullVector) -> RitzPairs:
-    """The requested pairs in the span of the block, computed by singular values instead of a Gram matrix."""
-    basis = orthonormalise(pairs.vectors, pairs.vectors[:, :0], null)
-    return rayleigh_ritz(factor, basis, n_wanted)
+def _exact(factor: csr_array, block: Float64, n_wanted: int, null: NullVector) -> RitzPairs:
+    """The requested pairs in the span of the block (n, b), computed by singular values instead of a Gram matrix."""
+    return rayleigh_ritz(factor, orthonormalise(block, block[:, :0], null), n_wanted)

@@ -138,17 +138,10 @@ def _by_davidson(
     and steps from errors, so the end of a slow iteration does not depend on the load of the machine, and a resumed
     run ends it at the same step.
     """
-    (_, columns, predicted), m, tolerances = sizes, problem.n_vectors, problem.tolerances
-    width, is_long = davidson.block_width(m, sizes[0]), False
+    (_, columns, predicted), tolerances = sizes, problem.tolerances
+    width, is_long = davidson.block_width(problem.n_vectors, sizes[0]), False
     watch.begin(f"solves for {width} vectors", problem.max_steps)
     apply = _finite(inverse)
-    state = problem.hooks.load_state(watch.method)
-    if state is not None and len(state.errors) in problem.growth.counts:
-        m = len(state.errors)
-    # none, of another number of pairs, or saved by a run with more memory
-    if state is None or len(state.errors) != m or len(state.values) + width > columns:
-        n_given = 0 if problem.start is None else problem.start.shape[1]
-        state = davidson.first_state(problem.factor, _start_block(problem, width), n_given, m, apply, problem.null)
 
     def goes_on(n_steps: int, values: Float64, residuals: Float64, errors: Float64) -> bool:
         nonlocal is_long
@@ -162,8 +155,7 @@ def _by_davidson(
     result = davidson.lowest_pairs(
         problem.factor,
         apply,
-        m,
-        state,
+        _first_state(problem, watch.method, width, columns, apply),
         tolerances,
         columns,
         problem.max_steps,
@@ -184,6 +176,17 @@ def _by_davidson(
         watch.method, reason, factor_nnz, predicted, n_solves=result.n_steps * width, n_steps=result.n_steps
     )
     return Outcome(result.pairs, result.errors, stats)
+
+
+def _first_state(
+    problem: Problem, method: str, width: int, columns: int, inverse: Callable[[Float64], Float64]
+) -> davidson.SubspaceState:
+    """The saved state of the method, unless it is of another number of pairs, or from a run with more memory."""
+    m, state = problem.n_vectors, problem.hooks.load_state(method)
+    if state is not None and len(state.errors) in {m, *problem.growth.counts} and len(state.values) + width <= columns:
+        return state
+    n_given = 0 if problem.start is None else problem.start.shape[1]
+    return davidson.first_state(problem.factor, _start_block(problem, width), n_given, m, inverse, problem.null)
 
 
 def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Problem) -> Outcome:

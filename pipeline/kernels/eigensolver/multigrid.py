@@ -16,9 +16,10 @@ Loads numba.
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array
 
 from ...core.arrays import Float32, Float64, Floats
+from ...core.machine import return_freed_memory
 from .aggregation import Aggregates, find_aggregates, find_bases
 from .device import Device, DeviceAggregates, Operations
 from .pardiso import FactorizationError
@@ -92,7 +93,7 @@ class Hierarchy:
             MultigridError: a level has hardly fewer rows than the one before.
         """
         self._operations: Operations = threads
-        self.levels = list[Level]()
+        levels = list[Level]()
         least_rows = min(COARSEST_ROWS, matrix.shape[0] // 4)
         width, node_rows = _local_directions(matrix, known, threads) + 1, 1
         known, max_nodes = known if width > 1 else known[:, :1], NODES[width]
@@ -106,15 +107,19 @@ class Hierarchy:
                     f"multigrid: a level of {matrix.shape[0]:,} rows has {found.aggregates.n_columns:,} coarse rows, "
                     "so its points have too few neighbours"
                 )
-            transposed = matrix if symmetric else csr_array(matrix.T.tocsr())
+            known = found.candidates
             smoother = _smoother(matrix, seed, symmetric=symmetric)
-            if self.levels and matrix.nnz > MOST_FILL * self.levels[0].matrix.nnz:
+            if levels and matrix.nnz > MOST_FILL * levels[0].matrix.nnz:
                 smoother = smoother._replace(omega=0.0)
-            level = Level(matrix, transposed, smoother, found.aggregates)
+            level = Level(matrix, matrix, smoother, found.aggregates)
             matrix, scale = normalised(_coarse_matrix(level, threads))
-            self.levels.append(level._replace(aggregates=_scaled(found.aggregates, scale)))
-            known = found.candidates / scale[:, None]
+            levels.append(level._replace(aggregates=_scaled(found.aggregates, scale)))
+            known /= scale[:, None]
             node_rows, max_nodes = width, COARSE_NODES[width]
+        # the setup needs most memory before this, for the products of the finest level
+        self.levels = levels if symmetric else [_with_transposed(level) for level in levels]
+        self.n_bytes = sum(map(_bytes, self.levels))  # those of the coarsest level do not grow with the points
+        return_freed_memory()  # the setup leaves as much as the hierarchy has
         inverse = _symmetric_inverse(matrix, known[:, 0]) if symmetric else _bordered_inverse(matrix, known[:, 0])
         self._coarsest, self._coarsest_transposed = csr_array(inverse), csr_array(np.ascontiguousarray(inverse.T))
 
@@ -164,6 +169,16 @@ class Hierarchy:
         """A step of the smoother on ``x``; ``residual`` is overwritten."""
         self._operations.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
         self._operations.combine(a, residual, residual, x, (step[1], step[0], 1.0))
+
+
+def _with_transposed(level: Level) -> Level:
+    return level._replace(transposed=csr_array(level.matrix.T.tocsr()))
+
+
+def _bytes(level: Level) -> int:
+    matrices = [level.matrix] if level.transposed is level.matrix else [level.matrix, level.transposed]
+    arrays = [array for matrix in matrices for array in (matrix.data, matrix.indices, matrix.indptr)]
+    return sum(int(array.nbytes) for array in (*arrays, *level.aggregates[:4]))
 
 
 def _local_directions(matrix: csr_array, known: Float64, threads: Threads) -> int:
@@ -217,17 +232,14 @@ def _arnoldi(matrix: csr_array, seed: int) -> Float64:
 
 def _coarse_matrix(level: Level, threads: Threads) -> csr_array:
     """R B P, for some aggregates at a time, because R B needs several times the memory of B."""
-    b, p0 = level.matrix, level.aggregates.matrix()
-    omega, prolongation = b.dtype.type(level.smoother.omega), p0
-    if omega:
-        prolongation = csr_array(p0 - omega * threads.by_rows(lambda rows: rows @ p0, b))
-
-    def rows_of_product(restriction: csr_array) -> csr_array:
-        if omega:
-            restriction = restriction - omega * (restriction @ b)
-        return csr_array((restriction @ b) @ prolongation)
-
-    return threads.by_rows(rows_of_product, csr_array(p0.T.tocsr()))
+    b, p0, omega = level.matrix, level.aggregates.matrix(), level.smoother.omega
+    if not omega:
+        return threads.by_rows(lambda restriction: csr_array((restriction @ b) @ p0), csr_array(p0.T.tocsr()))
+    smoothing = csr_array(eye_array(b.shape[0], dtype=b.dtype, format="csr") - b.dtype.type(omega) * b)
+    prolongation = threads.by_rows(lambda rows: csr_array(rows @ p0), smoothing)
+    return threads.by_rows(
+        lambda restriction: csr_array((restriction @ smoothing @ b) @ prolongation), csr_array(p0.T.tocsr())
+    )
 
 
 def normalised(matrix: csr_array) -> tuple[csr_array, Float64]:
@@ -237,13 +249,17 @@ def normalised(matrix: csr_array) -> tuple[csr_array, Float64]:
     large.
     """
     diagonal = np.abs(matrix.diagonal().astype(np.float64))
-    squares = csr_array((matrix.data.astype(np.float64) ** 2, matrix.indices, matrix.indptr), shape=matrix.shape)
+    data = np.square(matrix.data, dtype=np.float64)
+    squares = csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
     for axis in (0, 1):
         diagonal = np.maximum(diagonal, MIN_DIAGONAL * np.sqrt(np.asarray(squares.sum(axis=axis)).ravel()))
+    del squares
     diagonal[diagonal <= TINY] = 1.0
     scale = 1 / np.sqrt(diagonal)
-    rows = np.repeat(scale, np.diff(matrix.indptr))
-    data = (matrix.data * rows * scale[matrix.indices]).astype(matrix.dtype)
+    factors = scale.astype(matrix.dtype)
+    data = np.repeat(factors, np.diff(matrix.indptr))
+    data *= factors[matrix.indices]
+    data *= matrix.data
     result = csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
     result.sort_indices()
     return result, scale

@@ -152,7 +152,9 @@ def multiply(matrix: csr_array | csc_array, block: Float64) -> Float64:
 
 def residual_vectors(factor: csr_array, pairs: RitzPairs) -> Float64:
     """M v - lambda v, (n, m), computed as A' (A v) - lambda v."""
-    return multiply(factor.T, multiply(factor, pairs.vectors)) - pairs.vectors * pairs.values
+    residuals = multiply(factor.T, multiply(factor, pairs.vectors))
+    residuals -= pairs.vectors * pairs.values
+    return residuals
 
 
 def residual_norms(factor: csr_array, pairs: RitzPairs) -> Float64:

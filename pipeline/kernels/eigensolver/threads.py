@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from ...core.arrays import Float64, Floats, Ints
 
@@ -93,7 +93,19 @@ class Threads(AbstractContextManager["Threads"]):
         size = max(PRODUCT_ROWS, -(-left.shape[0] // PRODUCT_PARTS))
         firsts = range(0, left.shape[0], size)
         parts = list(self._pool.map(lambda first: function(left[first : first + size]), firsts))
-        return csr_array(vstack(parts, format="csr"))
+        return _stacked(parts)
+
+
+def _stacked(parts: list[csr_array]) -> csr_array:
+    """The rows of all parts. Empties the list: SciPy's vstack would need the memory of the result twice."""
+    shape = sum(part.shape[0] for part in parts), parts[0].shape[1]
+    number = np.int32 if sum(part.nnz for part in parts) <= np.iinfo(np.int32).max else np.int64
+    ends = np.cumsum(np.concatenate([[0], *(np.diff(part.indptr) for part in parts)]), dtype=number)
+    data, indices = [part.data for part in parts], [part.indices for part in parts]
+    parts.clear()
+    all_data = np.concatenate(data)
+    data.clear()
+    return csr_array((all_data, np.concatenate(indices), ends), shape=shape)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]

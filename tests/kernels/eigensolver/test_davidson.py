@@ -26,7 +26,7 @@ def solve(A, m, columns=40, steps=60, state=None, keep=lambda state, may_be_last
         start = np.random.default_rng(1).standard_normal((A.shape[1], width))
         state = first_state(A, start, 0, m, inverse, None)
     tolerances = Tolerances(tol, largest_eigenvalue(A, 1))
-    return lowest_pairs(A, inverse, m, state, tolerances, columns, steps, keep, **options)
+    return lowest_pairs(A, inverse, state, tolerances, columns, steps, keep, **options)
 
 
 def copied(state):
@@ -82,7 +82,7 @@ def test_errors_do_not_count_rotations_among_the_wanted_vectors(seed):
 
     start = np.random.default_rng(1).standard_normal((450, block_width(m)))
     state, tolerances = first_state(A, start, 0, m, inverse, None), Tolerances(1e-8, largest_eigenvalue(A, 1))
-    found = lowest_pairs(A, noisy, m, state, tolerances, 40, 60, lambda state, may_be_last: None, max_residual_steps=0)
+    found = lowest_pairs(A, noisy, state, tolerances, 40, 60, lambda state, may_be_last: None, max_residual_steps=0)
     assert not found.stopped
     assert largest_angle(found.pairs.vectors, V) < 1e-5
 
