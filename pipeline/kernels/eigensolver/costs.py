@@ -36,11 +36,10 @@ HOPELESS = 4
 """If a factor is predicted to be this many times too large, its matrix is not analysed."""
 MAX_BLOCK = 8
 """Largest block of a solve: eight columns take about twice the time of one."""
-HIERARCHY_BYTES, NORMAL_BYTES = 48, 72
-"""Bytes for an entry of A, or of M, in the hierarchy of multigrid. The setup takes more, but less than the hierarchy
-and the vectors of a solve together, up to seven dimensions. In more it can exceed the plan: 60,000 points in 14
-dimensions (reg 0.1) take 100 bytes, and 264 during the setup, where 107 are planned with the vectors."""
-VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 7 * 8, 16 * 8
+HIERARCHY_BYTES, NORMAL_BYTES = 28, 72
+"""Bytes for an entry of A, or of M, in the hierarchy of multigrid, before it is known. That of A has then twice the
+entries of A; on surfaces it has fewer, in three dimensions three times the entries."""
+VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 3 * 8, 16 * 8
 """Bytes for a point and a column of a block while multigrid on A, or on M, solves with FEW_CYCLES cycles. Each further
 cycle keeps a block."""
 FEW_CYCLES, MOST_CYCLES = 6, 16
@@ -89,17 +88,19 @@ def preconditioned_size(factor: csr_array, m: int, size: FactorSize, max_memory:
     return width, *_basis_size(factor, width, fixed, max_memory)
 
 
-def multigrid_size(factor: csr_array, m: int, max_memory: int, normal_entries: int = 0) -> tuple[int, int, int, int]:
+def multigrid_size(
+    factor: csr_array, m: int, max_memory: int, normal_entries: int = 0, hierarchy_bytes: int = 0
+) -> tuple[int, int, int, int]:
     """(columns of a block, of the basis, bytes of everything, most cycles of a solve) of block Davidson with multigrid.
 
     Of the memory that is left, five blocks of the basis come first, then cycles, then further blocks. The blocks are
     narrow if wide ones would leave memory for fewer cycles.
 
-    The hierarchy is that of A, or of M with ``normal_entries`` entries. It has one to three times the entries of its
-    matrix, and more in many dimensions (``HIERARCHY_BYTES``).
+    The hierarchy is that of A, or of M with ``normal_entries`` entries; its bytes are estimated if they are 0.
     """
     n = factor.shape[1]
-    matrices = _bytes(factor) + (NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz)
+    expected_bytes = NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz
+    matrices = _bytes(factor) + (hierarchy_bytes or expected_bytes)
     for width in (block_width(m), narrow_width(m)):
         fixed = matrices + n * width * (NORMAL_VECTOR_BYTES if normal_entries else VECTOR_BYTES)
         cycle_bytes, basis_bytes = n * width * (8 if normal_entries else 4), 8 * n * 5 * width
@@ -112,7 +113,7 @@ def multigrid_size(factor: csr_array, m: int, max_memory: int, normal_entries: i
 
 
 def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int:
-    """Least bytes of an eigensolve without a factor, whose size is only known after its analysis.
+    """Least bytes of an eigensolve without a factor, if its hierarchy is not larger than expected.
 
     ``row_entries`` are those of A for each point, at most. M has fewer entries than an A that is not square.
     """

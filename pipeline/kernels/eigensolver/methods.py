@@ -1,6 +1,7 @@
 """The methods for the lowest eigenpairs of M = A' A; ``solvers`` lists them, and ``solve`` chooses."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -82,26 +83,27 @@ def multigrid(problem: Problem, on_m: bool = False) -> Outcome:
     if on_m:
         cost_matrix = canonical(problem.cost_matrix())
     name, normal_entries = ("multigrid", 0) if cost_matrix is None else (ON_M, cost_matrix.nnz)
-    width, columns, predicted, cycles = multigrid_size(
-        factor, problem.planned_vectors, problem.max_memory, normal_entries
-    )
-    require_memory(name, predicted, problem.max_memory)
+    sizes = partial(multigrid_size, factor, problem.planned_vectors, problem.max_memory, normal_entries)
+    require_memory(name, sizes()[2], problem.max_memory)
     watch = Watch(name, problem.hooks.progress)
     seconds = costs.multigrid_seconds(factor.nnz, n_threads, on_m=on_m)
     watch.begin(f"hierarchy of {problem.n:,} points", seconds=seconds)
     from .multigrid_inverse import FactorMultigrid, NormalMultigrid  # numba, a quarter of a second
 
-    candidates, device, place = problem.candidates(), None, ""
+    device, place = None, ""
     if problem.on_gpu:
         from .device import gpu  # CuPy
 
         device, place = gpu(), " on the GPU"
     inverse: FactorMultigrid | NormalMultigrid = (
-        FactorMultigrid(factor, candidates, n_threads, SEED, cycles, device, width)
+        FactorMultigrid(factor, problem.candidates(), n_threads, SEED, device)
         if cost_matrix is None
-        else NormalMultigrid(cost_matrix, candidates, problem.null, n_threads, SEED, cycles, device)
+        else NormalMultigrid(cost_matrix, problem.candidates(), problem.null, n_threads, SEED, device)
     )
+    del cost_matrix
+    width, columns, predicted, cycles = sizes(inverse.n_bytes)
     with inverse:
+        require_memory(name, predicted, problem.max_memory)
         text = f"hierarchy of {inverse.hierarchy.complexity:.2f} times the entries of {'M' if on_m else 'A'}{place}"
         entries = int(factor.nnz * max(inverse.hierarchy.complexity / costs.TYPICAL_COMPLEXITY, 1.0))
         if problem.time_limit.is_exceeded_by(
@@ -109,6 +111,7 @@ def multigrid(problem: Problem, on_m: bool = False) -> Outcome:
         ):
             limit = problem.time_limit.seconds
             raise LongIteration(f"{name} with a {text} would take longer than a factorization of {limit:,.0f} s")
+        inverse.prepare(cycles, width)
         cycle_seconds = costs.cycle_seconds(entries, width, n_threads)
         return _by_davidson(
             inverse.apply,

@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...core.arrays import Float64, Floats
-from ...core.machine import return_freed_memory
+from ...core.arrays import Float32, Float64, Floats
 from .block_gmres import BlockGmres
 from .costs import MOST_CYCLES
 from .device import Device, Operations
@@ -45,17 +44,24 @@ class _Solver(AbstractContextManager["_Solver"]):
     ``n_cycles`` counts the cycles of the last ``apply``.
     """
 
-    def __init__(self, n_threads: int, most_cycles: int) -> None:
-        """``most_cycles``: largest number of cycles of a solve, at least 4."""
-        self._threads, self._most_cycles, self.n_cycles = Threads(n_threads), most_cycles, 0
-        self._operations: Operations = self._threads
-        self.hierarchy: Hierarchy
-
-    def _move(self, device: Device | None) -> None:
-        """Make solves run on the device, if there is one."""
+    def __init__(
+        self, matrix: csr_array, known: Float64, n_threads: int, seed: int, device: Device | None, *, symmetric: bool
+    ) -> None:
+        """Set up the hierarchy of B with near-null vectors ``known``, see ``Hierarchy``; solves run on the device."""
+        self._threads, self._most_cycles, self.n_cycles = Threads(n_threads), MOST_CYCLES, 0
+        self._operations: Operations = self._threads if device is None else device
+        self.hierarchy = Hierarchy(matrix, known, self._threads, seed, symmetric=symmetric)
         if device is not None:
-            self._operations = device
             self.hierarchy.move(device)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the hierarchy."""
+        return self.hierarchy.n_bytes
+
+    def prepare(self, most_cycles: int = MOST_CYCLES, width: int = PROBE_COLUMNS) -> None:
+        """Make ``apply`` possible for blocks of ``width`` columns, with at most ``most_cycles`` >= 4 cycles a solve."""
+        self._most_cycles = most_cycles
 
     def __exit__(self, *exception: object) -> None:
         self._threads.__exit__(*exception)
@@ -91,38 +97,40 @@ class FactorMultigrid(_Solver):
     """T = A^+ A'^+ for a square A; the numbers of a cycle are float32."""
 
     def __init__(
-        self,
-        factor: csr_array,
-        candidates: Floats,
-        n_threads: int,
-        seed: int,
-        most_cycles: int = MOST_CYCLES,
-        device: Device | None = None,
-        width: int = PROBE_COLUMNS,
+        self, factor: csr_array, candidates: Floats, n_threads: int, seed: int, device: Device | None = None
     ) -> None:
-        """Set up the hierarchy and the left null vector of A (n, n), which has ones on the diagonal.
+        """Set up the hierarchy of A (n, n), which has ones on the diagonal.
 
         ``candidates`` (n, c) are vectors that A nearly maps to zero, such as the coordinates of the points; c may be 0.
-        ``width`` is that of the blocks of ``apply``; the probe of the rounding errors takes no wider ones.
-        Raises MultigridError if the solves do not converge, for example if the spectrum of A lies on both sides of
-        zero; see also ``Hierarchy``.
+        Raises MultigridError; see ``Hierarchy``.
         """
-        super().__init__(n_threads, most_cycles)
-        self._factor = factor
-        known = _near_null(factor.shape[0], candidates, None)
+        self._factor, self._seed = factor, seed
         single = csr_array((factor.data.astype(np.float32), factor.indices, factor.indptr), shape=factor.shape)
-        self.hierarchy = Hierarchy(single, known, self._threads, seed, symmetric=False)
-        self._move(device)
-        return_freed_memory()  # the setup leaves as much as the hierarchy has
+        known = _near_null(factor.shape[0], candidates, None)
+        super().__init__(single, known, n_threads, seed, device, symmetric=False)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the hierarchy, whose first level shares the pattern of A."""
+        return self.hierarchy.n_bytes - int(self._factor.indices.nbytes + self._factor.indptr.nbytes)
+
+    def prepare(self, most_cycles: int = MOST_CYCLES, width: int = PROBE_COLUMNS) -> None:
+        """As for every solver; computes the left null vector of A and probes the rounding errors.
+
+        Raises MultigridError if the solves do not converge, for example if the spectrum of A lies on both sides of
+        zero.
+        """
+        super().prepare(most_cycles)
         self._left = self._left_null_vector()
-        self._is_rough = self._changed_by_residual(seed, min(width, PROBE_COLUMNS)) > ROUGH
+        self._is_rough = self._changed_by_residual(min(width, PROBE_COLUMNS)) > ROUGH
 
     def apply(self, block: Float64) -> Float64:
         """T times the block (n, b), orthogonal to the null vector. Overwrites the block."""
         self.n_cycles = 0
         block -= block.mean(axis=0)
-        half = self._in_float32(block, transposed=True)
-        half -= np.outer(self._left, self._left @ half)
+        half = self._in_float32(block, transposed=True, out=block)  # blocks of vectors need most of the memory
+        for column, share in zip(half.T, self._left @ half, strict=True):
+            column -= share * self._left
         solution = self._in_float32(half, transposed=False)
         if self._is_rough:
             solution += self._correction(half, solution)
@@ -132,22 +140,21 @@ class FactorMultigrid(_Solver):
     def _correction(self, rhs: Float64, solution: Float64) -> Float64:
         """Solve with A for the residuals of ``solution`` (n, b), computed in float64."""
         residual = multiply(self._factor, solution)
-        return self._in_float32(np.subtract(rhs, residual, out=residual), transposed=False)
+        unit, lengths = _unit_columns(np.subtract(rhs, residual, out=residual))
+        del residual
+        return np.asarray(self._solve(unit, transposed=False) * lengths)
 
-    def _changed_by_residual(self, seed: int, n_columns: int) -> float:
+    def _changed_by_residual(self, n_columns: int) -> float:
         """Share of the solutions, for random columns, that a solve for their residuals changes."""
-        block = np.random.default_rng(seed).standard_normal((self._factor.shape[0], n_columns))
+        block = np.random.default_rng(self._seed).standard_normal((self._factor.shape[0], n_columns))
         block -= np.outer(self._left, self._left @ block)
         solution = self._in_float32(block, transposed=False)
         return float(np.linalg.norm(self._correction(block, solution)) / np.linalg.norm(solution))
 
-    def _in_float32(self, rhs: Float64, *, transposed: bool) -> Float64:
-        """Solve at unit length, because residuals can be below the smallest float32."""
-        lengths = np.maximum(np.sqrt(np.einsum("ij,ij->j", rhs, rhs)), TINY)
-        solution = self._solve(
-            np.divide(rhs, lengths, out=np.empty(rhs.shape, np.float32), casting="same_kind"), transposed=transposed
-        )
-        return np.asarray(solution * lengths)
+    def _in_float32(self, rhs: Float64, *, transposed: bool, out: Float64 | None = None) -> Float64:
+        """Solve with A, or A', for ``rhs`` (n, b); ``out`` may be ``rhs``."""
+        unit, lengths = _unit_columns(rhs)
+        return np.multiply(self._solve(unit, transposed=transposed), lengths, out=out)
 
     def _left_null_vector(self) -> Float64:
         """u (n,), A' u = 0: the constant, corrected with residuals in double precision.
@@ -182,19 +189,16 @@ class NormalMultigrid(_Solver):
         null: NullVector,
         n_threads: int,
         seed: int,
-        most_cycles: int = MOST_CYCLES,
         device: Device | None = None,
     ) -> None:
         """Set up the hierarchy of M (n, n) with the unit null vector ``null``, None for the constant.
 
         ``candidates`` (n, c): see ``FactorMultigrid``. Raises MultigridError; see ``Hierarchy``.
         """
-        super().__init__(n_threads, most_cycles)
         matrix, scale = normalised(cost_matrix)
         self._scale, self._null = scale[:, None], null
         known = _near_null(cost_matrix.shape[0], candidates, null) / self._scale
-        self.hierarchy = Hierarchy(matrix, known, self._threads, seed, symmetric=True)
-        self._move(device)
+        super().__init__(matrix, known, n_threads, seed, device, symmetric=True)
 
     def apply(self, block: Float64) -> Float64:
         """T times the block (n, b), orthogonal to the null vector."""
@@ -203,6 +207,16 @@ class NormalMultigrid(_Solver):
         rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
         solution = np.asarray(self._solve(rhs, transposed=False) * self._scale * lengths)
         return remove_null(solution, self._null)
+
+
+def _unit_columns(block: Float64) -> tuple[Float32, Float64]:
+    """The columns of a block (n, b) at unit length in float32, and their lengths.
+
+    Residuals can be below the smallest float32.
+    """
+    lengths = np.maximum(np.sqrt(np.einsum("ij,ij->j", block, block)), TINY)
+    unit = np.empty(block.shape, np.float32)
+    return np.divide(block, lengths, out=unit, casting="same_kind"), lengths
 
 
 def _near_null(n: int, candidates: Floats, null: NullVector) -> Float64:
