@@ -27,7 +27,10 @@ ConfigPaths = Annotated[list[Path], typer.Argument(metavar="CONFIG", help="YAML 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="only count the steps, compute nothing")]
 Log = Annotated[Literal["text", "json"], typer.Option("--log", help="progress as text, or as one JSON object per line")]
 Profile = Annotated[bool, typer.Option("--profile", help="save Dask's performance report beside the run's own")]
-Sample = Annotated[int, typer.Option("--sample", min=50, help="number of points to sample")]
+Sample = Annotated[
+    int | None,
+    typer.Option("--sample", min=50, help="number of rows to sample; without it all of up to 5,000, else 2,000"),
+]
 Out = Annotated[Path | None, typer.Option("--write", metavar="OUT", help="write the config with the suggested values")]
 Watch = Annotated[bool, typer.Option("--watch", help="update the table until the run ends; redirected: print lines")]
 OutFile = Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv")]

@@ -139,7 +139,7 @@ def validate(config: ConfigPath, set_: Overrides = None, store: OtherStore = Non
 @app.command(epilog="Example: lle suggest job.yaml --write better.yaml")
 def suggest(
     config: ConfigPath,
-    sample: arguments.Sample = 2000,
+    sample: arguments.Sample = None,
     write: arguments.Out = None,
     set_: Overrides = None,
     as_json: AsJson = False,

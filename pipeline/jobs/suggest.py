@@ -24,8 +24,12 @@ from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood,
 from ..report.bounds import LOW_TRUSTWORTHINESS
 from ..stages.ingest import first_layout, open_input
 from .suggest_sample import NeighborSample, sample_neighbors
-from .suggest_search import GAP, NEIGHBORS, TOLERANCE, WORTH_ANOTHER_METHOD, Search, Watch
+from .suggest_search import GAP, MAX_TRIAL_POINTS, NEIGHBORS, TOLERANCE, WORTH_ANOTHER_METHOD, Search, Watch
 from .suggest_trials import Trial
+
+SAMPLED_ROWS = 2000
+"""Rows in the sample of a large table. The trials embed a small table whole: a few points can decide whether a number
+of neighbours is enough, and a sample may lack them."""
 
 TIGHT_GROUPS = 0.7
 """Smaller estimates of the dimension are too low even for a curve, whose dimension is one."""
@@ -40,9 +44,13 @@ OF_PIECES = {
 
 
 @interruptible()
-def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> dict[str, Any]:
-    """Estimates, trials and the choice as JSON-able data. Raises ConfigError, InputError and Interrupted."""
+def suggest(config: Config, sample: int | None, watch: Watch = lambda text: None) -> dict[str, Any]:
+    """Estimates, trials and the choice as JSON-able data. Raises ConfigError, InputError and Interrupted.
+
+    sample: number of rows; None for all of a small table, and SAMPLED_ROWS of a larger one.
+    """
     source = open_input(config)
+    sample = sample or (SAMPLED_ROWS if source.n_rows > MAX_TRIAL_POINTS else source.n_rows)
     first_layout(config, source)
     own = config.neighbors.n_neighbors
     watch(f"reading {source.n_rows:,} rows for a sample of {min(sample, source.n_rows):,} and its neighbours")
@@ -79,7 +87,7 @@ def suggest(config: Config, sample: int, watch: Watch = lambda text: None) -> di
 
 
 def suggest_for_file(
-    path: Path, overrides: tuple[str, ...], sample: int, out: Path | None, watch: Watch
+    path: Path, overrides: tuple[str, ...], sample: int | None, out: Path | None, watch: Watch
 ) -> dict[str, Any]:
     """As `suggest`, for the config of a file; the suggested values are written to the new file `out`, if it is given.
 

@@ -12,7 +12,6 @@ from ..core.methods import METHODS
 from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, reg_of_lists
 from ..kernels.quality.intrinsic_dimension import Dimension
 from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
-from ..kernels.trial_embedding import largest_trial
 from ..linalg.reg_step import sample_points
 from .suggest_sample import NeighborSample, largest_gap, largest_piece
 from .suggest_trials import Trial, Trials
@@ -57,9 +56,8 @@ SIMPLEST_FIRST = ("pca", "lle", "laplacian", "modified", "ltsa", "hessian")
 """Local fits of high order separate single points: the last methods more often than the first. A small sample does not
 show it, because it has few outliers."""
 
-TRIAL_NUMBERS, MIN_TRIAL_POINTS = 2**18, 1000
-"""The trials embed as many points as have TRIAL_NUMBERS values (points times features), but at least
-MIN_TRIAL_POINTS."""
+TRIAL_NUMBERS, MIN_TRIAL_POINTS, MAX_TRIAL_POINTS = 2**18, 1000, 5000
+"""The trials embed as many points as have TRIAL_NUMBERS values (points times features), within bounds."""
 
 
 def choose(trials: list[Trial]) -> Trial | None:
@@ -103,9 +101,9 @@ def _trial_points(n_features: int) -> int:
     """Number of sampled points that the trials embed.
 
     >>> _trial_points(3), _trial_points(128), _trial_points(784)
-    (4000, 2048, 1000)
+    (5000, 2048, 1000)
     """
-    return max(MIN_TRIAL_POINTS, min(largest_trial(n_features), TRIAL_NUMBERS // n_features))
+    return max(MIN_TRIAL_POINTS, min(MAX_TRIAL_POINTS, TRIAL_NUMBERS // n_features))
 
 
 def _measured_scores(scores: Float64, chosen: int, k: int) -> str:

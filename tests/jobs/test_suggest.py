@@ -145,6 +145,14 @@ def test_roll_whose_turns_are_linked_by_neighbours_gets_its_dimension(tmp_path, 
     assert found["suggested"]["eigensolver.n_components"] == 2
 
 
+@pytest.mark.parametrize(("n_rows", "n_sampled"), [(330, 330), (360, 200)])
+def test_a_small_table_is_tried_whole(tmp_path, make_config, monkeypatch, n_rows, n_sampled):
+    monkeypatch.setattr("lle.jobs.suggest.MAX_TRIAL_POINTS", 350)
+    monkeypatch.setattr("lle.jobs.suggest.SAMPLED_ROWS", 200)
+    config = make_config(tmp_path, swiss_roll(n_rows, np.random.default_rng(11)))
+    assert suggest(config, None)["sample"] == n_sampled
+
+
 @pytest.mark.parametrize("seed", seeds(31, 32))
 @pytest.mark.parametrize(("make", "dimension"), [(closed_curve, 1), (sphere, 2)])
 def test_closed_data_get_one_coordinate_more_than_their_dimension(
