@@ -2,6 +2,7 @@
 
 import csv
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import IO, NamedTuple, cast
@@ -106,11 +107,14 @@ def _row_starts(block: bytes, lines_before: int, lines_above: int, path: str, de
         # A quote inside a quoted field is written as two, so a complete row has an even number. An odd number is right
         # only if a quote stands inside a field without quotes, as in 4'-5".
         quotes = np.searchsorted(np.flatnonzero(codes == _QUOTE), ends)
-        for odd in np.flatnonzero(np.diff(quotes, prepend=0) % 2):
-            if _whole_fields(delimiter).fullmatch(block, starts[odd], ends[odd]):
+        in_line = np.diff(quotes, prepend=0)
+        for number in np.flatnonzero(in_line) if (in_line % 2).any() else ():
+            has_mark = number == 0 and block.startswith(BOM_UTF8)
+            start = starts[number] + len(BOM_UTF8) * has_mark
+            if _whole_fields(delimiter).fullmatch(block, start, ends[number]):
                 continue
             raise InputError(
-                f"{path}, line {lines_above + lines_before + int(odd) + 1}: expected every quote closed on its own "
+                f"{path}, line {lines_above + lines_before + int(number) + 1}: expected every quote closed on its own "
                 "line, found a line break inside quotes; convert the file to Parquet "
                 "(pandas.read_csv(...).to_parquet(...)) or remove the line break"
             )

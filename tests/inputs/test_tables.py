@@ -47,6 +47,15 @@ class TestCsv:
                 for start, stop in [(0, 20), (0, 1), (2, 3), (3, 6), (5, 11), (18, 20), (19, 20), (4, 4)]:
                     assert np.array_equal(source.read(start, stop), X[start:stop]), (name, scan, start, stop)
 
+    @pytest.mark.parametrize(
+        ("text", "line"), [('\ufeff"Length\n(mm)",b\n1,2\n', 1), ('a,b,c\n1,2,3\n2,6","first\nsecond"\n', 3)]
+    )
+    def test_line_breaks_inside_quotes_are_refused(self, tmp_path, text, line):
+        """Beside a mark of the encoding, and beside a quote inside a field."""
+        (tmp_path / "x.csv").write_text(text)
+        with pytest.raises(InputError, match=f"line {line}: expected every quote closed on its own line"):
+            open_source("csv", path=tmp_path / "x.csv")
+
     def test_quotes_inside_a_field_are_characters(self, tmp_path):
         (tmp_path / "x.tsv").write_text('a\tname\n1\t4\',4"-dimethyl\n2\t5"\n3\t"x\ty"\n')
         source = open_source("csv", path=tmp_path / "x.tsv", label="name")
