@@ -30,7 +30,7 @@ MAGIC = {b"\x93NUMPY": "npy", b"PK\3\4": "npz", b"PAR1": "parquet", b"\x89HDF": 
 IDX_NAME = re.compile(r"idx\d")
 ZARR_HEADS = ("zarr.json", ".zgroup", ".zarray")
 READERS = {
-    **dict.fromkeys((".xlsx", ".xls"), "excel(path)"),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xls"), "excel(path)"),
     ".json": "json(path)",
     **dict.fromkeys((".jsonl", ".ndjson"), "json(path, lines=True)"),
     ".dta": "stata(path)",
@@ -80,7 +80,7 @@ def kind_of_name(name: str) -> str | None:
 
 
 def _kind_of_content(path: str) -> str | None:
-    if Path(path).suffix.lower() in {".xlsx", ".zip"}:  # such files begin as an .npz file does
+    if Path(path).suffix.lower() in {*READERS, ".zip"}:  # some begin as an .npz or IDX file does
         return None
     with reading(path), open(path, "rb") as file:
         head = file.read(8)

@@ -48,7 +48,7 @@ def init(data: str, out: Path) -> Json:
         checked["warnings"].append(f"{same}: the embedding has as many dimensions as the data.")
     if proposal.complete < config.output.min_rows:
         checked["warnings"].append(
-            f"Only {proposal.complete:.0%} of the rows have all values, and output.min_rows is "
+            f"Only {proposal.complete:.1%} of the rows have all values, and output.min_rows is "
             f"{config.output.min_rows:g}: a run would end with exit code 3. Fill the gaps in the file first, for "
             "example with the median of each column."
         )

@@ -115,6 +115,7 @@ def test_a_config_on_standard_output_writes_no_file(tmp_path, monkeypatch):
     [
         ("rows.xlsx", "write Parquet"),
         ("rows.dta", "pandas.read_stata(path).to_parquet(out)"),
+        ("rows.sas7bdat", "pandas.read_sas(path).to_parquet(out)"),
         ("rows.jsonl", "pandas.read_json(path, lines=True).to_parquet(out)"),
         ("rows.csv.zip", "unpack it first"),
         ("rows.bin", "name the files"),
@@ -125,7 +126,8 @@ def test_a_config_on_standard_output_writes_no_file(tmp_path, monkeypatch):
 def test_unreadable_kinds_are_refused_with_a_cure(tmp_path, name, cure):
     (tmp_path / name).write_bytes(b"PK\3\4 something else")
     if not name.endswith((".xlsx", ".zip")):
-        (tmp_path / name).write_bytes(b"\1\2\3\4 something else")
+        head = b"\0\0\0\0" if name.endswith(".sas7bdat") else b"\1\2\3\4"
+        (tmp_path / name).write_bytes(head + b" something else")
     assert cure in refused(2, "init", tmp_path / name, "-o", tmp_path / "job.yaml")
     assert not (tmp_path / "job.yaml").exists()
 
@@ -190,7 +192,7 @@ def test_gaps_in_most_rows_get_a_warning(tmp_path, n_gaps, warns):
     values[np.arange(n_gaps), np.arange(n_gaps) % 30] = np.nan
     table = pd.DataFrame(values, columns=[f"gene {i}" for i in range(30)])
     warnings = lle("init", write_table(tmp_path / "x.csv", table), "-o", tmp_path / "job.yaml")["warnings"]
-    assert any("Only 45% of the rows have all values" in text for text in warnings) == warns
+    assert any("Only 45.0% of the rows have all values" in text for text in warnings) == warns
 
 
 def test_roles_and_next_command_are_printed(tmp_path):
