@@ -72,6 +72,8 @@ def missing_code(values: Array) -> Code | None:
 
 def _is_usual(number: float) -> bool:
     """Whether people or programs write such a number for a missing value: others are far but real, as 646 branches."""
-    if number == np.rint(number) and (number < 0 or number >= HUGE or number in LARGEST):
+    is_whole = number == np.rint(number)
+    if is_whole and (number < 0 or number >= HUGE or number in LARGEST):
         return True
-    return USUAL.fullmatch(f"{abs(number):.6g}".replace(".", "")) is not None  # float32 rounds 99.9
+    digits = f"{abs(number):.0f}" if is_whole else f"{abs(number):.6g}".replace(".", "")  # float32 rounds 99.9
+    return USUAL.fullmatch(digits) is not None

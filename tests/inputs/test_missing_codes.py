@@ -29,6 +29,7 @@ def with_codes(values, *codes, share=0.01):
         pytest.param(with_codes(X, 999, 998), (998, 999), id="several"),
         pytest.param(with_codes(RNG.integers(1, 6, N), 99), (99,), id="answers on a scale"),
         pytest.param(with_codes(X, 32767), (32767,), id="largest integer"),
+        pytest.param(with_codes(X, 9999999), (9999999,), id="seven digits"),
         pytest.param(with_codes(X, 9.96921e36), (9.96921e36,), id="fill value of netCDF"),
         pytest.param(np.append(with_codes(X, -1e5), np.nan), (-1e5,), id="beside NaN"),
     ],
