@@ -5,7 +5,7 @@ A table of up to LOOKED_AT numbers is read as a whole, of a larger one the first
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -118,8 +118,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     columns, numbers, where = _read_columns(source, text)
     chosen_id = _first([column for column in columns if column.is_id], ID_NAME)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
-    families = Counter(_family(column.name) for column in columns if not column.is_text)
-    label = _label(labels, len(numbers), families)
+    label = _label(labels, len(numbers), _pixel_families(columns))
     special = {column.name for column in (chosen_id, label) if column is not None}
     rest = [column for column in columns if not column.is_text and column.name not in special]
     left_out = {column.name: column.problem for column in columns if column.problem and column.name not in special}
@@ -231,6 +230,7 @@ def _codes(columns: Sequence[Column]) -> dict[str, str]:
 
 
 def _family(name: str) -> str:
+    """What the names of columns that differ only in numbers have in common."""
     return re.sub(r"\d+", "#", name)
 
 
@@ -270,12 +270,19 @@ def _signed_number(entries: pa.ChunkedArray) -> str:
     return str(signed[0]) if len(signed) > SIGNED_SHARE * len(entries) else ""
 
 
-def _label(candidates: Sequence[Column], n_rows: int, families: Mapping[str, int]) -> Column | None:
+def _pixel_families(columns: Sequence[Column]) -> set[str]:
+    """Families of several columns of which one has many values; answers of a survey have few."""
+    n_columns = Counter(_family(column.name) for column in columns if not column.is_text)
+    many = {_family(column.name) for column in columns if not column.is_text and column.distinct > MAX_CLASSES}
+    return {family for family in many if n_columns[family] > 1}
+
+
+def _label(candidates: Sequence[Column], n_rows: int, pixels: Collection[str]) -> Column | None:
     """A column named as a label, then text, then numbers if they are the only ones with few values.
 
-    Numbers without such a name have at most MAX_CLASSES values: others may be measurements. Columns whose names differ
-    only in a number, as those of pixels, are no labels and do not count. Columns without a value in most rows come
-    after the other named ones and texts.
+    Numbers without such a name have at most MAX_CLASSES values: others may be measurements. Columns of the families
+    ``pixels`` are no labels and do not count. Columns without a value in most rows come after the other named ones and
+    texts.
     """
     text = [column for column in candidates if column.is_text]
     numbered = [column for column in candidates if not column.is_text]
@@ -283,7 +290,7 @@ def _label(candidates: Sequence[Column], n_rows: int, families: Mapping[str, int
     named = [column for column in text if LABEL_NAME.fullmatch(column.name)]
     named += [column for column in numbered if of_numbers.fullmatch(column.name)]
     full = [[column for column in columns if 2 * column.missing <= n_rows] for columns in (named, text)]
-    alone = [column for column in numbered if families[_family(column.name)] == 1]
+    alone = [column for column in numbered if _family(column.name) not in pixels]
     only = alone if len(alone) == 1 and alone[0].distinct <= MAX_CLASSES else []
     return next(chain(*full, named, text, only), None)
 

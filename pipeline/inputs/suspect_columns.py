@@ -45,11 +45,12 @@ CODE_WORDS = (
     r"|county|district|commune|municipality|species|gender|sex|race|religion|arms?|strat(a|um)?|batch|plate|station|site"
     r"|status|sector|cent(er|re)|hospital|institution|dep(artmen)?t|industry|occupation|language|brand|team"
 )
-COUNT = r"(?!(n|no|nr|num|number|count)[_\s.-]|.*[_\s.-]per[_\s.-])"
+COUNT = r"(?!(n|no|nr|num|number|count)([_\s.-]|codes)|.*[_\s.-]per[_\s.-])"
 CODE_NAME = re.compile(rf"{COUNT}((.*[_\s.-])?({CODE_WORDS})|.*(?-i:[a-z](Code|Type|Class|Group|Category)))", re.I)
 """Names of columns whose whole numbers stand for something: their differences have no meaning."""
 TIME_NAME = re.compile(
-    rf"{COUNT}(.*[_\s.-])?(year|yr)|quarter|mon(th)?|week|day|weekday|(day|date|week)_?of_?(week|month|year)|dow|hour|date",
+    rf"{COUNT}(.*[_\s.-])?(year|yr)|quarter|mon(th)?|week|day|weekday"
+    r"|(day|date|week)[_\s.-]?of[_\s.-]?(week|month|year)|dow|hour|date",
     re.I,
 )
 LEADING_ZERO = r"^[+-]?0[0-9]+$"
@@ -207,6 +208,8 @@ def look_of(values: Array, n_rows: int, may_be_epoch: bool = True) -> Look | Non
 
 def _starts_again(values: Array, steps: Array) -> bool:
     """Whether nearly all steps are 1, and most others lead to the least values. Two may lie between sampled ranges."""
+    if values.min() not in {0, 1}:  # such as a grid of latitudes
+        return False
     after = values[1:][steps != 1]
     n_others = int((after > values.min() + 1).sum())
     is_rare = len(after) <= MAX_STARTS * len(steps) and n_others <= max(2, MAX_STARTS * len(after))

@@ -49,6 +49,7 @@ def test_ids_and_times_are_reported(values, words):
         pytest.param(np.append(np.arange(N - 1.0), np.nan), id="gaps"),
         pytest.param(np.concatenate([a + np.arange(12) for a in RNG.integers(20, 70, N)]), id="ages in a panel"),
         pytest.param(np.tile(np.arange(12), N), id="twelve visits"),
+        pytest.param(np.tile(np.arange(-90, 91), 30), id="latitudes of a grid"),
         pytest.param(np.sort(RNG.poisson(900, (60, 30)), axis=1).ravel(), id="sorted counts in groups"),
     ],
 )
@@ -142,7 +143,7 @@ def test_ids_of_the_size_of_seconds_since_1970_are_ids_by_their_name(tmp_path):
         *[(name, "a code by its name") for name in ("postcode", "politycode", "cowcode2", "STATEFIP", "cntyfips")],
         *[
             (name, "a time by its name")
-            for name in ("year", "Month", "day_of_week", "date_of_month", "DayOfYear", "model_year")
+            for name in ("year", "Month", "day_of_week", "date_of_month", "DayOfYear", "day of week", "model_year")
         ],
         *[
             (name, "")

@@ -178,6 +178,12 @@ class TestTables:
         assert config_of(tmp_path, write_table(tmp_path / f"a b'c.{suffix}", data)).input.columns == tuple(names)
 
 
+def test_a_count_beside_answers_of_a_survey_is_no_label(tmp_path):
+    data = pd.DataFrame(RNG.integers(1, 6, (N, 12)), columns=[f"q{i}" for i in range(12)])
+    data = data.assign(children=RNG.integers(0, 8, N), income=RNG.normal(size=N))
+    assert config_of(tmp_path, write_table(tmp_path / "rows.parquet", data)).input.label is None
+
+
 def test_code_by_which_the_file_is_sorted_is_left_out(tmp_path):
     states = np.sort(np.random.default_rng(9).integers(1, 51, 20_000))[np.r_[5000:20_000, :5000]]
     data = pd.DataFrame(np.random.default_rng(3).normal(size=(20_000, 2)), columns=["a", "b"]).assign(state=states)
