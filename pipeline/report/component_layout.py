@@ -32,7 +32,8 @@ def side_by_side(
 ) -> Panel:
     """Place components, with limits, labels and notes, about ASPECT times as wide as high in total.
 
-    As one component alone, they fill the axes: a large one beside small ones may be much higher than wide.
+    The axes are filled, so x and y have different units: else a high component beside small ones would leave most of
+    the width empty.
 
     The area of a component follows its number of rows. Small ones are in one strip at the bottom, as many as fit. There
     are no ticks, because positions and sizes in the picture have no meaning.

@@ -145,7 +145,8 @@ def connect_components(store: Store, block_index: int, blocks: Blocks) -> Connec
     links = spanning_links(points.astype(np.float64), outside, groups, ids, distances)
     store.write_bundle(LINKS, **links._asdict())
     n_joined, longest = int(component.max()) + 1, float(links.distances.max())
-    message = f"graph: {n_joined} components joined by {counted(n_joined - 1, 'link')} of length {longest:.3g} or less"
+    limit = "" if n_joined == 2 else " or less"
+    message = f"graph: {n_joined} components joined by {counted(n_joined - 1, 'link')} of length {longest:.3g}{limit}"
     return Connected(n_joined, n_joined - 1, longest, message=message)
 
 
