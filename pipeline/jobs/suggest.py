@@ -28,8 +28,8 @@ from .suggest_search import GAP, MAX_TRIAL_POINTS, NEIGHBORS, TOLERANCE, WORTH_A
 from .suggest_trials import Trial
 
 SAMPLED_ROWS = 2000
-"""Rows in the sample of a large table. The trials embed a small table whole: a few points can decide whether a number
-of neighbours is enough, and a sample may lack them."""
+"""Rows in the sample of a large table. The trials embed a small table of few features whole: a few points can decide
+whether a number of neighbours is enough, and a sample may lack them."""
 
 TIGHT_GROUPS = 0.7
 """Smaller estimates of the dimension are too low even for a curve, whose dimension is one."""

@@ -63,7 +63,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         n_graph,
         n_bytes + (choice_bytes(n, layout.n_features, n_pairs, m) if more_pairs else 0),
         bundles={"_work/eigen": disk_costs.eigenvectors(n=n, width=block_width(n_pairs), components=n_graph)},
-        version=26,
+        version=27,
         runs_on=WHOLE_DATA,
         all_cores=True,
         progress=solver_state,

@@ -38,7 +38,10 @@ MAX_BLOCK = 8
 """Largest block of a solve: eight columns take about twice the time of one."""
 HIERARCHY_BYTES, NORMAL_BYTES = 28, 72
 """Bytes for an entry of A, or of M, in the hierarchy of multigrid, before it is known. That of A has then twice the
-entries of A; on surfaces it has fewer, in three dimensions three times the entries."""
+entries of A; on surfaces it has fewer, in three dimensions two to three times, in eight three to four times, and in 14
+(reg 0.1) seven to ten times as many. That of M takes 20 to 30 bytes, and its setup up to 65."""
+SETUP_SHARE = 1.8
+"""Largest memory of the setup on A, relative to its hierarchy: 1.6 on surfaces, 1.8 in three dimensions, 1.2 in 14."""
 VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 3 * 8, 16 * 8
 """Bytes for a point and a column of a block while multigrid on A, or on M, solves with FEW_CYCLES cycles. Each further
 cycle keeps a block."""
@@ -109,7 +112,8 @@ def multigrid_size(
         if cycles == MOST_CYCLES:
             break
     columns, n_bytes = _basis_size(factor, width, fixed, max_memory)
-    return width, columns, n_bytes, cycles
+    setup = NORMAL_BYTES * normal_entries if normal_entries else int(SETUP_SHARE * (hierarchy_bytes or expected_bytes))
+    return width, columns, max(n_bytes, _bytes(factor) + setup), cycles
 
 
 def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int:
@@ -117,8 +121,11 @@ def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int
 
     ``row_entries`` are those of A for each point, at most. M has fewer entries than an A that is not square.
     """
-    width, entry_bytes = narrow_width(m), HIERARCHY_BYTES + 12 if square else 4 * 12
-    return n_points * (entry_bytes * row_entries + width * (VECTOR_BYTES + 3 * 8))
+    vectors = narrow_width(m) * (VECTOR_BYTES + 3 * 8)
+    if not square:
+        return n_points * (4 * 12 * row_entries + vectors)
+    hierarchy = HIERARCHY_BYTES * row_entries
+    return n_points * (12 * row_entries + int(max(hierarchy + vectors, SETUP_SHARE * hierarchy)))
 
 
 def refuse_large(name: str, matrix: csr_array, matrix_type: int, problem: Problem) -> None:

@@ -114,20 +114,24 @@ class _Basis:
     def lowest(self, n_pairs: int) -> tuple[Float64, Float64, Float64]:
         """The lowest Ritz pairs: values (n_pairs,), coefficients C (used, n_pairs), and residuals M v - lambda v.
 
-        The vectors are V C. Singular values of their images A V C restore the digits that are lost in V' M V.
+        The vectors are V C.
         """
-        turn = self._turn[:, :n_pairs]
-        images = multiply(self._factor, self.columns @ turn)
-        right_vectors = np.linalg.svd(np.linalg.qr(images, mode="r"))[2][::-1].T
-        coefficients, images = turn @ right_vectors, images @ right_vectors
-        values = np.einsum("ij,ij->j", images, images)
+        values, coefficients, images = self._ritz_pairs(n_pairs)
         residuals = multiply(self._factor.T, images)
         residuals -= self.columns @ (coefficients * values)
         return values, coefficients, residuals
 
+    def _ritz_pairs(self, n_pairs: int) -> tuple[Float64, Float64, Float64]:
+        """Values, coefficients C and images A V C, whose singular values restore digits that are lost in V' M V."""
+        turn = self._turn[:, :n_pairs]
+        images = multiply(self._factor, self.columns @ turn)
+        right_vectors = np.linalg.svd(np.linalg.qr(images, mode="r"))[2][::-1].T
+        coefficients, images = turn @ right_vectors, images @ right_vectors
+        return np.einsum("ij,ij->j", images, images), coefficients, images
+
     def pairs(self, n_pairs: int) -> RitzPairs:
         """The lowest Ritz pairs with their vectors. Frees the basis."""
-        values, coefficients, _ = self.lowest(n_pairs)
+        values, coefficients = self._ritz_pairs(n_pairs)[:2]
         pairs = RitzPairs(values, self.columns @ coefficients)
         self._vectors = self._vectors[:0].copy()
         return pairs
@@ -230,12 +234,15 @@ def lowest_pairs(
     basis = _Basis(factor, max_columns, state.values, state.vectors)
     previous_values, errors = state.previous_values, state.errors
     n_steps, n_residual_steps = state.n_steps, state.n_residual_steps
+    del state  # blocks of vectors need most of the memory of a large problem
     while True:
         # A state must determine all later steps. So it is only made where the basis consists of Ritz vectors alone, at
         # the beginning and after a restart.
         if restarted:
-            state = SubspaceState(basis.values, basis.columns, n_steps, errors, previous_values, n_residual_steps)
-            each_restart(state, n_steps + 1 + (max_columns - basis.used) // width > max_steps)
+            each_restart(
+                SubspaceState(basis.values, basis.columns, n_steps, errors, previous_values, n_residual_steps),
+                n_steps + 1 + (max_columns - basis.used) // width > max_steps,
+            )
         block_values, coefficients, residuals = basis.lowest(width)
         values = block_values[:n_wanted]
         relative = np.linalg.norm(residuals[:, :n_wanted], axis=0) / np.maximum(values, TINY)
@@ -245,7 +252,7 @@ def lowest_pairs(
         # T r is close to the error of a Ritz vector with residual r: a new direction. Its part outside the wanted
         # vectors measures the error.
         corrections = inverse(residuals)
-        del residuals  # blocks of vectors need most of the memory of a large problem
+        del residuals
         vectors = basis.columns @ coefficients[:, :n_wanted]
         previous_errors, errors = errors, _outside(corrections[:, :n_wanted], vectors)
         n_steps += 1

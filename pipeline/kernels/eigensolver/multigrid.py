@@ -249,8 +249,7 @@ def normalised(matrix: csr_array) -> tuple[csr_array, Float64]:
     large.
     """
     diagonal = np.abs(matrix.diagonal().astype(np.float64))
-    data = np.square(matrix.data, dtype=np.float64)
-    squares = csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    squares = csr_array((np.square(matrix.data, dtype=np.float64), matrix.indices, matrix.indptr), shape=matrix.shape)
     for axis in (0, 1):
         diagonal = np.maximum(diagonal, MIN_DIAGONAL * np.sqrt(np.asarray(squares.sum(axis=axis)).ravel()))
     del squares

@@ -60,7 +60,7 @@ class _Solver(AbstractContextManager["_Solver"]):
         return self.hierarchy.n_bytes
 
     def prepare(self, most_cycles: int = MOST_CYCLES, width: int = PROBE_COLUMNS) -> None:
-        """Make ``apply`` possible for blocks of ``width`` columns, with at most ``most_cycles`` >= 4 cycles a solve."""
+        """Called before ``apply`` with the largest number of cycles of a solve, at least 4, and the width of blocks."""
         self._most_cycles = most_cycles
 
     def __exit__(self, *exception: object) -> None:
@@ -115,7 +115,7 @@ class FactorMultigrid(_Solver):
         return self.hierarchy.n_bytes - int(self._factor.indices.nbytes + self._factor.indptr.nbytes)
 
     def prepare(self, most_cycles: int = MOST_CYCLES, width: int = PROBE_COLUMNS) -> None:
-        """As for every solver; computes the left null vector of A and probes the rounding errors.
+        """Also computes the left null vector of A, and probes the rounding errors with blocks of this width.
 
         Raises MultigridError if the solves do not converge, for example if the spectrum of A lies on both sides of
         zero.

@@ -1,3 +1,5 @@
+import weakref
+
 import numpy as np
 import pytest
 from scipy.sparse import block_diag, csr_array
@@ -62,6 +64,22 @@ def test_converges_to_the_dense_vectors(name, seed):
     np.testing.assert_allclose(solution.pairs.values, values, rtol=1e-9)
     np.testing.assert_allclose(solution.pairs.vectors.T @ solution.pairs.vectors, np.eye(m), atol=1e-12)
     np.testing.assert_allclose(solution.pairs.vectors.mean(axis=0), 0, atol=1e-14)
+
+
+def test_the_basis_is_freed_before_the_last_steps(monkeypatch):
+    """They take as much memory as a solve."""
+    bases, smoothed, begin = [], [], davidson._Basis.__init__
+
+    def begun(basis, *arguments):
+        begin(basis, *arguments)
+        bases.append(weakref.ref(basis._vectors))
+
+    monkeypatch.setattr(davidson._Basis, "__init__", begun)
+    monkeypatch.setattr(
+        davidson, "smoothed_pairs", lambda *pairs: smoothed.append(bases[0]()) or smoothed_pairs(*pairs)
+    )
+    solve(roll_factor(450, 3), 2)
+    assert smoothed == [None]
 
 
 def test_a_basis_of_three_blocks_is_enough():

@@ -316,16 +316,15 @@ def test_on_m_equals_the_dense_matrix_where_the_factor_is_not_square(shape, seed
     assert largest_angle(solution.vectors, vectors) < 1e-4
 
 
-@pytest.mark.parametrize("square", [True, False])
-def test_the_planned_bytes_are_enough_and_mostly_used(square):
+@pytest.mark.parametrize(("square", "n_dimensions"), [(True, 2), (True, 8), (False, 2)])
+def test_the_planned_bytes_are_enough_and_mostly_used(square, n_dimensions):
     for n in (900, 20_000):  # the first solve may compile, which takes memory too
-        A, known = problem("swiss_roll", n, 19)
-        if not square:
-            A, known = edge_factor(points("swiss_roll", n, 19), 8), np.empty((0, 0))
+        X = points("swiss_roll", n, 19) if n_dimensions == 2 else np.random.default_rng(1).random((n, n_dimensions))
+        A, known = (lle_factor(X, 12, 0.1), X[order(X)]) if square else (edge_factor(X, 8), X)
         least = costs.multigrid_size(A, 2, 1, 0 if square else gram(A).nnz)[2]
-        solution, peak = solve_with_peak(A, known, int(1.3 * least))
+        solution, peak = solve_with_peak(A, known / known.std(axis=0), int(1.3 * least))
     assert solution.converged
-    assert 0.75 * solution.stats.predicted_bytes < peak <= solution.stats.predicted_bytes
+    assert 0.7 * solution.stats.predicted_bytes < peak <= solution.stats.predicted_bytes
 
 
 def solve_with_peak(A, known, max_memory):

@@ -32,7 +32,7 @@ def test_prediction_equals_the_cost_of_the_solve(seed):
         prediction = predicted[method]
         spectrum = solve(A, 2, method, pin=0, max_memory=PLENTY, candidates=lambda: roll_coordinates(3000, seed))
         assert prediction.factor_nnz == pytest.approx(spectrum.stats.factor_nnz, rel=0.01)
-        # the hierarchy is known after its setup
+        # the hierarchy of a roll has nearly the expected size
         within = 0.15 if method == "multigrid" else 0.01
         assert prediction.predicted_bytes == pytest.approx(spectrum.stats.predicted_bytes, rel=within)
         assert prediction.basis == ("entries of A" if method == "multigrid" else "analysis")
