@@ -99,7 +99,8 @@ def multigrid_size(
     Of the memory that is left, five blocks of the basis come first, then cycles, then further blocks. The blocks are
     narrow if wide ones would leave memory for fewer cycles.
 
-    The hierarchy is that of A, or of M with ``normal_entries`` entries; its bytes are estimated if they are 0.
+    The hierarchy is that of A, or of M with ``normal_entries`` entries. If its bytes are 0, they are estimated, and the
+    setup counts.
     """
     n = factor.shape[1]
     expected_bytes = NORMAL_BYTES * normal_entries if normal_entries else HIERARCHY_BYTES * factor.nnz
@@ -112,7 +113,7 @@ def multigrid_size(
         if cycles == MOST_CYCLES:
             break
     columns, n_bytes = _basis_size(factor, width, fixed, max_memory)
-    setup = NORMAL_BYTES * normal_entries if normal_entries else int(SETUP_SHARE * (hierarchy_bytes or expected_bytes))
+    setup = 0 if hierarchy_bytes else int((1 if normal_entries else SETUP_SHARE) * expected_bytes)
     return width, columns, max(n_bytes, _bytes(factor) + setup), cycles
 
 
@@ -121,10 +122,10 @@ def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int
 
     ``row_entries`` are those of A for each point, at most. M has fewer entries than an A that is not square.
     """
-    vectors = narrow_width(m) * (VECTOR_BYTES + 3 * 8)
+    width = narrow_width(m)
     if not square:
-        return n_points * (4 * 12 * row_entries + vectors)
-    hierarchy = HIERARCHY_BYTES * row_entries
+        return n_points * (4 * 12 * row_entries + width * (NORMAL_VECTOR_BYTES + 3 * 8))
+    hierarchy, vectors = HIERARCHY_BYTES * row_entries, width * (VECTOR_BYTES + 3 * 8)
     return n_points * (12 * row_entries + int(max(hierarchy + vectors, SETUP_SHARE * hierarchy)))
 
 
