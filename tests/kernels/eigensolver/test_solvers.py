@@ -124,6 +124,16 @@ def test_little_memory_allows_few_cycles():
     assert (narrow[0], narrow[2] - n_bytes) == (4, 3000 * further)
 
 
+def test_a_finished_setup_needs_no_memory():
+    A = roll_factor(3000, 1)
+    expected = costs.HIERARCHY_BYTES * A.nnz
+    vectors = costs.multigrid_size(A, 2, 1, 0, expected)[2] - expected
+    assert costs.multigrid_size(A, 2, 1, 0, 10 * expected)[2] == 10 * expected + vectors
+    fuller = lle_factor(points("cube", 3000, 1), 40, 1e-3)
+    setup = costs.SETUP_SHARE * costs.HIERARCHY_BYTES * fuller.nnz
+    assert costs.multigrid_size(fuller, 2, 1)[2] > setup > costs.multigrid_size(fuller, 2, 1, 0, 1)[2]
+
+
 def test_blocks_are_narrow_if_wide_ones_would_have_fewer_cycles():
     A = roll_factor(3000, 1)
     width, _, n_bytes, cycles = costs.multigrid_size(A, 2, 2**34)
