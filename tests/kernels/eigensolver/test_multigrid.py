@@ -329,6 +329,15 @@ def test_the_planned_bytes_are_enough_and_mostly_used(monkeypatch, square, n_dim
     assert 0.85 * solution.stats.predicted_bytes < peak <= 0.97 * solution.stats.predicted_bytes
 
 
+def test_a_state_from_a_run_with_more_memory_is_not_used():
+    A, X = problem("cube", 1200, 19)
+    states, kept = [], []
+    solve(A, X, max_memory=2_000_000, hooks=Hooks(keep_state=lambda name, state, last: states.append(copied(state))))
+    hooks = Hooks(load_state=lambda name: states[-1], keep_state=lambda name, state, last: kept.append(state.n_steps))
+    assert solve(A, X, max_memory=1_100_000, hooks=hooks).converged
+    assert kept[0] == 1 < states[-1].n_steps
+
+
 def test_solves_have_no_more_cycles_than_prepared(monkeypatch):
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.0)
     A, X = problem("swiss_roll", 900, 19)
