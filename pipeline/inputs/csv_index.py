@@ -105,7 +105,8 @@ def _row_starts(block: bytes, lines_before: int, lines_above: int, path: str, de
     starts = np.concatenate([[0], ends[:-1] + 1])
     if b'"' in block:
         # A quote inside a quoted field is written as two, so a complete row has an even number. An odd number is right
-        # only if a quote stands inside a field without quotes, as in 4'-5".
+        # only if a quote stands inside a field without quotes, as in 4'-5". Such a quote can also make the number of an
+        # incomplete row even, so then all lines with quotes are tested.
         quotes = np.searchsorted(np.flatnonzero(codes == _QUOTE), ends)
         in_line = np.diff(quotes, prepend=0)
         for number in np.flatnonzero(in_line) if (in_line % 2).any() else ():

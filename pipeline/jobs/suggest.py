@@ -2,7 +2,8 @@
 
 The results are of two kinds, which are not comparable. Dimension and noise come from sampled points and their
 neighbours among **all** rows, so they hold for the run. Trustworthiness, continuity, the share of kept neighbours and
-neighbourhood hit need an embedding. They come from trials on the sample alone, where neighbours are farther away.
+neighbourhood hit need an embedding. They come from trials on the sample alone, where neighbours are farther away unless
+it holds all rows.
 """
 
 import contextlib
