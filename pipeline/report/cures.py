@@ -64,19 +64,22 @@ def more_coordinates(metrics: Metrics, config: Config) -> Cure:
     if min(needed, most) <= m:
         return NO_CURE
     about = "at least" if dimension > 6.5 else "about"  # such estimates are too low (Levina & Bickel 2004, section 4)
-    limit = ", the most that the number of neighbours, the method and the columns allow" if most < needed else ""
+    rows = "points" if config["method"] == "pca" else "number of neighbours"
+    limit = f", the most that the {rows}, the method and the columns allow" if most < needed else ""
     few = f"{counted(m, 'coordinate')} {'is' if m == 1 else 'are'} too few"
     text = f"{few}: the data have {about} {needed} dimensions around each point; set {{}}{limit}"
     return Cure(text, (Setting("eigensolver", "n_components", min(needed, most)),))
 
 
 def most_coordinates(metrics: Metrics, config: Config) -> int:
-    """The largest n_components below the number of columns that the method and the config's neighbourhoods allow."""
+    """The largest n_components below the number of columns that the method and the neighbourhoods or points allow."""
     most = int(metrics.n_features or 1 << 30) - 1  # as many coordinates as columns reduce nothing
     k = int(metrics.list_sizes["least"] if metrics.list_sizes else config["neighbors"]["n_neighbors"])
     if config["method"] == "hessian":
         most = min(most, max(m for m in range(k) if 1 + m + m * (m + 1) // 2 <= k))
-    elif config["method"] not in ("pca", "laplacian"):
+    elif config["method"] == "pca":
+        most = min(most, (metrics.n_points or 1 << 30) - 1)
+    else:
         most = min(most, k - 1)
     return most
 

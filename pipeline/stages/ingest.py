@@ -58,6 +58,7 @@ def first_layout(config: Config, source: Source) -> Layout:
         raise InputError(f"neighbors.{_width_key(config)} is {k}, but the input has {n} rows; it must be below {n}")
     if m > d:
         raise InputError(f"eigensolver.n_components is {m}, but the input has {d} features; it must be at most {d}")
+    _check_components(config, n, "rows")
     if config.preprocess.pca is not None and config.preprocess.pca > min(n, d):
         raise InputError(f"preprocess.pca is {config.preprocess.pca}, but the input has {n} rows of {d} features")
     size = block_points(config.execution.block_points, n, d * source.dtype.itemsize)
@@ -323,6 +324,17 @@ def _check_size(merged: DistinctRows, config: Config) -> None:
         raise UndeterminedEmbedding(
             f"input: {merged.n_valid} valid rows hold {n} distinct points, but neighbors.{_width_key(config)} is "
             f"{k}; there must be more distinct points than neighbours"
+        )
+    _check_components(config, n, "distinct points")
+
+
+def _check_components(config: Config, n: int, of: str) -> None:
+    """Raises InputError if method pca is to compute more components than n points have."""
+    m = config.eigensolver.n_components
+    if config.method == "pca" and m >= n:
+        raise InputError(
+            f"eigensolver.n_components is {m}, but {n} {of} have at most {n - 1} principal components; set it to "
+            f"{n - 1} or less"
         )
 
 

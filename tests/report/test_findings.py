@@ -202,10 +202,10 @@ LOW = {"trustworthiness": {"value": 0.8}, "intrinsic_dimension": {"value": 30.0}
     [
         (CONFIG, 40, 11, True),
         (CONFIG, 9, 8, True),
-        (config_of(method="laplacian"), 30, 29, True),
+        (config_of(method="laplacian"), 30, 11, True),
         (config_of(method="hessian"), 40, 3, True),
         (config_of(method="pca"), 40, 30, False),
-        (config_of(method="laplacian"), 40, 30, False),
+        (config_of(method="laplacian", neighbors={"n_neighbors": 40}), 40, 30, False),
         (config_of(neighbors={"n_neighbors": 40}), 50, 30, False),
     ],
 )
@@ -215,6 +215,13 @@ def test_coordinates_named_are_those_that_the_program_accepts_and_fewer_than_the
     [finding] = found({**LOW, "n_features": n_features}, config)
     assert finding.as_json()["key"] == {"eigensolver.n_components": value}
     assert ("the most that" in finding.text()) == is_limit
+    check_config({**config, "eigensolver": {"n_components": value}}, "test")
+
+
+def test_points_have_fewer_principal_components_than_their_number() -> None:
+    [finding] = found({**LOW, "n_features": 40, "n_points": 20}, config_of(method="pca"))
+    assert finding.as_json()["key"] == {"eigensolver.n_components": 19}
+    assert "the most that the points" in finding.text()
 
 
 def test_classes_that_mix_although_neighbours_are_kept_need_no_more_coordinates() -> None:

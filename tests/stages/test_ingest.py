@@ -151,6 +151,16 @@ class TestDuplicates:
             with pytest.raises(InputError, match=f"{n_distinct} distinct points, but neighbors.n_neighbors is 12"):
                 take_in(points, block_points)
 
+    def test_more_distinct_points_than_principal_components(self, take_in, rng, block_points):
+        pca = {"method": "pca", "eigensolver": {"n_components": 20}}
+        points = rng.normal(size=(N, 30))[np.arange(N) % 20]
+        with pytest.raises(InputError, match="20 distinct points have at most 19 principal components"):
+            take_in(points, block_points, **pca)
+        with pytest.raises(InputError, match="20 rows have at most 19 principal components"):
+            take_in(points[:20], block_points, **pca)
+        pca["eigensolver"]["n_components"] = 19
+        assert take_in(points, block_points, **pca).layout.n_points == 20
+
 
 class TestRealDuplicates:
     def test_skin_has_51433_distinct_rows(self, shared_data, take_in):
