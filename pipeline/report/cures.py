@@ -40,16 +40,18 @@ def connected(metrics: Metrics, config: Config) -> Cure:
 
 
 def more_neighbors(metrics: Metrics, config: Config, text: str) -> Cure:
-    """`text` with a larger n_neighbors; no cure if it is large already, or larger than the data allow."""
+    """`text` with a larger n_neighbors; no cure if it is large already, larger than the data allow, or not used."""
     n_points = metrics.n_points or 0
+    if config["method"] == "pca" or metrics.list_sizes:  # lists of varying length have other keys
+        return NO_CURE
     if config["neighbors"]["n_neighbors"] >= MORE_NEIGHBORS or n_points <= 2 * MORE_NEIGHBORS:
         return NO_CURE
     return Cure(text, (Setting("neighbors", "n_neighbors", MORE_NEIGHBORS),))
 
 
 def reg_from_data(metrics: Metrics, config: Config) -> Cure:
-    """`weights.reg: auto` instead of a number; no cure if it is auto, or if the method does not use it."""
-    if metrics.reg is None or config["weights"]["reg"] == "auto":
+    """`weights.reg: auto` instead of a number; no cure if it is auto, or if the method or rule does not use it."""
+    if metrics.reg is None or config["weights"]["reg"] == "auto" or config["weights"]["rule"] == "absolute":
         return NO_CURE
     text = f"{{}} is {config['weights']['reg']:g}; {{}} chooses it by the noise in the data"
     return Cure(text, (Setting("weights", "reg"), Setting("weights", "reg", "auto")))
@@ -144,7 +146,9 @@ def cure_of_low_eigenvalues(metrics: Metrics, config: Config, is_harmless: bool)
 
 
 def cure_of_convergence(metrics: Metrics, config: Config) -> Cure:
-    """A larger reg or more steps for multigrid, else another method."""
+    """A larger reg or more steps for multigrid, else another method; no cure for pca, which has one solver."""
+    if config["method"] == "pca":
+        return NO_CURE
     failed = [solver["method"] for solver in metrics.solvers or [] if not solver["converged"]]
     if any(method.startswith("multigrid") for method in failed):
         reg, more = reg_from_data(metrics, config), 10 * config["eigensolver"]["max_steps"]

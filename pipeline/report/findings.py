@@ -113,7 +113,7 @@ def _of_placed_rows(metrics: Metrics, config: Config) -> Iterator[Finding]:
 
 
 def _of_neighbor_counts(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    if sizes := metrics.list_sizes:
+    if (sizes := metrics.list_sizes) and config["method"] != "pca":
         if raised := sizes["raised_to_k_min"]:
             sentence = f"{raised} points have fewer than k_min neighbours within the radius, and keep the k_min nearest"
             cure = Cure("A larger {} reaches more neighbours", (Setting("neighbors", "radius"),))

@@ -267,6 +267,28 @@ def test_neighbours_are_raised_once() -> None:
     assert found({**clump, "n_points": 30}, config_of(**chosen))[0].as_json()["key"] == {}
 
 
+LISTS = {"mean": 6.0, "least": 5, "most": 12, "raised_to_k_min": 7, "at_k_max": 7}
+
+
+@pytest.mark.parametrize("solver", [{"converged": False}, {"converged": True, "rounding_floor": 1.0}])
+@pytest.mark.parametrize("list_sizes", [None, LISTS])
+def test_no_cure_for_pca_is_a_key_that_it_does_not_use(solver: dict[str, Any], list_sizes: dict[str, Any]) -> None:
+    poor = {**LOW, "reg": None, "participation": [[3.0, 3.0]], "redundancy": [0.0, 0.99], "n_components_weak": 3}
+    findings = found(
+        {**poor, "solvers": [{"method": "pca", **solver}], "list_sizes": list_sizes}, config_of(method="pca")
+    )
+    assert len(findings) >= 4
+    assert {key for finding in findings for key in finding.as_json()["key"]} == {"eigensolver.n_components"}
+
+
+def test_cures_of_lists_that_vary_and_of_an_absolute_reg() -> None:
+    clump = {"participation": [[300.0, 3.0]], "list_sizes": LISTS | {"raised_to_k_min": 0, "at_k_max": 0}}
+    chosen = {"embedding": {"coordinates": "independent"}}
+    assert found(clump, config_of(**chosen, neighbors={"radius": 1.5}))[0].as_json()["key"] == {}
+    absolute = config_of(weights={"reg": 1e-5, "rule": "absolute"})  # the program refuses auto with it
+    assert found({"trustworthiness": {"value": 0.8}}, absolute)[0].as_json()["key"] == {}
+
+
 def test_clumps_of_many_components_are_one_sentence() -> None:
     five_components = {"component_points": [490] * 5, "participation": [[9.0, 2.0]] * 5, "separated": [[9, 2]] * 5}
     [finding] = found(five_components)
