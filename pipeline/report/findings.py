@@ -244,6 +244,19 @@ def _of_distances(metrics: Metrics, config: Config) -> Iterator[Finding]:
     yield Finding("residual_variance", variance, high, sentence)
 
 
+def _of_dimensions(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """A remark on dimensions of the data that the coordinates leave out, although neighbours stay near each other."""
+    dimension, m = metrics.number("intrinsic_dimension"), config["eigensolver"]["n_components"]
+    is_good = (metrics.number("trustworthiness") or 0.0) >= bounds.GOOD_TRUSTWORTHINESS
+    if dimension is None or not is_good or min(round(dimension), metrics.n_features or 0) <= m:
+        return
+    sentence = f"The data have about {dimension:.1f} dimensions around each point, more than {counted(m, 'coordinate')}"
+    cure = NO_CURE
+    if cures.most_coordinates(metrics, config) > m:
+        cure = Cure("A larger {} shows more of them", (Setting("eigensolver", "n_components"),))
+    yield Finding("intrinsic_dimension", dimension, m, sentence, cure, level="note")
+
+
 def scope(metrics: Metrics, prefix: str = " ") -> str:
     """Where the quality was measured, if the embedding has several components."""
     return f"{prefix}of the largest piece" if len(metrics.component_points or []) > 1 else ""
@@ -263,6 +276,7 @@ ABOUT: tuple[Callable[[Metrics, Config], Iterator[Finding]], ...] = (
     _of_neighbor_counts,
     _of_closed_classes,
     of_replaced_solver,
+    _of_dimensions,
     _of_distances,
     of_alignment,
 )
@@ -311,8 +325,12 @@ def _of_good_embedding(metrics: Metrics) -> str:
     if trust is None:
         return "The quality of the embedding was not measured."
     word = "Neighbours" if trust >= bounds.GOOD_TRUSTWORTHINESS else "Most neighbours"
-    torn = "" if continuity is None else f", continuity {continuity:.3f}"
-    sentence = f"{word} in the embedding are neighbours in the data (trustworthiness {trust:.3f}{torn}"
+    shares = "" if continuity is None else f", continuity {continuity:.3f}"
+    near = "neighbours"
+    if (kept := metrics.kept_neighbors) is not None:
+        shares += f", {percent(kept['value'])} of the {kept['n_neighbors']} nearest kept"
+        near = near if kept["value"] >= bounds.MOST_KEPT else "near each other"
+    sentence = f"{word} in the embedding are {near} in the data (trustworthiness {trust:.3f}{shares}"
     sentence += f"{scope(metrics, ', ')})"
     before, after = metrics.number("neighborhood_hit_input"), metrics.number("neighborhood_hit")
     if before is not None and after is not None:

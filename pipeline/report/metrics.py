@@ -82,6 +82,7 @@ class Metrics:
     component_points: list[int] | None = None
     trustworthiness: Estimate | None = None
     continuity: Estimate | None = None
+    kept_neighbors: Estimate | None = None
     pca_gain: Estimate | None = None
     redundancy: list[float] | None = None
     regression_residual: list[Estimate] | None = None

@@ -1,9 +1,8 @@
 """Quality measures of the embedding, for sampled points against all points, each with its 95 % interval.
 
 Only the component with the most input rows is measured, because coordinates of different components cannot be compared.
-The sample is drawn from its input rows, so a point counts as often as the input holds it. Intervals of
-means over points are normal intervals (`mean_interval`); those of ratios and correlations are bootstrap intervals over
-the points.
+The sample is drawn from its input rows, so a point counts as often as the input holds it. Intervals of means over
+points are normal intervals (`mean_interval`); those of ratios and correlations are bootstrap intervals over the points.
 """
 
 from dataclasses import dataclass, replace
@@ -72,7 +71,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     score = task(score_sample, n_blocks=blocks.count, sample=sample, seed=seed)
     n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (576 * k + 24 * d + 400 * m + 400)
     bundles = {f"{POINT_QUALITY}.npz": disk_costs.files(1, 24 * sample)}
-    yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=6))
+    yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=7))
     if n_sources := geodesic_sources(config, n):
         yield from geodesics_step(layout, n_sources, m, sample, seed)
     if layout.label_width:
@@ -113,6 +112,7 @@ class Quality(Report):
     intrinsic_dimension: Measured | None = None
     trustworthiness: Measured | None = None
     continuity: Measured | None = None
+    kept_neighbors: Measured | None = None
     pca_gain: Measured | None = None
     procrustes_error: Measured | None = None
     redundancy: list[float] | None = None
@@ -202,8 +202,7 @@ def choose_sample(
             embedding=embedding[first:past],
             first=np.array(first),
         )
-    distinct = members[np.unique(chosen)]
-    distances = store.gather(list_names(place)[1], distinct)[:, :n_neighbors].astype(np.float64)
+    distances = store.gather(list_names(place)[1], members[np.unique(chosen)])[:, :n_neighbors].astype(np.float64)
     return Quality(int(ends[-1]), differing(store, component), intrinsic_dimension(distances))
 
 
@@ -247,8 +246,7 @@ def intrinsic_dimension(distances: Float64) -> Measured | None:
         value, low, high = maximum_likelihood(complete)
     except InputError:  # the neighbours of every point are equally far
         return None
-    top = high if np.isfinite(high) else None
-    return Measured(value, low, top, len(complete), distances.shape[1])
+    return Measured(value, low, high if np.isfinite(high) else None, len(complete), distances.shape[1])
 
 
 def count_block(store: Store, block_index: int, blocks: Blocks, sample: int, seed: int) -> Report:
@@ -266,7 +264,7 @@ def count_block(store: Store, block_index: int, blocks: Blocks, sample: int, see
 
 
 def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, seed: int) -> Quality:
-    """Trustworthiness and continuity, whose values at each point are stored, `pca_gain`, and redundancy."""
+    """Trustworthiness and continuity, whose values at each point are stored, and what follows from the same ranks."""
     chosen = store.read_bundle("_work/quality_sample")
     in_input, in_embedding = np.ones_like(chosen["input_order"]), np.ones(chosen["embedding_limits"].shape, np.int64)
     for part in store.read_bundles([f"_work/closer/{b:05d}" for b in range(n_blocks)]):
@@ -282,6 +280,8 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
     means = [*map(mean_interval, (trusted, continuous, chosen["procrustes"])), difference_interval(in_pca, trusted)]
     trust, continuity, procrustes, gain = (Measured(*mean, len(trusted)) for mean in means)
     quality = Quality(trustworthiness=trust, continuity=continuity, procrustes_error=procrustes, pca_gain=gain)
+    kept = (ranks <= ranks.shape[1]).mean(axis=1)  # of the nearest in the embedding, those nearest in the data too
+    quality = replace(quality, kept_neighbors=Measured(*mean_interval(kept), len(ranks), ranks.shape[1]))
     embedding = chosen["embedding"][np.unique(chosen["ids"], return_index=True)[1]]  # an equal point predicts itself
     if len(embedding) < MIN_POINTS:
         return quality

@@ -446,6 +446,22 @@ def test_verdict_of_a_good_embedding_states_its_quality() -> None:
     assert verdict_of({"eigenvalues": [[1e-17, 1e-9]]}).startswith(sentence)
 
 
+@pytest.mark.parametrize(("kept", "near"), [(0.5, "neighbours"), (0.44, "near each other")])
+def test_verdict_says_how_many_of_the_nearest_are_kept(kept: float, near: str) -> None:
+    share = {"kept_neighbors": {"value": kept, "n_neighbors": 12}}
+    sentence = f"Neighbours in the embedding are {near} in the data (trustworthiness 0.971, continuity 0.980, "
+    assert verdict_of(share).startswith(f"{sentence}{100 * kept:.0f} % of the 12 nearest kept)")
+
+
+def test_dimensions_that_the_coordinates_leave_out_are_a_remark() -> None:
+    three = {"intrinsic_dimension": {"value": 2.9}}
+    words = "The data have about 2.9 dimensions around each point, more than 2 coordinates"
+    assert f"{words}. A larger eigensolver.n_components shows more of them." in verdict_of(three)
+    assert verdict_of({**three, "n_features": 3}).endswith(f"{words}.")  # as many coordinates as columns reduce nothing
+    for none in ({"n_features": 2}, {"intrinsic_dimension": {"value": 2.4}}, {"trustworthiness": {"value": 0.94}}):
+        assert "around each point" not in verdict_of({**three, **none})
+
+
 def test_value_between_the_bounds_reads_most_neighbours() -> None:
     between = {"trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}}
     assert verdict_of(between).startswith("Most neighbours in the embedding")

@@ -60,6 +60,7 @@ METRICS: dict[str, Any] = {
     "zero_trace_rows": 77,
     "trustworthiness": {"value": 0.9991, "low": 0.9989, "high": 0.9993},
     "continuity": {"value": 0.9984, "low": 0.998, "high": 0.9989},
+    "kept_neighbors": {"value": 0.66, "low": 0.65, "high": 0.67, "sample": 2000, "n_neighbors": 12},
     "redundancy": [0.0, 0.03],
     "intrinsic_dimension": {"value": 1.97, "low": 1.93, "high": 2.01, "sample": 2000, "n_neighbors": 12},
     "procrustes_error": {"value": 0.1931, "low": 0.1902, "high": 0.1967, "sample": 2000},

@@ -86,6 +86,10 @@ def test_trustworthiness_and_continuity_equal_scikit_learns(measure):
     assert metrics["trustworthiness"]["value"] == pytest.approx(sklearn_trustworthiness(X, Y, n_neighbors=K), abs=1e-10)
     assert metrics["continuity"]["value"] == pytest.approx(sklearn_trustworthiness(Y, X, n_neighbors=K), abs=1e-10)
     assert metrics["trustworthiness"]["sample"] == N
+    near, nearest = (np.argsort(cdist(table, table), axis=1)[:, 1 : K + 1] for table in (Y, X))
+    shares = [len(np.intersect1d(*lists)) / K for lists in zip(near, nearest, strict=True)]
+    assert metrics["kept_neighbors"]["value"] == pytest.approx(np.mean(shares), abs=1e-10)
+    assert metrics["kept_neighbors"]["n_neighbors"] == K
 
 
 @pytest.mark.parametrize("sample", [N, 300])
