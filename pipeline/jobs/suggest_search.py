@@ -149,14 +149,17 @@ class Search:
 
     def _components(self) -> tuple[int, str]:
         """n_components and the reason."""
-        own, likely = self.config.neighbors.n_neighbors, self.likely
-        largest = min(own - 1, self.sample.points.shape[1], len(self.trials.points) - 2)
+        own, likely, d = self.config.neighbors.n_neighbors, self.likely, self.sample.points.shape[1]
+        # fewer than features, since as many reduce nothing, but two for two features
+        largest = min(own - 1, max(d - 1, min(d, MIN_COMPONENTS)), len(self.trials.points) - 2)
         if self.gap.ratio >= GAP:
             return self._components_of_gap(own, largest)
         m = int(np.clip(round(likely.value), 1, min(largest, MAX_COMPONENTS)))
         dimension_text = (
             f"the dimension is {likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
         )
+        if round(likely.value) >= d:
+            dimension_text += f", and {counted(d, 'coordinate')} of {counted(d, 'feature')} reduce nothing"
         if m == 1:
             return m, dimension_text
         try:

@@ -245,8 +245,12 @@ def _of_distances(metrics: Metrics, config: Config) -> Iterator[Finding]:
 
 
 def _of_dimensions(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    """A remark on dimensions of the data that the coordinates leave out, although neighbours stay near each other."""
+    """Remarks: nothing is reduced, or the coordinates leave out dimensions although neighbours stay near each other."""
     dimension, m = metrics.number("intrinsic_dimension"), config["eigensolver"]["n_components"]
+    if m == metrics.n_features and config["preprocess"]["pca"] is None:
+        change = "turned" if config["method"] == "pca" else "deformed"
+        sentence = f"{counted(m, 'coordinate')} of {counted(m, 'feature')} reduce{'s' * (m == 1)} nothing"
+        yield Finding("n_features", m, m - 1, f"{sentence}: the data are only {change}", level="note")
     is_good = (metrics.number("trustworthiness") or 0.0) >= bounds.GOOD_TRUSTWORTHINESS
     if dimension is None or not is_good or min(round(dimension), metrics.n_features or 0) <= m:
         return

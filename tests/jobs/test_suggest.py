@@ -353,6 +353,15 @@ def test_reason_of_n_components_says_what_was_measured(tmp_path, make_config, mo
     assert few["reasons"][0].endswith(". 3 neighbours allow at most 2 coordinates")
 
 
+@pytest.mark.parametrize("d", [2, 3])
+def test_two_coordinates_or_fewer_than_features_are_suggested(tmp_path, make_config, monkeypatch, d):
+    for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
+        monkeypatch.setattr(suggest_search, name, few)
+    found = suggest(make_config(tmp_path, np.random.default_rng(5).random((400, d))), 400)
+    assert found["suggested"]["eigensolver.n_components"] == 2
+    assert found["reasons"][0].endswith(f"{d} coordinates of {d} features reduce nothing")
+
+
 def test_equal_and_invalid_rows_do_not_stretch_the_sample(tmp_path, make_config):
     rows = np.repeat(np.random.default_rng(12).random((90, 3)), 4, axis=0)
     rows[::40] = np.nan

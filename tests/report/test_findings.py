@@ -462,6 +462,17 @@ def test_dimensions_that_the_coordinates_leave_out_are_a_remark() -> None:
         assert "around each point" not in verdict_of({**three, **none})
 
 
+def test_as_many_coordinates_as_features_are_a_remark() -> None:
+    assert verdict_of({"n_features": 2}).endswith(
+        ". 2 coordinates of 2 features reduce nothing: the data are only deformed."
+    )
+    for sections in ({"preprocess": {"pca": 2}}, {"eigensolver": {"n_components": 1}}):
+        measures = [
+            finding.measure for finding in find(Metrics.read({**METRICS, "n_features": 2}), config_of(**sections))
+        ]
+        assert "n_features" not in measures
+
+
 def test_value_between_the_bounds_reads_most_neighbours() -> None:
     between = {"trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}}
     assert verdict_of(between).startswith("Most neighbours in the embedding")
