@@ -91,7 +91,8 @@ class Roles(NamedTuple):
     `other_labels` are columns with few values besides the label, likely labels first, and `few_values` features with
     few whole numbers. `missing` are the rows without a number for each feature that has such rows, `incomplete` the
     number of all such rows, `complete` the share of the others, `different` the number of different complete rows
-    (None if many), and `where` the rows looked at.
+    (None if many), and `where` the rows looked at. `fillable` counts the columns that are left out for gaps, but have a
+    value in at least half of the rows.
     """
 
     features: tuple[str, ...]
@@ -106,6 +107,7 @@ class Roles(NamedTuple):
     different: int | None
     where: str
     scale: tuple[str, str]
+    fillable: int
 
 
 def propose_roles(source: Source, text: Sequence[str]) -> Roles:
@@ -124,7 +126,8 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     left_out = {column.name: column.problem for column in columns if column.problem and column.name not in special}
     positions = {column.name: position for position, column in enumerate(columns)}
     gaps = {column: ~np.isfinite(numbers[:, positions[column.name]]) for column in rest if not column.problem}
-    left_out |= {column.name: f"{column.missing:,} of {where} have no value" for column in _mostly_missing(gaps)}
+    gappy = _mostly_missing(gaps)
+    left_out |= {column.name: f"{column.missing:,} of {where} have no value" for column in gappy}
     left_out |= _codes([column for column in rest if column.name not in left_out])
     features = [column for column in rest if column.name not in left_out]
     chosen = numbers[:, [positions[column.name] for column in features]]
@@ -144,6 +147,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
         _different_rows(chosen[is_complete]) if len(chosen) == source.n_rows else None,
         where,
         propose_scale(chosen, [column.name for column in features]),
+        sum(2 * column.missing <= len(numbers) for column in gappy),
     )
 
 

@@ -13,7 +13,7 @@ from ..core.errors import ConfigError, InputError, by_reason, counted, listed
 from ..engine.step import Json
 from ..inputs import Source
 from ..inputs.detect_kind import detect_kind
-from .init_input import Proposal, propose_input
+from .init_input import FILL_GAPS, Proposal, propose_input
 from .new_rows import open_section
 from .validate import validate
 
@@ -49,9 +49,9 @@ def init(data: str, out: Path) -> Json:
     if proposal.complete < config.output.min_rows:
         checked["warnings"].append(
             f"Only {proposal.complete:.1%} of the rows have all values, and output.min_rows is "
-            f"{config.output.min_rows:g}: a run would end with exit code 3. Fill the gaps in the file first, for "
-            "example with the median of each column."
+            f"{config.output.min_rows:g}: a run would end with exit code 3; {FILL_GAPS}."
         )
+    checked["warnings"] += proposal.warnings
     if checked["columns"] is not None:
         checked["columns"]["left_out"] = dict(proposal.left_out)
     kind, written = str(proposal.keys["kind"][0]), _write(out, text) if is_file else {"text": text}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..config.load import parse_input
 from ..config.yaml_io import quoted
-from ..core.errors import InputError, listed
+from ..core.errors import InputError, counted, listed
 from ..inputs import Source, TableColumns, array_shapes, table_columns
 from ..inputs.column_names import TextAmongNumbers, is_missing_word
 from ..inputs.detect_kind import Detected
@@ -16,6 +16,7 @@ from ..inputs.propose_scale import propose_scale
 from ..inputs.suspect_columns import read_windows
 from .new_rows import TABLES, open_section
 
+FILL_GAPS = "fill the gaps in the file first, for example with the median of each column"
 CANDIDATES = 3
 """Columns that are named as possible labels."""
 
@@ -36,6 +37,7 @@ class Proposal(NamedTuple):
     remarks: Sequence[str] = ()
     different: int | None = None
     complete: float = 1.0
+    warnings: Sequence[str] = ()
 
 
 def propose_input(detected: Detected) -> Proposal:
@@ -50,10 +52,10 @@ def _of_table(detected: Detected) -> Proposal:
     first, roles, named = _roles_of(section, table_columns(detected.kind, detected.path)[0])
     special = {column.name: role for role, column in (("the label", roles.label), ("the id", roles.id)) if column}
     if not roles.features:
+        other = "if one of them holds measurements, name it in input.columns of a config of your own"
         raise InputError(
             f"{detected.path}: expected at least one column of measurements, found "
-            f"{_with_reasons(first, {**roles.left_out, **special})}; "
-            f"if one of them holds measurements, name it in input.columns of a config of your own"
+            f"{_with_reasons(first, {**roles.left_out, **special})}; {FILL_GAPS if roles.fillable else other}"
         )
     if named or any(name not in first.other_types for name in roles.left_out):
         keys["columns"] = (list(roles.features), "the features")
@@ -71,9 +73,8 @@ def _of_table(detected: Detected) -> Proposal:
     words = {name: f", some as {listed([*map(repr, texts)])}" for name, texts in first.missing_words.items() if texts}
     missing = listed([f"{name} {count:,}{words.get(name, '')}" for name, count in roles.missing.items()])
     incomplete = f"{roles.incomplete:,} of {roles.where} have missing values ({missing})" if roles.incomplete else ""
-    return Proposal(
-        keys, True, roles.scale, left_out, incomplete, _remarks(roles, left_out), roles.different, roles.complete
-    )
+    remarks, shares = _remarks(roles, left_out), (roles.different, roles.complete)
+    return Proposal(keys, True, roles.scale, left_out, incomplete, remarks, *shares, _warnings(roles))
 
 
 def _roles_of(section: Mapping[str, object], table: TableColumns) -> tuple[TableColumns, Roles, bool]:
@@ -103,6 +104,13 @@ def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:
         names = listed([*map(quoted, roles.few_values)])
         remarks.append(f"features with few whole numbers: {names}; take those that are codes out of columns")
     return remarks
+
+
+def _warnings(roles: Roles) -> list[str]:
+    """Why the picture may show little of the data."""
+    gaps, kept = counted(roles.fillable, "column"), len(roles.features)
+    few = f"{gaps} left out because of gaps, and only {counted(kept, 'feature')} kept; {FILL_GAPS}."
+    return [few] * (roles.fillable >= kept)
 
 
 def _unused(table: TableColumns) -> dict[str, str]:

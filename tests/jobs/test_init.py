@@ -195,6 +195,23 @@ def test_gaps_in_most_rows_get_a_warning(tmp_path, n_gaps, warns):
     assert any("Only 45.0% of the rows have all values" in text for text in warnings) == warns
 
 
+@pytest.mark.parametrize("n_gappy", [2, 3, 4, 7])
+def test_as_many_columns_left_out_for_scattered_gaps_as_kept_get_a_warning(tmp_path, n_gappy):
+    """Of 7 columns the first ones lack values in 12 % of the rows; another is mostly empty."""
+    values = RNG.normal(size=(N, 8))
+    values[:, :n_gappy][RNG.permuted(np.arange(N)[:, np.newaxis] % 8 == np.zeros(n_gappy), axis=0)] = np.nan
+    values[50:, 7] = np.nan
+    data = write_table(tmp_path / "x.csv", pd.DataFrame(values, columns=list("abcdefgh")))
+    if n_gappy == 7:
+        assert "; fill the gaps in the file first" in refused(2, "init", data, "-o", tmp_path / "job.yaml")
+        return
+    warnings = lle("init", data, "-o", tmp_path / "job.yaml")["warnings"]
+    named = (
+        f"{n_gappy} columns left out because of gaps, and only {7 - n_gappy} features kept; fill the gaps in the file"
+    )
+    assert [text.startswith(named) for text in warnings] == [True] * (n_gappy == 4)
+
+
 def test_roles_and_next_command_are_printed(tmp_path):
     data = write_table(tmp_path / "rows.parquet", frame(site=RNG.choice(["n", "s"], N), record=np.arange(N)))
     result = CliRunner().invoke(app, ["init", data, "-o", str(tmp_path / "job.yaml")])
