@@ -1,4 +1,4 @@
-"""Find columns in which one number, such as -9999, may stand for a missing value."""
+"""Find columns in which one number, such as -9999, may stand for a missing value, or a few are far from all others."""
 
 import re
 from typing import NamedTuple
@@ -19,6 +19,8 @@ FAR, FAR_FROM_FEW = 1.0, 3.0
 
 USUAL = re.compile(r"0|9*[789]|8+|7+")
 """The digits of a code, as of 98, 99.9 and 777."""
+FEW, SETS_SPREAD = 0.01, 3.0
+"""Far values are at most this share of a column, and make its standard deviation at least so many times larger."""
 HUGE, LARGEST = 1e9, {2**15 - 1, 2**16 - 1}
 """Fill values of programs, and the largest integers of 16 bits."""
 
@@ -77,3 +79,28 @@ def _is_usual(number: float) -> bool:
         return True
     digits = f"{abs(number):.0f}" if is_whole else f"{abs(number):.6g}".replace(".", "")  # float32 rounds 99.9
     return USUAL.fullmatch(digits) is not None
+
+
+def far_values(values: Array) -> str:
+    """What a column holds of which a few values are far from all others and set its spread; empty for other columns.
+
+    Distances are from the median. The far ones are larger than the next by a greater factor than that one is larger
+    than half of them. In a long tail, as of incomes, there is no such step. Codes for missing values do not count.
+
+    >>> far_values(np.append(np.arange(1000.0), 1e6))
+    'holds 1000000 in 1 of 1,001 rows, far from its other values, 0 to 999'
+    >>> far_values(np.exp(np.random.default_rng(0).normal(0, 3, 1000)))
+    ''
+    """
+    values = np.asarray(values, np.float64)[np.isfinite(values)]
+    if len(values) < MIN_ROWS:
+        return ""
+    away = np.abs(values - np.median(values))
+    distances = np.sort(away)[::-1][: max(1, int(FEW * len(values))) + 1]
+    n_far = np.flatnonzero(distances[:-1] * np.median(away) > distances[1:] ** 2) + 1
+    others = values[away < distances[n_far[-1] - 1]] if len(n_far) else values
+    if values.std() <= SETS_SPREAD * others.std() or missing_code(values) is not None:
+        return ""
+    count, furthest = len(values) - len(others), values[away.argmax()]
+    held = f"{'numbers such as ' * (count > 1)}{furthest:.10g} in {count:,} of {len(values):,} rows"
+    return f"holds {held}, far from its other values, {others.min():g} to {others.max():g}"

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ..core.arrays import Bools
 from ..storage.bundles import Array
 from .base import Source
+from .missing_codes import far_values
 from .propose_scale import propose_scale
 from .suspect_columns import (
     CODE_NAME,
@@ -92,7 +93,7 @@ class Roles(NamedTuple):
     few whole numbers. `missing` are the rows without a number for each feature that has such rows, `incomplete` the
     number of all such rows, `complete` the share of the others, `different` the number of different complete rows
     (None if many), and `where` the rows looked at. `fillable` counts the columns that are left out for gaps, but have a
-    value in at least half of the rows.
+    value in at least half of the rows, and `far` has what `far_values` says of features.
     """
 
     features: tuple[str, ...]
@@ -108,6 +109,7 @@ class Roles(NamedTuple):
     where: str
     scale: tuple[str, str]
     fillable: int
+    far: Mapping[str, str]
 
 
 def propose_roles(source: Source, text: Sequence[str]) -> Roles:
@@ -148,6 +150,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
         where,
         propose_scale(chosen, [column.name for column in features]),
         sum(2 * column.missing <= len(numbers) for column in gappy),
+        {column.name: text for column, values in zip(features, chosen.T, strict=True) if (text := far_values(values))},
     )
 
 

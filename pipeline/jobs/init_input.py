@@ -107,10 +107,12 @@ def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:
 
 
 def _warnings(roles: Roles) -> list[str]:
-    """Why the picture may show little of the data."""
+    """Why the picture may show little of the data, or depend on a few values."""
     gaps, kept = counted(roles.fillable, "column"), len(roles.features)
     few = f"{gaps} left out because of gaps, and only {counted(kept, 'feature')} kept; {FILL_GAPS}."
-    return [few] * (roles.fillable >= kept)
+    cure = "this sets the scale of the column; if these are errors, leave them empty in the file, and run init again"
+    far = [f"Column '{name}' {text}; {cure}." for name, text in list(roles.far.items())[:20]]
+    return [few] * (roles.fillable >= kept) + far
 
 
 def _unused(table: TableColumns) -> dict[str, str]:

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from lle.inputs import open_source
-from lle.inputs.missing_codes import missing_code, missing_codes
+from lle.inputs.missing_codes import far_values, missing_code, missing_codes
 
 N = 2000
 RNG = np.random.default_rng(29)
@@ -74,3 +74,28 @@ def test_arrays_and_short_tables_have_none(tmp_path):
     pd.DataFrame({"x": [*range(20), -999, -999, -999]}).to_csv(tmp_path / "x.csv", index=False)
     assert missing_codes(open_source("npy", path=tmp_path / "x.npy")) == {}
     assert missing_codes(open_source("csv", path=tmp_path / "x.csv")) == {}
+
+
+@pytest.mark.parametrize("far", [[99999.0], [9e4, -7.3e4, 800.0], np.linspace(3e3, 4e3, 20)], ids=["one", "few", "1 %"])
+@pytest.mark.parametrize("values", [X, RNG.uniform(0, 38, N), np.rint(X)])
+def test_few_values_far_from_all_others_are_described(values, far):
+    assert far_values(values) == ""
+    held = f"{'numbers such as ' * (len(far) > 1)}{max(far):g} in {len(far)} of {N + len(far):,} rows"
+    assert far_values(np.append(values, far)).startswith(f"holds {held}, far from its other values, ")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *(pytest.param(np.exp(sigma * RNG.normal(size=N)), id=f"log-normal {sigma}") for sigma in (1, 2, 3)),
+        pytest.param(RNG.pareto(1.2, N), id="power law"),
+        pytest.param(RNG.standard_cauchy(N), id="long tails on both sides"),
+        pytest.param(RNG.negative_binomial(0.2, 0.01, N), id="counts"),
+        pytest.param(with_codes(np.zeros(N), 5, 900, share=0.002), id="mostly one value"),
+        pytest.param(with_codes(X, -999, share=0.005), id="a code for missing values"),
+        pytest.param(with_codes(X, 500, 600, share=0.02), id="more than a few"),
+        pytest.param(with_codes(X, 100, share=0.001), id="far, but of little weight"),
+    ],
+)
+def test_long_tails_and_codes_are_not_far(values):
+    assert far_values(values) == ""

@@ -212,6 +212,13 @@ def test_as_many_columns_left_out_for_scattered_gaps_as_kept_get_a_warning(tmp_p
     assert [text.startswith(named) for text in warnings] == [True] * (n_gappy == 4)
 
 
+def test_a_few_values_far_from_all_others_get_a_warning(tmp_path):
+    data = frame()
+    data.loc[7, "b"] = 88888.5
+    warnings = lle("init", write_table(tmp_path / "x.csv", data), "-o", tmp_path / "job.yaml")["warnings"]
+    assert [text.startswith("Column 'b' holds 88888.5 in 1 of 600 rows, far from ") for text in warnings] == [True]
+
+
 def test_roles_and_next_command_are_printed(tmp_path):
     data = write_table(tmp_path / "rows.parquet", frame(site=RNG.choice(["n", "s"], N), record=np.arange(N)))
     result = CliRunner().invoke(app, ["init", data, "-o", str(tmp_path / "job.yaml")])
