@@ -51,6 +51,7 @@ SIGNED = rf"^\s*[-+]?([$€£¥₹]\s?)?{NUMBER}(\s?[%‰$€£¥₹°]|\s[A-Za-
 """Numbers with separators of thousands, a sign of a currency, a percent sign or a unit."""
 PLAIN = r"^\s*[-+]?\d+([.]\d+)?\s*$"
 SIGNED_SHARE = 0.9
+"""A text holds numbers if more than this share of it are SIGNED, and more than the other share of it are not PLAIN."""
 MANY_FLAGS = 4
 """If columns with two values are more than this many times the others, they are the data, as in fingerprints."""
 LIKELY_LABEL = re.compile(r"(is|has)_.*|.*(class|label|target|outcome|category|species|type|group|status).*", re.I)
@@ -272,9 +273,10 @@ def _text(name: str, values: pa.ChunkedArray) -> Column:
 
 def _signed_number(entries: pa.ChunkedArray) -> str:
     """One of the numbers with a sign or unit that a column of text holds; empty if it holds others."""
-    signed = entries.filter(pc.match_substring_regex(entries, SIGNED))
-    signed = signed.filter(pc.invert(pc.match_substring_regex(signed, PLAIN)))
-    return str(signed[0]) if len(signed) > SIGNED_SHARE * len(entries) else ""
+    numbers = entries.filter(pc.match_substring_regex(entries, SIGNED))
+    signed = numbers.filter(pc.invert(pc.match_substring_regex(numbers, PLAIN)))
+    is_signed = len(numbers) > SIGNED_SHARE * len(entries) and len(signed) > (1 - SIGNED_SHARE) * len(entries)
+    return str(signed[0]) if is_signed else ""
 
 
 def _pixel_families(columns: Sequence[Column]) -> set[str]:

@@ -112,7 +112,10 @@ def _warnings(roles: Roles) -> list[str]:
     few = f"{gaps} left out because of gaps, and only {counted(kept, 'feature')} kept; {FILL_GAPS}."
     cure = "this sets the scale of the column; if these are errors, leave them empty in the file, and run init again"
     far = [f"Column '{name}' {text}; {cure}." for name, text in list(roles.far.items())[:20]]
-    return [few] * (roles.fillable >= kept) + far
+    if roles.fillable < kept:
+        only = f"Only column '{roles.features[0]}' is a feature; the config says why the others are left out."
+        return [only] * (kept == 1 and bool(roles.left_out)) + far
+    return [few, *far]
 
 
 def _unused(table: TableColumns) -> dict[str, str]:

@@ -219,6 +219,12 @@ def test_a_few_values_far_from_all_others_get_a_warning(tmp_path):
     assert [text.startswith("Column 'b' holds 88888.5 in 1 of 600 rows, far from ") for text in warnings] == [True]
 
 
+def test_the_only_column_of_numbers_that_are_not_left_out_is_named(tmp_path):
+    data = frame(cost=[f"{i}.5 %" for i in range(N)])[["a", "cost"]]
+    warnings = lle("init", write_table(tmp_path / "x.csv", data), "-o", tmp_path / "job.yaml")["warnings"]
+    assert "Only column 'a' is a feature; the config says why the others are left out." in warnings
+
+
 def test_roles_and_next_command_are_printed(tmp_path):
     data = write_table(tmp_path / "rows.parquet", frame(site=RNG.choice(["n", "s"], N), record=np.arange(N)))
     result = CliRunner().invoke(app, ["init", data, "-o", str(tmp_path / "job.yaml")])
