@@ -117,13 +117,14 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     """The roles of the columns of a table that was opened without label and id; `text` names those that hold text.
 
     id: a column with a different whole number or text in each row. label: text with few categories, or whole numbers
-    with few values if its name is typical for a label or no other column has few, but those of pixels and the like.
+    with few values if its name is typical for a label, or if by `_label` no other column can be one.
     Columns with many missing values, with one or two values, and codes, ids and times are left out. Raises InputError.
     """
     columns, numbers, where = _read_columns(source, text)
     chosen_id = _first([column for column in columns if column.is_id], ID_NAME)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
-    label = _label(labels, len(numbers), _pixel_families(columns))
+    ends = columns[0], columns[numbers.shape[1] - 1]
+    label = _label(labels, len(numbers), _pixel_families(columns), ends)
     special = {column.name for column in (chosen_id, label) if column is not None}
     rest = [column for column in columns if not column.is_text and column.name not in special]
     left_out = {column.name: column.problem for column in columns if column.problem and column.name not in special}
@@ -286,10 +287,13 @@ def _pixel_families(columns: Sequence[Column]) -> set[str]:
     return {family for family in many if n_columns[family] > 1}
 
 
-def _label(candidates: Sequence[Column], n_rows: int, pixels: Collection[str]) -> Column | None:
+def _label(
+    candidates: Sequence[Column], n_rows: int, pixels: Collection[str], ends: Collection[Column]
+) -> Column | None:
     """A column named as a label, then text, then numbers if they are the only ones with few values.
 
-    Numbers without such a name have at most MAX_CLASSES values: others may be measurements. Columns of the families
+    Numbers without such a name have at most MAX_CLASSES values: others may be measurements. So may counts, unless they
+    have two values, a likely name, or the first or last place among the numbers (``ends``). Columns of the families
     ``pixels`` are no labels and do not count. Columns without a value in most rows come after the other named ones and
     texts.
     """
@@ -301,6 +305,7 @@ def _label(candidates: Sequence[Column], n_rows: int, pixels: Collection[str]) -
     full = [[column for column in columns if 2 * column.missing <= n_rows] for columns in (named, text)]
     alone = [column for column in numbered if _family(column.name) not in pixels]
     only = alone if len(alone) == 1 and alone[0].distinct <= MAX_CLASSES else []
+    only = [column for column in only if column.distinct == 2 or column in ends or LIKELY_LABEL.fullmatch(column.name)]
     return next(chain(*full, named, text, only), None)
 
 

@@ -225,6 +225,17 @@ def test_the_only_column_of_numbers_that_are_not_left_out_is_named(tmp_path):
     assert "Only column 'a' is a feature; the config says why the others are left out." in warnings
 
 
+@pytest.mark.parametrize(
+    ("names", "label"), [("k a b c", "k"), ("a k b c", None), ("a b c k", "k"), ("a kind_type b c", "kind_type")]
+)
+def test_a_count_between_measurements_is_a_feature(tmp_path, names, label):
+    columns = names.split()
+    data = frame(k=CLASSES, kind_type=CLASSES)[columns]
+    assert config_of(tmp_path, write_table(tmp_path / "x.csv", data)).input.label == label
+    flag = frame(k=CLASSES % 2, kind_type=CLASSES % 2)[columns]
+    assert config_of(tmp_path, write_table(tmp_path / "flag.csv", flag), "flag.yaml").input.label == (label or "k")
+
+
 def test_roles_and_next_command_are_printed(tmp_path):
     data = write_table(tmp_path / "rows.parquet", frame(site=RNG.choice(["n", "s"], N), record=np.arange(N)))
     result = CliRunner().invoke(app, ["init", data, "-o", str(tmp_path / "job.yaml")])
