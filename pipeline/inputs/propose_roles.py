@@ -17,7 +17,7 @@ from ..core.arrays import Bools
 from ..storage.bundles import Array
 from .base import Source
 from .missing_codes import far_values
-from .propose_scale import propose_scale
+from .propose_scale import family_of, propose_scale
 from .suspect_columns import (
     CODE_NAME,
     EXACT,
@@ -221,7 +221,7 @@ def _codes(columns: Sequence[Column]) -> dict[str, str]:
     Other whole numbers with few values are counts, marks and answers on a scale. If names differ only in a number, as
     those of pixels, and one of the columns has more than two values, all are kept. So are many flags.
     """
-    families = {_family(column.name) for column in columns if not column.can_be_label or column.distinct > 2}
+    families = {family_of(column.name) for column in columns if not column.can_be_label or column.distinct > 2}
     codes = {
         column.name: f"a code by its name: whole numbers with {column.distinct} values"
         for column in columns
@@ -230,17 +230,12 @@ def _codes(columns: Sequence[Column]) -> dict[str, str]:
     flags = {
         column.name: "two values"
         for column in columns
-        if column.can_be_label and column.distinct == 2 and _family(column.name) not in families
+        if column.can_be_label and column.distinct == 2 and family_of(column.name) not in families
     }
     n_others = len(columns) - len(codes) - len(flags)
     if len(flags) > MANY_FLAGS * n_others:
         return codes if n_others + len(flags) >= 2 else {}
     return codes | flags if n_others >= 2 else {}
-
-
-def _family(name: str) -> str:
-    """What the names of columns that differ only in numbers have in common."""
-    return re.sub(r"\d+", "#", name)
 
 
 def _without_wrong_ids(source: Source, columns: Sequence[Column]) -> list[Column]:
@@ -282,8 +277,8 @@ def _signed_number(entries: pa.ChunkedArray) -> str:
 
 def _pixel_families(columns: Sequence[Column]) -> set[str]:
     """Families of several columns of which one has many values; answers of a survey have few."""
-    n_columns = Counter(_family(column.name) for column in columns if not column.is_text)
-    many = {_family(column.name) for column in columns if not column.is_text and column.distinct > MAX_CLASSES}
+    n_columns = Counter(family_of(column.name) for column in columns if not column.is_text)
+    many = {family_of(column.name) for column in columns if not column.is_text and column.distinct > MAX_CLASSES}
     return {family for family in many if n_columns[family] > 1}
 
 
@@ -303,7 +298,7 @@ def _label(
     named = [column for column in text if LABEL_NAME.fullmatch(column.name)]
     named += [column for column in numbered if of_numbers.fullmatch(column.name)]
     full = [[column for column in columns if 2 * column.missing <= n_rows] for columns in (named, text)]
-    alone = [column for column in numbered if _family(column.name) not in pixels]
+    alone = [column for column in numbered if family_of(column.name) not in pixels]
     only = alone if len(alone) == 1 and alone[0].distinct <= MAX_CLASSES else []
     only = [column for column in only if column.distinct == 2 or column in ends or LIKELY_LABEL.fullmatch(column.name)]
     return next(chain(*full, named, text, only), None)

@@ -1,6 +1,7 @@
 """Propose preprocess.scale from the spread of the columns (`lle init`)."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -18,10 +19,12 @@ SMOOTH, SMOOTH_AT_PEAK = 1.5, 2.0
 """Spectra, pixels and windows of a time series have one unit: at least SMOOTH_COLUMNS columns, of which nine in ten
 have a spread of at most SMOOTH times that of the next, and the widest at most SMOOTH_AT_PEAK times those beside it. So
 have principal components: at least COMPONENTS columns, each at most as wide as the one before it."""
-SPARSE_SHARE = 0.9
+SPARSE_SHARE, COUNT_VARIANCE = 0.9, 20.0
 """Counts and TF-IDF weights of words have one unit: at least SMOOTH_COLUMNS columns, none with negative entries, and
 this share of them 0 in most rows. These columns have 90 % of the variance; in tables of mails or insurance policies,
-which need `standard`, at most 5 %. If rare words are divided by their small spread, they decide all distances."""
+which need `standard`, at most 5 %. If rare words are divided by their small spread, they decide all distances. Whole
+numbers in columns whose names differ only in numbers are counts if more than half of these are 0 in most rows, and no
+variance is more than COUNT_VARIANCE times the mean: it is 8 times for words, 1,000 for metres."""
 
 
 def propose_scale(rows: Array, names: Sequence[str] = ()) -> tuple[str, str]:
@@ -47,11 +50,16 @@ def propose_scale(rows: Array, names: Sequence[str] = ()) -> tuple[str, str]:
         return "none", f"{spread}: similar, so columns keep their scale; standard: divide each by its own"
     if _of_one_unit(varying):
         return "none", f"{spread}, and they change smoothly from column to column: one unit; standard: divide each"
-    if _are_counts(rows, spreads):
+    if _are_counts(rows, spreads, {family_of(name) for name in names}):
         return "none", f"{spread}, and most entries are 0: counts or weights of one unit; standard: divide each"
     if n < len(spreads):
         return "none", f"{spread}: standard would divide each by its own, but {len(spreads) - n} are 0"
     return "standard", f"{spread}: columns of different units"
+
+
+def family_of(name: str) -> str:
+    """What the names of columns that differ only in numbers have in common."""
+    return re.sub(r"\d+", "#", name)
 
 
 def _percent(share: float) -> str:
@@ -68,9 +76,16 @@ def _of_one_unit(spreads: Float64) -> bool:
     return bool(is_smooth and steps[max(0, widest - 1) : widest + 1].max() <= SMOOTH_AT_PEAK)
 
 
-def _are_counts(rows: Array, spreads: Float64) -> bool:
-    """Whether nearly all columns are 0 in most rows and never negative, and such columns have most of the variance."""
+def _are_counts(rows: Array, spreads: Float64, families: Collection[str]) -> bool:
+    """Whether nearly all columns are 0 in most rows and never negative, and such columns have most of the variance.
+
+    Also for whole numbers of one family of names, with the variances of counts.
+    """
     is_sparse = (rows == 0).mean(axis=0) > 0.5
     of_sparse = (spreads[is_sparse] ** 2).sum() / (spreads**2).sum()
-    is_wide = len(spreads) >= SMOOTH_COLUMNS and is_sparse.mean() >= SPARSE_SHARE
-    return bool(is_wide and of_sparse > 0.5 and not (rows < 0).any())
+    if len(spreads) < SMOOTH_COLUMNS or (rows < 0).any():
+        return False
+    if is_sparse.mean() >= SPARSE_SHARE and of_sparse > 0.5:
+        return True
+    are_small = len(families) == 1 and (spreads**2 <= COUNT_VARIANCE * rows.mean(axis=0)).all()
+    return bool(are_small and is_sparse.mean() > 0.5 and (rows == np.rint(rows)).all())
