@@ -1,6 +1,7 @@
 """Find columns in which one number, such as -9999, may stand for a missing value, or a few are far from all others."""
 
 import re
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +15,9 @@ MIN_COUNT, MIN_SHARE, MAX_SHARE = 3, 0.002, 0.5
 CODES = 3
 """Several codes may say why a value is missing: 97, 98 and 99."""
 MIN_OTHERS = 3
-FAR, FAR_FROM_FEW = 1.0, 3.0
-"""A code is further from the other values than they are from each other; from few whole numbers three times as far."""
+FAR, FAR_FROM_FEW, FAR_IF_SHARED, SHARED = 1.0, 3.0, 0.5, 3
+"""A code is further from the other values than they are from each other; from few whole numbers three times as far, and
+half as far if so many columns have the same code and the same range of the others, as 9 beside answers from 1 to 5."""
 
 USUAL = re.compile(r"0|9*[789]|8+|7+")
 """The digits of a code, as of 98, 99.9 and 777."""
@@ -43,7 +45,13 @@ def missing_codes(source: Source) -> dict[str, str]:
         return {}
     rows = read_windows(source, windows)
     where = f"{len(rows):,} {'rows' if len(rows) == source.n_rows else 'tested rows'}"
-    found = {name: missing_code(rows[:, column]) for column, name in enumerate(names)}
+    near = [missing_code(rows[:, column], FAR_IF_SHARED) for column in range(len(names))]
+    n_same = Counter((code.numbers, code.others) for code in near if code is not None)
+    found = {
+        name: code if n_same[code.numbers, code.others] >= SHARED else missing_code(rows[:, column])
+        for column, (name, code) in enumerate(zip(names, near, strict=True))
+        if code is not None
+    }
     return {name: _sentence(code, where) for name, code in found.items() if code is not None}
 
 
@@ -52,8 +60,10 @@ def _sentence(code: Code, where: str) -> str:
     return f"holds {numbers} in {code.n_rows:,} of {where}, but its other values are from {low:g} to {high:g}"
 
 
-def missing_code(values: Array) -> Code | None:
+def missing_code(values: Array, far_from_few: float = FAR_FROM_FEW) -> Code | None:
     """Repeated extreme values that lie far from all others, as codes for a missing value do; None without them.
+
+    far_from_few: how far they are from few whole numbers, as a multiple of the range of these.
 
     >>> missing_code(np.array([*range(40), -9999, -9999, -9999]))
     Code(numbers=(-9999.0,), n_rows=3, others=(0.0, 39.0))
@@ -65,7 +75,7 @@ def missing_code(values: Array) -> Code | None:
         for codes, others in ((slice(n_codes), slice(n_codes, None)), (slice(-n_codes, None), slice(-n_codes))):
             found, rest = distinct[codes], distinct[others]
             gap = max(found.min() - rest.max(), rest.min() - found.max())
-            is_far = gap > (FAR if len(rest) > MAX_CODES else FAR_FROM_FEW) * (rest.max() - rest.min())
+            is_far = gap > (FAR if len(rest) > MAX_CODES else far_from_few) * (rest.max() - rest.min())
             is_repeated = counts[codes].min() >= least and counts[codes].sum() <= most
             if is_far and is_repeated and all(map(_is_usual, found)):
                 return Code(tuple(found.tolist()), int(counts[codes].sum()), (float(rest.min()), float(rest.max())))

@@ -99,3 +99,13 @@ def test_few_values_far_from_all_others_are_described(values, far):
 )
 def test_long_tails_and_codes_are_not_far(values):
     assert far_values(values) == ""
+
+
+@pytest.mark.parametrize(("n_columns", "n_found"), [(2, 0), (3, 3), (8, 8)])
+def test_nine_beside_answers_from_one_to_five_is_a_code_if_several_columns_have_it(tmp_path, n_columns, n_found):
+    answers = {f"Q{i}": with_codes(RNG.integers(1, 6, N), 9) for i in range(n_columns)}
+    others = {"visits": with_codes(RNG.integers(0, 6, N), 9), "children": with_codes(RNG.integers(1, 6, N), 7)}
+    pd.DataFrame(answers | others).to_csv(tmp_path / "x.csv", index=False)
+    found = missing_codes(open_source("csv", path=tmp_path / "x.csv"))
+    assert list(found) == list(answers)[:n_found]
+    assert all(text == "holds 9 in 20 of 2,000 rows, but its other values are from 1 to 5" for text in found.values())
