@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from ..core.arrays import Float64
+from ..core.errors import listed
 from ..storage.bundles import Array
 
 DOMINANT, DOMINANT_SHARE = 10.0, 0.2
@@ -14,6 +15,8 @@ total. It is 6 times for iris, 8 for latitude and longitude of places, 30 for ag
 LARGEST_SPREAD = 20.0
 """Units differ if the largest standard deviation is more than this many times their lower quartile, or the smallest one
 of few columns. It is 8 times for the pixels of MNIST, 4 for iris, 63 for forest cover, 550 for wine."""
+FAINT = 0.01
+"""Of few columns of several names, those with a smaller share of the variance are named: they hardly count."""
 SMOOTH_COLUMNS, COMPONENTS = 16, 5
 SMOOTH, SMOOTH_AT_PEAK = 1.5, 2.0
 """Spectra, pixels and windows of a time series have one unit: at least SMOOTH_COLUMNS columns, of which nine in ten
@@ -37,7 +40,7 @@ def propose_scale(rows: Array, names: Sequence[str] = ()) -> tuple[str, str]:
     varying = np.asarray(spreads[spreads > 0], np.float64)
     if len(varying) < 2:
         return "none", "standard: centre each column and divide it by its standard deviation"
-    n, largest = len(varying), varying.max()
+    n, largest, families = len(varying), varying.max(), {family_of(name) for name in names}
     low = np.sort(varying)[(n - 1) // 4 if n >= SMOOTH_COLUMNS else 0]
     share = largest**2 / (varying**2).sum()
     others = (1 - share) / (n - 1)
@@ -47,10 +50,14 @@ def propose_scale(rows: Array, names: Sequence[str] = ()) -> tuple[str, str]:
     if is_dominant:
         spread = f"{widest} has {_percent(share)} of the variance, the others {_percent(others)} on average"
     if not is_dominant and largest <= LARGEST_SPREAD * low:
-        return "none", f"{spread}: similar, so columns keep their scale; standard: divide each by its own"
+        shares = zip(names, spreads**2 / (varying**2).sum(), strict=False)
+        faint = listed([name for name, of_column in shares if 0 < of_column < FAINT])
+        is_named = bool(faint) and n < SMOOTH_COLUMNS and len(families) > 1
+        little = f" (less than 1 % of the variance: {faint})" * is_named
+        return "none", f"{spread}: similar, so columns keep their scale{little}; standard: divide each by its own"
     if _of_one_unit(varying):
         return "none", f"{spread}, and they change smoothly from column to column: one unit; standard: divide each"
-    if _are_counts(rows, spreads, {family_of(name) for name in names}):
+    if _are_counts(rows, spreads, families):
         return "none", f"{spread}, and most entries are 0: counts or weights of one unit; standard: divide each"
     if n < len(spreads):
         return "none", f"{spread}: standard would divide each by its own, but {len(spreads) - n} are 0"

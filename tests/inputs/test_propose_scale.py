@@ -27,3 +27,12 @@ WORDS = [f"word_{number}" for number in range(60)]
 def test_counts_of_which_most_are_zero_keep_their_scale(rows, names, scale):
     proposed, why = propose_scale(rows, names)
     assert proposed == scale, why
+
+
+def test_columns_that_hardly_count_are_named():
+    rows, names = RNG.normal(size=(500, 4)) * [5.0, 3.0, 0.4, 0.0], ["length", "width", "mass", "constant"]
+    scale, why = propose_scale(rows, names)
+    assert scale == "none"
+    assert "columns keep their scale (less than 1 % of the variance: mass); standard" in why
+    assert "keep their scale; standard" in propose_scale(rows, ["x1", "x2", "x3", "x4"])[1]
+    assert "keep their scale; standard" in propose_scale(np.sign(rows) * np.abs(rows) ** 0.5, names)[1]
