@@ -11,7 +11,7 @@ from .base import Rows
 _DTYPE_CURES = {
     "c": "give the real and the imaginary part as separate columns",
     "O": "save it with a numeric dtype, for instance x.astype('float64')",
-    "V": "save the fields as the columns of one numeric array",
+    "V": "save the fields as the columns of one array: numpy.lib.recfunctions.structured_to_unstructured(x)",
     "M": "convert times to numbers first",
     "m": "convert times to numbers first",
 }
@@ -51,7 +51,8 @@ def _cure_without_matrix(shapes: dict[str, tuple[int, ...]]) -> str:
 
 
 def check_matrix(rows: Rows) -> None:
-    """Raises InputError unless the array is two-dimensional with at least one column."""
+    """Raises InputError unless the array is numeric and two-dimensional with at least one column."""
+    common_dtype([rows])  # tested first: fields of a structured array are no dimension
     n_dims = len(rows.shape)
     if n_dims != 2:
         cure = "one feature per row is x.reshape(-1, 1)" if n_dims < 2 else TO_ROWS

@@ -205,6 +205,9 @@ def _type_name(kind: pa.DataType) -> str:
         return ""
     if any(getattr(pa.types, f"is_{name}")(_of_entries(kind)) for name in texts):
         return "text"
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if is_list and not _type_name(kind.value_type):
+        return f"{kind}; to embed it, numpy.save('x.npy', numpy.stack(pandas.read_parquet(path)[name]))"
     return "no values" if pa.types.is_null(kind) else str(kind)
 
 

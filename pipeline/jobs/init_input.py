@@ -91,7 +91,15 @@ def _roles_of(section: Mapping[str, object], table: TableColumns) -> tuple[Table
             if error.column not in usable:
                 raise
             table = table._replace(mixed={**table.mixed, error.column: error.found})
-    raise InputError(f"{section['path']}: expected a column of numbers, found {_with_reasons(table, {})}")
+    raise InputError(f"{section['path']}: expected a column of numbers, found {_with_reasons(table, {})}{_cure(table)}")
+
+
+def _cure(table: TableColumns) -> str:
+    """What to do if all columns of a table hold text, as the end of a sentence."""
+    if len(table.names) == 1 and len(table.names[0].split()) > 1:
+        commas = r"pandas.read_csv(path, sep=r'\s+').to_csv(out, index=False)"
+        return f"; if spaces separate the columns, write commas: {commas}"
+    return "; if line 2 holds units, remove it" * (len(table.mixed) > 1)
 
 
 def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:

@@ -89,6 +89,7 @@ BAD_INPUTS = {
             "3-D": (npy(x=X.reshape(2, 2, 3)), {}, r"2-D.*\(2, 2, 3\).*flatten"),
             "object": (npy(x=np.array([[1, "a"]], dtype=object)), {}, "object.*astype"),
             "text": (npy(x=np.array([["a", "b"]])), {}, "real numbers, found dtype <U1"),
+            "fields": (npy(x=np.zeros(9, "i4,f4")), {}, "save the fields as the columns"),
             "complex": (npy(x=X * 1j), {}, "complex128.*imaginary part as separate columns"),
             "times": (npy(x=X.astype("M8[s]")), {}, "datetime64.*convert times"),
             "records": (npy(x=np.zeros((2, 2), "i4,f4")), {}, "save the fields as the columns"),

@@ -236,6 +236,25 @@ def test_a_count_between_measurements_is_a_feature(tmp_path, names, label):
     assert config_of(tmp_path, write_table(tmp_path / "flag.csv", flag), "flag.yaml").input.label == (label or "k")
 
 
+@pytest.mark.parametrize(
+    ("lines", "cure"),
+    [
+        ("a b\n1 2\n3 4", "if spaces separate the columns, write commas"),
+        ("a,b\nm,s\n1,2\n3,4\n5,6", "if line 2 holds units, remove it"),
+    ],
+)
+def test_tables_of_text_between_numbers_are_refused_with_a_cure(tmp_path, lines, cure):
+    (tmp_path / "x.csv").write_text(lines)
+    assert cure in refused(2, "init", tmp_path / "x.csv", "-o", tmp_path / "job.yaml")
+
+
+def test_a_column_of_lists_is_refused_with_a_cure(tmp_path):
+    data = write_table(tmp_path / "x.parquet", pd.DataFrame({"key": "k", "words": [["a"]] * N, "vector": list(X)}))
+    message = refused(2, "init", data, "-o", tmp_path / "job.yaml")
+    assert "vector (list<element: double>; to embed it, numpy.save('x.npy', numpy.stack(" in message
+    assert message.count("numpy.save") == 1
+
+
 def test_roles_and_next_command_are_printed(tmp_path):
     data = write_table(tmp_path / "rows.parquet", frame(site=RNG.choice(["n", "s"], N), record=np.arange(N)))
     result = CliRunner().invoke(app, ["init", data, "-o", str(tmp_path / "job.yaml")])
