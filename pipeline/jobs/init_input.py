@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from ..config.load import parse_input
 from ..config.yaml_io import quoted
 from ..core.errors import InputError, counted, listed
@@ -174,7 +176,12 @@ def _of_arrays(detected: Detected) -> Proposal:
         if comment := _as_label({**section, role: candidate}, candidate):
             keys[role] = (candidate, comment)
             break
-    return Proposal(keys, False, propose_scale(read_windows(source, rows_to_look_at(source))))
+    rows = read_windows(source, rows_to_look_at(source))
+    is_complete = np.isfinite(rows).all(axis=1)
+    where = f"{len(rows):,} " + ("rows" if len(rows) == source.n_rows else "sampled rows")
+    found = "" if is_complete.all() else f"{np.sum(~is_complete):,} of {where} have missing values"
+    share = float(is_complete.mean()) if len(rows) else 1.0
+    return Proposal(keys, False, propose_scale(rows), incomplete=found, complete=share)
 
 
 def _matrix(kind: str, shapes: dict[str, tuple[int, ...]]) -> str | None:

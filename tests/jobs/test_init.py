@@ -255,6 +255,16 @@ def test_a_column_of_lists_is_refused_with_a_cure(tmp_path):
     assert message.count("numpy.save") == 1
 
 
+def test_rows_of_an_array_with_missing_values_are_dropped(tmp_path):
+    values = X.copy()
+    values[[3, 3, 8], [0, 1, 2]] = np.nan, np.inf, np.nan
+    np.save(tmp_path / "x.npy", values)
+    assert config_of(tmp_path, tmp_path / "x.npy").preprocess.invalid == "drop"
+    assert "# 2 of 600 rows have missing values;" in (tmp_path / "job.yaml").read_text()
+    np.save(tmp_path / "x.npy", X)
+    assert config_of(tmp_path, tmp_path / "x.npy", "complete.yaml").preprocess.invalid == "error"
+
+
 def test_roles_and_next_command_are_printed(tmp_path):
     data = write_table(tmp_path / "rows.parquet", frame(site=RNG.choice(["n", "s"], N), record=np.arange(N)))
     result = CliRunner().invoke(app, ["init", data, "-o", str(tmp_path / "job.yaml")])
