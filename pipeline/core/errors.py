@@ -114,6 +114,10 @@ class StageIncomplete(LleError):
     """Some blocks of a stage failed. Finished blocks are kept; the next run computes only the others."""
 
 
+class GroupLost(LleError):
+    """A process of a group that computes together has ended, or does not answer (core/group.py)."""
+
+
 class StoreError(LleError):
     """The store cannot be read or written (permissions, disk full, another run holds it)."""
 

@@ -37,7 +37,7 @@ def run_task(url: str, step: Step[Report], fingerprint: str, block: int) -> Bloc
     limits: contextlib.AbstractContextManager[object] = (
         contextlib.nullcontext() if step.all_cores else limited_threads(1)
     )
-    with limits, _Peak() as peak:
+    with limits, PeakMemory() as peak:
         report = step.task(store, block)
     if step.all_cores:
         find_late_pools()
@@ -78,17 +78,17 @@ def is_final(error: BaseException) -> bool:
     return not isinstance(error, Exception)
 
 
-class _Peak:
+class PeakMemory:
     """Context of a task: `bytes`, the peak memory of its process meanwhile, and `base`, the memory at its start.
 
     Linux counts one peak for each process. It is read before it is reset, because tasks of several threads overlap.
     Other systems have no reset; there the peak is that of the whole process.
     """
 
-    _running: ClassVar[set["_Peak"]] = set()
+    _running: ClassVar[set["PeakMemory"]] = set()
     _lock: ClassVar = threading.Lock()
 
-    def __enter__(self) -> "_Peak":
+    def __enter__(self) -> "PeakMemory":
         with self._lock:
             self._read()
             with contextlib.suppress(OSError):
