@@ -76,9 +76,17 @@ class LocalBases(NamedTuple):
 
 def find_aggregates(matrix: csr_array, node_rows: int, max_nodes: int, width: int) -> tuple[Ints, Ints, Ints]:
     """(number, starts, rows) of ``Aggregates`` for a matrix whose nodes are ``node_rows`` successive rows."""
-    min_nodes = max(-(-width // node_rows), int(max_nodes * LEAST_SHARE))
-    of_node = aggregate(matrix.indptr, matrix.indices, node_rows, max_nodes, min_nodes)
-    number = np.repeat(of_node, node_rows)
+    min_nodes = least_nodes(node_rows, max_nodes, width)
+    return ordered(np.repeat(aggregate(matrix.indptr, matrix.indices, node_rows, max_nodes, min_nodes), node_rows))
+
+
+def least_nodes(node_rows: int, max_nodes: int, width: int) -> int:
+    """Nodes below which an aggregate joins a neighbour."""
+    return max(-(-width // node_rows), int(max_nodes * LEAST_SHARE))
+
+
+def ordered(number: Ints) -> tuple[Ints, Ints, Ints]:
+    """(number, starts, rows) of ``Aggregates`` from the aggregate of each row."""
     starts = np.concatenate([[0], np.cumsum(np.bincount(number))])
     return number, starts, np.argsort(number, kind="stable").astype(np.int32)
 

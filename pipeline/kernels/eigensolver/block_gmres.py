@@ -50,7 +50,7 @@ class BlockGmres:
         past = n_before + self._width
         self._hessenberg[:past, n_before - self._width : n_before] = self._append(image)
         matrix, rhs = self._hessenberg[:past, :n_before], self._rhs[:past]
-        self._coefficients = np.linalg.lstsq(matrix, rhs)[0]
+        [self._coefficients] = self._operations.agreed(np.linalg.lstsq(matrix, rhs)[0])
         self._residuals = rhs - matrix @ self._coefficients
 
     def solution(self) -> Floats:
@@ -95,7 +95,7 @@ class BlockGmres:
             raise FactorizationError("a cycle of multigrid gave NaN or infinity")
         norms = np.sqrt(np.diag(products))
         units = np.where(norms > 0, norms, 1.0)
-        values, vectors = np.linalg.eigh(products / units / units[:, None])
+        values, vectors = self._operations.agreed(*np.linalg.eigh(products / units / units[:, None]))
         lengths = np.sqrt(np.maximum(values, DEPENDENT))
         turned = np.zeros_like(block)
         self._operations.add_products([block], vectors / lengths / units[:, None], turned)

@@ -24,6 +24,7 @@ from .factorization import analyse, analysis_key, canonical
 from .pardiso import FactorSize
 from .problem import LongFactorization, Problem
 from .rayleigh_ritz import EPS, ROWS_AT_ONCE, TINY
+from .rows import cut_bounds, first_cuts
 
 MIN_PIECE, MAX_PIECE, SHARE_OF_PIECE, RATIO_OF_PIECES = 10_000, 40_000, 0.2, 4
 """The larger piece has this share of the rows, within bounds, and RATIO_OF_PIECES times those of the smaller one."""
@@ -45,6 +46,12 @@ SETUP_SHARE = 1.8
 VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 3 * 8, 16 * 8
 """Bytes for a point and a column of a block while multigrid on A, or on M, solves with FEW_CYCLES cycles. Each further
 cycle keeps a block."""
+SHARED_BLOCKS, SHARED_CYCLES, SHARED_SETUP_SHARE = 5, 12, 2.8
+"""Blocks of the basis, most cycles of a solve, and memory of the setup relative to the hierarchy, if the rows lie in
+several processes."""
+HALO_SHARE = 1.1
+"""Rows in a process, with copies of those of others, relative to its own: 1.04 on surfaces, 1.11 in three dimensions,
+1.4 in five (eight processes of 20,000 rows), and less with more rows."""
 FEW_CYCLES, MOST_CYCLES = 6, 16
 """Largest numbers of cycles of a solve with little memory, and with enough. Delay vectors of speech (1,750,000 x 32)
 need 12 for a residual of 1e-2; rolls, cubes and tables 4 to 8."""
@@ -115,6 +122,28 @@ def multigrid_size(
     columns, n_bytes = _basis_size(factor, width, fixed, max_memory)
     setup = 0 if hierarchy_bytes else int((1 if normal_entries else SETUP_SHARE) * expected_bytes)
     return width, columns, max(n_bytes, _bytes(factor) + setup), cycles
+
+
+def shared_size(n: int, entries: int, m: int, hierarchy_bytes: int = 0) -> tuple[int, int, int, int]:
+    """As ``multigrid_size``, for ``n`` rows of A with ``entries`` entries in one of several processes.
+
+    Only the bytes depend on the rows: a result has the same bytes for any number of processes and any memory.
+    """
+    width, factor = narrow_width(m), 2 * 12 * entries  # A and A'
+    setup = 0 if hierarchy_bytes else int(SHARED_SETUP_SHARE * HIERARCHY_BYTES * entries)
+    column = VECTOR_BYTES + 32 + 4 * (SHARED_CYCLES - FEW_CYCLES) + 8 * SHARED_BLOCKS
+    solve = (hierarchy_bytes or HIERARCHY_BYTES * entries) + n * width * column
+    return width, SHARED_BLOCKS * width, factor + 48 * n + max(setup, solve), SHARED_CYCLES
+
+
+def shared_bytes(n: int, row_entries: int, m: int, n_components: int, n_processes: int) -> int:
+    """Memory of the largest process if the rows of A lie in several: one of these, or the one that stores the result.
+
+    Each reads the component of all ``n`` points.
+    """
+    bounds = cut_bounds(n)
+    share = int(HALO_SHARE * np.diff(bounds[first_cuts(len(bounds) - 1, n_processes)]).max())
+    return max(16 * n + shared_size(share, share * row_entries, m)[2], 8 * n * (2 * n_components + 4))
 
 
 def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int:

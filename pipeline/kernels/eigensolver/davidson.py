@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from ...core.arrays import Float64
 from .block_lanczos import orthonormalise
@@ -25,6 +24,8 @@ from .rayleigh_ritz import (
     rayleigh_ritz,
     residual_vectors,
 )
+from .rows import Rows
+from .shared_matrix import Matrix, rows_of
 
 Inverse = Callable[[Float64], Float64]
 ROWS_AT_ONCE = 8192
@@ -67,9 +68,9 @@ class Davidson(NamedTuple):
 class _Basis:
     """Orthonormal columns V, and V' M V. A V is not stored: it would double the memory."""
 
-    def __init__(self, factor: csr_array, capacity: int, values: Float64, vectors: Float64) -> None:
+    def __init__(self, factor: Matrix, capacity: int, values: Float64, vectors: Float64) -> None:
         """Start from Ritz pairs (k,), (n, k)."""
-        self._factor = factor
+        self._factor, self._rows = factor, rows_of(factor)
         self._vectors = np.empty((factor.shape[1], capacity))
         self._gram = np.zeros((capacity, capacity))
         self.used = len(values)
@@ -78,11 +79,12 @@ class _Basis:
 
     def grow(self, block: Float64, null: NullVector) -> int:
         """Add the directions of a block (n, b), which is overwritten. Returns the columns before."""
-        block /= np.maximum(np.linalg.norm(block, axis=0), TINY)
-        block = orthonormalise(block, self.columns, null)
+        block /= np.maximum(self._rows.lengths(block), TINY)
+        block = orthonormalise(block, self.columns, null, self._rows)
         n_before, past = self.used, self.used + block.shape[1]
         self._vectors[:, self.used : past] = block
-        columns = self._vectors[:, :past].T @ multiply(self._factor.T, multiply(self._factor, block))
+        images = multiply(self._factor.T, multiply(self._factor, block))
+        columns = self._rows.dot(self._vectors[:, :past], images)
         self._gram[:past, self.used : past] = columns
         self._gram[self.used : past, :past] = columns.T
         self.used = past
@@ -92,9 +94,10 @@ class _Basis:
     def cut(self, n_columns: int) -> None:
         """Make the basis consist of the lowest Ritz vectors."""
         turn = self._turn[:, :n_columns]
-        for first in range(0, len(self._vectors), ROWS_AT_ONCE):
-            rows = slice(first, first + ROWS_AT_ONCE)
-            self._vectors[rows, :n_columns] = self._vectors[rows, : self.used] @ turn
+        for begin, end in self._rows.cuts(self._vectors):
+            for first in range(begin, end, ROWS_AT_ONCE):
+                rows = slice(first, min(first + ROWS_AT_ONCE, end))
+                self._vectors[rows, :n_columns] = self._vectors[rows, : self.used] @ turn
         self.used = n_columns
         self._begin(self.values[:n_columns].copy())
 
@@ -118,21 +121,22 @@ class _Basis:
         """
         values, coefficients, images = self._ritz_pairs(n_pairs)
         residuals = multiply(self._factor.T, images)
-        residuals -= self.columns @ (coefficients * values)
+        residuals -= self._rows.times(self.columns, coefficients * values)
         return values, coefficients, residuals
 
     def _ritz_pairs(self, n_pairs: int) -> tuple[Float64, Float64, Float64]:
         """Values, coefficients C and images A V C, whose singular values restore digits that are lost in V' M V."""
         turn = self._turn[:, :n_pairs]
-        images = multiply(self._factor, self.columns @ turn)
-        right_vectors = np.linalg.svd(np.linalg.qr(images, mode="r"))[2][::-1].T
-        coefficients, images = turn @ right_vectors, images @ right_vectors
-        return np.einsum("ij,ij->j", images, images), coefficients, images
+        images = multiply(self._factor, self._rows.times(self.columns, turn))
+        [right_vectors] = self._rows.agreed(np.linalg.svd(self._rows.triangle(images))[2][::-1].T)
+        coefficients, images = turn @ right_vectors, self._rows.times(images, right_vectors)
+        squares = self._rows.per_cut(lambda cut: np.einsum("ij,ij->j", images[cut], images[cut]), images)
+        return squares, coefficients, images
 
     def pairs(self, n_pairs: int) -> RitzPairs:
         """The lowest Ritz pairs with their vectors. Frees the basis."""
         values, coefficients = self._ritz_pairs(n_pairs)[:2]
-        pairs = RitzPairs(values, self.columns @ coefficients)
+        pairs = RitzPairs(values, self._rows.times(self.columns, coefficients))
         self._vectors = self._vectors[:0].copy()
         return pairs
 
@@ -147,7 +151,7 @@ class _Basis:
         self._solve()
 
     def _solve(self) -> None:
-        self.values, self._turn = np.linalg.eigh(self._gram[: self.used, : self.used])
+        self.values, self._turn = self._rows.agreed(*np.linalg.eigh(self._gram[: self.used, : self.used]))
 
 
 def block_width(n_wanted: int, most: float = float("inf")) -> int:
@@ -182,18 +186,19 @@ def most_pairs(max_columns: int) -> int:
 
 
 def first_state(
-    factor: csr_array, start: Float64, n_given: int, n_wanted: int, inverse: Inverse, null: NullVector
+    factor: Matrix, start: Float64, n_given: int, n_wanted: int, inverse: Inverse, null: NullVector
 ) -> SubspaceState:
     """Ritz pairs in the span of the start block (n, b), b > m; T is first applied to all columns after ``n_given``."""
     block = start
     if n_given < start.shape[1]:
         block = np.concatenate([start[:, :n_given], inverse(np.array(start[:, n_given:], order="C"))], axis=1)
-    pairs = rayleigh_ritz(factor, orthonormalise(block, block[:, :0], null), block.shape[1])
+    basis = orthonormalise(block, block[:, :0], null, rows_of(factor))
+    pairs = rayleigh_ritz(factor, basis, block.shape[1])
     return SubspaceState(pairs.values, pairs.vectors, 1, np.ones(n_wanted), np.full(n_wanted, np.inf))
 
 
 def lowest_pairs(
-    factor: csr_array,
+    factor: Matrix,
     inverse: Inverse,
     state: SubspaceState,
     tolerances: Tolerances,
@@ -231,7 +236,7 @@ def lowest_pairs(
     """
     n_wanted, restarted, stopped = len(state.errors), True, False
     width = min(block_width(n_wanted, max_width), len(state.values))
-    basis = _Basis(factor, max_columns, state.values, state.vectors)
+    basis, rows = _Basis(factor, max_columns, state.values, state.vectors), rows_of(factor)
     previous_values, errors = state.previous_values, state.errors
     n_steps, n_residual_steps = state.n_steps, state.n_residual_steps
     del state  # blocks of vectors need most of the memory of a large problem
@@ -245,16 +250,18 @@ def lowest_pairs(
             )
         block_values, coefficients, residuals = basis.lowest(width)
         values = block_values[:n_wanted]
-        relative = np.linalg.norm(residuals[:, :n_wanted], axis=0) / np.maximum(values, TINY)
+        relative = rows.lengths(residuals[:, :n_wanted]) / np.maximum(values, TINY)
         stopped = stopped or n_steps >= max_steps
         if stopped or (not flat and tolerances.has_null_vector(values)):
-            return Davidson(_exact(factor, basis.columns @ coefficients, n_wanted, null), errors, n_steps, stopped)
+            return Davidson(
+                _exact(factor, rows.times(basis.columns, coefficients), n_wanted, null), errors, n_steps, stopped
+            )
         # T r is close to the error of a Ritz vector with residual r: a new direction. Its part outside the wanted
         # vectors measures the error.
         corrections = inverse(residuals)
         del residuals
-        vectors = basis.columns @ coefficients[:, :n_wanted]
-        previous_errors, errors = errors, _outside(corrections[:, :n_wanted], vectors)
+        vectors = rows.times(basis.columns, coefficients[:, :n_wanted])
+        previous_errors, errors = errors, _outside(corrections[:, :n_wanted], vectors, rows)
         n_steps += 1
         stopped = not each_step(n_steps, values, relative, errors)
         # Rayleigh-Ritz with the corrections costs no further application of T. Its errors are those of the next step.
@@ -275,14 +282,13 @@ def lowest_pairs(
         restarted = basis.restart(n_before, width)
 
 
-def _outside(corrections: Float64, vectors: Float64) -> Float64:
+def _outside(corrections: Float64, vectors: Float64, rows: Rows) -> Float64:
     """Lengths (m,) of the parts of the corrections (n, m) that are orthogonal to all vectors (n, m).
 
     Rayleigh-Ritz finds the rotations among the vectors, so they need no correction. Along the vectors with the lowest
     eigenvalues a correction mostly has amplified rounding errors of its residual.
     """
-    outside = corrections - vectors @ (vectors.T @ corrections)
-    return np.asarray(np.linalg.norm(outside, axis=0))
+    return rows.lengths(corrections - rows.times(vectors, rows.dot(vectors, corrections)))
 
 
 def expected_errors(errors: Float64, previous_errors: Float64, bounds: Float64) -> Float64:
@@ -302,7 +308,7 @@ def expected_errors(errors: Float64, previous_errors: Float64, bounds: Float64) 
     return np.where(above, errors * max(np.sqrt(rate), FASTEST), errors) if rate <= FASTEST else errors
 
 
-def smoothed_pairs(factor: csr_array, pairs: RitzPairs, largest: float) -> RitzPairs:
+def smoothed_pairs(factor: Matrix, pairs: RitzPairs, largest: float) -> RitzPairs:
     """The pairs, with smaller errors in the directions of eigenvalues above SMOOTHED ``largest``.
 
     Corrections in float32 leave rounding errors there. They hardly change the vectors, but dominate the residuals.
@@ -318,6 +324,6 @@ def smoothed_pairs(factor: csr_array, pairs: RitzPairs, largest: float) -> RitzP
     return RitzPairs(pairs.values, vectors)
 
 
-def _exact(factor: csr_array, block: Float64, n_wanted: int, null: NullVector) -> RitzPairs:
+def _exact(factor: Matrix, block: Float64, n_wanted: int, null: NullVector) -> RitzPairs:
     """The requested pairs in the span of the block (n, b), computed by singular values instead of a Gram matrix."""
-    return rayleigh_ritz(factor, orthonormalise(block, block[:, :0], null), n_wanted)
+    return rayleigh_ritz(factor, orthonormalise(block, block[:, :0], null, rows_of(factor)), n_wanted)

@@ -11,9 +11,10 @@ import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 
-from ...core.arrays import Float64, Floats
+from ...core.arrays import Array, Float64, Floats
 from ...core.errors import ConfigError
 from .aggregation import Aggregates
+from .shared_matrix import Matrix, SharedMatrix
 from .threads import Threads
 
 ROWS_AT_ONCE = 2**20
@@ -37,8 +38,12 @@ class Device:
         fetched: Floats = np.asarray(block) if self._arrays is np else self._arrays.asnumpy(block)
         return fetched
 
-    def matrix(self, matrix: csr_array) -> csr_array:
+    def agreed(self, *results: Array) -> tuple[Array, ...]:
+        return results
+
+    def matrix(self, matrix: Matrix) -> csr_array:
         """The matrix on the device. Raises MemoryError if it has more entries than CuPy can index."""
+        assert not isinstance(matrix, SharedMatrix)
         if matrix.nnz > np.iinfo(np.int32).max:
             raise MemoryError(f"a matrix of {matrix.nnz:,} entries is too large for CuPy")
         placed: csr_array = self._sparse.csr_matrix(scipy.sparse.csr_matrix(matrix))
@@ -48,9 +53,7 @@ class Device:
         p0 = aggregates.matrix()
         return DeviceAggregates(self.matrix(p0), self.matrix(csr_array(p0.T.tocsr())))
 
-    def combine(
-        self, matrix: csr_array, x: Floats, y: Floats, out: Floats, factors: tuple[float, float, float]
-    ) -> Floats:
+    def combine(self, matrix: Matrix, x: Floats, y: Floats, out: Floats, factors: tuple[float, float, float]) -> Floats:
         product: Floats = matrix @ x
         product *= factors[0]
         if factors[1]:

@@ -6,15 +6,16 @@ from functools import partial
 import numpy as np
 
 from ...core.arrays import Float64
-from ...core.errors import gib
+from ...core.errors import NotEnoughMemory, gib
 from . import costs, davidson, pardiso
 from .block_lanczos import block_lanczos, orthonormalise
-from .costs import krylov_size, multigrid_size, preconditioned_size, refuse_large, require_memory
+from .costs import krylov_size, multigrid_size, preconditioned_size, refuse_large, require_memory, shared_size
 from .factorization import canonical
 from .pardiso import FactorizationError, FactorSize
 from .problem import LongFactorization, LongIteration, Outcome, Problem, SolverStats, Watch
 from .pseudo_inverse import PinnedCholesky, PinnedLU, PseudoInverse
 from .rayleigh_ritz import TINY, RitzPairs, complement, rayleigh_ritz, residual_vectors
+from .shared_matrix import SharedMatrix, rows_of
 
 SEED = 20_000
 """Seed of the start block, so that every run starts from the same vectors."""
@@ -39,13 +40,13 @@ def dense(problem: Problem) -> Outcome:
 
 def factored(problem: Problem) -> Outcome:
     """Krylov space of M^+, by the LU of a square A; block Davidson with an LU in single precision if only that fits."""
-    refuse_large("factored", problem.factor, pardiso.GENERAL, problem)
-    with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses) as inverse:
+    refuse_large("factored", problem.whole_factor, pardiso.GENERAL, problem)
+    with PinnedLU(problem.whole_factor, problem.pin, problem.n_threads, problem.hooks.analyses) as inverse:
         (sizes, is_single), factor_nnz = lu_size(problem, inverse.size), inverse.size.nnz
         require_memory("factored", sizes[2], problem.max_memory)
         if not is_single:
             return _by_inverse("factored", "LU of A", inverse, problem)
-    with PinnedLU(problem.factor, problem.pin, problem.n_threads, problem.hooks.analyses, single=True) as inverse:
+    with PinnedLU(problem.whole_factor, problem.pin, problem.n_threads, problem.hooks.analyses, single=True) as inverse:
         watch = Watch("factored", problem.hooks.progress)
         text = _factor("LU of A in single precision", inverse, sizes[2], watch, problem)
         return _by_davidson(inverse.apply, text, problem, sizes, watch, MAX_REFINEMENTS, factor_nnz)
@@ -57,11 +58,11 @@ def lu_size(problem: Problem, size: FactorSize) -> tuple[tuple[int, int, int], b
     Single precision is used if only that fits, or if nothing fits and it needs less. ``size`` is that of the LU in
     double precision.
     """
-    double = krylov_size(problem.factor, problem.planned_vectors, size)
+    double = krylov_size(problem.whole_factor, problem.planned_vectors, size)
     if double[2] <= problem.max_memory or not pardiso.is_available():
         return double, False
-    in_single = size.in_single(problem.factor.nnz)
-    single = preconditioned_size(problem.factor, problem.planned_vectors, in_single, problem.max_memory)
+    in_single = size.in_single(problem.whole_factor.nnz)
+    single = preconditioned_size(problem.whole_factor, problem.planned_vectors, in_single, problem.max_memory)
     return (single, True) if single[2] < double[2] else (double, False)
 
 
@@ -83,8 +84,14 @@ def multigrid(problem: Problem, on_m: bool = False) -> Outcome:
     if on_m:
         cost_matrix = canonical(problem.cost_matrix())
     name, normal_entries = ("multigrid", 0) if cost_matrix is None else (ON_M, cost_matrix.nnz)
-    sizes = partial(multigrid_size, factor, problem.planned_vectors, problem.max_memory, normal_entries)
-    require_memory(name, sizes()[2], problem.max_memory)
+    if isinstance(factor, SharedMatrix):
+        n = factor.halo.numbering.n  # with the rows of other processes that are copied
+        entries = factor.local.nnz * n // factor.rows.n_own
+        sizes = partial(shared_size, n, entries, problem.planned_vectors)
+        n_threads *= factor.rows.group.size
+    else:
+        sizes = partial(multigrid_size, factor, problem.planned_vectors, problem.max_memory, normal_entries)
+    _require_memory(name, sizes()[2], problem)
     watch = Watch(name, problem.hooks.progress)
     seconds = costs.multigrid_seconds(factor.nnz, n_threads, on_m=on_m)
     watch.begin(f"hierarchy of {problem.n:,} points", seconds=seconds)
@@ -96,14 +103,14 @@ def multigrid(problem: Problem, on_m: bool = False) -> Outcome:
 
         device, place = gpu(), " on the GPU"
     inverse: FactorMultigrid | NormalMultigrid = (
-        FactorMultigrid(factor, problem.candidates(), n_threads, SEED, device)
+        FactorMultigrid(factor, problem.candidates(), problem.n_threads, SEED, device)
         if cost_matrix is None
         else NormalMultigrid(cost_matrix, problem.candidates(), problem.null, n_threads, SEED, device)
     )
     del cost_matrix
     width, columns, predicted, cycles = sizes(inverse.n_bytes)
     with inverse:
-        require_memory(name, predicted, problem.max_memory)
+        _require_memory(name, predicted, problem)
         text = f"hierarchy of {inverse.hierarchy.complexity:.2f} times the entries of {'M' if on_m else 'A'}{place}"
         entries = int(factor.nnz * max(inverse.hierarchy.complexity / costs.TYPICAL_COMPLEXITY, 1.0))
         if problem.time_limit.is_exceeded_by(
@@ -122,6 +129,17 @@ def multigrid(problem: Problem, on_m: bool = False) -> Outcome:
             max_residual_steps=float("inf") if on_m else 0,
             step_seconds=lambda: inverse.n_cycles * cycle_seconds,
         )
+
+
+def _require_memory(name: str, predicted: int, problem: Problem) -> None:
+    """Raise NotEnoughMemory if multigrid needs more than it may use."""
+    if predicted > problem.max_memory and isinstance(problem.factor, SharedMatrix):
+        raise NotEnoughMemory(
+            f"{name} on {problem.factor.rows.group.size} workers needs {gib(predicted)} for the "
+            f"{problem.factor.rows.n_own:,} points of one of them, which may use {gib(problem.max_memory)}",
+            advice="raise execution.cluster.workers, or execution.cluster.memory",
+        )
+    require_memory(name, predicted, problem.max_memory)
 
 
 def _by_davidson(
@@ -195,8 +213,8 @@ def _first_state(
 def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Problem) -> Outcome:
     """Build the Krylov space of the inverse, take the singular values of A on it, and correct the vectors."""
     m = problem.n_vectors
-    width = krylov_size(problem.factor, m, inverse.size)[0]
-    columns, predicted = krylov_size(problem.factor, problem.planned_vectors, inverse.size)[1:]
+    width = krylov_size(problem.whole_factor, m, inverse.size)[0]
+    columns, predicted = krylov_size(problem.whole_factor, problem.planned_vectors, inverse.size)[1:]
     watch = Watch(name, problem.hooks.progress)
     cost = _factor(factor_name, inverse, predicted, watch, problem)
     apply = _finite(inverse.apply)
@@ -273,7 +291,7 @@ def _finite(apply: Callable[[Float64], Float64]) -> Callable[[Float64], Float64]
 
 def _start_block(problem: Problem, width: int) -> Float64:
     """The given approximations, filled up with random columns that are the same in every run: (n, width)."""
-    block = np.random.default_rng(SEED).standard_normal((problem.n, width))
+    block = rows_of(problem.factor).random(SEED, (problem.factor.shape[1], width))
     if problem.start is not None:
         start_columns = problem.start[:, :width]
         block[:, : start_columns.shape[1]] = start_columns

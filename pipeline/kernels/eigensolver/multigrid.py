@@ -18,23 +18,23 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, eye_array
 
-from ...core.arrays import Float32, Float64, Floats
+from ...core.arrays import Float32, Float64, Floats, Ints
 from ...core.machine import return_freed_memory
 from .aggregation import Aggregates, find_aggregates, find_bases
 from .device import Device, DeviceAggregates, Operations
 from .pardiso import FactorizationError
+from .rows import Rows
+from .shared_matrix import Matrix, SharedMatrix, n_rows, rows_of
+from .shared_setup import aggregates_by_cut, coarse_rows, normalised_rows
+from .smoother import Smoother, smoother_of
 from .threads import Threads
 
 COARSEST_ROWS = 1500
 """Rows of the coarsest level, which is solved densely."""
+GATHERED_ROWS = 100_000
+"""A level of several processes with at most this number of rows is copied to each of them, with all levels below."""
 SLOWEST_COARSENING = 0.7
 """The setup fails if the next level has more than this share of the rows: they have too few neighbours."""
-SMOOTHED_BASIS = 4 / 3
-"""omega times the largest absolute eigenvalue of B (Vanek et al. 1996)."""
-ARNOLDI_STEPS = 10
-"""Steps for the spectrum of a level."""
-SMOOTHED, SMOOTHED_SYMMETRIC = 0.1, 0.05
-"""The smoother damps eigenvalues whose real parts are above this share of the largest absolute value."""
 MIN_DIAGONAL = 0.7
 """Smallest diagonal entry that scales a row, relative to the norm of the row and of the column."""
 MIN_VARIANCE = 0.9
@@ -56,21 +56,12 @@ class MultigridError(FactorizationError):
     """Multigrid does not work for this A, so another method has to be used."""
 
 
-class Smoother(NamedTuple):
-    """One step is x <- x + (first + second B) r, which multiplies errors by 1 - first B - second B^2."""
-
-    steps: tuple[tuple[float, float], ...]
-    """first and second of each step."""
-    omega: float
-    """Of P and R; 0 if they are not smoothed."""
-
-
 class Level(NamedTuple):
     """A matrix of the hierarchy."""
 
-    matrix: csr_array
+    matrix: Matrix
     """(n, n), with about ones on the diagonal."""
-    transposed: csr_array
+    transposed: Matrix
     smoother: Smoother
     aggregates: Aggregates | DeviceAggregates
     """P0."""
@@ -79,43 +70,52 @@ class Level(NamedTuple):
 class Hierarchy:
     """V-cycles for blocks of right-hand sides."""
 
-    def __init__(self, matrix: csr_array, known: Float64, threads: Threads, seed: int, *, symmetric: bool) -> None:
+    def __init__(
+        self,
+        matrix: Matrix,
+        known: Float64,
+        threads: Threads,
+        seed: int,
+        *,
+        symmetric: bool,
+        gathered_rows: int = GATHERED_ROWS,
+    ) -> None:
         """Set up the hierarchy.
 
         Args:
             matrix: B (n, n), float32 or float64, with about ones on the diagonal.
-            known: (n, 1 + c) the null vector of B, and vectors that B nearly maps to zero; c may be 0.
+            known: (n, 1 + c) the null vector of B, and vectors that B nearly maps to zero; c may be 0. For a shared
+                matrix the rows of this process.
             threads: threads of the setup and of the cycles.
             seed: seed of the random vectors from which smoothers are chosen.
             symmetric: whether B is symmetric and positive semidefinite.
+            gathered_rows: see GATHERED_ROWS.
 
         Raises:
             MultigridError: a level has hardly fewer rows than the one before.
         """
         self._operations: Operations = threads
         levels = list[Level]()
-        least_rows = min(COARSEST_ROWS, matrix.shape[0] // 4)
+        least_rows = min(COARSEST_ROWS, n_rows(matrix) // 4)
         width, node_rows = _local_directions(matrix, known, threads) + 1, 1
         known, max_nodes = known if width > 1 else known[:, :1], NODES[width]
-        while matrix.shape[0] > least_rows:
-            number, starts, rows = find_aggregates(matrix, node_rows, max_nodes, width)
-            if np.diff(starts).min() < width:
-                raise MultigridError(f"multigrid: a group of {np.diff(starts).min()} points has no neighbours outside")
-            found = find_bases(number, starts, rows, known, width, threads)
-            if found.aggregates.n_columns > SLOWEST_COARSENING * matrix.shape[0]:
-                raise MultigridError(
-                    f"multigrid: a level of {matrix.shape[0]:,} rows has {found.aggregates.n_columns:,} coarse rows, "
-                    "so its points have too few neighbours"
-                )
-            known = found.candidates
-            smoother = _smoother(matrix, seed, symmetric=symmetric)
+        self._gathered: tuple[int, Rows] | None = None
+        while True:
+            if levels and isinstance(matrix, SharedMatrix) and matrix.rows.n <= max(gathered_rows, least_rows):
+                self._gathered, known = (len(levels), matrix.rows), np.concatenate(matrix.rows.group.gather(known))
+                matrix = matrix.gathered()
+            if n_rows(matrix) <= least_rows:
+                break
+            aggregates, known = _next_aggregates(matrix, known, node_rows, max_nodes, width, threads)
+            smoother = smoother_of(matrix, seed, symmetric=symmetric)
             if levels and matrix.nnz > MOST_FILL * levels[0].matrix.nnz:
                 smoother = smoother._replace(omega=0.0)
-            level = Level(matrix, matrix, smoother, found.aggregates)
-            matrix, scale = normalised(_coarse_matrix(level, threads))
-            levels.append(level._replace(aggregates=_scaled(found.aggregates, scale)))
+            coarse, scale = _coarse_matrix(matrix, aggregates, smoother.omega, threads)
+            levels.append(Level(matrix, matrix, smoother, _scaled(aggregates, scale)))
+            matrix = coarse
             known /= scale[:, None]
             node_rows, max_nodes = width, COARSE_NODES[width]
+        assert isinstance(matrix, csr_array)
         # the setup needs most memory before this, for the products of the finest level
         self.levels = levels if symmetric else [_with_transposed(level) for level in levels]
         self.n_bytes = sum(map(_bytes, self.levels))  # those of the coarsest level do not grow with the points
@@ -141,6 +141,9 @@ class Hierarchy:
     def cycle(self, rhs: Floats, *, transposed: bool, depth: int = 0) -> Floats:
         """One V-cycle for B x = rhs (n, m), or B' x = rhs, from zero; ``rhs`` has the type of B."""
         operations = self._operations
+        if self._gathered and depth == self._gathered[0] and (rows := self._gathered[1]).n != len(rhs):
+            rhs = np.concatenate(rows.group.gather(rhs))
+            return self.cycle(rhs, transposed=transposed, depth=depth)[rows.start : rows.stop]
         if depth == len(self.levels):
             inverse = self._coarsest_transposed if transposed else self._coarsest
             return operations.combine(inverse, rhs, rhs, np.empty_like(rhs), (1.0, 0.0, 0.0))
@@ -165,74 +168,74 @@ class Hierarchy:
             self._smooth(a, rhs, x, residual, step)
         return x
 
-    def _smooth(self, a: csr_array, rhs: Floats, x: Floats, residual: Floats, step: tuple[float, float]) -> None:
+    def _smooth(self, a: Matrix, rhs: Floats, x: Floats, residual: Floats, step: tuple[float, float]) -> None:
         """A step of the smoother on ``x``; ``residual`` is overwritten."""
         self._operations.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
         self._operations.combine(a, residual, residual, x, (step[1], step[0], 1.0))
 
 
 def _with_transposed(level: Level) -> Level:
-    return level._replace(transposed=csr_array(level.matrix.T.tocsr()))
+    matrix = level.matrix
+    transposed = matrix.T if isinstance(matrix, SharedMatrix) else csr_array(matrix.T.tocsr())
+    return level._replace(transposed=transposed)
 
 
 def _bytes(level: Level) -> int:
     matrices = [level.matrix] if level.transposed is level.matrix else [level.matrix, level.transposed]
-    arrays = [array for matrix in matrices for array in (matrix.data, matrix.indices, matrix.indptr)]
+    local = [each.local if isinstance(each, SharedMatrix) else each for each in matrices]
+    arrays = [array for matrix in local for array in (matrix.data, matrix.indices, matrix.indptr)]
     return sum(int(array.nbytes) for array in (*arrays, *level.aggregates[:4]))
 
 
-def _local_directions(matrix: csr_array, known: Float64, threads: Threads) -> int:
+def _aggregates(matrix: Matrix, node_rows: int, max_nodes: int, width: int) -> tuple[Ints, Ints, Ints]:
+    if isinstance(matrix, SharedMatrix):
+        return aggregates_by_cut(matrix, node_rows, max_nodes, width)
+    return find_aggregates(matrix, node_rows, max_nodes, width)
+
+
+def _next_aggregates(
+    matrix: Matrix, known: Float64, node_rows: int, max_nodes: int, width: int, threads: Threads
+) -> tuple[Aggregates, Float64]:
+    """The aggregates of a level, and the near-null vectors of the next one."""
+    number, starts, rows = _aggregates(matrix, node_rows, max_nodes, width)
+    shared = rows_of(matrix)
+    smallest = min(int(part[0]) for part in shared.group.gather(np.array([np.diff(starts).min()])))
+    if smallest < width:
+        raise MultigridError(f"multigrid: a group of {smallest} points has no neighbours outside")
+    found = find_bases(number, starts, rows, known, width, threads)
+    if (n_columns := shared.total(found.aggregates.n_columns)) > SLOWEST_COARSENING * n_rows(matrix):
+        raise MultigridError(
+            f"multigrid: a level of {n_rows(matrix):,} rows has {n_columns:,} coarse rows, so its points have too "
+            "few neighbours"
+        )
+    return found.aggregates, found.candidates
+
+
+def _local_directions(matrix: Matrix, known: Float64, threads: Threads) -> int:
     """Directions of the near-null vectors in an aggregate: one to three, or 0 if they vary in more."""
     if known.shape[1] == 1:
         return 0
-    found = find_bases(*find_aggregates(matrix, 1, NODES[3], 1), known, 1, threads)
-    shares = np.average(found.shares, axis=0, weights=np.diff(found.aggregates.starts))
+    found = find_bases(*_aggregates(matrix, 1, NODES[3], 1), known, 1, threads)
+    weights = np.diff(found.aggregates.starts).astype(np.float64)
+    if isinstance(matrix, SharedMatrix):
+        firsts = [int(found.aggregates.number[first]) for first, _ in matrix.rows.cuts(known)]
+        total = matrix.rows.sum(np.add.reduceat(np.column_stack([found.shares * weights[:, None], weights]), firsts))
+        shares = total[:3] / total[3]
+    else:
+        shares = np.average(found.shares, axis=0, weights=weights)
     enough = np.flatnonzero(shares >= MIN_VARIANCE)
     return int(enough[0]) + 1 if enough.size else 0
 
 
-def _smoother(matrix: csr_array, seed: int, *, symmetric: bool) -> Smoother:
-    """For a symmetric matrix a Chebyshev polynomial of degree four, in two steps.
-
-    Otherwise the least squares of one step on the Ritz values of a few Arnoldi steps. The polynomial of two GMRES steps
-    would be as good on most of the spectrum, but amplifies isolated eigenvalues at its end.
-    """
-    hessenberg = _arnoldi(matrix, seed)
-    ritz_values = np.linalg.eigvals(hessenberg[:-1])
-    radius = float(np.abs(ritz_values).max())
-    if symmetric:
-        high = radius + float(hessenberg[-1, -1])  # a bound on the spectrum (Zhou & Li 2011)
-        middle, half = high * (1 + SMOOTHED_SYMMETRIC) / 2, high * (1 - SMOOTHED_SYMMETRIC) / 2
-        inner, outer = half * np.cos(3 * np.pi / 8), half * np.cos(np.pi / 8)
-        products = middle**2 - outer**2, middle**2 - inner**2
-        steps = tuple((float(2 * middle / product), float(-1 / product)) for product in products)
-        return Smoother(steps, SMOOTHED_BASIS / high)
-    z = ritz_values[ritz_values.real > SMOOTHED * radius]
-    powers = np.column_stack([z, z**2])
-    first, second = np.linalg.lstsq(np.vstack([powers.real, powers.imag]), np.repeat([1.0, 0.0], len(z)))[0]
-    return Smoother(((float(first), float(second)),), SMOOTHED_BASIS / radius)
+def _coarse_matrix(b: Matrix, aggregates: Aggregates, omega: float, threads: Threads) -> tuple[Matrix, Float64]:
+    """(S R B P S, S) with the diagonal S of ``normalised``, (n_columns,)."""
+    if isinstance(b, SharedMatrix):
+        return normalised_rows(coarse_rows(b, aggregates, omega, threads), MIN_DIAGONAL, TINY)
+    return normalised(_product(b, aggregates.matrix(), omega, threads))
 
 
-def _arnoldi(matrix: csr_array, seed: int) -> Float64:
-    """The Hessenberg matrix (m + 1, m) of a few Arnoldi steps from a random vector."""
-    n_steps = min(ARNOLDI_STEPS, matrix.shape[0] - 1)
-    vectors = np.zeros((matrix.shape[0], n_steps + 1), matrix.dtype, order="F")
-    hessenberg = np.zeros((n_steps + 1, n_steps))
-    start = np.random.default_rng(seed).standard_normal(matrix.shape[0])
-    vectors[:, 0] = start / np.linalg.norm(start)
-    for step in range(n_steps):
-        image = matrix @ vectors[:, step]
-        for earlier in range(step + 1):
-            hessenberg[earlier, step] = np.einsum("i,i->", vectors[:, earlier], image, dtype=np.float64)
-            image -= matrix.dtype.type(hessenberg[earlier, step]) * vectors[:, earlier]
-        hessenberg[step + 1, step] = np.sqrt(np.einsum("i,i->", image, image, dtype=np.float64))
-        vectors[:, step + 1] = image / max(hessenberg[step + 1, step], TINY)
-    return hessenberg
-
-
-def _coarse_matrix(level: Level, threads: Threads) -> csr_array:
+def _product(b: csr_array, p0: csr_array, omega: float, threads: Threads) -> csr_array:
     """R B P, for some aggregates at a time, because R B needs several times the memory of B."""
-    b, p0, omega = level.matrix, level.aggregates.matrix(), level.smoother.omega
     if not omega:
         return threads.by_rows(lambda restriction: csr_array((restriction @ b) @ p0), csr_array(p0.T.tocsr()))
     smoothing = csr_array(eye_array(b.shape[0], dtype=b.dtype, format="csr") - b.dtype.type(omega) * b)

@@ -16,7 +16,8 @@ from .costs import MOST_CYCLES
 from .device import Device, Operations
 from .multigrid import Hierarchy, MultigridError, normalised
 from .rayleigh_ritz import TINY, NullVector, multiply, remove_null, without_null
-from .threads import Threads
+from .shared_matrix import Matrix, SharedMatrix, rows_of
+from .threads import SharedThreads, Threads
 
 LEAST_CYCLES, SOLVED, LOCALISED = 3, 1e-2, 3.0
 """Block GMRES ends if it has had LEAST_CYCLES cycles, and ||C (rhs - B x)|| is at most SOLVED and LOCALISED / sqrt(n)
@@ -45,10 +46,11 @@ class _Solver(AbstractContextManager["_Solver"]):
     """
 
     def __init__(
-        self, matrix: csr_array, known: Float64, n_threads: int, seed: int, device: Device | None, *, symmetric: bool
+        self, matrix: Matrix, known: Float64, n_threads: int, seed: int, device: Device | None, *, symmetric: bool
     ) -> None:
         """Set up the hierarchy of B with near-null vectors ``known``, see ``Hierarchy``; solves run on the device."""
-        self._threads, self._most_cycles, self.n_cycles = Threads(n_threads), MOST_CYCLES, 0
+        self._rows, self._most_cycles, self.n_cycles = rows_of(matrix), MOST_CYCLES, 0
+        self._threads = SharedThreads(n_threads, self._rows) if isinstance(matrix, SharedMatrix) else Threads(n_threads)
         self._operations: Operations = self._threads if device is None else device
         self.hierarchy = Hierarchy(matrix, known, self._threads, seed, symmetric=symmetric)
         if device is not None:
@@ -77,7 +79,7 @@ class _Solver(AbstractContextManager["_Solver"]):
         """
         operations, level, rhs = self._operations, self.hierarchy.levels[0], self._operations.place(rhs)
         matrix = level.transposed if transposed else level.matrix
-        bound = min(SOLVED, LOCALISED / np.sqrt(len(rhs)))
+        bound = min(SOLVED, LOCALISED / np.sqrt(self._rows.count(rhs)))
         gmres = BlockGmres(self.hierarchy.cycle(rhs, transposed=transposed), operations, self._most_cycles - 2)
         for n_cycles in range(2, self._most_cycles):
             product = operations.combine(matrix, gmres.last, gmres.last, np.empty_like(gmres.last), (1.0, 0.0, 0.0))
@@ -97,7 +99,7 @@ class FactorMultigrid(_Solver):
     """T = A^+ A'^+ for a square A; the numbers of a cycle are float32."""
 
     def __init__(
-        self, factor: csr_array, candidates: Floats, n_threads: int, seed: int, device: Device | None = None
+        self, factor: Matrix, candidates: Floats, n_threads: int, seed: int, device: Device | None = None
     ) -> None:
         """Set up the hierarchy of A (n, n), which has ones on the diagonal.
 
@@ -105,14 +107,19 @@ class FactorMultigrid(_Solver):
         Raises MultigridError; see ``Hierarchy``.
         """
         self._factor, self._seed = factor, seed
-        single = csr_array((factor.data.astype(np.float32), factor.indices, factor.indptr), shape=factor.shape)
+        if isinstance(factor, SharedMatrix):
+            single: Matrix = factor.astype(np.float32)
+        else:
+            single = csr_array((factor.data.astype(np.float32), factor.indices, factor.indptr), shape=factor.shape)
         known = _near_null(factor.shape[0], candidates, None)
         super().__init__(single, known, n_threads, seed, device, symmetric=False)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the hierarchy, whose first level shares the pattern of A."""
-        return self.hierarchy.n_bytes - int(self._factor.indices.nbytes + self._factor.indptr.nbytes)
+        factor = self._factor
+        shared = [factor.local, factor.T.local] if isinstance(factor, SharedMatrix) else [factor]
+        return self.hierarchy.n_bytes - sum(int(each.indices.nbytes + each.indptr.nbytes) for each in shared)
 
     def prepare(self, most_cycles: int = MOST_CYCLES, width: int = PROBE_COLUMNS) -> None:
         """Also computes the left null vector of A, and probes the rounding errors with blocks of this width.
@@ -127,34 +134,45 @@ class FactorMultigrid(_Solver):
     def apply(self, block: Float64) -> Float64:
         """T times the block (n, b), orthogonal to the null vector. Overwrites the block."""
         self.n_cycles = 0
-        block -= block.mean(axis=0)
+        block -= self._rows.mean(block)
         half = self._in_float32(block, transposed=True, out=block)  # blocks of vectors need most of the memory
-        for column, share in zip(half.T, self._left @ half, strict=True):
+        for column, share in zip(half.T, self._rows.dot(self._left, half), strict=True):
             column -= share * self._left
         solution = self._in_float32(half, transposed=False)
         if self._is_rough:
             solution += self._correction(half, solution)
-        solution -= solution.mean(axis=0)
+        solution -= self._rows.mean(solution)
         return solution
 
     def _correction(self, rhs: Float64, solution: Float64) -> Float64:
         """Solve with A for the residuals of ``solution`` (n, b), computed in float64."""
         residual = multiply(self._factor, solution)
-        unit, lengths = _unit_columns(np.subtract(rhs, residual, out=residual))
+        unit, lengths = self._unit_columns(np.subtract(rhs, residual, out=residual))
         del residual
         return np.asarray(self._solve(unit, transposed=False) * lengths)
 
     def _changed_by_residual(self, n_columns: int) -> float:
         """Share of the solutions, for random columns, that a solve for their residuals changes."""
-        block = np.random.default_rng(self._seed).standard_normal((self._factor.shape[0], n_columns))
-        block -= np.outer(self._left, self._left @ block)
+        block = self._rows.random(self._seed, (self._factor.shape[0], n_columns))
+        block -= np.outer(self._left, self._rows.dot(self._left, block))
         solution = self._in_float32(block, transposed=False)
-        return float(np.linalg.norm(self._correction(block, solution)) / np.linalg.norm(solution))
+        changes = self._rows.lengths(self._correction(block, solution))
+        return float(np.linalg.norm(changes) / np.linalg.norm(self._rows.lengths(solution)))
 
     def _in_float32(self, rhs: Float64, *, transposed: bool, out: Float64 | None = None) -> Float64:
         """Solve with A, or A', for ``rhs`` (n, b); ``out`` may be ``rhs``."""
-        unit, lengths = _unit_columns(rhs)
+        unit, lengths = self._unit_columns(rhs)
         return np.multiply(self._solve(unit, transposed=transposed), lengths, out=out)
+
+    def _unit_columns(self, block: Float64) -> tuple[Float32, Float64]:
+        """The columns of a block (n, b) at unit length in float32, and their lengths.
+
+        Residuals can be below the smallest float32.
+        """
+        squares = self._rows.per_cut(lambda cut: np.einsum("ij,ij->j", block[cut], block[cut]), block)
+        lengths = np.maximum(np.sqrt(squares), TINY)
+        unit = np.empty(block.shape, np.float32)
+        return np.divide(block, lengths, out=unit, casting="same_kind"), lengths
 
     def _left_null_vector(self) -> Float64:
         """u (n,), A' u = 0: the constant, corrected with residuals in double precision.
@@ -166,10 +184,11 @@ class FactorMultigrid(_Solver):
         for n_solves in range(1, MOST_LEFT_SOLVES + 1):
             correction = self._in_float32(multiply(transposed, vector), transposed=True)
             vector -= correction
-            last = float(np.linalg.norm(correction) / np.linalg.norm(vector))
+            length = self._rows.lengths(vector)
+            last = float((self._rows.lengths(correction) / length)[0])
             corrections.append(last)
             if last <= LEFT_ERROR or (n_solves > 1 and last**2 <= LEFT_ERROR * corrections[-2]):
-                return np.asarray(vector[:, 0] / np.linalg.norm(vector))
+                return np.asarray(vector[:, 0] / length)
             if not last < DIVERGED or (n_solves >= LEFT_SOLVES and last > corrections[-4] / 2):
                 break
         cause = "; the spectrum of I - W probably lies on both sides of zero" if last >= CROSSED_ERROR else ""
@@ -207,16 +226,6 @@ class NormalMultigrid(_Solver):
         rhs = np.ascontiguousarray(without_null(block, self._null) / lengths * self._scale)
         solution = np.asarray(self._solve(rhs, transposed=False) * self._scale * lengths)
         return remove_null(solution, self._null)
-
-
-def _unit_columns(block: Float64) -> tuple[Float32, Float64]:
-    """The columns of a block (n, b) at unit length in float32, and their lengths.
-
-    Residuals can be below the smallest float32.
-    """
-    lengths = np.maximum(np.sqrt(np.einsum("ij,ij->j", block, block)), TINY)
-    unit = np.empty(block.shape, np.float32)
-    return np.divide(block, lengths, out=unit, casting="same_kind"), lengths
 
 
 def _near_null(n: int, candidates: Floats, null: NullVector) -> Float64:

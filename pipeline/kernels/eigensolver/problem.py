@@ -15,6 +15,7 @@ from .davidson import SubspaceState
 from .factorization import NO_ANALYSES, Analyses
 from .pardiso import FactorizationError
 from .rayleigh_ritz import NO_GROWTH, Growth, NullVector, RitzPairs, Tolerances
+from .shared_matrix import Matrix, SharedMatrix
 
 WINDOW = 8
 """Steps that the rate of convergence is measured over."""
@@ -90,7 +91,7 @@ NO_HOOKS = Hooks()
 class Problem(NamedTuple):
     """The arguments of ``solve.bottom_eigenpairs`` and of every method."""
 
-    factor: csr_array
+    factor: Matrix
     """A (rows, n), float64, the stacked local factors of one weak component; its null space is the constant."""
     n_vectors: int
     """Number of pairs m, 1 .. n - 1."""
@@ -131,12 +132,18 @@ class Problem(NamedTuple):
     @property
     def n(self) -> int:
         """Points, the columns of A."""
-        return int(self.factor.shape[1])
+        return self.factor.rows.n if isinstance(self.factor, SharedMatrix) else int(self.factor.shape[1])
+
+    @property
+    def whole_factor(self) -> csr_array:
+        """A in this process, for the methods that need all its rows."""
+        assert isinstance(self.factor, csr_array)
+        return self.factor
 
     @property
     def is_square(self) -> bool:
         """Whether A is I - W (lle). The factor of ltsa or hessian can have n rows by chance."""
-        return int(self.factor.shape[0]) == self.n and not self.flat and self.null is None
+        return self.factor.shape[0] == self.factor.shape[1] and not self.flat and self.null is None
 
 
 @dataclass(frozen=True)

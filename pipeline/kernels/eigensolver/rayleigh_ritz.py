@@ -13,6 +13,8 @@ from scipy.linalg.lapack import dgeqrf
 from scipy.sparse import csc_array, csr_array
 
 from ...core.arrays import Float64
+from .rows import ALL_ROWS, Rows
+from .shared_matrix import Matrix, rows_of
 
 NullVector = Float64 | None
 """The null vector of M, a unit vector (n,) without zeros; None for the constant. It is the constant for all methods but
@@ -103,20 +105,21 @@ class Tolerances(NamedTuple):
         return bool(values[0] <= (NULL_FLOOR * EPS) ** 2 * self.largest)
 
 
-def largest_eigenvalue(factor: csr_array, seed: int) -> float:
+def largest_eigenvalue(factor: Matrix, seed: int) -> float:
     """An upper bound on the largest eigenvalue of M = A' A, a few per cent above it (Zhou & Li 2011).
 
     It is the largest Ritz value after BOUND_STEPS Lanczos steps plus the norm of the last residual.
     """
-    vector = np.random.default_rng(seed).standard_normal(factor.shape[1])
-    vector /= np.linalg.norm(vector)
+    rows = rows_of(factor)
+    vector = rows.random(seed, (factor.shape[1],))
+    vector /= np.sqrt(rows.dot(vector, vector))
     previous, length, transposed = np.zeros_like(vector), 0.0, factor.T
     diagonal, off = [], []
-    for _ in range(min(BOUND_STEPS, factor.shape[1])):
+    for _ in range(min(BOUND_STEPS, rows.count(vector))):
         image = transposed @ (factor @ vector) - length * previous
-        diagonal.append(float(vector @ image))
+        diagonal.append(float(rows.dot(vector, image)))
         image -= diagonal[-1] * vector
-        length = float(np.linalg.norm(image))
+        length = float(np.sqrt(rows.dot(image, image)))
         off.append(length)
         if length <= EPS * diagonal[0]:
             break
@@ -125,23 +128,31 @@ def largest_eigenvalue(factor: csr_array, seed: int) -> float:
     return float(np.linalg.eigvalsh(tridiagonal)[-1] + off[-1])
 
 
-def rayleigh_ritz(factor: csr_array, basis: Float64, n_wanted: int) -> RitzPairs:
+def rayleigh_ritz(factor: Matrix, basis: Float64, n_wanted: int) -> RitzPairs:
     """The ``n_wanted`` <= k lowest Ritz pairs of M = A' A for A (rows, n), by the singular values of A Q.
 
     The columns of ``basis`` Q (n, k) are orthonormal and of mean zero.
     """
+    triangle = (
+        _triangle(factor, basis) if isinstance(factor, csr_array) else factor.rows.triangle(multiply(factor, basis))
+    )
+    singular, right_vectors = rows_of(factor).agreed(*np.linalg.svd(triangle)[1:])
+    lowest = right_vectors[::-1][:n_wanted]
+    return RitzPairs(singular[::-1][:n_wanted] ** 2, np.ascontiguousarray(rows_of(factor).times(basis, lowest.T)))
+
+
+def _triangle(factor: csr_array, basis: Float64) -> Float64:
+    """R (k, k) of a QR factorization of A Q, for some rows of A at a time."""
     triangle = np.empty((0, basis.shape[1]))
     for first in range(0, factor.shape[0], ROWS_AT_ONCE):
         image = multiply(factor if factor.shape[0] <= ROWS_AT_ONCE else factor[first : first + ROWS_AT_ONCE], basis)
         stacked = np.asfortranarray(np.vstack([triangle, image])) if first else image
         # qr of scipy and numpy would copy the tall matrix several times; only the small triangle is needed
         triangle = np.triu(dgeqrf(stacked, overwrite_a=True)[0][: basis.shape[1]])
-    _, singular, right_vectors = np.linalg.svd(triangle)
-    lowest = right_vectors[::-1][:n_wanted]
-    return RitzPairs(singular[::-1][:n_wanted] ** 2, np.ascontiguousarray(basis @ lowest.T))
+    return triangle
 
 
-def multiply(matrix: csr_array | csc_array, block: Float64) -> Float64:
+def multiply(matrix: Matrix | csc_array, block: Float64) -> Float64:
     """matrix @ block for a block (n, k) in any memory order; a few columns at a time, as scipy copies to C order."""
     out = np.empty((matrix.shape[0], block.shape[1]), order="F")
     for first in range(0, block.shape[1], COLUMNS_AT_ONCE):
@@ -150,35 +161,33 @@ def multiply(matrix: csr_array | csc_array, block: Float64) -> Float64:
     return out
 
 
-def residual_vectors(factor: csr_array, pairs: RitzPairs) -> Float64:
+def residual_vectors(factor: Matrix, pairs: RitzPairs) -> Float64:
     """M v - lambda v, (n, m), computed as A' (A v) - lambda v."""
     residuals = multiply(factor.T, multiply(factor, pairs.vectors))
     residuals -= pairs.vectors * pairs.values
     return residuals
 
 
-def residual_norms(factor: csr_array, pairs: RitzPairs) -> Float64:
+def residual_norms(factor: Matrix, pairs: RitzPairs) -> Float64:
     """||M v - lambda v|| / lambda, (m,)."""
-    norms: Float64 = np.linalg.norm(residual_vectors(factor, pairs), axis=0) / np.maximum(pairs.values, TINY)
-    return norms
+    return rows_of(factor).lengths(residual_vectors(factor, pairs)) / np.maximum(pairs.values, TINY)
 
 
-def fix_signs(vectors: Float64) -> Float64:
+def fix_signs(vectors: Float64, rows: Rows = ALL_ROWS) -> Float64:
     """Multiply columns by -1 where needed, so that the first entry of largest absolute value in each is positive.
 
     >>> fix_signs(np.array([[1.0, 2.0], [-3.0, 2.0]]))
     array([[-1.,  2.],
            [ 3.,  2.]])
     """
-    at = np.abs(vectors).argmax(axis=0)
-    return vectors * np.where(vectors[at, np.arange(vectors.shape[1])] < 0.0, -1.0, 1.0)
+    return vectors * np.where(rows.largest(vectors) < 0.0, -1.0, 1.0)
 
 
-def without_null(block: Float64, null: NullVector) -> Float64:
+def without_null(block: Float64, null: NullVector, rows: Rows = ALL_ROWS) -> Float64:
     """The block (n, m) projected onto the complement of the null vector."""
     if null is None:
-        return np.asarray(block - block.mean(axis=0))
-    return np.asarray(block - np.outer(null, null @ block))
+        return np.asarray(block - rows.mean(block))
+    return np.asarray(block - np.outer(null, rows.dot(null, block)))
 
 
 def remove_null(block: Float64, null: NullVector) -> Float64:

@@ -37,6 +37,7 @@ from .factorization import canonical
 from .pardiso import FactorizationError
 from .problem import LongFactorization, LongIteration, Outcome, Problem, SolverStats, TimeLimit
 from .rayleigh_ritz import EPS, fix_signs, largest_eigenvalue, residual_norms
+from .shared_matrix import SharedMatrix, rows_of
 from .solvers import SOLVERS, auto_methods, exact_seconds
 
 DENSE_POINTS = 400
@@ -84,16 +85,20 @@ def bottom_eigenpairs(problem: Problem, method: str, skip: Mapping[str, str] = M
         InputError: the null space of A has more than one dimension (several closed classes).
         NotEnoughMemory: the requested method does not fit, or, with auto, no method does.
     """
-    factor = canonical(problem.factor)
+    factor = problem.factor if isinstance(problem.factor, SharedMatrix) else canonical(problem.factor)
     n = problem.n
     if not 1 <= problem.n_vectors < n:
         raise ConfigError(
             f"eigensolver.n_components is {problem.n_vectors}, but a component of {n} points has {n - 1} eigenvectors "
             "besides the constant; lower n_components or raise graph.min_component"
         )
-    with limited_threads(problem.n_threads if n >= ONE_THREAD_POINTS else 1):
+    # the bytes of a dense product depend on its threads, and processes on one machine share its cores
+    one_thread = n < ONE_THREAD_POINTS or isinstance(factor, SharedMatrix)
+    with limited_threads(1 if one_thread else problem.n_threads):
         tolerances = problem.tolerances._replace(largest=largest_eigenvalue(factor, methods.SEED))
         problem = problem._replace(factor=factor, tolerances=tolerances)
+        if isinstance(factor, SharedMatrix):
+            return _solve("multigrid", methods.multigrid, problem)
         if n <= DENSE_POINTS or 5 * problem.planned_vectors > n:
             return _solve("dense", methods.dense, problem)
         if method == "auto":
@@ -184,7 +189,7 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
             f"M has a null vector besides the one it must have (eigenvalue {values[0]:.1e}, the largest being "
             f"{tolerances.largest:.1e}): {cause}raise neighbors.n_neighbors"
         )
-    pairs = outcome.pairs._replace(vectors=fix_signs(outcome.pairs.vectors))
+    pairs = outcome.pairs._replace(vectors=fix_signs(outcome.pairs.vectors, rows_of(problem.factor)))
     residuals = residual_norms(problem.factor, pairs)
     stats = replace(outcome.stats, rounding_floor=EPS * tolerances.largest)
     # Mostly the errors of vectors alone decide: with a factor they are ||M^+ r||, so residuals add no information. Hubs

@@ -74,7 +74,7 @@ def prediction_of(problem: Problem, name: str, *, by_pieces: bool = True) -> Pre
 
     Raises NotEnoughMemory or FactorizationError if the analysis of a matrix failed.
     """
-    factor, m, allowed, n_threads = problem.factor, problem.planned_vectors, problem.max_memory, problem.n_threads
+    factor, m, allowed, n_threads = problem.whole_factor, problem.planned_vectors, problem.max_memory, problem.n_threads
     if name.startswith("multigrid"):
         on_m = name == methods.ON_M
         n_bytes = costs.multigrid_size(factor, m, allowed, problem.cost_matrix().nnz if on_m else 0)[2]

@@ -16,7 +16,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from scipy.sparse import csr_array
 
-from ...core.arrays import Float64, Floats, Ints
+from ...core.arrays import Array, Float64, Floats, Ints
+from .rows import Rows
+from .shared_matrix import Matrix, SharedMatrix
 
 ROWS_AT_ONCE = 32_768
 """Rows of one call, and of one partial sum of a dot product."""
@@ -43,6 +45,10 @@ class Threads(AbstractContextManager["Threads"]):
     def fetch(self, block: Floats) -> Floats:
         return block
 
+    def agreed(self, *results: Array) -> tuple[Array, ...]:
+        """See ``Rows.agreed``."""
+        return results
+
     def each(self, function: Callable[[int, int], None], n_rows: int, size: int = ROWS_AT_ONCE) -> None:
         """Call function(first, past) for successive ranges of ``size`` rows."""
         if n_rows <= size:
@@ -51,11 +57,10 @@ class Threads(AbstractContextManager["Threads"]):
         list(self._pool.map(lambda first: function(first, min(first + size, n_rows)), firsts))
         return None
 
-    def combine(
-        self, matrix: csr_array, x: Floats, y: Floats, out: Floats, factors: tuple[float, float, float]
-    ) -> Floats:
+    def combine(self, matrix: Matrix, x: Floats, y: Floats, out: Floats, factors: tuple[float, float, float]) -> Floats:
         """out = f0 matrix x + f1 y + f2 out for blocks (n, m); ``out`` must not be ``x``."""
-        a, f = matrix, np.array(factors, x.dtype)
+        a, x = (matrix.local, matrix.halo.extended(x)) if isinstance(matrix, SharedMatrix) else (matrix, x)
+        f = np.array(factors, x.dtype)
         self.each(
             lambda first, past: combine_rows(a.indptr, a.indices, a.data, x, y, out, f, first, past),
             a.shape[0],
@@ -94,6 +99,24 @@ class Threads(AbstractContextManager["Threads"]):
         firsts = range(0, left.shape[0], size)
         parts = list(self._pool.map(lambda first: function(left[first : first + size]), firsts))
         return _stacked(parts)
+
+
+class SharedThreads(Threads):
+    """Threads for the rows of this process; products and sums are those of all processes."""
+
+    def __init__(self, n_threads: int, rows: Rows) -> None:
+        super().__init__(n_threads)
+        self._rows = rows
+
+    def agreed(self, *results: Array) -> tuple[Array, ...]:
+        return self._rows.agreed(*results)
+
+    def add_products(self, blocks: list[Floats], factors: Float64, out: Floats) -> None:
+        for first, past in self._rows.cuts(out):
+            super().add_products([x[first:past] for x in blocks], factors, out[first:past])
+
+    def gram(self, blocks: list[Floats], y: Floats) -> Float64:
+        return self._rows.per_cut(lambda cut: super(SharedThreads, self).gram([x[cut] for x in blocks], y[cut]), y)
 
 
 def _stacked(parts: list[csr_array]) -> csr_array:

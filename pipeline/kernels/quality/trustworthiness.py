@@ -10,6 +10,7 @@ import numpy as np
 from ...core.arrays import Bools, Float64, Floats, Int64, Ints
 from ...core.errors import InputError
 from ..batches import batches
+from ..eigensolver.rows import ALL_ROWS, Rows
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
@@ -64,7 +65,7 @@ def difference_interval(values: Float64, others: Float64) -> tuple[float, float,
     return 2 * value - 1, 2 * low - 1, 2 * high - 1
 
 
-def participation(vectors: Float64) -> Float64:
+def participation(vectors: Float64, rows: Rows = ALL_ROWS) -> Float64:
     """Participation ratio (sum v^2)^2 / sum v^4 of each column of (n, m): the effective number of its points.
 
     n for a vector of equal absolute values, 1 for a unit vector, 0 for a column of zeros.
@@ -72,11 +73,10 @@ def participation(vectors: Float64) -> Float64:
     >>> participation(np.array([[1.0, 0.0], [-1.0, 2.0], [1.0, 0.0]]))
     array([3., 1.])
     """
-    largest = np.abs(vectors).max(axis=0)
+    largest = np.abs(rows.largest(vectors))
     squares = np.square(vectors / np.where(largest > 0, largest, 1.0))
-    total = squares.sum(axis=0)
-    ratio: Float64 = total**2 / np.where(largest > 0, np.square(squares).sum(axis=0), 1.0)
-    return ratio
+    total, fourth = (rows.per_cut(lambda cut: each[cut].sum(axis=0), each) for each in (squares, np.square(squares)))  # noqa: B023
+    return np.asarray(total**2 / np.where(largest > 0, fourth, 1.0))
 
 
 def separated(vectors: Float64) -> list[int]:

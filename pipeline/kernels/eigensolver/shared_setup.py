@@ -1,0 +1,113 @@
+"""Levels of multigrid whose rows lie in several processes. Aggregates lie within a cut, so P0 needs no exchange."""
+
+import numpy as np
+from scipy.sparse import csr_array, eye_array
+
+from ...core.arrays import Bools, Float64, Ints
+from .aggregation import Aggregates, aggregate, least_nodes, ordered
+from .rows import Rows
+from .shared_matrix import Halo, Numbering, SharedMatrix
+from .threads import Threads
+
+
+def aggregates_by_cut(matrix: SharedMatrix, node_rows: int, max_nodes: int, width: int) -> tuple[Ints, Ints, Ints]:
+    """As ``aggregation.find_aggregates``, for the rows of this process, without edges between cuts.
+
+    A group of a cut with fewer rows than ``width`` joins the aggregate before it: most of its edges lead to other cuts.
+    """
+    numbers, n_aggregates = list[Ints](), 0
+    min_nodes = least_nodes(node_rows, max_nodes, width)
+    for first, past in matrix.rows.cuts(matrix.local.indptr):
+        indptr, indices = _pattern_inside(matrix, first, past)
+        number = _without_small(aggregate(indptr, indices, node_rows, max_nodes, min_nodes), -(-width // node_rows))
+        numbers.append(number + n_aggregates)
+        n_aggregates += int(number.max()) + 1
+    return ordered(np.repeat(np.concatenate(numbers), node_rows))
+
+
+def _pattern_inside(matrix: SharedMatrix, first: int, past: int) -> tuple[Ints, Ints]:
+    """(indptr, indices) of the entries whose row and column are both in one cut, numbered from its first row."""
+    rows, before = matrix.local[first:past], matrix.halo.n_before
+    inside: Bools = (rows.indices >= before + first) & (rows.indices < before + past)
+    indptr = np.concatenate([[0], np.cumsum(inside)])[rows.indptr]
+    return indptr, rows.indices[inside] - np.int32(before + first)
+
+
+def _without_small(number: Ints, least: int) -> Ints:
+    """The numbers (nodes,) of aggregates, after each one of fewer than ``least`` nodes has joined the one before it."""
+    large = np.flatnonzero(np.bincount(number) >= least)
+    if not large.size:
+        return np.zeros_like(number)
+    joined: Ints = np.maximum(np.searchsorted(large, number, side="right") - 1, 0)
+    return joined
+
+
+def coarse_rows(matrix: SharedMatrix, aggregates: Aggregates, omega: float, threads: Threads) -> SharedMatrix:
+    """R B P as in ``multigrid``: the rows of the aggregates of this process."""
+    rows, halo, b = _rows_below(matrix, aggregates), matrix.halo, matrix.local
+    near, p0 = _numbered(halo.extended_rows(_with_columns(aggregates.matrix(), rows)), rows)
+    if not omega:
+        own = threads.by_rows(lambda part: csr_array((part @ b) @ p0), csr_array(aggregates.matrix().T.tocsr()))
+        return _shared(rows, own, near)
+    identity = eye_array(b.shape[0], b.shape[1], k=halo.n_before, dtype=b.dtype, format="csr")
+    smoothing = csr_array(identity - b.dtype.type(omega) * b)
+    own_p = threads.by_rows(lambda part: csr_array(part @ p0), smoothing)
+    own_p = csr_array((own_p.data, near.numbers[own_p.indices], own_p.indptr), shape=(own_p.shape[0], rows.n))
+    near_b = halo.extended_rows(matrix.global_rows())
+    far = Halo(matrix.rows, near_b.indices)
+    near_b = far.numbering.renumbered(near_b)
+    near, p = _numbered(far.extended_rows(own_p), rows)
+    p0 = own_p = b[:0]  # the matrices of the finest level need most of the memory
+    restriction = csr_array(aggregates.matrix().T.tocsr())
+    own = threads.by_rows(lambda part: csr_array((part @ smoothing @ near_b) @ p), restriction)
+    return _shared(rows, own, near)
+
+
+def _with_columns(p0: csr_array, rows: Rows) -> csr_array:
+    """P0 (own, own coarse rows) with all coarse ``rows`` as columns."""
+    number = np.int32 if rows.n <= np.iinfo(np.int32).max else np.int64
+    return csr_array((p0.data, p0.indices + number(rows.start), p0.indptr), shape=(p0.shape[0], rows.n))
+
+
+def _numbered(matrix: csr_array, rows: Rows) -> tuple[Numbering, csr_array]:
+    """The columns of a matrix (any, coarse rows) that have an entry or are own, and the matrix with these columns."""
+    numbering = Numbering(rows.start, rows.stop, matrix.indices)
+    return numbering, numbering.renumbered(matrix)
+
+
+def _shared(rows: Rows, own: csr_array, columns: Numbering) -> SharedMatrix:
+    """The matrix whose own rows have the given columns."""
+    own.sort_indices()
+    indices = columns.numbers[own.indices]
+    return SharedMatrix.from_rows(rows, csr_array((own.data, indices, own.indptr), shape=(own.shape[0], rows.n)))
+
+
+def _rows_below(matrix: SharedMatrix, aggregates: Aggregates) -> Rows:
+    """The rows of the next level: the cuts are those of this level."""
+    width, rows = aggregates.basis.shape[1], matrix.rows
+    counts = [int(aggregates.number[first:past].max()) + 1 for first, past in rows.cuts(aggregates.number)]
+    sizes = np.concatenate(rows.group.gather(np.diff([0, *counts]) * width))
+    return Rows(rows.group, np.concatenate([[0], np.cumsum(sizes)]), rows.first_cuts)
+
+
+def normalised_rows(matrix: SharedMatrix, least: float, tiny: float) -> tuple[SharedMatrix, Float64]:
+    """As ``multigrid.normalised``, with the bounds MIN_DIAGONAL and TINY."""
+    local, before = matrix.local, matrix.halo.n_before
+    diagonal = np.abs(local.diagonal(before).astype(np.float64))
+    for part in (matrix.T.local, local):
+        squares = csr_array((np.square(part.data, dtype=np.float64), part.indices, part.indptr), shape=part.shape)
+        diagonal = np.maximum(diagonal, least * np.sqrt(np.asarray(squares.sum(axis=1)).ravel()))
+    diagonal[diagonal <= tiny] = 1.0
+    scale = 1 / np.sqrt(diagonal)
+    scaled, transposed = (_scaled(each, scale) for each in (matrix, matrix.T))
+    return SharedMatrix(matrix.rows, matrix.halo, scaled.local, transposed), scale
+
+
+def _scaled(matrix: SharedMatrix, scale: Float64) -> SharedMatrix:
+    """S B S with the diagonal matrix ``scale`` (own,)."""
+    local = matrix.local
+    factors = scale.astype(local.dtype)
+    data = np.repeat(factors, np.diff(local.indptr))
+    data *= matrix.halo.extended(factors)[local.indices]
+    data *= local.data
+    return matrix.with_data(data)
