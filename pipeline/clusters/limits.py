@@ -40,6 +40,11 @@ def memory_of_workers(cluster: Section) -> int | None:
     return None
 
 
+def is_on_this_machine(cluster: Section) -> bool:
+    """Whether all tasks run on this machine."""
+    return isinstance(cluster, Cluster) and cluster.kind in ("serial", "local")
+
+
 def may_have_threads(cluster: Section) -> TypeGuard[Cluster]:
     """Whether threads of this process may compute in place of workers."""
     return isinstance(cluster, Cluster) and cluster.kind == "local" and cluster.workers == "auto"

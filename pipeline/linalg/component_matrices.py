@@ -1,14 +1,17 @@
 """The matrices of one component, read from a store's blocks: A = I - W, the local factors F, M, and its null vector."""
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from ..core.arrays import Float32, Float64, Int32, Int64
+from ..core.arrays import Array, Float32, Float64, Int32, Int64
 from ..kernels.factors.cost_matrix import local_factor
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
+ALL = slice(None)
 MAX_PRODUCTS = 2**28
 """Products of entries of F up to which M is computed instead of read, in about two seconds."""
 MAX_COMPONENTS = 10
@@ -28,14 +31,14 @@ def input_rows(store: Store) -> Int32:
     return np.concatenate([counts[rows] for _, rows in store.in_blocks(array_specs.ORIGINAL_INDEX.name)])
 
 
-def load_factor(store: Store, rows: Int64, blocks: Blocks) -> csr_array:
-    """A = I - W of the points `rows` (n,), ascending and closed under neighbours: (n, n)."""
-    parts = []
-    for number, part in blocks.holding(rows):
+def load_factor(store: Store, rows: Int64, blocks: Blocks, wanted: slice = ALL) -> csr_array:
+    """A = I - W of the points `rows` (n,), ascending and closed under neighbours: its `wanted` rows (w, n)."""
+    parts, own = [], rows[wanted]
+    for number, part in blocks.holding(own):
         start, stop = blocks.rows(number)
         indices = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop)
         weights = store.read(array_specs.WEIGHTS.name, start, stop)
-        parts.append(_selected(local_factor(indices, weights, start, blocks.n), rows[part] - start))
+        parts.append(_selected(local_factor(indices, weights, start, blocks.n), own[part] - start))
     return _stacked(parts, rows)
 
 
@@ -57,9 +60,16 @@ def load_local_factors(store: Store, rows: Int64, blocks: Blocks) -> csr_array:
     return factor
 
 
-def leading_components(store: Store, rows: Int64, n_points: int) -> Float32:
+def leading_components(
+    store: Store,
+    rows: Int64,
+    n_points: int,
+    wanted: slice = ALL,
+    agreed: Callable[..., tuple[Array, ...]] = lambda *results: results,
+) -> Float32:
     """Leading principal components of the points `rows` (n,), ascending, each of variance 1: (n, MAX_COMPONENTS).
 
+    Those of the `wanted` points are returned. `agreed`: see ``Rows.agreed``.
     There are fewer if the points have fewer columns with variance. The directions are those of evenly spaced points,
     and points are read in ranges of fixed size, so the bytes do not depend on the blocks.
     """
@@ -68,15 +78,21 @@ def leading_components(store: Store, rows: Int64, n_points: int) -> Float32:
     sample = rows[np.linspace(0, len(rows) - 1, n_sampled).astype(np.int64)]
     points = store.gather(array_specs.POINTS.name, sample).astype(np.float64)
     mean = points.mean(axis=0)
-    _, spread, directions = np.linalg.svd((points - mean) / np.sqrt(n_sampled), full_matrices=False)
+    spread, directions = agreed(*np.linalg.svd((points - mean) / np.sqrt(n_sampled), full_matrices=False)[1:])
     used = spread[:MAX_COMPONENTS] > np.sqrt(MIN_VARIANCE) * spread[0]
     scaled = (directions[:MAX_COMPONENTS][used] / spread[:MAX_COMPONENTS][used, None]).T
-    components = np.empty((len(rows), scaled.shape[1]), np.float32)
+    first, past, _ = wanted.indices(len(rows))
+    components = np.empty((past - first, scaled.shape[1]), np.float32)
     ranges = Blocks(n_points, max(1, RANGE_NUMBERS // d))
     for number, part in ranges.holding(rows):
+        low, high = max(part.start, first), min(part.stop, past)
+        if low >= high:
+            continue
         start, stop = ranges.rows(number)
         points = store.read(array_specs.POINTS.name, start, stop)[rows[part] - start]
-        components[part] = (points.astype(np.float64) - mean) @ scaled
+        # of the whole range, as BLAS can round a row by its position
+        projected = (points.astype(np.float64) - mean) @ scaled
+        components[low - first : high - first] = projected[low - part.start : high - part.start]
     return components
 
 

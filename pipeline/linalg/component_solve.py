@@ -13,10 +13,10 @@ from ..core.methods import METHODS as FAMILY
 from ..engine import subprocess_call
 from ..engine.step import Json, Report
 from ..kernels.eigensolver import methods
-from ..kernels.eigensolver.costs import patience_seconds
+from ..kernels.eigensolver.costs import least_bytes, patience_seconds
 from ..kernels.eigensolver.problem import Hooks, Problem
 from ..kernels.eigensolver.rayleigh_ritz import Growth, NullVector, Tolerances, fix_signs
-from ..kernels.eigensolver.solve import bottom_eigenpairs
+from ..kernels.eigensolver.solve import Spectrum, bottom_eigenpairs
 from ..kernels.eigensolver.solvers import SQUARE, auto_methods, chosen, prediction_of
 from ..kernels.graph.connectivity import closed_point
 from ..kernels.quality.trustworthiness import participation, separated
@@ -61,6 +61,8 @@ class SolveJob:
     n_neighbors: int = 0
     """Neighbours of the trustworthiness by which coordinates are chosen."""
     on_gpu: bool = False
+    on_workers: bool = False
+    """Whether the Dask workers solve together, if the memory of this process, the driver, is not enough."""
     skip: dict[str, str] = field(default_factory=dict)
     """Methods that auto does not try, each with the reason."""
 
@@ -85,10 +87,22 @@ class Solution(Report):
 
 def solve(job: SolveJob) -> Solution:
     """Compute the eigenpairs of a component; for large components in a separate process."""
-    n_rows = int((Store(job.url).read_all(array_specs.POINT_COMPONENT.name) == job.component).sum())
+    store = Store(job.url)
+    n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == job.component).sum())
+    if job.on_workers and _needs_workers(store, job, n_rows):
+        from .shared_solve import solve_on_workers  # distributed
+
+        return solve_on_workers(store, job, n_rows)
     if n_rows < ISOLATED_POINTS:
         return solve_here(lambda message: None, job)
     return _solve_isolated(job)
+
+
+def _needs_workers(store: Store, job: SolveJob, n_points: int) -> bool:
+    """Whether the least memory of a solve in one process is more than it may use."""
+    row_entries = int(store.array(array_specs.NEIGHBOR_INDICES.name).shape[1]) + 1
+    n_pairs = max([job.n_components, *job.more_pairs[:1]])
+    return least_bytes(n_points, row_entries, n_pairs, square=True) > job.max_bytes
 
 
 def _solve_isolated(job: SolveJob) -> Solution:
@@ -141,7 +155,7 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> So
     choice = Coordinates(store, rows, job.n_components, job.n_neighbors)
     with recorded(store, job.component) as progress:
         problem = problem._replace(
-            cost_matrix=lambda: matrices.cost_matrix(store, rows, job.blocks, problem.factor, job.stores_m),
+            cost_matrix=lambda: matrices.cost_matrix(store, rows, job.blocks, problem.whole_factor, job.stores_m),
             hooks=Hooks(
                 begin=send_progress,
                 keep_state=state_saver(store, state),
@@ -151,35 +165,45 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> So
             ),
             candidates=lambda: matrices.leading_components(store, rows, job.blocks.n),
             null=null,
-            growth=Growth(job.more_pairs, lambda vectors: choice.suffice(_functions(vectors, null))),
+            growth=Growth(job.more_pairs, lambda vectors: _suffice(choice, _functions(vectors, null))),
             on_gpu=job.on_gpu,
         )
         spectrum = bottom_eigenpairs(problem, job.method, job.skip)
     vectors = spectrum.vectors if null is None else fix_signs(_functions(spectrum.vectors, null))
-    taken, chosen = choice.choose(vectors) if job.more_pairs else (slice(None), None)
+    sizes, chosen, used = participation(vectors), None, vectors
+    if job.more_pairs:
+        taken, chosen = choice.choose(sizes, vectors[choice.sampled], lambda j: vectors[:, j])
+        used = vectors[:, taken]
+    solution = write_solution(store, job, rows, used, spectrum)
+    if spectrum.converged:
+        delete_state(store, state)
+    return replace(solution, participation=sizes.tolist(), separated=separated(vectors), coordinates=chosen)
+
+
+def write_solution(store: Store, job: SolveJob, rows: Int64, vectors: Float64, spectrum: Spectrum) -> Solution:
+    """Write the eigenvectors (n, m) of the points `rows` (n,). Returns what the spectrum says of them."""
     store.write_bundle(
         f"_work/eigen/{job.component:05d}",
         rows=rows,
-        vectors=vectors[:, taken],
+        vectors=vectors,
         eigenvalues=spectrum.eigenvalues,
         converged=np.array(spectrum.converged),
     )
-    if spectrum.converged:
-        delete_state(store, state)
-    values, residuals, errors = spectrum.eigenvalues, spectrum.residuals, spectrum.vector_errors.tolist()
-    message = f"eigensolver: {spectrum.stats.reason}" if job.component == 0 else ""
     return Solution(
         len(rows),
-        values.tolist(),
-        residuals.tolist(),
-        participation(vectors).tolist(),
-        separated(vectors),
+        spectrum.eigenvalues.tolist(),
+        spectrum.residuals.tolist(),
+        [],
+        [],
         bool(spectrum.converged),
         asdict(spectrum.stats),
-        errors,
-        chosen,
-        message=message,
+        spectrum.vector_errors.tolist(),
+        message=f"eigensolver: {spectrum.stats.reason}" if job.component == 0 else "",
     )
+
+
+def _suffice(choice: Coordinates, vectors: Float64) -> bool:
+    return choice.suffice(participation(vectors), vectors[choice.sampled])
 
 
 def _functions(vectors: Float64, null: NullVector) -> Float64:
@@ -189,6 +213,10 @@ def _functions(vectors: Float64, null: NullVector) -> Float64:
 
 def predict(job: SolveJob) -> Json | None:
     """Predict the method for a component, from the matrices in the store; None if another program ended the process."""
+    store = Store(job.url)
+    if job.on_workers and _needs_workers(store, job, store.array(array_specs.POINT_COMPONENT.name).shape[0]):
+        reason = f"one process would need more than {gib(job.max_bytes)}, so the workers solve together"
+        return {"method": "multigrid", "reason": reason}
     try:
         prediction: Json = subprocess_call.call(predict_here, (job,), int(LIMIT_OVER_PLAN * job.max_bytes))[0]
     except (subprocess_call.ProcessDied, NotEnoughMemory) as error:

@@ -3,6 +3,7 @@
 Clumps are skipped first. Then coordinates that the others predict are replaced (``kernels.quality.independent``).
 """
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +12,6 @@ from ..core.arrays import Float64, Int64
 from ..core.methods import CLUMP_SHARE
 from ..engine.step import Json
 from ..kernels.quality.independent import MEASURED_POINTS, IndependentCoordinates
-from ..kernels.quality.trustworthiness import participation
 from ..storage import array_specs
 from ..storage.store import Store
 
@@ -28,32 +28,35 @@ class Coordinates:
     def __init__(self, store: Store, rows: Int64, n_wanted: int, n_neighbors: int) -> None:
         """n_wanted is m; n_neighbors is the number of neighbours of the trustworthiness."""
         self._store, self._rows, self._n_wanted, self._n_neighbors = store, rows, n_wanted, n_neighbors
-        self._sampled = np.sort(np.random.default_rng(SEED).permutation(len(rows))[:SAMPLED_POINTS])
+        self.sampled = np.sort(np.random.default_rng(SEED).permutation(len(rows))[:SAMPLED_POINTS])
+        """(s,) positions of the sampled points among those of the component, ascending."""
 
-    def suffice(self, vectors: Float64) -> bool:
-        """Whether the eigenvectors (n, c) need no further ones.
+    def suffice(self, sizes: Float64, sample: Float64) -> bool:
+        """Whether eigenvectors with these participations (c,) and entries (s, c) at ``sampled`` need no further ones.
 
         The first m suffice if they are spread and independent: these are then chosen among any number of vectors. More
         vectors suffice if m of them are spread.
         """
-        n_spread = len(self._spread(participation(vectors)))
-        if vectors.shape[1] > self._n_wanted or n_spread < self._n_wanted:
+        n_spread = len(self._spread(sizes))
+        if len(sizes) > self._n_wanted or n_spread < self._n_wanted:
             return n_spread >= self._n_wanted
-        return self._independent(vectors).are_independent(range(self._n_wanted))
+        return self._independent(sample).are_independent(range(self._n_wanted))
 
-    def choose(self, vectors: Float64) -> tuple[list[int], Json]:
-        """(the chosen positions of m eigenvectors (n, p), ascending; a record of the choice, numbered from 1)."""
-        sizes = participation(vectors)
+    def choose(self, sizes: Float64, sample: Float64, vector: Callable[[int], Float64]) -> tuple[list[int], Json]:
+        """(the chosen positions of m eigenvectors, ascending; a record of the choice, numbered from 1).
+
+        ``sizes`` and ``sample`` as for ``suffice``; ``vector`` gives an eigenvector (n,).
+        """
         spread = self._spread(sizes)
         clumps = np.setdiff1d(np.arange(len(sizes)), spread)
         candidates = [*spread.tolist(), *clumps[: max(0, self._n_wanted - len(spread))].tolist()]
-        chosen, replacements = self._independent(vectors).choose(candidates, self._n_wanted)
+        chosen, replacements = self._independent(sample).choose(candidates, self._n_wanted)
         return chosen, {
             "taken": [j + 1 for j in chosen],
             "computed": len(sizes),
             "clumps_taken": [j + 1 for j in chosen if j in clumps],
             "clumps_skipped": [
-                {"eigenvector": j + 1, "participation": float(sizes[j]), **self._group(vectors[:, j])}
+                {"eigenvector": j + 1, "participation": float(sizes[j]), **self._group(vector(j))}
                 for j in clumps.tolist()
                 if j not in chosen
             ],
@@ -64,12 +67,12 @@ class Coordinates:
         """The vectors that are no clumps, of vectors with these participations."""
         return np.flatnonzero(sizes >= CLUMP_SHARE * len(self._rows))
 
-    def _independent(self, vectors: Float64) -> IndependentCoordinates:
-        return IndependentCoordinates(lambda: self._points, vectors[self._sampled], self._n_neighbors)
+    def _independent(self, sample: Float64) -> IndependentCoordinates:
+        return IndependentCoordinates(lambda: self._points, sample, self._n_neighbors)
 
     @cached_property
     def _points(self) -> Float64:
-        return self._store.gather(array_specs.POINTS.name, self._rows[self._sampled]).astype(np.float64)
+        return self._store.gather(array_specs.POINTS.name, self._rows[self.sampled]).astype(np.float64)
 
     def _group(self, vector: Float64) -> Json:
         """The group of points that a clump separates, and the input rows of its first points."""

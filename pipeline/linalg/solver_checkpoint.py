@@ -1,6 +1,5 @@
 """Saved states of a long iteration in the store: a killed run continues from there and gives the same bytes."""
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from ..storage.store import Store
 if TYPE_CHECKING:
     from ..kernels.eigensolver.davidson import SubspaceState
     from ..kernels.eigensolver.factorization import Analysis
+    from ..kernels.eigensolver.rows import Rows
 
 SAVE_EVERY_SECONDS = 120.0
 ROWS = 65_536
@@ -31,26 +31,36 @@ class StateHead:
     values: list[float]
 
 
-def state_saver(store: Store, name: str) -> Callable[[str, "SubspaceState", bool], None]:
+def state_saver(store: Store, name: str, rows: "Rows | None" = None) -> Callable[[str, "SubspaceState", bool], None]:
     """A function that saves states of a method under ``name``: every SAVE_EVERY_SECONDS, and always the last one."""
     last = time.monotonic()
 
     def save(method: str, state: "SubspaceState", at_limit: bool) -> None:
         nonlocal last
-        if at_limit or time.monotonic() - last >= SAVE_EVERY_SECONDS:
-            write_state(store, name, method, state)
+        is_due = at_limit or time.monotonic() - last >= SAVE_EVERY_SECONDS
+        if rows is not None:  # the first process decides, because their clocks differ
+            is_due = bool(rows.group.gather(np.array([is_due]))[0][0])
+        if is_due:
+            write_state(store, name, method, state, rows)
             last = time.monotonic()
 
     return save
 
 
-def write_state(store: Store, name: str, method: str, state: "SubspaceState") -> None:
-    """Write the blocks of rows, then the head that names them; without its head a state does not count."""
+def write_state(store: Store, name: str, method: str, state: "SubspaceState", rows: "Rows | None" = None) -> None:
+    """Write the blocks of rows, then the head that names them; without its head a state does not count.
+
+    ``rows`` are those of this process, which writes a block for each of their cuts.
+    """
+    ranges = _ranges(len(state.vectors), rows)
+    for block, (first, past) in ranges.items():
+        store.write_bundle(f"{name}/{state.n_steps}-{block}", rows=state.vectors[first:past])
+    n_blocks = len(ranges)
+    if rows is not None:
+        n_blocks = rows.total(n_blocks)  # all processes have written their blocks
+        if rows.group.rank > 0:
+            return
     previous_head = store.read_record(f"{name}/head.json", StateHead)
-    n_blocks = math.ceil(len(state.vectors) / ROWS)
-    for block in range(n_blocks):
-        rows = state.vectors[block * ROWS : (block + 1) * ROWS]
-        store.write_bundle(f"{name}/{state.n_steps}-{block}", rows=rows)
     store.write_bundle(
         f"{name}/{state.n_steps}-values",
         values=state.values,
@@ -64,17 +74,42 @@ def write_state(store: Store, name: str, method: str, state: "SubspaceState") ->
         _remove(store, name, previous_head)
 
 
-def read_state(store: Store, name: str, method: str, n_points: int) -> "SubspaceState | None":
-    """The last saved state; None if there is none, if it is of another method or problem, or if it is damaged."""
+def read_state(
+    store: Store, name: str, method: str, n_points: int, rows: "Rows | None" = None
+) -> "SubspaceState | None":
+    """The last saved state; None if there is none, if it is of another method or problem, or if it is damaged.
+
+    ``rows`` are those of this process, of ``n_points``; None for all.
+    """
+    if rows is None:
+        return _read_state(store, name, method, n_points)
+    state = _read_state(store, name, method, rows.n_own, rows)
+    is_good = all(bool(part[0]) for part in rows.group.gather(np.array([state is not None])))
+    return state if is_good else None
+
+
+def _ranges(n_points: int, rows: "Rows | None") -> dict[int, tuple[int, int]]:
+    """First row and last row plus 1 of each block of this process."""
+    if rows is None:
+        firsts = range(0, n_points, ROWS)
+        return {first // ROWS: (first, min(first + ROWS, n_points)) for first in firsts}
+    first_cut = int(rows.first_cuts[rows.group.rank])
+    return {first_cut + number: cut for number, cut in enumerate(rows.own_cuts)}
+
+
+def _read_state(
+    store: Store, name: str, method: str, n_points: int, rows: "Rows | None" = None
+) -> "SubspaceState | None":
     from ..kernels.eigensolver.davidson import SubspaceState  # `lle status` reads heads only
 
     head = store.read_record(f"{name}/head.json", StateHead)
-    if head is None or head.method != method or not 0 < head.n_blocks <= n_points:
+    ranges = _ranges(n_points, rows)
+    n_blocks = len(ranges) if rows is None else len(rows.bounds) - 1
+    if head is None or head.method != method or head.n_blocks != n_blocks:
         return None
     n_steps = head.n_steps
-    keys = [f"{name}/{n_steps}-{block}" for block in range(head.n_blocks)]
     try:
-        vectors = np.concatenate([store.read_bundle(key)["rows"] for key in keys])
+        vectors = np.concatenate([store.read_bundle(f"{name}/{n_steps}-{block}")["rows"] for block in ranges])
         small = store.read_bundle(f"{name}/{n_steps}-values")
     except CorruptChunk:  # the iteration starts from the beginning
         return None

@@ -5,21 +5,23 @@ Method pca has no M and no components: all points are projected onto their princ
 
 import math
 from collections.abc import Generator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from ..clusters.limits import expected_workers, is_on_this_machine, memory_of_high_memory, memory_resource
 from ..config.models import Config
 from ..core.errors import BoundsNotMet, NotEnoughMemory
 from ..core.machine import memory_limit
 from ..engine import disk_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import SURFACE_FEATURES, factor_entries
-from ..engine.step import WHOLE_DATA, Compilation, Json, Report, Resource, Step, Task, Work, task
-from ..kernels.eigensolver.costs import least_bytes, multigrid_seconds, patience_seconds
+from ..engine.step import DRIVER, WHOLE_DATA, Compilation, Json, Report, Resource, Step, Task, Work, task
+from ..kernels.eigensolver.costs import least_bytes, multigrid_seconds, patience_seconds, shared_bytes
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.problem import SolverStats
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
+from ..kernels.eigensolver.rows import MOST_CUTS
 from ..kernels.quality.trustworthiness import participation, separated
 from ..linalg import component_solve
 from ..linalg.alignment import EMBEDDED, align_step, coordinate_scale, rotations
@@ -40,7 +42,7 @@ LIBRARY_BYTES = 2**28
 
 def steps(config: Config, layout: Layout) -> Steps:
     """choose -> solve (-> place) (-> align) -> write."""
-    n, m, blocks = layout.n_points, config.eigensolver.n_components, layout.blocks
+    n, m = layout.n_points, config.eigensolver.n_components
     more_pairs = config.more_pairs
     n_pairs = max([m, *more_pairs[:1]])
     if config.method == "pca":
@@ -52,19 +54,17 @@ def steps(config: Config, layout: Layout) -> Steps:
     [chosen] = yield from Step(
         "solve_embedding.choose", choose, 1, 12 * n, expected=lambda b: expected, runs_on=WHOLE_DATA
     )
-    row_entries = factor_entries(config.method, layout.k_max, m)
-    if layout.factor_entries:
-        row_entries = min(row_entries, math.ceil(layout.factor_entries / min(n, blocks.size)))
     n_graph, places = chosen.n_components, 0
-    n_bytes = LIBRARY_BYTES + least_bytes(n, row_entries, n_pairs, square=config.method == "lle")
+    n_bytes, on_workers = _solve_bytes(config, layout)
     solved = yield from Step(
         "solve_embedding.solve",
-        solve_task(config, blocks),
+        solve_task(config, layout, on_workers=on_workers),
         n_graph,
-        n_bytes + (choice_bytes(n, layout.n_features, n_pairs, m) if more_pairs else 0),
+        LIBRARY_BYTES + n_bytes,
         bundles={"_work/eigen": disk_costs.eigenvectors(n=n, width=block_width(n_pairs), components=n_graph)},
-        version=27,
-        runs_on=WHOLE_DATA,
+        version=28,
+        runs_on=DRIVER if on_workers else WHOLE_DATA,
+        remark="the workers solve together, because one process has too little memory" if on_workers else "",
         all_cores=True,
         progress=solver_state,
         work=_solve_work(config, layout),
@@ -76,7 +76,30 @@ def steps(config: Config, layout: Layout) -> Steps:
     return layout
 
 
-def solve_task(config: Config, blocks: Blocks) -> Task[Solution]:
+def _solve_bytes(config: Config, layout: Layout) -> tuple[int, bool]:
+    """(memory of the largest process that solves, whether the Dask workers solve together).
+
+    They do if no process is known to have the memory. Workers of this machine share its memory, so they do not help.
+    """
+    n, solver, cluster = layout.n_points, config.eigensolver, config.execution.cluster
+    row_entries, is_lle = factor_entries(config.method, layout.k_max, solver.n_components), config.method == "lle"
+    if layout.factor_entries:
+        row_entries = min(row_entries, math.ceil(layout.factor_entries / min(n, layout.blocks.size)))
+    n_pairs = max([solver.n_components, *config.more_pairs[:1]])
+    n_bytes = least_bytes(n, row_entries, n_pairs, square=is_lle)
+    if is_lle and solver.method in ("auto", "multigrid") and solver.device == "cpu" and not is_on_this_machine(cluster):
+        allowed = memory_of_high_memory(cluster) or n_bytes
+        if solver.max_memory != "auto" or memory_resource(cluster) is None:
+            allowed = memory_limit(solver.max_memory)
+        if n_bytes > allowed:
+            n_workers = expected_workers(cluster) or MOST_CUTS
+            return shared_bytes(n, row_entries, n_pairs, solver.n_components, n_workers), True
+    if config.more_pairs:
+        n_bytes += choice_bytes(n, layout.n_features, n_pairs, solver.n_components)
+    return n_bytes, False
+
+
+def solve_task(config: Config, layout: Layout, *, on_workers: bool) -> Task[Solution]:
     solver, more_pairs = config.eigensolver, config.more_pairs
     return task(
         solve_component,
@@ -85,12 +108,13 @@ def solve_task(config: Config, blocks: Blocks) -> Task[Solution]:
         method=solver.method,
         tol=solver.tol,
         max_memory=solver.max_memory,
-        blocks=blocks,
+        blocks=layout.blocks,
         max_steps=solver.max_steps,
         stores_m=config.output.cost_matrix,
         more_pairs=more_pairs,
         n_neighbors=config.neighbors.n_neighbors if more_pairs else 0,
         on_gpu=solver.device == "gpu",
+        on_workers=on_workers,
     )
 
 
@@ -197,13 +221,16 @@ def solve_component(
     more_pairs: tuple[int, ...] = (),
     n_neighbors: int = 0,
     on_gpu: bool = False,
+    on_workers: Resource[bool] = False,
 ) -> Solution:
     """Compute the eigenpairs of component `block_index`, and choose its coordinates if there are `more_pairs`."""
     n_rows = int((store.read_all(array_specs.POINT_COMPONENT.name) == block_index).sum())
     counts = tuple(max(n_components, min(count, n_rows - 2)) for count in more_pairs)
     settings = family, n_components, method, tol, blocks, memory_limit(max_memory), max_steps, stores_m
     try:
-        return component_solve.solve(SolveJob(store.url, block_index, *settings, counts, n_neighbors, on_gpu))
+        return component_solve.solve(
+            SolveJob(store.url, block_index, *settings, counts, n_neighbors, on_gpu, on_workers)
+        )
     except NotEnoughMemory as error:
         if max_memory != "auto":
             error.exit_code = 2  # the limit is in the config, so a retry would fail again
@@ -238,8 +265,8 @@ def project_points(
 
 def predict_solver(config: Config, store: Store, layout: Layout) -> Json | None:
     """Predict the method of the eigensolver for the largest component, from the matrices in the store."""
-    blocks = Blocks(store.array(array_specs.POINT_COMPONENT.name).shape[0], layout.block_points)
-    parameters: Json = dict(solve_task(config, blocks).parameters)
+    layout = replace(layout, n_points=store.array(array_specs.POINT_COMPONENT.name).shape[0])
+    parameters: Json = dict(solve_task(config, layout, on_workers=_solve_bytes(config, layout)[1]).parameters)
     n_bytes = memory_limit(parameters.pop("max_memory"))
     return component_solve.predict(SolveJob(store.url, 0, max_bytes=n_bytes, **parameters))
 

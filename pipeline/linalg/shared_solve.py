@@ -1,0 +1,176 @@
+"""The eigenpairs of one component whose rows lie on the Dask workers: A, the hierarchy and all vectors.
+
+Each worker reads its rows from the store, and all run the same program (`core.group`). The rows are cut at fixed
+positions, so the bytes of the result do not depend on the number of workers. Vectors go to the store by cuts.
+"""
+
+import gc
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from distributed import get_client
+
+from ..clusters.limits import MEMORY_SHARE
+from ..core.arrays import Array, Float64, Int64
+from ..core.errors import NotEnoughMemory
+from ..core.group import Group
+from ..core.machine import available_cores, process_location, return_freed_memory
+from ..engine.tasks import PeakMemory
+from ..engine.worker_group import run_in_group
+from ..kernels.eigensolver.pardiso import FactorizationError
+from ..kernels.eigensolver.problem import Hooks, Problem, SolverProgress
+from ..kernels.eigensolver.rayleigh_ritz import Growth, Tolerances
+from ..kernels.eigensolver.rows import Rows, cut_bounds, in_group
+from ..kernels.eigensolver.shared_matrix import SharedMatrix
+from ..kernels.eigensolver.solve import Spectrum, bottom_eigenpairs
+from ..kernels.quality.trustworthiness import participation, separated
+from ..storage import array_specs
+from ..storage.store import Store
+from . import component_matrices as matrices
+from .component_solve import Solution, SolveJob, write_solution
+from .coordinates import Coordinates
+from .solver_checkpoint import StateHead, delete_state, read_state, state_saver
+from .solver_progress import recorded
+
+
+def solve_on_workers(store: Store, job: SolveJob, n_points: int) -> Solution:
+    """Compute the eigenpairs of a component of ``n_points`` on the workers, and choose its coordinates."""
+    client = get_client()
+    limits = [worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    n_bytes = int(MEMORY_SHARE * min((limit for limit in limits if limit), default=job.max_bytes / MEMORY_SHARE))
+    n_cuts = len(cut_bounds(n_points)) - 1
+    spectrum, peak = run_in_group(client, solve_rows, (job, n_bytes), n_cuts, lambda: _saved_steps(store, job))
+    stored = StoredVectors(store, job.component, n_cuts, len(spectrum.eigenvalues))
+    points = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == job.component)
+    choice = Coordinates(store, points, job.n_components, job.n_neighbors)
+    sizes, gaps, sample = stored.measured(choice.sampled)
+    taken, chosen = list(range(stored.n_vectors)), None
+    if job.more_pairs:
+        taken, chosen = choice.choose(sizes, sample, stored.vector)
+    vectors = np.empty((n_points, len(taken)))
+    for column, number in enumerate(taken):
+        vectors[:, column] = stored.vector(number)
+    solution = write_solution(store, job, points, vectors, spectrum)
+    stored.delete()
+    if spectrum.converged:
+        delete_state(store, _state_name(job))
+    return replace(solution, participation=sizes.tolist(), separated=gaps, coordinates=chosen, subprocess_bytes=peak)
+
+
+def _saved_steps(store: Store, job: SolveJob) -> int:
+    """Steps of the saved state: if a worker is lost, the next try continues there."""
+    head = store.read_record(f"{_state_name(job)}/head.json", StateHead)
+    return head.n_steps if head else 0
+
+
+def _state_name(job: SolveJob) -> str:
+    return f"_work/eigen/state-{job.component:05d}"
+
+
+def solve_rows(group: Group, job: SolveJob, max_bytes: int) -> tuple[Spectrum, int]:
+    """Solve together with the other processes of the group, and write the vectors of this process to the store.
+
+    Returns the spectrum without vectors, and the largest memory of a process in bytes.
+    """
+    store = Store(job.url)
+    gc.collect()  # the traceback of a failed attempt holds its matrices
+    return_freed_memory()
+    with PeakMemory() as peak:
+        points = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == job.component)
+        rows = in_group(group, len(points))
+        with recorded(store, job.component, is_recording=group.rank == 0) as progress:
+            spectrum = _solved(_problem(store, job, points, rows, max_bytes, progress))
+        for cut, (first, past) in enumerate(rows.own_cuts, int(rows.first_cuts[group.rank])):
+            for number, vector in enumerate(spectrum.vectors[first:past].T):
+                store.write_bundle(_name(job.component, cut, number), vector=vector)
+    peaks = group.gather(np.array([peak.bytes]))  # all have written their vectors
+    return replace(spectrum, vectors=spectrum.vectors[:0]), int(max(part[0] for part in peaks))
+
+
+def _solved(problem: Problem) -> Spectrum:
+    """The eigenpairs by multigrid. Raises NotEnoughMemory if it does not work for A: others need all rows at once."""
+    try:
+        return bottom_eigenpairs(problem, "multigrid")
+    except FactorizationError as error:
+        raise NotEnoughMemory(
+            f"{error}, and the memory of one process is not enough for another eigensolver",
+            advice="raise weights.reg, or eigensolver.max_memory in a driver with more memory",
+        ) from None
+
+
+def _problem(
+    store: Store, job: SolveJob, points: Int64, rows: Rows, max_bytes: int, progress: Callable[[SolverProgress], None]
+) -> Problem:
+    """The eigenproblem of the points (n,) of a component, with the rows of this process."""
+    wanted, state = slice(rows.start, rows.stop), _state_name(job)
+    factor = SharedMatrix.from_rows(rows, matrices.load_factor(store, points, job.blocks, wanted))
+    host = zlib.crc32(process_location()[0].encode())
+    n_here = sum(int(each[0]) == host for each in rows.group.gather(np.array([host])))
+    return Problem(
+        factor,
+        job.n_components,
+        0,
+        factor.gathered,
+        Tolerances(job.tol),
+        max_bytes,
+        max(1, available_cores() // n_here),
+        job.max_steps,
+        hooks=Hooks(
+            keep_state=state_saver(store, state, rows),
+            progress=progress,
+            load_state=lambda method: read_state(store, state, method, len(points), rows),
+        ),
+        candidates=lambda: matrices.leading_components(store, points, job.blocks.n, wanted, rows.agreed),
+        growth=Growth(job.more_pairs, lambda vectors: _suffice(store, job, points, vectors, rows)),
+    )
+
+
+def _suffice(store: Store, job: SolveJob, points: Int64, vectors: Float64, rows: Rows) -> bool:
+    choice = Coordinates(store, points, job.n_components, job.n_neighbors)
+    sizes, sample = participation(vectors, rows), _sampled(choice.sampled, vectors, rows)
+    answer: Array = np.array([rows.group.rank == 0 and choice.suffice(sizes, sample)])
+    return bool(rows.group.gather(answer)[0][0])
+
+
+def _sampled(positions: Int64, vectors: Float64, rows: Rows) -> Float64:
+    """The entries (s, c) at some rows, ascending, of vectors of which this process holds its own rows (own, c)."""
+    own = positions[(positions >= rows.start) & (positions < rows.stop)] - rows.start
+    return np.concatenate(rows.group.gather(vectors[own]))
+
+
+def _name(component: int, cut: int, number: int) -> str:
+    return f"_work/eigen/part-{component:05d}-{cut:03d}-{number}"
+
+
+@dataclass(frozen=True)
+class StoredVectors:
+    """The vectors (n, m) of a component, as ``solve_rows`` stores them. Only one is in memory at a time."""
+
+    store: Store
+    component: int
+    n_cuts: int
+    n_vectors: int
+
+    def vector(self, number: int) -> Float64:
+        """(n,) the vector of this number."""
+        names = [_name(self.component, cut, number) for cut in range(self.n_cuts)]
+        return np.concatenate([self.store.read_bundle(name)["vector"] for name in names])
+
+    def all(self) -> Iterator[Float64]:
+        for number in range(self.n_vectors):
+            yield self.vector(number)
+
+    def measured(self, sampled: Int64) -> tuple[Float64, list[int], Float64]:
+        """(participations (m,), ``separated`` (m,), entries at the positions ``sampled`` (s, m))."""
+        found = [(participation(v[:, None])[0], separated(v[:, None])[0], v[sampled]) for v in self.all()]
+        sizes, counts, entries = zip(*found, strict=True)
+        return np.array(sizes), list(counts), np.column_stack(entries)
+
+    def delete(self) -> None:
+        """Delete all vectors of the component, also those of an earlier attempt with more of them."""
+        prefix = _name(self.component, 0, 0).rsplit("-", 2)[0]
+        for name in self.store.objects.names("_work/eigen"):
+            if name.startswith(f"{prefix}-"):
+                self.store.delete_bundle(name.removesuffix(".npz"))

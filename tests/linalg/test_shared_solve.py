@@ -1,0 +1,191 @@
+"""Eigenpairs of a component whose rows lie in several processes: threads, or Dask workers of this process."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from lle.clusters.connect import connect
+from lle.config.load import check_config
+from lle.config.models import Cluster
+from lle.core.errors import NotEnoughMemory
+from lle.engine.plan import Layout
+from lle.kernels.eigensolver.costs import shared_bytes
+from lle.kernels.eigensolver.rows import in_group
+from lle.linalg import component_solve, shared_solve, solver_checkpoint
+from lle.linalg.component_solve import SolveJob
+from lle.stages.solve_embedding import _solve_bytes
+from lle.storage.blocks import Blocks
+from lle.storage.store import Store
+from tests.support.commands import lle, write_config
+from tests.support.thread_group import in_threads
+
+N, CUT = 900, 200
+PLENTY, LITTLE = 2**30, 2**10
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("solved")
+    config = write_config(folder, input={"kind": "synthetic", "name": "swiss_roll", "n_points": N, "seed": 3})
+    lle("run", config)
+    return Store(str(folder / "run.zarr"))
+
+
+@pytest.fixture(autouse=True)
+def _several_cuts(monkeypatch):
+    monkeypatch.setattr(shared_solve, "in_group", partial(in_group, cut_rows=CUT))
+    monkeypatch.setattr(shared_solve, "cut_bounds", partial(shared_solve.cut_bounds, cut_rows=CUT))
+    monkeypatch.setattr("lle.kernels.eigensolver.multigrid.COARSEST_ROWS", 60)
+
+
+def job(store, **changed):
+    wanted = SolveJob(store.url, 0, "lle", 2, "multigrid", 1e-8, Blocks(N, N), LITTLE, 60, False, on_workers=True)
+    return replace(wanted, **changed)
+
+
+def stored(store):
+    bundle = store.read_bundle("_work/eigen/00000")
+    return bundle["rows"], bundle["vectors"], bundle["eigenvalues"]
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more_pairs", [(), (5, 8)])
+def test_workers_give_the_solution_of_one_process(solved, client, more_pairs):
+    expected = component_solve.solve(job(solved, max_bytes=PLENTY, more_pairs=more_pairs, n_neighbors=10))
+    rows, vectors, eigenvalues = stored(solved)
+    found = component_solve.solve(job(solved, more_pairs=more_pairs, n_neighbors=10))
+    assert found.stats["reason"].startswith("multigrid")
+    np.testing.assert_array_equal(stored(solved)[0], rows)
+    np.testing.assert_allclose(stored(solved)[2], eigenvalues, rtol=1e-6)
+    np.testing.assert_allclose(stored(solved)[1], vectors, atol=1e-7)
+    assert found.converged
+    assert (found.coordinates, found.separated) == (expected.coordinates, expected.separated)
+    np.testing.assert_allclose(found.participation, expected.participation, rtol=1e-6)
+    assert not [name for name in solved.objects.names("_work/eigen") if "part-" in name or "state-" in name]
+
+
+def in_processes(size, wanted, max_bytes=PLENTY):
+    """The spectrum, and the vectors, which ``size`` threads have stored."""
+    [(spectrum, _), *_] = in_threads(size, lambda group: shared_solve.solve_rows(group, wanted, max_bytes))
+    n_cuts = len(shared_solve.cut_bounds(N)) - 1
+    vectors = shared_solve.StoredVectors(Store(wanted.url), 0, n_cuts, len(spectrum.eigenvalues))
+    return spectrum, np.column_stack(list(vectors.all()))
+
+
+def test_bytes_do_not_depend_on_the_number_of_processes(solved):
+    found = [in_processes(size, job(solved)) for size in (1, 2, 4)]
+    assert found[0][0].converged
+    for spectrum, vectors in found[1:]:
+        np.testing.assert_array_equal(vectors, found[0][1])
+        np.testing.assert_array_equal(spectrum.eigenvalues, found[0][0].eigenvalues)
+
+
+def test_a_stopped_solve_continues_in_another_number_of_processes(solved, monkeypatch):
+    """As if a worker was lost: the others hold its rows from the saved state on."""
+    _, expected = in_processes(2, job(solved))
+    steps = []
+    monkeypatch.setattr(solver_checkpoint, "SAVE_EVERY_SECONDS", 0.0)
+    stopped, _ = in_processes(3, job(solved, max_steps=3))
+    assert not stopped.converged
+    [head] = solver_checkpoint.saved_heads(solved, "_work/eigen")
+    assert 0 < head.n_steps <= 3
+    read = solver_checkpoint.read_state
+
+    def noted(*arguments):
+        state = read(*arguments)
+        steps.append(state.n_steps)
+        return state
+
+    monkeypatch.setattr(shared_solve, "read_state", noted)
+    _, vectors = in_processes(2, job(solved))
+    np.testing.assert_array_equal(vectors, expected)
+    assert steps == [head.n_steps] * 2
+    solver_checkpoint.delete_state(solved, "_work/eigen/state-00000")
+
+
+def test_a_state_of_one_process_is_not_mixed_with_one_of_several(solved, monkeypatch):
+    monkeypatch.setattr(solver_checkpoint, "SAVE_EVERY_SECONDS", 0.0)
+    _, expected = in_processes(2, job(solved))
+    component_solve.solve(job(solved, max_bytes=PLENTY, max_steps=2, on_workers=False))
+    _, vectors = in_processes(2, job(solved))
+    np.testing.assert_array_equal(vectors, expected)
+    solver_checkpoint.delete_state(solved, "_work/eigen/state-00000")
+
+
+def test_too_little_memory_names_what_a_worker_needs(solved):
+    with pytest.raises(NotEnoughMemory, match=r"on 2 workers needs .* for the .* points of one of them") as error:
+        in_processes(2, job(solved), max_bytes=LITTLE)
+    assert "execution.cluster" in error.value.advice
+
+
+def test_where_multigrid_fails_no_other_method_is_tried(solved, monkeypatch):
+    monkeypatch.setattr("lle.kernels.eigensolver.multigrid.SLOWEST_COARSENING", 0.0)
+    with pytest.raises(NotEnoughMemory, match="too few neighbours, and the memory of one process"):
+        in_processes(2, job(solved))
+
+
+@pytest.mark.slow
+def test_a_run_whose_driver_has_too_little_memory_solves_on_the_workers(tmp_path, monkeypatch):
+    monkeypatch.undo()  # the workers have the cuts of the program
+    points = {"kind": "synthetic", "name": "swiss_roll", "n_points": 3000, "seed": 3}
+    with connect(Cluster(kind="local", workers=2, memory="2GiB")) as client:
+        address = {"cluster": {"kind": "address", "address": client.scheduler.address}}
+        solver = {"n_components": 2, "max_memory": "2MiB"}
+        little = write_config(tmp_path, input=points, eigensolver=solver, execution=address)
+        result = lle("run", little)
+    assert result["metrics"]["solver"]["method"] == "multigrid"
+    embedding = Store(str(tmp_path / "run.zarr")).read_all("embedding")
+    lle("run", write_config(tmp_path, input=points), "--fresh")
+    np.testing.assert_allclose(embedding, Store(str(tmp_path / "run.zarr")).read_all("embedding"), atol=1e-5)
+
+
+def needed(**sections):
+    """Whether the workers solve for 10^7 points, and the planned GiB."""
+    config = check_config(
+        {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 10}, "output": {"store": "x"}, **sections},
+        "test",
+    )
+    layout = Layout(10**7, 3, "<f4", 65_536, n_points=10**7, n_features=3, k_max=12)
+    n_bytes, on_workers = _solve_bytes(config, layout)
+    return on_workers, n_bytes / 2**30
+
+
+SLURM = {"cluster": {"kind": "slurm", "workers": 16}}
+
+
+@pytest.mark.parametrize(
+    ("sections", "on_workers"),
+    [
+        ({"execution": SLURM, "eigensolver": {"n_components": 2, "max_memory": "8GiB"}}, True),
+        ({"execution": SLURM, "eigensolver": {"n_components": 2, "max_memory": "64GiB"}}, False),
+        ({"execution": SLURM, "eigensolver": {"n_components": 2, "max_memory": "8GiB", "method": "factored"}}, False),
+        ({"execution": SLURM, "eigensolver": {"n_components": 2, "max_memory": "8GiB"}, "method": "ltsa"}, False),
+        ({"eigensolver": {"n_components": 2, "max_memory": "8GiB"}}, False),
+        ({"execution": {"cluster": {"kind": "kubernetes", "workers": 16, "high_memory": "8GiB"}}}, True),
+        ({"execution": {"cluster": {"kind": "kubernetes", "workers": 16, "high_memory": "64GiB"}}}, False),
+        ({"execution": {"cluster": {"kind": "kubernetes", "workers": 16}}}, False),
+    ],
+)
+def test_workers_solve_where_no_process_has_the_memory(sections, on_workers):
+    found, gib = needed(**sections)
+    assert found == on_workers
+    assert gib < 3 if on_workers else gib > 8
+
+
+def test_no_process_needs_more_than_8_gib_for_100_000_000_points():
+    per_process = [shared_bytes(10**8, 13, 10, 2, n_workers) / 2**30 for n_workers in (32, 64, 128, 256, 1000)]
+    assert per_process == sorted(per_process, reverse=True)
+    assert per_process[1] < 8
+    assert per_process[-1] == per_process[-2]  # a process has a cut at least
