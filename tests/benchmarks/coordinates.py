@@ -192,9 +192,16 @@ def run(data: Data, setting: str) -> tuple[Measured, float]:
 def best_pair(data: Data) -> Measured:
     """The pair of the ten lowest eigenvectors with the highest trustworthiness."""
     seen, choose = list[Array](), Coordinates.choose
+
+    def noted(
+        self: Coordinates, sizes: Array, sample: Array, vector: Callable[[int], Array]
+    ) -> tuple[list[int], dict[str, object]]:
+        seen.append(np.column_stack([vector(number) for number in range(len(sizes))]))
+        return choose(self, sizes, sample, vector)
+
     with (
-        patch.object(Coordinates, "suffice", lambda self, vectors: vectors.shape[1] > 2),
-        patch.object(Coordinates, "choose", lambda self, vectors: seen.append(vectors) or choose(self, vectors)),
+        patch.object(Coordinates, "suffice", lambda self, sizes, sample: len(sizes) > 2),
+        patch.object(Coordinates, "choose", noted),
     ):
         points, labels = data
         sections = {"embedding": {"coordinates": "independent"}, "graph": {"components": "largest"}}
