@@ -99,6 +99,38 @@ def test_sums_have_the_same_bytes_for_any_number_of_processes(rng):
         assert all(np.array_equal(part, one[0]) for found in others for part in found)
 
 
+def test_dense_products_have_the_same_bytes_for_any_number_of_processes():
+    """With cuts for which BLAS rounds some rows in another way if it gets all rows of a process."""
+    rng = np.random.default_rng(0)
+    x, factors = rng.normal(size=(3001, 24)), rng.normal(size=(24, 3))
+    y, turn = rng.normal(size=(N, 37)).astype(np.float32), rng.normal(size=(37, 5))
+
+    def turned(rows):
+        out = np.zeros((rows.n_own, 5), np.float32)
+        with SharedThreads(1, rows) as threads:
+            threads.add_products([y[rows.start : rows.stop]], turn, out)
+        return out
+
+    products = [
+        np.concatenate(each_process(size, lambda rows: rows.times(x[rows.start : rows.stop], factors), 3001, 613))
+        for size in SIZES
+    ]
+    sums = [np.concatenate(each_process(size, turned, cut=601)) for size in SIZES]
+    assert all(np.array_equal(product, products[0]) for product in products)
+    assert all(np.array_equal(each, sums[0]) for each in sums)
+
+
+def test_zeros_do_not_count_in_transposed_rows():
+    """A sum of parts from several processes drops them, and vector instructions add even and odd entries apart."""
+    matrix = random_matrix(0)
+    matrix.data[::7] = 0.0
+
+    def entries(rows):
+        return shared(rows, matrix).T.nnz
+
+    assert {found for size in SIZES for found in each_process(size, entries)} == {np.count_nonzero(matrix.data)}
+
+
 def test_signs_and_participation_are_those_of_whole_vectors(rng):
     x = rng.normal(size=(N, 3))
     np.testing.assert_array_equal(stacked(3, lambda rows: fix_signs(x[rows.start : rows.stop], rows)), fix_signs(x))
