@@ -137,7 +137,7 @@ def _require_memory(name: str, predicted: int, problem: Problem) -> None:
         raise NotEnoughMemory(
             f"{name} on {problem.factor.rows.group.size} workers needs {gib(predicted)} for the "
             f"{problem.factor.rows.n_own:,} points of one of them, which may use {gib(problem.max_memory)}",
-            advice="raise execution.cluster.workers, or execution.cluster.memory",
+            advice="use more workers, or workers with more memory (execution.cluster)",
         )
     require_memory(name, predicted, problem.max_memory)
 
