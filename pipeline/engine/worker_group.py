@@ -72,7 +72,9 @@ def run_in_group(
             tries = 1 if reached != before else tries + 1
             if tries == TRIES:
                 raise GroupLost(
-                    f"{lost}. It is try {TRIES} without progress", advice="run the same command again to resume"
+                    f"{lost}. It is try {TRIES} without progress",
+                    advice="if its log names memory, use more workers or workers with more memory (execution.cluster); "
+                    "then run the same command again",
                 ) from lost
             addresses = _wait_for_workers(client, wanted)
 
