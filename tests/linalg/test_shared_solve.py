@@ -16,7 +16,7 @@ from lle.kernels.eigensolver.costs import shared_bytes
 from lle.kernels.eigensolver.rows import in_group
 from lle.linalg import component_solve, shared_solve, solver_checkpoint
 from lle.linalg.component_solve import SolveJob
-from lle.stages.solve_embedding import _solve_bytes
+from lle.stages import solve_embedding
 from lle.storage.blocks import Blocks
 from lle.storage.store import Store
 from tests.support.commands import lle, write_config
@@ -151,14 +151,48 @@ def test_a_run_whose_driver_has_too_little_memory_solves_on_the_workers(tmp_path
     np.testing.assert_allclose(embedding, Store(str(tmp_path / "run.zarr")).read_all("embedding"), atol=1e-5)
 
 
+LAYOUT = Layout(10**7, 3, "<f4", 65_536, n_points=10**7, n_features=3, k_max=12)
+
+
+def config_of(**sections):
+    points = {"kind": "synthetic", "name": "swiss_roll", "n_points": 10}
+    return check_config({"input": points, "output": {"store": "x"}, **sections}, "test")
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_the_first_process_decides_whether_more_pairs_are_needed(solved, monkeypatch, answer):
+    vectors = np.random.default_rng(0).normal(size=(N, 2))
+    calls = []
+
+    def suffice(self, sizes, sample):
+        calls.append(sample)
+        return answer
+
+    monkeypatch.setattr(shared_solve.Coordinates, "suffice", suffice)
+
+    def decided(group):
+        rows = in_group(group, N, CUT)
+        wanted = job(solved, n_neighbors=10)
+        return shared_solve._suffice(solved, wanted, np.arange(N), vectors[rows.start : rows.stop], rows)
+
+    assert in_threads(3, decided) == [answer] * 3
+    [sample] = calls
+    np.testing.assert_array_equal(sample, vectors)  # all points are sampled
+
+
+@pytest.mark.parametrize(("kind", "place"), [("slurm", "driver"), ("local", "high-memory worker")])
+def test_the_driver_runs_the_group(kind, place):
+    """A worker would wait for itself."""
+    solver = {"n_components": 2, "max_memory": "8GiB"}
+    sections = {"eigensolver": solver, "execution": {"cluster": {"kind": kind, "workers": 16}}}
+    stage = solve_embedding.steps(config_of(**sections), LAYOUT)
+    next(stage)
+    assert stage.send([solve_embedding.ChosenComponents(1, 1)]).runs_on == place
+
+
 def needed(**sections):
     """Whether the workers solve for 10^7 points, and the planned GiB."""
-    config = check_config(
-        {"input": {"kind": "synthetic", "name": "swiss_roll", "n_points": 10}, "output": {"store": "x"}, **sections},
-        "test",
-    )
-    layout = Layout(10**7, 3, "<f4", 65_536, n_points=10**7, n_features=3, k_max=12)
-    n_bytes, on_workers = _solve_bytes(config, layout)
+    n_bytes, on_workers = solve_embedding._solve_bytes(config_of(**sections), LAYOUT)
     return on_workers, n_bytes / 2**30
 
 
