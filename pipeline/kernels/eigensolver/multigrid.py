@@ -5,9 +5,9 @@ are the constant and the coordinates of the points, because the weights reconstr
 Vanek, Mandel & Brezina 1996 (Computing 56): smoothed aggregation. Brezina, Manteuffel, McCormick, Ruge & Sanders 2010
 (SIAM J. Sci. Comput. 32): for nonsymmetric matrices.
 
-On each level P = (I - omega B) P0 and R = P0' (I - omega B); omega is 0 on levels with many entries (MOST_FILL). P0 has
+On each level P = (I - omega B) P0 and R = P0' (I - omega B), unless R B P is nearly dense (MOST_FILL). P0 has
 the local bases of the aggregates. A cycle applies P and R as products with B, so only P0 is stored. The hierarchy of B'
-is the same with B' in place of B on each level.
+has the transposed matrices, so a cycle for B' is the transposed one for B.
 Numbers are float32 for A, because the outer iteration corrects rounding errors, and float64 for M, whose small
 eigenvalues are below the rounding errors of float32. The bytes of a result do not depend on the number of threads.
 Loads numba.
@@ -25,7 +25,7 @@ from .device import Device, DeviceAggregates, Operations
 from .pardiso import FactorizationError
 from .rows import Rows
 from .shared_matrix import Matrix, SharedMatrix, n_rows, rows_of
-from .shared_setup import aggregates_by_cut, coarse_rows, normalised_rows
+from .shared_setup import aggregates_by_cut, coarse_rows, normalised_rows, sampled_entries
 from .smoother import Smoother, smoother_of
 from .threads import Threads
 
@@ -44,10 +44,15 @@ NODES = {1: 24, 2: 10, 3: 20, 4: 36}
 COARSE_NODES = {1: 12, 2: 6, 3: 6, 4: 12}
 """Nodes in an aggregate of the other levels. Coarse rows of three and more dimensions have hundreds of entries, so few
 levels take less time; on surfaces more levels need fewer steps."""
-MOST_FILL = 2
-"""If a level has more than MOST_FILL times the entries of the finest, P = P0, because R B P would take long. Points of
-many dimensions have such levels: delay vectors of speech (1,750,000 x 32) 3.5 times the entries on 67,579 rows. The
-setup takes half a minute there. With a smoothed P it had not ended after seven minutes."""
+MOST_FILL, MOST_SHARED_FILL, SAMPLE_STEP = 1.5, 0.9, 32
+"""If R B P0 of the finest level has more than MOST_FILL times the entries of B, P = P0 there. On a coarser level that
+has more entries, or lies below such a level, also R = P0'. MOST_SHARED_FILL replaces MOST_FILL on the finest level of
+several processes, which need further rows of each other for R B P. One row of SAMPLE_STEP is computed to know the
+entries. Points of many dimensions, fill with P0 and with P, eigensolve of two vectors (2026-11-28):
+
+- ten dimensions, 300,000 points: 1.6, 5.5; 55 processor seconds and 0.5 GiB with P0, 79 and 0.7 with P
+- delay vectors of speech, 1,748,000 x 32: 1.2, 3.5; 519 processor seconds and 3.0 GiB with P0, 414 and 3.8 with P
+- surfaces 0.4, 0.5; cubes of three dimensions 0.8, 1.3. A roll took 25 steps with P0, 5 with P."""
 TINY = float(np.finfo(np.float32).tiny)
 EPS = float(np.finfo(np.float64).eps)
 
@@ -108,9 +113,12 @@ class Hierarchy:
                 break
             aggregates, known = _next_aggregates(matrix, known, node_rows, max_nodes, width, threads)
             smoother = smoother_of(matrix, seed, symmetric=symmetric)
-            if levels and matrix.nnz > MOST_FILL * levels[0].matrix.nnz:
-                smoother = smoother._replace(omega=0.0)
-            coarse, scale = _coarse_matrix(matrix, aggregates, smoother.omega, threads)
+            if not levels:
+                most = MOST_SHARED_FILL if isinstance(matrix, SharedMatrix) else MOST_FILL
+                is_dense = _fill(matrix, aggregates, smoother, threads) > most
+            if is_dense or (levels and matrix.nnz > MOST_FILL * levels[0].matrix.nnz):
+                smoother = smoother._replace(omega_p=0.0, omega_r=0.0 if levels else smoother.omega_r)
+            coarse, scale = _coarse_matrix(matrix, aggregates, smoother, threads)
             levels.append(Level(matrix, matrix, smoother, _scaled(aggregates, scale)))
             matrix = coarse
             known /= scale[:, None]
@@ -148,7 +156,10 @@ class Hierarchy:
             inverse = self._coarsest_transposed if transposed else self._coarsest
             return operations.combine(inverse, rhs, rhs, np.empty_like(rhs), (1.0, 0.0, 0.0))
         level = self.levels[depth]
-        a, (smoothing, omega) = level.transposed if transposed else level.matrix, level.smoother
+        smoothing, omega_r, omega_p = level.smoother
+        a = level.matrix
+        if transposed:
+            a, omega_r, omega_p = level.transposed, omega_p, omega_r
         first, second = smoothing[0]
         x = operations.combine(a, rhs, rhs, np.empty_like(rhs), (second, first, 0.0))
         residual = np.empty_like(rhs)
@@ -156,14 +167,14 @@ class Hierarchy:
             self._smooth(a, rhs, x, residual, step)
         operations.combine(a, x, rhs, residual, (-1.0, 1.0, 0.0))
         smoothed = residual
-        if omega:
-            smoothed = operations.combine(a, residual, residual, np.empty_like(rhs), (-omega, 1.0, 0.0))
+        if omega_r:
+            smoothed = operations.combine(a, residual, residual, np.empty_like(rhs), (-omega_r, 1.0, 0.0))
         coarse = self.cycle(level.aggregates.restrict(smoothed), transposed=transposed, depth=depth + 1)
         del smoothed
         correction = level.aggregates.prolong(coarse)
         x += correction
-        if omega:
-            operations.combine(a, correction, correction, x, (-omega, 0.0, 1.0))
+        if omega_p:
+            operations.combine(a, correction, correction, x, (-omega_p, 0.0, 1.0))
         for step in smoothing:
             self._smooth(a, rhs, x, residual, step)
         return x
@@ -227,22 +238,34 @@ def _local_directions(matrix: Matrix, known: Float64, threads: Threads) -> int:
     return int(enough[0]) + 1 if enough.size else 0
 
 
-def _coarse_matrix(b: Matrix, aggregates: Aggregates, omega: float, threads: Threads) -> tuple[Matrix, Float64]:
+def _coarse_matrix(b: Matrix, aggregates: Aggregates, smoother: Smoother, threads: Threads) -> tuple[Matrix, Float64]:
     """(S R B P S, S) with the diagonal S of ``normalised``, (n_columns,)."""
     if isinstance(b, SharedMatrix):
-        return normalised_rows(coarse_rows(b, aggregates, omega, threads), MIN_DIAGONAL, TINY)
-    return normalised(_product(b, aggregates.matrix(), omega, threads))
+        return normalised_rows(coarse_rows(b, aggregates, smoother, threads), MIN_DIAGONAL, TINY)
+    p0 = aggregates.matrix()
+    return normalised(_product(b, p0, csr_array(p0.T.tocsr()), smoother, threads))
 
 
-def _product(b: csr_array, p0: csr_array, omega: float, threads: Threads) -> csr_array:
-    """R B P, for some aggregates at a time, because R B needs several times the memory of B."""
-    if not omega:
-        return threads.by_rows(lambda restriction: csr_array((restriction @ b) @ p0), csr_array(p0.T.tocsr()))
-    smoothing = csr_array(eye_array(b.shape[0], dtype=b.dtype, format="csr") - b.dtype.type(omega) * b)
-    prolongation = threads.by_rows(lambda rows: csr_array(rows @ p0), smoothing)
-    return threads.by_rows(
-        lambda restriction: csr_array((restriction @ smoothing @ b) @ prolongation), csr_array(p0.T.tocsr())
-    )
+def _fill(b: Matrix, aggregates: Aggregates, smoother: Smoother, threads: Threads) -> float:
+    """Entries of R B P0 for each entry of B, estimated."""
+    half = smoother._replace(omega_p=0.0)
+    if isinstance(b, SharedMatrix):
+        return sampled_entries(b, aggregates, half, threads, SAMPLE_STEP) / b.nnz
+    p0 = aggregates.matrix()
+    sample = csr_array(p0.T.tocsr())[::SAMPLE_STEP]
+    return float(_product(b, p0, sample, half, threads).nnz * aggregates.n_columns / sample.shape[0] / b.nnz)
+
+
+def _product(b: csr_array, p0: csr_array, p0_rows: csr_array, smoother: Smoother, threads: Threads) -> csr_array:
+    """R B P for rows ``p0_rows`` of P0', for some at a time, because R B needs several times the memory of B."""
+    omega, prolongation = max(smoother.omega_r, smoother.omega_p), p0
+    if omega:
+        smoothing = csr_array(eye_array(b.shape[0], dtype=b.dtype, format="csr") - b.dtype.type(omega) * b)
+        prolongation = threads.by_rows(lambda rows: csr_array(rows @ p0), smoothing)
+    if smoother.omega_r and smoother.omega_p:
+        return threads.by_rows(lambda rows: csr_array((rows @ smoothing @ b) @ prolongation), p0_rows)
+    # P0' (I - omega B) B P0 = P0' B (I - omega B) P0
+    return threads.by_rows(lambda rows: csr_array((rows @ b) @ prolongation), p0_rows)
 
 
 def normalised(matrix: csr_array) -> tuple[csr_array, Float64]:

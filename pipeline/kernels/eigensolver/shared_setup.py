@@ -7,6 +7,7 @@ from ...core.arrays import Bools, Float64, Ints
 from .aggregation import Aggregates, aggregate, least_nodes, ordered
 from .rows import Rows
 from .shared_matrix import Halo, Numbering, SharedMatrix
+from .smoother import Smoother
 from .threads import Threads
 
 
@@ -42,25 +43,47 @@ def _without_small(number: Ints, least: int) -> Ints:
     return joined
 
 
-def coarse_rows(matrix: SharedMatrix, aggregates: Aggregates, omega: float, threads: Threads) -> SharedMatrix:
+def coarse_rows(matrix: SharedMatrix, aggregates: Aggregates, smoother: Smoother, threads: Threads) -> SharedMatrix:
     """R B P as in ``multigrid``: the rows of the aggregates of this process."""
-    rows, halo, b = _rows_below(matrix, aggregates), matrix.halo, matrix.local
-    near, p0 = _numbered(halo.extended_rows(_with_columns(aggregates.matrix(), rows)), rows)
-    if not omega:
-        own = threads.by_rows(lambda part: csr_array((part @ b) @ p0), csr_array(aggregates.matrix().T.tocsr()))
-        return _shared(rows, own, near)
-    identity = eye_array(b.shape[0], b.shape[1], k=halo.n_before, dtype=b.dtype, format="csr")
-    smoothing = csr_array(identity - b.dtype.type(omega) * b)
-    own_p = threads.by_rows(lambda part: csr_array(part @ p0), smoothing)
-    own_p = csr_array((own_p.data, near.numbers[own_p.indices], own_p.indptr), shape=(own_p.shape[0], rows.n))
+    rows = _rows_below(matrix, aggregates)
+    own, columns = _product(matrix, aggregates, smoother, threads, rows, slice(None))
+    own.sort_indices()
+    indices = columns.numbers[own.indices]
+    return SharedMatrix.from_rows(rows, csr_array((own.data, indices, own.indptr), shape=(own.shape[0], rows.n)))
+
+
+def sampled_entries(
+    matrix: SharedMatrix, aggregates: Aggregates, smoother: Smoother, threads: Threads, step: int
+) -> float:
+    """Entries of R B P, estimated from one of ``step`` rows."""
+    rows = _rows_below(matrix, aggregates)
+    sample = np.concatenate([np.arange(first, past, step) for first, past in rows.own_cuts])
+    part = _product(matrix, aggregates, smoother, threads, rows, sample)[0]
+    return rows.total(part.nnz) * rows.n / rows.total(len(sample))
+
+
+def _product(
+    matrix: SharedMatrix, aggregates: Aggregates, smoother: Smoother, threads: Threads, rows: Rows, wanted: Ints | slice
+) -> tuple[csr_array, Numbering]:
+    """(R B P for the ``wanted`` rows of this process, numbers of its columns); ``rows`` are those of the next level."""
+    halo, b, omega = matrix.halo, matrix.local, max(smoother.omega_r, smoother.omega_p)
+    p0_rows = csr_array(csr_array(aggregates.matrix().T.tocsr())[wanted])
+    near, p = _numbered(halo.extended_rows(_with_columns(aggregates.matrix(), rows)), rows)
+    if omega:
+        identity = eye_array(b.shape[0], b.shape[1], k=halo.n_before, dtype=b.dtype, format="csr")
+        smoothing = csr_array(identity - b.dtype.type(omega) * b)
+        p = threads.by_rows(lambda part: csr_array(part @ p), smoothing)
+        own_p = csr_array((p.data, near.numbers[p.indices], p.indptr), shape=(p.shape[0], rows.n))
+    if not (smoother.omega_r and smoother.omega_p):
+        if omega:
+            near, p = _numbered(halo.extended_rows(own_p), rows)
+        return threads.by_rows(lambda part: csr_array((part @ b) @ p), p0_rows), near
     near_b = halo.extended_rows(matrix.global_rows())
     far = Halo(matrix.rows, near_b.indices)
     near_b = far.numbering.renumbered(near_b)
     near, p = _numbered(far.extended_rows(own_p), rows)
-    p0 = own_p = b[:0]  # the matrices of the finest level need most of the memory
-    restriction = csr_array(aggregates.matrix().T.tocsr())
-    own = threads.by_rows(lambda part: csr_array((part @ smoothing @ near_b) @ p), restriction)
-    return _shared(rows, own, near)
+    own_p = b[:0]  # the matrices of the finest level need most of the memory
+    return threads.by_rows(lambda part: csr_array((part @ smoothing @ near_b) @ p), p0_rows), near
 
 
 def _with_columns(p0: csr_array, rows: Rows) -> csr_array:
@@ -73,13 +96,6 @@ def _numbered(matrix: csr_array, rows: Rows) -> tuple[Numbering, csr_array]:
     """The columns of a matrix (any, coarse rows) that have an entry or are own, and the matrix with these columns."""
     numbering = Numbering(rows.start, rows.stop, matrix.indices)
     return numbering, numbering.renumbered(matrix)
-
-
-def _shared(rows: Rows, own: csr_array, columns: Numbering) -> SharedMatrix:
-    """The matrix whose own rows have the given columns."""
-    own.sort_indices()
-    indices = columns.numbers[own.indices]
-    return SharedMatrix.from_rows(rows, csr_array((own.data, indices, own.indptr), shape=(own.shape[0], rows.n)))
 
 
 def _rows_below(matrix: SharedMatrix, aggregates: Aggregates) -> Rows:

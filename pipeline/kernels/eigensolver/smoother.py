@@ -21,8 +21,10 @@ class Smoother(NamedTuple):
 
     steps: tuple[tuple[float, float], ...]
     """first and second of each step."""
-    omega: float
-    """Of P and R; 0 if they are not smoothed."""
+    omega_r: float
+    """R = P0' (I - omega_r B)."""
+    omega_p: float
+    """P = (I - omega_p B) P0."""
 
 
 def smoother_of(matrix: Matrix, seed: int, *, symmetric: bool) -> Smoother:
@@ -40,11 +42,11 @@ def smoother_of(matrix: Matrix, seed: int, *, symmetric: bool) -> Smoother:
         inner, outer = half * np.cos(3 * np.pi / 8), half * np.cos(np.pi / 8)
         products = middle**2 - outer**2, middle**2 - inner**2
         steps = tuple((float(2 * middle / product), float(-1 / product)) for product in products)
-        return Smoother(steps, SMOOTHED_BASIS / high)
+        return Smoother(steps, SMOOTHED_BASIS / high, SMOOTHED_BASIS / high)
     z = ritz_values[ritz_values.real > SMOOTHED * radius]
     powers = np.column_stack([z, z**2])
     first, second = np.linalg.lstsq(np.vstack([powers.real, powers.imag]), np.repeat([1.0, 0.0], len(z)))[0]
-    return Smoother(((float(first), float(second)),), SMOOTHED_BASIS / radius)
+    return Smoother(((float(first), float(second)),), SMOOTHED_BASIS / radius, SMOOTHED_BASIS / radius)
 
 
 def _arnoldi(matrix: Matrix, seed: int) -> Float64:

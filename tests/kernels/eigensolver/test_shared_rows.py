@@ -13,6 +13,7 @@ from lle.kernels.eigensolver.rayleigh_ritz import Tolerances, fix_signs
 from lle.kernels.eigensolver.rows import ALL_ROWS, Rows, cut_bounds, in_group
 from lle.kernels.eigensolver.shared_matrix import SharedMatrix
 from lle.kernels.eigensolver.shared_setup import aggregates_by_cut, coarse_rows, normalised_rows
+from lle.kernels.eigensolver.smoother import Smoother
 from lle.kernels.eigensolver.solve import bottom_eigenpairs
 from lle.kernels.eigensolver.threads import SharedThreads, Threads
 from lle.kernels.quality.trustworthiness import participation
@@ -167,18 +168,19 @@ def test_rows_of_other_processes_are_fetched(rng):
     assert all(each_process(3, rows_are_right))
 
 
-@pytest.mark.parametrize("omega", [0.0, 0.7])
+@pytest.mark.parametrize("omegas", [(0.0, 0.0), (0.7, 0.0), (0.7, 0.7)])
 @pytest.mark.parametrize("size", [1, 3])
-def test_coarse_matrix_is_the_product_of_whole_matrices(size, omega):
+def test_coarse_matrix_is_the_product_of_whole_matrices(size, omegas):
     A, _ = sample("swiss_roll", 0)
+    smoother = Smoother((), *omegas)
     with Threads(1) as threads:
 
         def coarse(rows):
             own = shared(rows, A)
             aggregates = aggregates_of(own, threads)
-            normal, scale = normalised_rows(coarse_rows(own, aggregates, omega, threads), 0.0, 1e-30)
+            normal, scale = normalised_rows(coarse_rows(own, aggregates, smoother, threads), 0.0, 1e-30)
             return (
-                coarse_rows(own, aggregates, omega, threads).gathered(),
+                coarse_rows(own, aggregates, smoother, threads).gathered(),
                 normal.gathered(),
                 aggregates.matrix(),
                 scale,
@@ -186,8 +188,8 @@ def test_coarse_matrix_is_the_product_of_whole_matrices(size, omega):
 
         parts = each_process(size, coarse)
     p0 = block_diagonal([part[2] for part in parts])
-    smoothing = np.eye(N) - omega * A.toarray()
-    expected = p0.T @ smoothing @ A.toarray() @ smoothing @ p0
+    smoothing_r, smoothing_p = (np.eye(N) - omega * A.toarray() for omega in omegas)
+    expected = p0.T @ smoothing_r @ A.toarray() @ smoothing_p @ p0
     scale = np.concatenate([part[3] for part in parts])
     for found, normal, _, _ in parts:
         np.testing.assert_allclose(found.toarray(), expected, atol=1e-12)
@@ -226,8 +228,10 @@ def test_aggregates_lie_within_a_cut_and_are_not_too_small():
     assert min(each_process(2, sizes)) >= 3
 
 
-@pytest.mark.parametrize("shape", ["swiss_roll", "cube"])
-def test_cycles_have_the_same_bytes_for_any_number_of_processes(shape):
+@pytest.mark.parametrize(("shape", "fill"), [("swiss_roll", 1.0), ("cube", 1.0), ("cube", 0.5)])
+def test_cycles_have_the_same_bytes_for_any_number_of_processes(shape, fill, monkeypatch):
+    for name in ("MOST_FILL", "MOST_SHARED_FILL"):
+        monkeypatch.setattr(f"lle.kernels.eigensolver.multigrid.{name}", fill)
     A, X = sample(shape, 0)
     single, known = A.astype(np.float32), np.column_stack([np.ones(N), X.astype(np.float64)])
     rhs = np.random.default_rng(1).standard_normal((N, 4)).astype(np.float32)
@@ -238,6 +242,7 @@ def test_cycles_have_the_same_bytes_for_any_number_of_processes(shape):
             matrix = shared(rows, csr_array(single))
             hierarchy = Hierarchy(matrix, known[own].copy(), threads, 0, symmetric=False, gathered_rows=gathered)
             assert isinstance(hierarchy.levels[1].matrix, SharedMatrix)
+            assert hierarchy.levels[0].smoother.omega_p == 0 or fill == 1.0
             return np.column_stack([hierarchy.cycle(rhs[own], transposed=each) for each in (False, True)])
 
     one, *others = (stacked(size, cycles) for size in SIZES)
