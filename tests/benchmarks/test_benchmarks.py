@@ -26,9 +26,10 @@ from tests.benchmarks import (
     stories,
     styles,
     unrolled,
+    workers,
 )
 from tests.support import traffic
-from tests.support.commands import write_config
+from tests.support.commands import lle, write_config
 from tests.support.paths import REPOSITORY
 
 pytestmark = pytest.mark.slow
@@ -271,3 +272,12 @@ def test_explore(tmp_path):
     assert len(rows) == (len(explore.ZOOMS) + 1) * len(explore.COLORS) + 2
     assert all(0 <= float(row.split("|")[3]) < 60 for row in rows)
     assert 0.05 < float(peak.split()[2]) < 3
+
+
+def test_workers(tmp_path, capsys):
+    config = write_config(tmp_path, input={"kind": "synthetic", "name": "swiss_roll", "n_points": 3000})
+    lle("run", config)
+    workers.main([str(tmp_path / "run.zarr"), "--workers", "1", "--model", "16"])
+    measured, modelled = capsys.readouterr().out.splitlines()[2:4]
+    assert float(measured.split("|")[5]) > 0.1
+    assert modelled.startswith("| 16 |")
