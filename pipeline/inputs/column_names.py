@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..core.errors import InputError, listed
 
 OF_PANDAS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
-OTHERS = r"- -- ? . NAN NONE Null na none \N"
+OTHERS = r"- -- ? . NAN NONE Null na nil none \N"
 MISSING_WORDS = {"", "#N/A N/A", *OF_PANDAS.split(), *OTHERS.split()}
 """Words for a missing number: those of pandas.read_csv, then others. In a column of texts they are texts like any."""
 
