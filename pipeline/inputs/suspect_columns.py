@@ -1,6 +1,7 @@
 """Find features of a table that look like an id, a code or a time, from a few rows."""
 
 import re
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -55,8 +56,11 @@ TIME_NAME = re.compile(
 )
 LEADING_ZERO = r"^[+-]?0[0-9]+$"
 EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
-EPOCH_RANGE = (6.3e8, 2.2e9)
-"""In seconds since 1970: from 1989 to 2039."""
+EPOCH_RANGE = 6.3e8, time.time() + 3.2e7
+"""In seconds since 1970: from 1989 to a year after today."""
+ONE_WAY, SMALL_STEP = 0.75, 0.1
+"""Times go one way in this share of the steps, or are in no order: the mean step is at least this share of the standard
+deviation. Other numbers of their size are positions of a moving thing."""
 
 
 class Look(NamedTuple):
@@ -183,11 +187,13 @@ def look_of(values: Array, n_rows: int, may_be_epoch: bool = True) -> Look | Non
     values = np.asarray(values, np.float64)
     if len(values) < MIN_ROWS or not np.isfinite(values).all() or values.min() == values.max():
         return None
+    steps = np.diff(values)
+    is_one_way = max(np.mean(steps >= 0), np.mean(steps <= 0)) >= ONE_WAY
+    may_be_epoch = may_be_epoch and bool(is_one_way or np.abs(steps).mean() >= SMALL_STEP * values.std())
     for unit, per_second in EPOCH_UNITS.items() if may_be_epoch else ():
         if EPOCH_RANGE[0] * per_second <= values.min() and values.max() < EPOCH_RANGE[1] * per_second:
             return Look(f"a time: {unit} since 1970", False)
     is_integral = bool((values == np.rint(values)).all())
-    steps = np.diff(values)
     if (steps > 0).all() or (steps < 0).all():
         direction = "rise" if steps[0] > 0 else "fall"
         if is_integral:
