@@ -44,8 +44,11 @@ MAX_MISSING, MAX_INCOMPLETE = 0.05, 0.1
 """A column without a value in more than the first share of the rows is left out, because each such row gets no
 coordinates; not if the table then holds fewer entries, and all such rows together are below the second share."""
 LONGEST_ID = 64
-DATE = r"^\d{4}-\d\d-\d\d([ T]|$)"
-ANY_DATE = r"^(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})([ T]|$)"
+TIME = (
+    r"^(\d{4}[-/.]\d\d?[-/.]\d\d?|(19|20)\d\d-\d\d|\d\d?[-/.](\d\d?|[A-Za-z]{3})[-/.]\d{4}"
+    r"|(\d+ days )?\d\d?:\d\d)([ T:]|$)"
+)
+"""The beginning of a date, a month, a clock time or a duration."""
 NUMBER = r"[-+]?((0|[1-9][\d,]*)([.,]\d+)?|[.,]\d+)"
 SIGNED = rf"^\s*[-+]?([$€£¥₹]\s?)?{NUMBER}(\s?[%‰$€£¥₹°]|\s[A-Za-zµ°/²³%][A-Za-zµ°/²³0-9]{{0,4}})?\s*$"
 """Numbers with separators of thousands, a sign of a currency, a percent sign or a unit."""
@@ -258,9 +261,9 @@ def _text(name: str, values: pa.ChunkedArray) -> Column:
     present = present.filter(pc.not_equal(present, ""))
     distinct, n = pc.count_distinct(present).as_py(), len(present)
     is_id = n == len(values) > 1 and distinct == n and pc.max(pc.utf8_length(present)).as_py() <= LONGEST_ID
-    is_id = is_id and not pc.all(pc.match_substring_regex(present, DATE)).as_py()
     is_category = 2 <= distinct <= MAX_CATEGORIES and distinct * MIN_REPEATS <= n
-    is_category = is_category and not pc.all(pc.match_substring_regex(present, ANY_DATE)).as_py()
+    if (is_id or is_category) and pc.all(pc.match_substring_regex(present, TIME)).as_py():
+        is_id = is_category = False
     if example := _signed_number(present):
         problem = f"text that holds numbers, such as {example!r}; write them without signs, units and separators"
         return Column(name, True, distinct, len(values) - n, False, False, problem)

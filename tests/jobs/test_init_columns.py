@@ -25,7 +25,8 @@ class TestTables:
 
     def test_dates_as_text_are_no_id(self, tmp_path, suffix):
         days = pd.date_range("2025-01-01", periods=N, freq="h")
-        data = frame(hour=days.astype(str), customer=[f"c{i}" for i in range(N)])
+        lasts = (days - days[0]).astype(str)
+        data = frame(hour=days.astype(str), lasts=lasts, customer=[f"c{i}" for i in range(N)])
         assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.id == "customer"
         del data["customer"]
         assert config_of(tmp_path, write_table(tmp_path / f"2.{suffix}", data), "2.yaml").input.id is None
@@ -129,8 +130,11 @@ class TestTables:
         assert config.input.label is None
         assert "# label: is_fraud   or urban, rural   to colour" in (tmp_path / "job.yaml").read_text()
 
-    @pytest.mark.parametrize("day", ["1970-01-{:02}", "{:02}/01/1970", "1970/1/{:02} 00:00"])
-    def test_dates_as_text_are_no_label(self, tmp_path, suffix, day):
+    @pytest.mark.parametrize(
+        "day",
+        ["1970-01-{:02}", "1970-{:02}", "{:02}/01/1970", "{}-Jan-1970", "1970/1/{:02} 00:00", "{:02}:00", "{}:30:59"],
+    )
+    def test_dates_and_clock_times_as_text_are_no_label(self, tmp_path, suffix, day):
         data = frame(year=[day.format(i) for i in 1 + CLASSES], origin=np.where(CLASSES > 1, "US", "EU"))
         assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.label == "origin"
 
