@@ -142,7 +142,10 @@ def test_ids_of_the_size_of_seconds_since_1970_are_ids_by_their_name(tmp_path):
             for name in ("persnum", "Sample Number", "obsno", "nr", "subject", "case_no", "user_id")
         ],
         *[(name, "an id by its name") for name in ("userId", "patientid", "ID", "pid")],
-        *[(name, "a code by its name") for name in ("zip", "county", "soil_type", "ZipCode", "plate", "tumour.status")],
+        *[
+            (name, "a code by its name")
+            for name in ("zip", "county", "soil_type", "ZipCode", "plate", "tumour.status", "sky (code)")
+        ],
         *[(name, "a code by its name") for name in ("postcode", "politycode", "cowcode2", "STATEFIP", "cntyfips")],
         *[
             (name, "a time by its name")
