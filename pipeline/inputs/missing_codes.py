@@ -10,8 +10,8 @@ from ..storage.bundles import Array
 from .base import Source
 from .suspect_columns import MAX_CODES, MIN_ROWS, read_windows, sample_windows
 
-MIN_COUNT, MIN_SHARE, MAX_SHARE = 3, 0.002, 0.5
-"""A code is in at least so many of the rows, and at least this share of them, but not in most."""
+MIN_COUNT, MIN_SHARE, MAX_SHARE, MAX_ZEROS = 3, 0.002, 0.99, 0.5
+"""A code is in at least so many of the rows, and at least this share of them, but not in nearly all; 0 not in most."""
 CODES = 3
 """Several codes may say why a value is missing: 97, 98 and 99."""
 MIN_OTHERS = 3
@@ -70,13 +70,14 @@ def missing_code(values: Array, far_from_few: float = FAR_FROM_FEW) -> Code | No
     >>> missing_code(np.arange(99))
     """
     distinct, counts = np.unique(np.asarray(values, np.float64)[np.isfinite(values)], return_counts=True)
-    least, most = max(MIN_COUNT, MIN_SHARE * counts.sum()), MAX_SHARE * counts.sum()
+    least = max(MIN_COUNT, MIN_SHARE * counts.sum())
     for n_codes in range(1, min(CODES, len(distinct) - MIN_OTHERS) + 1):
         for codes, others in ((slice(n_codes), slice(n_codes, None)), (slice(-n_codes, None), slice(-n_codes))):
             found, rest = distinct[codes], distinct[others]
             gap = max(found.min() - rest.max(), rest.min() - found.max())
             is_far = gap > (FAR if len(rest) > MAX_CODES else far_from_few) * (rest.max() - rest.min())
-            is_repeated = counts[codes].min() >= least and counts[codes].sum() <= most
+            share = counts[codes].sum() / counts.sum()
+            is_repeated = counts[codes].min() >= least and share <= (MAX_SHARE if found.all() else MAX_ZEROS)
             if is_far and is_repeated and all(map(_is_usual, found)):
                 return Code(tuple(found.tolist()), int(counts[codes].sum()), (float(rest.min()), float(rest.max())))
     return None

@@ -49,7 +49,8 @@ def test_repeated_numbers_far_from_all_others_are_codes(values, codes):
         pytest.param(with_codes(X, 87.31), id="no whole number"),
         pytest.param(with_codes(X, 646), id="branches of the largest firm"),
         pytest.param(with_codes(X / 1000, 1), id="a flag beside shares"),
-        pytest.param(with_codes(X, 0, share=0.7), id="mostly zero"),
+        pytest.param(with_codes(X + 99, 0, share=0.7), id="mostly zero"),
+        pytest.param(with_codes(X, 999, share=0.995), id="nearly all"),
         pytest.param(RNG.integers(0, 2, N), id="two values"),
         pytest.param(with_codes(RNG.integers(0, 3, N), 7), id="counts"),
         pytest.param(np.clip(X, None, 30), id="largest value of an instrument"),
@@ -62,11 +63,14 @@ def test_measurements_have_no_codes(values):
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_columns_with_codes_are_named_with_the_range_of_the_others(tmp_path, kind):
-    frame = pd.DataFrame({"wind": with_codes(np.clip(X, 1, 39), -999), "rain": X})
+    frame = pd.DataFrame(
+        {"wind": with_codes(np.clip(X, 1, 39), -999), "rain": X, "clouds": with_codes(X, 777, share=0.55)}
+    )
     getattr(frame, f"to_{kind}")(tmp_path / f"x.{kind}", index=False)
     found = missing_codes(open_source(kind, path=tmp_path / f"x.{kind}"))
-    assert list(found) == ["wind"]
+    assert list(found) == ["wind", "clouds"]
     assert found["wind"].startswith("holds -999 in 20 of 2,000 rows, but its other values are from ")
+    assert found["clouds"].startswith("holds 777 in 1,100 of 2,000 rows, ")
 
 
 def test_arrays_and_short_tables_have_none(tmp_path):
