@@ -43,7 +43,8 @@ class TableColumns(NamedTuple):
     """The columns of one file: all names, the type of each that holds no numbers, and those that are a row index.
 
     `mixed` has a description of each column that is refused as a feature, because it holds numbers and text, and
-    `missing_words` the words for a missing number that are in columns of numbers.
+    `missing_words` the words for a missing number that are in columns of numbers. `on_top` has the text of columns that
+    hold numbers below it, by its line in the file.
     """
 
     where: str
@@ -52,6 +53,7 @@ class TableColumns(NamedTuple):
     row_index: Sequence[str]
     mixed: Mapping[str, str] = {}
     missing_words: Mapping[str, Sequence[str]] = {}
+    on_top: Mapping[str, Mapping[int, str]] = {}
 
     def features(self, special: Sequence[str | None]) -> list[str]:
         """The columns to use if the config names none; `special` are label and id."""

@@ -76,7 +76,7 @@ def _of_table(detected: Detected) -> Proposal:
     missing = listed([f"{name} {count:,}{words.get(name, '')}" for name, count in roles.missing.items()])
     incomplete = f"{roles.incomplete:,} of {roles.where} have missing values ({missing})" if roles.incomplete else ""
     remarks, shares = _remarks(roles, left_out), (roles.different, roles.complete)
-    return Proposal(keys, True, roles.scale, left_out, incomplete, remarks, *shares, _warnings(roles))
+    return Proposal(keys, True, roles.scale, left_out, incomplete, remarks, *shares, _warnings(roles, first))
 
 
 def _roles_of(section: Mapping[str, object], table: TableColumns) -> tuple[TableColumns, Roles, bool]:
@@ -101,7 +101,18 @@ def _cure(table: TableColumns) -> str:
     if len(table.names) == 1 and len(table.names[0].split()) > 1:
         commas = r"pandas.read_csv(path, sep=r'\s+').to_csv(out, index=False)"
         return f"; if spaces separate the columns, write commas: {commas}"
-    return "; if line 2 holds units, remove it" * (len(table.mixed) > 1)
+    if 2 * table.names.count("") > len(table.names):
+        return "; the first line seems to be a title: remove it"
+    return f"; {_text_on_top(table)}" if table.on_top else ""
+
+
+def _text_on_top(table: TableColumns) -> str:
+    """Which lines to remove, because they hold text above the numbers of columns, such as units."""
+    numbers = sorted({number for texts in table.on_top.values() for number in texts})
+    lines = f"line{'s' * (len(numbers) > 1)} {' and '.join(map(str, numbers))}"
+    found = {repr(texts[numbers[0]]): "" for texts in table.on_top.values() if numbers[0] in texts}
+    columns = f"{counted(len(table.on_top), 'column')} {'is' if len(table.on_top) == 1 else 'are'}"
+    return f"{columns} numbers except in {lines} ({', '.join([*found][:2])}): remove {lines}"
 
 
 def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:
@@ -116,16 +127,17 @@ def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:
     return remarks
 
 
-def _warnings(roles: Roles) -> list[str]:
+def _warnings(roles: Roles, table: TableColumns) -> list[str]:
     """Why the picture may show little of the data, or depend on a few values."""
+    top = [f"{_text_on_top(table)}."] if table.on_top else []
     gaps, kept = counted(roles.fillable, "column"), len(roles.features)
     few = f"{gaps} left out because of gaps, and only {counted(kept, 'feature')} kept; {FILL_GAPS}."
     cure = "this sets the scale of the column; if these are errors, leave them empty in the file, and run init again"
     far = [f"Column '{name}' {text}; {cure}." for name, text in list(roles.far.items())[:20]]
     if roles.fillable < kept:
         only = f"Only column '{roles.features[0]}' is a feature; the config says why the others are left out."
-        return [only] * (kept == 1 and bool(roles.left_out)) + far
-    return [few, *far]
+        return [*top, *[only] * (kept == 1 and bool(roles.left_out)), *far]
+    return [*top, few, *far]
 
 
 def _unused(table: TableColumns) -> dict[str, str]:

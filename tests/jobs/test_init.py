@@ -240,12 +240,22 @@ def test_a_count_between_measurements_is_a_feature(tmp_path, names, label):
     ("lines", "cure"),
     [
         ("a b\n1 2\n3 4", "if spaces separate the columns, write commas"),
-        ("a,b\nm,s\n1,2\n3,4\n5,6", "if line 2 holds units, remove it"),
+        ("a,b\nm,s\n1,2\n3,4\n5,6", "2 columns are numbers except in line 2 ('m', 's'): remove line 2"),
+        ("sep=,\na,b\nm,\n1,x\n3,4\n5,6", "2 columns are numbers except in lines 3 and 4 ('m'): remove lines 3 and 4"),
+        ("Spectra of 2003,,\nwave,sun,sky\n280,1,2\n281,3,4\n282,3,4", "the first line seems to be a title: remove it"),
     ],
 )
 def test_tables_of_text_between_numbers_are_refused_with_a_cure(tmp_path, lines, cure):
     (tmp_path / "x.csv").write_text(lines)
     assert cure in refused(2, "init", tmp_path / "x.csv", "-o", tmp_path / "job.yaml")
+
+
+def test_columns_left_out_for_units_above_their_numbers_get_a_warning(tmp_path):
+    data = frame().round(3).astype(str).assign(d=X[:, 0])
+    data.loc[0, ["a", "b"]], data.loc[1, "b"] = ["m2", "A"], "width"
+    result = lle("init", write_table(tmp_path / "x.csv", data), "-o", tmp_path / "job.yaml")
+    assert "2 columns are numbers except in lines 2 and 3 ('m2', 'A'): remove lines 2 and 3." in result["warnings"]
+    assert result["columns"]["left_out"] == dict.fromkeys("ab", "text in its first rows, numbers below")
 
 
 def test_a_column_of_lists_is_refused_with_a_cure(tmp_path):
