@@ -59,7 +59,7 @@ MANY_FLAGS = 4
 """If columns with two values are more than this many times the others, they are the data, as in fingerprints."""
 LIKELY_LABEL = re.compile(r"(is|has)_.*|.*(class|label|target|outcome|category|species|type|group|status).*", re.I)
 LABEL_NAME = re.compile(
-    r"labels?|class(es)?|targets?|y|category|categories|species|clusters?|leiden|louvain|group|(cell_?)?type", re.I
+    rf"{SURE_LABEL_NAME.pattern}|category|categories|species|clusters?|leiden|louvain|group|(cell_?)?type", re.I
 )
 
 
@@ -124,7 +124,8 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     Columns with many missing values, with one or two values, and codes, ids and times are left out. Raises InputError.
     """
     columns, numbers, where = _read_columns(source, text)
-    chosen_id = _first([column for column in columns if column.is_id], ID_NAME)
+    ids = [column for column in columns if column.is_id]
+    chosen_id = min(ids, key=lambda column: ID_NAME.fullmatch(column.name) is None, default=None)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
     ends = columns[0], columns[numbers.shape[1] - 1]
     label = _label(labels, len(numbers), _pixel_families(columns), ends)
@@ -260,22 +261,20 @@ def _text(name: str, values: pa.ChunkedArray) -> Column:
     present = pc.drop_null(values.cast(pa.string()))
     present = present.filter(pc.not_equal(present, ""))
     distinct, n = pc.count_distinct(present).as_py(), len(present)
-    is_id = n == len(values) > 1 and distinct == n and pc.max(pc.utf8_length(present)).as_py() <= LONGEST_ID
-    is_category = 2 <= distinct <= MAX_CATEGORIES and distinct * MIN_REPEATS <= n
-    if (is_id or is_category) and pc.all(pc.match_substring_regex(present, TIME)).as_py():
-        is_id = is_category = False
-    if example := _signed_number(present):
-        problem = f"text that holds numbers, such as {example!r}; write them without signs, units and separators"
-        return Column(name, True, distinct, len(values) - n, False, False, problem)
-    return Column(name, True, distinct, len(values) - n, is_id, is_category)
+    problem = _problem(present)
+    is_word = not problem and not pc.all(pc.match_substring_regex(present, TIME)).as_py()
+    is_id = is_word and distinct == n == len(values) > 1 and pc.max(pc.utf8_length(present)).as_py() <= LONGEST_ID
+    is_category = is_word and 2 <= distinct <= MAX_CATEGORIES and distinct * MIN_REPEATS <= n
+    return Column(name, True, distinct, len(values) - n, is_id, is_category, problem)
 
 
-def _signed_number(entries: pa.ChunkedArray) -> str:
-    """One of the numbers with a sign or unit that a column of text holds; empty if it holds others."""
+def _problem(entries: pa.ChunkedArray) -> str:
+    """Says that a column of text holds numbers with a sign or unit; empty if it holds others."""
     numbers = entries.filter(pc.match_substring_regex(entries, SIGNED))
     signed = numbers.filter(pc.invert(pc.match_substring_regex(numbers, PLAIN)))
-    is_signed = len(numbers) > SIGNED_SHARE * len(entries) and len(signed) > (1 - SIGNED_SHARE) * len(entries)
-    return str(signed[0]) if is_signed else ""
+    if len(numbers) <= SIGNED_SHARE * len(entries) or len(signed) <= (1 - SIGNED_SHARE) * len(entries):
+        return ""
+    return f"text that holds numbers, such as {str(signed[0])!r}; write them without signs, units and separators"
 
 
 def _pixel_families(columns: Sequence[Column]) -> set[str]:
@@ -305,8 +304,3 @@ def _label(
     only = alone if len(alone) == 1 and alone[0].distinct <= MAX_CLASSES else []
     only = [column for column in only if column.distinct == 2 or column in ends or LIKELY_LABEL.fullmatch(column.name)]
     return next(chain(*full, named, text, only), None)
-
-
-def _first(candidates: Sequence[Column], name: "re.Pattern[str]") -> Column | None:
-    """The first with such a name, else the first."""
-    return next((column for column in candidates if name.fullmatch(column.name)), next(iter(candidates), None))

@@ -142,9 +142,7 @@ def _warnings(roles: Roles, table: TableColumns) -> list[str]:
 
 def _unused(table: TableColumns) -> dict[str, str]:
     """The columns of a table that cannot be features, with the reason."""
-    index = dict.fromkeys(table.row_index, "row index")
-    unnamed = {"": "no name"} if "" in table.names else {}
-    return {**table.other_types, **table.mixed, **unnamed, **index}
+    return {**table.other_types, **table.mixed, "": "no name", **dict.fromkeys(table.row_index, "row index")}
 
 
 def _with_reasons(table: TableColumns, reasons: Mapping[str, str]) -> str:
