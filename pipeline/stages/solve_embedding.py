@@ -62,7 +62,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         n_graph,
         LIBRARY_BYTES + n_bytes,
         bundles={"_work/eigen": disk_costs.eigenvectors(n=n, width=block_width(n_pairs), components=n_graph)},
-        version=28,
+        version=29,
         runs_on=DRIVER if on_workers else WHOLE_DATA,
         remark="the workers solve together, because one process has too little memory" if on_workers else "",
         all_cores=True,
