@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -201,21 +201,27 @@ class _Member:
         self.task: str | None = None
         self._ended = False
         self._number = 0  # of the present call
-        self._arrived = dict[int, asyncio.Future[Array]]()  # what this call expects, by sender
+        self._arrived = dict[int, asyncio.Future[list[Array]]]()  # what this call expects, by sender
         self._turn = asyncio.Condition()
 
     def exchange(self, parts: Mapping[int, Array], sources: Collection[int]) -> dict[int, Array]:
         """As Group.exchange."""
-        exchanged = self._exchange(parts, sources)
-        return asyncio.run_coroutine_threadsafe(exchanged, self._worker.loop.asyncio_loop).result()
+        received = self._in_loop(self._exchange({rank: [part] for rank, part in parts.items()}, sources))
+        return {rank: part for rank, [part] in received.items()}
 
     def gather(self, part: Array) -> list[Array]:
-        """As Group.gather."""
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        parts = {**self.exchange(dict.fromkeys(others, part), others), self.rank: part}
-        return [parts[rank] for rank in range(self.size)]
+        """As Group.gather, in log2(size) exchanges with one rank each (Bruck et al. 1997)."""
+        known = [part.copy()]  # of the ranks from this one on, cyclically; others pass them on after this call
+        while (n := len(known)) < self.size:
+            before, after = (self.rank - n) % self.size, (self.rank + n) % self.size
+            known += self._in_loop(self._exchange({before: known[: self.size - n]}, [after]))[after]
+        known[0] = part
+        return [known[(rank - self.rank) % self.size] for rank in range(self.size)]
 
-    async def _exchange(self, parts: Mapping[int, Array], sources: Collection[int]) -> dict[int, Array]:
+    def _in_loop(self, exchanged: Coroutine[Any, Any, dict[int, list[Array]]]) -> dict[int, list[Array]]:
+        return asyncio.run_coroutine_threadsafe(exchanged, self._worker.loop.asyncio_loop).result()
+
+    async def _exchange(self, parts: Mapping[int, list[Array]], sources: Collection[int]) -> dict[int, list[Array]]:
         self._number += 1
         arrived = {source: asyncio.get_running_loop().create_future() for source in sources}
         async with self._turn:
@@ -239,12 +245,12 @@ class _Member:
             for each in pending:
                 each.cancel()
 
-    async def _send(self, rank: int, part: Array) -> None:
-        """Send a part, and wait until the receiver has taken it."""
-        data = part if part.flags.c_contiguous else part.copy(order="C")
+    async def _send(self, rank: int, parts: list[Array]) -> None:
+        """Send arrays, and wait until the receiver has taken them."""
+        data = [part if part.flags.c_contiguous else part.copy(order="C") for part in parts]
         call = getattr(self._worker.rpc(self._addresses[rank]), self._name)
         try:
-            answer = await call(sender=self.rank, number=self._number, part=to_serialize(data))
+            answer = await call(sender=self.rank, number=self._number, parts=to_serialize(data))
         except OSError as error:
             raise GroupLost(f"worker {self._addresses[rank]} does not answer") from error
         if answer == "unexpected":
@@ -252,7 +258,7 @@ class _Member:
         if answer != "taken":
             raise GroupLost(f"rank {rank} on worker {self._addresses[rank]} has ended")
 
-    async def receive(self, sender: int, number: int, part: Array) -> str:
+    async def receive(self, sender: int, number: int, parts: list[Array]) -> str:
         """The handler of messages. The sender gets the answer, and may then send the next one."""
         async with self._turn:
             await self._turn.wait_for(lambda: self._ended or self._number >= number)
@@ -261,7 +267,7 @@ class _Member:
         expected = self._arrived.get(sender)
         if number != self._number or expected is None or expected.done():
             return "unexpected"
-        expected.set_result(part)
+        expected.set_result(parts)
         return "taken"
 
     async def end(self) -> None:

@@ -3,13 +3,14 @@
     python -m tests.benchmarks.workers STORE [--workers 1 2 4] [--model 16 64] [--memory GIB]
 
 STORE needs the weights of a run of method lle; `eigensolver: {method: multigrid, max_memory: 1MiB}` ends a run there.
-The model: processor seconds of one worker divided by the workers, and the messages of a worker one after the other. In
-a sum over all rows a worker sends to all others, in other exchanges at most to as many as in the largest run. A message
-takes the time that is measured between two workers. The cores of the model have the speed of these.
+The model: processor seconds of one worker divided by the workers, and its messages one after the other: a sum
+over all rows takes log2(workers), other exchanges as many as in the largest run. A message takes the time that is
+measured between two workers. The cores of the model have the speed of these.
 """
 
 import argparse
 import hashlib
+import math
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -95,7 +96,7 @@ def measured(url: str, n_workers: int, memory: int, max_steps: int = 60) -> tupl
     blocks = Blocks(n_points, store.array(array_specs.WEIGHTS.name).chunks[0])
     job = SolveJob(url, 0, "lle", 2, "multigrid", 1e-8, blocks, memory, max_steps, False, (), 12, False, True)
     with (
-        LocalCluster(n_workers, threads_per_worker=1, memory_limit=memory, dashboard_address=":0") as cluster,
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, memory_limit=memory, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         seconds = run_in_group(client, ping, (), min(n_workers, 2))
@@ -118,9 +119,11 @@ def modelled(processor_seconds: float, n_workers: int, counts: Counts, message_s
     """Seconds of a solve by the model.
 
     >>> modelled(640.0, 64, Counts(1000, 2000, 4000, 0), 0.0005, 64)
-    43.5
+    15.0
     """
-    messages = counts.gathers * (n_workers - 1) + min(counts.messages, counts.exchanges * (n_workers - 1))
+    messages = counts.gathers * math.ceil(math.log2(n_workers)) + min(
+        counts.messages, counts.exchanges * (n_workers - 1)
+    )
     return processor_seconds / min(n_workers, cores) + messages * message_seconds
 
 

@@ -39,6 +39,7 @@ def _several_cuts(monkeypatch):
     monkeypatch.setattr(shared_solve, "in_group", partial(in_group, cut_rows=CUT))
     monkeypatch.setattr(shared_solve, "cut_bounds", partial(shared_solve.cut_bounds, cut_rows=CUT))
     monkeypatch.setattr("lle.kernels.eigensolver.multigrid.COARSEST_ROWS", 60)
+    monkeypatch.setattr("lle.kernels.eigensolver.multigrid.MOST_SHARED_FILL", 2.0)  # so few points have much fill
 
 
 def job(store, **changed):
