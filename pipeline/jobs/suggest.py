@@ -182,6 +182,8 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
             f"neighbors.n_neighbors, such as near-duplicates: n_components is not reliable. Rounding the input merges "
             f"near-duplicates, because equal rows count once"
         )
+    if search.sample.left_out:
+        reasons.append(search.sample.left_out)
     if search.n_pieces > 1:
         reasons.append(
             f"the sample falls into {search.n_pieces} pieces{OF_PIECES[search.config.graph.components]}: the trials "

@@ -18,7 +18,7 @@ from ..kernels.graph.connectivity import neighbor_graph, weak_components
 from ..kernels.neighbors.duplicates import row_hashes
 from ..kernels.neighbors.knn import NeighborLists, empty_lists, exact_neighbors, select_nearest
 from ..kernels.quality.intrinsic_dimension import SpectralGap, mean_spectrum, spectral_gap
-from ..linalg.preprocess import Preparation, fit_sample
+from ..linalg.preprocess import Preparation, fit_in_memory
 
 NEIGHBOR_BYTES = 256 * 2**20
 MIN_POINTS = 50
@@ -47,6 +47,8 @@ class NeighborSample(NamedTuple):
     """Distinct valid rows, estimated from the sample."""
     labels: Float64 | None = None
     """(s,) category of each sampled point, NaN for none; None if the input has no labels that are categories."""
+    left_out: str = ""
+    """A line about the columns that the scaling leaves out."""
 
 
 def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: int) -> NeighborSample:
@@ -81,13 +83,16 @@ def sample_neighbors(config: Config, source: Source, sample: int, k: int, seed: 
             f"needed; {larger}choose the parameters by hand"
         )
     scale, pca = config.preprocess.scale, config.preprocess.pca
-    fitted = None if scale == "none" and pca is None else fit_sample(rows, scale, pca, source.feature_names)
+    is_sample, names = sample < source.n_rows or config.input.fit_sample is not None, source.feature_names
+    fitted = None if scale == "none" and pca is None else fit_in_memory(rows, scale, pca, names, is_sample)
     prepare = Preparation(fitted, config.neighbors.metric == "cosine")
     points = _prepared(prepare, rows)
     n_queries = min(len(points), max(MIN_POINTS, NEIGHBOR_BYTES // (points.itemsize * points.shape[1] * k)))
     sampled = _with_neighbors(source, prepare, points, ids, n_queries, k)
     labels = np.concatenate(label_parts)[first[order]] if has_categories else None
-    return sampled._replace(n_distinct=source.n_rows * len(ids) / min(sample, source.n_rows), labels=labels)
+    left_out = "" if fitted is None else fitted.left_out(names)
+    n_distinct = source.n_rows * len(ids) / min(sample, source.n_rows)
+    return sampled._replace(n_distinct=n_distinct, labels=labels, left_out=left_out)
 
 
 def _prepared(prepare: Preparation, rows: Floats) -> Floats:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..clusters.connect import use_synchronous_dask
-from ..core.arrays import Bools, Float64, Floats
-from ..core.errors import NAMED_ROWS, InputError
+from ..core.arrays import Bools, Float64, Floats, Int64
+from ..core.errors import NAMED_ROWS, InputError, listed
 from ..engine import task_costs
 from ..storage.blocks import Blocks
 from ..storage.store import Store, StoredArray
@@ -26,7 +26,10 @@ CHUNK_BYTES = 2**26
 
 @dataclass(frozen=True)
 class Transform:
-    """x -> ((x - mean) / scale - center) @ components.T, in float64; components None keeps all features."""
+    """x -> ((x - mean) / scale - center) @ components.T, in float64; components None keeps all features.
+
+    A column with an infinite scale is zero for every row, so it adds nothing to distances.
+    """
 
     mean: Float64
     scale: Float64
@@ -38,6 +41,17 @@ class Transform:
         if self.components is None or self.center is None:
             return np.asarray(scaled)
         return np.asarray((scaled - self.center) @ self.components.T)
+
+    def left_out(self, names: Sequence[str] | None) -> str:
+        """A line about the columns with an infinite scale; empty if there is none.
+
+        >>> Transform(np.zeros(3), np.array([1.0, np.inf, 2.0])).left_out(["a", "b", "c"])
+        "preprocess.scale leaves out 1 of 3 columns, which hold one value only in the sample ('b')"
+        """
+        columns = np.flatnonzero(np.isinf(self.scale))
+        share = f"{len(columns)} of {len(self.scale)} columns"
+        which = f"which hold one value only in the sample ({_listed(columns, names)})"
+        return f"preprocess.scale leaves out {share}, {which}" if len(columns) else ""
 
 
 def unit_rows(rows: Floats) -> Float64:
@@ -117,16 +131,19 @@ def principal_components(store: Store, n_points: int, n_features: int, n_compone
     return _components(points.astype(np.float64), n_components)
 
 
-def fit_transform(X: "Array", scale: str, pca: int | None, names: Sequence[str] | None = None) -> Transform:
+def fit_transform(
+    X: "Array", scale: str, pca: int | None, names: Sequence[str] | None = None, is_sample: bool = False
+) -> Transform:
     """Fit the scaler and the components; `names` are those of the columns, for messages.
 
-    Raises InputError for constant columns or too few rows for the components.
+    In a sample of the rows (`is_sample`) a constant column is left out: all rows may hold other values. Raises
+    InputError for constant columns of all rows, if all columns are constant, or for too few rows for the components.
     """
     n, d = X.shape
     X = X.rechunk({0: chunk_rows(d, n), 1: -1})
     mean, spread = np.zeros(d), np.ones(d)
     if scale == "standard":
-        mean, spread = _standard(X, names)
+        mean, spread = _standard(X, names, is_sample)
     if pca is None:
         return Transform(mean, spread)
     if pca > min(X.shape):
@@ -138,28 +155,41 @@ def fit_transform(X: "Array", scale: str, pca: int | None, names: Sequence[str] 
     return Transform(mean, spread, center, components)
 
 
-def fit_sample(rows: Floats, scale: str, pca: int | None, names: Sequence[str] | None = None) -> Transform:
+def fit_in_memory(
+    rows: Floats, scale: str, pca: int | None, names: Sequence[str] | None = None, is_sample: bool = False
+) -> Transform:
     """As ``fit_transform``, for rows in memory."""
     da = _dask_array()
-    return fit_transform(da.from_array(rows.astype(np.float64), chunks=rows.shape), scale, pca, names)
+    return fit_transform(da.from_array(rows.astype(np.float64), chunks=rows.shape), scale, pca, names, is_sample)
 
 
-def _standard(X: "Array", names: Sequence[str] | None) -> tuple[Float64, Float64]:
+def _standard(X: "Array", names: Sequence[str] | None, is_sample: bool) -> tuple[Float64, Float64]:
+    """Mean and standard deviation (d,) of each column; infinity for a constant column of a sample.
+
+    A row with another value in this column is as far in it from every row of the sample. So the column changes neither
+    the row's neighbours nor the weights that fit them best, and no number in the sample tells its unit.
+    """
     from dask_ml.preprocessing import StandardScaler  # slow to import, rarely needed
 
     first = np.asarray(X[0].compute())  # sums of differences to it keep digits that sums of large numbers lose
     scaler = StandardScaler().fit(X - first)
     mean, spread = first + np.asarray(scaler.mean_), np.sqrt(np.asarray(scaler.var_))
     constant = np.flatnonzero(spread <= TINY_RELATIVE_SPREAD * np.abs(mean))
-    if len(constant):
-        numbers = [number if names is None else repr(names[number]) for number in constant.tolist()]
-        listed = ", ".join(map(str, numbers[:NAMED_ROWS])) + (", ..." if len(numbers) > NAMED_ROWS else "")
+    if is_sample and len(constant) < len(mean):
+        spread[constant] = np.inf
+    elif len(constant):
         raise InputError(
             f"preprocess.scale: standard divides by the standard deviation, but {len(constant)} of {len(mean)} columns "
-            f"hold one value only ({'numbered from 0: ' if names is None else ''}{listed}). Leave them out with "
-            f"input.columns, or use scale: none (numbers below 1e-150 count as zero)"
+            f"hold one value only ({_listed(constant, names)}). Leave them out with input.columns, or use scale: none "
+            f"(numbers below 1e-150 count as zero)"
         )
     return mean, spread
+
+
+def _listed(columns: Int64, names: Sequence[str] | None) -> str:
+    """The first columns by name, or else by number."""
+    numbers = [str(column) if names is None else repr(names[column]) for column in columns.tolist()]
+    return ("numbered from 0: " if names is None else "") + listed(numbers, NAMED_ROWS)
 
 
 def _components(X: "Array", n_components: int) -> tuple[Float64, Float64]:

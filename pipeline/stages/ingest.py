@@ -109,7 +109,7 @@ def steps(config: Config, layout: Layout) -> Steps:
     layout = replace(layout, n_points=merged.n_points, n_features=pca or d)
     if scale != "none" or pca is not None:
         counts = [report.rows - report.invalid for report in reports]
-        yield from fit_step(scale, pca, counts, layout, opened.feature_names)
+        yield from fit_step(config, counts, layout, opened.feature_names)
     return layout
 
 
@@ -138,12 +138,13 @@ def read_step(kind: str, source: Json, opened: Source, layout: Layout, advice: s
     )
 
 
-def fit_step(
-    scale: str, pca: int | None, counts: list[int], layout: Layout, names: Sequence[str] | None
-) -> Step[Report]:
+def fit_step(config: Config, counts: list[int], layout: Layout, names: Sequence[str] | None) -> Step[Report]:
     blocks, d = layout.input_blocks, layout.n_features_input
+    scale, pca, sampled = config.preprocess.scale, config.preprocess.pca, config.input.fit_sample is not None
     bundles = {"_work/transform.npz": disk_costs.files(1, 8 * d * (d + 4))}
-    fit = task(fit_preprocess, scale=scale, pca=pca, n_valid=counts, n_features=d, blocks=blocks, names=names)
+    fit = task(
+        fit_preprocess, scale=scale, pca=pca, n_valid=counts, n_features=d, blocks=blocks, names=names, sampled=sampled
+    )
     n_bytes = fit_bytes(block_size=blocks.size, d=d, n=blocks.n)
     work = Work(SCALER_SECONDS if scale == "standard" else 0.0)
     return Step("ingest.fit", fit, 1, n_bytes, bundles=bundles, version=4, runs_on=DRIVER, work=work)
@@ -267,15 +268,16 @@ def fit_preprocess(
     n_features: int,
     blocks: Blocks,
     names: Resource[Sequence[str] | None],
+    sampled: Resource[bool] = False,
 ) -> Report:
-    """Fit the scaler and the principal components on the running cluster."""
+    """Fit the scaler and the principal components on the running cluster; `sampled`: the blocks are a sample."""
     X = valid_array(store, n_valid, blocks, n_features)
-    transform = fit_transform(X, scale, pca, names)
+    transform = fit_transform(X, scale, pca, names, sampled)
     arrays: dict[str, Array] = {"mean": transform.mean, "scale": transform.scale}
     if transform.components is not None and transform.center is not None:
         arrays |= {"center": transform.center, "components": transform.components}
     store.write_bundle("_work/transform", **arrays)
-    return Report()
+    return Report(message=transform.left_out(names))
 
 
 def without_labels(source: Json) -> Json:

@@ -68,6 +68,17 @@ def test_equals_a_run_of_the_sample_and_transform(placed, by_hand):
     assert np.isfinite(store.read_all("embedding")).all()
 
 
+def test_rare_value_of_a_column_does_not_move_its_row(tmp_path, points):
+    """The column has one value in the sample, so rows are placed by the others, whatever its unit is."""
+    rare = np.column_stack([points, np.zeros(N)])
+    odd = np.setdiff1d(np.arange(N), even_sample(N, SAMPLE))[:40]
+    rare[odd, 3] = 1e6
+    scaled = {"preprocess": {"scale": "standard"}}
+    with_rare = lle("run", job(tmp_path / "rare", rare, **scaled))["store"]
+    without = lle("run", job(tmp_path / "plain", points, **scaled))["store"]
+    np.testing.assert_allclose(Store(with_rare).read_all("embedding"), Store(without).read_all("embedding"), atol=1e-6)
+
+
 def test_metrics_and_report_are_about_all_rows(placed, points):
     _, store, result = placed
     metrics = json.loads(store.objects.get("report/metrics.json"))

@@ -60,6 +60,17 @@ def test_sample_is_preprocessed_as_in_the_config(look):
     assert look(points, sample=300, scale="standard", pca=2).points.shape == (300, 2)
 
 
+def test_column_that_is_constant_in_the_sample_only_is_left_out(look):
+    points = np.random.default_rng(5).normal(size=(500, 4))
+    points[:, 2] = np.arange(500) == 123  # a rare category, not among the sampled rows
+    found = look(points, scale="standard")
+    assert (found.points[:, 2] == 0).all()
+    assert "1 of 4 columns" in found.left_out
+    points[:, 2] = 0
+    with pytest.raises(InputError, match="1 of 4 columns hold one value only"):
+        look(points, sample=500, scale="standard")
+
+
 @pytest.mark.usefixtures("block")
 def test_cosine_sample_has_unit_rows(look):
     points = np.random.default_rng(6).normal(size=(300, 4)) + 1
