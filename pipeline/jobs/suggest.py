@@ -219,13 +219,14 @@ def _why_method(search: Search, chosen: Trial) -> str:
     if search.own is None or search.own.scores is None or chosen.scores is None:
         return f"method {chosen.method}: the best score; no trial of {search.config.method} succeeded"
     score = search.own.score
-    if chosen is search.own:
-        condition = "" if chosen.has_clump else " without clumps of few points"
-        return (
-            f"method {chosen.method}: no other method{condition} has a score {WORTH_ANOTHER_METHOD} higher than "
-            f"{score:.3f}"
-        )
-    return f"method {chosen.method}: its score is {chosen.score:.3f}, that of {search.own.method} is {score:.3f}"
+    if chosen is not search.own:
+        return f"method {chosen.method}: its score is {chosen.score:.3f}, that of {search.own.method} is {score:.3f}"
+    best = max([chosen, *search.others], key=lambda trial: trial.score)
+    if best.score <= score + WORTH_ANOTHER_METHOD:
+        return f"method {chosen.method}: no other method has a score {WORTH_ANOTHER_METHOD} higher than {score:.3f}"
+    has_clump = best.has_clump and not chosen.has_clump
+    why = "a coordinate of it only separates few points" if has_clump else "the 95 % interval of the difference holds 0"
+    return f"method {chosen.method}: {best.method} has a higher score ({best.score:.3f}, not {score:.3f}), but {why}"
 
 
 def _why_neighbors(search: Search, chosen: Trial) -> list[str]:

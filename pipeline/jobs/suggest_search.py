@@ -145,6 +145,8 @@ class Search:
         self.n_components, self.why_components = 0, ""
         self.own: Trial | None = None
         """The chosen trial of the config's method."""
+        self.others: list[Trial] = []
+        """The chosen trial of each other method."""
         self.chosen: Trial | None = None
 
     def _components(self) -> tuple[int, str]:
@@ -202,7 +204,8 @@ class Search:
             start = k if k in sizes else sizes[0]
             far = [size for size in sizes if size == FAR_START != start] if own == "lle" else []
             self.own = self._search_from(own, sizes, [start, *far])
-        self.chosen = best_method(self.own, self._other_methods())
+        self.others = self._other_methods()
+        self.chosen = best_method(self.own, self.others)
 
     def _search_from(self, method: str, sizes: list[int], starts: list[int]) -> Trial | None:
         """The best of the chosen trials of searches that begin with each of `starts` and its reg; for lle, the reg is

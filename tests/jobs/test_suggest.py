@@ -21,7 +21,7 @@ from lle.config.yaml_edit import changed
 from lle.core.errors import InputError
 from lle.core.methods import METHODS
 from lle.jobs import suggest_search
-from lle.jobs.suggest import suggest
+from lle.jobs.suggest import _why_method, suggest
 from lle.jobs.suggest_search import Search, best_method, choose
 from lle.jobs.suggest_trials import Trial
 from lle.kernels.manifolds import sample
@@ -69,6 +69,31 @@ class TestChoice:
         assert best_method(own, [clump, other]) is other
         assert best_method(dataclasses.replace(own, participation=0.002), [clump]) is clump
         assert best_method(None, [clump]) is clump
+
+    def test_reason_is_that_of_the_choice(self):
+        """A method with a higher score is not chosen because of its clump, or because the difference is not certain."""
+        rng = np.random.default_rng(7)
+        base = rng.uniform(0.5, 0.8, 400)
+        own = trial(12, base)
+        high, near, uncertain = (
+            dataclasses.replace(trial(12, base + gain), method="pca")
+            for gain in (0.1, 0.005, 0.02 + rng.permutation(np.repeat([-0.5, 0.5], 200)))
+        )
+        clump = dataclasses.replace(high, participation=0.002)
+        search = Search.__new__(Search)
+        search.own = own
+        for other, words in (
+            (clump, "a coordinate of it only separates few points"),
+            (uncertain, "the 95 % interval of the difference holds 0"),
+            (near, f"no other method has a score 0.01 higher than {own.score:.3f}"),
+        ):
+            search.others = [other]
+            assert best_method(own, search.others) is own
+            reason = _why_method(search, own)
+            assert reason.endswith(words)
+            assert (f"pca has a higher score ({other.score:.3f}, not" in reason) == (other is not near)
+        search.others = [high]
+        assert _why_method(search, high).endswith(f"{high.score:.3f}, that of lle is {own.score:.3f}")
 
     def test_simpler_method_is_chosen_unless_another_one_is_clearly_better(self):
         base = np.random.default_rng(8).uniform(0.5, 0.8, 400)
