@@ -39,10 +39,11 @@ curves and sheets, flat or rolled. A roll of so few points that neighbours cross
 """
 
 MIN_COMPONENTS, MAX_COMPONENTS = 2, 10
-"""Bounds of n_components without a gap. One coordinate is suggested only if the dimension is one."""
+"""Bounds of n_components without a gap, or if the directions before it lose neighbours. One coordinate is suggested
+only if the dimension is one."""
 
 SAME_QUALITY = 0.01
-"""Without a gap, n_components is the smallest number whose mean of trustworthiness and continuity is at most this far
+"""Then n_components is the smallest number whose mean of trustworthiness and continuity is at most this far
 below the best."""
 
 TOLERANCE = 0.001
@@ -154,10 +155,14 @@ class Search:
         own, likely, d = self.config.neighbors.n_neighbors, self.likely, self.sample.points.shape[1]
         # fewer than features, since as many reduce nothing, but two for two features
         largest = min(own - 1, max(d - 1, min(d, MIN_COMPONENTS)), len(self.trials.points) - 2)
+        fewest, dimension_text = 1, ""
         if self.gap.ratio >= GAP:
-            return self._components_of_gap(own, largest)
-        m = int(np.clip(round(likely.value), 1, min(largest, MAX_COMPONENTS)))
-        dimension_text = (
+            fewest, why, is_enough = self._components_of_gap(own, largest)
+            if is_enough:
+                return fewest, why
+            fewest, dimension_text = max(fewest, MIN_COMPONENTS), f"{why}; "
+        m = int(np.clip(round(likely.value), fewest, min(largest, MAX_COMPONENTS)))
+        dimension_text += (
             f"the dimension is {likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
         )
         if round(likely.value) >= d:
@@ -165,15 +170,16 @@ class Search:
         if m == 1:
             return m, dimension_text
         try:
-            scores = self.trials.scores_by_components(own, m, self._local_reg(own, m).reg)
+            scores, _ = self.trials.scores_by_components(own, m, self._local_reg(own, m).reg)
         except (LleError, np.linalg.LinAlgError):
             return m, f"{dimension_text} at the scale of {own} neighbours, rounded"
         enough = int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1
         chosen = max(min(m, MIN_COMPONENTS), enough)
         return chosen, f"{_measured_scores(scores, chosen, own)}; {dimension_text}"
 
-    def _components_of_gap(self, own: int, largest: int) -> tuple[int, str]:
-        """The number of directions before the gap, or one more if the data need it, as closed surfaces do."""
+    def _components_of_gap(self, own: int, largest: int) -> tuple[int, str, bool]:
+        """The number of directions before the gap, or one more if the data need it, as closed surfaces do; the reason;
+        and whether they are enough, so that a run does not warn of lost neighbours."""
         dimension = self.gap.dimension
         m, several = min(dimension, largest), "s" * (dimension > 1)
         why = (
@@ -181,17 +187,21 @@ class Search:
             f"{self.gap.n_neighbors} sampled points; the next direction has {self.gap.ratio:.1f} times less"
         )
         if m < dimension:
-            return m, f"{why}. {own} neighbours allow at most {m} coordinates"
+            return m, f"{why}. {own} neighbours allow at most {m} coordinates", True
         if m < min(largest, self.sample.points.shape[1] - 1):  # as many coordinates as features reduce nothing
             with contextlib.suppress(LleError, np.linalg.LinAlgError):
-                *_, before, after = self.trials.scores_by_components(own, m + 1, self._local_reg(own, m).reg)
+                means, lost = self.trials.scores_by_components(own, m + 1, self._local_reg(own, m).reg)
+                *_, before, after = means
                 if after > max(before + FOLDED, 1 - SAME_QUALITY):
-                    return m + 1, (
-                        f"{why}. But {counted(m, 'coordinate')} would fold the data, as a closed curve or surface: the "
+                    why += (
+                        f". But {counted(m, 'coordinate')} would fold the data, as a closed curve or surface: the "
                         f"mean of trustworthiness and continuity of lle with {own} neighbours is {before:.3f}, "
                         f"and {after:.3f} with {m + 1}"
                     )
-        return m, why
+                    return m + 1, why, True
+                if lost[m - 1]:
+                    return m, f"{why}, but {counted(m, 'coordinate')} would lose neighbours ({lost[m - 1]})", False
+        return m, why, True
 
     def run(self) -> None:
         """Choose n_components, then try the config's method and the other methods, and choose a trial."""

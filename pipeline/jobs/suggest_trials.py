@@ -16,6 +16,7 @@ from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
 from ..kernels.quality.sample_quality import SampleQuality, Scores
 from ..kernels.quality.trustworthiness import mean_interval, participation
 from ..kernels.trial_embedding import few_dimensions, largest_component, largest_trial
+from ..report.bounds import LOW_TRUSTWORTHINESS, min_hit
 
 MEASURED_POINTS = 500
 """At least this number of points is measured; a suggestion has many more trials than a choice of reg."""
@@ -134,14 +135,26 @@ class Trials:
         coordinates[inside] = embed_in_memory(method, self.points[inside], ids, n_components, reg or 1.0, rule)
         return coordinates
 
-    def scores_by_components(self, n_neighbors: int, n_components: int, reg: float) -> Float64:
-        """Mean of trustworthiness and continuity of LLE with the first 1, ..., m of m coordinates: (m,).
+    def scores_by_components(self, n_neighbors: int, n_components: int, reg: float) -> tuple[Float64, list[str]]:
+        """Of LLE with the first 1, ..., m of m coordinates: the mean of trustworthiness and continuity (m,), and what a
+        run would warn of, "" for nothing.
 
         Raises LleError and LinAlgError.
         """
         embedding = self.embedding("lle", n_neighbors, n_components, reg)
         scores = [self._quality.measure(embedding[:, : m + 1]) for m in range(n_components)]
-        return np.array([(one.trustworthiness.mean() + one.continuity.mean()) / 2 for one in scores])
+        means = np.array([(one.trustworthiness.mean() + one.continuity.mean()) / 2 for one in scores])
+        return means, [self._lost(one) for one in scores]
+
+    def _lost(self, scores: Scores) -> str:
+        """What an embedding has lost, by the bounds of the report."""
+        trust, before = float(scores.trustworthiness.mean()), self._quality.hit_of_points()
+        if trust < LOW_TRUSTWORTHINESS:
+            return f"trustworthiness {trust:.3f}, bound {LOW_TRUSTWORTHINESS:g}"
+        if before is None or scores.hit is None or not np.isfinite(before).any():
+            return ""
+        bound, hit = min_hit(float(np.nanmean(before))), float(np.nanmean(scores.hit))
+        return f"neighbourhood hit {hit:.3f}, bound {bound:.3f}" if hit < bound else ""
 
     def choose_reg(self, local: RegChoice, n_neighbors: int, n_components: int) -> RegChoice:
         """The choice of `weights.reg: auto` for lle, as ``trial_embedding.reg_by_trial``."""

@@ -163,6 +163,34 @@ def sphere(n, rng):
     return np.column_stack([x, x[:, 0] * x[:, 1], x[:, 1] * x[:, 2]])
 
 
+def tree(n, rng):
+    """Three branches from one point, and the branch of each point."""
+    branch = rng.integers(3, size=n)
+    axes = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    return axes[branch] * rng.random((n, 1)) + 0.02 * rng.normal(size=(n, 6)), branch
+
+
+def rods(n, rng):
+    """Short pieces of lines in six dimensions."""
+    middle, direction = rng.normal(size=(2, n // 15, 6))
+    rod = rng.integers(n // 15, size=n)
+    return 2 * middle[rod] + direction[rod] * rng.normal(size=(n, 1)) / 2 + 0.05 * rng.normal(size=(n, 6)), None
+
+
+@pytest.mark.parametrize(("make", "seed", "lost"), [(tree, 31, "neighbourhood hit"), (rods, 32, "trustworthiness")])
+def test_directions_before_a_gap_that_lose_neighbours_are_not_enough(tmp_path, monkeypatch, make, seed, lost):
+    """A run with one coordinate would warn, so more are measured, as without a gap."""
+    for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
+        monkeypatch.setattr(suggest_search, name, few)
+    points, labels = make(800, np.random.default_rng(seed))
+    np.savez(tmp_path / "x.npz", X=points, y=np.zeros(800) if labels is None else labels)
+    source = {"kind": "npz", "path": str(tmp_path / "x.npz"), "key": "X", "labels": None if labels is None else "y"}
+    found = suggest(Config.model_validate({"input": source, "output": {"store": str(tmp_path / "run.zarr")}}), 800)
+    assert found["dimension"]["gap"]["dimension"] == 1
+    assert found["suggested"]["eigensolver.n_components"] >= 2
+    assert f"but 1 coordinate would lose neighbours ({lost} 0." in found["reasons"][0]
+
+
 def test_roll_whose_turns_are_linked_by_neighbours_gets_its_dimension(tmp_path, make_config, monkeypatch):
     for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
         monkeypatch.setattr(suggest_search, name, few)

@@ -111,6 +111,12 @@ class SampleQuality:
             hit = np.where(embedded | np.isnan(hit), hit, 0.0)
         return Scores(self._trustworthiness(near), continuity, kept, hit)
 
+    def hit_of_points(self) -> Float64 | None:
+        """Share (s,) of the nearest neighbours in the data with the point's label; None without labels."""
+        if self.labels is None:
+            return None
+        return neighborhood_hit(self.labels[self.measured], self.labels[self._neighbors.ids])
+
     @cached_property
     def _neighbors(self) -> NeighborLists:
         """The neighbours (s, k) of the measured points among all points."""
