@@ -70,8 +70,8 @@ class Cure:
         return bool(self.text)
 
     def is_like(self, other: "Cure") -> bool:
-        """Whether both have the same first setting, or the same text if they have no settings."""
-        return self.settings[:1] == other.settings[:1] if self.settings else self.text == other.text
+        """Whether the other one names all its settings, or has the same text if it has no settings."""
+        return all(one in other.settings for one in self.settings) if self.settings else self.text == other.text
 
 
 @dataclass(frozen=True)

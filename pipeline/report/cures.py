@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.errors import Setting, counted
 from ..core.methods import METHODS
-from .bounds import GOOD_TRUSTWORTHINESS, PCA_GAIN, REDUNDANT, SMALL_REG, Cure
+from .bounds import GOOD_TRUSTWORTHINESS, LOW_TRUSTWORTHINESS, PCA_GAIN, REDUNDANT, SMALL_REG, Cure
 from .metrics import Metrics
 
 Config = Mapping[str, Any]
@@ -58,37 +58,54 @@ def reg_from_data(metrics: Metrics, config: Config) -> Cure:
 
 
 def more_coordinates(metrics: Metrics, config: Config) -> Cure:
-    """As many coordinates as the data have dimensions, but fewer than columns, and not more than the method allows."""
-    dimension, m = metrics.number("intrinsic_dimension"), len((metrics.eigenvalues or [[]])[0])
-    if dimension is None or not m:
+    """As many coordinates as the data have dimensions, but fewer than columns and points; as principal components if
+    the neighbourhoods are too small for so many."""
+    m, (needed, about) = len((metrics.eigenvalues or [[]])[0]), dimensions(metrics, config)
+    value = min(needed, (metrics.n_features or 1 << 30) - 1, (metrics.n_points or 1 << 30) - 1)
+    if not m or value <= m:
         return NO_CURE
-    needed, most = round(dimension), most_coordinates(metrics, config)
-    if min(needed, most) <= m:
-        return NO_CURE
-    about = "at least" if dimension > 6.5 else "about"  # such estimates are too low (Levina & Bickel 2004, section 4)
-    rows = "points" if config["method"] == "pca" else "number of neighbours"
-    limit = f", the most that the {rows}, the method and the columns allow" if most < needed else ""
     few = f"{counted(m, 'coordinate')} {'is' if m == 1 else 'are'} too few"
-    text = f"{few}: the data have {about} {needed} dimensions around each point; set {{}}{limit}"
-    return Cure(text, (Setting("eigensolver", "n_components", min(needed, most)),))
+    text = f"{few}: the data have {about} dimensions around each point"
+    setting = Setting("eigensolver", "n_components", value)
+    if value <= most_coordinates(metrics, config):
+        return Cure(f"{text}; set {{}}", (setting,))
+    text += f", too many for {neighbors(metrics, config)} neighbours; set {{}} and {{}}"
+    return Cure(text, (*PCA.settings, setting))
+
+
+def neighbors(metrics: Metrics, config: Config) -> int:
+    """The number of neighbours of most points."""
+    return int(round(metrics.list_sizes["mean"]) if metrics.list_sizes else config["neighbors"]["n_neighbors"])
+
+
+def dimensions(metrics: Metrics, config: Config) -> tuple[int, str]:
+    """The dimension of the data around points, 0 if it is not known, and in words."""
+    estimate = metrics.number("intrinsic_dimension")
+    if estimate is None:
+        return 0, ""
+    value = round(estimate)
+    is_least = estimate > 6.5  # such estimates are too low (Levina & Bickel 2004, section 4)
+    return value, f"{'at least' if is_least else 'about'} {value}"
 
 
 def most_coordinates(metrics: Metrics, config: Config) -> int:
-    """The largest n_components below the number of columns that the method and the neighbourhoods or points allow."""
-    most = int(metrics.n_features or 1 << 30) - 1  # as many coordinates as columns reduce nothing
-    k = int(metrics.list_sizes["least"] if metrics.list_sizes else config["neighbors"]["n_neighbors"])
+    """The most coordinates for which the neighbourhoods are large enough.
+
+    Weights interpolate a point between its neighbours if these surround it, which takes more than two for each
+    dimension. With fewer, principal components kept neighbours as well or better on every table that was tried.
+    """
+    if config["method"] == "pca":
+        return 1 << 30
+    k = neighbors(metrics, config)
+    least = int(metrics.list_sizes["least"] if metrics.list_sizes else k)
     if config["method"] == "hessian":
-        most = min(most, max(m for m in range(k) if 1 + m + m * (m + 1) // 2 <= k))
-    elif config["method"] == "pca":
-        most = min(most, (metrics.n_points or 1 << 30) - 1)
-    else:
-        most = min(most, k - 1)
-    return most
+        return max(m for m in range(least) if 1 + m + m * (m + 1) // 2 <= least)
+    return min((k - 1) // 2, least - 1)
 
 
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
-    """More coordinates unless these keep nearly all neighbours, else a reg chosen from the data, else `lle suggest`."""
-    is_good = (metrics.number("trustworthiness") or 0.0) >= GOOD_TRUSTWORTHINESS
+    """More coordinates if the trustworthiness is low, else a reg chosen from the data, else `lle suggest`."""
+    is_good = (metrics.number("trustworthiness") or 0.0) >= LOW_TRUSTWORTHINESS
     text = "`lle suggest` compares other numbers of neighbours and other methods"
     suggest = NO_CURE if (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST else Cure(text, is_command=True)
     coordinates = NO_CURE if is_good else more_coordinates(metrics, config)

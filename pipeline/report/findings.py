@@ -246,17 +246,17 @@ def _of_distances(metrics: Metrics, config: Config) -> Iterator[Finding]:
 
 def _of_dimensions(metrics: Metrics, config: Config) -> Iterator[Finding]:
     """Remarks: nothing is reduced, or the coordinates leave out dimensions although neighbours stay near each other."""
-    dimension, m = metrics.number("intrinsic_dimension"), config["eigensolver"]["n_components"]
+    m, (dimension, about) = config["eigensolver"]["n_components"], cures.dimensions(metrics, config)
     if m == metrics.n_features and config["preprocess"]["pca"] is None:
         change = "turned" if config["method"] == "pca" else "deformed"
         sentence = f"{counted(m, 'coordinate')} of {counted(m, 'feature')} reduce{'s' * (m == 1)} nothing"
         yield Finding("n_features", m, m - 1, f"{sentence}: the data are only {change}", level="note")
     is_good = (metrics.number("trustworthiness") or 0.0) >= bounds.GOOD_TRUSTWORTHINESS
-    if dimension is None or not is_good or min(round(dimension), metrics.n_features or 0) <= m:
+    if not is_good or min(dimension, metrics.n_features or 0) <= m:
         return
-    sentence = f"The data have about {dimension:.1f} dimensions around each point, more than {counted(m, 'coordinate')}"
+    sentence = f"The data have {about} dimensions around each point, more than {counted(m, 'coordinate')}"
     cure = NO_CURE
-    if cures.most_coordinates(metrics, config) > m:
+    if min(cures.most_coordinates(metrics, config), (metrics.n_features or 0) - 1) > m:
         cure = Cure("A larger {} shows more of them", (Setting("eigensolver", "n_components"),))
     yield Finding("intrinsic_dimension", dimension, m, sentence, cure, level="note")
 

@@ -124,6 +124,11 @@ SMALL_REG = {"weights": {"reg": 1e-3}}
 FIVE = {"eigensolver": {"n_components": 5}}
 
 
+def components(n: int) -> dict[str, Any]:
+    """As many principal components."""
+    return {"method": "pca", "eigensolver.n_components": n}
+
+
 class Case(NamedTuple):
     data: Callable[[], Data]
     config: dict[str, Any]
@@ -134,34 +139,28 @@ class Case(NamedTuple):
 CASES = {
     "cube": Case(cube, {}, {"trustworthiness": {"eigensolver.n_components": 4}}),
     "tangents of iris, whose neighbours are kept": Case(iris, {"method": "ltsa"}, {"pca_gain": {"method": "pca"}}),
-    "more dimensions than 12 neighbours span": Case(noise, {}, {"trustworthiness": {"eigensolver.n_components": 11}}),
+    "more dimensions than 12 neighbours span": Case(noise, {}, {"trustworthiness": components(15)}),
     "five coordinates of a noisy curve": Case(noisy_curve, FIVE, {}),
     "noisy roll": Case(noisy_roll, SMALL_REG, {"trustworthiness": {"weights.reg": "auto"}}),
-    "wine": Case(wine, {}, {"trustworthiness": {"eigensolver.n_components": 6}}),
+    "wine": Case(wine, {}, {"trustworthiness": components(6)}),
     "wine with a small reg": Case(
-        wine, SMALL_REG, {"neighborhood_hit": {"eigensolver.n_components": 6}, "pca_gain": {"weights.reg": "auto"}}
+        wine, SMALL_REG, {"neighborhood_hit": components(6), "pca_gain": {"weights.reg": "auto"}}
     ),
     "six coordinates of wine": Case(
         wine, {**SMALL_REG, "eigensolver": {"n_components": 6}}, {"neighborhood_hit": {"weights.reg": "auto"}}
     ),
     "tangents of sparse regions": Case(
-        cancer,
-        {"method": "ltsa"},
-        {"participation": {"method": "pca"}, "trustworthiness": {"eigensolver.n_components": 8}},
+        cancer, {"method": "ltsa"}, {"participation": {"method": "pca"}, "trustworthiness": components(8)}
     ),
     "islands": Case(islands, {}, {"n_components_weak": {"graph.components": "connect"}}),
     "largest island": Case(islands, {"graph": {"components": "largest"}}, {"dropped": {"graph.components": "connect"}}),
     "turned objects": Case(turned_objects, {}, {"n_components_weak": {"graph.components": "connect"}}),
     "digits": Case(digits, {}, {}),
     "clusters": Case(
-        clusters,
-        {},
-        {"trustworthiness": {"eigensolver.n_components": 8}, "n_components_weak": {"graph.components": "connect"}},
+        clusters, {}, {"trustworthiness": components(8), "n_components_weak": {"graph.components": "connect"}}
     ),
     "heavy tails": Case(
-        heavy_tails,
-        SMALL_REG,
-        {"participation": {"weights.reg": "auto"}, "trustworthiness": {"eigensolver.n_components": 7}},
+        heavy_tails, SMALL_REG, {"participation": {"weights.reg": "auto"}, "trustworthiness": components(7)}
     ),
     "curve": Case(
         curve,
@@ -173,7 +172,7 @@ CASES = {
     "modified weights of heavy tails": Case(
         heavy_tails,
         {"method": "modified"},
-        {"participation": {"embedding.coordinates": "independent"}, "trustworthiness": {"eigensolver.n_components": 7}},
+        {"participation": {"embedding.coordinates": "independent"}, "trustworthiness": components(7)},
     ),
     "five coordinates of cover": Case(part_of("cover", 3000), FIVE, {}),
     "skin": Case(

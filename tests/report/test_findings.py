@@ -197,37 +197,55 @@ def test_defects_are_the_findings_about_the_coordinates_themselves(changes, n_de
 LOW = {"trustworthiness": {"value": 0.8}, "intrinsic_dimension": {"value": 30.0}}
 
 
+FORTY = config_of(neighbors={"n_neighbors": 40})
+
+
 @pytest.mark.parametrize(
-    ("config", "n_features", "value", "is_limit"),
+    ("config", "n_features", "dimension", "method", "value"),
     [
-        (CONFIG, 40, 11, True),
-        (CONFIG, 9, 8, True),
-        (config_of(method="laplacian"), 30, 11, True),
-        (config_of(method="hessian"), 40, 3, True),
-        (config_of(method="pca"), 40, 30, False),
-        (config_of(method="laplacian", neighbors={"n_neighbors": 40}), 40, 30, False),
-        (config_of(neighbors={"n_neighbors": 40}), 50, 30, False),
+        (CONFIG, 40, 5.4, None, 5),
+        (CONFIG, 40, 5.6, "pca", 6),  # two neighbours for each dimension are all
+        (CONFIG, 4, 5.4, None, 3),
+        (CONFIG, 9, 30.0, "pca", 8),
+        (FORTY, 50, 19.0, None, 19),
+        (FORTY, 50, 20.0, "pca", 20),
+        (config_of(method="laplacian"), 30, 11.0, "pca", 11),
+        (config_of(method="hessian"), 40, 3.0, None, 3),
+        (config_of(method="hessian"), 40, 4.0, "pca", 4),
+        (config_of(method="pca"), 40, 11.0, None, 11),
     ],
 )
-def test_coordinates_named_are_those_that_the_program_accepts_and_fewer_than_the_columns(
-    config, n_features, value, is_limit
+def test_coordinates_named_are_those_that_the_neighbourhoods_allow_else_principal_components(
+    config, n_features, dimension, method, value
 ) -> None:
-    [finding] = found({**LOW, "n_features": n_features}, config)
-    assert finding.as_json()["key"] == {"eigensolver.n_components": value}
-    assert ("the most that" in finding.text()) == is_limit
-    check_config({**config, "eigensolver": {"n_components": value}}, "test")
+    [finding] = found({**LOW, "intrinsic_dimension": {"value": dimension}, "n_features": n_features}, config)
+    named = {} if method is None else {"method": method}
+    assert finding.as_json()["key"] == {**named, "eigensolver.n_components": value}
+    assert ("too many for" in finding.text()) == (method is not None)
+    check_config({**config, **named, "eigensolver": {"n_components": value}}, "test")
 
 
 def test_points_have_fewer_principal_components_than_their_number() -> None:
-    [finding] = found({**LOW, "n_features": 40, "n_points": 20}, config_of(method="pca"))
+    config = config_of(method="pca", neighbors={"n_neighbors": 40})
+    [finding] = found({**LOW, "n_features": 40, "n_points": 20}, config)
     assert finding.as_json()["key"] == {"eigensolver.n_components": 19}
-    assert "the most that the points" in finding.text()
+
+
+def test_mean_length_of_lists_decides_how_many_coordinates_they_allow() -> None:
+    lists = {"mean": 20.4, "least": 4, "most": 40, "raised_to_k_min": 0, "at_k_max": 0}
+    five, config = {**LOW, "intrinsic_dimension": {"value": 3.0}}, config_of(neighbors={"radius": 1.5})
+    assert found({**five, "list_sizes": lists}, config)[0].as_json()["key"] == {"eigensolver.n_components": 3}
+    short = lists | {"least": 3}  # a point with three neighbours has no weights for three coordinates
+    assert found({**five, "list_sizes": short}, config)[0].as_json()["key"].keys() == {
+        "method",
+        "eigensolver.n_components",
+    }
 
 
 def test_classes_that_mix_although_neighbours_are_kept_need_no_more_coordinates() -> None:
     lost = {"neighborhood_hit": {"value": 0.72}, "intrinsic_dimension": {"value": 3.2}}
-    assert found({**lost, "trustworthiness": {"value": 0.94}})[0].as_json()["key"] == {"eigensolver.n_components": 3}
-    assert found({**lost, "trustworthiness": {"value": 0.95}})[0].as_json()["key"] == {}
+    assert found({**lost, "trustworthiness": {"value": 0.89}})[0].as_json()["key"] == {"eigensolver.n_components": 3}
+    assert found({**lost, "trustworthiness": {"value": 0.9}})[0].as_json()["key"] == {}
 
 
 def test_coordinates_are_the_dimension_of_the_data() -> None:
@@ -455,7 +473,7 @@ def test_verdict_says_how_many_of_the_nearest_are_kept(kept: float, near: str) -
 
 def test_dimensions_that_the_coordinates_leave_out_are_a_remark() -> None:
     three = {"intrinsic_dimension": {"value": 2.9}}
-    words = "The data have about 2.9 dimensions around each point, more than 2 coordinates"
+    words = "The data have about 3 dimensions around each point, more than 2 coordinates"
     assert f"{words}. A larger eigensolver.n_components shows more of them." in verdict_of(three)
     assert verdict_of({**three, "n_features": 3}).endswith(f"{words}.")  # as many coordinates as columns reduce nothing
     for none in ({"n_features": 2}, {"intrinsic_dimension": {"value": 2.4}}, {"trustworthiness": {"value": 0.94}}):
