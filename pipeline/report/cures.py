@@ -79,12 +79,15 @@ def neighbors(metrics: Metrics, config: Config) -> int:
 
 
 def dimensions(metrics: Metrics, config: Config) -> tuple[int, str]:
-    """The dimension of the data around points, 0 if it is not known, and in words."""
-    estimate = metrics.number("intrinsic_dimension")
+    """The dimension of the data around points, 0 if it is not known, and in words.
+
+    k distances to neighbours do not show more than k dimensions, because k neighbours span no more.
+    """
+    estimate, k = metrics.number("intrinsic_dimension"), neighbors(metrics, config)
     if estimate is None:
         return 0, ""
-    value = round(estimate)
-    is_least = estimate > 6.5  # such estimates are too low (Levina & Bickel 2004, section 4)
+    value = min(round(estimate), k)
+    is_least = estimate > min(6.5, k)  # such estimates are too low (Levina & Bickel 2004, section 4)
     return value, f"{'at least' if is_least else 'about'} {value}"
 
 

@@ -33,6 +33,10 @@ def noise() -> Data:
     return np.random.default_rng(32).normal(size=(1000, 20)), None
 
 
+def few_rows() -> Data:
+    return np.random.default_rng(33).normal(size=(50, 2000)), None
+
+
 def noisy_curve() -> Data:
     rng = np.random.default_rng(6)
     t = 6 * rng.random(1500)
@@ -139,7 +143,8 @@ class Case(NamedTuple):
 CASES = {
     "cube": Case(cube, {}, {"trustworthiness": {"eigensolver.n_components": 4}}),
     "tangents of iris, whose neighbours are kept": Case(iris, {"method": "ltsa"}, {"pca_gain": {"method": "pca"}}),
-    "more dimensions than 12 neighbours span": Case(noise, {}, {"trustworthiness": components(15)}),
+    "more dimensions than 12 neighbours span": Case(noise, {}, {"trustworthiness": components(12)}),
+    "few rows of many columns": Case(few_rows, {}, {"trustworthiness": components(12)}),
     "five coordinates of a noisy curve": Case(noisy_curve, FIVE, {}),
     "noisy roll": Case(noisy_roll, SMALL_REG, {"trustworthiness": {"weights.reg": "auto"}}),
     "wine": Case(wine, {}, {"trustworthiness": components(6)}),

@@ -225,6 +225,16 @@ def test_coordinates_named_are_those_that_the_neighbourhoods_allow_else_principa
     check_config({**config, **named, "eigensolver": {"n_components": value}}, "test")
 
 
+@pytest.mark.parametrize("method", ["lle", "pca"])
+def test_distances_to_k_neighbours_show_at_most_k_dimensions(method) -> None:
+    [finding] = found({**LOW, "intrinsic_dimension": {"value": 103.0}, "n_features": 2000}, config_of(method=method))
+    assert "the data have at least 12 dimensions" in finding.text()
+    assert finding.as_json()["key"]["eigensolver.n_components"] == 12
+    twelve = {"eigenvalues": [[1e-7] * 12], "residuals": [[1e-9] * 12], "redundancy": [0.0] * 12}
+    [finding] = found({**LOW, **twelve, "intrinsic_dimension": {"value": 103.0}, "n_features": 2000}, config_of())
+    assert finding.as_json()["key"] == {}
+
+
 def test_points_have_fewer_principal_components_than_their_number() -> None:
     config = config_of(method="pca", neighbors={"n_neighbors": 40})
     [finding] = found({**LOW, "n_features": 40, "n_points": 20}, config)
