@@ -165,7 +165,8 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     groups = [one for one in shares if one[0] < bounds.GROUP_SHARE and one[2] == 1 and one[4]]
     if not (narrow := clumps or groups):
         return
-    bound, cure = bounds.GROUP_SHARE, cures.connected(metrics, config)
+    bound = bounds.GROUP_SHARE  # of one component, so joining components does not link the group to the others
+    cure = cures.more_neighbors(metrics, config, "{} links the group to more of the others")
     if clumps:
         bound, cure = CLUMP_SHARE, cures.cure_of_clumps(metrics, config)
     several = len(metrics.participation or []) > 1

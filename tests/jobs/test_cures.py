@@ -69,6 +69,13 @@ def islands() -> Data:
     return np.concatenate([island + np.array([at, 0.0, 0.0]) for at in (0.0, 2.0, 9.0)]), None
 
 
+def group_and_island() -> Data:
+    """A group that few links join to the others, and an island apart."""
+    points = np.random.default_rng(3).normal(size=(1000, 3))
+    points[:70, 0] += 6
+    return np.concatenate([points, np.random.default_rng(4).normal(size=(50, 3)) + 40]), None
+
+
 def curve() -> Data:
     t = np.sort(np.random.default_rng(5).random(3000)) * 10
     return np.column_stack([np.cos(t), np.sin(t), 0.3 * t]), None
@@ -158,6 +165,15 @@ CASES = {
         cancer, {"method": "ltsa"}, {"participation": {"method": "pca"}, "trustworthiness": components(8)}
     ),
     "islands": Case(islands, {}, {"n_components_weak": {"graph.components": "connect"}}),
+    "group and island": Case(
+        group_and_island,
+        {},
+        {
+            "participation": {"neighbors.n_neighbors": 24},
+            "n_components_weak": {"graph.components": "connect"},
+            "pca_gain": {"method": "pca"},
+        },
+    ),
     "largest island": Case(islands, {"graph": {"components": "largest"}}, {"dropped": {"graph.components": "connect"}}),
     "turned objects": Case(turned_objects, {}, {"n_components_weak": {"graph.components": "connect"}}),
     "digits": Case(digits, {}, {}),

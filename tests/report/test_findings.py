@@ -103,7 +103,7 @@ def test_run_within_all_bounds_has_none() -> None:
             {"participation": [[40.0, 300.0]], "separated": [[40, 0]], "n_components_weak": 1},
             "participation",
             "Coordinate 1 mainly separates about 40 of 490 points from the others",
-            {},
+            {"neighbors.n_neighbors": 24},
         ),
         (
             {"pca_gain": {"value": 0.04, "low": 0.03, "high": 0.05, "sample": 490}},
