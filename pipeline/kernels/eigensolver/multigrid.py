@@ -45,13 +45,14 @@ COARSE_NODES = {1: 12, 2: 6, 3: 6, 4: 12}
 """Nodes in an aggregate of the other levels. Coarse rows of three and more dimensions have hundreds of entries, so few
 levels take less time; on surfaces more levels need fewer steps."""
 MOST_FILL, MOST_SHARED_FILL, SAMPLE_STEP = 1.5, 0.9, 32
-"""If R B P0 of the finest level has more than MOST_FILL times the entries of B, P = P0 there. On a coarser level that
-has more entries, or lies below such a level, also R = P0'. MOST_SHARED_FILL replaces MOST_FILL on the finest level of
-several processes, which need further rows of each other for R B P. One row of SAMPLE_STEP is computed to know the
-entries. Points of many dimensions, fill with P0 and with P, eigensolve of two vectors (2026-11-28):
+"""If P0 of the finest level has constants only, and R B P0 more than MOST_FILL times the entries of B, P = P0 there. On
+a coarser level that has more entries, or lies below such a level, also R = P0'. For rows in several processes the bound
+is MOST_SHARED_FILL, and holds for any P0: R B P needs further rows of other processes. One row of SAMPLE_STEP is
+computed to know the entries. Fill with P0 and with P, and an eigensolve of two vectors (2026-11-28):
 
 - ten dimensions, 300,000 points: 1.6, 5.5; 55 processor seconds and 0.5 GiB with P0, 79 and 0.7 with P
-- delay vectors of speech, 1,748,000 x 32: 1.2, 3.5; 519 processor seconds and 3.0 GiB with P0, 414 and 3.8 with P
+- delay vectors of speech, 1,748,000 x 32: 1.2, 3.5; 519 and 2.9 with P0, 414 and 3.7 with P
+- cube of four dimensions, 600,000 points: 1.8, 3.5; 183 and 1.2 with P0, 138 and 1.4 with P
 - surfaces 0.4, 0.5; cubes of three dimensions 0.8, 1.3. A roll took 25 steps with P0, 5 with P."""
 TINY = float(np.finfo(np.float32).tiny)
 EPS = float(np.finfo(np.float64).eps)
@@ -114,8 +115,7 @@ class Hierarchy:
             aggregates, known = _next_aggregates(matrix, known, node_rows, max_nodes, width, threads)
             smoother = smoother_of(matrix, seed, symmetric=symmetric)
             if not levels:
-                most = MOST_SHARED_FILL if isinstance(matrix, SharedMatrix) else MOST_FILL
-                is_dense = _fill(matrix, aggregates, smoother, threads) > most
+                is_dense = _is_dense(matrix, aggregates, smoother, threads)
             if is_dense or (levels and matrix.nnz > MOST_FILL * levels[0].matrix.nnz):
                 smoother = smoother._replace(omega_p=0.0, omega_r=0.0 if levels else smoother.omega_r)
             coarse, scale = _coarse_matrix(matrix, aggregates, smoother, threads)
@@ -246,14 +246,17 @@ def _coarse_matrix(b: Matrix, aggregates: Aggregates, smoother: Smoother, thread
     return normalised(_product(b, p0, csr_array(p0.T.tocsr()), smoother, threads))
 
 
-def _fill(b: Matrix, aggregates: Aggregates, smoother: Smoother, threads: Threads) -> float:
-    """Entries of R B P0 for each entry of B, estimated."""
+def _is_dense(b: Matrix, aggregates: Aggregates, smoother: Smoother, threads: Threads) -> bool:
+    """Whether R B P0 has too many entries, by an estimate; see MOST_FILL."""
     half = smoother._replace(omega_p=0.0)
     if isinstance(b, SharedMatrix):
-        return sampled_entries(b, aggregates, half, threads, SAMPLE_STEP) / b.nnz
+        return sampled_entries(b, aggregates, half, threads, SAMPLE_STEP) > MOST_SHARED_FILL * b.nnz
+    if aggregates.basis.shape[1] > 1:
+        return False
     p0 = aggregates.matrix()
     sample = csr_array(p0.T.tocsr())[::SAMPLE_STEP]
-    return float(_product(b, p0, sample, half, threads).nnz * aggregates.n_columns / sample.shape[0] / b.nnz)
+    entries = _product(b, p0, sample, half, threads).nnz * aggregates.n_columns / sample.shape[0]
+    return bool(entries > MOST_FILL * b.nnz)
 
 
 def _product(b: csr_array, p0: csr_array, p0_rows: csr_array, smoother: Smoother, threads: Threads) -> csr_array:

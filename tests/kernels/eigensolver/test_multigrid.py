@@ -134,13 +134,14 @@ def test_rough_solves_are_repeated_for_their_residuals(monkeypatch, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fill", [1.0, 0.1])
+@pytest.mark.parametrize("fill", [1.0, 0.01])
 def test_cycles_are_transposes_of_each_other(fill, monkeypatch):
     monkeypatch.setattr("lle.kernels.eigensolver.multigrid.MOST_FILL", fill)
     A, X = problem("swiss_roll", 900, 19)
-    known = np.column_stack([np.ones(900), X])
+    known = np.column_stack([np.ones(900), X]) if fill == 1.0 else np.ones((900, 1))
     with Threads(2) as threads:
         hierarchy = Hierarchy(csr_array(A.astype(np.float32)), known, threads, 1, symmetric=False)
+        assert (hierarchy.levels[0].smoother.omega_p > 0) == (fill == 1.0)
         unit = np.eye(900, dtype=np.float32)
         whole, transposed = hierarchy.cycle(unit, transposed=False), hierarchy.cycle(unit, transposed=True)
     np.testing.assert_allclose(transposed, whole.T, atol=1e-5 * np.abs(whole).max())
@@ -170,10 +171,11 @@ def test_hierarchy_has_few_more_entries_than_the_matrix():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("symmetric", "fill"), [(False, 2), (True, 2), (False, 0.1)])
-def test_each_level_is_the_galerkin_product_of_the_one_before(symmetric, fill, monkeypatch):
+@pytest.mark.parametrize(("symmetric", "fill", "n_candidates"), [(False, 2, 3), (True, 2, 3), (False, 0.01, 0)])
+def test_each_level_is_the_galerkin_product_of_the_one_before(symmetric, fill, n_candidates, monkeypatch):
     """Computed for some rows at a time, which changes no byte."""
     A, X = problem("swiss_roll", 2000, 19)
+    X = X[:, :n_candidates]
     levels = []
     monkeypatch.setattr("lle.kernels.eigensolver.multigrid.MOST_FILL", fill)
     for rows in (8192, 7):
@@ -193,13 +195,17 @@ def test_each_level_is_the_galerkin_product_of_the_one_before(symmetric, fill, m
         np.testing.assert_allclose(following.matrix.toarray(), expected, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("n_candidates", [3, 0])
 @pytest.mark.parametrize("seed", seeds(19, 83, 211))
-def test_converges_where_full_levels_are_not_smoothed(seed, monkeypatch):
+def test_converges_where_full_levels_are_not_smoothed(seed, n_candidates, monkeypatch):
     A, X = problem("cube", 2500, seed)
     expected = solve(A, X)
-    monkeypatch.setattr("lle.kernels.eigensolver.multigrid.MOST_FILL", 0.1)
+    X = X[:, :n_candidates]
+    monkeypatch.setattr("lle.kernels.eigensolver.multigrid.MOST_FILL", 0.01)
     with FactorMultigrid(A, X, 1, 1) as inverse:
-        assert [level.smoother.omega_p > 0 for level in inverse.hierarchy.levels] == [False, False]
+        smoothers = [level.smoother for level in inverse.hierarchy.levels]
+    assert [each.omega_p > 0 for each in smoothers] == [n_candidates > 0, False][: len(smoothers)]
+    assert [each.omega_r > 0 for each in smoothers] == [True, False][: len(smoothers)]
     solution = solve(A, X)
     assert solution.converged
     np.testing.assert_allclose(solution.eigenvalues, expected.eigenvalues, rtol=1e-8)
