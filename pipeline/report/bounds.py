@@ -73,6 +73,11 @@ class Cure:
         """Whether the other one names all its settings, or has the same text if it has no settings."""
         return all(one in other.settings for one in self.settings) if self.settings else self.text == other.text
 
+    def contradicts(self, other: "Cure") -> bool:
+        """Whether the other one sets one of its keys to another value."""
+        values = {(one.section, one.key): one.value for one in other.settings if one.value is not None}
+        return any(values.get((one.section, one.key), one.value) != one.value for one in self.settings if one.value)
+
 
 @dataclass(frozen=True)
 class Finding:

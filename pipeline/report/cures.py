@@ -24,8 +24,15 @@ MORE_NEIGHBORS = 24
 """Twice the default. With more, neighbourhoods reach across folds."""
 
 NO_CURE = Cure()
-PCA = Cure("{} computes principal components", (Setting("", "method", "pca"),))
 CONNECT = Setting("graph", "components", "connect")
+
+
+def principal_components(config: Config) -> Cure:
+    """`method: pca`, with an eigensolver that it can use."""
+    if config["eigensolver"]["method"] != "factored":
+        return Cure("{} computes principal components", (Setting("", "method", "pca"),))
+    settings = Setting("", "method", "pca"), Setting("eigensolver", "method", "auto")
+    return Cure("{} with {} computes principal components", settings)
 
 
 def connected(metrics: Metrics, config: Config) -> Cure:
@@ -69,8 +76,13 @@ def more_coordinates(metrics: Metrics, config: Config) -> Cure:
     setting = Setting("eigensolver", "n_components", value)
     if value <= most_coordinates(metrics, config):
         return Cure(f"{text}; set {{}}", (setting,))
-    text += f", too many for {neighbors(metrics, config)} neighbours; set {{}} and {{}}"
-    return Cure(text, (*PCA.settings, setting))
+    sizes = metrics.list_sizes
+    shortest = f" (at least {sizes['least']:.0f})" if sizes else ""
+    text += (
+        f", and LLE needs more than {neighbors(metrics, config)} neighbours{shortest} for {value} coordinates; set {{}}"
+    )
+    settings = (*principal_components(config).settings, setting)
+    return Cure(text + ", {}" * (len(settings) - 2) + " and {}", settings)
 
 
 def neighbors(metrics: Metrics, config: Config) -> int:
@@ -118,11 +130,11 @@ def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
 def cure_of_clumps(metrics: Metrics, config: Config) -> Cure:
     """Another method than ltsa and hessian, a reg chosen from the data, independent coordinates, more neighbours."""
     if config["method"] in FLAT and is_behind_pca(metrics, config):
-        return PCA
+        return principal_components(config)
     if config["method"] in FLAT:
         return Cure("{} is less sensitive to sparse regions", (Setting("", "method", "lle"),))
-    neighbors = more_neighbors(metrics, config, "{} links the few points to more of the others")
-    return reg_from_data(metrics, config) or independent(config) or neighbors
+    more = more_neighbors(metrics, config, "{} links the few points to more of the others")
+    return reg_from_data(metrics, config) or independent(config) or more
 
 
 def independent(config: Config) -> Cure:

@@ -18,11 +18,14 @@ NAMED = 3
 
 
 def find(metrics: Metrics, config: Config) -> list[Finding]:
-    """The findings of a run, gravest first; `config` is the resolved config. Each cure is given once."""
+    """The findings of a run, gravest first; `config` is the resolved config. Each cure is given once, without those
+    that contradict it."""
     found: list[Finding] = []
     for about in ABOUT:
         for finding in about(metrics, config):
-            is_repeated = any(finding.cure.is_like(earlier.cure) for earlier in found)
+            is_repeated = any(
+                finding.cure.is_like(earlier.cure) or finding.cure.contradicts(earlier.cure) for earlier in found
+            )
             found.append(replace(finding, cure=NO_CURE) if is_repeated else finding)
     return sorted(found, key=lambda finding: finding.level != "grave")
 
@@ -210,7 +213,7 @@ def _of_pca(metrics: Metrics, config: Config) -> Iterator[Finding]:
         f"Principal components keep neighbours better than the embedding (trustworthiness {gain['value']:.2f} higher"
         f"{scope(metrics, ', ')})"
     )
-    cure = cures.reg_from_data(metrics, config) or cures.PCA
+    cure = cures.reg_from_data(metrics, config) or cures.principal_components(config)
     yield Finding("pca_gain", gain["low"], bounds.PCA_GAIN, sentence, cure)
 
 
@@ -259,7 +262,7 @@ def _of_dimensions(metrics: Metrics, config: Config) -> Iterator[Finding]:
     cure = NO_CURE
     if min(cures.most_coordinates(metrics, config), (metrics.n_features or 0) - 1) > m:
         cure = Cure("A larger {} shows more of them", (Setting("eigensolver", "n_components"),))
-    yield Finding("intrinsic_dimension", dimension, m, sentence, cure, level="note")
+    yield Finding("intrinsic_dimension", metrics.number("intrinsic_dimension"), m, sentence, cure, level="note")
 
 
 def scope(metrics: Metrics, prefix: str = " ") -> str:

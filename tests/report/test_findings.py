@@ -221,8 +221,22 @@ def test_coordinates_named_are_those_that_the_neighbourhoods_allow_else_principa
     [finding] = found({**LOW, "intrinsic_dimension": {"value": dimension}, "n_features": n_features}, config)
     named = {} if method is None else {"method": method}
     assert finding.as_json()["key"] == {**named, "eigensolver.n_components": value}
-    assert ("too many for" in finding.text()) == (method is not None)
+    assert ("LLE needs more than" in finding.text()) == (method is not None)
     check_config({**config, **named, "eigensolver": {"n_components": value}}, "test")
+
+
+def test_principal_components_get_an_eigensolver_that_computes_them() -> None:
+    config = config_of(eigensolver={"method": "factored"})
+    [finding] = found({**LOW, "n_features": 40}, config)
+    assert finding.as_json()["key"] == {"method": "pca", "eigensolver.method": "auto", "eigensolver.n_components": 12}
+
+
+def test_no_cure_contradicts_another() -> None:
+    clump = {"participation": [[300.0, 3.0]], "separated": [[0, 3]]}
+    findings = found({**LOW, **clump, "n_features": 40}, config_of(method="ltsa"))
+    assert len(findings) >= 2
+    methods = {finding.as_json()["key"].get("method") for finding in findings} - {None}
+    assert methods == {"lle"}
 
 
 @pytest.mark.parametrize("method", ["lle", "pca"])
