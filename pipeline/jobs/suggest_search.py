@@ -118,7 +118,7 @@ def _measured_scores(scores: Float64, chosen: int, k: int) -> str:
     if chosen < m:
         follows = f"more than {chosen} raise it by at most {max(scores.max() - scores[chosen - 1], 0.0):.3f}"
     else:
-        follows = f"fewer than {m} lower it by {scores[-1] - scores[:-1].max():.3f} or more"
+        follows = f"fewer than {m} lower it by {max(scores[-1] - scores[:-1].max(), 0.0):.3f} or more"
     return (
         f"the mean of trustworthiness and continuity of lle with {k} neighbours is {values} with 1 to {m} coordinates: "
         f"{follows}"
@@ -155,27 +155,29 @@ class Search:
         own, likely, d = self.config.neighbors.n_neighbors, self.likely, self.sample.points.shape[1]
         # fewer than features, since as many reduce nothing, but two for two features
         largest = min(own - 1, max(d - 1, min(d, MIN_COMPONENTS)), len(self.trials.points) - 2)
-        fewest, dimension_text = 1, ""
+        before, why = 0, ""
         if self.gap.ratio >= GAP:
-            fewest, why, is_enough = self._components_of_gap(own, largest)
+            before, why, is_enough = self._components_of_gap(own, largest)
             if is_enough:
-                return fewest, why
-            fewest, dimension_text = max(fewest, MIN_COMPONENTS), f"{why}; "
-        m = int(np.clip(round(likely.value), fewest, min(largest, MAX_COMPONENTS)))
-        dimension_text += (
+                return before, why
+            why += "; "
+        most = max(min(largest, MAX_COMPONENTS), before)
+        m = min(max(round(likely.value), before + 1), most)
+        dimension_text = (
             f"the dimension is {likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
         )
         if round(likely.value) >= d:
             dimension_text += f", and {counted(d, 'coordinate')} of {counted(d, 'feature')} reduce nothing"
         if m == 1:
-            return m, dimension_text
+            return m, f"{why}{dimension_text}"
         try:
-            scores, _ = self.trials.scores_by_components(own, m, self._local_reg(own, m).reg)
+            embedding = self.trials.embedding("lle", own, m, self._local_reg(own, m).reg)
+            scores = self.trials.scores_by_components(embedding)
         except (LleError, np.linalg.LinAlgError):
-            return m, f"{dimension_text} at the scale of {own} neighbours, rounded"
+            return m, f"{why}{dimension_text} at the scale of {own} neighbours, rounded"
         enough = int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1
-        chosen = max(min(m, MIN_COMPONENTS), enough)
-        return chosen, f"{_measured_scores(scores, chosen, own)}; {dimension_text}"
+        chosen = max(min(m, MIN_COMPONENTS), before, enough)
+        return chosen, f"{why}{_measured_scores(scores, chosen, own)}; {dimension_text}"
 
     def _components_of_gap(self, own: int, largest: int) -> tuple[int, str, bool]:
         """The number of directions before the gap, or one more if the data need it, as closed surfaces do; the reason;
@@ -190,8 +192,8 @@ class Search:
             return m, f"{why}. {own} neighbours allow at most {m} coordinates", True
         if m < min(largest, self.sample.points.shape[1] - 1):  # as many coordinates as features reduce nothing
             with contextlib.suppress(LleError, np.linalg.LinAlgError):
-                means, lost = self.trials.scores_by_components(own, m + 1, self._local_reg(own, m).reg)
-                *_, before, after = means
+                embedding = self.trials.embedding("lle", own, m + 1, self._local_reg(own, m).reg)
+                *_, before, after = self.trials.scores_by_components(embedding)
                 if after > max(before + FOLDED, 1 - SAME_QUALITY):
                     why += (
                         f". But {counted(m, 'coordinate')} would fold the data, as a closed curve or surface: the "
@@ -199,8 +201,8 @@ class Search:
                         f"and {after:.3f} with {m + 1}"
                     )
                     return m + 1, why, True
-                if lost[m - 1]:
-                    return m, f"{why}, but {counted(m, 'coordinate')} would lose neighbours ({lost[m - 1]})", False
+                if lost := self.trials.lost(embedding[:, :m]):
+                    return m, f"{why}, but {counted(m, 'coordinate')} would lose neighbours ({lost})", False
         return m, why, True
 
     def run(self) -> None:

@@ -135,20 +135,15 @@ class Trials:
         coordinates[inside] = embed_in_memory(method, self.points[inside], ids, n_components, reg or 1.0, rule)
         return coordinates
 
-    def scores_by_components(self, n_neighbors: int, n_components: int, reg: float) -> tuple[Float64, list[str]]:
-        """Of LLE with the first 1, ..., m of m coordinates: the mean of trustworthiness and continuity (m,), and what a
-        run would warn of, "" for nothing.
+    def scores_by_components(self, embedding: Float64) -> Float64:
+        """Mean of trustworthiness and continuity of the first 1, ..., m coordinates of an embedding (n, m): (m,)."""
+        scores = [self._quality.measure(embedding[:, : m + 1]) for m in range(embedding.shape[1])]
+        return np.array([(one.trustworthiness.mean() + one.continuity.mean()) / 2 for one in scores])
 
-        Raises LleError and LinAlgError.
-        """
-        embedding = self.embedding("lle", n_neighbors, n_components, reg)
-        scores = [self._quality.measure(embedding[:, : m + 1]) for m in range(n_components)]
-        means = np.array([(one.trustworthiness.mean() + one.continuity.mean()) / 2 for one in scores])
-        return means, [self._lost(one) for one in scores]
-
-    def _lost(self, scores: Scores) -> str:
-        """What an embedding has lost, by the bounds of the report."""
-        trust, before = float(scores.trustworthiness.mean()), self._quality.hit_of_points()
+    def lost(self, embedding: Float64) -> str:
+        """What a run would warn that an embedding (n, m) has lost, by the bounds of the report; "" for nothing."""
+        scores, before = self._quality.measure(embedding), self._quality.hit_of_points()
+        trust = float(scores.trustworthiness.mean())
         if trust < LOW_TRUSTWORTHINESS:
             return f"trustworthiness {trust:.3f}, bound {LOW_TRUSTWORTHINESS:g}"
         if before is None or scores.hit is None or not np.isfinite(before).any():
