@@ -46,12 +46,11 @@ class Transform:
         """A line about the columns with an infinite scale; empty if there is none.
 
         >>> Transform(np.zeros(3), np.array([1.0, np.inf, 2.0])).left_out(["a", "b", "c"])
-        "preprocess.scale leaves out 1 of 3 columns, which hold one value only in the sample ('b')"
+        "1 of 3 columns left out ('b'), because all sampled rows hold the same value there"
         """
         columns = np.flatnonzero(np.isinf(self.scale))
-        share = f"{len(columns)} of {len(self.scale)} columns"
-        which = f"which hold one value only in the sample ({_listed(columns, names)})"
-        return f"preprocess.scale leaves out {share}, {which}" if len(columns) else ""
+        share = f"{len(columns)} of {len(self.scale)} columns left out ({_listed(columns, names)})"
+        return f"{share}, because all sampled rows hold the same value there" if len(columns) else ""
 
 
 def unit_rows(rows: Floats) -> Float64:
@@ -178,10 +177,11 @@ def _standard(X: "Array", names: Sequence[str] | None, is_sample: bool) -> tuple
     if is_sample and len(constant) < len(mean):
         spread[constant] = np.inf
     elif len(constant):
+        cure = "Use a larger sample" if is_sample else "Leave them out with input.columns"
         raise InputError(
             f"preprocess.scale: standard divides by the standard deviation, but {len(constant)} of {len(mean)} columns "
-            f"hold one value only ({_listed(constant, names)}). Leave them out with input.columns, or use scale: none "
-            f"(numbers below 1e-150 count as zero)"
+            f"hold one value only{' in the sample' * is_sample} ({_listed(constant, names)}). {cure}, or use scale: "
+            f"none (numbers below 1e-150 count as zero)"
         )
     return mean, spread
 

@@ -94,7 +94,7 @@ class TestFit:
         others = [0, 1, 2, 4]
         np.testing.assert_allclose(transform(new)[:, others], StandardScaler().fit(X).transform(new)[:, others])
         assert (transform(new)[:, 3] == 0).all()
-        assert "1 of 5 columns, which hold one value only in the sample ('d')" in transform.left_out(list("abcde"))
+        assert "1 of 5 columns left out ('d')" in transform.left_out(list("abcde"))
         components = fit_in_memory(X, "standard", 4, is_sample=True)
         assert_same_up_to_signs(components(X), reference(X[:, others], "standard", 4))
         with pytest.raises(InputError, match="2 of 2 columns"):
