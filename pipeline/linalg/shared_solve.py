@@ -55,17 +55,17 @@ def solve_on_workers(store: Store, job: SolveJob, n_points: int) -> Solution:
     solution = write_solution(store, job, points, vectors, spectrum)
     stored.delete()
     if spectrum.converged:
-        delete_state(store, _state_name(job))
+        delete_state(store, state_name(job))
     return replace(solution, participation=sizes.tolist(), separated=gaps, coordinates=chosen, subprocess_bytes=peak)
 
 
 def _saved_steps(store: Store, job: SolveJob) -> int:
     """Steps of the saved state: if a worker is lost, the next try continues there."""
-    head = store.read_record(f"{_state_name(job)}/head.json", StateHead)
+    head = store.read_record(f"{state_name(job)}/head.json", StateHead)
     return head.n_steps if head else 0
 
 
-def _state_name(job: SolveJob) -> str:
+def state_name(job: SolveJob) -> str:
     return f"_work/eigen/state-{job.component:05d}"
 
 
@@ -104,7 +104,7 @@ def _problem(
     store: Store, job: SolveJob, points: Int64, rows: Rows, max_bytes: int, progress: Callable[[SolverProgress], None]
 ) -> Problem:
     """The eigenproblem of the points (n,) of a component, with the rows of this process."""
-    wanted, state = slice(rows.start, rows.stop), _state_name(job)
+    wanted, state = slice(rows.start, rows.stop), state_name(job)
     factor = SharedMatrix.from_rows(rows, matrices.load_factor(store, points, job.blocks, wanted))
     host = zlib.crc32(process_location()[0].encode())
     n_here = sum(int(each[0]) == host for each in rows.group.gather(np.array([host])))

@@ -9,10 +9,11 @@ measured between two workers. The cores of the model have the speed of these.
 """
 
 import argparse
+import contextlib
 import hashlib
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,8 @@ from lle.core.machine import available_cores
 from lle.engine.worker_group import run_in_group
 from lle.kernels.eigensolver.rows import cut_bounds
 from lle.linalg.component_solve import SolveJob
-from lle.linalg.shared_solve import solve_rows
+from lle.linalg.shared_solve import solve_rows, state_name
+from lle.linalg.solver_checkpoint import delete_state
 from lle.storage import array_specs
 from lle.storage.blocks import Blocks
 from lle.storage.store import Store
@@ -89,21 +91,27 @@ def ping(group: Group) -> float:
     return (time.perf_counter() - started) / PINGS
 
 
-def measured(url: str, n_workers: int, memory: int, max_steps: int = 60) -> tuple[Row, float]:
-    """A solve of the first component on workers of one thread each, and the seconds of a message between two."""
-    store = Store(url)
-    n_points = int((store.read_all(array_specs.POINT_COMPONENT.name) == 0).sum())
-    blocks = Blocks(n_points, store.array(array_specs.WEIGHTS.name).chunks[0])
-    job = SolveJob(url, 0, "lle", 2, "multigrid", 1e-8, blocks, memory, max_steps, False, (), 12, False, True)
+@contextlib.contextmanager
+def workers(n_workers: int, memory: int) -> Iterator[Client]:
+    """A client of workers with this memory limit in bytes."""
     with (
         LocalCluster(n_workers=n_workers, threads_per_worker=1, memory_limit=memory, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
-        seconds = run_in_group(client, ping, (), min(n_workers, 2))
+        yield client
+
+
+def measured(url: str, n_workers: int, memory: int) -> Row:
+    """A solve of the first component."""
+    store = Store(url)
+    n_points = int((store.read_all(array_specs.POINT_COMPONENT.name) == 0).sum())
+    blocks = Blocks(n_points, store.array(array_specs.WEIGHTS.name).chunks[0])
+    job = SolveJob(url, 0, "lle", 2, "multigrid", 1e-8, blocks, memory, 60, False, (), 12, False, True)
+    with workers(n_workers, memory) as client:
         started, n_cuts = time.perf_counter(), len(cut_bounds(n_points)) - 1
         n_steps, peak, processor, counts = run_in_group(client, counted_solve, (job, memory), n_cuts)
-        row = Row(n_workers, time.perf_counter() - started, processor, peak, n_steps, counts, _digest(store))
-    return row, seconds
+    delete_state(store, state_name(job))
+    return Row(n_workers, time.perf_counter() - started, processor, peak, n_steps, counts, _digest(store))
 
 
 def _digest(store: Store) -> str:
@@ -136,10 +144,12 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     print("| workers | steps | seconds | processor seconds | GiB | sums, exchanges | MB sent | vectors | model |")
     print("|---|---|---|---|---|---|---|---|---|")
-    first, message = None, 0.0
+    memory, first = int(options.memory * 2**30), None
+    with workers(2, memory) as client:
+        message = run_in_group(client, ping)
     for n_workers in options.workers:
-        row, seconds = measured(str(options.store), n_workers, int(options.memory * 2**30))
-        first, message = first or row, seconds if n_workers > 1 else message
+        row = measured(str(options.store), n_workers, memory)
+        first = first or row
         model = modelled(first.processor_seconds, n_workers, row.counts, message, available_cores())
         counts = f"{row.counts.gathers:,}, {row.counts.exchanges:,} | {row.counts.n_bytes / 1e6:,.0f}"
         print(
