@@ -30,7 +30,7 @@ class Group(Protocol):
         """
 
     def gather(self, part: Array) -> list[Array]:
-        """The arrays of all ranks by rank, the own one not copied. They may differ in shape."""
+        """The arrays of all ranks by rank, the own one not copied. They may differ in shape. Others must stay as is."""
 
 
 class OneProcess:

@@ -2,7 +2,7 @@
 
 Dask only places the ranks, one task on each worker. An array goes from worker to worker as a message of Dask's
 connections, without the scheduler. The sender waits until the receiver has come to the same call, so a worker holds at
-most one array of each other rank that it does not need yet.
+most one message of each other rank that it does not need yet.
 
 A rank ends at its next call of the group if
 - the driver says so (`_close`): another rank has raised an error, its worker has died, or the driver was interrupted

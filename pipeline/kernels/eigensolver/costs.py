@@ -39,8 +39,8 @@ MAX_BLOCK = 8
 """Largest block of a solve: eight columns take about twice the time of one."""
 HIERARCHY_BYTES, NORMAL_BYTES = 28, 72
 """Bytes for an entry of A, or of M, in the hierarchy of multigrid, before it is known. That of A has then twice the
-entries of A; on surfaces it has fewer, in three dimensions two to three times, and in ten or 32 three to five times as
-many. That of M takes 20 to 30 bytes, and its setup up to 65."""
+entries of A: fewer on surfaces, two to three times in three dimensions, three to five times in many. That of M takes 20
+to 30 bytes, and its setup up to 65."""
 SETUP_SHARE = 1.8
 """Largest memory of the setup on A, relative to its hierarchy: 1.6 on surfaces, 1.8 in three dimensions, 1.2 in 14."""
 VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 3 * 8, 16 * 8

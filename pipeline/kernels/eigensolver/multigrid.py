@@ -5,7 +5,7 @@ are the constant and the coordinates of the points, because the weights reconstr
 Vanek, Mandel & Brezina 1996 (Computing 56): smoothed aggregation. Brezina, Manteuffel, McCormick, Ruge & Sanders 2010
 (SIAM J. Sci. Comput. 32): for nonsymmetric matrices.
 
-On each level P = (I - omega B) P0 and R = P0' (I - omega B), unless R B P is nearly dense (MOST_FILL). P0 has
+On each level P = (I - omega B) P0 and R = P0' (I - omega B), unless R B P has too many entries (MOST_FILL). P0 has
 the local bases of the aggregates. A cycle applies P and R as products with B, so only P0 is stored. The hierarchy of B'
 has the transposed matrices, so a cycle for B' is the transposed one for B.
 Numbers are float32 for A, because the outer iteration corrects rounding errors, and float64 for M, whose small
@@ -46,9 +46,10 @@ COARSE_NODES = {1: 12, 2: 6, 3: 6, 4: 12}
 levels take less time; on surfaces more levels need fewer steps."""
 MOST_FILL, MOST_SHARED_FILL, SAMPLE_STEP = 1.5, 0.9, 32
 """If P0 of the finest level has constants only, and R B P0 more than MOST_FILL times the entries of B, P = P0 there. On
-a coarser level that has more entries, or lies below such a level, also R = P0'. For rows in several processes the bound
-is MOST_SHARED_FILL, and holds for any P0: R B P needs further rows of other processes. One row of SAMPLE_STEP is
-computed to know the entries. Fill with P0 and with P, and an eigensolve of two vectors (2026-11-28):
+a coarser level that has more entries, and on all levels below a finest one of this kind, also R = P0'. For rows in
+several processes the bound of the finest level is MOST_SHARED_FILL, and holds for any P0: R B P needs further rows of
+other processes. One row of SAMPLE_STEP of R B P0 is computed to know the entries. Fill with P0 and with P, and an
+eigensolve of two vectors (2026-11-28):
 
 - ten dimensions, 300,000 points: 1.6, 5.5; 55 processor seconds and 0.5 GiB with P0, 79 and 0.7 with P
 - delay vectors of speech, 1,748,000 x 32: 1.2, 3.5; 519 and 2.9 with P0, 414 and 3.7 with P
