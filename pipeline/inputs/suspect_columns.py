@@ -60,6 +60,8 @@ EPOCH_RANGE = 6.3e8, 2.2e9
 ONE_WAY, SMALL_STEP = 0.75, 0.1
 """Times go one way in this share of the steps, or are in no order: the mean step is at least this share of the standard
 deviation. Other numbers of their size are positions of a moving thing."""
+LONG_STEP, LONG_ONE_WAY = 20, 0.95
+"""Times with delays go one way in this share of the steps over LONG_STEP rows, as random walks rarely do."""
 
 
 class Look(NamedTuple):
@@ -187,7 +189,8 @@ def look_of(values: Array, n_rows: int, may_be_epoch: bool = True) -> Look | Non
     if len(values) < MIN_ROWS or not np.isfinite(values).all() or values.min() == values.max():
         return None
     steps = np.diff(values)
-    is_one_way = max(np.mean(steps >= 0), np.mean(steps <= 0)) >= ONE_WAY
+    long_steps = values[LONG_STEP:] - values[:-LONG_STEP]
+    is_one_way = _one_way(steps) >= ONE_WAY or _one_way(long_steps) >= LONG_ONE_WAY
     may_be_epoch = may_be_epoch and bool(is_one_way or np.abs(steps).mean() >= SMALL_STEP * values.std())
     for unit, per_second in EPOCH_UNITS.items() if may_be_epoch else ():
         if EPOCH_RANGE[0] * per_second <= values.min() and values.max() < EPOCH_RANGE[1] * per_second:
@@ -209,6 +212,11 @@ def look_of(values: Array, n_rows: int, may_be_epoch: bool = True) -> Look | Non
     if is_integral and distinct == len(values) and (len(values) >= MANY_ROWS or numbering):
         return id_in_all(len(values), n_rows)
     return None
+
+
+def _one_way(steps: Array) -> float:
+    """The share of the steps that go in the more frequent direction."""
+    return float(max(np.mean(steps >= 0), np.mean(steps <= 0)))
 
 
 def _starts_again(values: Array, steps: Array) -> bool:

@@ -10,6 +10,7 @@ from lle.inputs.suspect_columns import look_of, suspect_columns
 N = 5000
 RNG = np.random.default_rng(11)
 SECONDS = 1.7e9 + RNG.integers(0, 10**7, N)
+HALF_MINUTES, DELAYS = 1.7e9 + 30.0 * np.arange(N), np.random.default_rng(1).integers(-200, 201, N)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,8 @@ SECONDS = 1.7e9 + RNG.integers(0, 10**7, N)
         pytest.param(RNG.permutation(60), "a different whole number", id="shuffled ids of a small table"),
         pytest.param(SECONDS, "seconds since 1970", id="seconds"),
         pytest.param(np.sort(SECONDS) + RNG.integers(-900, 900, N), "seconds since 1970", id="seconds in some order"),
+        pytest.param(HALF_MINUTES + DELAYS, "seconds since 1970", id="seconds with delays"),
+        pytest.param(HALF_MINUTES - 200 * (np.arange(N) % 2), "seconds since 1970", id="two streams, one late"),
         pytest.param(SECONDS + 4e8, "seconds since 1970", id="seconds of the future"),
         pytest.param(SECONDS * 1e3 + 0.5, "milliseconds since 1970", id="milliseconds"),
         pytest.param(SECONDS * 1e9, "nanoseconds since 1970", id="nanoseconds"),
