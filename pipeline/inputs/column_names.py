@@ -44,7 +44,7 @@ class TableColumns(NamedTuple):
 
     `mixed` has a description of each column that is refused as a feature, because it holds numbers and text, and
     `missing_words` the words for a missing number that are in columns of numbers. `on_top` has the text of columns that
-    hold numbers below it, by its line in the file.
+    hold numbers below it, by its line in the file; `on_top_of` names it if there are several.
     """
 
     where: str
@@ -54,6 +54,7 @@ class TableColumns(NamedTuple):
     mixed: Mapping[str, str] = {}
     missing_words: Mapping[str, Sequence[str]] = {}
     on_top: Mapping[str, Mapping[int, str]] = {}
+    on_top_of: str = ""
 
     def features(self, special: Sequence[str | None]) -> list[str]:
         """The columns to use if the config names none; `special` are label and id."""

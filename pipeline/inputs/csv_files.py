@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -37,8 +38,7 @@ NUMBER_WITH_POINT = re.compile(rb"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 TYPES = ("numbers", TRUTH, "text", "no values")
 TRUE, FALSE = (b"true", b"True", b"TRUE", b"1", b"1.0"), (b"false", b"False", b"FALSE", b"0", b"0.0")
 COMMA_CURE = "write a decimal point, and no separators of thousands"
-MAX_EXAMPLE = 20  # characters of an entry in a message
-TOP_ROWS = 3  # that may hold units and their names
+MAX_EXAMPLE, TOP_ROWS = 20, 3  # characters of an entry in a message; rows that may hold units and their names
 
 
 def open_csv(
@@ -95,7 +95,6 @@ def csv_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
     looks = [item for stamp in stamps for item in looks_of_first_rows(stamp).items()]
     words = {name: look.words for name, look in looks if look.words and name in numeric}
     mixed = {name: look.kind for name, look in looks if look.kind not in TYPES}
-    on_top = {name: look.on_top for name, look in looks if look.on_top}
     words_only = [(name, look) for name, look in looks if look.kind == "no values" and look.words]
     types = {name: f"no numbers, only {look.words[0]!r}" for name, look in words_only if name not in numeric}
     types |= {name: "text" for name, look in looks if look.kind == "text"}
@@ -103,6 +102,7 @@ def csv_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
     for stamp in stamps:
         unused = [name for name, look in looks_of_first_rows(stamp).items() if look.kind in {"text", "no values"}]
         other_types = {name: types[name] for name in unused if name in types}
+        on_top = {name: look.on_top for name, look in looks_of_first_rows(stamp).items() if look.on_top}
         tables.append(_table(stamp)._replace(other_types=other_types, mixed=mixed, missing_words=words, on_top=on_top))
     return tables
 
@@ -281,8 +281,8 @@ def decimal_point(stamp: Stamp) -> str:
 class Look(NamedTuple):
     """What the first rows of a column hold: one of TYPES, or a sentence about the text between its numbers.
 
-    `words` are those for a missing number that occur there, without the empty one; `on_top` has the text of each line
-    if only the first TOP_ROWS rows hold some.
+    `words` are those for a missing number that occur there, without the empty one; `on_top` has the text of each
+    line with text in most columns of numbers, if only the first TOP_ROWS rows of the column hold text.
     """
 
     kind: str
@@ -297,21 +297,29 @@ def looks_of_first_rows(stamp: Stamp) -> dict[str, Look]:
     if not n_rows:
         return dict.fromkeys(names, Look("no values"))
     table = CsvRows(stamp, names).read_as(pa.binary(), 0, n_rows)  # text may be in any encoding
-    line = index_rows(stamp).lines_above + 2
-    return {name: _look_at(column, line) for name, column in zip(names, table.columns, strict=True)}
+    looks = {name: _look_at(column) for name, column in zip(names, table.columns, strict=True)}
+    n_numeric = sum(look.kind == "numbers" or bool(look.on_top) for look in looks.values())
+    texts = Counter(row for look in looks.values() for row in look.on_top)
+    lines = csv_index.first_lines(stamp) if texts else []
+    for name, look in looks.items():  # text in few columns may be data
+        on_top = {lines[row]: text for row, text in look.on_top.items() if 2 * texts[row] > n_numeric}
+        looks[name] = look._replace(
+            kind="text in its first rows, numbers below" if on_top else look.kind, on_top=on_top
+        )
+    return looks
 
 
-def _look_at(column: pa.ChunkedArray, line: int) -> Look:
-    """What a column holds; its first row is that line of the file."""
+def _look_at(column: pa.ChunkedArray) -> Look:
+    """What a column holds; `on_top` has rows, counted from 0, instead of lines."""
     found = pc.unique(column.drop_null()).to_pylist()
     words = [entry for entry in found if is_missing_word(entry)]
     is_entry = pc.invert(pc.is_in(column, value_set=pa.array([None, *words], pa.binary())))
     named = tuple(filter(None, dict.fromkeys(word.decode().strip() for word in words)))
     kind = _type_of_entries(column.filter(is_entry))
     if kind not in TYPES and _type_of_entries(column[TOP_ROWS:].filter(is_entry[TOP_ROWS:])) == "numbers":
-        top = {line + row: entry for row, entry in enumerate(column[:TOP_ROWS].to_pylist()) if is_entry[row].as_py()}
-        on_top = {number: entry.decode(errors="replace") for number, entry in top.items() if number_in(entry) is None}
-        return Look("text in its first rows, numbers below", named, on_top)
+        top = {row: entry for row, entry in enumerate(column[:TOP_ROWS].to_pylist()) if is_entry[row].as_py()}
+        on_top = {row: entry.decode(errors="replace") for row, entry in top.items() if number_in(entry) is None}
+        return Look(kind, named, on_top)
     return Look(kind, named)
 
 

@@ -73,6 +73,14 @@ def index_rows(stamp: Stamp) -> RowIndex:
     return RowIndex(names, n_rows, ends, delimiter, int(start > 0))
 
 
+def first_lines(stamp: Stamp) -> list[int]:
+    """The numbers of the lines of the first rows, from 1 on: blank lines are no rows."""
+    index = index_rows(stamp)
+    with reading(stamp.path), open_text(stamp) as handle:
+        lines = handle.read(int(index.positions[1])).split(b"\n")
+    return [number for number, line in enumerate(lines, 1) if line not in {b"", b"\r"}][index.lines_above + 1 :]
+
+
 def open_text(stamp: Stamp) -> IO[bytes]:
     """The file, decompressed if its name ends in .gz."""
     if not stamp.path.lower().endswith(".gz"):

@@ -51,7 +51,10 @@ def _of_table(detected: Detected) -> Proposal:
     """The input section of a table. It lists `columns` only if a column with numbers is left out or has no name."""
     keys: dict[str, tuple[object, str]] = {"kind": (detected.kind, ""), "path": (detected.path, "")}
     section = {key: value for key, (value, _) in keys.items()}
-    first, roles, named = _roles_of(section, table_columns(detected.kind, detected.path)[0])
+    tables = table_columns(detected.kind, detected.path)
+    top = next((table for table in tables if table.on_top), tables[0])
+    first = tables[0]._replace(on_top=top.on_top, on_top_of=top.where if len(tables) > 1 else "")
+    first, roles, named = _roles_of(section, first)
     special = {column.name: role for role, column in (("the label", roles.label), ("the id", roles.id)) if column}
     if not roles.features:
         other = "if one of them holds measurements, name it in input.columns of a config of your own"
@@ -109,10 +112,14 @@ def _cure(table: TableColumns) -> str:
 def _text_on_top(table: TableColumns) -> str:
     """Which lines to remove, because they hold text above the numbers of columns, such as units."""
     numbers = sorted({number for texts in table.on_top.values() for number in texts})
-    lines = f"line{'s' * (len(numbers) > 1)} {' and '.join(map(str, numbers))}"
+    first, last = listed([*map(str, numbers[:-1])]), numbers[-1]
+    lines = f"lines {first} and {last}" if first else f"line {last}"
+    if table.on_top_of:
+        lines += f" of {table.on_top_of}"
+    others = ", and such lines of the other files" if table.on_top_of else ""
     found = {repr(texts[numbers[0]]): "" for texts in table.on_top.values() if numbers[0] in texts}
     columns = f"{counted(len(table.on_top), 'column')} {'is' if len(table.on_top) == 1 else 'are'}"
-    return f"{columns} numbers except in {lines} ({', '.join([*found][:2])}): remove {lines}"
+    return f"{columns} numbers except in {lines} ({', '.join([*found][:2])}): remove {lines}{others}"
 
 
 def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:

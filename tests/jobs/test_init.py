@@ -241,7 +241,8 @@ def test_a_count_between_measurements_is_a_feature(tmp_path, names, label):
     [
         ("a b\n1 2\n3 4", "if spaces separate the columns, write commas"),
         ("a,b\nm,s\n1,2\n3,4\n5,6", "2 columns are numbers except in line 2 ('m', 's'): remove line 2"),
-        ("sep=,\na,b\nm,\n1,x\n3,4\n5,6", "2 columns are numbers except in lines 3 and 4 ('m'): remove lines 3 and 4"),
+        ("sep=,\na\nm\nA\n3\n4\n5\n6", "1 column is numbers except in lines 3 and 4 ('m'): remove lines 3 and 4"),
+        ("a\r\n\r\nm\r\n\r\nA\r\nB" + "\r\n3" * 5, "in lines 3, 5 and 6 ('m'): remove lines 3, 5 and 6"),
         ("Spectra of 2003,,\nwave,sun,sky\n280,1,2\n281,3,4\n282,3,4", "the first line seems to be a title: remove it"),
     ],
 )
@@ -252,10 +253,30 @@ def test_tables_of_text_between_numbers_are_refused_with_a_cure(tmp_path, lines,
 
 def test_columns_left_out_for_units_above_their_numbers_get_a_warning(tmp_path):
     data = frame().round(3).astype(str).assign(d=X[:, 0])
-    data.loc[0, ["a", "b"]], data.loc[1, "b"] = ["m2", "A"], "width"
+    data.loc[0, ["a", "b", "c"]], data.loc[1, ["a", "b", "c"]], data.loc[2, "b"] = ["m2", "A", "m"], "width", "<0.1"
     result = lle("init", write_table(tmp_path / "x.csv", data), "-o", tmp_path / "job.yaml")
-    assert "2 columns are numbers except in lines 2 and 3 ('m2', 'A'): remove lines 2 and 3." in result["warnings"]
-    assert result["columns"]["left_out"] == dict.fromkeys("ab", "text in its first rows, numbers below")
+    assert "3 columns are numbers except in lines 2 and 3 ('m2', 'A'): remove lines 2 and 3." in result["warnings"]
+    assert result["columns"]["left_out"] == dict.fromkeys("abc", "text in its first rows, numbers below")
+
+
+def test_a_first_row_with_text_in_few_columns_is_not_to_be_removed(tmp_path):
+    data = frame().round(3).astype(str)
+    data.loc[0, "a"] = "<0.1"
+    result = lle("init", write_table(tmp_path / "x.csv", data), "-o", tmp_path / "job.yaml")
+    assert "remove line" not in " ".join(result["warnings"])
+    assert "text between numbers, such as '<0.1'" in result["columns"]["left_out"]["a"]
+
+
+def test_lines_of_units_are_those_of_the_first_file_that_has_some(tmp_path):
+    data = frame().round(3).astype(str)
+    text = data.to_csv(index=False)
+    header, rows = text.split("\n", 1)
+    (tmp_path / "m0.csv").write_text(text)
+    (tmp_path / "m1.csv").write_text(f"{header}\nm,s,A\n{rows}")
+    (tmp_path / "m2.csv").write_text(f"sep=,\n{header}\nm,s,A\n{rows}")
+    message = refused(2, "init", tmp_path / "m[012].csv", "-o", tmp_path / "job.yaml")
+    line = f"line 2 of {tmp_path / 'm1.csv'}"
+    assert f"except in {line} ('m', 's'): remove {line}, and such lines of the other files" in message
 
 
 def test_a_column_of_lists_is_refused_with_a_cure(tmp_path):
