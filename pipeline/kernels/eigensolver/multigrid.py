@@ -45,11 +45,11 @@ COARSE_NODES = {1: 12, 2: 6, 3: 6, 4: 12}
 """Nodes in an aggregate of the other levels. Coarse rows of three and more dimensions have hundreds of entries, so few
 levels take less time; on surfaces more levels need fewer steps."""
 MOST_FILL, MOST_SHARED_FILL, SAMPLE_STEP = 1.5, 0.9, 32
-"""If P0 of the finest level has constants only, and R B P0 more than MOST_FILL times the entries of B, P = P0 there. On
-a coarser level that has more entries, and on all levels below a finest one of this kind, also R = P0'. For rows in
-several processes the bound of the finest level is MOST_SHARED_FILL, and holds for any P0: R B P needs further rows of
-other processes. One row of SAMPLE_STEP of R B P0 is computed to know the entries. Fill with P0 and with P, and an
-eigensolve of two vectors (2026-11-28):
+"""For A: if P0 of the finest level has constants only, and R B P0 more than MOST_FILL times the entries of B, P = P0
+there. On a coarser level that has more entries, and on all levels below a finest one of this kind, also R = P0'. For
+rows in several processes the bound of the finest level is MOST_SHARED_FILL, and holds for any P0: R B P needs further
+rows of other processes. One row of SAMPLE_STEP of R B P0 is computed to know the entries. Fill with P0 and with P, and
+an eigensolve of two vectors (2026-11-28):
 
 - ten dimensions, 300,000 points: 1.6, 5.5; 55 processor seconds and 0.5 GiB with P0, 79 and 0.7 with P
 - delay vectors of speech, 1,748,000 x 32: 1.2, 3.5; 519 and 2.9 with P0, 414 and 3.7 with P
@@ -116,7 +116,7 @@ class Hierarchy:
             aggregates, known = _next_aggregates(matrix, known, node_rows, max_nodes, width, threads)
             smoother = smoother_of(matrix, seed, symmetric=symmetric)
             if not levels:
-                is_dense = _is_dense(matrix, aggregates, smoother, threads)
+                is_dense = not symmetric and _is_dense(matrix, aggregates, smoother, threads)
             if is_dense or (levels and matrix.nnz > MOST_FILL * levels[0].matrix.nnz):
                 smoother = smoother._replace(omega_p=0.0, omega_r=0.0 if levels else smoother.omega_r)
             coarse, scale = _coarse_matrix(matrix, aggregates, smoother, threads)
