@@ -73,8 +73,8 @@ test: $(VENV)/.installed-test
 # The tests that `make test` leaves out: clusters, object stores, faults, benchmarks, further seeds.
 test-all: $(VENV)/.installed-test
 	@$(MAKE) servers || echo "no object stores here: their tests are skipped" >&2
-	@# Four at once on two cores: some tests wait for pods, jobs and workers that are started.
-	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "slow and not manual"
+	@# Three at once on two cores: some tests wait for pods, jobs and workers that are started.
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "slow and not manual"
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check pipeline tests
