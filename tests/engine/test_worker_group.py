@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 
 from lle.clusters.connect import connect
 from lle.config.models import Cluster
@@ -85,6 +85,26 @@ def test_program_for_a_group_runs_in_one_process():
 def test_arrays_arrive_as_they_were_sent(client, n_ranks):
     assert run_in_group(client, exchange_all, n_ranks=n_ranks) > 0
     assert mailboxes(client) == []
+
+
+def gather_and_overwrite(group: Group) -> np.ndarray:
+    """(size, 4) what was gathered, after each rank has overwritten its own array."""
+    own = np.full(4, float(group.rank))
+    gathered = group.gather(own)
+    own[:] = -1
+    group.gather(np.zeros(1))
+    return np.stack(gathered)
+
+
+@pytest.mark.slow
+def test_gathered_arrays_stay_if_their_senders_overwrite_them():
+    """Workers of one process send no copies."""
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        gathered = run_in_group(client, gather_and_overwrite)
+    np.testing.assert_array_equal(gathered, np.repeat([[-1.0], [1.0], [2.0]], 4, axis=1))
 
 
 def pids(group: Group) -> list[int]:
