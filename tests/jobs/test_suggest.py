@@ -191,19 +191,21 @@ def test_directions_before_a_gap_that_lose_neighbours_are_not_enough(tmp_path, m
     assert f"but 1 coordinate would lose neighbours ({lost} 0." in found["reasons"][0]
 
 
-@pytest.mark.parametrize(("scores", "chosen"), [([0.8, 0.85, 0.9], 3), ([0.8, 0.868, 0.872], 2), ([0.9, 0.9, 0.8], 2)])
+@pytest.mark.parametrize(
+    ("scores", "chosen"), [([0.8, 0.8, 0.85, 0.9], 4), ([0.8, 0.8, 0.868, 0.872], 3), ([0.9, 0.9, 0.9, 0.8], 3)]
+)
 def test_after_a_gap_one_coordinate_more_is_tried_and_none_fewer(tmp_path, make_config, monkeypatch, scores, chosen):
-    """A plane, as if two coordinates lost neighbours."""
+    """A space of three dimensions, as if three coordinates lost neighbours."""
     for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
         monkeypatch.setattr(suggest_search, name, few)
     monkeypatch.setattr(Trials, "lost", lambda self, embedding: "trustworthiness 0.8, bound 0.9")
     monkeypatch.setattr(Trials, "scores_by_components", lambda self, y: np.array(scores[: y.shape[1]]))
     rng = np.random.default_rng(33)
-    points = rng.random((400, 2)) @ rng.normal(size=(2, 6)) + 1e-3 * rng.normal(size=(400, 6))
+    points = rng.random((400, 3)) @ rng.normal(size=(3, 7)) + 1e-3 * rng.normal(size=(400, 7))
     found = suggest(make_config(tmp_path, points), 400)
     assert found["suggested"]["eigensolver.n_components"] == chosen
-    assert "2 coordinates would lose neighbours (trustworthiness 0.8, bound 0.9)" in found["reasons"][0]
-    assert "with 1 to 3 coordinates" in found["reasons"][0]
+    assert "3 coordinates would lose neighbours (trustworthiness 0.8, bound 0.9)" in found["reasons"][0]
+    assert "with 1 to 4 coordinates" in found["reasons"][0]
 
 
 def test_roll_whose_turns_are_linked_by_neighbours_gets_its_dimension(tmp_path, make_config, monkeypatch):

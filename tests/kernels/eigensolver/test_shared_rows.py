@@ -205,7 +205,7 @@ def test_entries_of_the_coarse_matrix_are_estimated_from_some_rows():
         def entries(rows):
             own = shared(rows, A)
             aggregates = aggregates_of(own, threads)
-            estimated = [sampled_entries(own, aggregates, smoother, threads, step) for step in (1, 8)]
+            estimated = [sampled_entries(own, aggregates, smoother, threads, step) for step in (1, 7)]
             return [coarse_rows(own, aggregates, smoother, threads).nnz, *estimated]
 
         found = [each for size in (1, 3) for each in each_process(size, entries)]
