@@ -19,7 +19,7 @@ from lle.linalg.component_solve import SolveJob
 from lle.stages import solve_embedding
 from lle.storage.blocks import Blocks
 from lle.storage.store import Store
-from tests.support.commands import lle, write_config
+from tests.support.commands import lle, roll_store, write_config
 from tests.support.thread_group import in_threads
 
 N, CUT = 900, 200
@@ -28,10 +28,7 @@ PLENTY, LITTLE = 2**30, 2**10
 
 @pytest.fixture(scope="module")
 def solved(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("solved")
-    config = write_config(folder, input={"kind": "synthetic", "name": "swiss_roll", "n_points": N, "seed": 3})
-    lle("run", config)
-    return Store(str(folder / "run.zarr"))
+    return roll_store(tmp_path_factory.mktemp("solved"), N)
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ from lle.linalg.component_solve import SolveJob
 from lle.stages import solve_embedding
 from lle.storage.blocks import Blocks
 from lle.storage.store import Store
-from tests.support.commands import lle, write_config
+from tests.support.commands import lle, roll_store, write_config
 from tests.support.points import swiss_roll
 from tests.support.sampled_factors import roll_factor
 
@@ -37,10 +37,7 @@ PLENTY = 2**30
 
 @pytest.fixture(scope="module")
 def solved(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("solved")
-    config = write_config(folder, input={"kind": "synthetic", "name": "swiss_roll", "n_points": N, "seed": 3})
-    lle("run", config)
-    return Store(str(folder / "run.zarr"))
+    return roll_store(tmp_path_factory.mktemp("solved"), N)
 
 
 def solve(store, method="auto", max_memory=PLENTY, tol=1e-8):

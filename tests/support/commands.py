@@ -10,6 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from lle.cli.commands import app
+from lle.storage.store import Store
 
 FEW = {"quality": {"sample": 50}, "neighbors": {"n_neighbors": 8}, "graph": {"min_component": 20}}
 UNMET = ("--set", "eigensolver.method=multigrid", "--set", "eigensolver.max_steps=1")
@@ -37,6 +38,12 @@ def lle(*arguments: str) -> dict:
     result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def roll_store(folder: Path, n_points: int) -> Store:
+    """The store of a serial run of a Swiss roll."""
+    lle("run", write_config(folder, input={"kind": "synthetic", "name": "swiss_roll", "n_points": n_points, "seed": 3}))
+    return Store(str(folder / "run.zarr"))
 
 
 def start(config: Path, *arguments: str, program=("-m", "lle"), **options) -> subprocess.Popen:
