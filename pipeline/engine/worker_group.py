@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -206,7 +206,7 @@ class _Member:
 
     def exchange(self, parts: Mapping[int, Array], sources: Collection[int]) -> dict[int, Array]:
         """As Group.exchange."""
-        received = self._in_loop(self._exchange({rank: [part] for rank, part in parts.items()}, sources))
+        received = self._exchange_in_loop({rank: [part] for rank, part in parts.items()}, sources)
         return {rank: part for rank, [part] in received.items()}
 
     def gather(self, part: Array) -> list[Array]:
@@ -214,11 +214,12 @@ class _Member:
         known = [part.copy()]  # of the ranks from this one on, cyclically; others pass them on after this call
         while (n := len(known)) < self.size:
             before, after = (self.rank - n) % self.size, (self.rank + n) % self.size
-            known += self._in_loop(self._exchange({before: known[: self.size - n]}, [after]))[after]
+            known += self._exchange_in_loop({before: known[: self.size - n]}, [after])[after]
         known[0] = part
         return [known[(rank - self.rank) % self.size] for rank in range(self.size)]
 
-    def _in_loop(self, exchanged: Coroutine[Any, Any, dict[int, list[Array]]]) -> dict[int, list[Array]]:
+    def _exchange_in_loop(self, parts: Mapping[int, list[Array]], sources: Collection[int]) -> dict[int, list[Array]]:
+        exchanged = self._exchange(parts, sources)
         return asyncio.run_coroutine_threadsafe(exchanged, self._worker.loop.asyncio_loop).result()
 
     async def _exchange(self, parts: Mapping[int, list[Array]], sources: Collection[int]) -> dict[int, list[Array]]:
