@@ -177,7 +177,7 @@ class Step(Generic[R]):
     depends_on_records: bool = False
     all_cores: bool = False
     remark: str = ""
-    advice: str = "set execution.block_points: auto, which uses the largest blocks that fit"
+    advice: str = "set execution.block_points: auto if it is a number, for the largest blocks that fit"
     progress: Callable[[Store], TaskState | None] | None = None
     work: Work = field(default_factory=Work)
 
