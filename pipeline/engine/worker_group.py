@@ -12,6 +12,7 @@ A rank ends at its next call of the group if
 import asyncio
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -76,6 +77,7 @@ def run_in_group(
                     advice="if its log names memory, use more workers or workers with more memory (execution.cluster); "
                     "then run the same command again",
                 ) from lost
+            print(f"lle: warning: {lost}; the group of workers begins again", file=sys.stderr)
             addresses = _wait_for_workers(client, wanted)
 
 

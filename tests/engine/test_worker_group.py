@@ -219,8 +219,9 @@ def die(group: Group, folder: Path, deaths: int) -> int:
 
 
 @pytest.mark.slow
-def test_group_begins_again_when_the_killed_worker_is_back(client, tmp_path):
+def test_group_begins_again_when_the_killed_worker_is_back(client, tmp_path, capsys):
     assert run_in_group(client, die, (tmp_path, 1)) == N_RANKS
+    assert "lle: warning: worker tcp://" in capsys.readouterr().err
     assert len(list(tmp_path.iterdir())) == 2
     wait_until_empty(client)
 
