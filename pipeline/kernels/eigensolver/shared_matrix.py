@@ -39,7 +39,8 @@ class Numbering:
         positions = np.searchsorted(self.others, matrix.indices[outside])
         indices = indices - indices.dtype.type(self.start - self.n_before)
         indices[outside] = positions + np.where(positions >= self.n_before, self.stop - self.start, 0)
-        return csr_array((matrix.data, indices.astype(np.int32), matrix.indptr), shape=(matrix.shape[0], self.n))
+        indptr = matrix.indptr.astype(np.int32) if matrix.nnz <= np.iinfo(np.int32).max else matrix.indptr
+        return csr_array((matrix.data, indices.astype(np.int32), indptr), shape=(matrix.shape[0], self.n))
 
 
 class Halo:

@@ -39,14 +39,13 @@ def _without_small(number: Ints, least: int) -> Ints:
     large = np.flatnonzero(np.bincount(number) >= least)
     if not large.size:
         return np.zeros_like(number)
-    joined: Ints = np.maximum(np.searchsorted(large, number, side="right") - 1, 0)
-    return joined
+    return np.maximum(np.searchsorted(large, number, side="right") - 1, 0).astype(np.int32)
 
 
 def coarse_rows(matrix: SharedMatrix, aggregates: Aggregates, smoother: Smoother, threads: Threads) -> SharedMatrix:
     """R B P as in ``multigrid``: the rows of the aggregates of this process."""
     rows = _rows_below(matrix, aggregates)
-    own, columns = _product(matrix, aggregates, smoother, threads, rows, slice(None))
+    own, columns = _product(matrix, aggregates, smoother, threads, rows)
     own.sort_indices()
     indices = columns.numbers[own.indices]
     return SharedMatrix.from_rows(rows, csr_array((own.data, indices, own.indptr), shape=(own.shape[0], rows.n)))
