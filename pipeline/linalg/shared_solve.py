@@ -19,6 +19,7 @@ from ..core.group import Group
 from ..core.machine import available_cores, process_location, return_freed_memory
 from ..engine.tasks import PeakMemory
 from ..engine.worker_group import run_in_group
+from ..kernels.eigensolver.costs import PROCESS_BYTES
 from ..kernels.eigensolver.pardiso import FactorizationError
 from ..kernels.eigensolver.problem import Hooks, Problem, SolverProgress
 from ..kernels.eigensolver.rayleigh_ritz import Growth, Tolerances
@@ -39,7 +40,8 @@ def solve_on_workers(store: Store, job: SolveJob, n_points: int) -> Solution:
     """Compute the eigenpairs of a component of ``n_points`` on the workers, and choose its coordinates."""
     client = get_client()
     limits = [worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
-    n_bytes = int(MEMORY_SHARE * min((limit for limit in limits if limit), default=job.max_bytes / MEMORY_SHARE))
+    least = min((limit for limit in limits if limit), default=0)
+    n_bytes = int(MEMORY_SHARE * least) - PROCESS_BYTES if least else job.max_bytes
     n_cuts = len(cut_bounds(n_points)) - 1
     spectrum, peak = run_in_group(client, solve_rows, (job, n_bytes), n_cuts, lambda: _saved_steps(store, job))
     stored = StoredVectors(store, job.component, n_cuts, len(spectrum.eigenvalues))

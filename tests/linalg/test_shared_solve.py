@@ -12,7 +12,7 @@ from lle.config.load import check_config
 from lle.config.models import Cluster
 from lle.core.errors import NotEnoughMemory
 from lle.engine.plan import Layout
-from lle.kernels.eigensolver.costs import shared_bytes
+from lle.kernels.eigensolver.costs import shared_bytes, shared_size
 from lle.kernels.eigensolver.rows import in_group
 from lle.linalg import component_solve, shared_solve, solver_checkpoint
 from lle.linalg.component_solve import SolveJob
@@ -120,6 +120,14 @@ def test_a_state_of_one_process_is_not_mixed_with_one_of_several(solved, monkeyp
     _, vectors = in_processes(2, job(solved))
     np.testing.assert_array_equal(vectors, expected)
     solver_checkpoint.delete_state(solved, "_work/eigen/state-00000")
+
+
+def test_the_plan_grows_with_rows_copied_rows_and_entries_of_the_second_level():
+    sizes = [shared_size(10**6, *each)[2] for each in [(0, 13 * 10**6, 2), (10**6, 13 * 10**6, 2)]]
+    assert 0 < sizes[1] - sizes[0] < sizes[0] / 2
+    fills = [shared_size(10**6, 0, 13 * 10**6, 2, fill=fill)[2] for fill in (0.3, 1.0, 3.0, 5.0)]
+    assert fills == sorted(fills)
+    assert fills[3] - fills[2] == 2 * 50 * 13 * 10**6
 
 
 def test_too_little_memory_names_what_a_worker_needs(solved):

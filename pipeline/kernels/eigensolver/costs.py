@@ -46,12 +46,14 @@ SETUP_SHARE = 1.8
 VECTOR_BYTES, NORMAL_VECTOR_BYTES = 10 * 4 + 3 * 8, 16 * 8
 """Bytes for a point and a column of a block while multigrid on A, or on M, solves with FEW_CYCLES cycles. Each further
 cycle keeps a block."""
-SHARED_BLOCKS, SHARED_CYCLES, SHARED_SETUP_SHARE = 5, 12, 2.8
-"""Blocks of the basis, most cycles of a solve, and memory of the setup relative to the hierarchy, if the rows lie in
-several processes."""
-HALO_SHARE = 1.1
-"""Rows in a process, with copies of those of others, relative to its own: 1.04 on surfaces, 1.11 in three dimensions,
-1.4 in five (eight processes of 20,000 rows), and less with more rows."""
+SHARED_BLOCKS, SHARED_CYCLES, TYPICAL_FILL, LEAST_FILL = 5, 12, 1.25, 0.3
+"""If the rows lie in several processes: blocks of the basis, most cycles of a solve, and entries of the second level
+relative to A, mostly and at least, before they are known."""
+COPIED_SHARE = 0.1
+"""Rows that a process copies from others, relative to its own: 0.04 on surfaces, 0.11 in three dimensions, 0.4 in five
+(eight processes of 20,000 rows), 0.7 in ten (750,000 rows); less with more rows."""
+PROCESS_BYTES = 2**28
+"""Memory of a process with MKL and numba, for any problem size."""
 FEW_CYCLES, MOST_CYCLES = 6, 16
 """Largest numbers of cycles of a solve with little memory, and with enough. Delay vectors of speech (1,750,000 x 32)
 need 12 for a residual of 1e-2; rolls, cubes and tables 4 to 8."""
@@ -124,16 +126,23 @@ def multigrid_size(
     return width, columns, max(n_bytes, _bytes(factor) + setup), cycles
 
 
-def shared_size(n: int, entries: int, m: int, hierarchy_bytes: int = 0) -> tuple[int, int, int, int]:
+def shared_size(
+    n: int, n_copied: int, entries: int, m: int, hierarchy_bytes: int = 0, fill: float = TYPICAL_FILL
+) -> tuple[int, int, int, int]:
     """As ``multigrid_size``, for ``n`` rows of A with ``entries`` entries in one of several processes.
 
-    Only the bytes depend on the rows: a result has the same bytes for any number of processes and any memory.
+    It copies ``n_copied`` rows of a vector from others. The second level has ``fill`` times the entries. Only the bytes
+    depend on these: a result has the same bytes for any number of processes.
+
+    Setups of ten-dimensional points, ECG and speech vectors (150,000 to 800,000 rows, fill 0.35 to 4.1) took 35 to 50
+    bytes for an entry of the second level, and 25 for one of A with those of copied rows (2026-11-28).
     """
     width, factor = narrow_width(m), 2 * 12 * entries  # A and A'
-    setup = 0 if hierarchy_bytes else int(SHARED_SETUP_SHARE * HIERARCHY_BYTES * entries)
-    column = VECTOR_BYTES + 32 + 4 * (SHARED_CYCLES - FEW_CYCLES) + 8 * SHARED_BLOCKS
-    solve = (hierarchy_bytes or HIERARCHY_BYTES * entries) + n * width * column
-    return width, SHARED_BLOCKS * width, factor + 48 * n + max(setup, solve), SHARED_CYCLES
+    setup = 0 if hierarchy_bytes else int((25 * (1 + n_copied / n) + 50 * fill) * entries)
+    column = VECTOR_BYTES + 8 + 4 * (SHARED_CYCLES - FEW_CYCLES) + 8 * SHARED_BLOCKS
+    vectors = (n * column + n_copied * 12) * width
+    solve = (hierarchy_bytes or int((8 + 16 * fill) * entries)) + vectors
+    return width, SHARED_BLOCKS * width, factor + 48 * n + 16 * n_copied + max(setup, solve), SHARED_CYCLES
 
 
 def shared_bytes(n: int, row_entries: int, m: int, n_components: int, n_processes: int) -> int:
@@ -142,8 +151,9 @@ def shared_bytes(n: int, row_entries: int, m: int, n_components: int, n_processe
     Each reads the component of all ``n`` points.
     """
     bounds = cut_bounds(n)
-    share = int(HALO_SHARE * np.diff(bounds[first_cuts(len(bounds) - 1, n_processes)]).max())
-    return max(16 * n + shared_size(share, share * row_entries, m)[2], 8 * n * (2 * n_components + 4))
+    share = int(np.diff(bounds[first_cuts(len(bounds) - 1, n_processes)]).max())
+    size = shared_size(share, int(COPIED_SHARE * share), share * row_entries, m)[2]
+    return max(16 * n + size, 8 * n * (2 * n_components + 4))
 
 
 def least_bytes(n_points: int, row_entries: int, m: int, *, square: bool) -> int:

@@ -85,13 +85,9 @@ def multigrid(problem: Problem, on_m: bool = False) -> Outcome:
         cost_matrix = canonical(problem.cost_matrix())
     name, normal_entries = ("multigrid", 0) if cost_matrix is None else (ON_M, cost_matrix.nnz)
     if isinstance(factor, SharedMatrix):
-        n = factor.halo.numbering.n  # with the rows of other processes that are copied
-        entries = factor.local.nnz * n // factor.rows.n_own
-        sizes = partial(shared_size, n, entries, problem.planned_vectors)
         n_threads *= factor.rows.group.size
-    else:
-        sizes = partial(multigrid_size, factor, problem.planned_vectors, problem.max_memory, normal_entries)
-    _require_memory(name, sizes()[2], problem)
+    sizes, least, fits = _multigrid_sizes(problem, normal_entries)
+    _require_memory(name, least, problem)
     watch = Watch(name, problem.hooks.progress)
     seconds = costs.multigrid_seconds(factor.nnz, n_threads, on_m=on_m)
     watch.begin(f"hierarchy of {problem.n:,} points", seconds=seconds)
@@ -103,7 +99,7 @@ def multigrid(problem: Problem, on_m: bool = False) -> Outcome:
 
         device, place = gpu(), " on the GPU"
     inverse: FactorMultigrid | NormalMultigrid = (
-        FactorMultigrid(factor, problem.candidates(), problem.n_threads, SEED, device)
+        FactorMultigrid(factor, problem.candidates(), problem.n_threads, SEED, device, fits)
         if cost_matrix is None
         else NormalMultigrid(cost_matrix, problem.candidates(), problem.null, n_threads, SEED, device)
     )
@@ -129,6 +125,18 @@ def multigrid(problem: Problem, on_m: bool = False) -> Outcome:
             max_residual_steps=float("inf") if on_m else 0,
             step_seconds=lambda: inverse.n_cycles * cycle_seconds,
         )
+
+
+def _multigrid_sizes(
+    problem: Problem, normal_entries: int
+) -> tuple[Callable[[int], tuple[int, int, int, int]], int, Callable[[float], bool]]:
+    """(``multigrid_size`` by the bytes of the hierarchy, least bytes of everything, ``fits`` of ``Hierarchy``)."""
+    factor, m, allowed = problem.factor, problem.planned_vectors, problem.max_memory
+    if not isinstance(factor, SharedMatrix):
+        sizes = partial(multigrid_size, factor, m, allowed, normal_entries)
+        return sizes, sizes()[2], lambda fill: True
+    own_size = partial(shared_size, factor.rows.n_own, len(factor.halo.numbering.others), factor.local.nnz, m)
+    return own_size, own_size(fill=costs.LEAST_FILL)[2], lambda fill: own_size(fill=fill)[2] <= allowed
 
 
 def _require_memory(name: str, predicted: int, problem: Problem) -> None:

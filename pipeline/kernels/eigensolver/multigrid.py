@@ -13,6 +13,7 @@ eigenvalues are below the rounding errors of float32. The bytes of a result do n
 Loads numba.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -46,10 +47,10 @@ COARSE_NODES = {1: 12, 2: 6, 3: 6, 4: 12}
 levels take less time; on surfaces more levels need fewer steps."""
 MOST_FILL, MOST_SHARED_FILL, SAMPLE_STEP = 1.5, 0.9, 32
 """For A: if P0 of the finest level has constants only, and R B P0 more than MOST_FILL times the entries of B, P = P0
-there. On a coarser level that has more entries, and on all levels below a finest one of this kind, also R = P0'. For
-rows in several processes the bound of the finest level is MOST_SHARED_FILL, and holds for any P0: R B P needs further
-rows of other processes. One row of SAMPLE_STEP of R B P0 is computed to know the entries. Fill with P0 and with P, and
-an eigensolve of two vectors (2026-11-28):
+there. On a coarser level that has more entries, and on all levels below a finest one of this kind, also R = P0'; if
+memory is scarce, also on the finest one. For rows in several processes the bound of the finest level is
+MOST_SHARED_FILL, and holds for any P0: R B P needs further rows of other processes. One row of SAMPLE_STEP of R B P0 is
+computed to know the entries. Fill with P0 and with P, and an eigensolve of two vectors (2026-11-28):
 
 - ten dimensions, 300,000 points: 1.6, 5.5; 55 processor seconds and 0.5 GiB with P0, 79 and 0.7 with P
 - delay vectors of speech, 1,748,000 x 32: 1.2, 3.5; 519 and 2.9 with P0, 414 and 3.7 with P
@@ -86,6 +87,7 @@ class Hierarchy:
         *,
         symmetric: bool,
         gathered_rows: int = GATHERED_ROWS,
+        fits: Callable[[float], bool] = lambda fill: True,
     ) -> None:
         """Set up the hierarchy.
 
@@ -97,6 +99,8 @@ class Hierarchy:
             seed: seed of the random vectors from which smoothers are chosen.
             symmetric: whether B is symmetric and positive semidefinite.
             gathered_rows: see GATHERED_ROWS.
+            fits: whether the memory of this process allows a second level with this share of the entries that it has
+                of B. If not, and the level has too many entries for a smoothed P, R is not smoothed either.
 
         Raises:
             MultigridError: a level has hardly fewer rows than the one before.
@@ -116,9 +120,11 @@ class Hierarchy:
             aggregates, known = _next_aggregates(matrix, known, node_rows, max_nodes, width, threads)
             smoother = smoother_of(matrix, seed, symmetric=symmetric)
             if not levels:
-                is_dense = not symmetric and _is_dense(matrix, aggregates, smoother, threads)
+                fill = 0.0 if symmetric else _fill(matrix, aggregates, smoother, threads)
+                is_dense = fill > (MOST_SHARED_FILL if isinstance(matrix, SharedMatrix) else MOST_FILL)
             if is_dense or (levels and matrix.nnz > MOST_FILL * levels[0].matrix.nnz):
-                smoother = smoother._replace(omega_p=0.0, omega_r=0.0 if levels else smoother.omega_r)
+                r_is_smoothed = not levels and _fits(matrix, aggregates, fill, gathered_rows, fits)
+                smoother = smoother._replace(omega_p=0.0, omega_r=smoother.omega_r if r_is_smoothed else 0.0)
             coarse, scale = _coarse_matrix(matrix, aggregates, smoother, threads)
             levels.append(Level(matrix, matrix, smoother, _scaled(aggregates, scale)))
             matrix = coarse
@@ -247,17 +253,26 @@ def _coarse_matrix(b: Matrix, aggregates: Aggregates, smoother: Smoother, thread
     return normalised(_product(b, p0, csr_array(p0.T.tocsr()), smoother, threads))
 
 
-def _is_dense(b: Matrix, aggregates: Aggregates, smoother: Smoother, threads: Threads) -> bool:
-    """Whether R B P0 has too many entries, by an estimate; see MOST_FILL."""
+def _fill(b: Matrix, aggregates: Aggregates, smoother: Smoother, threads: Threads) -> float:
+    """Entries of R B P0 relative to B, estimated from some rows; see MOST_FILL. 0 if it is not needed."""
     half = smoother._replace(omega_p=0.0)
     if isinstance(b, SharedMatrix):
-        return sampled_entries(b, aggregates, half, threads, SAMPLE_STEP) > MOST_SHARED_FILL * b.nnz
+        return sampled_entries(b, aggregates, half, threads, SAMPLE_STEP) / b.nnz
     if aggregates.basis.shape[1] > 1:
-        return False
+        return 0.0
     p0 = aggregates.matrix()
     sample = csr_array(p0.T.tocsr())[::SAMPLE_STEP]
     entries = _product(b, p0, sample, half, threads).nnz * aggregates.n_columns / sample.shape[0]
-    return bool(entries > MOST_FILL * b.nnz)
+    return float(entries / b.nnz)
+
+
+def _fits(b: Matrix, aggregates: Aggregates, fill: float, gathered_rows: int, fits: Callable[[float], bool]) -> bool:
+    """Whether the memory of each process allows a next level with ``fill`` times the entries of B."""
+    if not isinstance(b, SharedMatrix):
+        return fits(fill)
+    if b.rows.total(aggregates.n_columns) <= gathered_rows:  # then each process has all its entries
+        fill *= b.nnz / b.local.nnz
+    return b.rows.total(int(not fits(fill))) == 0
 
 
 def _product(b: csr_array, p0: csr_array, p0_rows: csr_array, smoother: Smoother, threads: Threads) -> csr_array:

@@ -5,6 +5,7 @@ solves with M, for every method of the family and for any spectrum. T is not lin
 together, up to a relative residual.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -46,13 +47,21 @@ class _Solver(AbstractContextManager["_Solver"]):
     """
 
     def __init__(
-        self, matrix: Matrix, known: Float64, n_threads: int, seed: int, device: Device | None, *, symmetric: bool
+        self,
+        matrix: Matrix,
+        known: Float64,
+        n_threads: int,
+        seed: int,
+        device: Device | None,
+        *,
+        symmetric: bool,
+        fits: Callable[[float], bool] = lambda fill: True,
     ) -> None:
         """Set up the hierarchy of B with near-null vectors ``known``, see ``Hierarchy``; solves run on the device."""
         self._rows, self._most_cycles, self.n_cycles = rows_of(matrix), MOST_CYCLES, 0
         self._threads = SharedThreads(n_threads, self._rows) if isinstance(matrix, SharedMatrix) else Threads(n_threads)
         self._operations: Operations = self._threads if device is None else device
-        self.hierarchy = Hierarchy(matrix, known, self._threads, seed, symmetric=symmetric)
+        self.hierarchy = Hierarchy(matrix, known, self._threads, seed, symmetric=symmetric, fits=fits)
         if device is not None:
             self.hierarchy.move(device)
 
@@ -99,12 +108,18 @@ class FactorMultigrid(_Solver):
     """T = A^+ A'^+ for a square A; the numbers of a cycle are float32."""
 
     def __init__(
-        self, factor: Matrix, candidates: Floats, n_threads: int, seed: int, device: Device | None = None
+        self,
+        factor: Matrix,
+        candidates: Floats,
+        n_threads: int,
+        seed: int,
+        device: Device | None = None,
+        fits: Callable[[float], bool] = lambda fill: True,
     ) -> None:
         """Set up the hierarchy of A (n, n), which has ones on the diagonal.
 
         ``candidates`` (n, c) are vectors that A nearly maps to zero, such as the coordinates of the points; c may be 0.
-        Raises MultigridError; see ``Hierarchy``.
+        ``fits``: see ``Hierarchy``. Raises MultigridError; see there.
         """
         self._factor, self._seed = factor, seed
         if isinstance(factor, SharedMatrix):
@@ -112,7 +127,7 @@ class FactorMultigrid(_Solver):
         else:
             single = csr_array((factor.data.astype(np.float32), factor.indices, factor.indptr), shape=factor.shape)
         known = _near_null(factor.shape[0], candidates, None)
-        super().__init__(single, known, n_threads, seed, device, symmetric=False)
+        super().__init__(single, known, n_threads, seed, device, symmetric=False, fits=fits)
 
     @property
     def n_bytes(self) -> int:

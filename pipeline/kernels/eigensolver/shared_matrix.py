@@ -66,6 +66,11 @@ class Halo:
         """Rows of other processes before the own ones."""
         return self.numbering.n_before
 
+    @property
+    def sent(self) -> Ints:
+        """Own rows that others need; some more than once."""
+        return np.concatenate([np.empty(0, np.int64), *self._sent.values()])
+
     def extended(self, block: Array) -> Array:
         """The rows (n, ...) of a block (own, ...), with those of other processes."""
         return self._joined(self._received(lambda sent: np.ascontiguousarray(block[sent])), block)

@@ -54,23 +54,32 @@ def coarse_rows(matrix: SharedMatrix, aggregates: Aggregates, smoother: Smoother
 def sampled_entries(
     matrix: SharedMatrix, aggregates: Aggregates, smoother: Smoother, threads: Threads, step: int
 ) -> float:
-    """Entries of R B P, estimated from one of ``step`` rows."""
-    rows = _rows_below(matrix, aggregates)
+    """Entries of R B P0, estimated from one of ``step`` rows; only the rows of (I - omega B) P0 that these need."""
+    rows, halo, b = _rows_below(matrix, aggregates), matrix.halo, matrix.local
     sample = np.concatenate([np.arange(first, past, step) for first, past in rows.own_cuts])
-    part = _product(matrix, aggregates, smoother, threads, rows, sample)[0]
-    return rows.total(part.nnz) * rows.n / rows.total(len(sample))
+    near, p0 = _numbered(halo.extended_rows(_with_columns(aggregates.matrix(), rows)), rows)
+    part = csr_array(csr_array(aggregates.matrix().T.tocsr())[sample] @ b)
+    needed = Halo(matrix.rows, halo.numbering.numbers[part.indices])
+    used = np.unique(np.concatenate([part.indices - halo.n_before, needed.sent]))
+    used = used[(used >= 0) & (used < matrix.rows.n_own)]
+    product = threads.by_rows(lambda part: csr_array(part @ p0), _smoothing(matrix, smoother.omega_r)[used])
+    indptr = np.zeros(matrix.rows.n_own + 1, np.int64)
+    indptr[used + 1] = np.diff(product.indptr)
+    own = csr_array((product.data, near.numbers[product.indices], np.cumsum(indptr)), shape=(len(indptr) - 1, rows.n))
+    part = csr_array((part.data, halo.numbering.numbers[part.indices], part.indptr), shape=(len(sample), matrix.rows.n))
+    entries = csr_array(needed.numbering.renumbered(part) @ needed.extended_rows(own)).nnz
+    return rows.total(entries) * rows.n / rows.total(len(sample))
 
 
 def _product(
-    matrix: SharedMatrix, aggregates: Aggregates, smoother: Smoother, threads: Threads, rows: Rows, wanted: Ints | slice
+    matrix: SharedMatrix, aggregates: Aggregates, smoother: Smoother, threads: Threads, rows: Rows
 ) -> tuple[csr_array, Numbering]:
-    """(R B P for the ``wanted`` rows of this process, numbers of its columns); ``rows`` are those of the next level."""
+    """(R B P for the rows of this process, numbers of its columns); ``rows`` are those of the next level."""
     halo, b, omega = matrix.halo, matrix.local, max(smoother.omega_r, smoother.omega_p)
-    p0_rows = csr_array(csr_array(aggregates.matrix().T.tocsr())[wanted])
+    p0_rows = csr_array(aggregates.matrix().T.tocsr())
     near, p = _numbered(halo.extended_rows(_with_columns(aggregates.matrix(), rows)), rows)
     if omega:
-        identity = eye_array(b.shape[0], b.shape[1], k=halo.n_before, dtype=b.dtype, format="csr")
-        smoothing = csr_array(identity - b.dtype.type(omega) * b)
+        smoothing = _smoothing(matrix, omega)
         p = threads.by_rows(lambda part: csr_array(part @ p), smoothing)
         own_p = csr_array((p.data, near.numbers[p.indices], p.indptr), shape=(p.shape[0], rows.n))
     if not (smoother.omega_r and smoother.omega_p):
@@ -83,6 +92,13 @@ def _product(
     near, p = _numbered(far.extended_rows(own_p), rows)
     own_p = b[:0]  # the matrices of the finest level need most of the memory
     return threads.by_rows(lambda part: csr_array((part @ smoothing @ near_b) @ p), p0_rows), near
+
+
+def _smoothing(matrix: SharedMatrix, omega: float) -> csr_array:
+    """The rows of I - omega B of this process; their columns are the rows of the halo."""
+    b = matrix.local
+    identity = eye_array(b.shape[0], b.shape[1], k=matrix.halo.n_before, dtype=b.dtype, format="csr")
+    return csr_array(identity - b.dtype.type(omega) * b)
 
 
 def _with_columns(p0: csr_array, rows: Rows) -> csr_array:

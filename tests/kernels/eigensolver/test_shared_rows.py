@@ -246,8 +246,11 @@ def test_aggregates_lie_within_a_cut_and_are_not_too_small():
     assert min(each_process(2, sizes)) >= 3
 
 
-@pytest.mark.parametrize(("shape", "fill"), [("swiss_roll", 1.0), ("cube", 1.0), ("cube", 0.5)])
-def test_cycles_have_the_same_bytes_for_any_number_of_processes(shape, fill, monkeypatch):
+@pytest.mark.parametrize(
+    ("shape", "fill", "fits"),
+    [("swiss_roll", 1.0, True), ("cube", 1.0, False), ("cube", 0.5, True), ("cube", 0.5, False)],
+)
+def test_cycles_have_the_same_bytes_for_any_number_of_processes(shape, fill, fits, monkeypatch):
     monkeypatch.setattr("lle.kernels.eigensolver.multigrid.MOST_SHARED_FILL", fill)
     A, X = sample(shape, 0)
     single, known = A.astype(np.float32), np.column_stack([np.ones(N), X.astype(np.float64)])
@@ -257,9 +260,12 @@ def test_cycles_have_the_same_bytes_for_any_number_of_processes(shape, fill, mon
         own = slice(rows.start, rows.stop)
         with SharedThreads(1, rows) as threads:
             matrix = shared(rows, csr_array(single))
-            hierarchy = Hierarchy(matrix, known[own].copy(), threads, 0, symmetric=False, gathered_rows=gathered)
+            settings = {"gathered_rows": gathered, "fits": lambda fill: fits or rows.group.rank > 0}
+            hierarchy = Hierarchy(matrix, known[own].copy(), threads, 0, symmetric=False, **settings)
             assert isinstance(hierarchy.levels[1].matrix, SharedMatrix)
-            assert hierarchy.levels[0].smoother.omega_p == 0 or fill == 1.0
+            assert hierarchy.levels[1].matrix.local.indices.dtype == np.int32
+            smoother = hierarchy.levels[0].smoother
+            assert (smoother.omega_p == 0, smoother.omega_r == 0) == (fill < 1, fill < 1 and not fits)
             return np.column_stack([hierarchy.cycle(rhs[own], transposed=each) for each in (False, True)])
 
     one, *others = (stacked(size, cycles) for size in SIZES)
@@ -271,6 +277,24 @@ def test_cycles_have_the_same_bytes_for_any_number_of_processes(shape, fill, mon
         expected = np.column_stack([plain.cycle(rhs, transposed=each) for each in (False, True)])
     whole = np.concatenate(each_process(1, lambda rows: cycles(rows, 0), cut=N))
     assert np.array_equal(whole, expected)
+
+
+def test_a_level_that_is_copied_to_all_needs_memory_for_all_its_entries(monkeypatch):
+    monkeypatch.setattr("lle.kernels.eigensolver.multigrid.MOST_SHARED_FILL", 0.1)
+    A, X = sample("cube", 0)
+    known = np.column_stack([np.ones(N), X.astype(np.float64)])
+
+    def asked(rows, gathered):
+        fills, own = list[float](), slice(rows.start, rows.stop)
+        with SharedThreads(1, rows) as threads:
+            arguments = shared(rows, A.astype(np.float32)), known[own].copy(), threads, 0
+            Hierarchy(*arguments, symmetric=False, gathered_rows=gathered, fits=lambda fill: not fills.append(fill))
+        return fills
+
+    [[alone]], [[divided], _] = (each_process(size, lambda rows: asked(rows, 0)) for size in (1, 2))
+    [[copied], _] = each_process(2, lambda rows: asked(rows, N))
+    assert divided == alone
+    assert copied == pytest.approx(2 * alone, rel=0.3)
 
 
 def solved(rows, A, X, load_state=lambda method: None, keep_state=lambda *_: None, max_steps=60):
