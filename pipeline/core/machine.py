@@ -10,7 +10,8 @@ import shutil
 import socket
 import sys
 import tempfile
-from functools import cache
+import time
+from functools import cache, lru_cache
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,8 @@ CGROUP_FILES = (  # limit, usage, and the reclaimable page cache included in the
 SOLVER_SHARE, LARGE_SHARE, LARGE_MEMORY = 0.8, 0.95, 6 * 2**30
 """Shares of the available memory for the eigensolver: of the part below LARGE_MEMORY, and of the rest. Planned and
 measured bytes differ by a few percent. The eigensolve of a Swiss roll of ten million points needs 89 % of 22.6 GiB."""
+FRESH_SECONDS = 0.1
+"""The available memory is read again after this time: a small fit asks 30 times, and a read can take a millisecond."""
 # The profiler of a Dask worker calls sys._current_frames(), which can deadlock in Python 3.11 (CPython gh-106883).
 WORKER_PROFILE = sys.version_info >= (3, 12)
 PACKAGES = (
@@ -52,11 +55,17 @@ def available_cores() -> int:
 def available_memory() -> int:
     """Bytes this process may still allocate: the least free memory of the machine, its container and its job.
 
-    A limit of the address space counts too.
+    A limit of the address space counts too. The number is up to FRESH_SECONDS old.
     """
-    free = [int(psutil.virtual_memory().available), *(limit - used for limit, used in _limits())]
     address_space = free_address_space()
-    return max(min(free if address_space is None else [*free, address_space]), 0)
+    free = _free_memory(int(time.monotonic() / FRESH_SECONDS))
+    return max(free if address_space is None else min(free, address_space), 0)
+
+
+@lru_cache(maxsize=1)
+def _free_memory(moment: int) -> int:
+    """The free memory of the machine, its container or its job at a time in units of FRESH_SECONDS."""
+    return min([int(psutil.virtual_memory().available), *(limit - used for limit, used in _limits())])
 
 
 def total_memory() -> int:

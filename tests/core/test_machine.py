@@ -27,6 +27,7 @@ GIB = 2**30
 @pytest.fixture
 def cgroups(tmp_path, monkeypatch):
     """`make(path, limit, usage, cache)`: a control group below an empty tree, on a machine with 100 GiB free."""
+    monkeypatch.setattr(machine, "FRESH_SECONDS", 1e-9)
     monkeypatch.setattr(machine, "CGROUPS", tmp_path)
     monkeypatch.setattr(machine, "OWN_CGROUPS", tmp_path / "own")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100 * GIB, total=120 * GIB))
@@ -52,6 +53,16 @@ def belongs_to(tmp_path, *lines):
 def test_machine_without_groups_has_its_own_memory(cgroups):
     assert available_memory() == 100 * GIB
     assert total_memory() == 120 * GIB
+
+
+def test_memory_is_read_again_after_a_moment(cgroups, monkeypatch):
+    """Both directions: a small fit reads it once, and a long job sees what other programs take."""
+    monkeypatch.setattr(machine, "FRESH_SECONDS", 1e9)
+    assert available_memory() == 100 * GIB
+    cgroups(".", GIB, 0, 0)
+    assert available_memory() == 100 * GIB
+    monkeypatch.setattr(machine, "FRESH_SECONDS", 1e-9)
+    assert available_memory() == GIB
 
 
 @pytest.mark.parametrize("old", [False, True])
