@@ -2,7 +2,7 @@
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,16 @@ class StoreInMemory(Store):
             out[low - start : high - start] = block[low - block_index * size : high - block_index * size]
         return out
 
+    def write_bundle(self, name: str, **arrays: Array) -> None:
+        self.before_write()
+        self.objects.put(f"{name}.npz", _copied(arrays))
+        self.bundles_written.add(name)
+
+    def read_bundle(self, name: str) -> dict[str, Array]:
+        if (arrays := self.objects.get(f"{name}.npz")) is None:
+            raise CorruptChunk(name, "bundle", "it is missing")
+        return _copied(arrays)
+
     def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", chunk: int = 0) -> None:
         self.before_write()
         self.objects.put(f"{group}/{block:05d}/rows", rows.copy())
@@ -81,6 +91,11 @@ class StoreInMemory(Store):
             raise CorruptChunk(f"{group}/{block:05d}", "rows", "the chunk is missing or empty")
         copy: csr_array = rows.copy()
         return copy
+
+
+def _copied(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Copies in the same memory order, as from an .npz."""
+    return {key: np.array(values, order="A") for key, values in arrays.items()}
 
 
 STORE_CLASSES[SCHEME] = StoreInMemory
