@@ -22,6 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.typing import ColorType
+from PIL import Image
 
 from ..core.arrays import Array
 
@@ -126,13 +127,18 @@ def fonts_for(texts: Iterable[Text]) -> Iterator[None]:
 
 
 def to_png(figure: Figure) -> bytes:
-    """The picture of a figure. Axes get their places at the first call and keep them."""
-    buffer = io.BytesIO()
+    """The picture of a figure. Axes get their places at the first call and keep them.
+
+    Without the alpha channel, which is full everywhere, level 3 gives the size of matplotlib's files in half the time.
+    """
+    pixels, buffer = io.BytesIO(), io.BytesIO()
     with fonts_for(figure.findobj(Text)):
         if (layout := figure.get_layout_engine()) is not None:  # savefig would draw the figure twice, the next one too
             layout.execute(figure)
             figure.set_layout_engine(None)
-        figure.savefig(buffer, format="png", dpi="figure")
+        figure.savefig(pixels, format="rgba", dpi="figure")
+    image = Image.frombytes("RGBA", figure.canvas.get_width_height(), pixels.getvalue()).convert("RGB")
+    image.save(buffer, "png", compress_level=3, dpi=(figure.dpi, figure.dpi))
     return buffer.getvalue()
 
 
