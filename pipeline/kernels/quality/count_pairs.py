@@ -60,8 +60,8 @@ def _count_between(
             if lower >= scaled[-1] or first + j == own[i]:
                 continue
             reached = 0
-            while reached < n_limits and lower >= scaled[reached]:
-                reached += 1
+            for limit in scaled:  # without a branch, several at one time
+                reached += lower >= limit
             if not lower + row_slack[i] + column_slack[j] < scaled[reached]:
                 if allowed == 0:
                     return False
