@@ -11,8 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.arrays import Float64
-from .rayleigh_ritz import NO_GROWTH, Growth, NullVector, without_null
+from .rayleigh_ritz import EPS, NO_GROWTH, Growth, NullVector, without_null
 from .rows import ALL_ROWS, Rows
+
+LOCKED = 1e-12
+"""Errors of pairs that are left out of the projected matrix if its rounding errors, relative to the largest value, hide
+the other wanted ones: where eigenvalues spread over many digits, as with nearly closed groups of points."""
 
 
 class KrylovSpace(NamedTuple):
@@ -67,10 +71,10 @@ def block_lanczos(
     n, width = start.shape
     capacity = min(max_columns, n - 1)
     basis = np.empty((n, capacity), order="F")
-    projected = np.zeros((capacity, capacity))
+    projected, locked = np.zeros((capacity, capacity)), np.empty(0)
     new, used, n_applied = orthonormalise(start, basis[:, :0], null), 0, 0
     while True:
-        stop = used + width
+        stop, n_locked = used + width, len(locked)
         basis[:, used:stop] = new
         image = apply(new)
         n_applied += width
@@ -78,21 +82,31 @@ def block_lanczos(
         projected[:stop, used:stop] = columns
         projected[used:stop, :stop] = columns.T
         new, coupling = _orthonormalise(image, basis[:, :stop], null)
-        square = projected[:stop, :stop]
+        square = projected[n_locked:stop, n_locked:stop]
         values, vectors = (part[..., ::-1] for part in np.linalg.eigh((square + square.T) / 2))
         m = min(n_wanted, stop)
-        errors = np.linalg.norm(coupling @ vectors[used:stop, :m], axis=0) / np.abs(values[:m])
+        errors = np.linalg.norm(coupling @ vectors[-width:, : m - n_locked], axis=0) / np.abs(values[: m - n_locked])
+        found, errors = np.append(locked, values)[:m], np.append(np.zeros(n_locked), errors)
         each_step(n_applied, errors)
         exhausted, converged = stop + width > n - 1, m == n_wanted and bool((errors <= tol).all())
         if converged:
-            n_wanted = growth.wanted(m, capacity - 3 * width, lambda: basis[:, :stop] @ vectors[:, :m])  # noqa: B023
+            n_wanted = growth.wanted(m, capacity - 3 * width, lambda: _ritz(basis, vectors, n_locked, stop)[:, :m])  # noqa: B023
         if (converged and m == n_wanted) or n_applied >= max_applied or exhausted:
-            return KrylovSpace(basis[:, :stop], values[:m], errors, n_applied)
-        used = stop
-        if stop + width > capacity:
+            return KrylovSpace(basis[:, :stop], found, errors, n_applied)
+        used, n_safe = stop, int(np.argmin(np.append(errors <= LOCKED, False)))
+        if n_safe > n_locked and EPS * abs(values[0]) > tol * abs(found[-1]):
+            # the projected matrix has lost the small values, so the space begins again, next to the locked vectors
+            basis[:, :stop] = _ritz(basis, vectors, n_locked, stop)
+            locked, used, new = found[:n_safe], n_safe, basis[:, n_safe : n_safe + width].copy()
+        elif stop + width > capacity:
             used = n_wanted + width
-            basis[:, :used] = basis[:, :stop] @ vectors[:, :used]
-            projected[:used, :used] = np.diag(values[:used])
+            basis[:, :used] = _ritz(basis, vectors, n_locked, stop)[:, :used]
+            projected[:used, :used] = np.diag(np.append(locked, values)[:used])
+
+
+def _ritz(basis: Float64, vectors: Float64, n_locked: int, stop: int) -> Float64:
+    """The locked vectors, and the Ritz vectors of the other columns: (n, stop)."""
+    return np.concatenate([basis[:, :n_locked], basis[:, n_locked:stop] @ vectors], axis=1)
 
 
 def _orthonormalise(

@@ -261,7 +261,7 @@ def lowest_pairs(
         corrections = inverse(residuals)
         del residuals
         vectors = rows.times(basis.columns, coefficients[:, :n_wanted])
-        previous_errors, errors = errors, _outside(corrections[:, :n_wanted], vectors, rows)
+        previous_errors, errors = errors, outside(corrections[:, :n_wanted], vectors, rows)
         n_steps += 1
         stopped = not each_step(n_steps, values, relative, errors)
         # Rayleigh-Ritz with the corrections costs no further application of T. Its errors are those of the next step.
@@ -282,7 +282,7 @@ def lowest_pairs(
         restarted = basis.restart(n_before, width)
 
 
-def _outside(corrections: Float64, vectors: Float64, rows: Rows) -> Float64:
+def outside(corrections: Float64, vectors: Float64, rows: Rows) -> Float64:
     """Lengths (m,) of the parts of the corrections (n, m) that are orthogonal to all vectors (n, m).
 
     Rayleigh-Ritz finds the rotations among the vectors, so they need no correction. Along the vectors with the lowest

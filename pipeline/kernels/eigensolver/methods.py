@@ -15,6 +15,7 @@ from .pardiso import FactorizationError, FactorSize
 from .problem import LongFactorization, LongIteration, Outcome, Problem, SolverStats, Watch
 from .pseudo_inverse import PinnedCholesky, PinnedLU, PseudoInverse
 from .rayleigh_ritz import TINY, RitzPairs, complement, rayleigh_ritz, residual_vectors
+from .rows import ALL_ROWS
 from .shared_matrix import SharedMatrix, rows_of
 
 SEED = 20_000
@@ -241,7 +242,11 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
     )
     m = len(space.values)
     pairs, errors, n_refinements = _corrected(inverse, problem, rayleigh_ritz(problem.factor, space.basis, m))
-    krylov_values = 1 / np.maximum(np.abs(space.values), TINY)
+    # pairs of ``growth`` are not needed, so those that did not converge are left out
+    n_good = int(np.argmin(np.append(errors <= problem.tolerances.vector_bounds(pairs.values), False)))
+    m = max(n_good, min(m, problem.n_vectors))
+    pairs, errors = pairs.lowest(m), errors[:m]
+    krylov_values = 1 / np.maximum(np.abs(space.values[:m]), TINY)
     relative_error = float(np.abs(krylov_values / np.maximum(pairs.values, TINY) - 1).max())
     reason = f"{name}: {cost}; the eigenvalues of the Krylov space differ from ||A v||^2 by {relative_error:.0e}"
     n_solves = space.n_applied + m * (n_refinements + 1)
@@ -271,7 +276,7 @@ def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tu
         residuals = residual_vectors(problem.factor, pairs)
         correction = inverse.apply(residuals)
         values = np.maximum(pairs.values, TINY)
-        errors = np.linalg.norm(correction, axis=0)
+        errors = davidson.outside(correction, pairs.vectors, ALL_ROWS)
         small = tolerances.met_by_residuals(np.linalg.norm(residuals, axis=0) / values, values)
         good = small and tolerances.met_by_vectors(errors, values) and tolerances.settled(previous_values, values)
         if good or n_done == MAX_REFINEMENTS:

@@ -11,6 +11,7 @@ from lle.kernels.eigensolver import block_lanczos, costs, factorization, pardiso
 from lle.kernels.eigensolver.factorization import SuperLU, canonical
 from lle.kernels.eigensolver.pardiso import FactorizationError, FactorSize, Pardiso
 from lle.kernels.eigensolver.pseudo_inverse import PinnedCholesky, PinnedLU
+from lle.kernels.eigensolver.rayleigh_ritz import Growth
 from tests.support.eigenproblems import solve
 from tests.support.oracle import largest_angle
 from tests.support.sampled_factors import edge_factor, gram, lle_factor, points, roll_factor, roll_with_outliers
@@ -273,6 +274,23 @@ def test_block_lanczos_finds_multiple_eigenvalues(seed, max_columns):
     outside = V[:, :m] - space.basis @ (space.basis.T @ V[:, :m])
     assert np.linalg.norm(outside, 2) < 1e-8
     np.testing.assert_allclose(space.basis.T @ space.basis, np.eye(space.basis.shape[1]), atol=1e-12)
+
+
+@pytest.mark.parametrize("max_columns", [30, 60])
+@pytest.mark.parametrize("growth", [Growth((), lambda vectors: True), Growth((7,), lambda vectors: False)])
+def test_block_lanczos_finds_eigenvalues_that_spread_over_more_than_16_digits(max_columns, growth):
+    n = 300
+    values = np.concatenate([[1e26, 1e20, 1e14], [4e7, 3e7, 2e7, 1.5e7], np.geomspace(1e6, 1, n - 8)])
+    V = block_lanczos.orthonormalise(mean_free(n, n - 1, 3), np.empty((n, 0)))
+    start = np.random.default_rng(3).standard_normal((n, 4))
+    n_wanted = 3 if growth.counts else 7
+
+    def apply(block):
+        return V @ (values[:, None] * (V.T @ block))
+
+    space = block_lanczos.block_lanczos(apply, start, n_wanted, max_columns, 1e-8, 400, growth=growth)
+    assert (space.errors <= 1e-8).all()
+    np.testing.assert_allclose(space.values, values[:7], rtol=1e-6)
 
 
 def test_block_lanczos_stops_at_its_limit():

@@ -514,6 +514,40 @@ def test_mkl_and_openblas_have_their_variables():
     assert library_environment() == {"MKL_CBWR": "AUTO,STRICT", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
 
+def nearly_closed(n, seed, links):
+    """A of two rolls; the first points of the second one have some weight on the first roll."""
+    A = separate_rolls(n, 2, seed).tolil()
+    for row in range(n, n + 20):
+        A[row, row - n] = -links
+        A[row, row + 1] += links
+    return csr_array(A.tocsr())
+
+
+@pytest.mark.parametrize("links", [1e-4, 1e-9])
+def test_a_group_that_is_nearly_closed_does_not_count_as_an_error_of_the_other_vectors(links):
+    A = nearly_closed(700, 2, links)
+    solution = solve(A, 3, "factored")
+    assert solution.stats.method == "factored"
+    assert solution.converged
+    side = np.sign(np.arange(A.shape[0]) - 699.5)
+    assert abs(np.corrcoef(side, solution.vectors[:, 0])[0, 1]) > 0.999
+    assert solution.eigenvalues[0] < 1e-2 * solution.eigenvalues[1]
+
+
+def test_more_pairs_that_do_not_converge_are_left_out(monkeypatch):
+    A = roll_factor(600, 5)
+    corrected = methods._corrected
+
+    def rough(inverse, problem, pairs):
+        pairs, errors, n_done = corrected(inverse, problem, pairs)
+        return pairs, np.where(np.arange(len(errors)) < 4, errors, 1e-2), n_done
+
+    monkeypatch.setattr(methods, "_corrected", rough)
+    grown = solve(A, 2, "factored", growth=Growth((6,), lambda vectors: False))
+    check(grown, A, 4)
+    assert grown.converged
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "n"), [("factored", 300), *((method, 600) for method in METHODS)])
 def test_more_pairs_are_computed_only_if_the_first_do_not_suffice(method, n):
