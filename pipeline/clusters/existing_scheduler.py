@@ -16,6 +16,7 @@ from distributed.versions import VersionMismatchWarning
 
 from ..config.models import Cluster, Tls
 from ..core.errors import ConfigError, LleError
+from .limits import workers_of
 from .version_check import check_versions
 
 ANSWER_SECONDS = 30
@@ -36,7 +37,7 @@ def address_cluster(cluster: Cluster) -> Iterator[Client]:
     with connected(str(cluster.address), where, ANSWER_SECONDS, security) as client:
         with contextlib.suppress(TimeoutError):
             client.wait_for_workers(1, timeout=WAIT_SECONDS)  # workers may be starting or restarting
-        workers = client.scheduler_info(n_workers=-1)["workers"]
+        workers = workers_of(client)
         if not workers:
             raise LleError(f"{where}: the scheduler has no workers; start some first")
         check_versions(client, where)

@@ -24,7 +24,7 @@ from .existing_scheduler import connected
 from .kubernetes_api import ATTEMPTS, CLUSTERS, GROUPS, REQUEST_SECONDS, KubernetesApi
 from .kubernetes_manifests import PARTS, conflict, dask_cluster, fitting_name, memory_group, same_spec
 from .kubernetes_pods import Json, Problem, problems
-from .limits import MEMORY_RESOURCE
+from .limits import MEMORY_RESOURCE, workers_of
 from .version_check import check_versions
 
 POLL_SECONDS = 1.0
@@ -107,7 +107,7 @@ def _scheduler_address(api: KubernetesApi, name: str, uid: str, deadline: float)
 def _wait_for_workers(api: KubernetesApi, name: str, uid: str, client: Client, deadline: float) -> None:
     """Wait for one ordinary worker and the high-memory worker; others may join during the run."""
     while True:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        workers = workers_of(client).values()
         high_memory = [worker for worker in workers if worker["resources"].get(MEMORY_RESOURCE, 0) >= 1]
         if high_memory and len(workers) > len(high_memory):
             return

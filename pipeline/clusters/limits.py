@@ -4,11 +4,14 @@ import mmap
 import os
 import sys
 from pathlib import Path
-from typing import TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..config.models import Cluster, KubernetesCluster, SlurmCluster
 from ..core.errors import LleError
 from ..core.machine import available_cores, available_memory, total_memory
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 MEMORY_RESOURCE = "MEMORY"
 MEMORY_SHARE = 0.8
@@ -111,3 +114,16 @@ def memory_resource(cluster: Section) -> str | None:
     if isinstance(cluster, KubernetesCluster):
         return MEMORY_RESOURCE
     return cluster.memory_resource if isinstance(cluster, Cluster) else None
+
+
+def workers_of(client: "Client") -> dict[str, dict[str, Any]]:
+    """What the scheduler knows of each worker, by address; nothing if it does not answer.
+
+    `Client.scheduler_info` of Dask 2026.6 can lack workers that are there: its answer is an attribute, which an update
+    without workers replaces every few seconds.
+    """
+    try:
+        workers: dict[str, dict[str, Any]] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    except OSError:
+        return {}
+    return workers

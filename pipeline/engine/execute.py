@@ -14,7 +14,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..clusters.limits import MEMORY_SHARE
+from ..clusters.limits import MEMORY_SHARE, workers_of
 from ..core.address_space import explained
 from ..core.errors import CorruptChunk, Interrupted, StageIncomplete
 from ..core.machine import available_memory
@@ -79,7 +79,7 @@ class Executor:
         return min((w["memory_limit"] for w in offering if w["memory_limit"]), default=self.high_memory)
 
     def _workers(self) -> list[Json]:
-        return [] if self.client is None else list(self.client.scheduler_info(n_workers=-1)["workers"].values())
+        return [] if self.client is None else list(workers_of(self.client).values())
 
     def outcomes(self, step: Step[Report], url: str, fingerprint: str, blocks: Iterable[int]) -> Iterator[Outcome]:
         """(block, report or error) of each block, in the order in which they end."""

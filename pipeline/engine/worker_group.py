@@ -24,6 +24,7 @@ from distributed.client import FuturesCancelledError
 from distributed.protocol import to_serialize
 from distributed.scheduler import KilledWorker
 
+from ..clusters.limits import workers_of
 from ..clusters.version_check import require_versions, required_versions
 from ..core.arrays import Array
 from ..core.errors import GroupLost
@@ -82,7 +83,7 @@ def run_in_group(
 
 
 def _workers(client: Client) -> list[str]:
-    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+    return sorted(workers_of(client))
 
 
 def _wait_for_workers(client: Client, wanted: int) -> list[str]:

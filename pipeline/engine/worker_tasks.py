@@ -14,6 +14,7 @@ from distributed import Client, Future, as_completed
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 
+from ..clusters.limits import workers_of
 from ..clusters.version_check import require_versions
 from ..core.errors import LleError, StageIncomplete, gib
 from .step import WHOLE_DATA, Report, Step
@@ -94,7 +95,7 @@ class _WorkerCount:
 
     def size(self) -> int:
         if time.monotonic() - self._checked > WORKER_COUNT_SECONDS:
-            self._size = max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
+            self._size = max(1, len(workers_of(self._client)))
             self._checked = time.monotonic()
         return self._size
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from distributed import get_client
 
-from ..clusters.limits import MEMORY_SHARE
+from ..clusters.limits import MEMORY_SHARE, workers_of
 from ..core.arrays import Array, Float64, Int64
 from ..core.errors import NotEnoughMemory
 from ..core.group import Group
@@ -39,7 +39,7 @@ from .solver_progress import recorded
 def solve_on_workers(store: Store, job: SolveJob, n_points: int) -> Solution:
     """Compute the eigenpairs of a component of ``n_points`` on the workers, and choose its coordinates."""
     client = get_client()
-    limits = [worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    limits = [worker["memory_limit"] for worker in workers_of(client).values()]
     least = min((limit for limit in limits if limit), default=0)
     n_bytes = int(MEMORY_SHARE * least) - PROCESS_BYTES if least else job.max_bytes
     n_cuts = len(cut_bounds(n_points)) - 1

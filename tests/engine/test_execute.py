@@ -447,11 +447,12 @@ class TestWorkerCount:
         class Scheduler:
             workers, n_calls = 1, 0
 
-            def scheduler_info(self, n_workers=5):
-                self.n_calls += 1
-                return {"workers": dict.fromkeys(range(self.workers)[: n_workers if n_workers >= 0 else None])}
+        def workers_of(scheduler):
+            scheduler.n_calls += 1
+            return dict.fromkeys(range(scheduler.workers))
 
         scheduler, now = Scheduler(), [100.0]
+        monkeypatch.setattr(worker_tasks, "workers_of", workers_of)
         monkeypatch.setattr(worker_tasks.time, "monotonic", lambda: now[0])
         n_workers = worker_tasks._WorkerCount(scheduler)
         sizes = []

@@ -319,12 +319,10 @@ class TestRefused:
     def test_whole_data_steps_are_checked_against_the_high_memory_worker(self, limit, configured, monkeypatch):
         """The limit of the high-memory worker counts, else that of the config, not that of ordinary workers."""
 
-        class Client:
-            def scheduler_info(self, n_workers):
-                ordinary = {"memory_limit": GIB, "nthreads": 1, "resources": {}}
-                return {"workers": {0: ordinary, 1: {"memory_limit": limit, "nthreads": 4, "resources": {"BIG": 1}}}}
-
-        executor = Executor(Client(), "BIG", 64 * GIB, configured)
+        ordinary = {"memory_limit": GIB, "nthreads": 1, "resources": {}}
+        workers = {0: ordinary, 1: {"memory_limit": limit, "nthreads": 4, "resources": {"BIG": 1}}}
+        monkeypatch.setattr(execute, "workers_of", lambda client: workers)
+        executor = Executor(object(), "BIG", 64 * GIB, configured)
         executor.require_memory(make_step("s.t", task_bytes=GIB, runs_on=WHOLE_DATA))
         with pytest.raises(NotEnoughMemory, match=r"the high-memory worker of 2\.00 GiB has room for 1\.42") as caught:
             executor.require_memory(make_step("s.t", task_bytes=3 * GIB, runs_on=WHOLE_DATA))

@@ -218,6 +218,14 @@ def die(group: Group, folder: Path, deaths: int) -> int:
     return len(group.gather(np.zeros(1)))
 
 
+def test_workers_are_found_if_an_update_of_the_client_has_none(client, monkeypatch):
+    async def without_workers(n_workers=0):
+        client._scheduler_identity = {"workers": {}}
+
+    monkeypatch.setattr(client, "_update_scheduler_info", without_workers)
+    assert len(worker_group._workers(client)) == N_RANKS
+
+
 @pytest.mark.slow
 def test_group_begins_again_when_the_killed_worker_is_back(client, tmp_path, capsys):
     assert run_in_group(client, die, (tmp_path, 1)) == N_RANKS
