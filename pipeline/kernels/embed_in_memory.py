@@ -48,8 +48,8 @@ def embed_in_memory(
         LleError, ValueError: the matrix cannot be factored, or has more null vectors than one.
     """
     if method == "pca":
-        centered = points - points.mean(axis=0)
-        return np.asarray(np.linalg.svd(centered, full_matrices=False)[0][:, :n_components])
+        directions, lengths, _ = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
+        return np.asarray(directions[:, :n_components] * lengths[:n_components])
     if method == "lle":
         factor, hooks = lle_factor(points, ids, reg, rule), Hooks(analyses=analyses)
         try:
