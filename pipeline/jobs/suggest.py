@@ -37,8 +37,8 @@ TIGHT_GROUPS = 0.7
 
 
 OF_PIECES = {
-    "separate": ", which a run embeds one by one",
-    "largest": ", and a run embeds the largest",
+    "separate": ", which a run embeds one by one, but pca together",
+    "largest": ", and a run embeds the largest, but pca all of them",
     "connect": ", which a run joins",
     "error": ", and graph.components: error refuses a graph in pieces",
 }

@@ -128,8 +128,8 @@ def _measured_scores(scores: Float64, chosen: int, k: int) -> str:
 class Search:
     """The trials for a config, and what follows from them.
 
-    A run embeds each piece of the neighbour graph on its own, so all trials, also of pca, use the largest piece of the
-    sample and are measured within it.
+    A run embeds each piece of the neighbour graph on its own, so trials use the largest piece of the sample. Those of
+    pca use all of it, as a run does. All are measured within the largest piece, so that they are comparable.
     """
 
     def __init__(self, config: Config, sample: NeighborSample, likely: Dimension, n_others: int, watch: Watch) -> None:
@@ -137,10 +137,9 @@ class Search:
         points = sample.points[: _trial_points(sample.points.shape[1])].astype(np.float64)
         self.n_sampled = len(points)
         self.n_pieces, inside = largest_piece(points, config.neighbors.n_neighbors)
-        points, labels = points[inside], None if sample.labels is None else sample.labels[: len(points)][inside]
-        most_tried, share = max(*NEIGHBORS, config.neighbors.n_neighbors), len(inside) / self.n_sampled
-        self.trials = Trials(points, labels, config, min(most_tried, len(points) - 1), sample.n_distinct, watch, share)
-        self.max_neighbors = min(n_others, len(points) // 4)
+        most_tried = min(max(*NEIGHBORS, config.neighbors.n_neighbors), len(inside) - 1)
+        self.trials = Trials(points, inside, sample.labels, config, most_tried, sample.n_distinct, watch)
+        self.max_neighbors = min(n_others, len(inside) // 4)
         self.reg_reasons: dict[tuple[str, int], str] = {}
         self.gap = largest_gap(sample.points, min(round(likely.value) + 1, points.shape[1] - 1))
         self.n_components, self.why_components = 0, ""

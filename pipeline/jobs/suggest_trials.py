@@ -35,7 +35,7 @@ class Trial:
     """None for methods without reg."""
     scores: Scores | None
     in_largest: float = 0.0
-    """Share of the sample that is embedded: the largest component of the trial's graph."""
+    """Share of the sample that is embedded: the largest component of the trial's graph, or all of it by pca."""
     error: str = ""
     participation: float = 1.0
     """Least share of the embedded points on which a coordinate is concentrated."""
@@ -69,28 +69,28 @@ class Trial:
 
 
 class Trials:
-    """Embeds sampled points (s, d) and measures the result; calls `watch` with a text before each trial.
+    """Embeds points of a sample (s, d), `inside`, and measures the result; calls `watch` with a text before each trial.
 
-    `n_distinct`: points of a run; its choice of reg tries other values if its trial embeds all of them. `share`: the
-    share of the sample that the given points are.
+    `n_distinct`: points of a run; its choice of reg tries other values if its trial embeds all of them.
     """
 
     def __init__(
         self,
-        points: Float64,
+        sample: Float64,
+        inside: Int64,
         labels: Float64 | None,
         config: Config,
         max_neighbors: int,
         n_distinct: float,
         watch: Callable[[str], None],
-        share: float = 1.0,
     ) -> None:
-        self._share = share
-        self.points, self._config, self._n_distinct, self._watch = points, config, n_distinct, watch
+        self._sample, self._inside = sample, inside
+        self.points, self._config, self._n_distinct, self._watch = sample[inside], config, n_distinct, watch
         self._done: dict[tuple[str, int, float | None], Trial] = {}
-        every = np.arange(len(points))
-        self.lists = exact_neighbors(points, every, points, every, max_neighbors)
-        self._quality = SampleQuality(points, COMPARED_NEIGHBORS, MEASURED_POINTS, labels)
+        every = np.arange(len(inside))
+        self.lists = exact_neighbors(self.points, every, self.points, every, max_neighbors)
+        labels = None if labels is None else labels[inside]
+        self._quality = SampleQuality(self.points, COMPARED_NEIGHBORS, MEASURED_POINTS, labels)
         self._graphs: dict[tuple[int, int | None], tuple[Int64, Int64]] = {}
 
     def run(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Trial:
@@ -113,7 +113,7 @@ class Trials:
             n_neighbors,
             reg,
             self._quality.measure(embedding),
-            self._share * len(inside) / len(embedding),
+            1.0 if method == "pca" else len(inside) / len(self._sample),
             participation=float(participation(inside).min()) / len(inside),
         )
 
@@ -123,13 +123,13 @@ class Trials:
         return sorted(self._done.values(), key=lambda one: (methods.index(one.method), one.n_neighbors, one.reg or 0))
 
     def embedding(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Float64:
-        """Coordinates (s, m); NaN outside of the largest component, which pca does not need.
+        """Coordinates (i, m) of the points inside; NaN outside of the largest component, which pca does not need.
 
         Raises LleError and LinAlgError.
         """
         rule, reverse = self._config.weights.rule, self._config.neighbors.reverse
         if method == "pca":
-            return embed_in_memory(method, self.points, self.lists.ids, n_components, 1.0, rule)
+            return embed_in_memory(method, self._sample, self.lists.ids, n_components, 1.0, rule)[self._inside]
         inside, ids = self._graph(n_neighbors, reverse_neighbors(reverse, method, n_components, n_neighbors))
         coordinates = np.full((len(self.points), n_components), np.nan)
         coordinates[inside] = embed_in_memory(method, self.points[inside], ids, n_components, reg or 1.0, rule)
