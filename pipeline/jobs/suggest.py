@@ -238,6 +238,11 @@ def _why_neighbors(search: Search, chosen: Trial) -> list[str]:
         f"to {TOLERANCE} or the 95 % interval of the difference. The score is the mean of {measures}; points outside "
         f"the largest component of a trial have the score 0"
     ]
+    if search.min_neighbors > NEIGHBORS[0]:
+        reasons.append(
+            f"fewer than {search.min_neighbors} neighbours were not tried, because the graph could fall into more "
+            f"pieces than with {search.config.neighbors.n_neighbors}"
+        )
     if search.config.varies:
         rule = search.config.neighbors.rule or "precomputed"
         reasons.append(

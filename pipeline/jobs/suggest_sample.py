@@ -154,13 +154,29 @@ def largest_gap(points: Floats, max_dimension: int) -> SpectralGap:
     return spectral_gap({k: mean_spectrum(points[near[:, :k]]) for k in scales}, max_dimension)
 
 
-def largest_piece(points: Float64, k: int) -> tuple[int, Int64]:
-    """The number of pieces of the graph of k neighbours of points (n, d), and the points of the largest one.
+class Pieces(NamedTuple):
+    """The pieces of a graph of k neighbours."""
 
-    All points count as one piece if the largest has too few for trials.
+    number: int
+    largest: Int64
+    """(i,) points of the largest one."""
+    fewest_neighbors: int
+    """The least number of neighbours with which a graph of all rows has no more pieces."""
+
+
+def pieces(points: Float64, n_tried: int, k: int, n_distinct: float) -> Pieces:
+    """The pieces of points (n, d), of which trials can embed the first `n_tried`, among `n_distinct` rows.
+
+    All points count as one piece if the largest has too few for trials. A graph of random points is connected from
+    about c log n neighbours on (Balister et al. 2005, Advances in Applied Probability 37), so sampled points have fewer
+    neighbours here than among all rows. Else a sample could be connected by chance, and its rows in pieces.
     """
     every = np.arange(len(points))
-    lists = exact_neighbors(points, every, points, every, k)
-    n_pieces, component = weak_components(neighbor_graph(lists.ids))
-    inside = np.flatnonzero(component == 0)  # component 0 is the largest
-    return (n_pieces, inside) if len(inside) >= LEAST_PIECE * k else (1, every)
+    ids = exact_neighbors(points, every, points, every, k).ids
+    number, component = weak_components(neighbor_graph(ids))
+    share, fewest = min(1.0, np.log(len(points)) / np.log(n_distinct)), k
+    while fewest > 1 and weak_components(neighbor_graph(ids[:, : int(share * (fewest - 1))]))[0] <= number:
+        fewest -= 1
+    inside = np.flatnonzero(component[:n_tried] == 0)  # component 0 is the largest
+    is_enough = len(inside) >= LEAST_PIECE * k
+    return Pieces(number, inside, fewest) if is_enough else Pieces(1, every[:n_tried], fewest)

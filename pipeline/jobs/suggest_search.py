@@ -13,7 +13,7 @@ from ..kernels.factors.choose_reg import SURFACE_REG, RegChoice, reg_of_lists
 from ..kernels.quality.intrinsic_dimension import Dimension
 from ..kernels.quality.trustworthiness import NORMAL_QUANTILE_975
 from ..linalg.reg_step import sample_points
-from .suggest_sample import NeighborSample, largest_gap, largest_piece
+from .suggest_sample import NeighborSample, largest_gap, pieces
 from .suggest_trials import Trial, Trials
 
 Watch = Callable[[str], None]
@@ -134,12 +134,16 @@ class Search:
 
     def __init__(self, config: Config, sample: NeighborSample, likely: Dimension, n_others: int, watch: Watch) -> None:
         self.config, self.sample, self.likely = config, sample, likely
-        points = sample.points[: _trial_points(sample.points.shape[1])].astype(np.float64)
+        own, n_tried = config.neighbors.n_neighbors, _trial_points(sample.points.shape[1])
+        searched = sample.points[: max(n_tried, len(sample.lists.ids))].astype(np.float64)
+        points = searched[:n_tried]
         self.n_sampled = len(points)
-        self.n_pieces, inside = largest_piece(points, config.neighbors.n_neighbors)
-        most_tried = min(max(*NEIGHBORS, config.neighbors.n_neighbors), len(inside) - 1)
+        self.n_pieces, inside, fewest = pieces(searched, n_tried, own, sample.n_distinct)
+        most_tried = min(max(*NEIGHBORS, own), len(inside) - 1)
         self.trials = Trials(points, inside, sample.labels, config, most_tried, sample.n_distinct, watch)
         self.max_neighbors = min(n_others, len(inside) // 4)
+        self.min_neighbors = fewest if own <= self.max_neighbors else 1
+        """With fewer neighbours the graph falls into more pieces than that of the config."""
         self.reg_reasons: dict[tuple[str, int], str] = {}
         self.gap = largest_gap(sample.points, min(round(likely.value) + 1, points.shape[1] - 1))
         self.n_components, self.why_components = 0, ""
@@ -262,8 +266,8 @@ class Search:
         return reg if method == "lle" else self._reg(method, n_neighbors)
 
     def _usable(self, method: str, n_neighbors: int) -> bool:
-        smallest = max(METHODS[method].min_neighbors(self.n_components), self.n_components + 1)
-        return smallest <= n_neighbors <= self.max_neighbors
+        least = METHODS[method].min_neighbors(self.n_components), self.n_components + 1, self.min_neighbors
+        return max(least) <= n_neighbors <= self.max_neighbors
 
     def _run(self, method: str, n_neighbors: int, reg: float | None) -> Trial:
         return self.trials.run(method, n_neighbors, self.n_components, reg)

@@ -217,6 +217,17 @@ def test_roll_whose_turns_are_linked_by_neighbours_gets_its_dimension(tmp_path, 
     assert found["suggested"]["eigensolver.n_components"] == 2
 
 
+def test_numbers_of_neighbours_that_break_the_graph_are_not_tried(tmp_path, make_config, monkeypatch):
+    """The rows are groups of eight, connected with eight neighbours. A sample that holds fewer of each needs fewer."""
+    monkeypatch.setattr(suggest_search, "METHODS", {"lle": METHODS["lle"]})
+    monkeypatch.setattr(suggest_search, "_trial_points", lambda n_features: 200)
+    groups = np.repeat(np.arange(60.0)[:, None] * [1, 0, 0], 8, axis=0)
+    found = suggest(make_config(tmp_path, groups + np.random.default_rng(7).random((480, 3)) / 10), None)
+    assert found["sample"] == 200
+    assert min(line["n_neighbors"] for line in found["candidates"]) == 8
+    assert any(reason.startswith("fewer than 8 neighbours were not tried") for reason in found["reasons"])
+
+
 @pytest.mark.parametrize(("n_rows", "n_sampled"), [(330, 330), (360, 200)])
 def test_a_small_table_is_tried_whole(tmp_path, make_config, monkeypatch, n_rows, n_sampled):
     monkeypatch.setattr("lle.jobs.suggest.MAX_TRIAL_POINTS", 350)
@@ -351,7 +362,8 @@ def test_second_search_of_lle_finds_a_reg_that_only_more_neighbours_need(monkeyp
     }.items():
         monkeypatch.setattr(Search, name, value)
     search = Search.__new__(Search)
-    search.config, search.max_neighbors, search.n_components = config_of(method=method), 40, 2
+    search.config, search.n_components = config_of(method=method), 2
+    search.min_neighbors, search.max_neighbors = 1, 40
     search.run()
     expected = (40, 1e-3) if method == "lle" else (6, 1.0)
     assert (search.chosen.n_neighbors, search.chosen.reg) == expected

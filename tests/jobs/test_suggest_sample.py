@@ -6,7 +6,7 @@ from scipy.spatial.distance import cdist
 
 from lle.core.errors import InputError
 from lle.jobs import suggest_sample
-from lle.jobs.suggest_sample import sample_neighbors
+from lle.jobs.suggest_sample import pieces, sample_neighbors
 from lle.stages.ingest import open_input
 from tests.support.seeds import seeds
 
@@ -103,3 +103,14 @@ def test_memory_of_neighbour_coordinates_is_bounded(look, monkeypatch):
     monkeypatch.setattr(suggest_sample, "NEIGHBOR_BYTES", 8 * 3 * 7 * 60)
     found = look(np.random.default_rng(9).normal(size=(500, 3)), sample=200)
     assert (len(found.points), len(found.lists.ids)) == (200, 60)
+
+
+@pytest.mark.parametrize(("n_lines", "n_rows", "fewest"), [(1, 160, 8), (1, 160**1.25, 11), (2, 320, 8)])
+def test_fewer_neighbours_leave_no_more_pieces(n_lines, n_rows, fewest):
+    """Groups of eight points along a line: a list of seven neighbours does not leave its group. A sample needs 8 of 10
+    neighbours if log(rows) is 1.25 times as large."""
+    groups = np.column_stack([np.repeat(np.arange(20.0), 8), *np.random.default_rng(7).random((2, 160)) / 10])
+    lines = np.concatenate([groups + np.array([0, 99 * line, 0]) for line in range(n_lines)])
+    found = pieces(lines, len(lines) - 5, 12, n_rows)
+    assert (found.number, found.fewest_neighbors) == (n_lines, fewest)
+    np.testing.assert_array_equal(found.largest, np.arange(160 if n_lines > 1 else 155))
