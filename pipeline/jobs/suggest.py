@@ -191,7 +191,9 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
         )
     if search.chosen is None:
         return [*reasons, "no trial could embed the sample; see the table"]
-    reasons += [*_why_low(search.chosen), _why_method(search, search.chosen), *_why_neighbors(search, search.chosen)]
+    reasons += [*_why_low(search.chosen), _why_method(search, search.chosen)]
+    reasons += _why_not_best(search, search.chosen, search.trials.done())
+    reasons += _why_neighbors(search, search.chosen)
     if reason := search.reg_reasons.get((search.chosen.method, search.chosen.n_neighbors)):
         value = search.suggested()["weights.reg"]
         about = f"auto: it is {search.chosen.reg:g} for the sample: " if value == "auto" else f"{value:g}: "
@@ -224,9 +226,33 @@ def _why_method(search: Search, chosen: Trial) -> str:
     best = max([chosen, *search.others], key=lambda trial: trial.score)
     if best.score <= score + WORTH_ANOTHER_METHOD:
         return f"method {chosen.method}: no other method has a score {WORTH_ANOTHER_METHOD} higher than {score:.3f}"
-    has_clump = best.has_clump and not chosen.has_clump
-    why = "a coordinate of it only separates few points" if has_clump else "the 95 % interval of the difference holds 0"
+    why = _why_not_method(best, chosen)
     return f"method {chosen.method}: {best.method} has a higher score ({best.score:.3f}, not {score:.3f}), but {why}"
+
+
+def _why_not_method(best: Trial, chosen: Trial) -> str:
+    if best.has_clump and not chosen.has_clump:
+        return "a coordinate of it only separates few points"
+    if best.score <= chosen.score + WORTH_ANOTHER_METHOD:
+        return f"a less simple method needs a score {WORTH_ANOTHER_METHOD} higher"
+    return "the 95 % interval of the difference holds 0"
+
+
+def _why_not_best(search: Search, chosen: Trial, trials: list[Trial]) -> list[str]:
+    """Why the trial with the best score is not the chosen one, unless the reason of the method says it."""
+    best = max(trials, key=lambda trial: trial.score)
+    picked = [trial for trial in (search.own, *search.others) if trial is not None and trial.method == best.method]
+    if best.score <= chosen.score or not picked or (best is picked[0] and chosen is search.own):
+        return []
+    if best is picked[0]:
+        why = _why_not_method(best, chosen)
+    elif best.method == "lle" and best.reg != picked[0].reg:
+        why = "a run chooses reg itself, by trustworthiness and noise (weights.reg: auto)"
+    else:
+        why = f"{picked[0].n_neighbors} neighbours are as good"
+    about = f" with {best.n_neighbors} neighbours" * (best.method != "pca")
+    about += "" if best.reg is None else f" and reg {best.reg:g}"
+    return [f"the best score, {best.score:.3f}, is that of {best.method}{about}, but {why}"]
 
 
 def _why_neighbors(search: Search, chosen: Trial) -> list[str]:

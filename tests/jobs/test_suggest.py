@@ -21,7 +21,7 @@ from lle.config.yaml_edit import changed
 from lle.core.errors import InputError
 from lle.core.methods import METHODS
 from lle.jobs import suggest_search
-from lle.jobs.suggest import _why_method, suggest
+from lle.jobs.suggest import _why_method, _why_not_best, suggest
 from lle.jobs.suggest_search import Search, best_method, choose
 from lle.jobs.suggest_trials import Trial, Trials
 from lle.kernels.manifolds import sample
@@ -96,6 +96,24 @@ class TestChoice:
             assert (f"pca has a higher score ({other.score:.3f}, not" in reason) == (other is not near)
         search.others = [high]
         assert _why_method(search, high).endswith(f"{high.score:.3f}, that of lle is {own.score:.3f}")
+
+    def test_reason_names_the_trial_with_the_best_score_if_it_is_not_chosen(self):
+        base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
+        own, pca = trial(12, base), dataclasses.replace(trial(12, base + 0.1), method="pca")
+        other_reg = dataclasses.replace(trial(30, base + 0.15), reg=1e-2)
+        modified = dataclasses.replace(trial(20, base + 0.105), method="modified")
+        search = Search.__new__(Search)
+        search.own, search.others = own, [pca, modified]
+        for best, chosen, words in (
+            (other_reg, pca, "lle with 30 neighbours and reg 0.01, but a run chooses reg itself"),
+            (other_reg, own, "lle with 30 neighbours and reg 0.01, but a run chooses reg itself"),
+            (trial(30, base + 0.15), own, "lle with 30 neighbours and reg 0.001, but 12 neighbours are as good"),
+            (modified, pca, "modified with 20 neighbours and reg 0.001, but a less simple method needs a score 0.01"),
+        ):
+            [reason] = _why_not_best(search, chosen, [own, pca, best])
+            assert reason.startswith(f"the best score, {best.score:.3f}, is that of {words}")
+        assert _why_not_best(search, pca, [own, pca]) == []
+        assert _why_not_best(search, own, [own, pca]) == []  # the reason of the method says it
 
     def test_simpler_method_is_chosen_unless_another_one_is_clearly_better(self):
         base = np.random.default_rng(8).uniform(0.5, 0.8, 400)
