@@ -22,7 +22,6 @@ from ..core.errors import ConfigError, InputError
 from ..core.signals import interruptible
 from ..core.threads import limited_threads
 from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
-from ..report.bounds import LOW_TRUSTWORTHINESS
 from ..stages.ingest import first_layout, open_input
 from .suggest_sample import NeighborSample, sample_neighbors
 from .suggest_search import GAP, MAX_TRIAL_POINTS, NEIGHBORS, TOLERANCE, WORTH_ANOTHER_METHOD, Search, Watch
@@ -191,8 +190,9 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
         )
     if search.chosen is None:
         return [*reasons, "no trial could embed the sample; see the table"]
-    reasons += [*_why_low(search.chosen), _why_method(search, search.chosen)]
-    reasons += _why_not_best(search, search.chosen, search.trials.done())
+    trials = search.trials.done()
+    reasons += [*_why_low(search.chosen, search.trials.min_hit, trials), _why_method(search, search.chosen)]
+    reasons += _why_not_best(search, search.chosen, trials)
     reasons += _why_neighbors(search, search.chosen)
     if reason := search.reg_reasons.get((search.chosen.method, search.chosen.n_neighbors)):
         value = search.suggested()["weights.reg"]
@@ -206,15 +206,17 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
     return reasons
 
 
-def _why_low(chosen: Trial) -> list[str]:
-    """A sentence if also the suggested trial would get the warning of a low trustworthiness."""
-    trust = 1.0 if chosen.scores is None else float(np.nanmean(chosen.scores.trustworthiness))
-    if trust >= LOW_TRUSTWORTHINESS:
+def _why_low(chosen: Trial, min_hit: float, trials: list[Trial]) -> list[str]:
+    """A sentence if also the suggested trial would get the warning of a low trustworthiness or neighbourhood hit."""
+    if not chosen.lost:
         return []
-    return [
-        f"the suggested trial is only the best of these: many neighbours in its embedding are not neighbours in the "
-        f"data (trustworthiness {trust:.3f}; bound: {LOW_TRUSTWORTHINESS:g}). Do not interpret clusters in its picture"
-    ]
+    reason = f"the suggested trial is only the best of these: it loses neighbours ({chosen.lost})"
+    reason += ". Do not interpret clusters in its picture" * chosen.lost.startswith("trustworthiness")
+    if chosen.hit < min_hit:
+        best = max(trials, key=lambda trial: trial.hit)
+        the = "No trial reaches the bound of the hit: the" if best.hit < min_hit else "The"
+        reason += f". {the} highest neighbourhood hit is {best.hit:.3f}, of {best.name}"
+    return [reason]
 
 
 def _why_method(search: Search, chosen: Trial) -> str:
@@ -222,7 +224,10 @@ def _why_method(search: Search, chosen: Trial) -> str:
         return f"method {chosen.method}: the best score; no trial of {search.config.method} succeeded"
     score = search.own.score
     if chosen is not search.own:
-        return f"method {chosen.method}: its score is {chosen.score:.3f}, that of {search.own.method} is {score:.3f}"
+        but = f", but {search.own.warning}" * bool(search.own.warning and not chosen.warning)
+        return (
+            f"method {chosen.method}: its score is {chosen.score:.3f}, that of {search.own.method} is {score:.3f}{but}"
+        )
     best = max([chosen, *search.others], key=lambda trial: trial.score)
     if best.score <= score + WORTH_ANOTHER_METHOD:
         return f"method {chosen.method}: no other method has a score {WORTH_ANOTHER_METHOD} higher than {score:.3f}"
@@ -231,8 +236,8 @@ def _why_method(search: Search, chosen: Trial) -> str:
 
 
 def _why_not_method(best: Trial, chosen: Trial) -> str:
-    if best.has_clump and not chosen.has_clump:
-        return "a coordinate of it only separates few points"
+    if best.warning and not chosen.warning:
+        return best.warning
     if best.score <= chosen.score + WORTH_ANOTHER_METHOD:
         return f"a less simple method needs a score {WORTH_ANOTHER_METHOD} higher"
     return "the 95 % interval of the difference holds 0"
@@ -250,9 +255,7 @@ def _why_not_best(search: Search, chosen: Trial, trials: list[Trial]) -> list[st
         why = "a run chooses reg itself, by trustworthiness and noise (weights.reg: auto)"
     else:
         why = f"{picked[0].n_neighbors} neighbours are as good"
-    about = f" with {best.n_neighbors} neighbours" * (best.method != "pca")
-    about += "" if best.reg is None else f" and reg {best.reg:g}"
-    return [f"the best score, {best.score:.3f}, is that of {best.method}{about}, but {why}"]
+    return [f"the best score, {best.score:.3f}, is that of {best.name}, but {why}"]
 
 
 def _why_neighbors(search: Search, chosen: Trial) -> list[str]:

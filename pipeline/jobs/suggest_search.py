@@ -83,8 +83,8 @@ def _is_better(scores: Float64, others: Float64, least: float) -> bool:
 def best_method(own: Trial | None, others: list[Trial]) -> Trial | None:
     """The trial of the config's method, or of another one whose score is higher by WORTH_ANOTHER_METHOD.
 
-    A method needs the same margin to a simpler one. It is not chosen if one of its coordinates is a clump and the
-    trial that it would replace has none.
+    A method needs the same margin to a simpler one. A trial that a run would warn of replaces none without a warning,
+    and is replaced by one without whose score is not lower by this margin.
     """
     trials = [*([] if own is None else [own]), *sorted(others, key=lambda trial: SIMPLEST_FIRST.index(trial.method))]
     measured = [(trial, trial.scores.mean()) for trial in trials if trial.scores is not None]
@@ -92,8 +92,12 @@ def best_method(own: Trial | None, others: list[Trial]) -> Trial | None:
         return None
     best, best_scores = measured[0]
     for trial, scores in measured[1:]:
-        may_replace = best.has_clump or not trial.has_clump
-        if may_replace and _is_better(scores, best_scores, WORTH_ANOTHER_METHOD):
+        if best.warning and not trial.warning:
+            is_chosen = not _is_better(best_scores, scores, WORTH_ANOTHER_METHOD)
+        else:
+            may_replace = bool(best.warning) or not trial.warning
+            is_chosen = may_replace and _is_better(scores, best_scores, WORTH_ANOTHER_METHOD)
+        if is_chosen:
             best, best_scores = trial, scores
     return best
 
@@ -204,7 +208,7 @@ class Search:
                         f"and {after:.3f} with {m + 1}"
                     )
                     return m + 1, why, True
-                if lost := self.trials.lost(embedding[:, :m]):
+                if lost := self.trials.lost(self.trials.quality.measure(embedding[:, :m])):
                     return m, f"{why}, but {counted(m, 'coordinate')} would lose neighbours ({lost})", False
         return m, why, True
 

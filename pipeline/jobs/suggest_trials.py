@@ -39,11 +39,26 @@ class Trial:
     error: str = ""
     participation: float = 1.0
     """Least share of the embedded points on which a coordinate is concentrated."""
+    lost: str = ""
+    """As `Trials.lost`."""
 
     @property
-    def has_clump(self) -> bool:
-        """Whether a run with this embedding would get the warning of clumps."""
-        return self.participation < CLUMP_SHARE
+    def name(self) -> str:
+        """Method and settings in words."""
+        about = f" with {self.n_neighbors} neighbours" * (self.method != "pca")
+        return self.method + about + ("" if self.reg is None else f" and reg {self.reg:g}")
+
+    @property
+    def hit(self) -> float:
+        """Mean neighbourhood hit; 0 without labels or for a failed trial."""
+        return 0.0 if self.scores is None else self.scores.mean_hit()
+
+    @property
+    def warning(self) -> str:
+        """What a run with this embedding would warn of; "" for nothing."""
+        if self.participation < CLUMP_SHARE:
+            return "a coordinate of it only separates few points"
+        return self.lost and f"it loses neighbours ({self.lost})"
 
     @property
     def score(self) -> float:
@@ -90,7 +105,11 @@ class Trials:
         every = np.arange(len(inside))
         self.lists = exact_neighbors(self.points, every, self.points, every, max_neighbors)
         labels = None if labels is None else labels[inside]
-        self._quality = SampleQuality(self.points, COMPARED_NEIGHBORS, MEASURED_POINTS, labels)
+        self.quality = SampleQuality(self.points, COMPARED_NEIGHBORS, MEASURED_POINTS, labels)
+        before = self.quality.hit_of_points()
+        no_hit = before is None or np.isnan(before).all()
+        self.min_hit = 0.0 if before is None or no_hit else min_hit(float(np.nanmean(before)))
+        """Bound of the neighbourhood hit; 0 without labels."""
         self._graphs: dict[tuple[int, int | None], tuple[Int64, Int64]] = {}
 
     def run(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Trial:
@@ -107,14 +126,15 @@ class Trials:
             embedding = self.embedding(method, n_neighbors, n_components, reg)
         except (LleError, np.linalg.LinAlgError) as error:
             return Trial(method, n_neighbors, reg, None, error=str(error).splitlines()[0])
-        inside = embedding[np.isfinite(embedding[:, 0])]
+        inside, scores = embedding[np.isfinite(embedding[:, 0])], self.quality.measure(embedding)
         return Trial(
             method,
             n_neighbors,
             reg,
-            self._quality.measure(embedding),
+            scores,
             1.0 if method == "pca" else len(inside) / len(self._sample),
             participation=float(participation(inside).min()) / len(inside),
+            lost=self.lost(scores),
         )
 
     def done(self) -> list[Trial]:
@@ -137,19 +157,16 @@ class Trials:
 
     def scores_by_components(self, embedding: Float64) -> Float64:
         """Mean of trustworthiness and continuity of the first 1, ..., m coordinates of an embedding (n, m): (m,)."""
-        scores = [self._quality.measure(embedding[:, : m + 1]) for m in range(embedding.shape[1])]
+        scores = [self.quality.measure(embedding[:, : m + 1]) for m in range(embedding.shape[1])]
         return np.array([(one.trustworthiness.mean() + one.continuity.mean()) / 2 for one in scores])
 
-    def lost(self, embedding: Float64) -> str:
-        """What a run would warn that an embedding (n, m) has lost, by the bounds of the report; "" for nothing."""
-        scores, before = self._quality.measure(embedding), self._quality.hit_of_points()
+    def lost(self, scores: Scores) -> str:
+        """What a run would warn that an embedding has lost, by the bounds of the report; "" for nothing."""
         trust = float(scores.trustworthiness.mean())
         if trust < LOW_TRUSTWORTHINESS:
             return f"trustworthiness {trust:.3f}, bound {LOW_TRUSTWORTHINESS:g}"
-        if before is None or scores.hit is None or not np.isfinite(before).any():
-            return ""
-        bound, hit = min_hit(float(np.nanmean(before))), float(np.nanmean(scores.hit))
-        return f"neighbourhood hit {hit:.3f}, bound {bound:.3f}" if hit < bound else ""
+        hit = scores.mean_hit()
+        return f"neighbourhood hit {hit:.3f}, bound {self.min_hit:.3f}" if hit < self.min_hit else ""
 
     def choose_reg(self, local: RegChoice, n_neighbors: int, n_components: int) -> RegChoice:
         """The choice of `weights.reg: auto` for lle, as ``trial_embedding.reg_by_trial``."""

@@ -21,7 +21,7 @@ from lle.config.yaml_edit import changed
 from lle.core.errors import InputError
 from lle.core.methods import METHODS
 from lle.jobs import suggest_search
-from lle.jobs.suggest import _why_method, _why_not_best, suggest
+from lle.jobs.suggest import _why_low, _why_method, _why_not_best, suggest
 from lle.jobs.suggest_search import Search, best_method, choose
 from lle.jobs.suggest_trials import Trial, Trials
 from lle.kernels.manifolds import sample
@@ -71,6 +71,30 @@ class TestChoice:
         assert best_method(own, [clump, other]) is other
         assert best_method(dataclasses.replace(own, participation=0.002), [clump]) is clump
         assert best_method(None, [clump]) is clump
+
+    def test_trial_that_keeps_neighbours_is_better_at_the_same_score(self):
+        """A run would warn of the other one; a trial with a score that is lower by the margin does not replace it."""
+        base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
+        own, keeps, worse = (trial(12, base + gain) for gain in (0.1, 0.095, 0.08))
+        loses = dataclasses.replace(own, lost="neighbourhood hit 0.6, bound 0.7")
+        assert best_method(own, [keeps]) is own
+        assert best_method(loses, [keeps]) is keeps
+        assert best_method(loses, [worse]) is loses
+        assert best_method(worse, [loses]) is worse
+
+    def test_suggestion_that_loses_classes_names_the_best_hit(self):
+        """And whether it reaches the bound."""
+        base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
+        lost, higher = (
+            dataclasses.replace(one, scores=one.scores._replace(hit=np.full(400, hit)))
+            for one, hit in ((trial(12, base), 0.5), (trial(20, base), 0.6))
+        )
+        lost = dataclasses.replace(lost, lost="neighbourhood hit 0.5")
+        words = "highest neighbourhood hit is 0.600, of lle with 20 neighbours and reg 0.001"
+        for bound, the in ((0.55, "The"), (0.65, "No trial reaches the bound of the hit: the")):
+            [reason] = _why_low(lost, bound, [lost, higher])
+            assert reason.endswith(f"it loses neighbours (neighbourhood hit 0.5). {the} {words}")
+        assert _why_low(higher, 0.55, [lost, higher]) == []
 
     def test_reason_is_that_of_the_choice(self):
         """A method with a higher score is not chosen because of its clump, or because the difference is not certain."""

@@ -32,6 +32,10 @@ class Scores(NamedTuple):
         """Mean of the measures at each point, (s,); the hit counts where it is defined."""
         return np.asarray(np.nanmean([values for values in self if values is not None], axis=0))
 
+    def mean_hit(self) -> float:
+        """Mean of the hit where it is defined; 0 without labels."""
+        return 0.0 if self.hit is None or np.isnan(self.hit).all() else float(np.nanmean(self.hit))
+
 
 def unstretched(embedding: Float64, near: Int64, rows: Int64, distances: Float64) -> Float64:
     """The image (n, m) of an embedding under the linear map that fits distances of neighbours best.
