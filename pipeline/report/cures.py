@@ -20,8 +20,9 @@ FLAT = [name for name, method in METHODS.items() if method.flat]
 """Methods for which not only the constant vector, but also the coordinates of flat data have the eigenvalue zero."""
 MIN_SUGGEST = 50
 """Distinct points that `lle suggest` needs."""
-MORE_NEIGHBORS = 24
-"""Twice the default. With more, neighbourhoods reach across folds."""
+DEFAULT_NEIGHBORS = 12
+MORE_NEIGHBORS = 2 * DEFAULT_NEIGHBORS
+"""With more, neighbourhoods reach across folds."""
 
 NO_CURE = Cure()
 CONNECT = Setting("graph", "components", "connect")
@@ -119,10 +120,15 @@ def most_coordinates(metrics: Metrics, config: Config) -> int:
 
 
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
-    """More coordinates if the trustworthiness is low, else a reg chosen from the data, else `lle suggest`."""
+    """More coordinates if the trustworthiness is low, else a reg chosen from the data, else `lle suggest`.
+
+    Another method or n_neighbors than the default was chosen by `lle suggest` or by the user, so it is no cure then.
+    """
     is_good = (metrics.number("trustworthiness") or 0.0) >= LOW_TRUSTWORTHINESS
     text = "`lle suggest` compares other numbers of neighbours and other methods"
-    suggest = NO_CURE if (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST else Cure(text, is_command=True)
+    is_compared = (config["method"], config["neighbors"]["n_neighbors"]) != ("lle", DEFAULT_NEIGHBORS)
+    is_small = (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST
+    suggest = NO_CURE if is_compared or is_small else Cure(text, is_command=True)
     coordinates = NO_CURE if is_good else more_coordinates(metrics, config)
     return coordinates or reg_from_data(metrics, config) or suggest
 

@@ -301,6 +301,13 @@ def test_lle_suggest_is_named_for_as_many_points_as_it_needs(n_points: int | Non
     assert "lle suggest" not in finding.text(str)
 
 
+@pytest.mark.parametrize("changes", [{"method": "pca"}, {"method": "ltsa"}, {"neighbors": {"n_neighbors": 40}}])
+def test_lle_suggest_is_not_named_after_method_or_neighbours_were_chosen(changes: dict[str, Any]) -> None:
+    lost = {"neighborhood_hit": {"value": 0.72}, "reg": None}
+    assert "lle suggest" in found(lost)[0].text()
+    assert "lle suggest" not in found(lost, config_of(**changes))[0].text()
+
+
 def test_neighbours_are_raised_once() -> None:
     clump = {"participation": [[300.0, 3.0]]}
     chosen = {"embedding": {"coordinates": "independent"}}
