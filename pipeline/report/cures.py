@@ -67,7 +67,7 @@ def reg_from_data(metrics: Metrics, config: Config) -> Cure:
 
 def more_coordinates(metrics: Metrics, config: Config) -> Cure:
     """As many coordinates as the data have dimensions, but fewer than columns and points; as principal components if
-    the neighbourhoods are too small for so many."""
+    these are better already with fewer, or the neighbourhoods are too small for so many."""
     m, (needed, about) = len((metrics.eigenvalues or [[]])[0]), dimensions(metrics, config)
     value = min(needed, (metrics.n_features or 1 << 30) - 1, (metrics.n_points or 1 << 30) - 1)
     if not m or value <= m:
@@ -75,15 +75,16 @@ def more_coordinates(metrics: Metrics, config: Config) -> Cure:
     few = f"{counted(m, 'coordinate')} {'is' if m == 1 else 'are'} too few"
     text = f"{few}: the data have {about} dimensions around each point"
     setting = Setting("eigensolver", "n_components", value)
-    if value <= most_coordinates(metrics, config):
+    if value > most_coordinates(metrics, config):
+        sizes = metrics.list_sizes
+        shortest = f" (at least {sizes['least']:.0f})" if sizes else ""
+        text += f", and LLE needs more than {neighbors(metrics, config)} neighbours{shortest} for {value} coordinates"
+    elif is_behind_pca(metrics, config) and not reg_from_data(metrics, config):
+        text += ", and principal components keep neighbours better"
+    else:
         return Cure(f"{text}; set {{}}", (setting,))
-    sizes = metrics.list_sizes
-    shortest = f" (at least {sizes['least']:.0f})" if sizes else ""
-    text += (
-        f", and LLE needs more than {neighbors(metrics, config)} neighbours{shortest} for {value} coordinates; set {{}}"
-    )
     settings = (*principal_components(config).settings, setting)
-    return Cure(text + ", {}" * (len(settings) - 2) + " and {}", settings)
+    return Cure(f"{text}; set {{}}" + ", {}" * (len(settings) - 2) + " and {}", settings)
 
 
 def neighbors(metrics: Metrics, config: Config) -> int:

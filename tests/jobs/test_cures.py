@@ -37,6 +37,12 @@ def few_rows() -> Data:
     return np.random.default_rng(33).normal(size=(50, 2000)), None
 
 
+def small_table() -> Data:
+    """Five dimensions, in which 40 points have few neighbours."""
+    rng = np.random.default_rng(34)
+    return rng.normal(size=(40, 5)) @ rng.normal(size=(5, 20)), None
+
+
 def noisy_curve() -> Data:
     rng = np.random.default_rng(6)
     t = 6 * rng.random(1500)
@@ -151,6 +157,7 @@ CASES = {
     "cube": Case(cube, {}, {"trustworthiness": {"eigensolver.n_components": 4}}),
     "tangents of iris, whose neighbours are kept": Case(iris, {"method": "ltsa"}, {"pca_gain": {"method": "pca"}}),
     "more dimensions than 12 neighbours span": Case(noise, {}, {"trustworthiness": components(12)}),
+    "principal components are better with two coordinates": Case(small_table, {}, {"trustworthiness": components(4)}),
     "few rows of many columns": Case(few_rows, {}, {"trustworthiness": components(12)}),
     "five coordinates of a noisy curve": Case(noisy_curve, FIVE, {}),
     "noisy roll": Case(noisy_roll, SMALL_REG, {"trustworthiness": {"weights.reg": "auto"}}),

@@ -225,6 +225,19 @@ def test_coordinates_named_are_those_that_the_neighbourhoods_allow_else_principa
     check_config({**config, **named, "eigensolver": {"n_components": value}}, "test")
 
 
+def test_principal_components_that_are_better_already_get_the_missing_coordinates() -> None:
+    """But not if the embedding is worse because of a reg that was set, whose cure is another one."""
+    behind = {**LOW, "intrinsic_dimension": {"value": 5.4}, "n_features": 40}
+    behind |= {"pca_gain": {"value": 0.08, "low": 0.05, "high": 0.11, "sample": 490}}
+    trustworthiness, gain = found(behind)
+    assert trustworthiness.as_json()["key"] == {"method": "pca", "eigensolver.n_components": 5}
+    assert "and principal components keep neighbours better; set method: pca" in trustworthiness.text()
+    assert gain.as_json()["key"] == {}  # named already
+    trustworthiness, gain = found(behind, config_of(weights={"reg": 1e-3}))
+    assert trustworthiness.as_json()["key"] == {"eigensolver.n_components": 5}
+    assert gain.as_json()["key"] == {"weights.reg": "auto"}
+
+
 def test_principal_components_get_an_eigensolver_that_computes_them() -> None:
     config = config_of(eigensolver={"method": "factored"})
     [finding] = found({**LOW, "n_features": 40}, config)
