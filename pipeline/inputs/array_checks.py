@@ -34,13 +34,24 @@ def common_dtype(parts: Sequence[Rows]) -> np.dtype[np.generic]:
 
 
 def only_matrix(where: str, key: str, shapes: dict[str, tuple[int, ...]], none: str = "none") -> str:
-    """The name of the one matrix among named arrays. Raises InputError for another number of matrices."""
+    """The name of the one matrix among named arrays.
+
+    Raises InputError for another number of matrices, and if an array of more dimensions has as many rows.
+    """
     matrices = [name for name, shape in shapes.items() if len(shape) == 2]
-    if len(matrices) != 1:
+    stacks = stacks_beside(matrices[0], shapes) if len(matrices) == 1 else []
+    if len(matrices) != 1 or stacks:
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or none
         cure = f"; set {key} to one of: {listed}" if matrices else f" among {listed}; {_cure_without_matrix(shapes)}"
-        raise InputError(f"{where}: without {key} there must be exactly one 2-D array, found {len(matrices)}{cure}")
+        found = " and ".join([str(len(matrices)), *stacks])
+        raise InputError(f"{where}: without {key} there must be exactly one 2-D array, found {found}{cure}")
     return matrices[0]
+
+
+def stacks_beside(matrix: str, shapes: dict[str, tuple[int, ...]]) -> list[str]:
+    """Name and shape of each array of more dimensions, such as images, with as many rows as a matrix."""
+    n_rows = shapes[matrix][0]
+    return [f"{name} {shape}" for name, shape in shapes.items() if len(shape) > 2 and shape[0] == n_rows]
 
 
 def _cure_without_matrix(shapes: dict[str, tuple[int, ...]]) -> str:

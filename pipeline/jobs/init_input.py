@@ -11,6 +11,7 @@ from ..config.load import parse_input
 from ..config.yaml_io import quoted
 from ..core.errors import InputError, counted, listed
 from ..inputs import Source, TableColumns, array_shapes, table_columns
+from ..inputs.array_checks import TO_ROWS, stacks_beside
 from ..inputs.column_names import TextAmongNumbers, is_missing_word
 from ..inputs.detect_kind import Detected
 from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, MIN_REPEATS, Roles, propose_roles, rows_to_look_at
@@ -178,10 +179,13 @@ def _of_arrays(detected: Detected) -> Proposal:
     kind, path = detected
     shapes = array_shapes(kind, path)
     keys: dict[str, tuple[object, str]] = {"kind": (kind, ""), "url" if kind == "zarr" else "path": (path, "")}
+    warnings = list[str]()
     if name := _matrix(kind, shapes):
         key = {"npz": "key", "zarr": "array", "anndata": "obsm"}[kind]
         other_arrays = [array_name for array_name, shape in shapes.items() if len(shape) == 2 and array_name != name]
         keys[key] = (name.removeprefix("obsm/"), f"others: {listed(other_arrays)}" if other_arrays else "")
+        stacks = listed(stacks_beside(name, shapes))
+        warnings = [f"'{name}' {shapes[name]} is embedded, not {stacks}; to embed that, {TO_ROWS}."] if stacks else []
     elif kind == "anndata":
         keys["obsm"] = (None, "there is no matrix in obsm; null reads X")
     section = {key: value for key, (value, _) in keys.items()}
@@ -198,7 +202,7 @@ def _of_arrays(detected: Detected) -> Proposal:
     where = f"{len(rows):,} " + ("rows" if len(rows) == source.n_rows else "sampled rows")
     found = "" if is_complete.all() else f"{np.sum(~is_complete):,} of {where} have missing values"
     share = float(is_complete.mean()) if len(rows) else 1.0
-    return Proposal(keys, False, propose_scale(rows), incomplete=found, complete=share)
+    return Proposal(keys, False, propose_scale(rows), incomplete=found, complete=share, warnings=warnings)
 
 
 def _matrix(kind: str, shapes: dict[str, tuple[int, ...]]) -> str | None:

@@ -134,6 +134,7 @@ BAD_INPUTS = {
             "which": (npz(a=X, b=X, y=Y), {}, r"one 2-D array, found 2.*a \(4, 3\), b \(4, 3\), y \(4,\)"),
             "none": (npz(y=Y), {}, r"exactly one 2-D array, found 0 among y \(4,\); save one with a row"),
             "images": (npz(y=Y, x=X.reshape(2, 2, 3)), {}, r"found 0 among .*; save x anew: flatten each sample"),
+            "beside": (npz(p=X, x=np.ones((4, 2, 2))), {}, r"found 1 and x \(4, 2, 2\); set input.key .* p \(4, 3\)"),
             "sparse": (npz(data=Y, indices=Y, indptr=Y), {}, "found 0 among .*; a sparse matrix is not read"),
             "1-D": (npz(y=Y), {"key": "y"}, r"array 'y': expected a 2-D array"),
             "object": (npz(x=np.array([[1, "a"]], dtype=object)), {"key": "x"}, "object"),

@@ -23,6 +23,12 @@ class TestArrays:
         config = config_of(tmp_path, str(tmp_path / "d.npz"))
         assert (config.input.key, config.method) == ("points", "lle")
 
+    def test_images_beside_a_matrix_are_named(self, tmp_path):
+        np.savez(tmp_path / "d.npz", images=np.ones((N, 4, 4)), position=X, kernels=np.ones((2, 4, 4)))
+        warnings = lle("init", tmp_path / "d.npz", "-o", tmp_path / "job.yaml")["warnings"]
+        images = f"'position' ({N}, 3) is embedded, not images ({N}, 4, 4); to embed that, flatten each sample"
+        assert [text[: len(images)] for text in warnings] == [images]
+
     @pytest.mark.parametrize("zarr_format", [2, 3])
     def test_zarr_group(self, tmp_path, zarr_format):
         path = write_group(tmp_path / "no_suffix", X, CLASSES, zarr_format)
