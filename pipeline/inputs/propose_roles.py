@@ -25,6 +25,7 @@ from .suspect_columns import (
     MAX_CODES,
     NUMBERING,
     Look,
+    is_named,
     look_by_name,
     read_windows,
     sample_windows,
@@ -125,7 +126,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     """
     columns, numbers, where = _read_columns(source, text)
     ids = [column for column in columns if column.is_id]
-    chosen_id = min(ids, key=lambda column: ID_NAME.fullmatch(column.name) is None, default=None)
+    chosen_id = min(ids, key=lambda column: not is_named(column.name, ID_NAME), default=None)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
     ends = columns[0], columns[numbers.shape[1] - 1]
     label = _label(labels, len(numbers), _pixel_families(columns), ends)
@@ -229,7 +230,7 @@ def _codes(columns: Sequence[Column]) -> dict[str, str]:
     codes = {
         column.name: f"a code by its name: whole numbers with {column.distinct} values"
         for column in columns
-        if column.can_be_label and column.distinct > 2 and any(name.fullmatch(column.name) for name in CODE_NAMES)
+        if column.can_be_label and column.distinct > 2 and is_named(column.name, *CODE_NAMES)
     }
     flags = {
         column.name: "two values"

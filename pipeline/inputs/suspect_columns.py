@@ -32,21 +32,22 @@ NAMED_ROWS = (
 )
 NAMED_THINGS = r"user|client|device|store|product|town|choice|fam(ily)?|school|firm|company|group|session|machine|unit"
 ID_NAME = re.compile(
-    rf"(.*[_\s.-])?([ugpfsch]?id|({NAMED_ROWS}|{NAMED_THINGS})id)|id[_\s.-].*|(?-i:.*[a-z]I[Dd])|uuid|guid|key|.*_key|name",
-    re.I,
+    rf"(.*[_\s.-])?([ugpfsch]?id|({NAMED_ROWS}|{NAMED_THINGS})id)|id[_\s.-].*|uuid|guid|key|.*_key|name", re.I
 )
 """Names of ids. Other words may end in id, as fluid and acid do."""
 NUMBERING = re.compile(
     rf"({NAMED_ROWS})[_\s.-]*(no|nr|num|number|idx|index)\.?|nr\.?|num|obs|subj(ect)?|case|person", re.I
 )
 """Names of columns that number the rows, or the persons and things that they belong to."""
+NUMBER_NAMES = ID_NAME, NUMBERING, re.compile(r"row|row[_\s.-]*names?|index|idx|unnamed: \d+", re.I)
+"""Names of ids and of row numbers. In fewer rows than MIN_ROWS, only these tell them from measurements."""
 CODE_WORDS = (
     r"[a-z]*codes?\d?|type|class|category|kind|group|grp|cluster|label|zip|plz|[a-z]*fips?|region|state|country"
     r"|county|district|commune|municipality|species|gender|sex|race|religion|arms?|strat(a|um)?|batch|plate|station|site"
     r"|status|sector|cent(er|re)|hospital|institution|dep(artmen)?t|industry|occupation|language|brand|team"
 )
 COUNT = r"(?!(n|no|nr|num|number|count)([_\s.-]|codes)|.*[_\s.-]per[_\s.-])"
-CODE_NAME = re.compile(rf"{COUNT}((.*[_\s.(-])?({CODE_WORDS})\)?|.*(?-i:[a-z](Code|Type|Class|Group|Category)))", re.I)
+CODE_NAME = re.compile(rf"{COUNT}(.*[_\s.(-])?({CODE_WORDS})\)?", re.I)
 """Names of columns whose whole numbers stand for something: their differences have no meaning."""
 TIME_NAME = re.compile(
     rf"{COUNT}(.*[_\s.-])?(year|yr)|quarter|mon(th)?|week|day|weekday"
@@ -87,7 +88,7 @@ def suspect_columns(source: Source) -> dict[str, Look]:
     """
     names = source.feature_names
     windows = sample_windows(source)
-    if names is None or source.n_rows < MIN_ROWS or not windows:
+    if names is None or not source.n_rows or not windows:
         return {}
     rows = read_windows(source, windows)
     looks = {name: _look(name, rows[:, column], source.n_rows) for column, name in enumerate(names)}
@@ -95,7 +96,7 @@ def suspect_columns(source: Source) -> dict[str, Look]:
     rounded = [
         name
         for name in large
-        if (look := looks[name]) is None or look == GROUP_ID or (not look.is_id and ID_NAME.fullmatch(name))
+        if (look := looks[name]) is None or look == GROUP_ID or (not look.is_id and is_named(name, ID_NAME))
     ]
     looks |= dict.fromkeys(_distinct_numbers(source, rounded, windows), id_in_all(len(rows), source.n_rows))
     whole = [name for column, name in enumerate(names) if looks[name] is None and _share_whole(rows[:, column]) == 1]
@@ -104,8 +105,21 @@ def suspect_columns(source: Source) -> dict[str, Look]:
 
 
 def _look(name: str, values: Array, n_rows: int) -> Look | None:
-    look = look_of(values, n_rows, may_be_epoch=not ID_NAME.fullmatch(name))
+    look = look_of(values, n_rows, may_be_epoch=not is_named(name, ID_NAME))
+    is_whole = bool((values == np.rint(values)).all())
+    if look is None and is_whole and 1 < len(values) == len(np.unique(values)) and is_named(name, *NUMBER_NAMES):
+        return id_in_all(len(values), n_rows)
     return look_by_name(name, values) or look if look in {None, GROUP_ID, POSITION} else look
+
+
+def is_named(name: str, *patterns: re.Pattern[str]) -> bool:
+    """Whether a name, as one of words with underscores, matches a pattern.
+
+    >>> is_named("idPlayer", ID_NAME), is_named("playerID", ID_NAME), is_named("ideal", ID_NAME)
+    (True, True, False)
+    """
+    words = re.sub("(?<=[a-z])(?=[A-Z])", "_", name)
+    return any(pattern.fullmatch(words) for pattern in patterns)
 
 
 def id_in_all(n_seen: int, n_rows: int) -> Look:
@@ -117,13 +131,13 @@ def look_by_name(name: str, values: Array) -> Look | None:
     """What whole numbers look like by the name of their column; None for codes of few values, which may be labels."""
     present = values[np.isfinite(values)]
     share = _share_whole(values)
-    if TIME_NAME.fullmatch(name) and share == 1:
+    if is_named(name, TIME_NAME) and share == 1:
         return NAMED_TIME
     if len(np.unique(present)) <= MAX_CODES:
         return None
-    if (ID_NAME.fullmatch(name) or NUMBERING.fullmatch(name)) and share >= WHOLE_SHARE:
+    if is_named(name, ID_NAME, NUMBERING) and share >= WHOLE_SHARE:
         return NAMED_ID if share == 1 else Look("an id by its name: nearly all entries are whole numbers", False)
-    return NAMED_CODE if CODE_NAME.fullmatch(name) and share == 1 else None
+    return NAMED_CODE if is_named(name, CODE_NAME) and share == 1 else None
 
 
 def _share_whole(values: Array) -> float:

@@ -77,9 +77,17 @@ def test_positions_are_named_by_their_name_first(tmp_path):
     assert [looks[name].says[:10] for name in ("hour", "beat")] == ["a time by ", "a position"]
 
 
+@pytest.mark.parametrize("values", [np.arange(1, 13), RNG.permutation(12), 7 * RNG.permutation(99)[:12]])
+def test_ids_of_a_short_table_are_known_by_their_name(tmp_path, values):
+    names = ["rownames", "row", "index", "Unnamed: 0", "id", "case", "width", "height"]
+    pd.DataFrame(dict.fromkeys(names, values)).assign(idx=values / 8, obs=values % 5).to_csv(tmp_path / "x.csv")
+    looks = suspect_columns(open_source("csv", path=tmp_path / "x.csv"))
+    assert [name for name, look in looks.items() if look.is_id] == names[:6]
+
+
 def test_arrays_and_short_tables_have_no_suspect_columns(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(200.0).reshape(100, 2))
-    pd.DataFrame({"row": np.arange(10)}).to_csv(tmp_path / "x.csv", index=False)
+    pd.DataFrame({"width": np.arange(10)}).to_csv(tmp_path / "x.csv", index=False)
     assert suspect_columns(open_source("npy", path=tmp_path / "x.npy")) == {}
     assert suspect_columns(open_source("csv", path=tmp_path / "x.csv")) == {}
 
@@ -144,15 +152,15 @@ def test_ids_of_the_size_of_seconds_since_1970_are_ids_by_their_name(tmp_path):
             (name, "an id by its name")
             for name in ("persnum", "Sample Number", "obsno", "nr", "subject", "case_no", "user_id")
         ],
-        *[(name, "an id by its name") for name in ("userId", "patientid", "ID", "pid")],
+        *[(name, "an id by its name") for name in ("userId", "playerID", "idPlayer", "patientid", "ID", "pid")],
         *[
             (name, "a code by its name")
-            for name in ("zip", "county", "soil_type", "ZipCode", "plate", "tumour.status", "sky (code)")
+            for name in ("zip", "county", "soil_type", "ZipCode", "homeTeam", "plate", "tumour.status", "sky (code)")
         ],
         *[(name, "a code by its name") for name in ("postcode", "politycode", "cowcode2", "STATEFIP", "cntyfips")],
         *[
             (name, "a time by its name")
-            for name in ("year", "Month", "day_of_week", "date_of_month", "DayOfYear", "day of week", "model_year")
+            for name in ("year", "Month", "day_of_week", "DayOfYear", "day of week", "model_year", "birthYear")
         ],
         *[
             (name, "")
@@ -164,6 +172,7 @@ def test_ids_of_the_size_of_seconds_since_1970_are_ids_by_their_name(tmp_path):
                 "miles_per_hour",
                 "aluminum",
                 "n_class",
+                "ideal",
                 "platinum",
             )
         ],
