@@ -41,6 +41,7 @@ def describe_init(written: "Json") -> str:
     if written["incomplete"]:
         lines.append(f"{written['incomplete']}; preprocess.invalid: drop leaves these rows out")
     config = shlex.quote(written["config"])
+    lines += [f"note: {text}" for text in written["remarks"]]
     lines += [*(f"warning: {text}" for text in written["warnings"]), f"written: {', '.join(written['written'])}"]
     lines += [
         f"kept: {name} differs from the schema of this version, which `lle schema` prints" for name in written["kept"]

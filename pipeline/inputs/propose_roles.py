@@ -128,8 +128,8 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     ids = [column for column in columns if column.is_id]
     chosen_id = min(ids, key=lambda column: not is_named(column.name, ID_NAME), default=None)
     labels = [column for column in columns if column.can_be_label and column is not chosen_id]
-    ends = columns[0], columns[numbers.shape[1] - 1]
-    label = _label(labels, len(numbers), _pixel_families(columns), ends)
+    measured = [column for column in columns if not column.is_text and not column.problem]
+    label = _label(labels, len(numbers), _pixel_families(columns), [*measured[:1], *measured[-1:]])
     special = {column.name for column in (chosen_id, label) if column is not None}
     rest = [column for column in columns if not column.is_text and column.name not in special]
     left_out = {column.name: column.problem for column in columns if column.problem and column.name not in special}
@@ -291,9 +291,9 @@ def _label(
     """A column named as a label, then text, then numbers if they are the only ones with few values.
 
     Numbers without such a name have at most MAX_CLASSES values: others may be measurements. So may counts, unless they
-    have two values, a likely name, or the first or last place among the numbers (``ends``). Columns of the families
-    ``pixels`` are no labels and do not count. Columns without a value in most rows come after the other named ones and
-    texts.
+    have two values, a likely name, or the first or last place among the numbers that are no ids (``ends``). Columns
+    of the families ``pixels`` are no labels and do not count. Columns without a value in most rows come after the other
+    named ones and texts.
     """
     text = [column for column in candidates if column.is_text]
     numbered = [column for column in candidates if not column.is_text]

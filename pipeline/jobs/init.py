@@ -27,8 +27,9 @@ WIDTH = 40  # column of the comments
 def init(data: str, out: Path) -> Json:
     """Write a commented config for an input to the new file `out`; returns the result of `validate`, and more.
 
-    `incomplete` says which rows have missing numbers ("" for none); `written` are the files, and `kept` is the schema
-    beside them, if it is that of another version. For `out` "-" no file is written, and the result holds the `text`.
+    `incomplete` says which rows have missing numbers ("" for none); `remarks` are comments in the config; `written`
+    are the files, and `kept` is the schema beside them, if it is that of another version. For `out` "-" no file is
+    written, and the result holds the `text`.
 
     The schema for editors is written beside the config, unless another file has its name. Nothing is written if the
     config would not pass. Raises ConfigError, InputError and NotEnoughMemory.
@@ -56,7 +57,7 @@ def init(data: str, out: Path) -> Json:
         checked["columns"]["left_out"] = dict(proposal.left_out)
     kind, written = str(proposal.keys["kind"][0]), _write(out, text) if is_file else {"text": text}
     names: Json = {"kind": kind, "label": label, "config": str(out), "incomplete": proposal.incomplete}
-    return {**checked, **names, **written}
+    return {**checked, **names, **written, "remarks": list(proposal.remarks)}
 
 
 def _check_rows(proposal: Proposal, source: Source, data: str) -> None:

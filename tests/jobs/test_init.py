@@ -303,9 +303,11 @@ def test_rows_of_an_array_with_missing_values_are_dropped(tmp_path):
 
 
 def test_roles_and_next_command_are_printed(tmp_path):
-    data = write_table(tmp_path / "rows.parquet", frame(site=RNG.choice(["n", "s"], N), record=np.arange(N)))
+    named = frame(site=RNG.choice(["n", "s"], N), record=np.arange(N), rooms=CLASSES)
+    data = write_table(tmp_path / "rows.parquet", named)
     result = CliRunner().invoke(app, ["init", data, "-o", str(tmp_path / "job.yaml")])
     assert result.exit_code == 0, result.output
-    for line in ("features: a, b, c", "label: site", "id: record", f"lle run {tmp_path / 'job.yaml'}"):
+    note = "note: features with few whole numbers: rooms;"
+    for line in ("features: a, b, c", "label: site", "id: record", note, f"lle run {tmp_path / 'job.yaml'}"):
         assert line in result.stdout
     assert "# 2 categories" in (tmp_path / "job.yaml").read_text()

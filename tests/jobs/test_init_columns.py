@@ -309,6 +309,13 @@ def test_a_label_of_numbers_stays_the_label_beside_columns_that_are_left_out(tmp
     assert (section.columns, section.label) == (("a", "b", "c"), "target")
 
 
+def test_a_label_of_numbers_may_follow_ids(tmp_path):
+    """As in recordings: the utterance, the place in it, the speaker, then measurements."""
+    utterances = pd.DataFrame({"utterance": np.arange(N) // 25, "frame": np.arange(N) % 25, "speaker": CLASSES})
+    section = config_of(tmp_path, write_table(tmp_path / "rows.parquet", utterances.join(frame()))).input
+    assert (section.columns, section.label) == (("a", "b", "c"), "speaker")
+
+
 def test_a_text_with_too_many_values_for_a_label_is_left_out_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr("lle.inputs.propose_roles.LOOKED_AT", 10)
     monkeypatch.setattr("lle.inputs.suspect_columns.WINDOW_ROWS", 100)
