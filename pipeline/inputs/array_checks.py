@@ -66,7 +66,7 @@ def check_matrix(rows: Rows) -> None:
     common_dtype([rows])  # tested first: fields of a structured array are no dimension
     n_dims = len(rows.shape)
     if n_dims != 2:
-        cure = "one feature per row is x.reshape(-1, 1)" if n_dims < 2 else TO_ROWS
+        cure = "name the points if these are labels; one feature per row is x.reshape(-1, 1)" if n_dims < 2 else TO_ROWS
         raise InputError(f"{rows.where}: expected a 2-D array of (rows, features), found shape {rows.shape}; {cure}")
     if rows.shape[1] == 0:
         raise InputError(

@@ -65,7 +65,7 @@ def detect_kind(data: str) -> Detected:
     if is_url(data):
         return Detected(kind_of_name(data) or _unknown([data], data), data)
     first, *others = find_paths(data, "path")
-    if others and len({kind_of_name(name) for name in (first, *others)}) > 1:
+    if others and len({_kinds(name) for name in (first, *others)}) > 1:
         _unknown([first, *others], data)
     if os.path.isdir(first):
         return Detected(kind, data) if (kind := _kind_of_zarr(Path(first))) else _in_folder(Path(first))
@@ -77,6 +77,12 @@ def kind_of_name(name: str) -> str | None:
     if suffix == ".gz" and Path(name).stem.lower().endswith((".csv", ".tsv")):
         return "csv"
     return "idx" if suffix not in SUFFIXES and IDX_NAME.search(Path(name).name) else SUFFIXES.get(suffix)
+
+
+def _kinds(name: str) -> tuple[str | None, Sequence[str]]:
+    """The kind of a file, and for IDX files idx1 (labels) or idx3 (images), by its name."""
+    kind = kind_of_name(name)
+    return kind, tuple(IDX_NAME.findall(name)[-1:]) if kind == "idx" else ()
 
 
 def _kind_of_content(path: str) -> str | None:
@@ -105,15 +111,16 @@ def _kind_of_zarr(folder: Path) -> str | None:
 def _in_folder(folder: Path) -> Detected:
     """The files of a folder that holds files of one kind only."""
     names = sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith(("_", ".")))
-    kinds = {(kind_of_name(name), Path(name).suffix) for name in names}
-    kind, suffix = kinds.pop() if len(kinds) == 1 else (None, "")
+    kinds = {(*_kinds(name), Path(name).suffix) for name in names}
+    kind, _, suffix = kinds.pop() if len(kinds) == 1 else (None, (), "")
     return Detected(kind or _unknown(names, str(folder)), str(folder / f"*{suffix}"))
 
 
 def _unknown(names: Sequence[str], data: str) -> str:
-    cure = CURES.get(Path(names[0]).suffix.lower() if names else "", "")
+    cure = CURES.get(Path(names[0]).suffix.lower() if names else "", "name the files, or write them as Parquet")
+    if {kind_of_name(name) for name in names} == {"idx"}:
+        cure = f"name one file of images, such as {max(names, key=_kinds)}: that of its labels is found beside it"
     raise InputError(
         f"{data}: expected names that end in {', '.join(SUFFIXES)}, .csv.gz, an IDX file, a Zarr folder, or a folder "
-        f"or pattern of files of one kind; found {listed(names) or 'an empty folder'}; "
-        f"{cure or 'name the files, or write them as Parquet'}"
+        f"or pattern of files of one kind; found {listed(names) or 'an empty folder'}; {cure}"
     )

@@ -64,6 +64,15 @@ class TestArrays:
         section = config_of(tmp_path, str(images)).input
         assert (section.kind, section.labels) == ("idx", str(labels))
 
+    @pytest.mark.parametrize("pattern", ["", "*"])
+    def test_folder_of_images_and_labels_is_refused_with_a_file_to_name(self, tmp_path, pattern):
+        (tmp_path / "t").mkdir()
+        images = write_idx(tmp_path / "t" / "images-idx3-ubyte", np.ones((N, 3, 3), "u1"))
+        write_idx(tmp_path / "t" / "labels-idx1-ubyte", CLASSES.astype("u1"))
+        message = refused(2, "init", tmp_path / "t" / pattern, "-o", tmp_path / "job.yaml")
+        assert "name one file of images, such as" in message
+        assert f"{images.name}: that of its labels" in message
+
     def test_kind_of_a_file_without_suffix_follows_from_its_content(self, tmp_path):
         write_table(tmp_path / "rows.parquet", frame())
         np.save(tmp_path / "x.npy", X)
