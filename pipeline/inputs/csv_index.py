@@ -147,6 +147,8 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
 
     `first_row` is empty if the file has only a header.
     """
+    if line.startswith((b"BZh", b"\xfd7zXZ\0", b"(\xb5/\xfd")):
+        raise InputError(f"{path}: expected text, found a file compressed by bzip2, xz or zstd; decompress it first")
     if line[:2] == b"\x1f\x8b":
         raise InputError(f"{path}: expected text, found a gzip file; rename it so that it ends in .gz")
     try:

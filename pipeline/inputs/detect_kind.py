@@ -45,8 +45,10 @@ CURES = {
         (".txt", ".tab", ".dat", ".data"), "if it is a table with a header line, rename it so that it ends in .csv"
     ),
     ".yaml": "a config is an argument of lle run",
-    ".zip": "unpack it first",
-    ".gz": "decompress it first; only CSV and IDX files may be gzipped",
+    **dict.fromkeys((".zip", ".tar", ".tgz", ".7z"), "unpack it first"),
+    **dict.fromkeys(
+        (".gz", ".bz2", ".xz", ".zst"), "decompress it first; only CSV and IDX files may be compressed, with gzip"
+    ),
 }
 
 

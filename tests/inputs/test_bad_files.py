@@ -1,5 +1,6 @@
 """Messages about files that cannot be read name the file, what was expected and what was found."""
 
+import bz2
 import gzip
 import os
 import zipfile
@@ -169,6 +170,11 @@ BAD_INPUTS = {
             "header alone": (text("a,b\n"), {}, "at least one row"),
             "no header": (text("1,2\n3,4\n"), {}, "header line.*found '1,2'; add a first line with names"),
             "blank header": (text("\n1,2\n3,4\n"), {}, "header line with column names"),
+            "bzip2": (
+                text(bz2.compress(b"a,b\n1,2\n")),
+                {},
+                "found a file compressed by bzip2, xz or zstd; decompress",
+            ),
             "gzip": (text(gzip.compress(b"a,b\n1,2\n", mtime=0) + b"\n"), {}, "found a gzip file; rename it"),
             "UTF-16": (text("a,b\n1,2\n".encode("utf-16")), {}, "iconv -f UTF-16 -t"),
             "break in quotes": (text('a,b\n1,2\n3,"4\n5"\n'), {}, r"line 3: .*line break inside quotes.*Parquet"),

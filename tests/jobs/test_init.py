@@ -133,6 +133,8 @@ def test_a_config_on_standard_output_writes_no_file(tmp_path, monkeypatch):
         ("rows.sas7bdat", "pandas.read_sas(path).to_parquet(out)"),
         ("rows.jsonl", "pandas.read_json(path, lines=True).to_parquet(out)"),
         ("rows.csv.zip", "unpack it first"),
+        ("rows.csv.bz2", "decompress it first"),
+        ("rows.csv.xz", "decompress it first"),
         ("rows.bin", "name the files"),
         ("rows.tab", "rename it so that it ends in .csv"),
         ("rows.txt", "rename it so that it ends in .csv"),
