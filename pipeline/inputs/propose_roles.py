@@ -50,8 +50,9 @@ TIME = (
     r"|(\d+ days )?\d\d?:\d\d)([ T:]|$)"
 )
 """The beginning of a date, a month, a clock time or a duration."""
-NUMBER = r"[-+]?((0|[1-9][\d,]*)([.,]\d+)?|[.,]\d+)"
-SIGNED = rf"^\s*[-+]?([$€£¥₹]\s?)?{NUMBER}(\s?[%‰$€£¥₹°]|\s[A-Za-zµ°/²³%][A-Za-zµ°/²³0-9]{{0,4}})?\s*$"
+SPACE = r"[\s\x{a0}\x{2009}\x{202f}]"  # Arrow's \s is ASCII only
+NUMBER = rf"[-+]?((0|[1-9][\d,]*|[1-9]\d{{0,2}}(({SPACE}|[.'’])\d{{3}})+)([.,]\d+)?|[.,]\d+)"
+SIGNED = rf"^\s*[-+]?([$€£¥₹]{SPACE}?)?{NUMBER}({SPACE}?[%‰$€£¥₹°]|{SPACE}[A-Za-zµ°/²³%][A-Za-zµ°/²³0-9]{{0,4}})?\s*$"
 """Numbers with separators of thousands, a sign of a currency, a percent sign or a unit."""
 PLAIN = r"^\s*[-+]?\d+([.]\d+)?\s*$"
 SIGNED_SHARE = 0.9

@@ -138,7 +138,21 @@ class TestTables:
         data = frame(year=[day.format(i) for i in 1 + CLASSES], origin=np.where(CLASSES > 1, "US", "EU"))
         assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.label == "origin"
 
-    @pytest.mark.parametrize("entry", ["{}.5%", "{} %", "$1,{}.00", "1,{} €", "{} km2"])
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            "{}.5%",
+            "{} %",
+            "$1,{}.00",
+            "1,{} €",
+            "{} km2",
+            "{}\xa0%",
+            "1\u202f{}",
+            "1\xa0{},5",
+            "2 006\u2009{}",
+            "1.000.{}",
+        ],
+    )
     def test_numbers_with_a_sign_or_a_unit_are_named(self, tmp_path, suffix, entry):
         texts = [entry.format(100 + i) for i in RNG.permutation(N)]
         texts[1::3] = map(str, range(100, 100 + len(texts[1::3])))
@@ -147,7 +161,7 @@ class TestTables:
         data = write_table(tmp_path / f"rows.{suffix}", frame(cost=texts, house=house, land=padded))
         section = config_of(tmp_path, data).input
         assert (section.label, section.id) == ("land", "house")
-        assert f"# left out: cost (text that holds numbers, such as '{texts[0]}'" in (tmp_path / "job.yaml").read_text()
+        assert f"# left out: cost (text that holds numbers, such as {texts[0]!r}" in (tmp_path / "job.yaml").read_text()
 
     def test_more_columns_than_fit_a_line_are_grouped_by_reason(self, tmp_path, suffix):
         flags = pd.DataFrame(
