@@ -161,8 +161,7 @@ def draw_content(
     if content.is_histogram:
         heights, _, _ = panels[0].ax.hist(panels[0].x, bins=80, range=panels[0].x_range, color=POINT)
         panels[0].ax.set(ylim=(0.0, 1.05 * float(np.max(heights))), ylabel="points")
-        return
-    if _are_many(panels):
+    elif _are_many(panels):
         draw_rasters(figure, panels, paint)
     else:
         for panel in panels:

@@ -184,6 +184,13 @@ class TestComponentsSideBySide:
         assert len(boxes) > 2
         assert not any(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i])
 
+    def test_labels_of_small_components_of_one_coordinate_do_not_overlap(self, figures: list[Figure]) -> None:
+        component = np.repeat(np.arange(19, dtype=np.int32), 100)
+        draw_embedding(np.random.default_rng(1).uniform(size=(1900, 1)), component, None, "t")
+        boxes = [text.get_window_extent() for text in figures[0].axes[0].texts]
+        assert 3 < len(boxes) < 19
+        assert not any(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i])
+
     def test_only_components_that_fit_are_shown(self, figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(embedding_figure, "MAX_EMBEDDED_COMPONENTS", 4)
         self.draw()
