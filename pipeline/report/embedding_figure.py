@@ -22,7 +22,7 @@ from .class_names import write_names
 from .component_layout import remove_overlapping_labels, side_by_side
 from .figure_style import COLOR_MAP, DPI, FAINT, INK, MISSING, POINT, label_axes, message_figure, plain_text, to_png
 from .panel import Panel, count_points, mean_values, shade_classes
-from .point_colors import PLAIN, UNKNOWN_CLASS, ColorSource, Paint, add_key, paint_points, view_of
+from .point_colors import PLAIN, UNKNOWN_CLASS, ColorSource, Paint, add_key, name_ticks, paint_points, view_of
 
 SCATTER_POINTS = 100_000
 MAX_EMBEDDED_COMPONENTS = 60
@@ -172,6 +172,8 @@ def draw_content(
             remove_overlapping_labels(panel.ax)
     classes = content.paint.classes
     for panel in panels:
+        if content.n_coordinates == 1:
+            name_ticks(panel.ax, content.paint.names)
         if classes is not None and content.n_coordinates == 1:
             panel.ax.set_yticks(range(len(classes.names)), [plain_text(name) for name in classes.names])
         elif classes is not None and len(classes.names) > 1:

@@ -154,4 +154,6 @@ def _color_scale(drawn: PagePictures | None) -> dict[str, str] | None:
     light, dark = (", ".join(to_hex(color) for color in scale(steps)) for scale in (colormaps[COLOR_MAP], DARK_MAP))
     span = key.highest - key.lowest
     low, high = (f"{0.0 if abs(end) < 1e-3 * span else end:.3g}" for end in (key.lowest, key.highest))
+    if key.names:
+        low, high = key.names[round(key.lowest)], key.names[round(key.highest)]
     return {"low": low, "high": high, "light": light, "dark": dark}

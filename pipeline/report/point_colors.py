@@ -10,6 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize, to_rgba, to_rgba_array
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ..core.arrays import Bools, Float64, Int64
 from .figure_style import COLOR_MAP, INK, MISSING, POINT, RULE, add_legend, class_colors, plain_text
@@ -46,12 +47,16 @@ class Classes(NamedTuple):
 
 
 class Paint(NamedTuple):
-    """How points get colours: by class, by value through `norm`, or (both None) one colour for all."""
+    """How points get colours: by class, by value through `norm`, or (both None) one colour for all.
+
+    names: of classes that are too many for a colour each, so that values are their numbers.
+    """
 
     classes: Classes | None
     values: Float64 | None
     norm: Normalize
     label: str
+    names: tuple[str, ...] = ()
 
 
 PLAIN = Paint(None, None, Normalize(0.0, 1.0), "")
@@ -116,19 +121,24 @@ def paint_points(color: ColorSource | None, is_drawn: Bools) -> Paint:
     if classes is not None:
         return Paint(classes, None, PLAIN.norm, color.label)
     finite = color.values[is_drawn & np.isfinite(color.values)]
-    label = color.label
-    if color.kind == "categorical" and color.names is not None:
-        label += f" (numbers of {len(color.names)} classes)"
-    return Paint(None, color.values, Normalize(*robust_range(finite, COLOR_TAILS)), label) if finite.size else PLAIN
+    if not finite.size:
+        return PLAIN
+    names = color.names or ()
+    label = color.label + f" ({len(names)} classes)" * bool(names)
+    return Paint(None, color.values, Normalize(*robust_range(finite, COLOR_TAILS)), label, names)
 
 
 class Key(NamedTuple):
-    """Meaning of the colours: name and colour of each class, or without classes the range of a value."""
+    """Meaning of the colours: name and colour of each class, or without classes the range of a value.
+
+    names: as of a Paint.
+    """
 
     label: str
     classes: tuple[tuple[str, Color], ...]
     lowest: float = 0.0
     highest: float = 1.0
+    names: tuple[str, ...] = ()
 
 
 def key_of(paint: Paint) -> Key | None:
@@ -138,7 +148,7 @@ def key_of(paint: Paint) -> Key | None:
         return Key(paint.label, tuple(named))
     if not paint.label:
         return None
-    return Key(paint.label, (), float(paint.norm.vmin or 0.0), float(paint.norm.vmax or 0.0))
+    return Key(paint.label, (), float(paint.norm.vmin or 0.0), float(paint.norm.vmax or 0.0), paint.names)
 
 
 def color_points(color: ColorSource | None, rows: Int64) -> tuple[Float64, Key | None]:
@@ -170,9 +180,17 @@ def add_key(target: Figure | Axes, axes: Sequence[Axes], paint: Paint, **place: 
         add_legend(target, paint.label, classes.names, classes.colors, 9, alignment="left", **place)
     elif paint is not PLAIN:
         bar = figure.colorbar(ScalarMappable(paint.norm, COLOR_MAP), ax=list(axes), aspect=36, pad=0.02)
+        name_ticks(bar.ax, paint.names)
         bar.outline.set_visible(False)
         bar.ax.tick_params(which="both", labelsize=9, labelcolor=INK, color=RULE)
         bar.set_label(plain_text(paint.label), fontsize=10, color=INK)
+
+
+def name_ticks(ax: Axes, names: Sequence[str]) -> None:
+    """Names of some classes along a vertical axis of their numbers; without names the numbers stay."""
+    if names:
+        ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.yaxis.set_major_formatter(lambda at, _: plain_text(names[round(at)], 20) if 0 <= at < len(names) else "")
 
 
 def draw_key(ax: Axes, key: Key, extent: tuple[float, float]) -> None:
@@ -192,6 +210,7 @@ def draw_key(ax: Axes, key: Key, extent: tuple[float, float]) -> None:
     length = min(2.6, high)
     bar_axes = ax.inset_axes((left, 1 - length / high, 0.14 / wide, length / high))
     bar = Colorbar(bar_axes, ScalarMappable(scale, COLOR_MAP))
+    name_ticks(bar_axes, key.names)
     if per_cell:
         bar.set_ticks([0.0, 1.0], labels=["lowest", "highest"])
     bar.outline.set_visible(False)

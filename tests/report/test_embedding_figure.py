@@ -22,7 +22,7 @@ from lle.report import charts, class_names, embedding_figure, figure_style, pane
 from lle.report.component_layout import SMALLEST_SCALE, shelves
 from lle.report.embedding_figure import draw_embedding
 from lle.report.figure_style import COLOR_MAP, INK, MISSING, OKABE_ITO, class_colors, to_pair, to_png
-from lle.report.point_colors import ColorSource, classify, paint_points, robust_range
+from lle.report.point_colors import ColorSource, classify, robust_range
 from lle.stages import report_columns
 from tests.support.seeds import seeds
 
@@ -300,13 +300,18 @@ class TestColor:
         assert classify(ColorSource(np.arange(21.0), "categorical", None, "l")) is None
         assert classify(ColorSource(np.arange(3.0), "continuous", None, "l")) is None
 
-    def test_scale_of_too_many_classes_has_their_numbers(self) -> None:
+    @pytest.mark.parametrize("n_coordinates", [1, 2])
+    def test_scale_of_too_many_classes_has_their_names(self, figures: list[Figure], n_coordinates: int) -> None:
         names = tuple(f"class {i}" for i in range(60))
-        paint = paint_points(ColorSource(np.arange(60.0), "categorical", names, "kind"), np.ones(60, bool))
-        assert paint.label == "kind (numbers of 60 classes)"
-        assert (
-            paint_points(ColorSource(np.arange(60.0), "categorical", None, "kind"), np.ones(60, bool)).label == "kind"
-        )
+        embedding = np.random.default_rng(2).normal(size=(60, n_coordinates))
+        for given in (names, None):
+            draw_embedding(embedding, one_component(60), ColorSource(np.arange(60.0), "categorical", given, "kind"), "")
+        axes, unnamed = [figure.axes[n_coordinates - 1] for figure in figures]
+        assert (axes.get_ylabel(), unnamed.get_ylabel()) == ("kind (60 classes)", "kind")
+        shown = {text.get_position()[1]: text.get_text() for text in axes.get_yticklabels() if text.get_text()}
+        assert len(shown) > 4
+        assert shown == {at: f"class {at:g}" for at in shown}
+        assert "10" in [text.get_text() for text in unnamed.get_yticklabels()]
 
     def test_legend_shows_names_as_they_are(self, figures: list[Figure]) -> None:
         draw_embedding(np.eye(6)[:, :2], one_component(6), color_source("classes", 6), "t")

@@ -253,6 +253,8 @@ def test_key_names_the_classes_or_the_ends_of_the_scale() -> None:
     for lowest, words in ((0.25, "angle 0.25 8"), (1e-5, "angle 0 8")):
         scale = pictures(key=Key("angle", (), lowest, 8.0))
         assert words in text_of(METRICS, scale)
+    letters = pictures(key=Key("letter", (), 0.0, 2.6, ("<a>", "b", "c", "d")))
+    assert "letter <a> d" in text_of(METRICS, letters)
 
 
 def test_scrolling_areas_are_reachable_with_the_keyboard() -> None:
