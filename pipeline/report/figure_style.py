@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib import colormaps
+from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import Collection
@@ -136,7 +136,8 @@ def to_png(figure: Figure) -> bytes:
         if (layout := figure.get_layout_engine()) is not None:  # savefig would draw the figure twice, the next one too
             layout.execute(figure)
             figure.set_layout_engine(None)
-        figure.savefig(pixels, format="rgba", dpi="figure")
+        with rc_context({"savefig.bbox": None, "savefig.transparent": False}):  # a user's style may set them
+            figure.savefig(pixels, format="rgba", dpi="figure")
     image = Image.frombytes("RGBA", figure.canvas.get_width_height(), pixels.getvalue()).convert("RGB")
     image.save(buffer, "png", compress_level=3, dpi=(figure.dpi, figure.dpi))
     return buffer.getvalue()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from matplotlib import colormaps
+from matplotlib import colormaps, rc_context
 from matplotlib.colors import to_rgb, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -62,6 +62,14 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
         monkeypatch.setattr(module, "to_png", lambda figure: drawn.append(figure) or to_png(figure))
     monkeypatch.setattr(charts, "to_pair", lambda figure: drawn.append(figure) or to_pair(figure))
     return drawn
+
+
+def test_pictures_do_not_depend_on_the_style_of_the_user() -> None:
+    embedding = np.random.default_rng(8).normal(size=(50, 2))
+    arguments = embedding, one_component(50), color_source("none", 50), "title"
+    expected = draw_embedding(*arguments)
+    with rc_context({"savefig.bbox": "tight", "savefig.transparent": True}):
+        assert draw_embedding(*arguments) == expected
 
 
 @pytest.mark.slow
