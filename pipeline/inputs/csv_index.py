@@ -147,7 +147,7 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
 
     `first_row` is empty if the file has only a header.
     """
-    if line.startswith((b"BZh", b"\xfd7zXZ\0", b"(\xb5/\xfd")):
+    if line.startswith((b"\xfd7zXZ\0", b"(\xb5/\xfd")) or re.match(rb"BZh[1-9]1AY&SY", line):
         raise InputError(f"{path}: expected text, found a file compressed by bzip2, xz or zstd; decompress it first")
     if line[:2] == b"\x1f\x8b":
         raise InputError(f"{path}: expected text, found a gzip file; rename it so that it ends in .gz")

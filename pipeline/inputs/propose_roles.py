@@ -51,7 +51,7 @@ TIME = (
 )
 """The beginning of a date, a month, a clock time or a duration."""
 SPACE = r"[\s\x{a0}\x{2009}\x{202f}]"  # Arrow's \s is ASCII only
-NUMBER = rf"[-+]?((0|[1-9][\d,]*|[1-9]\d{{0,2}}(({SPACE}|[.'’])\d{{3}})+)([.,]\d+)?|[.,]\d+)"
+NUMBER = rf"[-+]?((0|[1-9][\d,]*|[1-9]\d{{0,2}}(({SPACE}\d{{3}})+|(\.\d{{3}})+|(['’]\d{{3}})+))([.,]\d+)?|[.,]\d+)"
 SIGNED = rf"^\s*[-+]?([$€£¥₹]{SPACE}?)?{NUMBER}({SPACE}?[%‰$€£¥₹°]|{SPACE}[A-Za-zµ°/²³%][A-Za-zµ°/²³0-9]{{0,4}})?\s*$"
 """Numbers with separators of thousands, a sign of a currency, a percent sign or a unit."""
 PLAIN = r"^\s*[-+]?\d+([.]\d+)?\s*$"

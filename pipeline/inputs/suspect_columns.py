@@ -35,6 +35,8 @@ ID_NAME = re.compile(
     rf"(.*[_\s.-])?([ugpfsch]?id|({NAMED_ROWS}|{NAMED_THINGS})id)|id[_\s.-].*|uuid|guid|key|.*_key|name", re.I
 )
 """Names of ids. Other words may end in id, as fluid and acid do."""
+CAMEL_CASE = re.compile(r"(?<=^id)(?=[A-Z])|(?<=[a-z])(?<![pP]er)(?=(I[dD]|Code|Type|Class|Group|Category|Team|Year)$)")
+"""Where a name in camel case has words that say what it is; others, as in lowKey and perYear, do not."""
 NUMBERING = re.compile(
     rf"({NAMED_ROWS})[_\s.-]*(no|nr|num|number|idx|index)\.?|nr\.?|num|obs|subj(ect)?|case|person", re.I
 )
@@ -118,8 +120,7 @@ def is_named(name: str, *patterns: re.Pattern[str]) -> bool:
     >>> is_named("idPlayer", ID_NAME), is_named("playerID", ID_NAME), is_named("ideal", ID_NAME)
     (True, True, False)
     """
-    words = re.sub("(?<=[a-z])(?=[A-Z])", "_", name)
-    return any(pattern.fullmatch(words) for pattern in patterns)
+    return any(pattern.fullmatch(CAMEL_CASE.sub("_", name)) for pattern in patterns)
 
 
 def id_in_all(n_seen: int, n_rows: int) -> Look:

@@ -175,6 +175,7 @@ BAD_INPUTS = {
                 {},
                 "found a file compressed by bzip2, xz or zstd; decompress",
             ),
+            "name like bzip2": (text("BZh_energy,b\n1,2\n2,x\n"), {}, "column 'b': expected numbers"),
             "gzip": (text(gzip.compress(b"a,b\n1,2\n", mtime=0) + b"\n"), {}, "found a gzip file; rename it"),
             "UTF-16": (text("a,b\n1,2\n".encode("utf-16")), {}, "iconv -f UTF-16 -t"),
             "break in quotes": (text('a,b\n1,2\n3,"4\n5"\n'), {}, r"line 3: .*line break inside quotes.*Parquet"),

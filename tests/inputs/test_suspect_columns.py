@@ -168,6 +168,8 @@ def test_ids_of_the_size_of_seconds_since_1970_are_ids_by_their_name(tmp_path):
                 "cases",
                 "persons",
                 "fish_per_year",
+                "perYear",
+                "lowKey",
                 "years",
                 "miles_per_hour",
                 "aluminum",
