@@ -247,14 +247,16 @@ def _why_not_best(search: Search, chosen: Trial, trials: list[Trial]) -> list[st
     """Why the trial with the best score is not the chosen one, unless the reason of the method says it."""
     best = max(trials, key=lambda trial: trial.score)
     picked = [trial for trial in (search.own, *search.others) if trial is not None and trial.method == best.method]
-    if best.score <= chosen.score or not picked or (best is picked[0] and chosen is search.own):
+    if best.score <= chosen.score or best is search.own or (best in picked and chosen is search.own) or not picked:
         return []
     if best is picked[0]:
         why = _why_not_method(best, chosen)
     elif best.method == "lle" and best.reg != picked[0].reg:
         why = "a run chooses reg itself, by trustworthiness and noise (weights.reg: auto)"
-    else:
+    elif best.n_neighbors != picked[0].n_neighbors:
         why = f"{picked[0].n_neighbors} neighbours are as good"
+    else:
+        return []
     return [f"the best score, {best.score:.3f}, is that of {best.name}, but {why}"]
 
 
