@@ -27,7 +27,7 @@ class KrylovSpace(NamedTuple):
     values: Float64
     """(m,) Ritz values of the operator, descending."""
     errors: Float64
-    """(m,) ||operator y - value y|| / value of the Ritz vectors y, by the Lanczos relation."""
+    """(m,) ||operator y - value y|| / value of the Ritz vectors y, by the Lanczos relation; 0 for locked pairs."""
     n_applied: int
     """Columns to which the operator was applied."""
 
@@ -93,7 +93,8 @@ def block_lanczos(
             n_wanted = growth.wanted(m, capacity - 3 * width, lambda: _ritz(basis, vectors, n_locked, stop)[:, :m])  # noqa: B023
         if (converged and m == n_wanted) or n_applied >= max_applied or exhausted:
             return KrylovSpace(basis[:, :stop], found, errors, n_applied)
-        used, n_safe = stop, int(np.argmin(np.append(errors <= LOCKED, False)))
+        n_safe = int(np.argmin(np.append(errors <= min(LOCKED, tol), False)))
+        used, n_safe = stop, min(n_safe, stop - width)  # Ritz vectors are left for the next block
         if n_safe > n_locked and EPS * abs(values[0]) > tol * abs(found[-1]):
             # the projected matrix has lost the small values, so the space begins again, next to the locked vectors
             basis[:, :stop] = _ritz(basis, vectors, n_locked, stop)

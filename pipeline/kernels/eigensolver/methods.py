@@ -242,6 +242,7 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
     )
     m = len(space.values)
     pairs, errors, n_refinements = _corrected(inverse, problem, rayleigh_ritz(problem.factor, space.basis, m))
+    n_solves = space.n_applied + m * (n_refinements + 1)
     # pairs of ``growth`` are not needed, so those that did not converge are left out
     n_good = int(np.argmin(np.append(errors <= problem.tolerances.vector_bounds(pairs.values), False)))
     m = max(n_good, min(m, problem.n_vectors))
@@ -249,7 +250,6 @@ def _by_inverse(name: str, factor_name: str, inverse: PseudoInverse, problem: Pr
     krylov_values = 1 / np.maximum(np.abs(space.values[:m]), TINY)
     relative_error = float(np.abs(krylov_values / np.maximum(pairs.values, TINY) - 1).max())
     reason = f"{name}: {cost}; the eigenvalues of the Krylov space differ from ||A v||^2 by {relative_error:.0e}"
-    n_solves = space.n_applied + m * (n_refinements + 1)
     stats = SolverStats(name, reason, inverse.size.nnz, predicted, n_solves, n_refinements=n_refinements)
     return Outcome(pairs, errors, stats)
 

@@ -293,6 +293,17 @@ def test_block_lanczos_finds_eigenvalues_that_spread_over_more_than_16_digits(ma
     np.testing.assert_allclose(space.values, values[:7], rtol=1e-6)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_block_lanczos_starts_from_exact_vectors_of_the_largest_eigenvalues(seed):
+    n = 120
+    values = np.concatenate([[1e26, 1e24, 1e22, 1e20], np.geomspace(1e8, 1, n - 5)])
+    V = block_lanczos.orthonormalise(mean_free(n, n - 1, seed), np.empty((n, 0)))
+    start = np.column_stack([V[:, :3], np.random.default_rng(seed).standard_normal(n)])
+    space = block_lanczos.block_lanczos(lambda block: V @ (values[:, None] * (V.T @ block)), start, 6, 30, 1e-8, 400)
+    np.testing.assert_allclose(space.basis.T @ space.basis, np.eye(space.basis.shape[1]), atol=1e-12)
+    np.testing.assert_allclose(space.values, values[:6], rtol=1e-6)
+
+
 def test_block_lanczos_stops_at_its_limit():
     n = 200
     start = np.random.default_rng(2).standard_normal((n, 4))
