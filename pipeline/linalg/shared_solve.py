@@ -1,7 +1,8 @@
 """The eigenpairs of one component whose rows lie on the Dask workers: A, the hierarchy and all vectors.
 
 Each worker reads its rows from the store, and all run the same program (`core.group`). The rows are cut at fixed
-positions, so the bytes of the result do not depend on the number of workers. Vectors go to the store by cuts.
+positions, so the bytes of the result do not depend on the number of workers, unless their memory is scarce. Vectors go
+to the store by cuts.
 """
 
 import gc
@@ -19,7 +20,7 @@ from ..core.group import Group
 from ..core.machine import available_cores, process_location, return_freed_memory
 from ..engine.tasks import PeakMemory
 from ..engine.worker_group import run_in_group
-from ..kernels.eigensolver.costs import PROCESS_BYTES
+from ..kernels.eigensolver.costs import SOLVER_BYTES
 from ..kernels.eigensolver.pardiso import FactorizationError
 from ..kernels.eigensolver.problem import Hooks, Problem, SolverProgress
 from ..kernels.eigensolver.rayleigh_ritz import Growth, Tolerances
@@ -41,7 +42,7 @@ def solve_on_workers(store: Store, job: SolveJob, n_points: int) -> Solution:
     client = get_client()
     limits = [worker["memory_limit"] for worker in workers_of(client).values()]
     least = min((limit for limit in limits if limit), default=0)
-    n_bytes = int(MEMORY_SHARE * least) - PROCESS_BYTES if least else job.max_bytes
+    n_bytes = max(int(MEMORY_SHARE * least) - SOLVER_BYTES, 0) if least else job.max_bytes
     n_cuts = len(cut_bounds(n_points)) - 1
     spectrum, peak = run_in_group(client, solve_rows, (job, n_bytes), n_cuts, lambda: _saved_steps(store, job))
     stored = StoredVectors(store, job.component, n_cuts, len(spectrum.eigenvalues))

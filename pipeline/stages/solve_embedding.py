@@ -17,7 +17,7 @@ from ..engine import disk_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import SURFACE_FEATURES, factor_entries
 from ..engine.step import DRIVER, WHOLE_DATA, Compilation, Json, Report, Resource, Step, Task, Work, task
-from ..kernels.eigensolver.costs import PROCESS_BYTES, least_bytes, multigrid_seconds, patience_seconds, shared_bytes
+from ..kernels.eigensolver.costs import SOLVER_BYTES, least_bytes, multigrid_seconds, patience_seconds, shared_bytes
 from ..kernels.eigensolver.davidson import block_width
 from ..kernels.eigensolver.problem import SolverStats
 from ..kernels.eigensolver.rayleigh_ritz import fix_signs
@@ -58,7 +58,7 @@ def steps(config: Config, layout: Layout) -> Steps:
         "solve_embedding.solve",
         solve_task(config, layout, on_workers=on_workers),
         n_graph,
-        PROCESS_BYTES + n_bytes,
+        SOLVER_BYTES + n_bytes,
         bundles={"_work/eigen": disk_costs.eigenvectors(n=n, width=block_width(n_pairs), components=n_graph)},
         version=30,
         runs_on=DRIVER if on_workers else WHOLE_DATA,

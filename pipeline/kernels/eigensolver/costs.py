@@ -52,8 +52,8 @@ relative to A, mostly and at least, before they are known."""
 COPIED_SHARE = 0.1
 """Rows that a process copies from others, relative to its own: 0.04 on surfaces, 0.11 in three dimensions, 0.4 in five
 (eight processes of 20,000 rows), 0.7 in ten (750,000 rows); less with more rows."""
-PROCESS_BYTES = 2**28
-"""Memory of a process with MKL and numba, for any problem size."""
+SOLVER_BYTES = 2**28
+"""Memory of a process that solves, with its libraries, for any problem size."""
 FEW_CYCLES, MOST_CYCLES = 6, 16
 """Largest numbers of cycles of a solve with little memory, and with enough. Delay vectors of speech (1,750,000 x 32)
 need 12 for a residual of 1e-2; rolls, cubes and tables 4 to 8."""
@@ -131,8 +131,8 @@ def shared_size(
 ) -> tuple[int, int, int, int]:
     """As ``multigrid_size``, for ``n`` rows of A with ``entries`` entries in one of several processes.
 
-    It copies ``n_copied`` rows of a vector from others. The second level has ``fill`` times the entries. Only the bytes
-    depend on these: a result has the same bytes for any number of processes.
+    It copies ``n_copied`` rows of a vector from others. The second level has ``fill`` times the entries. Widths and
+    cycles do not depend on these, so that a result has the same bytes for any number of processes.
 
     Setups of ten-dimensional points, ECG and speech vectors (150,000 to 800,000 rows, fill 0.35 to 4.1) took 35 to 50
     bytes for an entry of the second level, and 25 for one of A with those of copied rows (2026-11-28).

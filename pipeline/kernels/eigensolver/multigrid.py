@@ -56,6 +56,8 @@ computed to know the entries. Fill with P0 and with P, and an eigensolve of two 
 - delay vectors of speech, 1,748,000 x 32: 1.2, 3.5; 519 and 2.9 with P0, 414 and 3.7 with P
 - cube of four dimensions, 600,000 points: 1.8, 3.5; 183 and 1.2 with P0, 138 and 1.4 with P
 - surfaces 0.4, 0.5; cubes of three dimensions 0.8, 1.3. A roll took 25 steps with P0, 5 with P."""
+SMOOTHED_FILL = 2.0
+"""Entries of R B P relative to those of R B P0: 1.4 to 2.2, more in many dimensions."""
 TINY = float(np.finfo(np.float32).tiny)
 EPS = float(np.finfo(np.float64).eps)
 
@@ -100,7 +102,7 @@ class Hierarchy:
             symmetric: whether B is symmetric and positive semidefinite.
             gathered_rows: see GATHERED_ROWS.
             fits: whether the memory of this process allows a second level with this share of the entries that it has
-                of B. If not, and the level has too many entries for a smoothed P, R is not smoothed either.
+                of B. If not, P of the finest level is not smoothed, and if this does not suffice, R neither.
 
         Raises:
             MultigridError: a level has hardly fewer rows than the one before.
@@ -122,6 +124,7 @@ class Hierarchy:
             if not levels:
                 fill = 0.0 if symmetric else _fill(matrix, aggregates, smoother, threads)
                 is_dense = fill > (MOST_SHARED_FILL if isinstance(matrix, SharedMatrix) else MOST_FILL)
+                is_dense |= not _fits(matrix, aggregates, SMOOTHED_FILL * fill, gathered_rows, fits)
             if is_dense or (levels and matrix.nnz > MOST_FILL * levels[0].matrix.nnz):
                 r_is_smoothed = not levels and _fits(matrix, aggregates, fill, gathered_rows, fits)
                 smoother = smoother._replace(omega_p=0.0, omega_r=smoother.omega_r if r_is_smoothed else 0.0)
