@@ -1,13 +1,11 @@
-"""The small charts of a report: the eigenvalue spectrum and the seconds of each stage."""
-
-from collections.abc import Mapping
+"""The small chart of a report: the eigenvalue spectrum."""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..core.arrays import Float64
-from .figure_style import FAINT, INK, OKABE_ITO, POINT, Pair, chart_figure, label_axes, message_figure, to_pair, to_png
+from .figure_style import FAINT, INK, OKABE_ITO, Pair, chart_figure, label_axes, message_figure, to_pair
 from .number_format import scientific
 
 MAX_SPECTRUM_COMPONENTS = 10
@@ -59,22 +57,3 @@ def _set_log_ticks(ax: Axes) -> None:
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1e2 * low else (1.0,)))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scientific(value)))
     ax.yaxis.set_minor_locator(NullLocator())
-
-
-def draw_timings(seconds: Mapping[str, float]) -> bytes:
-    """PNG of horizontal bars: seconds of at least one stage, in the given order, the first stage at the top."""
-    values = np.nan_to_num(np.array(list(seconds.values()), dtype=np.float64))
-    total = float(values.sum())
-    figure, ax = chart_figure(f"Seconds by stage ({total:,.1f} s in all)", 6.4, 0.8 + 0.34 * values.size)
-    bars = ax.barh(np.arange(values.size), values, height=0.62, color=POINT)
-    shares = [f"{value / total:.0%}" if value >= 0.005 * total > 0.0 else "<1%" for value in values]
-    texts = [f"{value:,.1f} s ({share})" for value, share in zip(values, shares, strict=True)]
-    ax.bar_label(bars, texts, padding=4, fontsize=9, color=INK)
-    ax.set_yticks(np.arange(values.size), [stage.replace("_", " ") for stage in seconds])
-    ax.invert_yaxis()
-    ax.set_xlim(0.0, max(1.25 * float(values.max()), 1e-3))
-    ax.set_xticks([])
-    label_axes(ax, "", "")
-    ax.tick_params(axis="y", length=0)
-    ax.spines[["left", "bottom"]].set_visible(False)
-    return to_png(figure)

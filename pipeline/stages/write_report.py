@@ -189,7 +189,7 @@ def figure_title(config: Json, collected: Metrics) -> str:
 
 def draw(store: Store, config: dict[str, object], collected: Metrics) -> "PagePictures":
     """Write the PNG files and return the pictures of the page. Labels of the input, if any, colour the embedding."""
-    from ..report.charts import draw_spectrum, draw_timings
+    from ..report.charts import draw_spectrum
     from ..report.embedding_figure import draw_embedding
     from ..report.figure_style import DPI
     from ..report.page_pictures import PagePicture, draw_page_pictures
@@ -206,7 +206,6 @@ def draw(store: Store, config: dict[str, object], collected: Metrics) -> "PagePi
     files = {
         "embedding": draw_embedding(embedding, component, color, figure_title(config, collected)),
         "spectrum": spectrum.light,
-        "timings": draw_timings(collected.seconds),
     }
     for name, data in files.items():
         store.objects.put(f"report/{name}.png", data)

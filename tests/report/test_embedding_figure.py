@@ -58,8 +58,7 @@ def color_source(kind: str, n: int) -> ColorSource | None:
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Every figure drawn in the test, rendered as usual."""
     drawn: list[Figure] = []
-    for module in (embedding_figure, charts):
-        monkeypatch.setattr(module, "to_png", lambda figure: drawn.append(figure) or to_png(figure))
+    monkeypatch.setattr(embedding_figure, "to_png", lambda figure: drawn.append(figure) or to_png(figure))
     monkeypatch.setattr(charts, "to_pair", lambda figure: drawn.append(figure) or to_pair(figure))
     return drawn
 
@@ -489,17 +488,6 @@ class TestCharts:
         charts.draw_spectrum(np.full((12, 3), 1e-9), None, None, "variance")
         assert figures[0].axes[0].get_title(loc="right") == "10 of 12 components"
         assert len(figures[0].axes[0].lines) == 10
-
-    def test_timings_in_order(self, figures: list[Figure]) -> None:
-        png_size(charts.draw_timings({"ingest": 1.0, "find_neighbors": 2.996, "write_report": 0.004}))
-        ax = figures[0].axes[0]
-        assert [label.get_text() for label in ax.get_yticklabels()] == ["ingest", "find neighbors", "write report"]
-        assert [text.get_text() for text in ax.texts] == ["1.0 s (25%)", "3.0 s (75%)", "0.0 s (<1%)"]
-        assert ax.yaxis_inverted()
-
-    @pytest.mark.parametrize("seconds", [{"ingest": 0.0}, {"ingest": float("nan")}])
-    def test_timings_without_seconds(self, seconds: dict[str, float]) -> None:
-        png_size(charts.draw_timings(seconds))
 
 
 def test_picture_is_not_blank() -> None:
