@@ -180,8 +180,10 @@ def _count_by_tree(sample: Floats, sample_ids: Ints, block: Floats, first_row: i
     """The same counts for few coordinates: whole branches of a k-d tree are inside or outside a ball."""
     from scipy.spatial import cKDTree  # a fifth of a second
 
+    # large leaves, because the leaves inside a ball are counted one by one
+    tree = cKDTree(block.astype(np.float64), leafsize=64, balanced_tree=False)
     # a ball includes its surface, so the radius is reduced to the next smaller number
-    tree, radii = cKDTree(block.astype(np.float64), balanced_tree=False), np.nextafter(np.sqrt(limits), -1.0)
+    radii = np.nextafter(np.sqrt(limits), -1.0)
     counts, unknown = _count_among_nearest(tree, sample, radii)
     for column in range(limits.shape[1]):
         rows = np.flatnonzero(unknown[:, column])
