@@ -12,7 +12,7 @@ from lle.config.load import check_config
 from lle.config.models import Cluster
 from lle.core.errors import NotEnoughMemory
 from lle.engine.plan import Layout
-from lle.kernels.eigensolver.costs import shared_bytes, shared_size
+from lle.kernels.eigensolver.costs import SOLVER_BYTES, shared_bytes, shared_size
 from lle.kernels.eigensolver.rows import in_group
 from lle.linalg import component_solve, shared_solve, solver_checkpoint
 from lle.linalg.component_solve import SolveJob
@@ -56,6 +56,21 @@ def client():
         Client(cluster) as client,
     ):
         yield client
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [([2 * 2**30, 3 * 2**30], int(0.8 * 2 * 2**30) - SOLVER_BYTES), ([0, 0], LITTLE), ([2**20, 0], 0)],
+)
+def test_a_worker_may_use_a_share_of_the_least_memory_less_that_of_the_process(solved, monkeypatch, limits, expected):
+    def run_in_group(client, function, arguments, *others):
+        raise InterruptedError(arguments[1])
+
+    monkeypatch.setattr(shared_solve, "get_client", lambda: None)
+    monkeypatch.setattr(shared_solve, "workers_of", lambda client: {n: {"memory_limit": n} for n in limits})
+    monkeypatch.setattr(shared_solve, "run_in_group", run_in_group)
+    with pytest.raises(InterruptedError, match=f"^{expected}$"):
+        shared_solve.solve_on_workers(solved, job(solved), N)
 
 
 @pytest.mark.slow
