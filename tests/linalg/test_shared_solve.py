@@ -137,12 +137,17 @@ def test_a_state_of_one_process_is_not_mixed_with_one_of_several(solved, monkeyp
     solver_checkpoint.delete_state(solved, "_work/eigen/state-00000")
 
 
-def test_the_plan_grows_with_rows_copied_rows_and_entries_of_the_second_level():
-    sizes = [shared_size(10**6, *each)[2] for each in [(0, 13 * 10**6, 2), (10**6, 13 * 10**6, 2)]]
-    assert 0 < sizes[1] - sizes[0] < sizes[0] / 2
-    fills = [shared_size(10**6, 0, 13 * 10**6, 2, fill=fill)[2] for fill in (0.3, 1.0, 3.0, 5.0)]
+def test_the_plan_counts_copied_rows_and_entries_of_the_second_level():
+    n, entries, copied = 10**6, 13 * 10**6, 5 * 10**5
+
+    def growth(**changed):
+        return shared_size(n, copied, entries, 2, **changed)[2] - shared_size(n, 0, entries, 2, **changed)[2]
+
+    assert growth(hierarchy_bytes=10**9) == copied * (16 + 12 * 4)  # numbers of rows, and a block of four vectors
+    assert growth(fill=5.0) == copied * 16 + 25 * entries * copied / n  # the setup needs most
+    fills = [shared_size(n, 0, entries, 2, fill=fill)[2] for fill in (0.3, 1.0, 3.0, 5.0)]
     assert fills == sorted(fills)
-    assert fills[3] - fills[2] == 2 * 50 * 13 * 10**6
+    assert fills[3] - fills[2] == 2 * 50 * entries
 
 
 def test_too_little_memory_names_what_a_worker_needs(solved):

@@ -546,6 +546,9 @@ def test_more_pairs_that_do_not_converge_are_left_out(monkeypatch):
     grown = solve(A, 2, "factored", growth=Growth((6,), lambda vectors: False))
     check(grown, A, 4)
     assert grown.converged
+    requested = solve(A, 6, "factored")
+    assert requested.vectors.shape[1] == 6
+    assert not requested.converged
 
 
 @pytest.mark.slow
