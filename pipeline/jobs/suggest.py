@@ -22,6 +22,7 @@ from ..core.errors import ConfigError, InputError
 from ..core.signals import interruptible
 from ..core.threads import limited_threads
 from ..kernels.quality.intrinsic_dimension import Dimension, maximum_likelihood, two_nearest
+from ..report.bounds import LOW_TRUSTWORTHINESS
 from ..stages.ingest import first_layout, open_input
 from .suggest_sample import NeighborSample, sample_neighbors
 from .suggest_search import GAP, MAX_TRIAL_POINTS, NEIGHBORS, TOLERANCE, WORTH_ANOTHER_METHOD, Search, Watch
@@ -211,7 +212,8 @@ def _why_low(chosen: Trial, min_hit: float, trials: list[Trial]) -> list[str]:
     if not chosen.lost:
         return []
     reason = f"the suggested trial is only the best of these: it loses neighbours ({chosen.lost})"
-    reason += ". Do not interpret clusters in its picture" * chosen.lost.startswith("trustworthiness")
+    trust = 1.0 if chosen.scores is None else float(np.nanmean(chosen.scores.trustworthiness))
+    reason += ". Do not interpret clusters in its picture" * (trust < LOW_TRUSTWORTHINESS)
     if chosen.hit < min_hit:
         best = max(trials, key=lambda trial: trial.hit)
         the = "No trial reaches the bound of the hit: the" if best.hit < min_hit else "The"

@@ -84,7 +84,7 @@ class TestChoice:
 
     def test_suggestion_that_loses_classes_names_the_best_hit(self):
         """And whether it reaches the bound."""
-        base = np.random.default_rng(7).uniform(0.5, 0.8, 400)
+        base = np.random.default_rng(7).uniform(0.85, 0.95, 400)
         lost, higher = (
             dataclasses.replace(one, scores=one.scores._replace(hit=np.full(400, hit)))
             for one, hit in ((trial(12, base), 0.5), (trial(20, base), 0.6))
