@@ -3,6 +3,7 @@
 import mmap
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -117,13 +118,18 @@ def memory_resource(cluster: Section) -> str | None:
 
 
 def workers_of(client: "Client") -> dict[str, dict[str, Any]]:
-    """What the scheduler knows of each worker, by address; nothing if it does not answer.
+    """What the scheduler knows of each worker, by address. Raises LleError if it does not answer.
 
     `Client.scheduler_info` of Dask 2026.6 can lack workers that are there: its answer is an attribute, which an update
     without workers replaces every few seconds.
     """
+    from distributed.utils_comm import retry
+
+    request = partial(client.scheduler.identity, n_workers=-1)
     try:
-        workers: dict[str, dict[str, Any]] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
-    except OSError:
-        return {}
+        # After a cut connection, the second request opens another one.
+        answer = client.sync(retry, request, count=1, delay_min=0.1, delay_max=1.0)
+    except OSError as error:
+        raise LleError(f"the Dask scheduler was lost ({error}); run again to resume") from None
+    workers: dict[str, dict[str, Any]] = answer["workers"]
     return workers

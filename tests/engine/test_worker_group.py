@@ -1,10 +1,12 @@
 """Ranks on local workers: what arrives, in which order, and how a group ends after errors, deaths and interruptions."""
 
+import asyncio
 import os
 import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -13,7 +15,7 @@ from distributed import Client, LocalCluster
 
 from lle.clusters.connect import connect
 from lle.config.models import Cluster
-from lle.core.errors import GroupLost, InputError, Interrupted
+from lle.core.errors import GroupLost, InputError, Interrupted, LleError
 from lle.core.group import Group, OneProcess
 from lle.core.signals import interruptible
 from lle.engine import worker_group
@@ -224,6 +226,28 @@ def test_workers_are_found_if_an_update_of_the_client_has_none(client, monkeypat
 
     monkeypatch.setattr(client, "_update_scheduler_info", without_workers)
     assert len(worker_group._workers(client)) == N_RANKS
+
+
+@pytest.mark.parametrize("n_failures", [1, 2])
+def test_failed_list_of_workers_is_requested_again(n_failures):
+    """A failed request must not look as if all workers had died."""
+    failures = iter([OSError("cut")] * n_failures)
+
+    async def identity(n_workers):
+        assert n_workers == -1
+        for failure in failures:
+            raise failure
+        return {"workers": {"tcp://a:1": {}}}
+
+    def sync(request, *arguments, **options):
+        return asyncio.run(request(*arguments, **options))
+
+    client = SimpleNamespace(sync=sync, scheduler=SimpleNamespace(identity=identity))
+    if n_failures == 1:
+        assert worker_group._workers(client) == ["tcp://a:1"]
+    else:
+        with pytest.raises(LleError, match=r"the Dask scheduler was lost \(cut\); run again to resume"):
+            worker_group._workers(client)
 
 
 @pytest.mark.slow
