@@ -153,18 +153,19 @@ def independent(config: Config) -> Cure:
 
 
 def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
-    """As many coordinates as the data have dimensions, if these are new and keep neighbours.
+    """The coordinates before the first redundant one, if the data do not have more dimensions and neighbours are kept.
 
     `embedding.coordinates: independent` is no cure: it keeps a redundant coordinate that shows the most neighbours.
     """
     dimension = round(metrics.number("intrinsic_dimension") or 0)
     redundancy, trust = metrics.redundancy or [], metrics.number("trustworthiness") or 0.0
-    if trust < GOOD_TRUSTWORTHINESS or metrics.components_joined or not 1 <= dimension < len(redundancy):
+    n_new = next((j for j, value in enumerate(redundancy) if value > REDUNDANT), 0)
+    if trust < GOOD_TRUSTWORTHINESS or metrics.components_joined or not 1 <= dimension <= n_new:
         return NO_CURE
-    if max(redundancy[:dimension]) > REDUNDANT:
-        return NO_CURE
-    text = f"The data have about {counted(dimension, 'dimension')} around each point; set {{}}"
-    return Cure(text, (Setting("eigensolver", "n_components", dimension),))
+    # A closed curve has one dimension around each point, but needs two coordinates.
+    have = f"The data have about {counted(dimension, 'dimension')} around each point"
+    text = have if n_new == dimension else f"Coordinates 1 to {n_new} are independent"
+    return Cure(f"{text}; set {{}}", (Setting("eigensolver", "n_components", n_new),))
 
 
 def is_behind_pca(metrics: Metrics, config: Config) -> bool:

@@ -368,6 +368,10 @@ def test_coordinates_that_repeat_are_named_with_what_was_measured() -> None:
         "are kept (trustworthiness 0.971)"
     )
     assert finding.as_json()["key"] == {"eigensolver.n_components": 1}
+    closed_curve = {"redundancy": [0.0, 0.3, 0.987, 0.2], "intrinsic_dimension": {"value": 1.2}}
+    [finding] = found({**repeated, **closed_curve})
+    assert finding.cure.text == "Coordinates 1 to 2 are independent; set {}"
+    assert finding.as_json()["key"] == {"eigensolver.n_components": 2}
     for kept in ({"intrinsic_dimension": {"value": 2.2}}, {"trustworthiness": {"value": 0.93}}):
         [finding] = found({**repeated, "intrinsic_dimension": {"value": 1.2}, **kept})
         assert finding.as_json()["key"] == {}  # two coordinates repeat too, or one does not keep the neighbours
