@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..core.errors import InputError, listed
 from ..core.patterns import is_url
+from ..storage.run_group import POINTER
 from .damage import reading
 from .files import find_paths
 
@@ -50,6 +51,8 @@ CURES = {
         (".gz", ".bz2", ".xz", ".zst"), "decompress it first; only CSV and IDX files may be compressed, with gzip"
     ),
 }
+
+RUN_CURE = "`lle export` and `lle.open_run` read its coordinates"
 
 
 class Detected(NamedTuple):
@@ -120,6 +123,8 @@ def _in_folder(folder: Path) -> Detected:
 
 def _unknown(names: Sequence[str], data: str) -> str:
     cure = CURES.get(Path(names[0]).suffix.lower() if names else "", "name the files, or write them as Parquet")
+    if POINTER in names:
+        cure = f"it holds the versions of a job: {RUN_CURE}"
     if {kind_of_name(name) for name in names} == {"idx"}:
         cure = f"name one file of images, such as {max(names, key=_kinds)}: that of its labels is found beside it"
     raise InputError(

@@ -19,11 +19,13 @@ from zarr.core.sync import collect_aiterator
 from ..core.errors import ConfigError, InputError
 from ..core.patterns import is_url
 from ..storage.bundles import Array
+from ..storage.records import FORMAT
 from ..storage.remote_objects import open_remote
 from ..storage.zarr_stores import RetryingObjectStore
 from .array_checks import check_columns, check_matrix, only_matrix
 from .base import Fingerprint, Rows, Source
 from .damage import reading
+from .detect_kind import RUN_CURE
 from .files import PathText, find_paths
 from .stacked_files import FileSource
 
@@ -230,4 +232,6 @@ def zarr_shapes(url: str) -> dict[str, tuple[int, ...]]:
     """The shape of each array of a group by its name; empty for a single array. Raises InputError."""
     location = locate(url)[0]
     node = open_node(location)
+    if FORMAT in node.attrs:
+        raise InputError(f"{url} is the store of a run: {RUN_CURE}. To embed one of its arrays, name it in input.array")
     return _arrays(location, node) if isinstance(node, zarr.Group) else {}

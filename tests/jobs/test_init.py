@@ -35,6 +35,18 @@ class TestArrays:
         section = config_of(tmp_path, str(path)).input
         assert (section.kind, section.url, section.array, section.labels) == ("zarr", str(path), "points", "label")
 
+    def test_stores_of_runs_and_their_versions_are_no_input(self, tmp_path):
+        """Their largest matrix would be the lists of neighbours."""
+        path = write_group(tmp_path / "run.zarr", X, CLASSES, 3)
+        zarr.open_group(path, mode="a").attrs["lle_format"] = 2
+        cure = "`lle export` and `lle.open_run` read its coordinates"
+        assert f"run.zarr is the store of a run: {cure}" in refused(2, "init", path, "-o", tmp_path / "j.yaml")
+        (tmp_path / "night.zarr").mkdir()
+        (tmp_path / "night.zarr" / "published.json").write_text("{}")
+        assert f"it holds the versions of a job: {cure}" in refused(
+            2, "init", tmp_path / "night.zarr", "-o", tmp_path / "j.yaml"
+        )
+
     def test_npy_and_the_labels_beside_it(self, tmp_path):
         np.save(tmp_path / "X_train.npy", X)
         np.save(tmp_path / "y_train.npy", CLASSES)
