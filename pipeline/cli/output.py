@@ -267,7 +267,9 @@ def describe_sweep(sweep: "Json") -> str:
     if "seconds" not in sweep:
         reasons = [f"{name}: {error}" for name, error in list(sweep["refused"].items())[:MAX_NAMES]]
         reasons += [f"... ({sweep['cannot_run']} in all)"] * (sweep["cannot_run"] > MAX_NAMES)
-        count = f"{sweep['experiments']} experiments, {sweep['cannot_run']} of which cannot run; steps: {steps}"
+        count = (
+            f"{counted(sweep['experiments'], 'experiment')}, {sweep['cannot_run']} of which cannot run; steps: {steps}"
+        )
         return "\n".join([count, *reasons])
     lines = [f"done in {sweep['seconds']} s: {sweep['experiments']} experiments; steps: {steps}"]
     places = {"table": "sweep.parquet", "picture": "contact_sheet.png", "page": "sweep.html"}

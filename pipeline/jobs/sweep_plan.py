@@ -54,7 +54,11 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
                 "sweep: no store for the results: set output.store in a single config, or give --store URL"
             )
         file_values: dict[str, object] = {} if len(paths) == 1 else {"config": path.stem}
-        for values in [{}] if sweep is None else experiments(sweep):
+        swept = [{}] if sweep is None else experiments(sweep)
+        set_keys = {override.partition("=")[0] for override in overrides}
+        if lost := sorted(set_keys.intersection(*swept)):
+            raise ConfigError(f"--set {lost[0]}: config {path} has values of {lost[0]} in its sweep; change them there")
+        for values in swept:
             short = short_names(list(values))
             row = file_values | {short[key]: value for key, value in values.items()}
             planned.append(_experiment(data, values, row, path, url))

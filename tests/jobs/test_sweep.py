@@ -340,6 +340,14 @@ def test_invalid_sweeps_are_refused_with_a_reason(tmp_path, sweep, words):
         load_sweep([path], (), None)
 
 
+def test_key_that_the_sweep_sets_cannot_be_set_for_all(tmp_path):
+    path = write(tmp_path / "s.yaml", {"list": [{"method": "pca"}, {"method": "lle", "weights.reg": 0.1}]})
+    with pytest.raises(ConfigError, match=r"--set method: config .*s\.yaml has values of method in its sweep"):
+        load_sweep([path], ("method=pca",), None)
+    experiments = load_sweep([path], ("weights.reg=1",), None)[1]  # some experiments have no value of their own
+    assert [experiment.config.weights.reg for experiment in experiments] == [1, 0.1]
+
+
 def test_sweep_into_the_store_of_a_run_is_refused(tmp_path):
     path = write(tmp_path / "a.yaml", {"grid": {"weights.reg": [0.1]}})
     url, experiments = load_sweep([path], (), None)
