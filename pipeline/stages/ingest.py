@@ -55,7 +55,8 @@ def first_layout(config: Config, source: Source) -> Layout:
     n, d = source.n_rows, source.n_features
     k, m = config.k_bounds[1], config.eigensolver.n_components
     if k >= n and config.neighbors.precomputed is None:
-        raise InputError(f"neighbors.{_width_key(config)} is {k}, but the input has {n} rows; it must be below {n}")
+        rows = f"input.fit_sample takes {n} rows" if config.input.fit_sample else f"the input has {n} rows"
+        raise InputError(f"neighbors.{_width_key(config)} is {k}, but {rows}; it must be below {n}")
     if m > d:
         raise InputError(f"eigensolver.n_components is {m}, but the input has {d} features; it must be at most {d}")
     _check_components(config, n, "rows")
