@@ -57,13 +57,14 @@ def _rows(metrics: Metrics) -> Tile:
 
 
 def _points(metrics: Metrics, outside: Collection[str]) -> Tile:
-    label, value = "Distinct points", thousands(metrics.n_points)
+    label, value = "Points fitted" if metrics.fit_sample else "Distinct points", thousands(metrics.n_points)
     if metrics.n_points is None:
         return _unknown(label, "The number of embedded points is not known.")
     if metrics.rows_placed is None or metrics.dropped is None:
         return Tile(label, value, "No row has coordinates yet.", "unknown")
     if not (dropped := sum(metrics.dropped.values())):
-        return Tile(label, value, "Every row has coordinates; bound: all rows.", "good")
+        others = "The other rows were placed among them. " if metrics.fit_sample else ""
+        return Tile(label, value, f"{others}Every row has coordinates; bound: all rows.", "good")
     share = percent(share_of(dropped, metrics.n_input))
     rows, have = counted(dropped, "row"), "was dropped and has" if dropped == 1 else "were dropped and have"
     sentence = f"{rows} ({share}) {have} no coordinates."
