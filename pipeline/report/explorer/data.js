@@ -30,7 +30,7 @@ function decodeNumbers({type, low, step, data}) {
 
 function decodeColumn(column) {
   if (column.names !== null) return {...column, values: new TYPES[`u${column.bytes}`](takePayload(column.data[0]))};
-  const digits = column.type[0] === "f" ? null : Math.max(0, Math.min(12, Math.ceil(-Math.log10(column.step))));
+  const digits = column.type[0] === "f" ? null : Math.max(0, Math.min(12, Math.floor(-Math.log10(column.step))));
   return {...column, values: decodeNumbers(column), digits};
 }
 
