@@ -78,7 +78,7 @@ def more_coordinates(metrics: Metrics, config: Config) -> Cure:
     if value > most_coordinates(metrics, config):
         sizes = metrics.list_sizes
         shortest = f" (at least {sizes['least']:.0f})" if sizes else ""
-        text += f", and LLE needs more than {neighbors(metrics, config)} neighbours{shortest} for {value} coordinates"
+        text += f", for which {neighbors(metrics, config)} neighbours{shortest} do not suffice"
     elif is_behind_pca(metrics, config) and not reg_from_data(metrics, config):
         text += ", and principal components keep neighbours better"
     else:

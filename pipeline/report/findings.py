@@ -228,6 +228,9 @@ def _of_redundancy(metrics: Metrics, config: Config) -> Iterator[Finding]:
     trust = metrics.number("trustworthiness")
     if trust is not None and trust >= bounds.LOW_TRUSTWORTHINESS:
         sentence += f"; neighbours are kept (trustworthiness {trust:.3f}{scope(metrics, ', ')})"
+    computed = max((choice["computed"] for choice in metrics.coordinates or []), default=0)
+    if computed > len(metrics.redundancy or []):  # `embedding.coordinates: independent` looked for others
+        sentence += f". None of the {computed} computed eigenvectors keeps more neighbours in its place"
     cure = cures.cure_of_redundancy(metrics, config)
     yield Finding("redundancy", max(repeated.values()), bounds.REDUNDANT, sentence, cure, "grave")
 

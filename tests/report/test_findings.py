@@ -221,7 +221,7 @@ def test_coordinates_named_are_those_that_the_neighbourhoods_allow_else_principa
     [finding] = found({**LOW, "intrinsic_dimension": {"value": dimension}, "n_features": n_features}, config)
     named = {} if method is None else {"method": method}
     assert finding.as_json()["key"] == {**named, "eigensolver.n_components": value}
-    assert ("LLE needs more than" in finding.text()) == (method is not None)
+    assert ("neighbours do not suffice" in finding.text()) == (method is not None)
     check_config({**config, **named, "eigensolver": {"n_components": value}}, "test")
 
 
@@ -368,6 +368,8 @@ def test_coordinates_that_repeat_are_named_with_what_was_measured() -> None:
         "are kept (trustworthiness 0.971)"
     )
     assert finding.as_json()["key"] == {"eigensolver.n_components": 1}
+    [finding] = found({**repeated, "coordinates": [{"computed": 10}]})
+    assert finding.sentence.endswith(". None of the 10 computed eigenvectors keeps more neighbours in its place")
     closed_curve = {"redundancy": [0.0, 0.3, 0.987, 0.2], "intrinsic_dimension": {"value": 1.2}}
     [finding] = found({**repeated, **closed_curve})
     assert finding.cure.text == "Coordinates 1 to 2 are independent; set {}"
