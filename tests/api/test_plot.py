@@ -173,9 +173,6 @@ class TestTables:
         assert frame["label"].dtype == "category"
         np.testing.assert_array_equal(frame["label"] == "low", run["label"].compute()[:, 0] == 1)
 
-    def test_xarray_names_the_dimensions(self, run):
-        assert run.to_xarray()["embedding"].dims == ("input row", "coordinate")
-
 
 class TestDisplay:
     def test_text_is_some_lines(self, run):

@@ -121,7 +121,7 @@ BAD_INPUTS = {
             "column out of range": (npy(x=X), {"columns": [0, 3]}, r"from 0 to 2, found \[3\]"),
             "negative column": (npy(x=X), {"columns": [-1]}, r"from 0 to 2, found \[-1\]"),
             "column name": (npy(x=X), {"columns": ["a"]}, r"from 0 to 2, found \['a'\]"),
-            "column twice": (npy(x=X), {"columns": [1, 1]}, r"different .* found \[1, 1\]"),
+            "column twice": (npy(x=X), {"columns": [1, 2, 1]}, r"different .* found \[1, 1\]"),
             "no column chosen": (npy(x=X), {"columns": []}, "found an empty list"),
         },
     ),

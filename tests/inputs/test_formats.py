@@ -19,7 +19,6 @@ from lle.config.load import check_config
 from lle.core import stage_caches
 from lle.core.errors import InputError, LleError
 from lle.inputs import array_rows, csv_index, open_source, parquet_files
-from lle.inputs.array_checks import check_columns
 from lle.kernels.manifolds import MANIFOLDS, sample
 from lle.stages.ingest import open_input
 from tests.support.input_files import FILES, IDX_CODES, D, N, write_frame, write_group, write_idx
@@ -326,9 +325,3 @@ def test_idx_samples_are_flattened(tmp_path):
     images = np.arange(24, dtype=np.uint8).reshape(2, 2, 6)
     source = open_source("idx", path=write_idx(tmp_path / "x.idx", images))
     assert np.array_equal(source.read(0, 2), images.reshape(2, 12))
-
-
-@pytest.mark.parametrize(("columns", "found"), [([*range(20), 999], r"\[999\]"), ([*range(20), 3], r"\[3, 3\]")])
-def test_wrong_columns_are_named_wherever_they_are(columns, found):
-    with pytest.raises(InputError, match=f"from 0 to 783, found {found}; remove"):
-        check_columns(columns, 784, "x.npy")

@@ -145,41 +145,17 @@ def test_ids_of_the_size_of_seconds_since_1970_are_ids_by_their_name(tmp_path):
     assert looks["seen"].says == "a time: seconds since 1970"
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        *[
-            (name, "an id by its name")
-            for name in ("persnum", "Sample Number", "obsno", "nr", "subject", "case_no", "user_id")
-        ],
-        *[(name, "an id by its name") for name in ("userId", "playerID", "idPlayer", "patientid", "ID", "pid")],
-        *[
-            (name, "a code by its name")
-            for name in ("zip", "county", "soil_type", "ZipCode", "homeTeam", "plate", "tumour.status", "sky (code)")
-        ],
-        *[(name, "a code by its name") for name in ("postcode", "politycode", "cowcode2", "STATEFIP", "cntyfips")],
-        *[
-            (name, "a time by its name")
-            for name in ("year", "Month", "day_of_week", "DayOfYear", "day of week", "model_year", "birthYear")
-        ],
-        *[
-            (name, "")
-            for name in (
-                "cases",
-                "persons",
-                "fish_per_year",
-                "perYear",
-                "lowKey",
-                "years",
-                "miles_per_hour",
-                "aluminum",
-                "n_class",
-                "ideal",
-                "platinum",
-            )
-        ],
-    ],
-)
+NAMES = {
+    "an id by its name": "persnum;Sample Number;obsno;nr;subject;case_no;user_id;userId;playerID;idPlayer;patientid;ID;"
+    "pid",
+    "a code by its name": "zip;county;soil_type;ZipCode;homeTeam;plate;tumour.status;sky (code);postcode;politycode;"
+    "cowcode2;STATEFIP;cntyfips",
+    "a time by its name": "year;Month;day_of_week;DayOfYear;day of week;model_year;birthYear",
+    "": "cases;persons;fish_per_year;perYear;lowKey;years;miles_per_hour;aluminum;n_class;ideal;platinum",
+}
+
+
+@pytest.mark.parametrize(("name", "words"), [(name, words) for words, of in NAMES.items() for name in of.split(";")])
 def test_whole_numbers_are_reported_by_their_name(tmp_path, name, words):
     frame = pd.DataFrame({"x": RNG.normal(size=N), name: RNG.integers(1, 60, N)})
     frame.to_parquet(tmp_path / "x.parquet")
