@@ -25,20 +25,6 @@ from lle.storage.store import Store
 from tests.support.commands import FEW, lle, refused, write_config
 
 
-class Clock:
-    """Seconds that pass with each status read."""
-
-    def __init__(self, *statuses: dict):
-        self.statuses, self.seconds = iter(statuses), 0.0
-
-    def read(self) -> dict:
-        self.seconds += 5.0
-        return next(self.statuses)
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 def at(stage: str, step: str, done: int, blocks: int = 40) -> dict:
     return {"state": "running", "now": {"stage": stage, "step": step, "done": done, "blocks": blocks}}
 
@@ -47,34 +33,15 @@ def test_watch_prints_a_line_for_each_stage_into_a_file(monkeypatch, capsys):
     monkeypatch.setattr(
         watch, "time", Mock(strftime=time.strftime, monotonic=time.monotonic, sleep=lambda seconds: None)
     )
-    clock = Clock(
-        at("ingest", "read", 1),
-        at("ingest", "read", 2),
-        at("search", "a", 3) | {"progress": {"fraction": 0.424, "seconds_left": 200.0}},
-        {"state": "done", "now": None},
-    )
-    assert watch_status(clock.read, False, 2.0)["state"] == "done"
+    searching = at("search", "a", 3) | {"progress": {"fraction": 0.424, "seconds_left": 200.0}}
+    statuses = iter([at("ingest", "read", 1), at("ingest", "read", 2), searching, {"state": "done", "now": None}])
+    assert watch_status(lambda: next(statuses), False, 2.0)["state"] == "done"
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" ", 1)[1] for line in lines] == [
         "ingest.read: 1 of 40 blocks",
         "search.a: 3 of 40 blocks; run: 42 %, about 3 min left",
     ]
     assert "\x1b" not in "".join(lines)
-
-
-def test_status_has_a_total_and_counts_stages_that_have_not_begun():
-    entry = {"done": 2, "blocks": 3, "seconds": 1.5, "steps": {}}
-    waiting = {"done": 0, "blocks": None, "seconds": 0.0, "steps": {}}
-    state = {
-        "store": "s",
-        "state": "running",
-        "now": None,
-        "stages": {"a": entry, "b": entry, "c": waiting},
-        "solving": [],
-        "filters": [],
-    }
-    total = describe_status(state).splitlines()[-1]
-    assert " ".join(total.split()) == "total 4 of 6 blocks 3.0 s; 1 of 3 stages have not begun"
 
 
 def status_with(n_blocks: int) -> dict:
@@ -93,6 +60,11 @@ def status_with(n_blocks: int) -> dict:
         "filters": [],
         "stages": dict(zip(names, entries, strict=True)),
     }
+
+
+def test_status_has_a_total_and_counts_stages_that_have_not_begun():
+    total = describe_status(status_with(40)).splitlines()[-1]
+    assert " ".join(total.split()) == "total 43 of 80 blocks 1236.5 s; 1 of 3 stages have not begun"
 
 
 @pytest.mark.parametrize("width", [34, 40, 55, 56, 60, 80, 120])
@@ -179,8 +151,8 @@ def test_watch_rewrites_its_table_on_a_terminal(monkeypatch):
     monkeypatch.setattr(
         watch, "status_lines", lambda status, width: ([f"table {status['now']['done']}"], ["second line"], [])
     )
-    clock = Clock(at("ingest", "read", 1), at("ingest", "read", 2), {"state": "done", "now": None})
-    assert watch_status(clock.read, False, 0.0)["state"] == "done"
+    statuses = iter([at("ingest", "read", 1), at("ingest", "read", 2), {"state": "done", "now": None}])
+    assert watch_status(lambda: next(statuses), False, 0.0)["state"] == "done"
     written = screen.file.getvalue()
     assert written.index("table 1") < written.index("\x1b[1A") < written.index("table 2")
     assert written.rstrip().count("\x1b[2K") >= 4

@@ -101,18 +101,8 @@ class TestEveryKind:
 @pytest.mark.parametrize(
     ("dtype", "expected"),
     [
-        ("bool", "f4"),
-        ("i1", "f4"),
-        ("u1", "f4"),
-        ("i2", "f4"),
-        (">u2", "f4"),
-        ("f2", "f4"),
-        (">f4", "f4"),
-        ("i4", "f8"),
-        ("u4", "f8"),
-        ("i8", "f8"),
-        ("f8", "f8"),
-        (">f8", "f8"),
+        *((dtype, "f4") for dtype in ("bool", "i1", "u1", "i2", ">u2", "f2", ">f4")),
+        *((dtype, "f8") for dtype in ("i4", "u4", "i8", "f8", ">f8")),
     ],
 )
 @pytest.mark.parametrize("kind", ["npy", "zarr", "parquet"])

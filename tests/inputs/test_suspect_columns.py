@@ -63,83 +63,69 @@ def test_measurements_are_not_reported(values):
     assert look_of(values[-3000:], len(values)) is None
 
 
-def test_rows_at_start_middle_and_end_are_checked(tmp_path):
-    resets = 7 * (np.arange(N) % 2000)
-    frame = pd.DataFrame({"x": RNG.normal(size=N), "row": np.arange(N), "resets": resets})
-    frame.to_csv(tmp_path / "x.csv", index=False)
-    assert set(suspect_columns(open_source("csv", path=tmp_path / "x.csv"))) == {"row"}
+@pytest.fixture(params=["csv"])
+def looks_of(tmp_path, request):
+    """`looks_of(**columns)`: the suspect columns of a table that is read from a file."""
+    path = tmp_path / f"x.{request.param}"
+
+    def looks_of(**columns):
+        getattr(pd.DataFrame(columns), f"to_{request.param}")(path, index=False)
+        return suspect_columns(open_source(request.param, path=path))
+
+    return looks_of
 
 
-def test_positions_are_named_by_their_name_first(tmp_path):
-    numbers = np.arange(N) % 24
-    pd.DataFrame({"x": RNG.normal(size=N), "hour": numbers, "beat": numbers}).to_csv(tmp_path / "x.csv", index=False)
-    looks = suspect_columns(open_source("csv", path=tmp_path / "x.csv"))
+def test_rows_at_start_middle_and_end_are_checked(looks_of):
+    assert set(looks_of(x=RNG.normal(size=N), row=np.arange(N), resets=7 * (np.arange(N) % 2000))) == {"row"}
+
+
+def test_positions_are_named_by_their_name_first(looks_of):
+    looks = looks_of(x=RNG.normal(size=N), hour=np.arange(N) % 24, beat=np.arange(N) % 24)
     assert [looks[name].says[:10] for name in ("hour", "beat")] == ["a time by ", "a position"]
 
 
 @pytest.mark.parametrize("values", [np.arange(1, 13), RNG.permutation(12), 7 * RNG.permutation(99)[:12]])
-def test_ids_of_a_short_table_are_known_by_their_name(tmp_path, values):
+def test_ids_of_a_short_table_are_known_by_their_name(looks_of, values):
     names = ["rownames", "row", "index", "Unnamed: 0", "id", "case", "width", "height"]
-    pd.DataFrame(dict.fromkeys(names, values)).assign(idx=values / 8, obs=values % 5).to_csv(tmp_path / "x.csv")
-    looks = suspect_columns(open_source("csv", path=tmp_path / "x.csv"))
+    looks = looks_of(**dict.fromkeys(names, values), idx=values / 8, obs=values % 5)
     assert [name for name, look in looks.items() if look.is_id] == names[:6]
 
 
-def test_arrays_and_short_tables_have_no_suspect_columns(tmp_path):
+def test_arrays_and_short_tables_have_no_suspect_columns(tmp_path, looks_of):
     np.save(tmp_path / "x.npy", np.arange(200.0).reshape(100, 2))
-    pd.DataFrame({"width": np.arange(10)}).to_csv(tmp_path / "x.csv", index=False)
     assert suspect_columns(open_source("npy", path=tmp_path / "x.npy")) == {}
-    assert suspect_columns(open_source("csv", path=tmp_path / "x.csv")) == {}
+    assert looks_of(width=np.arange(10)) == {}
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_ids_that_float64_would_round_are_reported(tmp_path, kind):
+@pytest.mark.parametrize("looks_of", ["csv", "parquet"], indirect=True)
+def test_ids_that_float64_would_round_are_reported(looks_of):
     ids = RNG.permutation(N)
-    frame = pd.DataFrame(
-        {
-            "x": RNG.normal(size=N),
-            "next": 2**53 + np.arange(N),
-            "shuffled": 2**62 + ids,
-            "user_id": 2**60 + ids,
-            "when": 2**60 + ids,
-            "count": 2**60 + 4096 * (ids // 2),
-        }
+    looks = looks_of(
+        x=RNG.normal(size=N),
+        next=2**53 + np.arange(N),
+        shuffled=2**62 + ids,
+        user_id=2**60 + ids,
+        when=2**60 + ids,
+        count=2**60 + 4096 * (ids // 2),
     )
-    if kind == "csv":
-        frame.to_csv(tmp_path / "x.csv", index=False)
-    else:
-        frame.to_parquet(tmp_path / "x.parquet")
-    looks = suspect_columns(open_source(kind, path=tmp_path / f"x.{kind}"))
     assert {name for name, look in looks.items() if look.is_id} == {"next", "shuffled", "user_id"}
     assert looks["when"].says == "a time: nanoseconds since 1970"
 
 
-def test_whole_numbers_named_as_an_id_are_reported_although_some_repeat_or_are_missing(tmp_path):
+@pytest.mark.parametrize("looks_of", ["parquet"], indirect=True)
+def test_whole_numbers_named_as_an_id_are_reported_although_some_repeat_or_are_missing(looks_of):
     ids = np.append(RNG.permutation(N - 50) + 1.0, np.arange(49) + 1.0)
-    frame = pd.DataFrame(
-        {
-            "kunden_id": np.append(ids, np.nan),
-            "kunden": np.append(ids, 7),
-            "note": RNG.normal(size=N),
-            "side_id": RNG.integers(0, 15, N),
-            "mass_id": RNG.normal(size=N),
-        }
-    )
-    frame.to_parquet(tmp_path / "x.parquet")
-    looks = suspect_columns(open_source("parquet", path=tmp_path / "x.parquet"))
-    assert set(looks) == {"kunden_id"}
-    frame.loc[[3, 9], "kunden_id"] += 0.5
-    frame.to_parquet(tmp_path / "x.parquet")
-    looks = suspect_columns(open_source("parquet", path=tmp_path / "x.parquet"))
-    assert looks["kunden_id"].says == "an id by its name: nearly all entries are whole numbers"
+    others = {"kunden": np.append(ids, 7), "note": RNG.normal(size=N), "side_id": RNG.integers(0, 15, N)}
+    ids = np.append(ids, np.nan)
+    assert set(looks_of(kunden_id=ids, **others, mass_id=RNG.normal(size=N))) == {"kunden_id"}
+    ids[[3, 9]] += 0.5
+    assert looks_of(kunden_id=ids)["kunden_id"].says == "an id by its name: nearly all entries are whole numbers"
 
 
-def test_ids_of_the_size_of_seconds_since_1970_are_ids_by_their_name(tmp_path):
+def test_ids_of_the_size_of_seconds_since_1970_are_ids_by_their_name(looks_of):
     numbers = 1_600_000_000 + RNG.permutation(N)
     repeated = np.append(numbers[:-9], numbers[:9])
-    frame = pd.DataFrame({"x": RNG.normal(size=N), "id": numbers, "user_id": repeated, "seen": numbers})
-    frame.to_csv(tmp_path / "x.csv", index=False)
-    looks = suspect_columns(open_source("csv", path=tmp_path / "x.csv"))
+    looks = looks_of(x=RNG.normal(size=N), id=numbers, user_id=repeated, seen=numbers)
     assert [name for name, look in looks.items() if look.is_id] == ["id"]
     assert looks["user_id"].says.startswith("an id by its name")
     assert looks["seen"].says == "a time: seconds since 1970"
@@ -156,16 +142,13 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("name", "words"), [(name, words) for words, of in NAMES.items() for name in of.split(";")])
-def test_whole_numbers_are_reported_by_their_name(tmp_path, name, words):
-    frame = pd.DataFrame({"x": RNG.normal(size=N), name: RNG.integers(1, 60, N)})
-    frame.to_parquet(tmp_path / "x.parquet")
-    look = suspect_columns(open_source("parquet", path=tmp_path / "x.parquet")).get(name)
+def test_whole_numbers_are_reported_by_their_name(looks_of, name, words):
+    look = looks_of(**{"x": RNG.normal(size=N), name: RNG.integers(1, 60, N)}).get(name)
     assert (look is not None) == bool(words)
     assert look is None or look.says.startswith(words)
 
 
-def test_csv_numbers_with_leading_zeros_are_codes(tmp_path):
-    frame = pd.DataFrame({"x": RNG.normal(size=N), "town": [f"{i:05}" for i in RNG.integers(900, 99999, N)]})
-    frame.assign(zero=0.25, count=RNG.integers(0, 900, N)).to_csv(tmp_path / "x.csv", index=False)
-    looks = suspect_columns(open_source("csv", path=tmp_path / "x.csv"))
+def test_csv_numbers_with_leading_zeros_are_codes(looks_of):
+    town = [f"{i:05}" for i in RNG.integers(900, 99999, N)]
+    looks = looks_of(x=RNG.normal(size=N), town=town, zero=0.25, count=RNG.integers(0, 900, N))
     assert {name: look.says for name, look in looks.items()} == {"town": "a code: numbers with leading zeros"}
