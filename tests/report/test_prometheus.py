@@ -1,17 +1,16 @@
 """The file for Prometheus: read back by Prometheus' own parser, after successful and failed runs."""
 
 import contextlib
-import os
 import time
 
 import pytest
-from prometheus_client import generate_latest, parser
+from prometheus_client import parser
 from typer.testing import CliRunner
 
 from lle.cli.commands import app
 from lle.core.errors import BoundsNotMet, ConfigError, Interrupted, LleError, StoreError
 from lle.engine.plan import RunResult
-from lle.report.prometheus import HELP, LAST_SUCCESS, Published, registry_of, reported
+from lle.report.prometheus import HELP, LAST_SUCCESS, Published, reported
 from tests.support.commands import lle, write_config
 
 
@@ -155,15 +154,6 @@ class TestFile:
         assert ("lle_published_timestamp_seconds",) not in samples_of_run(down, StoreError("refused"), store="another")
         samples_of_run(up)
         assert ("lle_published_timestamp_seconds",) not in samples_of_run(lambda: None, StoreError("none is published"))
-
-    def test_labels_are_escaped(self):
-        registry = registry_of([("lle_rows", {}, 1.0)], 'a"b\\c\nd')
-        [family] = parser.text_string_to_metric_families(generate_latest(registry).decode())
-        assert family.samples[0].labels == {"store": 'a"b\\c\nd'}
-
-    def test_no_temporary_file_remains(self, tmp_path):
-        report(tmp_path / "lle.prom", result_of(METRICS))
-        assert os.listdir(tmp_path) == ["lle.prom"]
 
     @pytest.mark.parametrize(("name", "message"), [("nowhere/lle.prom", "does not exist"), ("lle.txt", "end in .prom")])
     def test_unwritable_file_is_detected_before_the_run(self, tmp_path, name, message):
