@@ -110,7 +110,8 @@ def input_section(X: Any, folder: Path, labels: object = None, ids: object = Non
     if labels is not None:
         section["labels"] = _write(_as_labels(labels, len(X)), folder, "labels")
     if ids is not None:
-        section["id"] = _write(_as_ids(ids), folder, "id")
+        is_numbered = getattr(getattr(ids, "dtype", None), "kind", "O") in "iu"  # other ids are stored as text
+        section["id"] = _write(np.asarray(ids) if is_numbered else _texts(ids), folder, "id")
     return section
 
 
@@ -141,13 +142,6 @@ def index_of(X: object) -> object:
     return None if is_numbering else index
 
 
-def _as_ids(index: Any) -> npt.NDArray[np.generic]:
-    """Whole numbers unchanged, other ids as text; "" for a missing one."""
-    if getattr(index.dtype, "kind", "O") in "iu":
-        return np.asarray(index)
-    return _texts(index)
-
-
 def _texts(values: object) -> npt.NDArray[np.str_]:
     """Python objects as text; "" for a missing one: None, NaN, pandas.NA or NaT."""
     import pandas as pd
@@ -164,7 +158,7 @@ def digest_of(X: object) -> str:
         return hashlib.sha256(json.dumps(X, sort_keys=True, default=str).encode()).hexdigest()
     array = _matrix(X)
     digest = hashlib.sha256(repr((array.shape, array.dtype.str)).encode())
-    for _, block in row_blocks(array):
+    for block in row_blocks(array):
         digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()
 
@@ -176,20 +170,15 @@ def remove_unnamed(folder: Path, paths_in_use: Collection[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def row_blocks(X: Any) -> Iterator[tuple[slice, npt.NDArray[np.generic]]]:
-    """Yield a two-dimensional array by blocks of rows: Dask's chunks, else about 64 MiB."""
+def row_blocks(X: Any) -> Iterator[npt.NDArray[np.generic]]:
+    """Yield an array by blocks of rows: Dask's chunks, else about 64 MiB."""
     if is_dask(X):
-        sizes = X.chunks[0]
-    else:
-        chunk_rows = X.chunks[0] if is_zarr(X) else 1
-        rows = max(1, BLOCK_BYTES // max(1, chunk_rows * math.prod(X.shape[1:]) * X.dtype.itemsize)) * chunk_rows
-        sizes = tuple(min(rows, X.shape[0] - start) for start in range(0, X.shape[0], rows))
-    start = 0
-    for size in sizes:
-        rows_of_block = slice(start, start + size)
-        block = X[rows_of_block]
-        yield rows_of_block, np.asarray(block.compute() if is_dask(block) else block)
-        start += size
+        yield from (np.asarray(X.blocks[number].compute()) for number in range(X.numblocks[0]))
+        return
+    chunk_rows = X.chunks[0] if is_zarr(X) else 1
+    rows = max(1, BLOCK_BYTES // max(1, chunk_rows * math.prod(X.shape[1:]) * X.dtype.itemsize)) * chunk_rows
+    for start in range(0, X.shape[0], rows):
+        yield np.asarray(X[start : start + rows])
 
 
 def _as_labels(labels: object, n_rows: int) -> npt.NDArray[np.generic]:
@@ -214,7 +203,7 @@ def _write(X: Any, folder: Path, name: str) -> str:
             folder.mkdir(parents=True, exist_ok=True)
             with partial.open("wb") as file:
                 write_array_header_1_0(file, header)
-                for _, block in row_blocks(X):
+                for block in row_blocks(X):
                     rows = np.ascontiguousarray(block, X.dtype).data
                     file.write(rows)
                     digest.update(rows)

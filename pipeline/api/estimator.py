@@ -255,7 +255,7 @@ class LocallyLinearEmbedding(
             return rows.map_blocks(training.place, dtype=np.float64, chunks=(rows.chunks[0], (m,)))
         if not is_chunked(X):
             return training.place(X)
-        return np.concatenate([training.place(block) for _, block in row_blocks(X)])
+        return np.concatenate([training.place(block) for block in row_blocks(X)])
 
     def inverse_transform(self, Y: object) -> Float64:
         """Rows in the space of X for coordinates of the embedding.

@@ -153,7 +153,9 @@ def colors_of(values: object, n_rows: int) -> "ColorSource":
 
     label = str(getattr(values, "name", None) or "color")
     if str(getattr(values, "dtype", "")).startswith("datetime64"):
-        values, label = _years(values), f"{label} (year)"
+        seconds = pd.Series(values).to_numpy("datetime64[s]")  # in UTC
+        years = 1970 + seconds.astype(np.float64) / SECONDS_PER_YEAR
+        values, label = np.where(np.isnat(seconds), np.nan, years), f"{label} (year)"
     array = as_vector(values)
     if array.shape != (n_rows,):
         raise ValueError(f"color: expected one value for each of the {n_rows} rows, found shape {array.shape}")
@@ -176,11 +178,3 @@ def colors_of(values: object, n_rows: int) -> "ColorSource":
     numbers = np.full(n_rows, np.nan)
     numbers[is_known] = pd.Categorical(texts, names).codes
     return ColorSource(numbers, "categorical", tuple(names), label)
-
-
-def _years(dates: object) -> Float64:
-    """Dates (n,) as years with a fraction; NaN where they are missing."""
-    import pandas as pd
-
-    seconds = pd.Series(dates).to_numpy("datetime64[s]")  # in UTC
-    return np.where(np.isnat(seconds), np.nan, 1970 + seconds.astype(np.float64) / SECONDS_PER_YEAR)

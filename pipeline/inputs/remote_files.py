@@ -179,12 +179,10 @@ def _matching(root: str, pattern: str, where: str) -> "list[ObjectMeta]":
 def _list(root: str, folder: str, deep: bool) -> "list[ObjectMeta]":
     import obstore  # an optional extra
 
-    def entries() -> "list[ObjectMeta]":
-        if deep:
-            return [entry for page in obstore.list(_client(root), prefix=folder or None) for entry in page]
-        return list(obstore.list_with_delimiter(_client(root), prefix=folder or None)["objects"])
-
-    return retried(entries)
+    client, prefix = _client(root), folder or None
+    if deep:
+        return retried(lambda: [entry for page in obstore.list(client, prefix=prefix) for entry in page])
+    return retried(lambda: list(obstore.list_with_delimiter(client, prefix=prefix)["objects"]))
 
 
 def _what_exists(root: str, folder: str) -> str:

@@ -134,7 +134,7 @@ class TestArraysAsInput:
 
         lazy = da.map_blocks(make, chunks=((50,) * 8, (3,)), dtype=float, meta=np.empty((0, 0)))
         with dask.config.set(scheduler="synchronous"):
-            sizes = [len(block) for _, block in row_blocks(lazy)]
+            sizes = [len(block) for block in row_blocks(lazy)]
             assert sizes == [50] * 8
             locations.clear()
             input_section(lazy, tmp_path)
