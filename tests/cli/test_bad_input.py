@@ -47,12 +47,6 @@ def test_more_neighbors_than_rows(tmp_path, rng):
     refused(npy_config(tmp_path, points(rng, 12)), 2, "n_neighbors", "12", command="validate")
 
 
-def test_invalid_rows_are_counted_and_named(tmp_path, rng):
-    X = points(rng)
-    X[[17, 250], [0, 2]] = np.nan, np.inf
-    refused(npy_config(tmp_path, X, execution={"block_points": 100}), 2, "2 rows", "17", "250", "invalid: drop")
-
-
 def test_all_rows_invalid(tmp_path):
     refused(
         npy_config(tmp_path, np.full((100, 3), np.nan)), 2, "distinct points", overrides=("preprocess.invalid=drop",)
@@ -66,10 +60,6 @@ def test_constant_column(tmp_path, rng):
     refused(config, 2, "one value only", "from 0: 1", "input.columns", overrides=("preprocess.scale=standard",))
     settings = ("preprocess.scale=standard", "input.columns=[0, 2]", "graph.min_component=10")
     lle("run", config, *(word for setting in settings for word in ("--set", setting)))
-
-
-def test_all_points_identical(tmp_path):
-    refused(npy_config(tmp_path, np.ones((100, 3))), 2, "1 distinct points", "n_neighbors")
 
 
 def test_recall_below_its_bound(tmp_path, rng, monkeypatch):
@@ -86,11 +76,6 @@ def test_recall_below_its_bound(tmp_path, rng, monkeypatch):
     assert raised["overlap"] == 2
     assert raised["before"] < raised["after"] == metrics["recall"]["value"]
     assert f"after {raised['before']:.4f} with less overlap" in message
-
-
-def test_components_error(tmp_path, rng):
-    X = np.concatenate([points(rng), points(rng) + 100.0])
-    refused(npy_config(tmp_path, X, graph={"components": "error"}), 3, "2 components", "300")
 
 
 def test_several_closed_classes_without_repair(tmp_path, rng):
