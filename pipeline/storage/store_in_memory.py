@@ -4,7 +4,7 @@ import contextlib
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from .array_specs import PlannedArray
 from .bundles import Array
 from .objects import SCHEME, MemoryObjects, roots
 from .store import STORE_CLASSES, Store
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True)
@@ -76,21 +73,9 @@ class StoreInMemory(Store):
             raise CorruptChunk(name, "bundle", "it is missing")
         return _copied(arrays)
 
-    def write_rows(self, group: str, block: int, first_row: int, rows: "csr_array", chunk: int = 0) -> None:
-        self.before_write()
-        self.objects.put(f"{group}/{block:05d}/rows", rows.copy())
-
-    def append_rows(self, group: str, block: int, rows: "csr_array") -> None:
-        from scipy.sparse import vstack  # commands that read no sparse rows start faster without
-
-        self.write_rows(group, block, 0, vstack([self.read_rows(group, block), rows], format="csr"))
-
-    def read_rows(self, group: str, block: int) -> "csr_array":
-        rows = self.objects.get(f"{group}/{block:05d}/rows")
-        if rows is None:
-            raise CorruptChunk(f"{group}/{block:05d}", "rows", "the chunk is missing or empty")
-        copy: csr_array = rows.copy()
-        return copy
+    def _put_part(self, name: str, start: int, values: Array, chunk: int) -> None:
+        self.objects.put(f"{name}/zarr.json", ArrayInMemory((start + len(values),), values.dtype, (chunk,)))
+        self.write(name, start, values)
 
 
 def _copied(arrays: Mapping[str, Array]) -> dict[str, Array]:
