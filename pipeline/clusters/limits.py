@@ -45,7 +45,6 @@ def memory_of_workers(cluster: Section) -> int | None:
 
 
 def is_on_this_machine(cluster: Section) -> bool:
-    """Whether all tasks run on this machine."""
     return isinstance(cluster, Cluster) and cluster.kind in ("serial", "local")
 
 

@@ -183,7 +183,6 @@ def delete_step_record(store: Store, key: str) -> None:
 
 
 def delete_markers(store: Store, key: str) -> None:
-    """Remove the markers of a step's blocks, not its record."""
     store.objects.delete_objects(_markers(store, key))
 
 
@@ -193,7 +192,6 @@ def step_of(name: str) -> str | None:
 
 
 def _markers(store: Store, key: str) -> list[str]:
-    """Names of the markers of a step, sorted."""
     return [name for name in store.objects.names(f"_done/{key.partition('.')[0]}") if step_of(name) == key]
 
 

@@ -50,7 +50,6 @@ class Executor:
     n_threads: int = 1
 
     def runs_here(self, step: Step[Report]) -> bool:
-        """Whether the tasks of a step run in this process."""
         return (
             self.client is None
             or step.runs_on == DRIVER

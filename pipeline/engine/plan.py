@@ -40,7 +40,6 @@ class Layout:
 
     @property
     def blocks(self) -> Blocks:
-        """The blocks of points."""
         return Blocks(self.n_points, self.block_points)
 
     @property
@@ -140,13 +139,9 @@ class Walker:
 
     def walk(self, stages: Mapping[str, Stage], layout: Layout) -> Layout:
         """Go through all stages; returns the layout at the end."""
-        for name, stage in stages.items():
-            layout = self.walk_stage(name, stage(layout))
+        for stage in stages.values():
+            layout = self.drive(stage(layout))
         return layout
-
-    def walk_stage(self, name: str, steps: Steps) -> Layout:
-        """Go through the steps of one stage; returns the layout at its end."""
-        return self.drive(steps)
 
     def drive(self, steps: Steps) -> Layout:
         """Send each step of a stage its reports; returns the layout at the end."""

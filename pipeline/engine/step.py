@@ -195,7 +195,6 @@ class Step(Generic[R]):
 
     @property
     def written(self) -> set[str]:
-        """Names of the arrays and bundles that the step writes."""
         return {array.spec.name for array in self.arrays} | set(self.bundles)
 
     @property

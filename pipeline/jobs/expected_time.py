@@ -61,7 +61,6 @@ class Expected(NamedTuple):
 
     @property
     def stages(self) -> dict[str, float]:
-        """Seconds of each stage."""
         seconds = dict[str, float]()
         for key, value in self.steps.items():
             stage = key.partition(".")[0]
@@ -70,7 +69,6 @@ class Expected(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The total."""
         return self.start + sum(self.steps.values())
 
     def text(self) -> str:
@@ -84,7 +82,6 @@ class Expected(NamedTuple):
         return line
 
     def to_json(self) -> Json:
-        """For `lle plan --json`."""
         stages = {name: round(value, 3) for name, value in self.stages.items()}
         return {
             "seconds": round(self.seconds, 3),

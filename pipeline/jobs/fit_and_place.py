@@ -72,7 +72,6 @@ def _fit(config: Config, fitted: Store, shared: Shared, progress: RunProgress) -
 
 
 def _place(config: Config, run: placing.PlacingRun) -> None:
-    """Place all rows among the fitted ones, and write the report."""
     store, source = run.store, run.source
     job = placing.job_of_all_rows(config, placing.fit_of(fitted_store(store)), source)
     earlier = store.usable_array(array_specs.EMBEDDING.name)

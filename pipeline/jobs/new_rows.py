@@ -67,5 +67,4 @@ def _check_columns(tables: list[TableColumns], roles: Json, takes_all: bool) -> 
 
 def open_section(section: Input) -> Source:
     """The input of a section. Raises InputError."""
-    parameters = section.model_dump(mode="json")
-    return open_source(parameters.pop("kind"), **parameters)
+    return open_source(**section.model_dump(mode="json"))

@@ -21,7 +21,7 @@ def check_out(out: str, suffixes: tuple[str, ...] = SUFFIXES) -> None:
     if Path(out).suffix not in suffixes:
         raise ConfigError(f"{out}: expected a name that ends in {', '.join(suffixes)}; choose another name")
     if is_url(out):
-        _folder_of(out)
+        RemoteObjects(out.rsplit("/", 1)[0])
         return
     path = Path(local_path(out))
     if path.is_dir():
@@ -56,7 +56,8 @@ def written_whole(out: str) -> Iterator[BinaryIO]:
     when its upload is complete.
     """
     if is_url(out):
-        folder, name = _folder_of(out), out.rsplit("/", 1)[1]
+        parent, name = out.rsplit("/", 1)
+        folder = RemoteObjects(parent)
         with tempfile.NamedTemporaryFile(suffix=".partial") as file:
             with storage_errors(file.name):
                 yield file  # type: ignore[misc]  # mypy: a wrapper with the methods of BinaryIO
@@ -79,8 +80,3 @@ def replaced_whole(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _folder_of(out: str) -> RemoteObjects:
-    """The folder of an object. Raises ConfigError."""
-    return RemoteObjects(out.rsplit("/", 1)[0])

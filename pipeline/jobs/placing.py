@@ -58,7 +58,6 @@ def layout_of_placing(job: embed_new.Job, source: Source, execution: Execution, 
 
 
 def steps_of_job(job: embed_new.Job, layout: Layout) -> list[Step[Report]]:
-    """The steps of the placing, as they are planned."""
     return planned({"transform": partial(embed_new.steps, job)}, layout)[0]
 
 
@@ -104,7 +103,6 @@ def open_all_rows(config: Config) -> Source:
 
 
 def job_of_all_rows(config: Config, fit: Fit, source: Source) -> embed_new.Job:
-    """The job that places all rows of a config."""
     kind, parameters = ingest.all_rows(config)
     return embed_new.Job(fit, kind, ingest.without_labels(parameters), source.fingerprint())
 

@@ -192,10 +192,12 @@ def begin(
     """
     interrupted, pointer = root.unpublished(), root.pointer()
     published = None if pointer is None else root.published()
+    readable = [version for version in interrupted if _is_run(root.open(version))]
     resumed = None
     if not fresh and source.detects_changes:
-        resumed = next((version for version in interrupted if _fingerprint(root.open(version)) == fingerprint), None)
-    others = [version for version in interrupted if version != resumed and _is_run(root.open(version))]
+        begun_with = ((version, root.open(version).attributes().get("fingerprint")) for version in readable)
+        resumed = next((version for version, found in begun_with if found == fingerprint), None)
+    others = [version for version in readable if version != resumed]
     newest_interrupted, history = others[:1], root.history()
     if not forecast:
         for version in interrupted:
@@ -221,11 +223,6 @@ def _is_run(store: Store) -> bool:
         return store.is_run()
     except LleError:
         return False
-
-
-def _fingerprint(store: Store) -> str:
-    """The fingerprint with which a version was begun; "" if it cannot be read."""
-    return str(store.attributes().get("fingerprint", "")) if _is_run(store) else ""
 
 
 def _same_bytes(root: Versions, store: Store, fingerprint: str) -> None:
@@ -257,7 +254,6 @@ def _prune(root: Versions, config: Config, log: Callable[[str], None]) -> None:
 
 
 def version_id(store: Store) -> str:
-    """The name of the version in this store."""
     return store.url.rsplit("/", 1)[1]
 
 

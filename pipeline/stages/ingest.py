@@ -46,8 +46,7 @@ def all_rows(config: Config) -> tuple[str, Json]:
 
 def open_input(config: Config) -> Source:
     """Open the input of a config (its sample with fit_sample); the header is read and checked. Raises InputError."""
-    kind, parameters = source_parameters(config)
-    return open_source(kind, **parameters)
+    return open_source(**config.input.model_dump(mode="json"))
 
 
 def first_layout(config: Config, source: Source) -> Layout:

@@ -45,7 +45,7 @@ def exported_name(name: str) -> str:
 def recorded_input(attributes: Json, n_rows: int) -> Source | None:
     """The input of a run with these attributes; None if it has changed since. Raises InputError if it is gone."""
     parameters = {key: value for key, value in attributes["config"]["input"].items() if key != "fit_sample"}
-    source = open_source(parameters.pop("kind"), **parameters)
+    source = open_source(**parameters)
     recorded, current = (
         json.dumps(state, sort_keys=True) for state in (attributes["input_fingerprint"], source.fingerprint())
     )

@@ -15,7 +15,7 @@ from ..core.errors import InputError
 from ..engine import checkpoint, disk_costs, task_costs
 from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import SURFACE_FEATURES
-from ..engine.step import WHOLE_DATA, Json, Report, Step, Work, task
+from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
 from ..kernels.quality.bootstrap import correlation_interval, ratio_intervals
@@ -137,9 +137,9 @@ def geodesics_step(layout: Layout, n_sources: int, m: int, sample: int, seed: in
 
 
 def compare_step(config: Config, layout: Layout, sample: int) -> Step[Quality]:
-    source: Json = config.input.model_dump(mode="json")
+    source = config.input.model_dump(mode="json")
     is_truth = source["kind"] == "synthetic" and source["name"] != "digits"
-    state = open_source(source.pop("kind"), **source).fingerprint()
+    state = open_source(**source).fingerprint()
     m, k, width = config.eigensolver.n_components, config.neighbors.n_neighbors, layout.label_width
     n_bytes = task_costs.TASK_BYTES + 3 * layout.block_points * (8 * width + 8) + 8 * 8 * PAIRED_POINTS**2
     n_bytes += sample * ((k + 1) * (32 + 32 * width) + 8 * layout.n_features + 24 * m + 64 * width)

@@ -211,18 +211,16 @@ class Bundles:
 
     def check_parts(self, name: str) -> None:
         """Read all parts of a bundle. Raises CorruptChunk if an object is missing or damaged."""
-
-        def read() -> bytes:
-            return _checked(self.objects.get_range(_object_of(name, 0), 0, INDEX_START), name, "index")
-
-        [n_parts] = N_PARTS.unpack(self._read_twice(name, read))
+        head = self._read_twice(
+            name, lambda: _checked(self.objects.get_range(_object_of(name, 0), 0, INDEX_START), name, "index")
+        )
+        [n_parts] = N_PARTS.unpack(head)
         self._between(name, self._entries(name, 0, n_parts), 0)
 
     def has_bundle(self, name: str) -> bool:
         return self.objects.exists(f"{name}.npz")
 
     def put_json(self, name: str, value: dict[str, object]) -> None:
-        """Write a JSON object with its checksum."""
         self.objects.put(name, json.dumps(sealed(name, value), indent=1).encode())
 
     def get_json(self, name: str) -> dict[str, object] | None:

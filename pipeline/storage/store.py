@@ -52,7 +52,6 @@ class Store(RunGroup):
         self._arrays.pop(name, None)
 
     def take(self, other: "Store", names: Iterable[str]) -> None:
-        """Replace arrays and bundles by those of another store."""
         names_to_copy = []
         for name in names:
             self.delete(name)

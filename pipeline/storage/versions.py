@@ -126,7 +126,6 @@ class Versions:
         show_report(self.url, self.open(version))
 
     def point_to(self, pointer: Pointer) -> None:
-        """Replace the record of the published version."""
         self.store.put_record(POINTER, pointer)
 
     def prune(self, keep: int) -> tuple[list[str], list[str]]:
