@@ -201,9 +201,3 @@ class TestList:
         assert current_config.has_array(store, "embedding")
         current_config.begin_run(store, {"a": 2}, "first")
         assert not current_config.has_array(store, "embedding")
-
-    @pytest.mark.parametrize("content", [b"", b"{", b'{"steps": 1}', b"[]"])
-    def test_unreadable_list_counts_as_empty(self, store, content):
-        store.objects.put(current_config.CURRENT, content)
-        assert not current_config.has_metrics(store)
-        assert current_config.current_steps(store) == {}

@@ -31,7 +31,7 @@ from tests.support.steps import Facts, make_step, no_task
 
 ARRAY = PlannedArray(ArraySpec("x", ("point",), "float64", ""), (12,), "float64", 4)
 STEP = make_step("make.fill", no_task, 3, arrays=(ARRAY,), bundles={"_work/parts": 0})
-WRONG = [b"{}", b"[]", b"7", b'"x"', b"null", b'{"fingerprint": 5, "n_blocks": "a", "arrays": 3}', b"{" * 5000]
+WRONG = [b"", b"{}", b"[]", b"7", b'"x"', b"null", b'{"fingerprint": 5, "n_blocks": "a", "arrays": 3}', b"{" * 5000]
 RECORDS = [
     "_run/lock.json",
     "_run/current.json",

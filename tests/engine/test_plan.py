@@ -77,10 +77,6 @@ class TestBlocks:
         assert [row for start, stop in ranges for row in range(start, stop)] == list(range(n_rows))
         assert all(start % size == 0 for start, _ in ranges)
 
-    def test_number_of_points_can_be_below_number_of_input_rows(self):
-        layout = Layout(n_input=21, n_features_input=1, dtype="float32", block_points=5, n_points=11)
-        assert (layout.input_blocks.count, layout.blocks.count) == (5, 3)
-
 
 class TestChoices:
     @pytest.mark.parametrize(
@@ -108,11 +104,6 @@ class TestBytes:
     @pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float32", "float64", "uint64"])
     def test_planned_array(self, dtype):
         assert PlannedArray(SPEC, (7, 11, 13), dtype, 5).nbytes == np.zeros((7, 11, 13), dtype).nbytes
-
-    def test_step_sums_its_arrays(self):
-        arrays = (PlannedArray(SPEC, (7, 3), "float64", 5), PlannedArray(SPEC, (11,), "int32", 5))
-        assert make_step("s.t", arrays=arrays).disk_bytes == 7 * 3 * 8 + 11 * 4
-        assert make_step("s.t").disk_bytes == 0
 
     def test_freed_data_count_until_the_step_that_frees_them_is_done(self):
         kept, freed = (PlannedArray(replace(SPEC, name=name), (n,), "uint8", 5) for name, n in (("x", 3), ("y", 10)))
@@ -245,13 +236,6 @@ class TestWalkReports:
         assert layout.k_max == 5
         assert [step.name for step in steps] == ["one", "two", "three"]
         assert received == [[Facts({"block": 0}), Facts({"block": 1}), Facts({"block": 2})], [], 17]
-
-
-def test_brute_force_counts_all_points_it_reads():
-    config = config_of(neighbors={"method": "brute"})
-    layout = make_layout(config, n=10**6, d=100, block=8192)
-    [search] = [step for step in walk_all(config, layout)[0] if step.name == "search"]
-    assert search.task_bytes >= 10**6 * 100 * 8
 
 
 def test_bytes_to_count_points_of_a_wide_table_are_those_of_its_few_rows():

@@ -144,22 +144,13 @@ class TestBlocksFollowMemory:
     def test_block_size_is_the_largest_power_of_two_that_fits(self, limit, dtype):
         config = config_of(neighbors={"n_neighbors": 12, "method": "pynndescent"})
         layout = replace(make_layout(config, n=1_750_016, d=64, block=65_536), dtype=dtype)
+        assert task_costs.fit_blocks(stages_of_run(config), layout, None) == layout
         fitted = task_costs.fit_blocks(stages_of_run(config), layout, limit)
         worst = max(s.task_bytes for s in walk_all(config, fitted)[0] if s.runs_on == WORKER)
         assert worst <= task_costs.task_room(limit) or fitted.block_points == MIN_BLOCK_POINTS
         if fitted.block_points < 65_536:
             larger = walk_all(config, replace(fitted, block_points=2 * fitted.block_points))[0]
             assert max(s.task_bytes for s in larger if s.runs_on == WORKER) > task_costs.task_room(limit)
-
-    def test_smaller_workers_get_smaller_blocks(self):
-        config = config_of(neighbors={"n_neighbors": 20})
-        layout = make_layout(config, n=10**6, d=500, block=8192)
-        sizes = [
-            task_costs.fit_blocks(stages_of_run(config), layout, limit).block_points
-            for limit in (GIB, 2 * GIB, 64 * GIB)
-        ]
-        assert MIN_BLOCK_POINTS <= sizes[0] < sizes[1] <= sizes[2] == 8192
-        assert task_costs.fit_blocks(stages_of_run(config), layout, None) == layout
 
     def test_blocks_are_not_so_small_that_the_plan_itself_fills_the_memory(self, monkeypatch):
         monkeypatch.setattr(task_costs, "MAX_BLOCKS", 1000)

@@ -15,24 +15,6 @@ from lle.storage.store_in_memory import memory_root
 
 
 class TestBundles:
-    @pytest.mark.parametrize(
-        "array",
-        [
-            np.arange(7),
-            np.zeros((0, 3)),
-            np.array([[True], [False]]),
-            np.array([1.5, np.nan, np.inf], np.float32),
-            np.arange(12).reshape(3, 4)[:, ::2],
-        ],
-        ids=["int64", "empty", "bool", "float32", "view"],
-    )
-    def test_round_trip(self, store, array):
-        store.write_bundle("_work/b/00003", x=array, y=np.arange(3))
-        bundle = store.read_bundle("_work/b/00003")
-        np.testing.assert_array_equal(bundle["x"], array)
-        assert (list(bundle), bundle["x"].dtype) == (["x", "y"], array.dtype)
-        assert store.has_bundle("_work/b/00003")
-
     def test_missing_bundle_is_an_error(self, store):
         assert not store.has_bundle("b")
         with pytest.raises(CorruptChunk, match="missing") as caught:
@@ -73,16 +55,6 @@ class TestBundles:
         undamaged = store.objects.get("b.npz")
         for length in range(len(undamaged)):
             store.objects.put("b.npz", undamaged[:length])
-            with pytest.raises(CorruptChunk):
-                store.read_bundle("b")
-
-    def test_damaged_data(self, store):
-        values = np.random.default_rng(7).integers(0, 2**62, 20)
-        store.write_bundle("b", x=values)
-        undamaged = store.objects.get("b.npz")
-        first = undamaged.index(values.tobytes())
-        for byte in range(first, first + values.nbytes, 3):
-            store.objects.put("b.npz", undamaged[:byte] + bytes([undamaged[byte] ^ 64]) + undamaged[byte + 1 :])
             with pytest.raises(CorruptChunk):
                 store.read_bundle("b")
 
@@ -240,10 +212,6 @@ class Point:
 
 
 class TestJson:
-    def test_round_trip(self, store):
-        store.put_json("a/b.json", {"x": [1, None, "y"]})
-        assert store.get_json("a/b.json") == {"x": [1, None, "y"]}
-
     def test_missing_or_torn_is_none(self, store):
         assert store.get_json("a.json") is None
         store.objects.put("a.json", b'{"x": ')

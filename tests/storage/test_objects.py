@@ -67,6 +67,7 @@ class TestObjects:
         assert objects.names("") == ["a/x", "b/10", "b/2", "b/c/1", "bb/1"]
         assert objects.names("nothing") == []
         assert (objects.folders("b"), objects.folders("")) == (["c"], ["a", "b", "bb"])
+        assert objects.folders("nothing") == []
 
     def test_delete_an_object_a_folder_or_nothing(self, objects):
         for name in ("a/1", "a/b/2", "ab/3", "c"):

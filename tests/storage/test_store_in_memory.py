@@ -71,7 +71,18 @@ def test_changes_of_what_was_written_or_read_do_not_reach_the_store(filled):
     np.testing.assert_array_equal(filled.read_bundle("b")["values"], VALUES)
 
 
-@pytest.mark.parametrize("values", [VALUES, VALUES.T, VALUES[::2].T, np.array(3), np.array(["a", "bc"])])
+@pytest.mark.parametrize(
+    "values",
+    [
+        VALUES,
+        VALUES.T,
+        VALUES[::2].T,
+        np.array(3),
+        np.array(["a", "bc"]),
+        np.zeros((0, 3)),
+        np.float32([np.nan, np.inf]),
+    ],
+)
 def test_bundle_returns_arrays_of_the_same_type_and_memory_order(store, values):
     store.write_bundle("b", values=values)
     values_read = Store(store.url).read_bundle("b")["values"]
