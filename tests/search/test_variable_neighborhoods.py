@@ -7,12 +7,10 @@ import pandas as pd
 import pytest
 import zarr
 from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
-from typer.testing import CliRunner
 
-from lle.cli.commands import app
 from lle.kernels.manifolds import sample
 from lle.storage.store import Store
-from tests.support.commands import lle, write_config
+from tests.support.commands import lle, refused, write_config
 from tests.support.method_oracle import (
     hessian_matrix,
     laplacian_matrices,
@@ -52,10 +50,8 @@ def run_on(folder: Path, X: np.ndarray, neighbors: dict, *overrides: str, **sect
     return Store(str(folder / "run.zarr")), result
 
 
-def refusal(folder: Path, X: np.ndarray, neighbors: dict, *overrides: str, code: int = 2, **sections) -> str:
-    result = CliRunner().invoke(app, ["run", str(config_of(folder, X, neighbors, **sections)), *overrides])
-    assert result.exit_code == code, result.output
-    return " ".join(result.output.split())
+def refusal(folder: Path, X: np.ndarray, neighbors: dict, *overrides: str, **sections) -> str:
+    return refused(2, "run", config_of(folder, X, neighbors, **sections), *overrides)
 
 
 def listed_rows(store: Store, name: str = "_work/knn_indices") -> list[list[int]]:
@@ -220,15 +216,6 @@ class TestGivenNumbers:
             rtol=1e-6,
         )
         assert largest_angle(embedding, np.linalg.svd(A)[2][-3:-1].T) < 0.05
-
-    @pytest.mark.slow
-    def test_numbers_of_neighbors_from_a_table_column(self, tmp_path):
-        X, counts = roll(), np.random.default_rng(6).integers(5, 12, N)
-        table = np.column_stack([X, counts])
-        np.savetxt(tmp_path / "x.csv", table, delimiter=",", header="a,b,c,k", comments="", fmt=["%.17g"] * 3 + ["%d"])
-        source = {"kind": "csv", "path": str(tmp_path / "x.csv"), "columns": ["a", "b", "c"]}
-        store, _ = run_on(tmp_path, X, {"k_per_point": "k"}, input=source)
-        self.check(store, X, counts)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -100,28 +100,6 @@ def test_last_block_with_a_single_point(search):
     np.testing.assert_array_equal(lists_of(run)[0], exact_neighbors(run.store.read_all("points"), K)[0])
 
 
-@pytest.mark.slow
-def test_each_change_of_the_method_replaces_the_lists(tmp_path, run_stages, make_config):
-    """Three runs on one store: each leaves the lists of its own method."""
-    points = np.random.default_rng(97).normal(size=(300, 8))
-    indices = []
-    for method in ("kdtree", "pynndescent", "kdtree"):
-        config = make_config(
-            tmp_path,
-            points,
-            128,
-            neighbors={"method": method, "n_neighbors": 5},
-            input={"kind": "npy", "path": str(tmp_path / "points0.npy")},
-            output={"store": str(tmp_path / "run.zarr")},
-        )
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plan_sizes, "CELL_POINTS", 10)
-            patch.setattr(cell_groups, "GROUP_POINTS", 50)
-            indices.append(lists_of(run_stages(config, "find_neighbors"))[0])
-    np.testing.assert_array_equal(indices[0], indices[2])
-    assert (indices[0] != indices[1]).any()  # the groups miss some, so that the test can fail
-
-
 class TestCells:
     """The approximate route; its groups are small enough to be searched exactly."""
 

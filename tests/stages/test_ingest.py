@@ -12,7 +12,6 @@ from lle.core.errors import InputError
 from lle.inputs import open_source
 from lle.stages import ingest, ingest_duplicates
 from lle.stages.ingest_duplicates import DistinctRows
-from lle.storage import array_specs
 from tests.support.points import swiss_roll
 
 N = 260
@@ -190,10 +189,6 @@ class TestPreprocessing:
         cosines = np.einsum("md,md->m", fitted["components"], model.components_)
         np.testing.assert_allclose(np.abs(cosines), 1, atol=1e-12)
 
-    def test_number_of_features_after_pca(self, take_in, points, block_points):
-        assert take_in(points, block_points, preprocess={"pca": 2}).layout.n_features == 2
-        assert take_in(points, block_points).layout.n_features == 3
-
     def test_constant_columns_cannot_be_scaled(self, take_in, points, block_points):
         points[:, 1] = 0.1
         with pytest.raises(InputError, match=r"1 of 3 columns hold one value only \(numbered from 0: 1\)"):
@@ -224,11 +219,6 @@ class TestLabels:
         labels = run.store.read_all("label")
         assert labels.shape == (250, run.layout.label_width) == (250, 2)
         assert np.isfinite(labels).all()
-
-    def test_input_without_labels_stores_none(self, take_in, points):
-        run = take_in(points)
-        assert not run.store.has_array(array_specs.LABEL.name)
-        assert run.layout.label_width == 0
 
     def test_labels_do_not_change_any_result(self, points, tmp_path, run_stages, make_config):
         """Changed labels repeat the step that reads them and no later step."""

@@ -89,11 +89,6 @@ class TestEveryBlockSize:
             assert (points[start:stop] <= high).all()
             assert len(set(cells[start:stop])) == 1
 
-    def test_layout_counts_the_points(self, order, block_points):
-        run = order(block_points)
-        n_points = len(representatives(rolled("float64")))
-        assert run.layout.n_points == n_points
-
 
 @pytest.mark.parametrize(
     ("n_blocks", "row_bytes", "expected"),

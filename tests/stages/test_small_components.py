@@ -30,13 +30,6 @@ def run(folder, X, **graph):
     return store.read_all("embedding"), store.read_all("component"), metrics
 
 
-def test_default_embeds_every_component_separately(tmp_path):
-    embedding, component, metrics = run(tmp_path, points())
-    assert np.isfinite(embedding).all()
-    np.testing.assert_array_equal(np.bincount(component), [ROLL, BLOB])
-    assert (metrics["rows_placed"], metrics["dropped"]) == (0, {})
-
-
 def test_rows_of_a_small_component_get_barycentric_coordinates(tmp_path):
     X = points()
     embedding, component, metrics = run(tmp_path, X, min_component=50)

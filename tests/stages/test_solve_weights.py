@@ -51,10 +51,6 @@ class TestPlainGraph:
         np.testing.assert_allclose(weights, expected, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(weights, barycenter_weights(points, points, neighbors, REG), rtol=1e-9, atol=1e-9)
 
-    def test_rows_sum_to_one(self, solve, block_points):
-        _, _, weights = arrays_of(solve(block_points))
-        np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-12)
-
     def test_same_as_in_one_block(self, solve, block_points):
         in_blocks, in_one_block = solve(block_points).store, solve(N).store
         np.testing.assert_allclose(
