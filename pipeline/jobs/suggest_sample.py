@@ -154,18 +154,11 @@ def largest_gap(points: Floats, max_dimension: int) -> SpectralGap:
     return spectral_gap({k: mean_spectrum(points[near[:, :k]]) for k in scales}, max_dimension)
 
 
-class Pieces(NamedTuple):
-    """The pieces of a graph of k neighbours."""
-
-    number: int
-    largest: Int64
-    """(i,) points of the largest one."""
-    fewest_neighbors: int
-    """The least number of neighbours with which a graph of all rows has no more pieces."""
-
-
-def pieces(points: Float64, n_tried: int, k: int, n_distinct: float) -> Pieces:
+def pieces(points: Float64, n_tried: int, k: int, n_distinct: float) -> tuple[int, Int64, int]:
     """The pieces of points (n, d), of which trials can embed the first `n_tried`, among `n_distinct` rows.
+
+    Returns the number of pieces of their graph of k neighbours, the points (i,) of the largest one, and the least
+    number of neighbours with which a graph of all rows has no more pieces.
 
     All points count as one piece if the largest has too few for trials. A graph of random points is connected from
     about c log n neighbours on (Balister et al. 2005, Advances in Applied Probability 37), so sampled points have fewer
@@ -179,4 +172,4 @@ def pieces(points: Float64, n_tried: int, k: int, n_distinct: float) -> Pieces:
         fewest -= 1
     inside = np.flatnonzero(component[:n_tried] == 0)  # component 0 is the largest
     is_enough = len(inside) >= LEAST_PIECE * k
-    return Pieces(number, inside, fewest) if is_enough else Pieces(1, every[:n_tried], fewest)
+    return (number, inside, fewest) if is_enough else (1, every[:n_tried], fewest)
