@@ -81,11 +81,6 @@ class TestEveryFormat:
         assert out.read_bytes() != b"old"
         assert names_in(tmp_path) == {out.name}
 
-    def test_second_export_has_the_same_bytes(self, store, tmp_path, suffix):
-        for name in ("a", "b"):
-            export_embedding(store, str(tmp_path / f"{name}{suffix}"))
-        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
-
     def test_damaged_block_keeps_the_old_file(self, store, tmp_path, suffix):
         chunk = Path(store.url, "embedding", "c", "2", "0")
         chunk.write_bytes(chunk.read_bytes()[:-1])

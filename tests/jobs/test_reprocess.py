@@ -254,13 +254,6 @@ class TestIncompleteVersions:
 
 
 class TestDamage:
-    def test_damaged_array_metadata_are_repaired(self, job, tmp_path):
-        first = lle("run", job())
-        Path(first["store"], "embedding/zarr.json").write_text("{")
-        refused(1, "verify", tmp_path / "run.zarr")
-        assert not lle("run", job())["unchanged"]
-        assert lle("verify", tmp_path / "run.zarr")["damaged"] == 0
-
     @pytest.mark.slow
     @pytest.mark.parametrize("head", [False, True])
     def test_damage_is_reported_until_it_is_repaired(self, job, tmp_path, head):

@@ -152,6 +152,13 @@ class TestChoice:
         assert best_method(hessian, [pca]) is hessian  # the config's
 
 
+@pytest.fixture
+def few_trials(monkeypatch):
+    """Trials of lle with 12 neighbours only."""
+    for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
+        monkeypatch.setattr(suggest_search, name, few)
+
+
 def noisy_sheet(n, rng):
     return rng.random((n, 2)) @ np.linalg.qr(rng.normal(size=(3, 3)))[0][:2] + 0.03 * rng.normal(size=(n, 3))
 
@@ -188,10 +195,8 @@ def turned_body(n, rng, n_pixels=12):
     ("make", "dimension"), [(swiss_roll, 2), (noisy_sheet, 2), (cube, 4), (noisy_helix, 1), (turned_body, 3)]
 )
 def test_n_components_is_the_dimension_in_spite_of_noise_and_curvature(
-    tmp_path, make_config, monkeypatch, make, dimension, seed
+    tmp_path, make_config, few_trials, make, dimension, seed
 ):
-    for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
-        monkeypatch.setattr(suggest_search, name, few)
     found = suggest(make_config(tmp_path, make(800, np.random.default_rng(seed))), 800)
     assert found["suggested"]["eigensolver.n_components"] == dimension
 
@@ -222,10 +227,8 @@ def rods(n, rng):
 
 
 @pytest.mark.parametrize(("make", "seed", "lost"), [(tree, 31, "neighbourhood hit"), (rods, 32, "trustworthiness")])
-def test_directions_before_a_gap_that_lose_neighbours_are_not_enough(tmp_path, monkeypatch, make, seed, lost):
+def test_directions_before_a_gap_that_lose_neighbours_are_not_enough(tmp_path, few_trials, make, seed, lost):
     """A run with one coordinate would warn, so more are measured, as without a gap."""
-    for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
-        monkeypatch.setattr(suggest_search, name, few)
     points, labels = make(800, np.random.default_rng(seed))
     np.savez(tmp_path / "x.npz", X=points, y=np.zeros(800) if labels is None else labels)
     source = {"kind": "npz", "path": str(tmp_path / "x.npz"), "key": "X", "labels": None if labels is None else "y"}
@@ -238,10 +241,10 @@ def test_directions_before_a_gap_that_lose_neighbours_are_not_enough(tmp_path, m
 @pytest.mark.parametrize(
     ("scores", "chosen"), [([0.8, 0.8, 0.85, 0.9], 4), ([0.8, 0.8, 0.868, 0.872], 3), ([0.9, 0.9, 0.9, 0.8], 3)]
 )
-def test_after_a_gap_one_coordinate_more_is_tried_and_none_fewer(tmp_path, make_config, monkeypatch, scores, chosen):
+def test_after_a_gap_one_coordinate_more_is_tried_and_none_fewer(
+    tmp_path, make_config, monkeypatch, few_trials, scores, chosen
+):
     """A space of three dimensions, as if three coordinates lost neighbours."""
-    for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
-        monkeypatch.setattr(suggest_search, name, few)
     monkeypatch.setattr(Trials, "lost", lambda self, embedding: "trustworthiness 0.8, bound 0.9")
     monkeypatch.setattr(Trials, "scores_by_components", lambda self, y: np.array(scores[: y.shape[1]]))
     rng = np.random.default_rng(33)
@@ -252,9 +255,7 @@ def test_after_a_gap_one_coordinate_more_is_tried_and_none_fewer(tmp_path, make_
     assert "with 1 to 4 coordinates" in found["reasons"][0]
 
 
-def test_roll_whose_turns_are_linked_by_neighbours_gets_its_dimension(tmp_path, make_config, monkeypatch):
-    for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
-        monkeypatch.setattr(suggest_search, name, few)
+def test_roll_whose_turns_are_linked_by_neighbours_gets_its_dimension(tmp_path, make_config, few_trials):
     found = suggest(make_config(tmp_path, swiss_roll(420, np.random.default_rng(11))), 420)
     assert found["suggested"]["eigensolver.n_components"] == 2
 
@@ -281,10 +282,8 @@ def test_a_small_table_is_tried_whole(tmp_path, make_config, monkeypatch, n_rows
 @pytest.mark.parametrize("seed", seeds(31, 32))
 @pytest.mark.parametrize(("make", "dimension"), [(closed_curve, 1), (sphere, 2)])
 def test_closed_data_get_one_coordinate_more_than_their_dimension(
-    tmp_path, make_config, monkeypatch, make, dimension, seed
+    tmp_path, make_config, few_trials, make, dimension, seed
 ):
-    for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
-        monkeypatch.setattr(suggest_search, name, few)
     found = suggest(make_config(tmp_path, make(800, np.random.default_rng(seed))), 800)
     assert found["dimension"]["gap"]["dimension"] == dimension
     assert found["suggested"]["eigensolver.n_components"] == dimension + 1
@@ -496,9 +495,7 @@ def test_reason_of_n_components_says_what_was_measured(tmp_path, make_config, mo
 
 
 @pytest.mark.parametrize("d", [2, 3])
-def test_two_coordinates_or_fewer_than_features_are_suggested(tmp_path, make_config, monkeypatch, d):
-    for name, few in (("NEIGHBORS", (12,)), ("METHODS", {"lle": METHODS["lle"]})):
-        monkeypatch.setattr(suggest_search, name, few)
+def test_two_coordinates_or_fewer_than_features_are_suggested(tmp_path, make_config, few_trials, d):
     found = suggest(make_config(tmp_path, np.random.default_rng(5).random((400, d))), 400)
     assert found["suggested"]["eigensolver.n_components"] == 2
     assert found["reasons"][0].endswith(f"{d} coordinates of {d} features reduce nothing")

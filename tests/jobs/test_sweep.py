@@ -21,7 +21,7 @@ from lle.config.load import load_config
 from lle.config.sweep import experiment_name
 from lle.core.errors import ConfigError, ExperimentsFailed, Interrupted
 from lle.engine import execute
-from lle.engine.checkpoint import read_reports, recorded_steps
+from lle.engine.checkpoint import recorded_steps
 from lle.jobs import run as runs
 from lle.jobs import sweep, sweep_plan
 from lle.jobs.sweep import StepCounts, run_sweep
@@ -161,16 +161,6 @@ def test_dry_run_names_experiments_that_cannot_run_and_why(tmp_path):
     assert result.exit_code == 0
     assert "2 experiments, 1 of which cannot run" in result.output
     assert "n_neighbors=1000000: neighbors.n_neighbors is 1000000, but the input has" in result.output
-
-
-@pytest.mark.slow
-def test_matrix_is_shared_if_only_the_eigensolver_differs(tmp_path):
-    with counted() as calls:
-        grid = {"eigensolver.n_components": [1, 2, 3]}
-        sweep_of(write(tmp_path / "m.yaml", {"grid": grid}, weights={"reg": 1e-3}))  # auto depends on n_components
-    kinds = Counter((stage, name) for stage, name, _, block in calls if block == 0)
-    assert kinds["assemble_cost", "merge"] == 1
-    assert kinds["solve_embedding", "solve"] == 3
 
 
 @pytest.mark.parametrize("method", ["kdtree", pytest.param("brute", marks=pytest.mark.slow)])
@@ -399,13 +389,6 @@ def test_objects_are_linked_on_one_file_system_and_copied_between_two(tmp_path, 
     target.copy(["x/1"], source)
     assert not os.path.samefile(tmp_path / "a/x/1", tmp_path / "b/x/1")
     assert target.get("x/1") == b"one"
-
-
-def test_reports_are_copied_with_shared_steps(swept):
-    _, result, _ = swept
-    names = [row["experiment"] for row in result.rows if row["n_neighbors"] == 10]
-    first, second = (read_reports(Store(f"{result.url}/{name}.zarr")) for name in names)
-    assert first["mend_graph.measure_recall"] == second["mend_graph.measure_recall"]
 
 
 class TestWorkerOfAnotherVersion:

@@ -2,6 +2,7 @@
 
 import io
 import threading
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from lle.jobs import transform as transforms
 from lle.linalg.alignment import align
 from lle.storage.store import Store
 from tests.support.aligned_job import Job, rms
-from tests.support.commands import lle
+from tests.support.commands import lle, refused
 from tests.support.points import bowl, swiss_roll
 
 K, BLOCK = 12, 400
@@ -80,10 +81,7 @@ def test_new_points_between_lists_of_varying_length_are_not_far(tmp_path, rule):
     assert table["distance_ratio"].median() == pytest.approx(1, abs=0.1)
 
 
-def refusal(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["transform", *map(str, arguments)])
-    assert result.exit_code == 2, result.output
-    return result.output
+refusal = partial(refused, 2, "transform")
 
 
 @pytest.mark.parametrize("name", ["roll", "scaled"])
@@ -332,19 +330,10 @@ class TestInputs:
         expected = Store(url).read_all("embedding")[:50]
         rows[:50].to_csv(tmp_path / "with.csv", index=False)
         rows[:50].drop(columns="kind").to_parquet(tmp_path / "without.pq")
-        for name in ("with.csv", "without.pq"):
-            lle("transform", url, str(tmp_path / name), str(tmp_path / "y.npy"))
-            np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)
-
-    @pytest.mark.slow
-    def test_text_label_is_left_out(self, table, tmp_path):
-        folder, rows = table
-        url = self.run(folder, label="kind")
-        expected = Store(url).read_all("embedding")[:50]
         worded = rows[:50].assign(kind="word")
-        worded.to_csv(tmp_path / "x.csv", index=False)
-        worded.to_parquet(tmp_path / "x.parquet")
-        for name in ("x.csv", "x.parquet"):
+        worded.to_csv(tmp_path / "text.csv", index=False)
+        worded.to_parquet(tmp_path / "text.parquet")
+        for name in ("with.csv", "without.pq", "text.csv", "text.parquet"):
             lle("transform", url, str(tmp_path / name), str(tmp_path / "y.npy"))
             np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)
 

@@ -468,13 +468,6 @@ class TestCopies:
         source.delete("deep")
         assert target.get("deep/er/y") == b"deep/er/y"
 
-    def test_folders_are_copied(self, tmp_path, remote):
-        objects, _ = self.places(tmp_path, remote)
-        for name in ("versions/2/a/b", "versions/1/z", "versions/file"):
-            objects.put(name, b"")
-        assert objects.folders("versions") == ["1", "2"]
-        assert objects.folders("nothing") == []
-
 
 def test_input_without_change_detection_is_read_every_time(job, monkeypatch):
     monkeypatch.setattr("lle.inputs.zarr_input.Location.can_list", property(lambda self: False))
