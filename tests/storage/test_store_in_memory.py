@@ -95,8 +95,8 @@ def test_bundle_returns_arrays_of_the_same_type_and_memory_order(store, values):
 
 
 def test_appended_rows_follow_the_others(store):
-    store.write_rows("m", 0, 0, ROWS[:1], chunk=4)
-    store.append_rows("m", 0, ROWS[1:])
+    store.write_rows("m", 0, 0, ROWS[:5], chunk=4)  # several chunks of entries
+    store.append_rows("m", 0, ROWS[5:])
     assert (store.read_rows("m", 0) != ROWS).nnz == 0
 
 
