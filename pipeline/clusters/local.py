@@ -3,12 +3,13 @@
 import contextlib
 import signal
 from collections.abc import Iterator
-from multiprocessing import resource_tracker
+from multiprocessing import process, resource_tracker
 
 import dask
 from distributed import Client, LocalCluster
 
 from ..config.models import Cluster
+from ..core.errors import LleError
 from ..core.machine import WORKER_PROFILE
 from .limits import memory_of_workers, n_workers, require_shared_memory
 
@@ -31,7 +32,9 @@ class QuietCluster(LocalCluster):  # type: ignore[misc]
 
 @contextlib.contextmanager
 def local_cluster(cluster: Cluster) -> Iterator[Client]:
-    """Worker processes of one thread each on this machine."""
+    """Worker processes of one thread each on this machine. Raises LleError if they do not start."""
+    if getattr(process.current_process(), "_inheriting", False):  # a worker imports the script of the user
+        raise SystemExit(1)  # without a traceback: the first process explains the mistake
     settings: dict[str, object] = {
         "distributed.nanny.pre-spawn-environ": WORKER_THREADS | MALLOC,
         "distributed.worker.daemon": True,
@@ -45,14 +48,20 @@ def local_cluster(cluster: Cluster) -> Iterator[Client]:
     workers = n_workers(cluster)
     require_shared_memory(workers)
     with dask.config.set(settings):
-        local = QuietCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            memory_limit=memory_of_workers(cluster),
-            dashboard_address="127.0.0.1:0",
-            silence_logs=50,
-        )
+        try:
+            local = QuietCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                memory_limit=memory_of_workers(cluster),
+                dashboard_address="127.0.0.1:0",
+                silence_logs=50,
+            )
+        except RuntimeError as error:
+            raise LleError(
+                f"execution.cluster: the worker processes did not start ({error}). Each of them imports the script "
+                f'that calls lle, so it must make the call below `if __name__ == "__main__":`, or without n_jobs'
+            ) from error
         with local, Client(local) as client:
             yield client
