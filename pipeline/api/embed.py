@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_overloads, overload
@@ -35,7 +34,7 @@ from ..storage.versions import Versions
 from .array_checks import refuse_invalid, refuse_other_types
 from .array_input import as_array, digest_of, index_of, input_section, is_chunked, remove_unnamed
 from .parameters import FIT, PARAMETERS, as_argument, as_keyword, n_rows_of, sections_of, unknown_parameter
-from .python_errors import python_errors, short_traceback
+from .python_errors import python_errors, short_traceback, warn
 from .run_display import NotebookProgress, in_notebook
 
 if TYPE_CHECKING:
@@ -201,8 +200,7 @@ def warn_of_embedding(result: RunResult, config: dict[str, object], spelled: Cal
     """Issue an EmbeddingWarning for each defect of a run, and one for rows with NaN, at the line that called the API.
 
     Warnings about the quality are only logged: a program that turns warnings into errors must not fail because of its
-    data. The caller must be a function with `short_traceback`. `config` is that of the store, `spelled` formats a
-    setting as an argument.
+    data. `config` is that of the store, `spelled` formats a setting as an argument.
     """
     metrics = Metrics.read(result.metrics)
     findings = [finding for finding in find(metrics, config) if finding.level != "note"]
@@ -214,7 +212,7 @@ def warn_of_embedding(result: RunResult, config: dict[str, object], spelled: Cal
     if 0 < n_invalid < DROPPED_SHARE * metrics.n_input:  # too few for a warning of the report
         sentences.append(f"{n_invalid} of {metrics.n_input} rows hold NaN or infinity; their coordinates are NaN")
     for sentence in sentences:
-        warnings.warn(sentence, EmbeddingWarning, stacklevel=4)
+        warn(sentence, EmbeddingWarning)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 Each method imports what only it needs: importing the class then costs little more than scikit-learn.
 """
 
-import warnings
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +14,7 @@ from ..core.arrays import Float64
 from ..storage import array_specs
 from .array_input import as_array, checked_rows, index_of, is_chunked, is_dask, row_blocks
 from .parameters import CONFIG_KEYS, WITHOUT_EFFECT, as_argument, n_rows_of, refuse_unknown, sections_of
-from .python_errors import python_errors, short_traceback
+from .python_errors import python_errors, short_traceback, warn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -290,8 +289,7 @@ class LocallyLinearEmbedding(
         check_is_fitted(self)
         if self.component_.max() > 0:
             n = self.component_.max() + 1
-            message = f"{n} components whose coordinates overlap: a row of Y gets the component of the nearest point"
-            warnings.warn(message, stacklevel=2)
+            warn(f"{n} components whose coordinates overlap: a row of Y gets the component of the nearest point")
         with python_errors():
             return self._points().place_back(np.asarray(as_array(Y), np.float64))
 
@@ -340,7 +338,7 @@ class LocallyLinearEmbedding(
         if isinstance(k, Integral) and k >= n:
             if n > FEW_ROWS:
                 raise ValueError(f"n_neighbors is {k}, but there are {n} rows; it must be below {n}")
-            warnings.warn(f"n_neighbors is {k}, but there are {n} rows; {n - 1} is used", stacklevel=4)
+            warn(f"n_neighbors is {k}, but there are {n} rows; {n - 1} is used")
             k = n - 1
         values = {name: getattr(self, name) for name in (*CONFIG_KEYS, *WITHOUT_EFFECT)}
         return sections_of({**values, "n_neighbors": k, "method": self.method}, self.config, n)

@@ -1,7 +1,6 @@
 """Read the results of a run in Python: arrays as lazy Dask arrays, metrics and config as plain data."""
 
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from ..storage import array_specs
 from ..storage.run_group import METRICS
 from ..storage.store import Store, StoredArray
 from ..storage.versions import read_whole
-from .python_errors import short_traceback
+from .python_errors import short_traceback, warn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,7 +215,7 @@ def open_run(store: "str | os.PathLike[str]") -> OpenedRun:
 
     run, warning = read_whole(url, opened_version)
     if warning:
-        warnings.warn(warning, stacklevel=3)
+        warn(warning)
     return run
 
 

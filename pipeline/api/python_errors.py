@@ -1,9 +1,11 @@
-"""Errors of the program as a Python session expects them."""
+"""Errors and warnings of the program as a Python session expects them."""
 
 import contextlib
 import functools
+import inspect
 import re
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TypeVar, cast
 
@@ -11,6 +13,8 @@ from ..core.errors import InputError, Interrupted, LleError, Setting, StoreHeld
 from .parameters import CONFIG_KEYS, FIT, as_argument
 
 Function = TypeVar("Function", bound=Callable[..., object])
+
+PACKAGES = (__name__.partition(".")[0], "sklearn")
 
 ARRAY_FILE = re.compile(r"\S*/(?:input|(labels|id))-[0-9a-f]{32}\.npy")
 """A file that ``array_input`` wrote. Messages name the argument X or labels instead."""
@@ -61,4 +65,12 @@ def short_traceback(function: Function) -> Function:
 def _raised_here(error: Exception) -> bool:
     """Whether this package or scikit-learn's check of arguments raised the error, and not another library."""
     module = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
-    return str(module).startswith((__package__.partition(".")[0], "sklearn.utils.validation"))
+    return str(module).startswith((PACKAGES[0], "sklearn.utils.validation"))
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning at the line that called this package; scikit-learn's calls of it (pipelines) are skipped too."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in PACKAGES:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -16,6 +16,8 @@ import pytest
 import scipy.sparse
 import xarray
 import zarr
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import lle
 from lle import EmbeddingWarning, LocallyLinearEmbedding, embed, open_run, plot
@@ -264,6 +266,19 @@ class TestWarnings:
         assert len(texts) == 2 * n_warnings
         assert texts[:n_warnings] == texts[n_warnings:]
         assert model.metrics_["defects"] == []
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda model, X: model.fit(X),
+            lambda model, X: model.fit_transform(X),
+            lambda model, X: make_pipeline(StandardScaler(), model).fit_transform(X),
+        ],
+    )
+    def test_warnings_of_the_estimator_have_the_place_of_the_call(self, roll, call) -> None:
+        with pytest.warns(UserWarning, match="there are 9 rows") as issued:
+            call(LocallyLinearEmbedding(), roll[:9])
+        assert {warning.filename for warning in issued} == {__file__}
 
     def test_defects_are_python_warnings_of_the_calling_line(self, caplog) -> None:
         X = np.random.default_rng(3).random((300, 8))
