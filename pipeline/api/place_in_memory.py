@@ -99,8 +99,10 @@ def state_of(store: Store) -> str:
 
 
 def _fitted(url: str, state: str) -> Store:
-    """The store of the fitted rows. Raises StoreError if the stored embedding has another fingerprint."""
+    """The store of the fitted rows. Raises StoreError if it is gone, or holds an embedding of another fingerprint."""
     store = Store(url)
+    if not store.is_run():
+        raise StoreError(f"{url}: expected the store of the fitted run, found nothing; fit again")
     if state_of(store) != state:
         raise StoreError(
             f"{store.url}: expected the fitted run, found another one (its input or config has changed since); "

@@ -1,6 +1,7 @@
 """LocallyLinearEmbedding follows scikit-learn's protocol and runs the same stages as the command."""
 
 import pickle
+import shutil
 
 import dask
 import dask.array as da
@@ -279,6 +280,13 @@ class TestGivenStore:
         np.testing.assert_array_equal(second.transform(roll), second.embedding_)
         with pytest.raises(StoreError, match="expected the fitted run, found another"):
             first.transform(roll)
+
+    def test_a_store_that_was_deleted_is_not_called_damaged(self, roll, tmp_path):
+        model = LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), config=PLAIN).fit(roll)
+        shutil.rmtree(tmp_path / "run.zarr")
+        for read in (lambda: model.transform(roll), lambda: model.graph_):
+            with pytest.raises(StoreError, match=r"run\.zarr: .* found nothing; fit again"):
+                read()
 
     @pytest.mark.slow
     def test_each_fit_of_a_pattern_has_a_store(self, roll, tmp_path):
