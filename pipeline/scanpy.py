@@ -4,6 +4,7 @@ The module imports neither scanpy nor anndata: it uses only the attributes of th
 """
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,11 @@ def lle(
     >>> adata.obsm["X_lle"].shape
     (400, 1)
     """
-    adata, key_added = adata.copy() if copy else adata, key_added.removeprefix("X_")
+    if not hasattr(adata, "obsm"):
+        raise ValueError(f"adata: expected an AnnData object, found {type(adata).__name__}; pass arrays to lle.embed")
+    adata, key = adata.copy() if copy else adata, key_added.removeprefix("X_")
+    if not key:
+        raise ValueError(f"key_added: expected a name, such as 'lle'; found {key_added!r}")
     points = _representation(adata, use_rep)
     with tempfile.TemporaryDirectory(prefix="lle-") as folder:
         given = {name: value for name, value in parameters.items() if name != "verbose"}
@@ -89,10 +94,10 @@ def lle(
             embedding = store.read_all(array_specs.EMBEDDING.name)
             component, config = store.read_all(array_specs.COMPONENT.name), store.attributes()["config"]
     warn_of_embedding(result, config, as_keyword)
-    _write(adata, key_added, embedding, component, Metrics.read(result.metrics))
-    adata.uns[key_added]["params"] = {"use_rep": use_rep, **_plain(parameters)}
+    _write(adata, key, embedding, component, Metrics.read(result.metrics))
+    adata.uns[key]["params"] = {"use_rep": use_rep, **_plain(parameters)}
     if neighbors_key is not None:
-        adata.uns[key_added]["params"]["neighbors_key"] = neighbors_key
+        adata.uns[key]["params"]["neighbors_key"] = neighbors_key
     return adata if copy else None
 
 
@@ -119,13 +124,16 @@ def _representation(adata: "AnnData", use_rep: str) -> object:
         keys = ", ".join(adata.obsm) or "none"
         cure = "; run scanpy.pp.pca(adata) first" if use_rep == "X_pca" else ""
         raise ValueError(f"use_rep: adata.obsm has no {use_rep!r} (there are: {keys}){cure}")
-    return np.asarray(adata.obsm[use_rep])
+    matrix: object = adata.obsm[use_rep]
+    return matrix
 
 
 def _graph(adata: "AnnData", neighbors_key: str) -> "csr_array":
     """The distances of the stored neighbours. Raises ValueError that lists the graphs of the object."""
-    if neighbors_key not in adata.uns:
-        raise ValueError(f"neighbors_key: adata.uns has no {neighbors_key!r}; run scanpy.pp.neighbors(adata) first")
+    if not isinstance(adata.uns.get(neighbors_key), Mapping):
+        raise ValueError(
+            f"neighbors_key: adata.uns has no graph {neighbors_key!r}; run scanpy.pp.neighbors(adata) first"
+        )
     name = adata.uns[neighbors_key].get("distances_key", "distances")
     if name not in adata.obsp:
         raise ValueError(f"neighbors_key: adata.obsp has no {name!r} (there are: {', '.join(adata.obsp) or 'none'})")

@@ -41,7 +41,7 @@ def adata(request: pytest.FixtureRequest) -> Any:
     parts = {
         "obsm": {"X_pca": POINTS},
         "obsp": {"distances": kneighbors_graph(POINTS, 9, mode="distance")},
-        "uns": {"neighbors": {"distances_key": "distances", "params": {"n_neighbors": 10}}},
+        "uns": {"neighbors": {"distances_key": "distances", "params": {"n_neighbors": 10}}, "hvg": ["a"]},
     }
     if request.param == "attributes":
         return Cells(**parts)
@@ -86,7 +86,9 @@ def test_stored_neighbours_replace_the_search(adata):
     [
         ({"use_rep": "X_umap"}, r"adata.obsm has no 'X_umap' \(there are: X_pca\)"),
         ({"use_rep": "X"}, "'X' is empty"),
-        ({"neighbors_key": "other"}, "adata.uns has no 'other'; run scanpy.pp.neighbors"),
+        ({"key_added": "X_"}, "key_added: expected a name, such as 'lle'; found 'X_'"),
+        ({"neighbors_key": "hvg"}, "adata.uns has no graph 'hvg'; run scanpy.pp.neighbors"),
+        ({"neighbors_key": "other"}, "adata.uns has no graph 'other'; run scanpy.pp.neighbors"),
         ({"n_neighbours": 4}, r"lle\.scanpy\.lle: there is no parameter 'n_neighbours'; did you mean n_neighbors?"),
         ({"use_reps": "X"}, r"lle\.scanpy\.lle: there is no parameter 'use_reps'; did you mean use_rep?"),
     ],
@@ -97,8 +99,14 @@ def test_error_messages_list_what_there_is(adata, arguments, message):
 
 
 def test_sparse_matrix_is_refused_with_a_way_to_reduce_it():
-    with pytest.raises(ValueError, match=r"sparse matrix of shape \(240, 3\)"):
-        lle(Cells({}, {}, {}, X=csr_matrix(POINTS)), use_rep="X")
+    for use_rep in ("X", "X_pca"):
+        with pytest.raises(ValueError, match=r"sparse matrix of shape \(240, 3\)"):
+            lle(Cells({"X_pca": csr_matrix(POINTS)}, {}, {}, X=csr_matrix(POINTS)), use_rep=use_rep)
+
+
+def test_other_objects_are_refused():
+    with pytest.raises(ValueError, match=r"adata: expected an AnnData object, found ndarray; pass arrays to lle.embed"):
+        lle(POINTS)
 
 
 def test_fit_of_an_object_names_what_to_pass(monkeypatch):
