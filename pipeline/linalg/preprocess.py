@@ -10,7 +10,7 @@ import numpy as np
 
 from ..clusters.connect import use_synchronous_dask
 from ..core.arrays import Bools, Float64, Floats, Int64
-from ..core.errors import NAMED_ROWS, InputError, listed
+from ..core.errors import NAMED_ROWS, InputError, Setting, listed
 from ..engine import task_costs
 from ..storage.blocks import Blocks
 from ..storage.store import Store, StoredArray
@@ -177,11 +177,13 @@ def _standard(X: "Array", names: Sequence[str] | None, is_sample: bool) -> tuple
     if is_sample and len(constant) < len(mean):
         spread[constant] = np.inf
     elif len(constant):
-        cure = "Use a larger sample" if is_sample else "Leave them out with input.columns"
+        cure = "Use a larger sample" if is_sample else "Leave them out (drop them, or list the others in input.columns)"
+        unscaled = Setting("preprocess", "scale", "none")
         raise InputError(
             f"preprocess.scale: standard divides by the standard deviation, but {len(constant)} of {len(mean)} columns "
-            f"hold one value only{' in the sample' * is_sample} ({_listed(constant, names)}). {cure}, or use scale: "
-            f"none (numbers below 1e-150 count as zero)"
+            f"hold one value only{' in the sample' * is_sample} ({_listed(constant, names)}). {cure}, or use "
+            f"{unscaled} (numbers below 1e-150 count as zero)",
+            settings=(unscaled,),
         )
     return mean, spread
 

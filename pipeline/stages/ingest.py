@@ -271,6 +271,7 @@ def fit_preprocess(
     sampled: Resource[bool] = False,
 ) -> Report:
     """Fit the scaler and the principal components on the running cluster; `sampled`: the blocks are a sample."""
+    names = names or (store.attributes().get("columns") or {}).get("features")  # of a DataFrame
     X = valid_array(store, n_valid, blocks, n_features)
     transform = fit_transform(X, scale, pca, names, sampled)
     arrays: dict[str, Array] = {"mean": transform.mean, "scale": transform.scale}

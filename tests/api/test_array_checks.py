@@ -164,3 +164,14 @@ def test_rows_that_cannot_be_transformed_are_located(metric, row, message):
     model = LocallyLinearEmbedding(metric=metric, config=QUICK).fit(X)
     with pytest.raises(ValueError, match=f"1 of 3 rows to embed {message}"):
         model.transform(np.vstack([X[:2], [row]]))
+
+
+def test_constant_columns_are_named_with_cures_that_work():
+    rows = table(d=1.0)
+    for call, scale in [
+        (lambda **sections: embed(rows, **sections), "preprocess={'scale': 'none'}"),
+        (lambda **config: LocallyLinearEmbedding(config=config).fit(rows), "config={'preprocess': {'scale': 'none'}}"),
+    ]:
+        with pytest.raises(ValueError, match=r"1 of 4 columns hold one value only \('d'\)\. .* \(drop them") as refused:
+            call(preprocess={"scale": "standard"})
+        assert f"or use {scale}" in str(refused.value)
