@@ -110,8 +110,9 @@ def embed(X: Any, *, labels: object = None, verbose: bool = False, **keywords: o
     labels : array of shape (n,) or (n, c), default None
         Numbers or text that colour the report, under the name of a Series. The embedding does not depend on them.
     n_neighbors, n_components, reg, method, metric, scale, tol : int, float or str
-        As for `LocallyLinearEmbedding`. Defaults are those of a config, except: there is no report, tasks run in this
-        process, and the store is temporary (``store="runs/x.zarr"`` keeps it, and a second call resumes it).
+        As for `LocallyLinearEmbedding`, but n_neighbors is never reduced. Defaults are those of a config, except: there
+        is no report, tasks run in this process, and the store is temporary (``store="runs/x.zarr"`` keeps it, and a
+        second call resumes it).
     eigen_solver, neighbors_algorithm, random_state, n_jobs, max_iter, hessian_tol, modified_tol : object
         As for `LocallyLinearEmbedding`.
     store, verbose : str, bool

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Float64
+from ..core.errors import counted
 from ..storage import array_specs
 from .array_input import as_array, checked_rows, index_of, is_chunked, is_dask, row_blocks
 from .parameters import CONFIG_KEYS, WITHOUT_EFFECT, as_argument, n_rows_of, refuse_unknown, sections_of
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from .place_in_memory import Training
-
 
 FEW_ROWS = 50
 """Up to this number of rows an n_neighbors that is too large is reduced, as in small folds of a cross-validation."""
@@ -39,7 +39,7 @@ class LocallyLinearEmbedding(
     Parameters
     ----------
     n_neighbors : int, default 12
-        Neighbours of each point; n - 1, with a warning, if there are too few rows.
+        Neighbours of each point; n - 1, with a warning, if there are too few rows and at most 50.
     n_components : int, default 2
         Number of coordinates.
     reg : float or "auto", default "auto"
@@ -334,10 +334,12 @@ class LocallyLinearEmbedding(
             return self._training or read_training(str(self.store_), self._state)
 
     def _sections(self, X: object) -> dict[str, object]:
-        k, n = self.n_neighbors, n_rows_of(X)
+        k, m, n = self.n_neighbors, self.n_components, n_rows_of(X)
         if isinstance(k, Integral) and k >= n:
             if n > FEW_ROWS:
                 raise ValueError(f"n_neighbors is {k}, but there are {n} rows; it must be below {n}")
+            if isinstance(m, Integral) and n < m + 2 and self.method != "pca":
+                raise ValueError(f"{n} rows are too few for {counted(m, 'coordinate')}; expected at least {m + 2} rows")
             warn(f"n_neighbors is {k}, but there are {n} rows; {n - 1} is used")
             k = n - 1
         values = {name: getattr(self, name) for name in (*CONFIG_KEYS, *WITHOUT_EFFECT)}
