@@ -284,7 +284,7 @@ def _complete_config(
         keys = json.dumps({**data, "input": digest_of(X)}, sort_keys=True, default=str)
         digest = hashlib.sha256(keys.encode()).hexdigest()[:16]
         output["store"] = str(output["store"]).replace(FIT, digest)
-    config = check_config({**data, "input": {"kind": "npy", "path": output["store"]}}, "config")
+    config = check_config({**data, "input": {"kind": "npy", "path": str(output["store"]) or "X"}}, "config")
     store = Store(config.output.store)
     # Raises an error if the store belongs to another program, before the input is written there.
     if config.output.keep is None:

@@ -146,6 +146,7 @@ def unknown_parameter(owner: str, name: str, value: object, own: Sequence[str] |
     own: further parameters of a function that takes sections as keywords; None for an estimator, which has `config`.
     """
     from ..config.load import sections_with_key  # pydantic's models
+    from ..config.models import Config
 
     message = f"{owner}: there is no parameter {name!r}"
     if sections := sections_with_key(name):
@@ -154,7 +155,9 @@ def unknown_parameter(owner: str, name: str, value: object, own: Sequence[str] |
         return f"{message}; it is a key of a section of the config: {choices}"
     parameters = [*(own or ()), *PARAMETERS]
     similar = get_close_matches(name[:100], parameters, n=1)
-    return f"{message}{f'; did you mean {similar[0]}?' if similar else ''} (parameters: {', '.join(parameters)})"
+    sections = [name for name in Config.model_fields if name not in (*parameters, "input")] if own is not None else []
+    listed = f"{', '.join(parameters)}{'; sections of a config: ' * bool(sections)}{', '.join(sections)}"
+    return f"{message}{f'; did you mean {similar[0]}?' if similar else ''} (parameters: {listed})"
 
 
 def _value_of(name: str, value: object) -> object:

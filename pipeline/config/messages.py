@@ -35,6 +35,7 @@ WORDS = {
     "int_type": "should be a whole number (integer)",
     "float_type": "should be a number",
     "string_type": "should be text (in quotes where it looks like a number)",
+    "string_too_short": "should not be empty",
     "bool_type": "should be true or false",
     "bool_parsing": "should be true or false",
     "invalid_key": "keys should be text",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from ..core.errors import counted
 from ..core.methods import METHODS
 from .clusters import AnyCluster, Cluster, KubernetesCluster, SlurmCluster, Tls, Wait
 from .fields import Float, Int, Model, Size
@@ -242,7 +243,7 @@ class Config(Model):
         if m >= k and self.method != "pca":
             yield (
                 f"eigensolver.n_components is {m} and neighbors.n_neighbors is {k}: {k} neighbours span at most "
-                f"{k - 1} dimensions; lower n_components or raise n_neighbors to {m + 1} or more"
+                f"{counted(k - 1, 'dimension')}; lower n_components or raise n_neighbors to {m + 1} or more"
             )
         if pca is not None and m > pca:
             yield (

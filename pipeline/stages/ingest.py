@@ -325,8 +325,8 @@ def _check_size(merged: DistinctRows, config: Config) -> None:
     n, k = merged.n_points, config.k_bounds[1] if config.neighbors.precomputed is None else 1
     if n <= k:
         raise UndeterminedEmbedding(
-            f"input: {merged.n_valid} valid rows hold {n} distinct points, but neighbors.{_width_key(config)} is "
-            f"{k}; there must be more distinct points than neighbours"
+            f"input: {merged.n_valid} valid rows hold {counted(n, 'distinct point')}, but "
+            f"neighbors.{_width_key(config)} is {k}; there must be more distinct points than neighbours"
         )
     _check_components(config, n, "distinct points")
 

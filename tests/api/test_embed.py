@@ -414,6 +414,8 @@ def test_a_file_has_the_roles_that_init_proposes_and_any_column_colours_its_plot
 def test_keywords_are_those_of_the_estimator_and_the_sections_of_a_config():
     keywords = set(inspect.signature(embed).parameters) - {"X", "labels"}
     assert keywords == {*PARAMETERS, *Config.model_fields} - {"input"}
+    with pytest.raises(ValueError, match=r"no parameter 'config' .*; sections of a config: preprocess, .*, execution"):
+        embed(np.zeros((9, 2)), config={})
 
 
 @pytest.mark.parametrize(

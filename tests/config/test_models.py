@@ -104,7 +104,7 @@ WRONG = [
     ("input: {kind: synthetic, name: donut}", ["input.name: ", "'donut'", "'swiss_roll'", "'digits'"]),
     ("input: {kind: npz, path: x, columns: [0, a]}", ["input.columns.1: ", "'a'", "integer"]),
     ("output: {}", ["output.store: required"]),
-    ("output: {store: ''}", ["output.store: ", "at least 1 character", "''"]),
+    ("output: {store: ''}", ["output.store: ", "should not be empty", "''"]),
     ("method: ltas", ["; did you mean ltsa?"]),
     ("method: isomap", ["method: should be 'lle', 'modified'", "'isomap'"]),
     ("neighbors: {n_neighbors: many}", ["neighbors.n_neighbors: ", "'many'", "integer"]),

@@ -469,7 +469,7 @@ class TestPrecomputed:
         ({"k_min": 4}, [], "k_min bound lists of varying length"),
         ({"radius": 1.0, "k_min": 9, "k_max": 7}, [], "k_min is 9 and neighbors.k_max is 7"),
         ({"radius": 1.0, "k_min": 5}, ["method=hessian"], "method hessian needs at least 6 neighbours"),
-        ({"radius": 1.0, "k_min": 1, "k_max": 2}, [], "neighbours span at most"),
+        ({"radius": 1.0, "k_min": 1, "k_max": 2}, [], "2 neighbours span at most 1 dimension;"),
         ({"radius": 1.0, "k_max": 700}, [], "neighbors.k_max is 700"),
         ({"radius": 0.0}, [], "neighbors.radius"),
         ({"k_per_point": "k"}, ["input={kind: synthetic, name: s_curve, n_points: 90}"], "no such column"),

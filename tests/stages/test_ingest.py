@@ -137,7 +137,7 @@ class TestDuplicates:
         assert representative[250] == 10
 
     def test_identical_rows_are_an_input_error(self, take_in, block_points):
-        with pytest.raises(InputError, match="260 valid rows hold 1 distinct points") as caught:
+        with pytest.raises(InputError, match="260 valid rows hold 1 distinct point, but") as caught:
             take_in(np.ones((N, 3)), block_points)
         assert "n_neighbors is 12" in str(caught.value)
 
