@@ -8,32 +8,38 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import InputError
+from ..core.errors import InputError, gib
 from ..storage.bundles import Array
 
 NAMED_COLUMNS = 5
+LARGE_BYTES = 2**27  # the size of smaller arrays is not worth a remark
 
 
 def refuse_other_types(X: Any) -> None:
-    """Raises InputError for paths, sparse matrices and AnnData objects, with what to pass instead."""
+    """Raises InputError for paths, sections, lazy tables, sparse matrices, AnnData: with what to pass instead."""
     if isinstance(X, str | os.PathLike):
         raise InputError(f"input: expected rows of numbers, found the path {os.fspath(X)!r}; call lle.embed with it")
+    if type(X) is dict:
+        raise InputError("input: expected rows of numbers, found a dict; only embed and fit read an input section")
+    if hasattr(X, "collect") and not hasattr(X, "shape"):
+        raise InputError(f"input: expected rows of numbers, found a {type(X).__name__}; pass X.collect()")
     if "anndata" in sys.modules and isinstance(X, sys.modules["anndata"].AnnData):
         raise InputError(
             f"input: found an AnnData object; pass one of its matrices, such as adata.obsm['X_pca'] (there are "
             f"{', '.join(X.obsm) or 'none'}), or call lle.scanpy.lle(adata, use_rep='X_pca')"
         )
     if "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(X):
-        gib = math.prod(X.shape) * max(4, X.dtype.itemsize) / 2**30
+        n_bytes = math.prod(X.shape) * max(4, X.dtype.itemsize)
+        reduced = "reduce it first, make_pipeline(TruncatedSVD(50), LocallyLinearEmbedding()), or "
         raise InputError(
-            f"input: expected dense rows, found a sparse matrix of shape {X.shape}; reduce it first, "
-            f"make_pipeline(TruncatedSVD(50), LocallyLinearEmbedding()), or pass X.toarray() ({gib:.2g} GiB)"
+            f"input: expected dense rows, found a sparse matrix of shape {X.shape}; "
+            f"{reduced * (X.shape[-1] > 50)}pass X.toarray(){f' ({gib(n_bytes)})' * (n_bytes > LARGE_BYTES)}"
         )
     if columns := _other_columns(X):
         named = ", ".join(f"{name!r} ({content})" for name, content in list(columns.items())[:NAMED_COLUMNS])
         raise InputError(
             f"input: expected numbers in every column, found none in {len(columns)} of {X.shape[1]} columns: {named}; "
-            f"{_cure_of_columns(X, list(columns))}"
+            f"{_cure_of_columns(X, columns)}"
         )
 
 
@@ -69,14 +75,15 @@ def _content(values: Array) -> str:
     return str(values.dtype) if text is None else f"text such as {text[:30]!r}"
 
 
-def _cure_of_columns(X: object, columns: list[object]) -> str:
-    named = columns if len(columns) <= NAMED_COLUMNS else [*columns[:NAMED_COLUMNS], ...]
+def _cure_of_columns(X: object, columns: dict[object, str]) -> str:
+    named = [*columns] if len(columns) <= NAMED_COLUMNS else [*list(columns)[:NAMED_COLUMNS], ...]
     listed = f"[{', '.join('...' if name is ... else repr(name) for name in named)}]"
     if isinstance(X, np.ndarray):
         return f"drop them, np.delete(X, {listed}, axis=1).astype(float), or encode them as numbers"
     if type(X).__module__.startswith("pandas"):
-        dummies = f"pandas.get_dummies(X, columns={listed}, dtype=float)"
-        return f"drop them, X.drop(columns={listed}), or encode them, {dummies}"
+        is_text = all(content.startswith("text") for content in columns.values())
+        encoded = f", pandas.get_dummies(X, columns={listed}, dtype=float)" if is_text else " as numbers"
+        return f"drop them, X.drop(columns={listed}), or encode them{encoded}"
     return f"drop them, X.drop({listed}), or encode them as numbers"
 
 

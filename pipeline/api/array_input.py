@@ -106,7 +106,7 @@ def input_section(X: Any, folder: Path, labels: object = None, ids: object = Non
         return dict(X)
     if is_zarr(X) and labels is None and type(X.store).__name__ == "LocalStore":
         return {"kind": "zarr", "url": str(Path(X.store.root).absolute() / X.path)}
-    section = {"kind": "npy", "path": _write(_matrix(X), folder, "input")}
+    section = {"kind": "npy", "path": _write(as_matrix(X), folder, "input")}
     if labels is not None:
         section["labels"] = _write(_as_labels(labels, len(X)), folder, "labels")
     if ids is not None:
@@ -115,8 +115,8 @@ def input_section(X: Any, folder: Path, labels: object = None, ids: object = Non
     return section
 
 
-def _matrix(X: object) -> Any:
-    """The array of numbers (n, d) to embed. Raises InputError for other types and shapes."""
+def as_matrix(X: object) -> Any:
+    """The array of real numbers (n, d) of X, with rows and columns. Raises InputError for other types and shapes."""
     refuse_other_types(X)
     array = as_array(X)
     if array.ndim != 2 or 0 in array.shape:
@@ -156,7 +156,7 @@ def digest_of(X: object) -> str:
     """A digest of an array (n, d), read by blocks, or of an input section."""
     if type(X) is dict:
         return hashlib.sha256(json.dumps(X, sort_keys=True, default=str).encode()).hexdigest()
-    array = _matrix(X)
+    array = as_matrix(X)
     digest = hashlib.sha256(repr((array.shape, array.dtype.str)).encode())
     for block in row_blocks(array):
         digest.update(np.ascontiguousarray(block).data)

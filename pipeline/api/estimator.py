@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.arrays import Float64
 from ..core.errors import counted
 from ..storage import array_specs
-from .array_input import as_array, checked_rows, index_of, is_chunked, is_dask, row_blocks
+from .array_input import as_matrix, checked_rows, index_of, is_chunked, is_dask, row_blocks
 from .parameters import CONFIG_KEYS, WITHOUT_EFFECT, as_argument, n_rows_of, refuse_unknown, sections_of
 from .python_errors import python_errors, short_traceback, warn
 
@@ -291,7 +291,7 @@ class LocallyLinearEmbedding(
             n = self.component_.max() + 1
             warn(f"{n} components whose coordinates overlap: a row of Y gets the component of the nearest point")
         with python_errors():
-            return self._points().place_back(np.asarray(as_array(Y), np.float64))
+            return self._points().place_back(np.asarray(as_matrix(Y), np.float64))
 
     def plot(self, color: object = None, ax: "Axes | None" = None) -> "Axes":
         """Draw the coordinates on matplotlib axes, as `lle.plot` does.

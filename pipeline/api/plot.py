@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Float64, Int32
 from ..core.errors import ConfigError
@@ -13,8 +14,7 @@ from ..jobs.new_rows import TABLES
 from ..stages.report_columns import label_column
 from ..storage import array_specs
 from ..storage.store import Store
-from .array_checks import refuse_other_types
-from .array_input import as_vector
+from .array_input import as_matrix, as_vector
 from .open_run import OpenedRun, open_run
 from .python_errors import python_errors, short_traceback
 
@@ -66,6 +66,8 @@ def plot(run_or_Y: object, color: object = None, ax: "Axes | None" = None) -> "A
     from ..report.embedding_figure import content_of, draw_content, panel_of, shown_paint
     from ..report.point_colors import add_key  # matplotlib
 
+    if ax is not None and not hasattr(ax, "get_figure"):
+        raise ValueError(f"ax: expected Axes of matplotlib, found {type(ax).__name__}")
     run = open_run(run_or_Y) if isinstance(run_or_Y, str | os.PathLike) else run_or_Y
     embedding, component = _coordinates(run)
     source = _color_source(run, color, len(embedding))
@@ -93,11 +95,10 @@ def _coordinates(run: Any) -> tuple[Float64, Int32]:
         return run["embedding"].compute(), run["component"].compute()
     if hasattr(run, "embedding_"):
         return run.embedding_, run.component_
+    if hasattr(run, "fit"):
+        check_is_fitted(run)
     with python_errors():
-        refuse_other_types(run)
-    embedding = np.asarray(run, np.float64)
-    if embedding.ndim != 2 or 0 in embedding.shape:
-        raise ValueError(f"expected coordinates of shape (n, m), found shape {embedding.shape}")
+        embedding = np.asarray(as_matrix(run), np.float64)
     return embedding, np.zeros(len(embedding), np.int32)
 
 

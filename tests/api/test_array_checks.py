@@ -43,8 +43,8 @@ def test_columns_without_numbers_are_named_with_cures_that_work(call, column, co
     assert re.search(rf"none in 1 of 4 columns: 'site' \({content}", message)
     for cure in re.findall(r"X\.drop\(.*?\)|pandas\.get_dummies\(.*?\)", message):
         cured = eval(cure, {"X": rows, "pandas": pd})
-        if content != "datetime64":  # a column for each time is no useful encoding
-            assert np.isfinite(np.asarray(embed(cured, method="pca", quality={"sample": 50}))).all()
+        assert np.isfinite(np.asarray(embed(cured, method="pca", quality={"sample": 50}))).all()
+    assert ("get_dummies" in message) == (content != "datetime64")  # a column for each time is no useful encoding
 
 
 @BOTH
@@ -105,6 +105,18 @@ def test_arrow_tables_are_embedded_and_their_text_is_named(call):
     embedding = call(rows)
     np.testing.assert_array_equal(getattr(embedding, "embedding_", embedding), expected)
     assert "'site' (text such as 'n')" in message_of(call, pa.table(table(site="n")))
+
+
+def test_lazy_tables_and_sections_are_refused():
+    class LazyFrame:
+        """As of polars: without values."""
+
+        collect = table
+
+    model = LocallyLinearEmbedding(method="pca", config=QUICK).fit(X)
+    for call in (embed, LocallyLinearEmbedding().fit, model.transform):
+        assert message_of(call, LazyFrame()).endswith("found a LazyFrame; pass X.collect()")
+    assert "found a dict; only embed and fit read an input section" in message_of(model.transform, {"kind": "npy"})
 
 
 def test_labels_of_other_types_are_refused_and_missing_ones_have_no_name(tmp_path):

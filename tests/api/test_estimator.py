@@ -176,6 +176,9 @@ class TestInverseTransform:
         np.testing.assert_allclose(model.inverse_transform(Y), 2.0 * roll[:10], atol=1e-8)
 
     def test_refuses_what_is_no_coordinate(self, fitted):
+        for Y in (np.empty((0, 2)), csr_array(np.ones((3, 2))), [[1j, 2]], [1.0, 2.0]):
+            with pytest.raises(ValueError, match="input: expected"):
+                fitted.inverse_transform(Y)
         with pytest.raises(ValueError, match=r"expected coordinates of shape \(b, 2\), found shape \(4, 3\)"):
             fitted.inverse_transform(np.zeros((4, 3)))
         with pytest.raises(ValueError, match="1 of 2 rows to embed hold NaN"):
@@ -387,6 +390,8 @@ class TestInScikitLearn:
         ({"config": 3}, "config: expected sections of keys and values, found 3"),
         ({"config": {"input": {}}}, "config: the section input is not allowed beside X"),
         ({"config": {"wheights": {}}}, "wheights: unknown key"),
+        ({"store": 3}, "^config:\n  - output.store: should be text[^\n]*$"),
+        ({"store": ""}, "output.store: should not be empty"),
     ],
 )
 def test_invalid_parameters_raise_value_errors_that_name_them(roll, parameters, said):
@@ -397,8 +402,12 @@ def test_invalid_parameters_raise_value_errors_that_name_them(roll, parameters, 
 @pytest.mark.parametrize("kind", [csr_array, csr_matrix])
 def test_sparse_rows_are_refused_with_a_way_to_reduce_them(roll, kind):
     for method in (LocallyLinearEmbedding().fit, embed):
-        with pytest.raises(ValueError, match=r"found a sparse matrix of shape \(500, 3\); .*TruncatedSVD\(50\)"):
+        with pytest.raises(ValueError, match=r"found a sparse matrix of shape \(500, 3\); pass X\.toarray\(\)$"):
             method(kind(roll))
+        with pytest.raises(
+            ValueError, match=r"\(2000, 9000\); reduce .*TruncatedSVD\(50\), .* X\.toarray\(\) \(0\.13 GiB"
+        ):
+            method(kind((2000, 9000)))
 
 
 def test_too_few_points_lower_n_neighbors_with_a_warning(roll):

@@ -90,7 +90,9 @@ class TestPlot:
         [
             ("run", "speed", "color: no column 'speed'; there are component, y1, y2, y3, label"),
             ("run", np.zeros(7), r"color: expected one value for each of the 300 rows, found shape \(7,\)"),
-            (np.zeros(5), None, r"expected coordinates of shape \(n, m\), found shape \(5,\)"),
+            (np.zeros(5), None, r"expected an array of shape \(rows, features\), found shape \(5,\)"),
+            ({"kind": "npy"}, None, "expected rows of numbers, found a dict"),
+            (LocallyLinearEmbedding(), None, "is not fitted yet"),
             (np.full((5, 2), np.nan), None, "found none that are finite in 5 rows"),
             (np.zeros((5, 2)), "label", "no column 'label'; only a run has columns; pass an array"),
         ],
@@ -98,6 +100,10 @@ class TestPlot:
     def test_error_messages_state_what_is_expected(self, run, drawn, color, message):
         with pytest.raises(ValueError, match=message):
             plot(run if isinstance(drawn, str) else drawn, color)
+
+    def test_a_figure_is_no_place_to_draw_on(self):
+        with pytest.raises(ValueError, match="ax: expected Axes of matplotlib, found ndarray"):
+            plot(np.zeros((5, 2)), ax=plt.subplots(1, 2)[1])
 
 
 @pytest.mark.parametrize(
