@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Float64, Int32
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, InputError
 from ..inputs.labels import MAX_TEXT_CLASSES, natural_order
 from ..jobs.new_rows import TABLES
 from ..stages.report_columns import label_column
@@ -120,7 +120,7 @@ def _color_source(run: Any, color: object, n_rows: int) -> "ColorSource | None":
 
 
 def _input_column(run: OpenedRun, name: str, n_rows: int, columns: list[str]) -> object:
-    """A column of the run's input table. Raises ValueError if there is none of this name, or the input has changed."""
+    """A column of the run's input, or a feature in its store if the input cannot be read. Raises ValueError."""
     import pandas as pd
 
     from ..jobs.export import columns_of_input, input_of_run
@@ -128,19 +128,18 @@ def _input_column(run: OpenedRun, name: str, n_rows: int, columns: list[str]) ->
     store = Store(run.store)
     names = (store.attributes().get("columns") or {}).get("features", ())
     features = list(names) if store.has_array(array_specs.RAW.name) else []
-    is_array = run.config["input"]["kind"] not in TABLES  # of a DataFrame, if it has names
-    if is_array and name in features:
-        return pd.Series(store.array(array_specs.RAW.name)[:, features.index(name)], name=name)
-    if is_array:
-        raise ValueError(f"color: no column {name!r}; there are {', '.join([*columns, *features])}; or pass an array")
-    with python_errors():
+    reason = ""
+    if run.config["input"]["kind"] in TABLES:
         try:
             [read] = columns_of_input(input_of_run(store.attributes(), n_rows), (name,), "color.parquet")
-        except ConfigError as error:
-            found = str(error).removeprefix("--with: ")
-            raise ValueError(f"color: no column {name!r}; there are {', '.join(columns)}; {found}") from None
-        [column] = read(0, n_rows).values()
-    return column.to_pandas(date_as_object=False).rename(name)
+            [column] = read(0, n_rows).values()
+            return column.to_pandas(date_as_object=False).rename(name)
+        except (ConfigError, InputError) as error:
+            reason = f"; {str(error.args[0]).removeprefix('--with: ')}"
+    if name in features:
+        return pd.Series(store.array(array_specs.RAW.name)[:, features.index(name)], name=name)
+    known = ", ".join([*columns, *features])
+    raise ValueError(f"color: no column {name!r}; there are {known}; or pass an array{reason}")
 
 
 def colors_of(values: object, n_rows: int) -> "ColorSource":

@@ -105,8 +105,8 @@ def input_of_run(attributes: Json, n_rows: int) -> Source:
     source = recorded_input(attributes, n_rows)
     if source is None:
         raise InputError(
-            "--with: the input has changed since the run, so its rows may not be those of the embedding; run the job "
-            "again, or export without --with"
+            "--with: the input has changed since the run, so its rows may not be those of the embedding",
+            advice="run the job again, or export without --with",
         )
     return source
 

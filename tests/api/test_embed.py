@@ -411,6 +411,25 @@ def test_a_file_has_the_roles_that_init_proposes_and_any_column_colours_its_plot
         plot(run, "nope")
 
 
+def test_features_in_the_store_colour_a_plot_without_the_input(customers, tmp_path):
+    table = customers[1][["a", "b", "c", "customer"]]
+    path, store = tmp_path / "rows.parquet", tmp_path / "run.zarr"
+    table.to_parquet(path, index=False)
+    embed({"kind": "parquet", "path": str(path), "columns": ["a", "b", "c"]}, method="pca", store=store, **QUICK)
+    for change, reason in (
+        (lambda: table[::-1].to_parquet(path, index=False), "the input has changed since the run, so its rows may"),
+        (path.unlink, "input.path: there is no file"),
+    ):
+        change()
+        np.testing.assert_allclose(np.sort(plot(store, "b").collections[0].get_array()), np.sort(table.b))
+        with pytest.raises(
+            ValueError, match=r"^color: no column 'red'; there are component, y1, y2, a, b, c;"
+        ) as error:
+            plot(store, "red")
+        assert reason in str(error.value)
+        assert "--with" not in str(error.value)
+
+
 def test_keywords_are_those_of_the_estimator_and_the_sections_of_a_config():
     keywords = set(inspect.signature(embed).parameters) - {"X", "labels"}
     assert keywords == {*PARAMETERS, *Config.model_fields} - {"input"}
