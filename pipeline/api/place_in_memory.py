@@ -1,5 +1,6 @@
 """Out-of-sample coordinates in memory: load the training set of a finished run and embed new rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ class Training:
     n_neighbors: int
     reg: float
     rule: str
+    names: Sequence[str] | None = None
+    """Of the columns of a table, for messages."""
 
     @python_errors()
     def place(self, rows: npt.NDArray[np.generic]) -> Float64:
@@ -44,7 +47,7 @@ class Training:
         Raises ValueError for NaN, infinity, distances that overflow, and zero rows with neighbors.metric: cosine.
         """
         numbers = np.asarray(rows, np.float64)
-        _require(np.isfinite(numbers), "hold NaN or infinity")
+        _require(np.isfinite(numbers), "hold NaN or infinity", self.names)
         queries, zero = self.prepare(numbers)
         _require(~zero, "are zero after preprocessing and have no direction for neighbors.metric: cosine")
         if self.method == "pca":
@@ -79,13 +82,14 @@ class Training:
         ).coordinates
 
 
-def _require(is_good: Bools, problem: str) -> None:
+def _require(is_good: Bools, problem: str, names: Sequence[str] | None = None) -> None:
     """Raises InputError with the first row that is not good; is_good: of rows (b,) or of their numbers (b, d)."""
     bad = np.flatnonzero(~is_good.reshape(len(is_good), -1).all(axis=1))
     if bad.size:
-        column = f", column {np.argmin(is_good[bad[0]])}" if is_good.ndim == 2 else ""
+        column = int(np.argmin(is_good[bad[0]]))
+        place = f", column {column if names is None else repr(names[column])}" if is_good.ndim == 2 else ""
         raise InputError(
-            f"input: {bad.size} of {len(is_good)} rows to embed {problem} (first: row {bad[0]}{column}, counted from "
+            f"input: {bad.size} of {len(is_good)} rows to embed {problem} (first: row {bad[0]}{place}, counted from "
             f"0); correct or remove them"
         )
 
@@ -157,4 +161,5 @@ def read_training(url: str, state: str) -> Training:
         config["neighbors"]["n_neighbors"],
         reg_of_run(store, config),
         config["weights"]["rule"],
+        (store.attributes().get("columns") or {}).get("features"),
     )

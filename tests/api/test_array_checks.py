@@ -137,6 +137,8 @@ def test_missing_values_are_located(call, value):
     message = message_of(call, rows)
     assert f"2 of 400 rows hold NaN or infinity; the first is row 7, column 'b', counted from 0 ({value})" in message
     assert "the first is row 7, column 1," in message_of(call, rows.to_numpy())
+    model = LocallyLinearEmbedding(method="pca", config=QUICK).fit(table())
+    assert "(first: row 7, column 'b', counted from 0)" in message_of(model.transform, rows)
 
 
 def test_cures_of_missing_values_work():
