@@ -228,7 +228,7 @@ def export(
     out: Annotated[str, typer.Argument(metavar="OUT", help="path or URL: .npy, .parquet, .arrow or .csv; or .h5ad")],
     with_: WithColumns = None,
     into: arguments.Into = None,
-    force: Annotated[bool, typer.Option("--force", help="replace a file without asking, as without a terminal")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace a file without asking in a terminal")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the embedding to one file, in input order; or add it to an .h5ad file."""

@@ -1,4 +1,4 @@
-"""T, an approximate inverse of M = A' A by multigrid: solves of 4 to 16 V-cycles each. Loads numba.
+"""T, an approximate inverse of M = A' A by multigrid: solves of 4 to 32 V-cycles each. Loads numba.
 
 ``FactorMultigrid`` solves with A' and with A, for a square A whose spectrum is on one side of zero. ``NormalMultigrid``
 solves with M, for every method of the family and for any spectrum. T is not linear: the columns of a block are solved
@@ -26,7 +26,7 @@ times ||C rhs||. One more cycle follows. Errors at a few points are a small shar
 LOCALISED bounds a single entry, relative to the mean entry of C rhs. A cube of three dimensions with 4,000,000 points:
 with 1e-2 the errors of block Davidson fall fivefold in a step, with 3e-3 twentyfold, with 1e-3 eightyfold, and a step
 takes 45, 45 and 49 s."""
-LEFT_ERROR, LEFT_SOLVES, MOST_LEFT_SOLVES, DIVERGED, CROSSED_ERROR = 1e-3, 6, 60, 1e2, 0.1
+LEFT_ERROR, LEFT_SOLVES, MOST_LEFT_SOLVES, DIVERGED, CROSSED_ERROR = 1e-3, 4, 60, 1e2, 0.1
 """The left null vector must reach the error LEFT_ERROR in at most MOST_LEFT_SOLVES solves. Its error is the correction
 that the next solve would make, if corrections go on to fall as between the last two. After LEFT_SOLVES, three solves
 must halve the corrections. One above DIVERGED ends the solves. If they end with one above CROSSED_ERROR, the spectrum
@@ -38,6 +38,12 @@ rounding errors of float32. A roll of 300,000 points (share 0.06) then took 5 st
 Other shares: rolls of 100,000 and 2,000,000 points 0.007 and 0.18, cubes of three dimensions with 100,000 and
 1,000,000 points 0.02 and 0.03, delay vectors of speech 0.005, or 0.02 with one column, because the Krylov space of a
 column is smaller."""
+
+
+LEFT_CYCLES = 64
+"""Most cycles of a solve for the left null vector, as far as the memory of a block allows for its one column. On
+100,000 points of a cube of five dimensions (reg 1e-3) the corrections stay at 2e-2 with 16 cycles, and fall a
+hundredfold in each solve of about 50."""
 
 
 class _Solver(AbstractContextManager["_Solver"]):
@@ -142,8 +148,9 @@ class FactorMultigrid(_Solver):
         Raises MultigridError if the solves do not converge, for example if the spectrum of A lies on both sides of
         zero.
         """
-        super().prepare(most_cycles)
+        super().prepare(min(LEFT_CYCLES, most_cycles * width))
         self._left = self._left_null_vector()
+        super().prepare(most_cycles)
         self._is_rough = self._changed_by_residual(min(width, PROBE_COLUMNS)) > ROUGH
 
     def apply(self, block: Float64) -> Float64:

@@ -60,9 +60,12 @@ def test_basis_of_block_davidson_takes_the_memory_that_is_left(size):
     (width, fewest, least), (_, most, enough) = (size(A, 2, max_memory=n_bytes)[:3] for n_bytes in (0, PLENTY))
     assert (fewest, most) == (3 * width, 10 * size(A, 2, max_memory=PLENTY)[0])
     for allowed in (least, (least + enough) // 2, enough - 1):
-        _, columns, n_bytes, *_ = size(A, 2, max_memory=allowed)
-        assert fewest <= columns < most
+        _, columns, n_bytes, *cycles = size(A, 2, max_memory=allowed)
+        assert fewest <= columns <= most
         assert n_bytes <= allowed
+        if columns < most:
+            assert max(cycles, default=0) <= costs.ENOUGH_CYCLES  # more cycles come after the basis
+    assert columns == most if cycles else columns < most
 
 
 def test_auto_tries_only_methods_that_the_factor_permits(monkeypatch):
@@ -119,8 +122,10 @@ def test_little_memory_allows_few_cycles():
         assert cycles == costs.FEW_CYCLES or n_bytes <= share * enough[2]
     width, columns, n_bytes, cycles = costs.multigrid_size(A, 2, 1)
     assert (width, columns, cycles) == (4, 12, costs.FEW_CYCLES)
-    narrow = costs.multigrid_size(A, 2, int(0.75 * enough[2]))
-    further = 4 * width * (costs.MOST_CYCLES - cycles) + 8 * (narrow[1] - columns)  # for each point
+    wide = enough[2] - 3000 * 8 * 4 * (costs.MOST_CYCLES - costs.ENOUGH_CYCLES)
+    narrow = costs.multigrid_size(A, 2, int(0.75 * wide))
+    assert narrow[3] >= costs.ENOUGH_CYCLES
+    further = 4 * width * (narrow[3] - cycles) + 8 * (narrow[1] - columns)  # for each point
     assert (narrow[0], narrow[2] - n_bytes) == (4, 3000 * further)
 
 
@@ -138,7 +143,8 @@ def test_blocks_are_narrow_if_wide_ones_would_have_fewer_cycles():
     A = roll_factor(3000, 1)
     width, _, n_bytes, cycles = costs.multigrid_size(A, 2, 2**34)
     assert (width, cycles) == (8, costs.MOST_CYCLES)
-    fits = n_bytes - 8 * 3000 * 5 * width  # with five blocks of the basis in place of ten
+    fits = n_bytes - 8 * 3000 * 5 * width  # with five blocks of the basis in place of ten, and enough cycles
+    fits -= 4 * 3000 * width * (costs.MOST_CYCLES - costs.ENOUGH_CYCLES)
     assert costs.multigrid_size(A, 2, fits)[0] == 8
     width, columns, n_bytes, cycles = costs.multigrid_size(A, 2, fits - 1)
     assert (width, columns, cycles, n_bytes < fits) == (4, 40, costs.MOST_CYCLES, True)
