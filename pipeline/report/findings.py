@@ -10,7 +10,8 @@ from . import bounds, cures
 from .bounds import Cure, Finding, Level
 from .cures import NO_CURE, Config
 from .metrics import Metrics, Stopped
-from .number_format import beside, joined, percent, share_of, thousands
+from .number_format import percent, share_of, thousands
+from .quality_findings import of_dimensions, of_distances, of_neighborhoods, of_pca, of_redundancy, scope
 from .solution_findings import of_alignment, of_convergence, of_lost_eigenvalues, of_replaced_solver
 
 NAMED = 3
@@ -186,109 +187,22 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     yield Finding("participation", narrow[0][0], bound, sentence, cure, "grave")
 
 
-def _of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    """Neighbours of the same class, or else any neighbours, that the embedding has not kept."""
-    cure, trust = cures.cure_of_lost_neighbors(metrics, config), metrics.number("trustworthiness")
-    before, after = metrics.number("neighborhood_hit_input"), metrics.number("neighborhood_hit")
-    if before is not None and after is not None and after < (bound := bounds.min_hit(before)):
-        sentence = (
-            f"Neighbours of the same {metrics.label or 'label'} fell from {percent(before)} in the data to "
-            f"{percent(after)} in the embedding{scope(metrics)} (bound: {percent(bound)})"
-        )
-        yield Finding("neighborhood_hit", after, bound, sentence, cure, "grave")
-    low = bounds.LOW_TRUSTWORTHINESS
-    if trust is not None and trust < low:
-        sentence = (
-            "Many neighbours in the embedding are not neighbours in the data (trustworthiness "
-            f"{beside(trust, 3, low)}{scope(metrics, ', ')}; bound: {low:g}): do not interpret clusters in the picture"
-        )
-        yield Finding("trustworthiness", trust, low, sentence, cure, "grave")
-
-
-def _of_pca(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    """Principal components that keep neighbours better than the embedding."""
-    if (gain := metrics.pca_gain) is None or not cures.is_behind_pca(metrics, config):
-        return
-    sentence = (
-        f"Principal components keep neighbours better than the embedding (trustworthiness {gain['value']:.2f} higher"
-        f"{scope(metrics, ', ')})"
-    )
-    cure = cures.reg_from_data(metrics, config) or cures.principal_components(config)
-    yield Finding("pca_gain", gain["low"], bounds.PCA_GAIN, sentence, cure)
-
-
-def _of_redundancy(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    """Coordinates that the earlier ones predict."""
-    repeated = {j: value for j, value in enumerate(metrics.redundancy or [], start=1) if value > bounds.REDUNDANT}
-    if not repeated:
-        return
-    subject = f"Coordinate {min(repeated)} is" if len(repeated) == 1 else f"Coordinates {joined(repeated)} are"
-    shares = sorted({f"{value:.2f}" for value in (min(repeated.values()), max(repeated.values()))})
-    sentence = f"{subject} predictable from the earlier ones by local linear fits (R² {' to '.join(shares)})"
-    trust = metrics.number("trustworthiness")
-    if trust is not None and trust >= bounds.LOW_TRUSTWORTHINESS:
-        sentence += f"; neighbours are kept (trustworthiness {trust:.3f}{scope(metrics, ', ')})"
-    computed = max((choice["computed"] for choice in metrics.coordinates or []), default=0)
-    if computed > len(metrics.redundancy or []):  # `embedding.coordinates: independent` looked for others
-        sentence += f". None of the {computed} computed eigenvectors keeps more neighbours in its place"
-    cure = cures.cure_of_redundancy(metrics, config)
-    yield Finding("redundancy", max(repeated.values()), bounds.REDUNDANT, sentence, cure, "grave")
-
-
-def _of_distances(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    variance = metrics.number("residual_variance")
-    if variance is None or variance <= bounds.GOOD_RESIDUAL_VARIANCE:
-        return
-    high = bounds.HIGH_RESIDUAL_VARIANCE
-    if variance <= high:
-        sentence = f"Long distances differ from those along the data (residual variance {variance:.2f})"
-        yield Finding("residual_variance", variance, bounds.GOOD_RESIDUAL_VARIANCE, sentence, level="note")
-        return
-    sentence = (
-        "Distances across the embedding do not follow the paths along the data (residual variance "
-        f"{beside(variance, 2, high)}; bound: {high:g}): only neighbourhoods can be interpreted"
-    )
-    yield Finding("residual_variance", variance, high, sentence)
-
-
-def _of_dimensions(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    """Remarks: nothing is reduced, or the coordinates leave out dimensions although neighbours stay near each other."""
-    m, (dimension, about) = config["eigensolver"]["n_components"], cures.dimensions(metrics, config)
-    if m == metrics.n_features and config["preprocess"]["pca"] is None:
-        change = "turned" if config["method"] == "pca" else "deformed"
-        sentence = f"{counted(m, 'coordinate')} of {counted(m, 'feature')} reduce{'s' * (m == 1)} nothing"
-        yield Finding("n_features", m, m - 1, f"{sentence}: the data are only {change}", level="note")
-    is_good = (metrics.number("trustworthiness") or 0.0) >= bounds.GOOD_TRUSTWORTHINESS
-    if not is_good or min(dimension, metrics.n_features or 0) <= m:
-        return
-    sentence = f"The data have {about} dimensions around each point, more than {counted(m, 'coordinate')}"
-    cure = NO_CURE
-    if min(cures.most_coordinates(metrics, config), (metrics.n_features or 0) - 1) > m:
-        cure = Cure("A larger {} shows more of them", (Setting("eigensolver", "n_components"),))
-    yield Finding("intrinsic_dimension", metrics.number("intrinsic_dimension"), m, sentence, cure, level="note")
-
-
-def scope(metrics: Metrics, prefix: str = " ") -> str:
-    """Where the quality was measured, if the embedding has several components."""
-    return f"{prefix}of the largest piece" if len(metrics.component_points or []) > 1 else ""
-
-
 ABOUT: tuple[Callable[[Metrics, Config], Iterator[Finding]], ...] = (
     of_convergence,
     of_lost_eigenvalues,
     _of_rows,
     _of_participation,
-    _of_neighborhoods,
-    _of_redundancy,
+    of_neighborhoods,
+    of_redundancy,
     _of_components,
-    _of_pca,
+    of_pca,
     _of_ids,
     _of_placed_rows,
     _of_neighbor_counts,
     _of_closed_classes,
     of_replaced_solver,
-    _of_dimensions,
-    _of_distances,
+    of_dimensions,
+    of_distances,
     of_alignment,
 )
 """Gravest first."""
