@@ -84,6 +84,7 @@ class Metrics:
     continuity: Estimate | None = None
     kept_neighbors: Estimate | None = None
     pca_gain: Estimate | None = None
+    pca_kept_gain: Estimate | None = None
     redundancy: list[float] | None = None
     regression_residual: list[Estimate] | None = None
     procrustes_error: Estimate | None = None

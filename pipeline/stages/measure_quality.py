@@ -36,7 +36,6 @@ from ..linalg.component_matrices import input_rows
 from ..search.cell_groups import list_names
 from ..search.recall import sample_rows
 from ..storage import array_specs
-from ..storage.array_specs import POINT_QUALITY
 from ..storage.blocks import Blocks
 from ..storage.store import Store
 
@@ -70,8 +69,8 @@ def steps(config: Config, layout: Layout) -> Steps:
     yield from count_step(layout, blocks, sample, seed, m, k)
     score = task(score_sample, n_blocks=blocks.count, sample=sample, seed=seed)
     n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (576 * k + 24 * d + 400 * m + 400)
-    bundles = {f"{POINT_QUALITY}.npz": disk_costs.files(1, 24 * sample)}
-    yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=7))
+    bundles = {f"{array_specs.POINT_QUALITY}.npz": disk_costs.files(1, 24 * sample)}
+    yield from _of_all_data(Step("measure_quality.score", score, 1, n_bytes, bundles=bundles, version=8))
     if n_sources := geodesic_sources(config, n):
         yield from geodesics_step(layout, n_sources, m, sample, seed)
     if layout.label_width:
@@ -114,6 +113,7 @@ class Quality(Report):
     continuity: Measured | None = None
     kept_neighbors: Measured | None = None
     pca_gain: Measured | None = None
+    pca_kept_gain: Measured | None = None
     procrustes_error: Measured | None = None
     redundancy: list[float] | None = None
     regression_residual: list[Measured] | None = None
@@ -276,12 +276,13 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
         np.clip(trustworthiness(table, int(chosen["n_members"]), counts), 0.0, 1.0)
         for table, counts in ((ranks, None), (in_embedding, chosen["counts"]), (of_pca, None))
     )
-    store.write_bundle(POINT_QUALITY, rows=chosen["rows"], trustworthiness=trusted, continuity=continuous)
-    means = [*map(mean_interval, (trusted, continuous, chosen["procrustes"])), difference_interval(in_pca, trusted)]
-    trust, continuity, procrustes, gain = (Measured(*mean, len(trusted)) for mean in means)
-    quality = Quality(trustworthiness=trust, continuity=continuity, procrustes_error=procrustes, pca_gain=gain)
-    kept = (ranks <= ranks.shape[1]).mean(axis=1)  # of the nearest in the embedding, those nearest in the data too
-    quality = replace(quality, kept_neighbors=Measured(*mean_interval(kept), len(ranks), ranks.shape[1]))
+    store.write_bundle(array_specs.POINT_QUALITY, rows=chosen["rows"], trustworthiness=trusted, continuity=continuous)
+    kept, pca_kept = ((table <= ranks.shape[1]).mean(axis=1) for table in (ranks, of_pca))  # as near in the data too
+    means = [*map(mean_interval, (trusted, continuous, kept, chosen["procrustes"]))]
+    means += [difference_interval(in_pca, trusted), difference_interval(pca_kept, kept)]
+    trust, continuity, share, procrustes, gain, kept_gain = (Measured(*mean, len(trusted)) for mean in means)
+    share = replace(share, n_neighbors=ranks.shape[1])
+    quality = Quality(None, None, None, trust, continuity, share, gain, kept_gain, procrustes)
     embedding = chosen["embedding"][np.unique(chosen["ids"], return_index=True)[1]]  # an equal point predicts itself
     if len(embedding) < MIN_POINTS:
         return quality
@@ -298,9 +299,8 @@ def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: in
 
     chosen = store.read_bundle("_work/quality_sample")
     sources = np.unique(np.linspace(0, len(chosen["rows"]) - 1, n_sources).astype(np.int64))
-    indices, distances = (
-        store.read_all(spec.name) for spec in (array_specs.NEIGHBOR_INDICES, array_specs.NEIGHBOR_DISTANCES)
-    )
+    specs = array_specs.NEIGHBOR_INDICES, array_specs.NEIGHBOR_DISTANCES
+    indices, distances = (store.read_all(spec.name) for spec in specs)
     graph = undirected_graph(indices, distances)
     paths = np.array([graph_distances(graph, int(row), chosen["rows"]) for row in chosen["rows"][sources]])
     straight = cdist(chosen["embedding"][sources], chosen["embedding"])

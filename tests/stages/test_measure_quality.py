@@ -102,6 +102,13 @@ def test_gain_of_principal_components_is_that_among_all_points(measure, sample):
     gain = measured(run)["pca_gain"]
     assert gain["low"] <= in_pca - in_embedding <= gain["high"]
     assert sample < N or gain["value"] == pytest.approx(in_pca - in_embedding, abs=1e-9)
+    near, in_pca, in_embedding = (np.argsort(cdist(table, table), axis=1)[:, 1 : K + 1] for table in (X, components, Y))
+    shares = [
+        [len(np.intersect1d(*lists)) / K for lists in zip(near, found, strict=True)] for found in (in_pca, in_embedding)
+    ]
+    gain, difference = measured(run)["pca_kept_gain"], np.mean(shares[0]) - np.mean(shares[1])
+    assert gain["low"] <= difference <= gain["high"]
+    assert sample < N or gain["value"] == pytest.approx(difference, abs=1e-9)
 
 
 @pytest.mark.slow
