@@ -19,6 +19,9 @@ LOW_TRUSTWORTHINESS = 0.9
 """Values below this one get a warning. Points in random order have 0.5."""
 MOST_KEPT = 0.5
 """With a smaller share of kept neighbours, those in the embedding are only near each other in the data."""
+LEAST_KEPT = 0.1
+"""With a share surely below it, points drawn at one place differ by many times the distance between neighbours: a cube
+that is pressed flat keeps a tenth if it is 20 times as deep as a neighbourhood's radius."""
 HIT_DROP, HIT_SHARE = 0.05, 0.9
 """The neighbourhood hit of the embedding may be HIT_DROP lower than that of the data, but not below HIT_SHARE of it."""
 GOOD_RESIDUAL_VARIANCE, HIGH_RESIDUAL_VARIANCE = 0.3, 0.7

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.errors import Setting, counted
 from ..core.methods import METHODS
-from .bounds import GOOD_TRUSTWORTHINESS, LOW_TRUSTWORTHINESS, PCA_GAIN, REDUNDANT, SMALL_REG, Cure
+from .bounds import GOOD_TRUSTWORTHINESS, LEAST_KEPT, LOW_TRUSTWORTHINESS, PCA_GAIN, REDUNDANT, SMALL_REG, Cure
 from .metrics import Metrics
 
 Config = Mapping[str, Any]
@@ -121,17 +121,24 @@ def most_coordinates(metrics: Metrics, config: Config) -> int:
 
 
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
-    """More coordinates if the trustworthiness is low, else a reg chosen from the data, else `lle suggest`.
+    """More coordinates if neighbours are lost, else a reg chosen from the data, else `lle suggest`.
 
     Another method or n_neighbors than the default was chosen by `lle suggest` or by the user, so it is no cure then.
     """
-    is_good = (metrics.number("trustworthiness") or 0.0) >= LOW_TRUSTWORTHINESS
+    are_lost = (metrics.number("trustworthiness") or 0.0) < LOW_TRUSTWORTHINESS or hardly_kept(metrics)
     text = "`lle suggest` compares other numbers of neighbours and other methods"
     is_compared = (config["method"], config["neighbors"]["n_neighbors"]) != ("lle", DEFAULT_NEIGHBORS)
     is_small = (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST
     suggest = NO_CURE if is_compared or is_small else Cure(text, is_command=True)
-    coordinates = NO_CURE if is_good else more_coordinates(metrics, config)
+    coordinates = more_coordinates(metrics, config) if are_lost else NO_CURE
     return coordinates or reg_from_data(metrics, config) or suggest
+
+
+def hardly_kept(metrics: Metrics) -> bool:
+    """Whether the share of kept neighbours is surely below LEAST_KEPT. On many points the trustworthiness can be high
+    then: it only asks whether neighbours are among the nearest few per cent of all points."""
+    high = (metrics.kept_neighbors or {}).get("high")
+    return high is not None and high < LEAST_KEPT
 
 
 def cure_of_clumps(metrics: Metrics, config: Config) -> Cure:
@@ -153,10 +160,13 @@ def independent(config: Config) -> Cure:
 
 
 def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
-    """The coordinates before the first redundant one, if the data do not have more dimensions and neighbours are kept.
+    """More coordinates if hardly any neighbours are kept, else the coordinates before the first redundant one, if the
+    data do not have more dimensions and neighbours are kept.
 
     `embedding.coordinates: independent` is no cure: it keeps a redundant coordinate that shows the most neighbours.
     """
+    if hardly_kept(metrics):
+        return more_coordinates(metrics, config)
     dimension = round(metrics.number("intrinsic_dimension") or 0)
     redundancy, trust = metrics.redundancy or [], metrics.number("trustworthiness") or 0.0
     n_new = next((j for j, value in enumerate(redundancy) if value > REDUNDANT), 0)

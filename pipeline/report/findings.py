@@ -11,7 +11,7 @@ from .bounds import Cure, Finding, Level
 from .cures import NO_CURE, Config
 from .metrics import Metrics, Stopped
 from .number_format import percent, share_of, thousands
-from .quality_findings import of_dimensions, of_distances, of_neighborhoods, of_pca, of_redundancy, scope
+from .quality_findings import kept_words, of_dimensions, of_distances, of_neighborhoods, of_pca, of_redundancy
 from .solution_findings import of_alignment, of_convergence, of_lost_eigenvalues, of_replaced_solver
 
 NAMED = 3
@@ -250,13 +250,11 @@ def _of_good_embedding(metrics: Metrics) -> str:
     if trust is None:
         return "The quality of the embedding was not measured."
     word = "Neighbours" if trust >= bounds.GOOD_TRUSTWORTHINESS else "Most neighbours"
-    shares = "" if continuity is None else f", continuity {continuity:.3f}"
-    near = "neighbours"
-    if (kept := metrics.kept_neighbors) is not None:
-        shares += f", {percent(kept['value'])} of the {kept['n_neighbors']} nearest kept"
-        near = near if kept["value"] >= bounds.MOST_KEPT else "near each other"
-    sentence = f"{word} in the embedding are {near} in the data (trustworthiness {trust:.3f}{shares}"
-    sentence += f"{scope(metrics, ', ')})"
+    kept = metrics.number("kept_neighbors")
+    near = "neighbours" if kept is None or kept >= bounds.MOST_KEPT else "near each other"
+    few = ", but hardly any are the nearest" if cures.hardly_kept(metrics) else ""
+    between = "" if continuity is None else f", continuity {continuity:.3f}"
+    sentence = f"{word} in the embedding are {near} in the data{few} ({kept_words(metrics, between)})"
     before, after = metrics.number("neighborhood_hit_input"), metrics.number("neighborhood_hit")
     if before is not None and after is not None:
         label = metrics.label or "label"

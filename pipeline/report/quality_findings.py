@@ -27,6 +27,18 @@ def of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
             f"{beside(trust, 3, low)}{scope(metrics, ', ')}; bound: {low:g}): do not interpret clusters in the picture"
         )
         yield Finding("trustworthiness", trust, low, sentence, cure, "grave")
+    elif has_lost_the_nearest(metrics):
+        sentence = (
+            "Hardly any nearest neighbours in the embedding are nearest neighbours in the data "
+            f"({kept_words(metrics)}; bound: {percent(bounds.LEAST_KEPT)}): interpret only the coarse arrangement"
+        )
+        yield Finding("kept_neighbors", metrics.number("kept_neighbors"), bounds.LEAST_KEPT, sentence, cure, "grave")
+
+
+def has_lost_the_nearest(metrics: Metrics) -> bool:
+    """Whether hardly any neighbours are kept by an embedding without a good trustworthiness. With a good one, noise in
+    the distances between near points can be the reason: then it is a remark."""
+    return cures.hardly_kept(metrics) and (metrics.number("trustworthiness") or 0.0) < bounds.GOOD_TRUSTWORTHINESS
 
 
 def of_pca(metrics: Metrics, config: Config) -> Iterator[Finding]:
@@ -51,7 +63,10 @@ def of_redundancy(metrics: Metrics, config: Config) -> Iterator[Finding]:
     sentence = f"{subject} predictable from the earlier ones by local linear fits (R² {' to '.join(shares)})"
     trust = metrics.number("trustworthiness")
     if trust is not None and trust >= bounds.LOW_TRUSTWORTHINESS:
-        sentence += f"; neighbours are kept (trustworthiness {trust:.3f}{scope(metrics, ', ')})"
+        kept = metrics.number("kept_neighbors")
+        words = "neighbours are kept" if kept is None or kept >= bounds.MOST_KEPT else "neighbours stay near each other"
+        words = "hardly any neighbours are kept" if cures.hardly_kept(metrics) else words
+        sentence += f"; {words} ({kept_words(metrics)})"
     computed = max((choice["computed"] for choice in metrics.coordinates or []), default=0)
     if computed > len(metrics.redundancy or []):  # `embedding.coordinates: independent` looked for others
         sentence += f". None of the {computed} computed eigenvectors keeps more neighbours in its place"
@@ -76,20 +91,27 @@ def of_distances(metrics: Metrics, config: Config) -> Iterator[Finding]:
 
 
 def of_dimensions(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    """Remarks: nothing is reduced, or the coordinates leave out dimensions although neighbours stay near each other."""
+    """Remarks: nothing is reduced, or the coordinates leave out dimensions although neighbours are not lost."""
     m, (dimension, about) = config["eigensolver"]["n_components"], cures.dimensions(metrics, config)
     if m == metrics.n_features and config["preprocess"]["pca"] is None:
         change = "turned" if config["method"] == "pca" else "deformed"
         sentence = f"{counted(m, 'coordinate')} of {counted(m, 'feature')} reduce{'s' * (m == 1)} nothing"
         yield Finding("n_features", m, m - 1, f"{sentence}: the data are only {change}", level="note")
-    is_good = (metrics.number("trustworthiness") or 0.0) >= bounds.GOOD_TRUSTWORTHINESS
-    if not is_good or min(dimension, metrics.n_features or 0) <= m:
+    is_low = (metrics.number("trustworthiness") or 0.0) < bounds.LOW_TRUSTWORTHINESS
+    if is_low or has_lost_the_nearest(metrics) or min(dimension, metrics.n_features or 0) <= m:
         return
     sentence = f"The data have {about} dimensions around each point, more than {counted(m, 'coordinate')}"
     cure = NO_CURE
     if min(cures.most_coordinates(metrics, config), (metrics.n_features or 0) - 1) > m:
         cure = Cure("A larger {} shows more of them", (Setting("eigensolver", "n_components"),))
     yield Finding("intrinsic_dimension", metrics.number("intrinsic_dimension"), m, sentence, cure, level="note")
+
+
+def kept_words(metrics: Metrics, between: str = "") -> str:
+    """The trustworthiness and the share of the nearest neighbours that are kept, with another measure between them."""
+    kept = metrics.kept_neighbors
+    of_nearest = "" if kept is None else f", {percent(kept['value'])} of the {kept['n_neighbors']} nearest kept"
+    return f"trustworthiness {metrics.number('trustworthiness'):.3f}{between}{of_nearest}{scope(metrics, ', ')}"
 
 
 def scope(metrics: Metrics, prefix: str = " ") -> str:

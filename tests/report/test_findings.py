@@ -521,13 +521,53 @@ def test_verdict_says_how_many_of_the_nearest_are_kept(kept: float, near: str) -
     assert verdict_of(share).startswith(f"{sentence}{100 * kept:.0f} % of the 12 nearest kept)")
 
 
+HARDLY = {"kept_neighbors": {"value": 0.02, "low": 0.01, "high": 0.03, "n_neighbors": 12}}
+FIVE = {"intrinsic_dimension": {"value": 5.0}}
+
+
+@pytest.mark.parametrize(
+    ("trustworthiness", "high", "is_found"),
+    [(0.9, 0.099, True), (0.9, 0.1, False), (0.949, 0.03, True), (0.95, 0.03, False)],
+)
+def test_lost_nearest_neighbours_are_the_verdict_where_the_trustworthiness_is_not_good(
+    trustworthiness, high, is_found
+) -> None:
+    share = {"kept_neighbors": {**HARDLY["kept_neighbors"], "high": high}}
+    findings = found({**FIVE, **share, "trustworthiness": {"value": trustworthiness}})
+    assert [finding.measure for finding in findings] == ["kept_neighbors"] * is_found
+    for finding in findings:
+        assert "are nearest neighbours in the data (trustworthiness 0.9" in finding.sentence
+        assert "2 % of the 12 nearest kept; bound: 10 %)" in finding.sentence
+        assert finding.as_json()["key"] == {"eigensolver.n_components": 5}
+    about_dimensions = "The data have about 5 dimensions" in verdict_of(
+        {**FIVE, **share, "trustworthiness": {"value": trustworthiness}}
+    )
+    assert about_dimensions != is_found  # said once
+
+
+def test_good_trustworthiness_does_not_hide_that_the_nearest_are_lost() -> None:
+    near = "Neighbours in the embedding are near each other in the data"
+    assert verdict_of({**FIVE, **HARDLY}).startswith(f"{near}, but hardly any are the nearest (trustworthiness 0.971")
+    [redundancy] = found({**FIVE, **HARDLY, "redundancy": [0.0, 0.99]})
+    assert "; hardly any neighbours are kept (trustworthiness 0.971, 2 % of the 12 nearest kept)" in redundancy.sentence
+    assert redundancy.as_json()["key"] == {"eigensolver.n_components": 5}
+
+
+@pytest.mark.parametrize(("kept", "words"), [(0.5, "neighbours are kept"), (0.49, "neighbours stay near each other")])
+def test_kept_neighbours_decide_the_words_about_a_redundant_coordinate(kept: float, words: str) -> None:
+    share = {"kept_neighbors": {"value": kept, "low": kept, "high": kept, "n_neighbors": 12}}
+    [finding] = found({**share, "redundancy": [0.0, 0.99]})
+    assert f"; {words} (trustworthiness 0.971, {100 * kept:.0f} % of the 12 nearest kept)" in finding.sentence
+
+
 def test_dimensions_that_the_coordinates_leave_out_are_a_remark() -> None:
     three = {"intrinsic_dimension": {"value": 2.9}}
     words = "The data have about 3 dimensions around each point, more than 2 coordinates"
     assert f"{words}. A larger eigensolver.n_components shows more of them." in verdict_of(three)
+    assert words in verdict_of({**three, "trustworthiness": {"value": 0.9}})
     assert verdict_of({**three, "n_features": 3}).endswith(f"{words}.")  # as many coordinates as columns reduce nothing
-    for none in ({"n_features": 2}, {"intrinsic_dimension": {"value": 2.4}}, {"trustworthiness": {"value": 0.94}}):
-        assert "around each point" not in verdict_of({**three, **none})
+    for none in ({"n_features": 2}, {"intrinsic_dimension": {"value": 2.4}}, {"trustworthiness": {"value": 0.89}}):
+        assert "more than 2 coordinates" not in verdict_of({**three, **none})
 
 
 def test_as_many_coordinates_as_features_are_a_remark() -> None:
