@@ -33,6 +33,9 @@ REDUNDANT = 0.95
 """R^2 of a coordinate predicted from the earlier ones by local linear fits, above which it repeats them."""
 PCA_GAIN = 0.015
 """There is a warning if the lower end of the interval of `pca_gain` is above it."""
+PCA_SHARE, PCA_KEPT_GAIN = 0.5, 0.05
+"""There is a remark if principal components surely take away this share of the lost trustworthiness, and surely keep so
+many more of the nearest neighbours. Near a trustworthiness of 1, differences are small even if they can be seen."""
 DROPPED_SHARE, MOST_DROPPED_SHARE = 0.01, 0.1
 """Shares of rows without coordinates: from the first on there is a warning, from the second on it is the verdict."""
 FAR_SHARE = 0.01

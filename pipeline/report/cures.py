@@ -10,8 +10,19 @@ from typing import Any
 
 from ..core.errors import Setting, counted
 from ..core.methods import METHODS
-from .bounds import GOOD_TRUSTWORTHINESS, LEAST_KEPT, LOW_TRUSTWORTHINESS, PCA_GAIN, REDUNDANT, SMALL_REG, Cure
+from .bounds import (
+    GOOD_TRUSTWORTHINESS,
+    LEAST_KEPT,
+    LOW_TRUSTWORTHINESS,
+    PCA_GAIN,
+    PCA_KEPT_GAIN,
+    PCA_SHARE,
+    REDUNDANT,
+    SMALL_REG,
+    Cure,
+)
 from .metrics import Metrics
+from .number_format import percent
 
 Config = Mapping[str, Any]
 """A resolved config."""
@@ -160,13 +171,17 @@ def independent(config: Config) -> Cure:
 
 
 def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
-    """More coordinates if hardly any neighbours are kept, else the coordinates before the first redundant one, if the
-    data do not have more dimensions and neighbours are kept.
+    """More coordinates if hardly any neighbours are kept, else principal components if these are better, else the
+    coordinates before the first redundant one, if the data do not have more dimensions and neighbours are kept.
 
     `embedding.coordinates: independent` is no cure: it keeps a redundant coordinate that shows the most neighbours.
     """
     if hardly_kept(metrics):
         return more_coordinates(metrics, config)
+    if is_behind_pca(metrics, config) and not reg_from_data(metrics, config):
+        settings = principal_components(config).settings
+        text = f"Principal components keep neighbours better ({of_components(metrics)}); set "
+        return Cure(text + " and ".join("{}" for _ in settings), settings)
     dimension = round(metrics.number("intrinsic_dimension") or 0)
     redundancy, trust = metrics.redundancy or [], metrics.number("trustworthiness") or 0.0
     n_new = next((j for j, value in enumerate(redundancy) if value > REDUNDANT), 0)
@@ -179,9 +194,23 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
 
 
 def is_behind_pca(metrics: Metrics, config: Config) -> bool:
-    """Whether principal components keep neighbours better than the embedding."""
+    """Whether principal components keep neighbours better than the embedding, by much or compared with what it lost."""
     low = (metrics.pca_gain or {}).get("low")
-    return config["method"] != "pca" and low is not None and low > PCA_GAIN
+    if config["method"] == "pca" or low is None:
+        return False
+    lost, kept_low = 1 - (metrics.number("trustworthiness") or 0.0), (metrics.pca_kept_gain or {}).get("low")
+    keeps_more = kept_low is not None and kept_low > PCA_KEPT_GAIN
+    is_reduced = len((metrics.eigenvalues or [[]])[0]) != metrics.n_features  # else components are the data, turned
+    return low > PCA_GAIN or (low > PCA_SHARE * lost and keeps_more and is_reduced)
+
+
+def of_components(metrics: Metrics) -> str:
+    """How much better principal components keep neighbours."""
+    gain, kept = metrics.number("pca_gain") or 0.0, metrics.number("kept_neighbors")
+    text, kept_gain = f"trustworthiness {gain:.2g} higher", metrics.number("pca_kept_gain")
+    if kept is None or kept_gain is None:
+        return text
+    return f"{text}, {percent(min(kept + kept_gain, 1.0))} of the nearest kept instead of {percent(kept)}"
 
 
 def cure_of_low_eigenvalues(metrics: Metrics, config: Config, is_harmless: bool) -> Cure:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ..core.errors import Setting, counted
 from . import bounds, cures
-from .bounds import Cure, Finding
+from .bounds import Cure, Finding, Level
 from .cures import NO_CURE, Config
 from .metrics import Metrics
 from .number_format import beside, joined, percent
@@ -46,11 +46,13 @@ def of_pca(metrics: Metrics, config: Config) -> Iterator[Finding]:
     if (gain := metrics.pca_gain) is None or not cures.is_behind_pca(metrics, config):
         return
     sentence = (
-        f"Principal components keep neighbours better than the embedding (trustworthiness {gain['value']:.2f} higher"
+        f"Principal components keep neighbours better than the embedding ({cures.of_components(metrics)}"
         f"{scope(metrics, ', ')})"
     )
     cure = cures.reg_from_data(metrics, config) or cures.principal_components(config)
-    yield Finding("pca_gain", gain["low"], bounds.PCA_GAIN, sentence, cure)
+    low = gain["low"] or 0.0
+    level: Level = "minor" if low > bounds.PCA_GAIN else "note"
+    yield Finding("pca_gain", low, bounds.PCA_GAIN, sentence, cure, level)
 
 
 def of_redundancy(metrics: Metrics, config: Config) -> Iterator[Finding]:

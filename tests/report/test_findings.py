@@ -521,6 +521,38 @@ def test_verdict_says_how_many_of_the_nearest_are_kept(kept: float, near: str) -
     assert verdict_of(share).startswith(f"{sentence}{100 * kept:.0f} % of the 12 nearest kept)")
 
 
+BETTER = {
+    "trustworthiness": {"value": 0.99},
+    "kept_neighbors": {"value": 0.7, "low": 0.68, "high": 0.72, "n_neighbors": 12},
+    "pca_gain": {"value": 0.008, "low": 0.006, "high": 0.01, "sample": 490},
+    "pca_kept_gain": {"value": 0.2, "low": 0.15, "high": 0.25, "sample": 490},
+}
+
+
+def test_principal_components_that_take_away_half_of_what_was_lost_are_a_remark() -> None:
+    words = "(trustworthiness 0.008 higher, 90 % of the nearest kept instead of 70 %). method: pca computes"
+    assert words in verdict_of(BETTER)
+    assert found(BETTER) == []  # no warning
+    for none in (
+        {"pca_gain": {**BETTER["pca_gain"], "low": 0.005}},
+        {"pca_kept_gain": {**BETTER["pca_kept_gain"], "low": bounds.PCA_KEPT_GAIN}},
+        {"pca_kept_gain": None},
+        {"n_features": 2},
+    ):
+        assert "Principal components" not in verdict_of({**BETTER, **none})
+
+
+def test_redundant_coordinate_gives_way_to_better_principal_components() -> None:
+    repeated = {"redundancy": [0.0, 0.99], "intrinsic_dimension": {"value": 1.2}}
+    [finding] = found({**BETTER, **repeated})
+    assert finding.as_json()["key"] == {"method": "pca"}
+    assert "keep neighbours better (trustworthiness 0.008 higher, 90 %" in finding.text()
+    [finding] = found({**BETTER, **repeated}, config_of(eigensolver={"method": "factored"}))
+    assert finding.text().endswith("; set method: pca and eigensolver.method: auto.")
+    [finding] = found({**BETTER, **repeated}, config_of(weights={"reg": 1e-3}))
+    assert finding.as_json()["key"] == {"eigensolver.n_components": 1}
+
+
 HARDLY = {"kept_neighbors": {"value": 0.02, "low": 0.01, "high": 0.03, "n_neighbors": 12}}
 FIVE = {"intrinsic_dimension": {"value": 5.0}}
 
