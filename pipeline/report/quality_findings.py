@@ -1,6 +1,7 @@
 """Findings about the measures of quality: neighbours that are kept, principal components, redundancy, distances."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..core.errors import Setting, counted
 from . import bounds, cures
@@ -19,7 +20,7 @@ def of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
             f"Neighbours of the same {metrics.label or 'label'} fell from {percent(before)} in the data to "
             f"{percent(after)} in the embedding{scope(metrics)} (bound: {percent(bound)})"
         )
-        yield Finding("neighborhood_hit", after, bound, sentence, cure, "grave")
+        yield Finding("neighborhood_hit", after, bound, sentence, _about_labels(cure, trust), "grave")
     low = bounds.LOW_TRUSTWORTHINESS
     if trust is not None and trust < low:
         sentence = (
@@ -33,6 +34,13 @@ def of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
             f"({kept_words(metrics)}; bound: {percent(bounds.LEAST_KEPT)}): interpret only the coarse arrangement"
         )
         yield Finding("kept_neighbors", metrics.number("kept_neighbors"), bounds.LEAST_KEPT, sentence, cure, "grave")
+
+
+def _about_labels(cure: Cure, trust: float | None) -> Cure:
+    """The same cure; more coordinates do not always show the classes of labels that the features hardly determine."""
+    if trust is None or "n_components" not in [setting.key for setting in cure.settings]:
+        return cure
+    return replace(cure, text=f"{cure.text}. This raises the trustworthiness ({trust:.3f}), but not always this share")
 
 
 def has_lost_the_nearest(metrics: Metrics) -> bool:

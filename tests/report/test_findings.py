@@ -281,7 +281,10 @@ def test_mean_length_of_lists_decides_how_many_coordinates_they_allow() -> None:
 
 def test_classes_that_mix_although_neighbours_are_kept_need_no_more_coordinates() -> None:
     lost = {"neighborhood_hit": {"value": 0.72}, "intrinsic_dimension": {"value": 3.2}}
-    assert found({**lost, "trustworthiness": {"value": 0.89}})[0].as_json()["key"] == {"eigensolver.n_components": 3}
+    label, trustworthiness = found({**lost, "trustworthiness": {"value": 0.89}})
+    assert label.as_json()["key"] == {"eigensolver.n_components": 3}
+    assert label.text().endswith(": 3. This raises the trustworthiness (0.890), but not always this share.")
+    assert trustworthiness.as_json()["key"] == {}  # named already
     assert found({**lost, "trustworthiness": {"value": 0.9}})[0].as_json()["key"] == {}
 
 
