@@ -38,6 +38,8 @@ PCA_SHARE, PCA_KEPT_GAIN = 0.5, 0.05
 many more of the nearest neighbours. Near a trustworthiness of 1, differences are small even if they can be seen."""
 DROPPED_SHARE, MOST_DROPPED_SHARE = 0.01, 0.1
 """Shares of rows without coordinates: from the first on there is a warning, from the second on it is the verdict."""
+MOST_REPEATED = 0.5
+"""Share of rows that equal an earlier row from which on there is a remark: the picture has few points for its rows."""
 FAR_SHARE = 0.01
 """Share of rows far from a fitted sample from which on there is a warning; 0.001 of the fitted points are far."""
 LARGE_RESIDUAL = 0.1

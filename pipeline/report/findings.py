@@ -77,6 +77,16 @@ def _of_rows(metrics: Metrics, config: Config) -> Iterator[Finding]:
         yield _rows_without(sentence, invalid / n_input, cure)
 
 
+def _of_repeated_rows(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """A remark if most rows equal an earlier one, so that the picture shows few points."""
+    repeated, n_points = metrics.duplicates_merged or 0, metrics.n_points or 0
+    n_rows = repeated + n_points
+    if not repeated or repeated < bounds.MOST_REPEATED * n_rows:
+        return
+    sentence = f"{repeated:,} of {n_rows:,} rows equal an earlier row, so the picture has {counted(n_points, 'point')}"
+    yield Finding("duplicates_merged", repeated / n_rows, bounds.MOST_REPEATED, sentence, level="note")
+
+
 def _rows_without(sentence: str, share: float, cure: Cure) -> Finding:
     level: Level = "grave" if share >= bounds.MOST_DROPPED_SHARE else "minor"
     nan = f"{sentence}; their coordinates are NaN"
@@ -201,6 +211,7 @@ ABOUT: tuple[Callable[[Metrics, Config], Iterator[Finding]], ...] = (
     _of_neighbor_counts,
     _of_closed_classes,
     of_replaced_solver,
+    _of_repeated_rows,
     of_dimensions,
     of_distances,
     of_alignment,

@@ -616,6 +616,13 @@ def test_as_many_coordinates_as_features_are_a_remark() -> None:
         assert "n_features" not in measures
 
 
+@pytest.mark.parametrize(("repeated", "is_remark"), [(490, True), (489, False), (0, False), (None, False)])
+def test_most_rows_that_equal_an_earlier_one_are_a_remark(repeated: int | None, is_remark: bool) -> None:
+    sentence = verdict_of({"duplicates_merged": repeated})
+    assert sentence.endswith(". 490 of 980 rows equal an earlier row, so the picture has 490 points.") == is_remark
+    assert found({"duplicates_merged": repeated}) == []
+
+
 def test_value_between_the_bounds_reads_most_neighbours() -> None:
     between = {"trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}}
     assert verdict_of(between).startswith("Most neighbours in the embedding")
