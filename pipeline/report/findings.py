@@ -193,7 +193,7 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
         about = "is concentrated on about {}"
     sentence = f"C{places[0][0][1:]} {about.format(places[0][1])}"
     sentence += "".join(f", {where} about {points}" for where, points in places[1:])
-    sentence += f", and {len(narrow) - NAMED} more" if len(narrow) > NAMED else ""
+    sentence += f", and {counted(len(narrow) - NAMED, 'more coordinate')}" if len(narrow) > NAMED else ""
     yield Finding("participation", narrow[0][0], bound, sentence, cure, "grave")
 
 

@@ -358,7 +358,9 @@ def test_clumps_of_many_components_are_one_sentence() -> None:
     five_components = {"component_points": [490] * 5, "participation": [[9.0, 2.0]] * 5, "separated": [[9, 2]] * 5}
     [finding] = found(five_components)
     assert finding.sentence.count("of component") == 3
-    assert "and 2 more" in finding.sentence
+    assert finding.sentence.endswith(", and 2 more coordinates")
+    [finding] = found({key: rows[:4] for key, rows in five_components.items()})
+    assert finding.sentence.endswith(", and 1 more coordinate")
     [finding] = found(five_components, config_of(method="ltsa"))
     assert finding.as_json()["key"] == {"method": "lle"}
 
