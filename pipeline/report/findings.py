@@ -151,6 +151,9 @@ def _of_components(metrics: Metrics, config: Config) -> Iterator[Finding]:
         sentence += f", the largest with {percent(largest)} of the rows"
     sentence += f", which differ in {listed(columns, NAMED)}" if columns else ""
     sentence += "; coordinates of different pieces cannot be compared"
+    trust = metrics.number("trustworthiness")
+    if trust is not None and trust >= bounds.LOW_TRUSTWORTHINESS:  # a lower one has its own finding
+        sentence += f". Inside the largest piece: trustworthiness {trust:.3f}"
     yield Finding("n_components_weak", n_components, 1, sentence, cures.connected(metrics, config), "grave")
 
 

@@ -506,6 +506,9 @@ def test_pieces_are_described_by_the_largest_one_and_the_columns_in_which_they_d
     pieces = "The data fall into 3 separate pieces, the largest with 99.1 % of the rows, which differ in batch;"
     assert sentence.startswith(pieces)
     assert "leave these out of input.columns" in sentence
+    assert "cannot be compared. Inside the largest piece: trustworthiness 0.971. graph.components: connect" in sentence
+    _, pieces = found({**PIECES, "trustworthiness": {"value": 0.899}})
+    assert "Inside" not in pieces.sentence  # said by the other
 
 
 def test_verdict_of_a_good_embedding_states_its_quality() -> None:
