@@ -127,9 +127,9 @@ def analyse_graph(
         selected = {name: values[of_block] for name, values in additions._asdict().items()}
         store.write_bundle(f"_work/additions/{target:05d}", **selected)
     message = (
-        f"graph: closed classes: {repair.closed_classes_before}, after repair {repair.closed_classes_left}; "
-        f"{repair.n_points_repaired} of {blocks.n} points got {repair.n_reverse_added} reverse neighbours and "
-        f"{repair.n_bridges_added} bridges"
+        f"graph: {repair.n_points_repaired} of {blocks.n} points got {repair.n_reverse_added} reverse neighbours and "
+        f"{repair.n_bridges_added} bridges, so that links leave every small group of points (closed classes: "
+        f"{repair.closed_classes_before} before, {repair.closed_classes_left} after; pieces: {n_components})"
     )
     return GraphReport(
         k_max=max(repair.max_neighbors, store.array(list_names(place)[0]).shape[1]),

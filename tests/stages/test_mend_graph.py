@@ -102,7 +102,10 @@ class TestClosedClasses:
         final = closed_classes(final_graph(run))
         assert len(final.sizes) == 1
         assert 2 * final.sizes[0] > 208
-        assert f"closed classes: 1, after repair 1; {report.points_repaired} of 208 points got" in report.message
+        assert report.message.startswith(
+            f"graph: {report.points_repaired} of 208 points got {report.reverse_added} rev"
+        )
+        assert report.message.endswith("every small group of points (closed classes: 1 before, 1 after; pieces: 1)")
         assert weak_components(final_graph(run))[0] == 1
 
     def test_searched_neighbors_are_kept_and_additions_are_counted(self, mend, block_points):
