@@ -34,8 +34,8 @@ REDUNDANT = 0.95
 PCA_GAIN = 0.015
 """There is a warning if the lower end of the interval of `pca_gain` is above it."""
 PCA_SHARE, PCA_KEPT_GAIN = 0.5, 0.05
-"""There is a remark if principal components surely take away this share of the lost trustworthiness, and surely keep so
-many more of the nearest neighbours. Near a trustworthiness of 1, differences are small even if they can be seen."""
+"""There is a remark if principal components take away this share of the lost trustworthiness and of the neighbours that
+are not kept, and surely keep so many more of them. Near a trustworthiness of 1, even visible differences are small."""
 DROPPED_SHARE, MOST_DROPPED_SHARE = 0.01, 0.1
 """Shares of rows without coordinates: from the first on there is a warning, from the second on it is the verdict."""
 MOST_REPEATED = 0.5

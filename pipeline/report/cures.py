@@ -198,8 +198,9 @@ def is_behind_pca(metrics: Metrics, config: Config) -> bool:
     low = (metrics.pca_gain or {}).get("low")
     if config["method"] == "pca" or low is None:
         return False
-    lost, kept_low = 1 - (metrics.number("trustworthiness") or 0.0), (metrics.pca_kept_gain or {}).get("low")
-    keeps_more = kept_low is not None and kept_low > PCA_KEPT_GAIN
+    lost, lost_nearest = (1 - (metrics.number(key) or 0.0) for key in ("trustworthiness", "kept_neighbors"))
+    kept_gain, kept_low = metrics.number("pca_kept_gain") or 0.0, (metrics.pca_kept_gain or {}).get("low") or 0.0
+    keeps_more = kept_gain > PCA_SHARE * lost_nearest and kept_low > PCA_KEPT_GAIN
     is_reduced = len((metrics.eigenvalues or [[]])[0]) != metrics.n_features  # else components are the data, turned
     return low > PCA_GAIN or (low > PCA_SHARE * lost and keeps_more and is_reduced)
 

@@ -544,6 +544,7 @@ def test_principal_components_that_take_away_half_of_what_was_lost_are_a_remark(
     for none in (
         {"pca_gain": {**BETTER["pca_gain"], "low": 0.005}},
         {"pca_kept_gain": {**BETTER["pca_kept_gain"], "low": bounds.PCA_KEPT_GAIN}},
+        {"pca_kept_gain": {**BETTER["pca_kept_gain"], "value": 0.149}},
         {"pca_kept_gain": None},
         {"n_features": 2},
     ):
