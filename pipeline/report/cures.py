@@ -132,7 +132,7 @@ def most_coordinates(metrics: Metrics, config: Config) -> int:
 
 
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
-    """More coordinates if neighbours are lost, else a reg chosen from the data, else `lle suggest`.
+    """More coordinates if neighbours are lost, a reg chosen from the data, better principal components, `lle suggest`.
 
     Another method or n_neighbors than the default was chosen by `lle suggest` or by the user, so it is no cure then.
     """
@@ -142,7 +142,7 @@ def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
     is_small = (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST
     suggest = NO_CURE if is_compared or is_small else Cure(text, is_command=True)
     coordinates = more_coordinates(metrics, config) if are_lost else NO_CURE
-    return coordinates or reg_from_data(metrics, config) or suggest
+    return coordinates or reg_from_data(metrics, config) or better_components(metrics, config) or suggest
 
 
 def hardly_kept(metrics: Metrics) -> bool:
@@ -178,10 +178,8 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
     """
     if hardly_kept(metrics):
         return more_coordinates(metrics, config)
-    if is_behind_pca(metrics, config) and not reg_from_data(metrics, config):
-        settings = principal_components(config).settings
-        text = f"Principal components keep neighbours better ({of_components(metrics)}); set "
-        return Cure(text + " and ".join("{}" for _ in settings), settings)
+    if components := better_components(metrics, config):
+        return components
     dimension = round(metrics.number("intrinsic_dimension") or 0)
     redundancy, trust = metrics.redundancy or [], metrics.number("trustworthiness") or 0.0
     n_new = next((j for j, value in enumerate(redundancy) if value > REDUNDANT), 0)
@@ -193,6 +191,23 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
     return Cure(f"{text}; set {{}}", (Setting("eigensolver", "n_components", n_new),))
 
 
+def better_components(metrics: Metrics, config: Config) -> Cure:
+    """Principal components, if these are better; not if the embedding is worse because of a reg that was set."""
+    if not is_behind_pca(metrics, config) or reg_from_data(metrics, config):
+        return NO_CURE
+    settings = principal_components(config).settings
+    numbers = "" if is_far_behind_pca(metrics, config) else f" ({of_components(metrics)})"  # else in the warning
+    return Cure(
+        f"Principal components keep neighbours better{numbers}; set " + " and ".join("{}" for _ in settings), settings
+    )
+
+
+def is_far_behind_pca(metrics: Metrics, config: Config) -> bool:
+    """Whether the trustworthiness of principal components is surely higher by more than PCA_GAIN."""
+    low = (metrics.pca_gain or {}).get("low")
+    return config["method"] != "pca" and low is not None and low > PCA_GAIN
+
+
 def is_behind_pca(metrics: Metrics, config: Config) -> bool:
     """Whether principal components keep neighbours better than the embedding, by much or compared with what it lost."""
     low = (metrics.pca_gain or {}).get("low")
@@ -202,7 +217,8 @@ def is_behind_pca(metrics: Metrics, config: Config) -> bool:
     kept_gain, kept_low = metrics.number("pca_kept_gain") or 0.0, (metrics.pca_kept_gain or {}).get("low") or 0.0
     keeps_more = kept_gain > PCA_SHARE * lost_nearest and kept_low > PCA_KEPT_GAIN
     is_reduced = len((metrics.eigenvalues or [[]])[0]) != metrics.n_features  # else components are the data, turned
-    return low > PCA_GAIN or (low > PCA_SHARE * lost and keeps_more and is_reduced)
+    is_half = low > PCA_SHARE * lost and keeps_more and is_reduced
+    return is_far_behind_pca(metrics, config) or is_half
 
 
 def of_components(metrics: Metrics) -> str:

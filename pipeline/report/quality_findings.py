@@ -37,8 +37,8 @@ def of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
 
 
 def _about_labels(cure: Cure, trust: float | None) -> Cure:
-    """The same cure; more coordinates do not always show the classes of labels that the features hardly determine."""
-    if trust is None or "n_components" not in [setting.key for setting in cure.settings]:
+    """The same cure; it does not always show classes that the features hardly determine."""
+    if trust is None or not {"n_components", "method"}.intersection(setting.key for setting in cure.settings):
         return cure
     return replace(cure, text=f"{cure.text}. This raises the trustworthiness ({trust:.3f}), but not always this share")
 
@@ -58,9 +58,8 @@ def of_pca(metrics: Metrics, config: Config) -> Iterator[Finding]:
         f"{scope(metrics, ', ')})"
     )
     cure = cures.reg_from_data(metrics, config) or cures.principal_components(config)
-    low = gain["low"] or 0.0
-    level: Level = "minor" if low > bounds.PCA_GAIN else "note"
-    yield Finding("pca_gain", low, bounds.PCA_GAIN, sentence, cure, level)
+    level: Level = "minor" if cures.is_far_behind_pca(metrics, config) else "note"
+    yield Finding("pca_gain", gain["low"], bounds.PCA_GAIN, sentence, cure, level)
 
 
 def of_redundancy(metrics: Metrics, config: Config) -> Iterator[Finding]:

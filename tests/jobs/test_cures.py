@@ -155,7 +155,9 @@ class Case(NamedTuple):
 
 CASES = {
     "cube": Case(cube, {}, {"trustworthiness": {"eigensolver.n_components": 4}}),
-    "tangents of iris, whose neighbours are kept": Case(iris, {"method": "ltsa"}, {"pca_gain": {"method": "pca"}}),
+    "tangents of iris, whose neighbours are kept": Case(
+        iris, {"method": "ltsa"}, {"neighborhood_hit": {"method": "pca"}}
+    ),
     "more dimensions than 12 neighbours span": Case(noise, {}, {"trustworthiness": components(12)}),
     "principal components are better with two coordinates": Case(small_table, {}, {"trustworthiness": components(4)}),
     "few rows of many columns": Case(few_rows, {}, {"trustworthiness": components(12)}),
@@ -177,8 +179,8 @@ CASES = {
         {},
         {
             "participation": {"neighbors.n_neighbors": 24},
+            "trustworthiness": {"method": "pca"},
             "n_components_weak": {"graph.components": "connect"},
-            "pca_gain": {"method": "pca"},
         },
     ),
     "largest island": Case(islands, {"graph": {"components": "largest"}}, {"dropped": {"graph.components": "connect"}}),

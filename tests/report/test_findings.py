@@ -556,10 +556,19 @@ def test_redundant_coordinate_gives_way_to_better_principal_components() -> None
     [finding] = found({**BETTER, **repeated})
     assert finding.as_json()["key"] == {"method": "pca"}
     assert "keep neighbours better (trustworthiness 0.008 higher, 90 %" in finding.text()
+    finding, warning = found({**BETTER, **repeated, "pca_gain": {**BETTER["pca_gain"], "low": 0.016}})
+    assert "keep neighbours better; set method: pca" in finding.text()
+    assert "(trustworthiness 0.008 higher, 90 %" in warning.text()
     [finding] = found({**BETTER, **repeated}, config_of(eigensolver={"method": "factored"}))
     assert finding.text().endswith("; set method: pca and eigensolver.method: auto.")
     [finding] = found({**BETTER, **repeated}, config_of(weights={"reg": 1e-3}))
     assert finding.as_json()["key"] == {"eigensolver.n_components": 1}
+
+
+def test_better_principal_components_are_the_cure_of_classes_that_mix() -> None:
+    [finding] = found({**BETTER, "neighborhood_hit": {"value": 0.72}})
+    assert finding.as_json()["key"] == {"method": "pca"}
+    assert "not always this share" in finding.text()
 
 
 HARDLY = {"kept_neighbors": {"value": 0.02, "low": 0.01, "high": 0.03, "n_neighbors": 12}}
