@@ -151,15 +151,31 @@ class SampleQuality:
         values = np.clip(trustworthiness(np.where(near < 0, self.n_points, closer + 1), self.n_points), 0.0, 1.0)
         return np.where(near[:, 0] < 0, 0.0, values)
 
-    def _ranks_in(self, embedding: Float64) -> Int64:
-        """Ranks (s, k), from 1, in an embedding of the neighbours of the measured points."""
+    def _ranks_in(self, embedding: Float64) -> Float64:
+        """Ranks (s, k), from 1, in an embedding of the neighbours of the measured points.
+
+        Of the points at the same embedded distance as a neighbour, those farther away than it in the data count half:
+        the mean rank over all orders of them. So an embedding that maps many points to one place keeps no neighbours.
+        """
         inside = _has_coordinates(embedding)
-        table = np.where(inside[:, None], embedding, 0.0)
-        squared, _ = self._squared_distances(table - table.mean(axis=0))
+        table = np.where(inside[:, None], embedding - typical_point(embedding[inside]), 0.0)
+        squared, _ = self._squared_distances(table)
         squared[:, ~inside] = np.inf
         limits = np.take_along_axis(squared, self._neighbors.ids, axis=1)
-        ranks = np.stack([(squared < limits[:, [j]]).sum(axis=1) for j in range(self.k)], axis=1) + 1
-        return np.where(np.isfinite(limits), ranks, self.n_points)
+        ranks = np.full(limits.shape, float(self.n_points))
+        for j, limit in enumerate(limits.T):
+            closer, equal = ((compare(squared, limit[:, None])).sum(axis=1) for compare in (np.less, np.equal))
+            ranks[:, j] = np.where(np.isfinite(limit), closer + 1, self.n_points)
+            rows = np.flatnonzero((equal > 1) & np.isfinite(limit))
+            is_equal = squared[rows] == limit[rows, None]
+            ranks[rows, j] += (is_equal & self._farther(rows, self._neighbors.ids[rows, j])).sum(axis=1) / 2
+        return ranks
+
+    def _farther(self, rows: Int64, ids: Int64) -> Bools:
+        """Which points (r, n) are farther in the data than the points `ids` (r,), seen from the measured rows (r,)."""
+        squared, _, errors = self._squared
+        rounding = errors[self.measured[rows]] + errors[ids]
+        return np.asarray(squared[rows] > (squared[rows, ids] * (1 + ROUNDING) + rounding)[:, None])
 
     def _squared_distances(self, table: Float64) -> tuple[Float64, Float64]:
         """Squared distances (s, n) of the measured rows to all rows, inf to themselves, and squared lengths (n,)."""

@@ -205,7 +205,7 @@ def _count_among_nearest(tree: "cKDTree", sample: Floats, radii: Float64) -> tup
     return counts, (counts == listed) & (listed < tree.n)
 
 
-def trustworthiness(ranks: Ints, n_points: int, counts: Ints | None = None) -> Float64:
+def trustworthiness(ranks: Ints | Float64, n_points: int, counts: Ints | None = None) -> Float64:
     """Trustworthiness of each sample point, in [0, 1]; the mean over all points is that of the embedding.
 
     1 - 2 / (k (2 n - 3 k - 1)) sum_j max(0, r_j - k) over the k nearest neighbours j in the embedding, where r_j is the
@@ -213,7 +213,7 @@ def trustworthiness(ranks: Ints, n_points: int, counts: Ints | None = None) -> F
     spaces exchanged it is their continuity (eq. 2).
 
     Args:
-        ranks: (s, k) ranks, from 1: ``count_closer`` + 1.
+        ranks: (s, k) ranks, from 1: ``count_closer`` + 1, or means of several ranks.
         n_points: number n of all points.
         counts: (s,) numbers k of neighbours if they differ between points, each at least 1; other slots have rank 1.
 

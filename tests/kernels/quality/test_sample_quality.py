@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.manifold import trustworthiness
 
+from lle.core.arrays import Float64
 from lle.kernels.neighbors.knn import exact_neighbors
 from lle.kernels.quality.sample_quality import SampleQuality, principal_axes
 from tests.support.seeds import seeds
@@ -46,6 +47,32 @@ def test_linear_map_of_the_points_keeps_all_neighbours(points, quality):
     assert scores.kept.mean() > 0.97
     assert scores.trustworthiness.mean() < 0.99  # the linear map counts for `kept` only
     np.testing.assert_array_equal(quality.measure(points).kept, 1.0)
+
+
+def test_points_at_one_place_score_as_at_random(points: Float64) -> None:
+    collapsed = np.zeros((200, 2))
+    collapsed[-1] = 1.0
+    scores = SampleQuality(points, K, 200).measure(collapsed)
+    assert scores.trustworthiness.mean() == pytest.approx(0.5, abs=0.06)
+    assert scores.continuity.mean() == pytest.approx(0.5, abs=0.06)
+    assert scores.kept.mean() < 0.1
+
+
+def test_clump_keeps_its_neighbours_beside_a_far_point(points: Float64) -> None:
+    """Distances within the clump would be rounded to zero after a shift by the mean of all points."""
+    far = points.copy()
+    far[-1] = 1e12
+    scores = SampleQuality(points, K, 200).measure(far)
+    assert scores.continuity[:-1].mean() > 0.99
+    assert scores.kept[:-1].mean() > 0.95
+
+
+def test_grid_keeps_all_its_neighbours() -> None:
+    """Of points at the same distance in the data, any may be a neighbour."""
+    grid = np.stack(np.meshgrid(np.arange(12.0), np.arange(12.0)), axis=-1).reshape(-1, 2)
+    scores = SampleQuality(grid, K, 144).measure(grid)
+    for values in scores[:3]:
+        np.testing.assert_array_equal(values, 1.0)
 
 
 def test_folded_coordinates_keep_few_neighbours(points, quality):
