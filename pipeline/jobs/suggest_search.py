@@ -111,10 +111,10 @@ def _trial_points(n_features: int) -> int:
     return max(MIN_TRIAL_POINTS, min(MAX_TRIAL_POINTS, TRIAL_NUMBERS // n_features))
 
 
-def _measured_scores(scores: Float64, chosen: int, k: int) -> str:
-    """What was measured with 1, ..., m coordinates, and what follows for the chosen number.
+def _measured_scores(scores: Float64, chosen: int, name: str) -> str:
+    """What was measured with 1, ..., m coordinates of the named trial, and what follows for the chosen number.
 
-    >>> _measured_scores(np.array([0.9, 0.96, 0.965]), 2, 12)  # doctest: +NORMALIZE_WHITESPACE
+    >>> _measured_scores(np.array([0.9, 0.96, 0.965]), 2, "lle with 12 neighbours")  # doctest: +NORMALIZE_WHITESPACE
     'the mean of trustworthiness and continuity of lle with 12 neighbours is 0.900, 0.960, 0.965 with 1 to 3
     coordinates: more than 2 raise it by at most 0.005'
     """
@@ -123,10 +123,7 @@ def _measured_scores(scores: Float64, chosen: int, k: int) -> str:
         follows = f"more than {chosen} raise it by at most {max(scores.max() - scores[chosen - 1], 0.0):.3f}"
     else:
         follows = f"fewer than {m} lower it by {max(scores[-1] - scores[:-1].max(), 0.0):.3f} or more"
-    return (
-        f"the mean of trustworthiness and continuity of lle with {k} neighbours is {values} with 1 to {m} coordinates: "
-        f"{follows}"
-    )
+    return f"the mean of trustworthiness and continuity of {name} is {values} with 1 to {m} coordinates: {follows}"
 
 
 class Search:
@@ -162,14 +159,15 @@ class Search:
         own, likely, d = self.config.neighbors.n_neighbors, self.likely, self.sample.points.shape[1]
         # fewer than features, since as many reduce nothing, but two for two features
         largest = min(own - 1, max(d - 1, min(d, MIN_COMPONENTS)), len(self.trials.points) - 2)
-        before, why = 0, ""
-        if self.gap.ratio >= GAP:
-            before, why, is_enough = self._components_of_gap(own, largest)
-            if is_enough:
+        before = self.gap.dimension if self.gap.ratio >= GAP else 0
+        m = min(max(round(likely.value), before + 1), max(min(largest, MAX_COMPONENTS), before))
+        why, method, name = "", "lle", f"lle with {own} neighbours"
+        if before:
+            before, why, instead = self._components_of_gap(own, largest, m)
+            if not instead:
                 return before, why
             why += "; "
-        most = max(min(largest, MAX_COMPONENTS), before)
-        m = min(max(round(likely.value), before + 1), most)
+            method, name = instead, name if instead == "lle" else instead
         dimension_text = (
             f"the dimension is {likely.value:.2f} ({likely.low:.2f} to {likely.high:.2f}) by maximum likelihood"
         )
@@ -178,25 +176,30 @@ class Search:
         if m == 1:
             return m, f"{why}{dimension_text}"
         try:
-            embedding = self.trials.embedding("lle", own, m, self._local_reg(own, m).reg)
+            embedding = self.trials.embedding(method, own, m, self._local_reg(own, m).reg)
             scores = self.trials.scores_by_components(embedding)
         except (LleError, np.linalg.LinAlgError):
             return m, f"{why}{dimension_text} at the scale of {own} neighbours, rounded"
         enough = int(np.flatnonzero(scores >= scores.max() - SAME_QUALITY)[0]) + 1
         chosen = max(min(m, MIN_COMPONENTS), before, enough)
-        return chosen, f"{why}{_measured_scores(scores, chosen, own)}; {dimension_text}"
+        return chosen, f"{why}{_measured_scores(scores, chosen, name)}; {dimension_text}"
 
-    def _components_of_gap(self, own: int, largest: int) -> tuple[int, str, bool]:
+    def _components_of_gap(self, own: int, largest: int, most: int) -> tuple[int, str, str]:
         """The number of directions before the gap, or one more if the data need it, as closed surfaces do; the reason;
-        and whether they are enough, so that a run does not warn of lost neighbours."""
+        and "", or the method whose measures with up to `most` coordinates decide, because these are not enough.
+
+        They are not enough if a run would warn of lost neighbours; or if pca keeps them as well as lle, so that there
+        is no curved surface to unroll, and better with more coordinates up to the intrinsic dimension.
+        """
         dimension = self.gap.dimension
         m, several = min(dimension, largest), "s" * (dimension > 1)
         why = (
-            f"{dimension} direction{several} hold{'' if several else 's'} most of the variance in neighbourhoods of "
-            f"{self.gap.n_neighbors} sampled points; the next direction has {self.gap.ratio:.1f} times less"
+            f"{dimension} direction{several} stand{'' if dimension > 1 else 's'} out in neighbourhoods of "
+            f"{self.gap.n_neighbors} sampled points: the variance of the next direction is {self.gap.ratio:.1f} times "
+            f"less"
         )
         if m < dimension:
-            return m, f"{why}. {own} neighbours allow at most {m} coordinates", True
+            return m, f"{why}. {own} neighbours allow at most {m} coordinates", ""
         if m < min(largest, self.sample.points.shape[1] - 1):  # as many coordinates as features reduce nothing
             with contextlib.suppress(LleError, np.linalg.LinAlgError):
                 embedding = self.trials.embedding("lle", own, m + 1, self._local_reg(own, m).reg)
@@ -207,10 +210,14 @@ class Search:
                         f"mean of trustworthiness and continuity of lle with {own} neighbours is {before:.3f}, "
                         f"and {after:.3f} with {m + 1}"
                     )
-                    return m + 1, why, True
+                    return m + 1, why, ""
                 if lost := self.trials.lost(self.trials.quality.measure(embedding[:, :m])):
-                    return m, f"{why}, but {counted(m, 'coordinate')} would lose neighbours ({lost})", False
-        return m, why, True
+                    return m, f"{why}, but {counted(m, 'coordinate')} would lose neighbours ({lost})", "lle"
+                most = max(m, min(round(self.likely.value), most))
+                of_pca = self.trials.scores_by_components(self.trials.embedding("pca", own, most, None))
+                if before - SAME_QUALITY <= of_pca[m - 1] < of_pca.max() - SAME_QUALITY:
+                    return m, f"{why}, but pca shows that more coordinates keep more neighbours", "pca"
+        return m, why, ""
 
     def run(self) -> None:
         """Choose n_components, then try the config's method and the other methods, and choose a trial."""

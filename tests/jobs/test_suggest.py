@@ -238,6 +238,19 @@ def test_directions_before_a_gap_that_lose_neighbours_are_not_enough(tmp_path, f
     assert f"but 1 coordinate would lose neighbours ({lost} 0." in found["reasons"][0]
 
 
+@pytest.mark.parametrize("seed", seeds(41, 42, 43))
+def test_flat_data_get_the_coordinates_that_pca_needs(tmp_path, make_config, few_trials, monkeypatch, seed):
+    """A thick line: one direction stands out, lle with more coordinates shows no others, and pca does."""
+    monkeypatch.setattr(suggest_search, "GAP", 1.6)
+    rng = np.random.default_rng(seed)
+    line = np.column_stack([60 * rng.random(400), rng.normal(size=(400, 5))])
+    found = suggest(make_config(tmp_path, line), 400)
+    assert found["dimension"]["gap"]["dimension"] == 1
+    assert found["suggested"]["eigensolver.n_components"] >= 2
+    assert "pca shows that more coordinates keep more neighbours; the mean" in found["reasons"][0]
+    assert "of pca is 0." in found["reasons"][0]
+
+
 @pytest.mark.parametrize(
     ("scores", "chosen"), [([0.8, 0.8, 0.85, 0.9], 4), ([0.8, 0.8, 0.868, 0.872], 3), ([0.9, 0.9, 0.9, 0.8], 3)]
 )
@@ -490,7 +503,7 @@ def test_reason_of_n_components_says_what_was_measured(tmp_path, make_config, mo
     monkeypatch.setattr(suggest_search, "GAP", 2.5)
     few = suggest(make_config(tmp_path, cube(600, rng), neighbors={"n_neighbors": 3}), 600)
     assert few["suggested"]["eigensolver.n_components"] == 2
-    assert few["reasons"][0].startswith("n_components 2: 4 directions hold most of the variance")
+    assert few["reasons"][0].startswith("n_components 2: 4 directions stand out in neighbourhoods")
     assert few["reasons"][0].endswith(". 3 neighbours allow at most 2 coordinates")
 
 
