@@ -106,9 +106,7 @@ class Trials:
         self.lists = exact_neighbors(self.points, every, self.points, every, max_neighbors)
         labels = None if labels is None else labels[inside]
         self.quality = SampleQuality(self.points, COMPARED_NEIGHBORS, MEASURED_POINTS, labels)
-        before = self.quality.hit_of_points()
-        no_hit = before is None or np.isnan(before).all()
-        self.min_hit = 0.0 if before is None or no_hit else min_hit(float(np.nanmean(before)))
+        self.min_hit = self._min_hit(COMPARED_NEIGHBORS)
         """Bound of the neighbourhood hit; 0 without labels."""
         self._graphs: dict[tuple[int, int | None], tuple[Int64, Int64]] = {}
 
@@ -134,7 +132,7 @@ class Trials:
             scores,
             1.0 if method == "pca" else len(inside) / len(self._sample),
             participation=float(participation(inside).min()) / len(inside),
-            lost=self.lost(scores),
+            lost=self.lost(scores) or self._lost_in_run(embedding, n_neighbors),
         )
 
     def done(self) -> list[Trial]:
@@ -167,6 +165,18 @@ class Trials:
             return f"trustworthiness {trust:.3f}, bound {LOW_TRUSTWORTHINESS:g}"
         hit = scores.mean_hit()
         return f"neighbourhood hit {hit:.3f}, bound {self.min_hit:.3f}" if hit < self.min_hit else ""
+
+    def _lost_in_run(self, embedding: Float64, n_neighbors: int) -> str:
+        """As `lost`, for the hit of the trial's own number of neighbours, which a run measures."""
+        hit, least = self.quality.hit(n_neighbors, embedding), self._min_hit(n_neighbors)
+        if hit is None or np.isnan(hit).all() or np.nanmean(hit) >= least:
+            return ""
+        return f"neighbourhood hit of {n_neighbors} neighbours {np.nanmean(hit):.3f}, bound {least:.3f}"
+
+    def _min_hit(self, k: int) -> float:
+        """The bound of the hit of k neighbours; 0 without labels."""
+        before = self.quality.hit(k)
+        return 0.0 if before is None or np.isnan(before).all() else min_hit(float(np.nanmean(before)))
 
     def choose_reg(self, local: RegChoice, n_neighbors: int, n_components: int) -> RegChoice:
         """The choice of `weights.reg: auto` for lle, as ``trial_embedding.reg_by_trial``."""

@@ -223,7 +223,7 @@ def measuring(store: Store, labels: npt.NDArray[np.int64] | None) -> Callable[[t
         trust = float(quality.trustworthiness(embedding).mean())
         if classes is None:
             return Measured(taken, trust, np.nan)
-        near = quality._nearest(embedding)
+        near = quality._nearest(embedding, quality.k)
         return Measured(taken, trust, float(np.nanmean(neighborhood_hit(classes[quality.measured], classes[near]))))
 
     return measure

@@ -20,7 +20,7 @@ from lle.config.models import Config
 from lle.config.yaml_edit import changed
 from lle.core.errors import InputError
 from lle.core.methods import METHODS
-from lle.jobs import suggest_search
+from lle.jobs import suggest_search, suggest_trials
 from lle.jobs.suggest import _why_low, _why_method, _why_not_best, suggest
 from lle.jobs.suggest_search import Search, best_method, choose
 from lle.jobs.suggest_trials import Trial, Trials
@@ -359,6 +359,22 @@ def test_labels_count_and_rows_without_categories_have_no_hit(tmp_path):
         hits[label] = [line.get("hit") for line in suggest(config, 300)["candidates"] if "failed" not in line]
     assert max(hit["value"] for hit in hits["y"]) > 0.95
     assert hits["time"] == [None] * len(hits["time"])
+
+
+def test_suggestion_names_a_hit_that_is_low_for_the_neighbours_of_the_run(tmp_path, few_trials, monkeypatch):
+    """All trials are compared by the hit of 12 neighbours, and a run measures that of its own number."""
+    np.savez(tmp_path / "rows.npz", X=SLANTED, y=np.arange(400) % 2)
+    source = {"kind": "npz", "path": str(tmp_path / "rows.npz"), "key": "X", "label": "y"}
+    monkeypatch.setattr(
+        suggest_trials.SampleQuality,
+        "hit",
+        lambda self, k, embedding=None: np.full(len(self.measured), 0.5 if k == 6 and embedding is not None else 0.9),
+    )
+    for k, is_low in ((6, True), (12, False)):
+        settings = {"output": {"store": str(tmp_path / "run.zarr")}, "neighbors": {"n_neighbors": k}}
+        monkeypatch.setattr(suggest_search, "NEIGHBORS", (k,))
+        reasons = suggest(Config.model_validate({"input": source, **settings}), 400)["reasons"]
+        assert any("neighbourhood hit of 6 neighbours 0.500, bound 0.850" in reason for reason in reasons) == is_low
 
 
 def test_suggestion_that_keeps_few_neighbours_says_so(tmp_path, make_config):

@@ -99,27 +99,34 @@ class SampleQuality:
 
         Points at the same distance have the same rank.
         """
-        return self._trustworthiness(self._nearest(embedding))
+        return self._trustworthiness(self._nearest(embedding, self.k))
 
     def measure(self, embedding: Float64) -> Scores:
         """Scores of an embedding (n, m). Points with NaN are infinitely far, and their own scores are 0."""
-        near, embedded = self._nearest(embedding), _has_coordinates(embedding[self.measured])
+        near, embedded = self._nearest(embedding, self.k), _has_coordinates(embedding[self.measured])
         ranks = self._ranks_in(embedding)
         continuity = np.where(embedded, np.clip(trustworthiness(ranks, self.n_points), 0.0, 1.0), 0.0)
         near_points, distances = self._neighbors
         scaled = unstretched(embedding, np.where(embedded[:, None], near_points, -1), self.measured, distances)
         kept = max(((table <= self.k).mean(axis=1) for table in (ranks, self._ranks_in(scaled))), key=np.sum)
-        kept, hit = np.where(embedded, kept, 0.0), None
-        if self.labels is not None:
-            hit = neighborhood_hit(self.labels[self.measured], self.labels[near])
-            hit = np.where(embedded | np.isnan(hit), hit, 0.0)
-        return Scores(self._trustworthiness(near), continuity, kept, hit)
+        kept = np.where(embedded, kept, 0.0)
+        return Scores(self._trustworthiness(near), continuity, kept, self.hit(self.k, embedding))
 
-    def hit_of_points(self) -> Float64 | None:
-        """Share (s,) of the nearest neighbours in the data with the point's label; None without labels."""
+    def hit(self, k: int, embedding: Float64 | None = None) -> Float64 | None:
+        """Share (s,) of the k nearest neighbours with the point's label, in an embedding (n, m) or in the data.
+
+        None without labels; k is lowered to what n points allow. Points with NaN have the share 0.
+        """
         if self.labels is None:
             return None
-        return neighborhood_hit(self.labels[self.measured], self.labels[self._neighbors.ids])
+        k = max(1, min(k, (self.n_points - 1) // 2))
+        if embedding is None:
+            every = np.arange(self.n_points)
+            near = exact_neighbors(self._points[self.measured], self.measured, self._points, every, k).ids
+            return neighborhood_hit(self.labels[self.measured], self.labels[near])
+        near = self._nearest(embedding, k)
+        hit = neighborhood_hit(self.labels[self.measured], self.labels[near])
+        return np.where((near[:, 0] >= 0) | np.isnan(hit), hit, 0.0)
 
     @cached_property
     def _neighbors(self) -> NeighborLists:
@@ -135,12 +142,12 @@ class SampleQuality:
         squared, squares = self._squared_distances(shifted)
         return squared, np.sort(squared, axis=1), 2 * square_rounding(shifted.shape[1]) * squares
 
-    def _nearest(self, embedding: Float64) -> Int64:
-        """The nearest embedded points (s, k) of the measured points in an embedding; -1 for points with NaN."""
+    def _nearest(self, embedding: Float64, k: int) -> Int64:
+        """The k nearest embedded points (s, k) of the measured points in an embedding; -1 for points with NaN."""
         inside = np.flatnonzero(_has_coordinates(embedding))
         rows = np.flatnonzero(np.isin(self.measured, inside))
-        near, queries = np.full((len(self.measured), self.k), -1), self.measured[rows]
-        near[rows] = exact_neighbors(embedding[queries], queries, embedding[inside], inside, self.k).ids
+        near, queries = np.full((len(self.measured), k), -1), self.measured[rows]
+        near[rows] = exact_neighbors(embedding[queries], queries, embedding[inside], inside, k).ids
         return near
 
     def _trustworthiness(self, near: Int64) -> Float64:

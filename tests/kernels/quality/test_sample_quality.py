@@ -99,6 +99,15 @@ def test_hit_is_the_share_of_neighbours_with_the_same_label(points):
     assert np.nanmean(SampleQuality(points, K, 200, labels).measure(points[:, 1:]).hit) < 0.7
 
 
+@pytest.mark.parametrize("k", [3, K])
+def test_hit_of_any_number_of_neighbours(points: Float64, k: int) -> None:
+    labels, every = (points[:, 0] > 0).astype(float), np.arange(200)
+    few = SampleQuality(points, K, 200, labels)
+    for table, hit in ((points, few.hit(k)), (points[:, :1], few.hit(k, points[:, :1]))):
+        near = exact_neighbors(table, every, table, every, k).ids
+        np.testing.assert_allclose(hit, (labels[near] == labels[:, None]).mean(axis=1))
+
+
 @pytest.mark.parametrize("seed", seeds(3, 5, 7))
 @pytest.mark.parametrize("n_features", [4, 1700])
 def test_principal_axes_are_those_of_a_plane(seed: int, n_features: int) -> None:
