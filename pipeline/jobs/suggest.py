@@ -256,7 +256,7 @@ def _why_not_best(search: Search, chosen: Trial, trials: list[Trial]) -> list[st
     elif best.method == "lle" and best.reg != picked[0].reg:
         why = "a run chooses reg itself, by trustworthiness and noise (weights.reg: auto)"
     elif best.n_neighbors != picked[0].n_neighbors:
-        why = f"{picked[0].n_neighbors} neighbours are as good"
+        why = f"{best.method} with {picked[0].n_neighbors} neighbours is as good"
     else:
         return []
     return [f"the best score, {best.score:.3f}, is that of {best.name}, but {why}"]
