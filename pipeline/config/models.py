@@ -53,7 +53,9 @@ class Weights(Model):
     )
     edges: Literal["heat", "binary"] = Field("heat", description="laplacian: weights exp(-distance^2 / t), or 1")
     t: Annotated[Float, Field(gt=0)] | Literal["auto"] = Field(
-        "auto", description="t of the heat kernel, in squared input units; auto: mean squared distance of neighbours"
+        "auto",
+        description="t of the heat kernel, in squared input units; auto: mean squared distance of neighbours, "
+        "or more if the weight of the longest edge would be rounded away",
     )
 
     def contradictions(self) -> Iterator[str]:

@@ -14,7 +14,7 @@ from .eigensolver.rayleigh_ritz import Tolerances
 from .eigensolver.solve import bottom_eigenpairs
 from .factors.cost_matrix import local_factor
 from .factors.factor_rows import LocalRows, groups_of_equal_size, stack_rows
-from .factors.laplacian import degrees, edge_factor, own_edges, partial_degrees
+from .factors.laplacian import degrees, edge_factor, heat_scale, own_edges, partial_degrees
 from .factors.lle_weights import barycenter_weights
 from .factors.ltsa_hessian import alignment_rows, hessian_rows
 from .factors.modified_lle import modified_rows, spread, variances
@@ -36,7 +36,7 @@ def embed_in_memory(
     """Coordinates (n, m) of points (n, d) by a method of the config; the eigenvectors have relative errors of TOL.
 
     Args:
-        method: lle, modified, hessian, ltsa, laplacian (heat kernel of the mean squared distance) or pca.
+        method: lle, modified, hessian, ltsa, laplacian (`heat_scale`) or pca.
         points: (n, d), one weak component; for lle with one closed class.
         ids: (n, K) neighbours, -1 in empty slots. Each point has at least as many as the method needs.
         n_components: m, at least 1 and below n - 1.
@@ -109,7 +109,7 @@ def _tangent_factor(method: str, points: Float64, ids: Int64, n_components: int)
 
 def _laplacian(points: Float64, ids: Int64, n_components: int) -> Float64:
     squared = np.square(exact_distances(points, points, ids))
-    t = float(squared[ids >= 0].mean())
+    t = heat_scale(float(squared[ids >= 0].mean()), float(squared[ids >= 0].max()))
     lists = np.where(ids[:, :, None] >= 0, ids[np.maximum(ids, 0)], -1)
     edges = own_edges(np.arange(len(points)), ids, squared, lists, t)
     degree = degrees(partial_degrees(edges)[1])

@@ -16,7 +16,7 @@ from ..engine.plan import Layout, Steps
 from ..engine.plan_sizes import FactorRows, index_dtype
 from ..engine.row_exchange import exchange, exchanged, positions_of, receive_rows
 from ..engine.step import WHOLE_DATA, Report, Step, Work, task
-from ..kernels.factors.laplacian import LaplacianEdges, degrees, edge_factor, own_edges, partial_degrees
+from ..kernels.factors.laplacian import LaplacianEdges, degrees, edge_factor, heat_scale, own_edges, partial_degrees
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -31,11 +31,17 @@ def steps(config: Config, layout: Layout) -> Steps:
     if t == "auto":
         measure, n_bytes = task(measure_links, blocks=blocks), task_costs.TASK_BYTES + 48 * blocks.size * k
         reports = yield from Step(
-            "local_factors.measure_links", measure, blocks.count, n_bytes, expected=lambda b: Links(1, 1.0)
+            "local_factors.measure_links",
+            measure,
+            blocks.count,
+            n_bytes,
+            expected=lambda b: Links(1, 1.0, 1.0),
+            version=2,
         )
         mean = sum(report.squared for report in reports) / sum(report.links for report in reports)
         digits, exponent = math.frexp(mean)  # the last digits depend on the size of the blocks
-        t = math.ldexp(round(digits * 2**30), exponent - 30)
+        rounded = math.ldexp(round(digits * 2**30), exponent - 30)
+        t = heat_scale(rounded, max(report.largest for report in reports))
         if not 0 < t < 0.1 * float(np.finfo(np.float32).max) ** 2:
             raise InputError(
                 f"weights.t: auto uses the mean squared distance of neighbours in float32. It is {t:.2g}, outside of "
@@ -71,14 +77,15 @@ def steps(config: Config, layout: Layout) -> Steps:
 class Links(Report):
     links: int
     squared: float
+    largest: float
 
 
 def measure_links(store: Store, block_index: int, blocks: Blocks) -> Links:
-    """Number of links of a block's points to neighbours, and the sum of their squared distances."""
+    """Number of links of a block's points to neighbours, and the sum and the maximum of their squared distances."""
     start, stop = blocks.rows(block_index)
     linked = store.read(array_specs.NEIGHBOR_INDICES.name, start, stop) >= 0
     squared = np.square(store.read(array_specs.NEIGHBOR_DISTANCES.name, start, stop)[linked].astype(np.float64))
-    return Links(int(linked.sum()), float(squared.sum()))
+    return Links(int(linked.sum()), float(squared.sum()), float(squared.max(initial=0.0)))
 
 
 def weigh_block(store: Store, block_index: int, t: float | None, blocks: Blocks) -> Report:
@@ -110,8 +117,7 @@ def add_degrees(store: Store, block_index: int, t: float | None, blocks: Blocks)
     if n_isolated:
         raise InputError(
             f"weights.t is {t:g}, and exp(-d^2 / t) is zero in float64 for all edges of "
-            f"{counted(n_isolated, 'point')}. Set weights.edges: binary, or raise weights.t (auto takes the mean of "
-            f"d^2 of neighbours)"
+            f"{counted(n_isolated, 'point')}. Set it to auto, or raise weights.t, or set weights.edges: binary"
         )
     store.write(array_specs.DEGREE.name, 0, degree)
     return Report()

@@ -218,11 +218,7 @@ def test_neighbors_at_distances_beyond_float32_are_kept(tmp_path, method, neighb
     points[5] = 1e39
     config = npy_config(tmp_path, points, neighbors=neighbors)
     result = CliRunner().invoke(app, ["run", str(config), "--set", f"method={method}"])
-    if method == "laplacian":  # far rows make the mean of squared distances too large
-        assert result.exit_code == 2
-        assert "Set weights.edges: binary, or raise weights.t" in result.output
-    else:
-        assert result.exit_code in {0, 3}, result.output
+    assert result.exit_code in {0, 3}, result.output
     store = Store(str(tmp_path / "run.zarr"))
     own = store.read_all("original_index").tolist().index(5)
     assert (store.read_all("neighbor_indices")[own] >= 0).sum() >= 3

@@ -404,6 +404,19 @@ def test_workers_give_the_bytes_of_a_serial_run(tmp_path, method):
     assert Store(str(tmp_path / "run.zarr")).read_all("embedding").tobytes() == serial
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("n_far", [1, 2])
+def test_auto_scale_keeps_the_edges_of_far_points(tmp_path, n_far, seed):
+    """With the mean squared distance the weights of all edges from far points to others would be zero in float64."""
+    X = np.random.default_rng(seed).normal(size=(500, 3))
+    X[:n_far] += 1e3
+    store = run_on(tmp_path, X, "laplacian")[0]
+    embedding = store.read_all("embedding")[n_far:]
+    assert np.abs(np.corrcoef(embedding.T, X[n_far:].T)[:2, 2:]).max() > 0.5
+    degree = store.read_all("degree")
+    assert degree.min() > np.finfo(np.float64).eps
+
+
 def test_auto_scale_of_coincident_points_is_refused(tmp_path):
     X = 1e-47 * np.random.default_rng(3).random((200, 3))
     config = npy_config(tmp_path, X)

