@@ -16,6 +16,7 @@ MISSING_WORDS = {"", "#N/A N/A", *OF_PANDAS.split(), *OTHERS.split()}
 
 SHOWN_WORDS = "NA, None, NULL, n/a, - and ?"
 """Some of them, for messages."""
+MAX_EXAMPLE = 20  # characters of an entry in a message
 
 PADDED_WORDS = [
     " " * left + word + " " * right for word, left, right in product(sorted(MISSING_WORDS), range(9), range(2))
@@ -161,3 +162,8 @@ def number_in(text: str | bytes) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def text_found(example: str) -> str:
+    """What a column of numbers with a text holds, for a message."""
+    return f"text between numbers, such as {example[:MAX_EXAMPLE]!r}; missing values are empty or {SHOWN_WORDS}"

@@ -18,12 +18,12 @@ from . import csv_index
 from .base import Source, Stamp
 from .column_names import (
     PADDED_WORDS,
-    SHOWN_WORDS,
     TableColumns,
     TextAmongNumbers,
     choose_columns,
     is_missing_word,
     number_in,
+    text_found,
 )
 from .csv_index import index_rows, open_text
 from .damage import reading
@@ -38,7 +38,7 @@ NUMBER_WITH_POINT = re.compile(rb"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 TYPES = ("numbers", TRUTH, "text", "no values")
 TRUE, FALSE = (b"true", b"True", b"TRUE", b"1", b"1.0"), (b"false", b"False", b"FALSE", b"0", b"0.0")
 COMMA_CURE = "write a decimal point, and no separators of thousands"
-MAX_EXAMPLE, TOP_ROWS = 20, 3  # characters of an entry in a message; rows that may hold units and their names
+TOP_ROWS = 3  # rows that may hold units and their names
 
 
 def open_csv(
@@ -206,7 +206,8 @@ class CsvRows(ColumnRows):
         cure = COMMA_CURE if with_comma else "correct the line, or name the columns to read in input.columns"
         if column is None:  # a line of another length
             names = counted(len(self._index.names), "name")
-            cure = f"the header line has {names}: correct the line, or remove the lines above the header"
+            cure = f"the header line has {names}: correct the line, remove the lines above the header, "
+            cure += "or add a name if a column has none"
         sentence = (
             f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if self._is_text else 'numbers'}, "
             f"one entry per column; found: {detail}; {cure}"
@@ -214,7 +215,7 @@ class CsvRows(ColumnRows):
         if column is None or value is None or with_comma or self._is_text:
             return InputError(sentence)
         among = TextAmongNumbers(sentence)
-        among.column, among.found = self._index.names[int(column[1])], _text_found(value[1])
+        among.column, among.found = self._index.names[int(column[1])], text_found(value[1])
         return among
 
 
@@ -323,10 +324,6 @@ def _look_at(column: pa.ChunkedArray) -> Look:
     return Look(kind, named)
 
 
-def _text_found(example: str) -> str:
-    return f"text between numbers, such as {example[:MAX_EXAMPLE]!r}; missing values are empty or {SHOWN_WORDS}"
-
-
 def _type_of_entries(column: pa.ChunkedArray) -> str:
     """The type of the entries of a column, without those that are missing."""
     if not len(column):
@@ -346,5 +343,5 @@ def _type_of_entries(column: pa.ChunkedArray) -> str:
         if 2 * len(text) > len(entries):
             return "text"
         example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only
-        return _text_found(example)
+        return text_found(example)
     return "numbers"

@@ -169,7 +169,25 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
         raise InputError(
             f"{path}: expected a header line with column names, found {text[:60]!r}; add a first line with names"
         )
-    return names, delimiter
+    return (("", *names) if _has_row_names(text, row, delimiter) else names), delimiter
+
+
+def _has_row_names(header: str, row: str, delimiter: str) -> bool:
+    """Whether a row has one field more than the header: the name of the row, as R writes it without a header field.
+
+    A number between commas may be part of one with a decimal comma, and an empty last field is that of a row which
+    ends in a delimiter. A line without numbers may be the header, below a title.
+
+    >>> [_has_row_names("a,b", row, ",") for row in ('"1",5,2', "x,5,NA", "1,5,2", "1,5,", "x,y,z")]
+    [True, True, False, False, False]
+    """
+    if _n_fields(row, delimiter) != _n_fields(header, delimiter) + 1:
+        return False
+    fields = _fields(row, delimiter)
+    if not (fields[0] and fields[-1]):
+        return False
+    is_name = delimiter != "," or row.startswith('"') or number_in(fields[0]) is None
+    return is_name and any(number_in(field) is not None for field in fields[1:])
 
 
 def _are_names(fields: Sequence[str], below: Sequence[str]) -> bool:
@@ -195,13 +213,16 @@ def _is_axis(fields: Sequence[str]) -> bool:
 def _delimiter(header: str, row: str) -> str:
     """The comma if it gives two or more fields, as many in the row as in the header; else the one with most fields.
 
-    A name may contain other delimiters, so the header alone does not decide. The comma if no delimiter matches.
+    If none gives as many, rows may begin with names, for which R writes no header field. A name may contain other
+    delimiters, so the header alone does not decide. The comma if no delimiter matches.
 
     >>> _delimiter("P(x|y),P(y|x)", "0.1,0.2"), _delimiter("a;b", "1,5;2"), _delimiter("weight; dry", "1.5")
     (',', ';', ',')
     """
     n_fields = {delimiter: _n_fields(header, delimiter) for delimiter in DELIMITERS}
-    matching = [delimiter for delimiter, n in n_fields.items() if n >= 2 and n == _n_fields(row, delimiter)]
+    several = [delimiter for delimiter, n in n_fields.items() if n >= 2]
+    matching = [delimiter for delimiter in several if n_fields[delimiter] == _n_fields(row, delimiter)]
+    matching = matching or [delimiter for delimiter in several if _has_row_names(header, row, delimiter)]
     return "," if not matching or "," in matching else max(matching, key=n_fields.__getitem__)
 
 

@@ -20,6 +20,8 @@ from ..inputs.suspect_columns import read_windows
 from .new_rows import TABLES, open_section
 
 FILL_GAPS = "fill the gaps in the file first, for example with the median of each column"
+LONGEST_NAME = 100
+"""Characters of a name in a message: it may be a whole line."""
 CANDIDATES = 3
 """Columns that are named as possible labels."""
 
@@ -156,7 +158,8 @@ def _unused(table: TableColumns) -> dict[str, str]:
 def _with_reasons(table: TableColumns, reasons: Mapping[str, str]) -> str:
     """Each column of a table, with the reason why it is no feature."""
     reasons = {**_unused(table), **reasons}
-    return listed([f"{name or repr(name)} ({reasons[name]})" if name in reasons else name for name in table.names])
+    shown = {name: name[:LONGEST_NAME] + "..." * (len(name) > LONGEST_NAME) or repr(name) for name in table.names}
+    return listed([f"{shown[name]} ({reasons[name]})" if name in reasons else shown[name] for name in table.names])
 
 
 def _label_comment(section: dict[str, object], roles: Roles) -> tuple[str, str]:
