@@ -35,7 +35,9 @@ ID_NAME = re.compile(
     rf"(.*[_\s.-])?([ugpfsch]?id|({NAMED_ROWS}|{NAMED_THINGS})id)|id[_\s.-].*|uuid|guid|key|.*_key|name", re.I
 )
 """Names of ids. Other words may end in id, as fluid and acid do."""
-CAMEL_CASE = re.compile(r"(?<=^id)(?=[A-Z])|(?<=[a-z])(?<![pP]er)(?=(I[dD]|Code|Type|Class|Group|Category|Team|Year)$)")
+CAMEL_CASE = re.compile(
+    r"(?<=^id)(?=[A-Z])|(?<=[a-z])(?<![pP]er)(?=(I[dD]|Code|Type|Class|Group|Category|Team|Year|Date)$)"
+)
 """Where a name in camel case has words that say what it is; others, as in lowKey and perYear, do not."""
 NUMBERING = re.compile(
     rf"({NAMED_ROWS})[_\s.-]*(no|nr|num|number|idx|index)\.?|nr\.?|num|obs|subj(ect)?|case|person", re.I
@@ -52,10 +54,13 @@ COUNT = r"(?!(n|no|nr|num|number|count)([_\s.-]|codes)|.*[_\s.-]per[_\s.-])"
 CODE_NAME = re.compile(rf"{COUNT}(.*[_\s.(-])?({CODE_WORDS})\)?", re.I)
 """Names of columns whose whole numbers stand for something: their differences have no meaning."""
 TIME_NAME = re.compile(
-    rf"{COUNT}(.*[_\s.-])?(year|yr)|quarter|mon(th)?|week|day|weekday"
-    r"|(day|date|week)[_\s.-]?of[_\s.-]?(week|month|year)|dow|hour|date",
+    rf"{COUNT}(.*[_\s.-])?(year|yr|date)|quarter|mon(th)?|week|day|weekday"
+    r"|(day|date|week)[_\s.-]?of[_\s.-]?(week|month|year)|dow|hour",
     re.I,
 )
+DATE_NAME = re.compile(r"(.*[_\s.-])?(year|yr)|.*date", re.I)
+"""Names of columns that are times if their numbers are dates, as ``_are_dates``: also saledate, but candidate too."""
+FIRST_YEAR, LAST_YEAR = 1800, 2100
 LEADING_ZERO = r"^[+-]?0[0-9]+$"
 EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 EPOCH_RANGE = 6.3e8, 2.2e9
@@ -77,6 +82,7 @@ class Look(NamedTuple):
 NAMED_ID = Look("an id by its name: whole numbers, some of them equal or missing", False)
 NAMED_CODE = Look("a code by its name: whole numbers whose differences have no meaning", False)
 NAMED_TIME = Look("a time by its name: whole numbers", False)
+NAMED_DATE = Look("a time by its name: its numbers are years or dates", False)
 PADDED = Look("a code: numbers with leading zeros", False)
 POSITION = Look("a position in a group, or a time: whole numbers that rise by one and start again", False)
 GROUP_ID = Look("an id of groups, or a time: whole numbers that repeat and never fall from row to row", False)
@@ -134,11 +140,27 @@ def look_by_name(name: str, values: Array) -> Look | None:
     share = _share_whole(values)
     if is_named(name, TIME_NAME) and share == 1:
         return NAMED_TIME
+    if is_named(name, DATE_NAME) and _are_dates(present):
+        return NAMED_DATE
     if len(np.unique(present)) <= MAX_CODES:
         return None
     if is_named(name, ID_NAME, NUMBERING) and share >= WHOLE_SHARE:
         return NAMED_ID if share == 1 else Look("an id by its name: nearly all entries are whole numbers", False)
     return NAMED_CODE if is_named(name, CODE_NAME) and share == 1 else None
+
+
+def _are_dates(values: Array) -> bool:
+    """Whether all numbers are years, also with a fraction, or all are days, written as 20241231 or 241231.
+
+    >>> [_are_dates(np.array(one)) for one in ([1999, 2000.25], [960423, 10131], [19960423], [7, 12], [20241331])]
+    [True, True, True, False, False]
+    """
+    if ((values >= FIRST_YEAR) & (values < LAST_YEAR)).all():
+        return len(values) > 0
+    year, month, day = values // 10000, values // 100 % 100, values % 100
+    is_year = (year >= 0) & (year < 100) | (year >= FIRST_YEAR) & (year < LAST_YEAR)
+    is_day = (values == np.rint(values)) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    return bool((is_year & is_day).all())
 
 
 def _share_whole(values: Array) -> float:

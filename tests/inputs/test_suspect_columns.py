@@ -148,6 +148,24 @@ def test_whole_numbers_are_reported_by_their_name(looks_of, name, words):
     assert look is None or look.says.startswith(words)
 
 
+DAYS = pd.date_range("1996-01-02", "2003-05-09", N).strftime("%Y%m%d").to_numpy(int)
+DATES = {"whole": DAYS, "short": DAYS % 1_000_000, "fractions": 1996 + RNG.integers(0, 100, N) / 12}
+
+
+@pytest.mark.parametrize("values", DATES.values(), ids=DATES)
+@pytest.mark.parametrize("name", ["sdate", "saledate", "sale_date", "saleDate", "date"])
+def test_dates_and_years_are_times_by_their_name(looks_of, name, values):
+    look = looks_of(**{"x": RNG.normal(size=N), name: RNG.permutation(values)})[name]
+    assert look.says.startswith("a time by its name")
+
+
+@pytest.mark.parametrize("name", ["update", "candidate", "mandate"])
+def test_other_words_that_end_in_date_are_no_times(looks_of, name):
+    x = RNG.normal(size=N)
+    assert looks_of(x=x, **{name: RNG.integers(1, 60, N)}) == {}
+    assert looks_of(x=x, **{name: 1000 * RNG.random(N)}) == {}
+
+
 def test_csv_numbers_with_leading_zeros_are_codes(looks_of):
     town = [f"{i:05}" for i in RNG.integers(900, 99999, N)]
     looks = looks_of(x=RNG.normal(size=N), town=town, zero=0.25, count=RNG.integers(0, 900, N))
