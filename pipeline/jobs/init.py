@@ -48,10 +48,12 @@ def init(data: str, out: Path) -> Json:
         same = f"eigensolver.n_components is {n}, and the data have only {counted(n, 'feature')}"
         checked["warnings"].append(f"{same}: the embedding has as many dimensions as the data.")
     if proposal.complete < config.output.min_rows:
-        checked["warnings"].append(
-            f"Only {proposal.complete:.1%} of the rows have all values, and output.min_rows is "
-            f"{config.output.min_rows:g}: a run would end with exit code 3; {FILL_GAPS}."
-        )
+        found = f"Only {proposal.complete:.1%} of the rows have all values"
+        if proposal.complete * source.n_rows <= config.neighbors.n_neighbors:
+            why = f"neighbors.n_neighbors is {config.neighbors.n_neighbors}: a run would end with exit code 2"
+        else:
+            why = f"output.min_rows is {config.output.min_rows:g}: a run would end with exit code 3"
+        checked["warnings"].append(f"{found}, and {why}; {FILL_GAPS}.")
     checked["warnings"] += proposal.warnings
     if checked["columns"] is not None:
         checked["columns"]["left_out"] = dict(proposal.left_out)

@@ -104,7 +104,7 @@ def steps(config: Config, layout: Layout) -> Steps:
             require_unchanged_input(opened, open_source(kind, **plain), blocks, [])
         yield from check_ids_step(blocks)
     [merged] = yield from merge_step(blocks, config.preprocess.invalid)
-    _check_size(merged, config)
+    _check_size(merged, layout.n_input, config)
     scale, pca = config.preprocess.scale, config.preprocess.pca
     layout = replace(layout, n_points=merged.n_points, n_features=pca or d)
     if scale != "none" or pca is not None:
@@ -321,12 +321,14 @@ def _location_of_invalid(opened: Source, row: int) -> str:
     return opened.locate(row) + (f", column {listed}" if listed else "")
 
 
-def _check_size(merged: DistinctRows, config: Config) -> None:
+def _check_size(merged: DistinctRows, n_rows: int, config: Config) -> None:
     n, k = merged.n_points, config.k_bounds[1] if config.neighbors.precomputed is None else 1
     if n <= k:
+        n_left_out = n_rows - merged.n_valid
+        gaps = f". {n_left_out} of {n_rows} rows hold NaN or infinity: fill the gaps first" * (n_left_out > 0)
         raise UndeterminedEmbedding(
             f"input: {merged.n_valid} valid rows hold {counted(n, 'distinct point')}, but "
-            f"neighbors.{_width_key(config)} is {k}; there must be more distinct points than neighbours"
+            f"neighbors.{_width_key(config)} is {k}; there must be more distinct points than neighbours{gaps}"
         )
     _check_components(config, n, "distinct points")
 

@@ -141,6 +141,11 @@ class TestDuplicates:
             take_in(np.ones((N, 3)), block_points)
         assert "n_neighbors is 12" in str(caught.value)
 
+    def test_rows_with_gaps_are_the_cause_of_too_few_points(self, take_in, points, block_points):
+        points[5:, 0] = np.nan
+        with pytest.raises(InputError, match=f"{N - 5} of {N} rows hold NaN or infinity: fill the gaps first"):
+            take_in(points, block_points, preprocess={"invalid": "drop"})
+
     @pytest.mark.parametrize(("n_distinct", "is_sufficient"), [(12, False), (13, True)])
     def test_more_distinct_points_than_neighbors(self, take_in, points, block_points, n_distinct, is_sufficient):
         points = points[np.arange(N) % n_distinct]
