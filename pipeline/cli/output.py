@@ -54,7 +54,7 @@ def describe_columns(columns: "Columns | None") -> list[str]:
     if columns is None:
         return []
     lines = [f"features: {listed(columns['features'], LISTED)}"]
-    lines += [f"{role}: {columns[role]}" for role in ("label", "id") if columns[role] is not None]
+    lines += [f"{role}: {columns[role] or repr('')}" for role in ("label", "id") if columns[role] is not None]
     left_out = by_reason(columns["left_out"], lambda name: name or repr(name))
     count = f"{len(columns['left_out'])} columns: " * (len(columns["left_out"]) > LISTED)
     return lines + [f"left out: {count}{', '.join(left_out)}"] * bool(left_out)

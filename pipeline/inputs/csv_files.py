@@ -37,6 +37,7 @@ NUMBER_WITH_COMMA = re.compile(rb"([+-]?\d+),(\d+([eE][+-]?\d+)?)")
 NUMBER_WITH_POINT = re.compile(rb"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 TYPES = ("numbers", TRUTH, "text", "no values")
 TRUE, FALSE = (b"true", b"True", b"TRUE", b"1", b"1.0"), (b"false", b"False", b"FALSE", b"0", b"0.0")
+WITH_COMMA = "numbers with a comma"
 COMMA_CURE = "write a decimal point, and no separators of thousands"
 TOP_ROWS = 3  # rows that may hold units and their names
 
@@ -95,6 +96,8 @@ def csv_tables(stamps: Sequence[Stamp]) -> list[TableColumns]:
     looks = [item for stamp in stamps for item in looks_of_first_rows(stamp).items()]
     words = {name: look.words for name, look in looks if look.words and name in numeric}
     mixed = {name: look.kind for name, look in looks if look.kind not in TYPES}
+    of_commas = next((kind for kind in mixed.values() if kind.startswith(WITH_COMMA)), "")  # one example for all
+    mixed = {name: of_commas if kind.startswith(WITH_COMMA) else kind for name, kind in mixed.items()}
     words_only = [(name, look) for name, look in looks if look.kind == "no values" and look.words]
     types = {name: f"no numbers, only {look.words[0]!r}" for name, look in words_only if name not in numeric}
     types |= {name: "text" for name, look in looks if look.kind == "text"}
@@ -339,7 +342,7 @@ def _type_of_entries(column: pa.ChunkedArray) -> str:
         with_comma = [entry for entry in text if NUMBER_WITH_COMMA.fullmatch(entry.strip())]
         if 2 * len(with_comma) > len(entries):
             example = with_comma[0].decode()
-            return f"numbers with a comma, such as {example!r}; {COMMA_CURE}"
+            return f"{WITH_COMMA}, such as {example!r}; {COMMA_CURE}"
         if 2 * len(text) > len(entries):
             return "text"
         example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only

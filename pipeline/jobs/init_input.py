@@ -139,8 +139,12 @@ def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:
 
 def _warnings(roles: Roles, table: TableColumns) -> list[str]:
     """Why the picture may show little of the data, or depend on a few values."""
-    top = [f"{_text_on_top(table)}."] if table.on_top else []
     gaps, kept = counted(roles.fillable, "column"), len(roles.features)
+    top = [f"{_text_on_top(table)}."] if table.on_top else []
+    mixed = [name for name in table.mixed if name not in table.on_top]
+    if len(mixed) >= kept:
+        such = f"such as '{mixed[0]}' ({table.mixed[mixed[0]]})"
+        top.append(f"{counted(len(mixed), 'column')} left out, {such}, and only {counted(kept, 'feature')} kept.")
     few = f"{gaps} left out because of gaps, and only {counted(kept, 'feature')} kept; {FILL_GAPS}."
     cure = "this sets the scale of the column; if these are errors, leave them empty in the file, and run init again"
     far = [f"Column '{name}' {text}; {cure}." for name, text in list(roles.far.items())[:20]]

@@ -224,6 +224,26 @@ def test_gaps_in_most_rows_get_a_warning(tmp_path, n_gaps, warns):
     assert any("Only 45.0% of the rows have all values" in text for text in warnings) == warns
 
 
+def test_no_row_without_gaps_ends_a_run_with_the_code_of_bad_input(tmp_path):
+    values = RNG.normal(size=(200, 30))
+    values[np.arange(200), np.arange(200) % 30] = np.nan
+    np.save(tmp_path / "x.npy", values)
+    [warning] = lle("init", tmp_path / "x.npy", "-o", tmp_path / "job.yaml")["warnings"]
+    assert "neighbors.n_neighbors is 12: a run would end with exit code 2; fill the gaps" in warning
+    assert "200 of 200 rows hold NaN or infinity: fill the gaps" in refused(2, "run", tmp_path / "job.yaml")
+
+
+def test_most_columns_with_decimal_commas_get_one_reason_and_a_warning(tmp_path):
+    names, spectrum = [f"nm{i}" for i in range(30)], ",".join(f'"0,{i + 10}"' for i in range(30))
+    rows = [f"{a},{b},{spectrum}" for a, b in RNG.normal(size=(60, 2))]
+    (tmp_path / "x.csv").write_text("\n".join([",".join(["a", "b", *names]), *rows]))
+    found = lle("init", tmp_path / "x.csv", "-o", tmp_path / "job.yaml")
+    assert {found["columns"]["left_out"][name] for name in names} == {found["columns"]["left_out"]["nm0"]}
+    assert any(
+        text.startswith("30 columns left out, such as 'nm0' (numbers with a comma") for text in found["warnings"]
+    )
+
+
 @pytest.mark.parametrize("n_gappy", [2, 3, 4, 7])
 def test_as_many_columns_left_out_for_scattered_gaps_as_kept_get_a_warning(tmp_path, n_gappy):
     """Of 7 columns the first ones lack values in 12 % of the rows; another is mostly empty."""
@@ -323,6 +343,13 @@ def test_rows_of_an_array_with_missing_values_are_dropped(tmp_path):
     assert "# 2 of 600 rows have missing values;" in (tmp_path / "job.yaml").read_text()
     np.save(tmp_path / "x.npy", X)
     assert config_of(tmp_path, tmp_path / "x.npy", "complete.yaml").preprocess.invalid == "error"
+
+
+def test_id_without_a_name_is_printed_as_such(tmp_path):
+    data = pd.DataFrame(RNG.normal(size=(N, 3)), columns=list("abc"), index=[f"row {i}" for i in range(N)])
+    data.to_csv(tmp_path / "rows.csv")
+    result = CliRunner().invoke(app, ["init", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "job.yaml")])
+    assert "\nid: ''\n" in result.stdout
 
 
 def test_roles_and_next_command_are_printed(tmp_path):
