@@ -200,9 +200,11 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
         about = f"auto: it is {search.chosen.reg:g} for the sample: " if value == "auto" else f"{value:g}: "
         reasons.append(f"reg {about}{reason}")
     if stretch > 1.05:
+        largest = min(search.most_points, search.sample.n_rows)
+        larger = f". --sample {largest} takes longer and comes nearer to them" * (search.n_sampled < 0.9 * largest)
         reasons.append(
             f"the measures are those of the sample embedded alone, where neighbours are about {stretch:.1f} times "
-            f"as far away as among all rows; the run will have other values"
+            f"as far away as among all rows; the run will have other values{larger}"
         )
     return reasons
 

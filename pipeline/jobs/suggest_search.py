@@ -136,6 +136,8 @@ class Search:
     def __init__(self, config: Config, sample: NeighborSample, likely: Dimension, n_others: int, watch: Watch) -> None:
         self.config, self.sample, self.likely = config, sample, likely
         own, n_tried = config.neighbors.n_neighbors, _trial_points(sample.points.shape[1])
+        self.most_points = n_tried
+        """Points that the trials embed of a larger sample."""
         searched = sample.points[: max(n_tried, len(sample.lists.ids))].astype(np.float64)
         points = searched[:n_tried]
         self.n_sampled = len(points)

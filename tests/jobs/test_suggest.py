@@ -384,6 +384,14 @@ def test_suggestion_that_keeps_few_neighbours_says_so(tmp_path, make_config):
     assert "Do not interpret clusters" not in " ".join(roll["reasons"])
 
 
+@pytest.mark.parametrize(("sample", "is_small"), [(300, True), (1100, False)])
+def test_a_larger_sample_is_named_if_the_trials_can_embed_more_rows(
+    tmp_path, make_config, few_trials, sample, is_small
+):
+    found = suggest(make_config(tmp_path, swiss_roll(1200, np.random.default_rng(5))), sample)
+    assert any("--sample 1200 takes longer" in reason for reason in found["reasons"]) == is_small
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory, make_config):
     return suggest(make_config(tmp_path_factory.mktemp("plain"), SLANTED, **ONLY_LLE), 200)
