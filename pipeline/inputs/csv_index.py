@@ -175,10 +175,10 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
 def _has_row_names(header: str, row: str, delimiter: str) -> bool:
     """Whether a row has one field more than the header: the name of the row, as R writes it without a header field.
 
-    A number between commas may be part of one with a decimal comma, and an empty last field is that of a row which
-    ends in a delimiter. A line without numbers may be the header, below a title.
+    Between commas it must be in quotes, as R writes it: numbers with decimal commas give a field more too. An empty
+    last field is that of a row which ends in a delimiter. A line without numbers may be the header, below a title.
 
-    >>> [_has_row_names("a,b", row, ",") for row in ('"1",5,2', "x,5,NA", "1,5,2", "1,5,", "x,y,z")]
+    >>> [_has_row_names("a,b", row, ",") for row in ('"1",5,2', '"x",5,NA', "x,5,2", "1,5,", '"x",y,z')]
     [True, True, False, False, False]
     """
     if _n_fields(row, delimiter) != _n_fields(header, delimiter) + 1:
@@ -186,7 +186,7 @@ def _has_row_names(header: str, row: str, delimiter: str) -> bool:
     fields = _fields(row, delimiter)
     if not (fields[0] and fields[-1]):
         return False
-    is_name = delimiter != "," or row.startswith('"') or number_in(fields[0]) is None
+    is_name = delimiter != "," or row.startswith('"')
     return is_name and any(number_in(field) is not None for field in fields[1:])
 
 
