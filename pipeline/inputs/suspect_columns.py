@@ -54,13 +54,15 @@ COUNT = r"(?!(n|no|nr|num|number|count)([_\s.-]|codes)|.*[_\s.-]per[_\s.-])"
 CODE_NAME = re.compile(rf"{COUNT}(.*[_\s.(-])?({CODE_WORDS})\)?", re.I)
 """Names of columns whose whole numbers stand for something: their differences have no meaning."""
 TIME_NAME = re.compile(
-    rf"{COUNT}(.*[_\s.-])?(year|yr|date)|quarter|mon(th)?|week|day|weekday"
+    rf"{COUNT}(.*[_\s.-])?(year|yr)|date|quarter|mon(th)?|week|day|weekday"
     r"|(day|date|week)[_\s.-]?of[_\s.-]?(week|month|year)|dow|hour",
     re.I,
 )
-DATE_NAME = re.compile(r"(.*[_\s.-])?(year|yr)|.*date", re.I)
-"""Names of columns that are times if their numbers are dates, as ``_are_dates``: also saledate, but candidate too."""
+DATE_NAME = re.compile(r"(.*[_\s.-])?(year|yr)|.*(?<!candi)(?<!up)(?<!man)date", re.I)
+"""Names of columns that are times if their numbers are dates, as ``_are_dates``: saledate, but not candidate."""
 FIRST_YEAR, LAST_YEAR = 1800, 2100
+DAY_OF_2000 = 1231
+"""Days of this year are written as 101 to 1231: alone they may be other numbers."""
 LEADING_ZERO = r"^[+-]?0[0-9]+$"
 EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 EPOCH_RANGE = 6.3e8, 2.2e9
@@ -152,7 +154,7 @@ def look_by_name(name: str, values: Array) -> Look | None:
 def _are_dates(values: Array) -> bool:
     """Whether all numbers are years, also with a fraction, or all are days, written as 20241231 or 241231.
 
-    >>> [_are_dates(np.array(one)) for one in ([1999, 2000.25], [960423, 10131], [19960423], [7, 12], [20241331])]
+    >>> [_are_dates(np.array(one)) for one in ([1999, 2000.25], [960423, 10131], [19960423], [101, 131], [20241331])]
     [True, True, True, False, False]
     """
     if ((values >= FIRST_YEAR) & (values < LAST_YEAR)).all():
@@ -160,7 +162,7 @@ def _are_dates(values: Array) -> bool:
     year, month, day = values // 10000, values // 100 % 100, values % 100
     is_year = (year >= 0) & (year < 100) | (year >= FIRST_YEAR) & (year < LAST_YEAR)
     is_day = (values == np.rint(values)) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
-    return bool((is_year & is_day).all())
+    return bool((is_year & is_day).all()) and values.max() > DAY_OF_2000
 
 
 def _share_whole(values: Array) -> float:
