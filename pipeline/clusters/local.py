@@ -3,7 +3,7 @@
 import contextlib
 import signal
 from collections.abc import Iterator
-from multiprocessing import process, resource_tracker
+from multiprocessing import resource_tracker
 
 import dask
 from distributed import Client, LocalCluster
@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 from ..config.models import Cluster
 from ..core.errors import LleError
 from ..core.machine import WORKER_PROFILE
-from .limits import memory_of_workers, n_workers, require_shared_memory
+from .limits import end_imported_script, memory_of_workers, n_workers, require_shared_memory
 
 # NUMBA_NUM_THREADS is not set here: Dask sets these variables in this process too while it starts a worker. Numba reads
 # its variable at every compilation, and fails if it differs from the number of threads that it has started.
@@ -33,8 +33,7 @@ class QuietCluster(LocalCluster):  # type: ignore[misc]
 @contextlib.contextmanager
 def local_cluster(cluster: Cluster) -> Iterator[Client]:
     """Worker processes of one thread each on this machine. Raises LleError if they do not start."""
-    if getattr(process.current_process(), "_inheriting", False):  # a worker imports the script of the user
-        raise SystemExit(1)  # without a traceback: the first process explains the mistake
+    end_imported_script()
     settings: dict[str, object] = {
         "distributed.nanny.pre-spawn-environ": WORKER_THREADS | MALLOC,
         "distributed.worker.daemon": True,
@@ -60,8 +59,8 @@ def local_cluster(cluster: Cluster) -> Iterator[Client]:
             )
         except RuntimeError as error:
             raise LleError(
-                f"execution.cluster: the worker processes did not start ({error}). Each of them imports the script "
-                f'that calls lle, so it must make the call below `if __name__ == "__main__":`, or without n_jobs'
+                f"execution.cluster: the worker processes did not start ({error}). If a Python script calls lle, each "
+                'of them imports its file: make the call below `if __name__ == "__main__":`, or without workers'
             ) from error
         with local, Client(local) as client:
             yield client

@@ -35,7 +35,9 @@ def test_a_script_without_a_main_guard_ends_with_one_short_error(tmp_path):
     script.write_text(
         "import numpy\nfrom lle import embed\n"
         "cluster = {'kind': 'local', 'workers': 1}\n"
-        "embed(numpy.random.default_rng(0).normal(size=(200, 3)), execution={'cluster': cluster})\n"
+        "execution = {'cluster': cluster, 'lock_wait': 100}\n"
+        "points = numpy.random.default_rng(0).normal(size=(200, 3))\n"
+        f"embed(points, store={str(tmp_path / 'x.zarr')!r}, execution=execution)"
     )
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1
