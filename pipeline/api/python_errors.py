@@ -14,7 +14,7 @@ from .parameters import CONFIG_KEYS, FIT, as_argument
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-PACKAGES = (__name__.partition(".")[0], "sklearn")
+PACKAGES = (__name__.partition(".")[0], "sklearn", "joblib")
 
 ARRAY_FILE = re.compile(r"\S*/(?:input|(labels|id))-[0-9a-f]{32}\.npy")
 """A file that ``array_input`` wrote. Messages name the argument X or labels instead."""
@@ -69,7 +69,7 @@ def _raised_here(error: Exception) -> bool:
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning at the line that called this package; scikit-learn's calls of it (pipelines) are skipped too."""
+    """Issue a warning at the line that called this package; scikit-learn's calls of it, in pipelines, are skipped."""
     level, frame = 1, inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in PACKAGES:
         level, frame = level + 1, frame.f_back

@@ -273,6 +273,7 @@ class TestWarnings:
             lambda model, X: model.fit(X),
             lambda model, X: model.fit_transform(X),
             lambda model, X: make_pipeline(StandardScaler(), model).fit_transform(X),
+            lambda model, X: make_pipeline(model, StandardScaler()).fit(X),  # by joblib
         ],
     )
     def test_warnings_of_the_estimator_have_the_place_of_the_call(self, roll, call) -> None:
