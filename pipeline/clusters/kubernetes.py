@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from distributed import Client
 
@@ -106,8 +107,11 @@ def _scheduler_address(api: KubernetesApi, name: str, uid: str, deadline: float)
 
 def _wait_for_workers(api: KubernetesApi, name: str, uid: str, client: Client, deadline: float) -> None:
     """Wait for one ordinary worker and the high-memory worker; others may join during the run."""
+    listed = dict[str, dict[str, Any]]()
     while True:
-        workers = workers_of(client).values()
+        with contextlib.suppress(LleError):  # the scheduler may be restarting
+            listed = workers_of(client)
+        workers = listed.values()
         high_memory = [worker for worker in workers if worker["resources"].get(MEMORY_RESOURCE, 0) >= 1]
         if high_memory and len(workers) > len(high_memory):
             return
