@@ -81,7 +81,7 @@ def _of_repeated_rows(metrics: Metrics, config: Config) -> Iterator[Finding]:
     """A remark if most rows equal an earlier one, so that the picture shows few points."""
     repeated, n_points = metrics.duplicates_merged or 0, metrics.n_points or 0
     n_rows = repeated + n_points
-    if not repeated or repeated < bounds.MOST_REPEATED * n_rows:
+    if not repeated or repeated < bounds.MOST_REPEATED * n_rows or metrics.fit_sample:
         return
     sentence = f"{repeated:,} of {n_rows:,} rows equal an earlier row, so the picture has {counted(n_points, 'point')}"
     yield Finding("duplicates_merged", repeated / n_rows, bounds.MOST_REPEATED, sentence, level="note")
