@@ -201,7 +201,7 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
         reasons.append(f"reg {about}{reason}")
     if stretch > 1.05:
         largest = min(search.most_points, search.sample.n_rows)
-        larger = f". --sample {largest} takes longer and comes nearer to them" * (search.n_sampled < 0.9 * largest)
+        larger = f". --sample {largest} takes longer and comes nearer to a run" * (search.n_sampled < 0.9 * largest)
         reasons.append(
             f"the measures are those of the sample embedded alone, where neighbours are about {stretch:.1f} times "
             f"as far away as among all rows; the run will have other values{larger}"

@@ -76,9 +76,9 @@ def of_redundancy(metrics: Metrics, config: Config) -> Iterator[Finding]:
         words = "neighbours are kept" if kept is None or kept >= bounds.MOST_KEPT else "neighbours stay near each other"
         words = "hardly any neighbours are kept" if cures.hardly_kept(metrics) else words
         sentence += f"; {words} ({kept_words(metrics)})"
-    computed = max((choice["computed"] for choice in metrics.coordinates or []), default=0)
+    computed = metrics.coordinates[0]["computed"] if metrics.coordinates else 0
     if computed > len(metrics.redundancy or []):  # `embedding.coordinates: independent` looked for others
-        sentence += f". None of the {computed} computed eigenvectors keeps more neighbours in its place"
+        sentence += f". No other of the {computed} computed eigenvectors was clearly better"
     cure = cures.cure_of_redundancy(metrics, config)
     yield Finding("redundancy", max(repeated.values()), bounds.REDUNDANT, sentence, cure, "grave")
 

@@ -281,8 +281,9 @@ def score_sample(store: Store, block_index: int, n_blocks: int, sample: int, see
     means = [*map(mean_interval, (trusted, continuous, kept, chosen["procrustes"]))]
     means += [difference_interval(in_pca, trusted), difference_interval(pca_kept, kept)]
     trust, continuity, share, procrustes, gain, kept_gain = (Measured(*mean, len(trusted)) for mean in means)
+    quality = Quality(trustworthiness=trust, continuity=continuity, procrustes_error=procrustes)
     share = replace(share, n_neighbors=ranks.shape[1])
-    quality = Quality(None, None, None, trust, continuity, share, gain, kept_gain, procrustes)
+    quality = replace(quality, kept_neighbors=share, pca_gain=gain, pca_kept_gain=kept_gain)
     embedding = chosen["embedding"][np.unique(chosen["ids"], return_index=True)[1]]  # an equal point predicts itself
     if len(embedding) < MIN_POINTS:
         return quality
@@ -299,9 +300,8 @@ def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: in
 
     chosen = store.read_bundle("_work/quality_sample")
     sources = np.unique(np.linspace(0, len(chosen["rows"]) - 1, n_sources).astype(np.int64))
-    specs = array_specs.NEIGHBOR_INDICES, array_specs.NEIGHBOR_DISTANCES
-    indices, distances = (store.read_all(spec.name) for spec in specs)
-    graph = undirected_graph(indices, distances)
+    names = array_specs.NEIGHBOR_INDICES.name, array_specs.NEIGHBOR_DISTANCES.name
+    graph = undirected_graph(*map(store.read_all, names))
     paths = np.array([graph_distances(graph, int(row), chosen["rows"]) for row in chosen["rows"][sources]])
     straight = cdist(chosen["embedding"][sources], chosen["embedding"])
     estimate = correlation_interval(paths, straight, sources, seed)

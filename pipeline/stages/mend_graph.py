@@ -128,7 +128,7 @@ def analyse_graph(
         store.write_bundle(f"_work/additions/{target:05d}", **selected)
     message = (
         f"graph: {repair.n_points_repaired} of {blocks.n} points got {repair.n_reverse_added} reverse neighbours and "
-        f"{repair.n_bridges_added} bridges, so that links leave every small group of points (closed classes: "
+        f"{repair.n_bridges_added} bridges, which link closed groups to other points (closed classes: "
         f"{repair.closed_classes_before} before, {repair.closed_classes_left} after; pieces: {n_components})"
     )
     return GraphReport(

@@ -374,7 +374,7 @@ def test_coordinates_that_repeat_are_named_with_what_was_measured() -> None:
     )
     assert finding.as_json()["key"] == {"eigensolver.n_components": 1}
     [finding] = found({**repeated, "coordinates": [{"computed": 10}]})
-    assert finding.sentence.endswith(". None of the 10 computed eigenvectors keeps more neighbours in its place")
+    assert finding.sentence.endswith(". No other of the 10 computed eigenvectors was clearly better")
     closed_curve = {"redundancy": [0.0, 0.3, 0.987, 0.2], "intrinsic_dimension": {"value": 1.2}}
     [finding] = found({**repeated, **closed_curve})
     assert finding.cure.text == "Coordinates 1 to 2 are independent; set {}"
@@ -636,6 +636,7 @@ def test_most_rows_that_equal_an_earlier_one_are_a_remark(repeated: int | None, 
     sentence = verdict_of({"duplicates_merged": repeated})
     assert sentence.endswith(". 490 of 980 rows equal an earlier row, so the picture has 490 points.") == is_remark
     assert found({"duplicates_merged": repeated}) == []
+    assert "earlier row" not in verdict_of({"duplicates_merged": repeated, "fit_sample": {"far": 0}}), "of the sample"
 
 
 def test_value_between_the_bounds_reads_most_neighbours() -> None:

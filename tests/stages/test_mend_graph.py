@@ -105,7 +105,7 @@ class TestClosedClasses:
         assert report.message.startswith(
             f"graph: {report.points_repaired} of 208 points got {report.reverse_added} rev"
         )
-        assert report.message.endswith("every small group of points (closed classes: 1 before, 1 after; pieces: 1)")
+        assert report.message.endswith("closed groups to other points (closed classes: 1 before, 1 after; pieces: 1)")
         assert weak_components(final_graph(run))[0] == 1
 
     def test_searched_neighbors_are_kept_and_additions_are_counted(self, mend, block_points):
