@@ -159,9 +159,11 @@ def test_dates_and_years_are_times_by_their_name(looks_of, name, values):
     assert look.says.startswith("a time by its name")
 
 
-@pytest.mark.parametrize("name", ["update", "candidate", "mandate"])
+@pytest.mark.parametrize("name", ["update", "candidate", "mandate", "sales_to_date", "salesToDate"])
 def test_other_words_that_end_in_date_are_no_times(looks_of, name):
     x = RNG.normal(size=N)
+    assert looks_of(x=x, **{name: RNG.integers(101, 131, N)}) == {}
+    assert looks_of(x=x, **{name: 100 * RNG.integers(0, 1000, N)}) == {}
     assert looks_of(x=x, **{name: RNG.integers(1, 60, N)}) == {}
     assert looks_of(x=x, **{name: 1000 * RNG.random(N)}) == {}
 
