@@ -208,13 +208,13 @@ def test_keys_about_all_rows_are_refused(tmp_path, points, key, value):
     assert "input.fit_sample" in words
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 def test_a_sample_with_too_few_rows_is_named(tmp_path, points):
     message = refused(2, "validate", job(tmp_path / "job", points), "--set", "input.fit_sample=8")
     assert message.endswith(", but input.fit_sample takes 8 rows; it must be below 8")
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 def test_python_interface(tmp_path, points, by_hand):
     np.save(tmp_path / "x.npy", points)
     section = {"kind": "npy", "path": str(tmp_path / "x.npy"), "fit_sample": SAMPLE}
