@@ -28,7 +28,7 @@ def of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
             f"{beside(trust, 3, low)}{scope(metrics, ', ')}; bound: {low:g}): do not interpret clusters in the picture"
         )
         yield Finding("trustworthiness", trust, low, sentence, cure, "grave")
-    elif has_lost_the_nearest(metrics):
+    elif trust is not None and has_lost_the_nearest(metrics):
         sentence = (
             "Hardly any nearest neighbours in the embedding are nearest neighbours in the data "
             f"({kept_words(metrics)}; bound: {percent(bounds.LEAST_KEPT)}): interpret only the coarse arrangement"
