@@ -62,7 +62,7 @@ DATE_NAME = re.compile(r"(.*[_\s.-])?(year|yr)|.*(?<!candi)(?<!up)(?<!man)date",
 """Names of columns that are times if their numbers are dates, as ``_are_dates``: saledate, but not candidate."""
 FIRST_YEAR, LAST_YEAR = 1800, 2100
 DAY_OF_2000 = 1231
-"""Days of this year are written as 101 to 1231: alone they may be other numbers."""
+"""Days of 2000 lose their leading zeros and become 101 to 1231. Alone, such numbers may be something else."""
 LEADING_ZERO = r"^[+-]?0[0-9]+$"
 EPOCH_UNITS = {"seconds": 1e0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 EPOCH_RANGE = 6.3e8, 2.2e9
