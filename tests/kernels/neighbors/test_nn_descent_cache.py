@@ -126,7 +126,7 @@ def test_threads_compile_one_after_another_and_restore_numba(monkeypatch):
     assert BaseContext.add_dynamic_addr is usual
 
 
-@pytest.mark.parametrize("layer", ["workqueue", "default"])
+@pytest.mark.parametrize("layer", ["workqueue", pytest.param("default", marks=pytest.mark.slow)])
 def test_searches_of_several_threads_do_not_end_the_process(tmp_path, layer):
     """Numba would end it ("Concurrent access has been detected"). Other warnings are shown as before."""
     program = """
