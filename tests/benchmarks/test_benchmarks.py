@@ -66,6 +66,8 @@ def test_solvers():
     assert "did not finish" not in factored + multigrid + peer
     assert 0 < float(multigrid.split("|")[-2]) < 1e-6  # the same eigenvalues, not the same bytes
     assert float(peer.split("|")[-2]) < 1e-3
+    [replaced] = solvers.rows("900", ["multigrid"], n_components=2, max_seconds=120, reg=1e-9)
+    assert replaced.startswith("| 900 | multigrid (failed, by ")
 
 
 def test_growth():
