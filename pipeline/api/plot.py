@@ -128,18 +128,19 @@ def _input_column(run: OpenedRun, name: str, n_rows: int, columns: list[str]) ->
     store = Store(run.store)
     names = (store.attributes().get("columns") or {}).get("features", ())
     features = list(names) if store.has_array(array_specs.RAW.name) else []
-    reason = ""
+    where = reason = ""
     if run.config["input"]["kind"] in TABLES:
         try:
             [read] = columns_of_input(input_of_run(store.attributes(), n_rows), (name,), "color.parquet")
             [column] = read(0, n_rows).values()
             return column.to_pandas(date_as_object=False).rename(name)
         except (ConfigError, InputError) as error:
+            where = " in the store, and the input cannot be used" * isinstance(error, InputError)
             reason = f"; {str(error.args[0]).removeprefix('--with: ')}"
     if name in features:
         return pd.Series(store.array(array_specs.RAW.name)[:, features.index(name)], name=name)
     known = ", ".join([*columns, *features])
-    raise ValueError(f"color: no column {name!r}; there are {known}; or pass an array{reason}")
+    raise ValueError(f"color: no column {name!r}{where}; there are {known}; or pass an array{reason}")
 
 
 def colors_of(values: object, n_rows: int) -> "ColorSource":
