@@ -15,30 +15,33 @@ NAMED_COLUMNS = 5
 LARGE_BYTES = 2**27  # the size of smaller arrays is not worth a remark
 
 
-def refuse_other_types(X: Any) -> None:
-    """Raises InputError for paths, sections, lazy tables, sparse matrices, AnnData: with what to pass instead."""
+def refuse_other_types(X: Any, name: str = "input") -> None:
+    """Raises InputError for paths, sections, lazy tables, sparse matrices, AnnData: with what to pass instead.
+
+    The errors are about ``name``.
+    """
     if isinstance(X, str | os.PathLike):
-        raise InputError(f"input: expected rows of numbers, found the path {os.fspath(X)!r}; call lle.embed with it")
+        raise InputError(f"{name}: expected rows of numbers, found the path {os.fspath(X)!r}; call lle.embed with it")
     if type(X) is dict:
-        raise InputError("input: expected rows of numbers, found a dict; only embed and fit read an input section")
+        raise InputError(f"{name}: expected rows of numbers, found a dict; only embed and fit read an input section")
     if hasattr(X, "collect") and not hasattr(X, "shape"):
-        raise InputError(f"input: expected rows of numbers, found a {type(X).__name__}; pass X.collect()")
+        raise InputError(f"{name}: expected rows of numbers, found a {type(X).__name__}; pass X.collect()")
     if "anndata" in sys.modules and isinstance(X, sys.modules["anndata"].AnnData):
         raise InputError(
-            f"input: found an AnnData object; pass one of its matrices, such as adata.obsm['X_pca'] (there are "
+            f"{name}: found an AnnData object; pass one of its matrices, such as adata.obsm['X_pca'] (there are "
             f"{', '.join(X.obsm) or 'none'}), or call lle.scanpy.lle(adata, use_rep='X_pca')"
         )
     if "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(X):
         n_bytes = math.prod(X.shape) * max(4, X.dtype.itemsize)
         reduced = "reduce it first, make_pipeline(TruncatedSVD(50), LocallyLinearEmbedding()), or "
         raise InputError(
-            f"input: expected dense rows, found a sparse matrix of shape {X.shape}; "
+            f"{name}: expected dense rows, found a sparse matrix of shape {X.shape}; "
             f"{reduced * (X.shape[-1] > 50)}pass X.toarray(){f' ({gib(n_bytes)})' * (n_bytes > LARGE_BYTES)}"
         )
     if columns := _other_columns(X):
-        named = ", ".join(f"{name!r} ({content})" for name, content in list(columns.items())[:NAMED_COLUMNS])
+        named = ", ".join(f"{column!r} ({content})" for column, content in list(columns.items())[:NAMED_COLUMNS])
         raise InputError(
-            f"input: expected numbers in every column, found none in {len(columns)} of {X.shape[1]} columns: {named}; "
+            f"{name}: expected numbers in every column, found none in {len(columns)} of {X.shape[1]} columns: {named}; "
             f"{_cure_of_columns(X, columns)}"
         )
 

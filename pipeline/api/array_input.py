@@ -115,21 +115,22 @@ def input_section(X: Any, folder: Path, labels: object = None, ids: object = Non
     return section
 
 
-def as_matrix(X: object) -> Any:
+def as_matrix(X: object, name: str = "input") -> Any:
     """The array of real numbers (n, d) of X, with rows and columns. Raises InputError for other types and shapes."""
-    refuse_other_types(X)
+    refuse_other_types(X, name)
     array = as_array(X)
     if array.ndim != 2 or 0 in array.shape:
         cure = "reshape it: X.reshape(len(X), -1), or X.reshape(1, -1) for a single row"
         cure = "check how X was made" if 0 in array.shape else cure if array.ndim else "pass a table of numbers"
-        raise InputError(f"input: expected an array of shape (rows, features), found shape {array.shape}; {cure}")
+        columns = "features" if name == "input" else name
+        raise InputError(f"{name}: expected an array of shape (rows, {columns}), found shape {array.shape}; {cure}")
     if math.isnan(math.prod(array.shape)):
         raise InputError(
-            f"input: expected an array of known size, found a Dask array of shape {array.shape}; call its "
+            f"{name}: expected an array of known size, found a Dask array of shape {array.shape}; call its "
             f"compute_chunk_sizes() first"
         )
     if array.dtype.kind not in "biuf":
-        raise InputError(f"input: expected real numbers, found dtype {array.dtype}; convert it, X.astype('float64')")
+        raise InputError(f"{name}: expected real numbers, found dtype {array.dtype}; convert it, X.astype('float64')")
     return array
 
 

@@ -291,7 +291,7 @@ class LocallyLinearEmbedding(
             n = self.component_.max() + 1
             warn(f"{n} components whose coordinates overlap: a row of Y gets the component of the nearest point")
         with python_errors():
-            return self._points().place_back(np.asarray(as_matrix(Y), np.float64))
+            return self._points().place_back(np.asarray(as_matrix(Y, "coordinates"), np.float64))
 
     def plot(self, color: object = None, ax: "Axes | None" = None) -> "Axes":
         """Draw the coordinates on matplotlib axes, as `lle.plot` does.

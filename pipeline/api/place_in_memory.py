@@ -52,7 +52,9 @@ class Training:
         _require(~zero, "are zero after preprocessing and have no direction for neighbors.metric: cosine")
         if self.method == "pca":
             return project_like(queries, self.points, self.embedding)
-        return self._from_neighbors(np.asarray(queries, np.float64), self.points, self.embedding, self.component)
+        return self._from_neighbors(
+            np.asarray(queries, np.float64), self.points, self.embedding, self.component, "input"
+        )
 
     def place_back(self, coordinates: Float64) -> Float64:
         """The rows (b, d) in input units for coordinates (b, m): `place` with the roles of the two spaces exchanged.
@@ -61,20 +63,23 @@ class Training:
         """
         if coordinates.ndim != 2 or coordinates.shape[1] != self.embedding.shape[1]:
             m, shape = self.embedding.shape[1], coordinates.shape
-            raise InputError(f"input: expected coordinates of shape (b, {m}), found shape {shape}")
-        _require(np.isfinite(coordinates), "hold NaN or infinity")
+            raise InputError(f"coordinates: expected shape (b, {m}), found shape {shape}")
+        _require(np.isfinite(coordinates), "hold NaN or infinity", about="coordinates")
         solved = np.isfinite(self.embedding).all(axis=1)
         embedding, rows, component = self.embedding[solved], self.rows[solved], self.component[solved]
         if self.method == "pca":
             affine = np.column_stack([embedding, np.ones(len(embedding))])
             map_ = np.linalg.lstsq(affine, rows.astype(np.float64), rcond=None)[0]
             return np.asarray(np.column_stack([coordinates, np.ones(len(coordinates))]) @ map_)
-        return self._from_neighbors(coordinates, embedding, rows, component)
+        return self._from_neighbors(coordinates, embedding, rows, component, "coordinates")
 
-    def _from_neighbors(self, queries: Float64, points: Floats, values: Floats, component: Int32) -> Float64:
+    def _from_neighbors(
+        self, queries: Float64, points: Floats, values: Floats, component: Int32, about: str
+    ) -> Float64:
         """The values (b, m) of queries (b, d), by the weights of the points (n, d) near them with values (n, m)."""
         largest = np.abs(queries).max(initial=0.0)
-        _require(summable(queries), f"are so far away, with numbers up to {largest:.1e}, that their distances overflow")
+        problem = f"are so far away, with numbers up to {largest:.1e}, that their distances overflow"
+        _require(summable(queries), problem, about=about)
         ids, k = np.arange(len(points)), min(self.n_neighbors, len(points))
         lists = exact_neighbors(queries, np.full(len(queries), NO_POINT), points, ids, k)
         return place(
@@ -82,15 +87,15 @@ class Training:
         ).coordinates
 
 
-def _require(is_good: Bools, problem: str, names: Sequence[str] | None = None) -> None:
+def _require(is_good: Bools, problem: str, names: Sequence[str] | None = None, about: str = "input") -> None:
     """Raises InputError with the first row that is not good; is_good: of rows (b,) or of their numbers (b, d)."""
     bad = np.flatnonzero(~is_good.reshape(len(is_good), -1).all(axis=1))
     if bad.size:
         column = int(np.argmin(is_good[bad[0]]))
         place = f", column {column if names is None else repr(names[column])}" if is_good.ndim == 2 else ""
         raise InputError(
-            f"input: {bad.size} of {len(is_good)} rows to embed {problem} (first: row {bad[0]}{place}, counted from "
-            f"0); correct or remove them"
+            f"{about}: {bad.size} of {len(is_good)} rows {problem} (first: row {bad[0]}{place}, counted from 0); "
+            f"correct or remove them"
         )
 
 

@@ -98,7 +98,7 @@ def _coordinates(run: Any) -> tuple[Float64, Int32]:
     if hasattr(run, "fit"):
         check_is_fitted(run)
     with python_errors():
-        embedding = np.asarray(as_matrix(run), np.float64)
+        embedding = np.asarray(as_matrix(run, "coordinates"), np.float64)
     return embedding, np.zeros(len(embedding), np.int32)
 
 

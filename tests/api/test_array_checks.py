@@ -73,7 +73,7 @@ def test_masked_entries_are_missing_values(call):
     first = np.argwhere(rows.mask)[0]
     assert f"the first is row {first[0]}, column {first[1]}, counted from 0 (nan)" in message_of(call, rows)
     model = LocallyLinearEmbedding(config=QUICK).fit(np.ma.array(X, mask=False))
-    with pytest.raises(ValueError, match="rows to embed hold NaN"):
+    with pytest.raises(ValueError, match="rows hold NaN"):
         model.transform(rows)
 
 
@@ -176,7 +176,7 @@ def test_sums_that_overflow_are_no_missing_values():
 )
 def test_rows_that_cannot_be_transformed_are_located(metric, row, message):
     model = LocallyLinearEmbedding(metric=metric, config=QUICK).fit(X)
-    with pytest.raises(ValueError, match=f"1 of 3 rows to embed {message}"):
+    with pytest.raises(ValueError, match=f"1 of 3 rows {message}"):
         model.transform(np.vstack([X[:2], [row]]))
 
 

@@ -153,7 +153,7 @@ class TestTransform:
     def test_refuses_other_widths_and_nan_in_chunked_arrays(self, roll, fitted):
         with pytest.raises(ValueError, match="X has 2 features, but LocallyLinearEmbedding is expecting 3"):
             fitted.transform(da.from_array(roll[:, :2]))
-        with pytest.raises(ValueError, match="1 of 5 rows to embed hold NaN"):
+        with pytest.raises(ValueError, match="input: 1 of 5 rows hold NaN"):
             fitted.transform(da.from_array(np.vstack([roll[:4], [[np.nan, 0.0, 0.0]]]))).compute()
 
 
@@ -177,11 +177,11 @@ class TestInverseTransform:
 
     def test_refuses_what_is_no_coordinate(self, fitted):
         for Y in (np.empty((0, 2)), csr_array(np.ones((3, 2))), [[1j, 2]], [1.0, 2.0]):
-            with pytest.raises(ValueError, match="input: expected"):
+            with pytest.raises(ValueError, match="coordinates: expected"):
                 fitted.inverse_transform(Y)
-        with pytest.raises(ValueError, match=r"expected coordinates of shape \(b, 2\), found shape \(4, 3\)"):
+        with pytest.raises(ValueError, match=r"coordinates: expected shape \(b, 2\), found shape \(4, 3\)"):
             fitted.inverse_transform(np.zeros((4, 3)))
-        with pytest.raises(ValueError, match="1 of 2 rows to embed hold NaN"):
+        with pytest.raises(ValueError, match="coordinates: 1 of 2 rows hold NaN"):
             fitted.inverse_transform([[0.0, 0.0], [np.nan, 0.0]])
 
     def test_warns_that_components_overlap(self, roll):

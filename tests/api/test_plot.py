@@ -90,8 +90,8 @@ class TestPlot:
         [
             ("run", "speed", "color: no column 'speed'; there are component, y1, y2, y3, label"),
             ("run", np.zeros(7), r"color: expected one value for each of the 300 rows, found shape \(7,\)"),
-            (np.zeros(5), None, r"expected an array of shape \(rows, features\), found shape \(5,\)"),
-            ({"kind": "npy"}, None, "expected rows of numbers, found a dict"),
+            (np.zeros(5), None, r"^coordinates: expected an array of shape \(rows, coordinates\), found shape \(5,\)"),
+            ({"kind": "npy"}, None, "coordinates: expected rows of numbers, found a dict"),
             (LocallyLinearEmbedding(), None, "is not fitted yet"),
             (np.full((5, 2), np.nan), None, "found none that are finite in 5 rows"),
             (np.zeros((5, 2)), "label", "no column 'label'; only a run has columns; pass an array"),
