@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..clusters.limits import memory_of_workers
-from ..config.load import check_config, read_settings
+from ..config.load import check_config, parse_override, read_settings
 from ..config.models import Config
 from ..config.sweep import apply_value, experiment_name, experiments, short_names
 from ..core.errors import ConfigError, LleError
@@ -55,8 +55,8 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
             )
         file_values: dict[str, object] = {} if len(paths) == 1 else {"config": path.stem}
         swept = [{}] if sweep is None else experiments(sweep)
-        set_keys = {override.partition("=")[0] for override in overrides}
-        if lost := sorted(set_keys.intersection(*swept)):
+        set_keys = [key for override in overrides for key in _keys(*parse_override(override))]
+        if lost := [key for key in set_keys if all(_hides(values, key) for values in swept)]:
             raise ConfigError(f"--set {lost[0]}: config {path} has values of {lost[0]} in its sweep; change them there")
         for values in swept:
             short = short_names(list(values))
@@ -78,6 +78,18 @@ def load_sweep(paths: list[Path], overrides: tuple[str, ...], store: str | None)
     if len({repr(config.execution.cluster) for config in configs}) > 1:
         raise ConfigError("sweep: execution.cluster differs between experiments; use the same cluster for all")
     return url.rstrip("/"), planned
+
+
+def _hides(values: Row, key: str) -> bool:
+    """Whether the values of an experiment replace a dotted key: they set it, or a section that holds it."""
+    return any(f"{key}.".startswith(f"{swept}.") for swept in values)
+
+
+def _keys(key: str, value: object) -> list[str]:
+    """The dotted keys that a setting gives values to; the value may be a section."""
+    if not isinstance(value, dict):
+        return [key]
+    return [one for name, entry in value.items() for one in _keys(f"{key}.{name}", entry)]
 
 
 def _experiment(data: dict[str, object], values: Row, row: Row, path: Path, url: str) -> Experiment:

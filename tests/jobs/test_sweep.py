@@ -334,6 +334,12 @@ def test_key_that_the_sweep_sets_cannot_be_set_for_all(tmp_path):
     path = write(tmp_path / "s.yaml", {"list": [{"method": "pca"}, {"method": "lle", "weights.reg": 0.1}]})
     with pytest.raises(ConfigError, match=r"--set method: config .*s\.yaml has values of method in its sweep"):
         load_sweep([path], ("method=pca",), None)
+    section = write(tmp_path / "t.yaml", {"list": [{"neighbors": {"n_neighbors": 9}}, {"neighbors.n_neighbors": 8}]})
+    for override in ("neighbors.n_neighbors=7", "neighbors={n_neighbors: 7, method: brute}"):
+        with pytest.raises(ConfigError, match=r"--set neighbors\.n_neighbors: config .*t\.yaml has values of"):
+            load_sweep([section], (override,), None)
+    experiments = load_sweep([section], ("neighbors={method: brute}", "weights.reg=1"), None)[1]
+    assert [experiment.config.neighbors.method for experiment in experiments] == ["auto", "brute"]
     experiments = load_sweep([path], ("weights.reg=1",), None)[1]  # some experiments have no value of their own
     assert [experiment.config.weights.reg for experiment in experiments] == [1, 0.1]
 
