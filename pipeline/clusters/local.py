@@ -60,7 +60,8 @@ def local_cluster(cluster: Cluster) -> Iterator[Client]:
         except RuntimeError as error:
             raise LleError(
                 f"execution.cluster: the worker processes did not start ({error}). If a Python script calls lle, each "
-                'of them imports its file: make the call below `if __name__ == "__main__":`, or without workers'
+                "of them imports its file: save a script from standard input as a file, and make the call below "
+                '`if __name__ == "__main__":`, or without workers'
             ) from error
         with local, Client(local) as client:
             yield client

@@ -41,5 +41,5 @@ def test_a_script_without_a_main_guard_ends_with_one_short_error(tmp_path):
     )
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1
-    assert 'below `if __name__ == "__main__":`' in ended.stderr.splitlines()[-1]
+    assert 'as a file, and make the call below `if __name__ == "__main__":`' in ended.stderr.splitlines()[-1]
     assert len(ended.stderr.splitlines()) < 10
