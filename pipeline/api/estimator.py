@@ -14,7 +14,7 @@ from ..core.arrays import Float64
 from ..core.errors import counted
 from ..storage import array_specs
 from .array_input import as_matrix, checked_rows, index_of, is_chunked, is_dask, row_blocks
-from .parameters import CONFIG_KEYS, WITHOUT_EFFECT, as_argument, n_rows_of, refuse_unknown, sections_of
+from .parameters import CONFIG_KEYS, WITHOUT_EFFECT, as_argument, least_rows, n_rows_of, refuse_unknown, sections_of
 from .python_errors import python_errors, short_traceback, warn
 
 if TYPE_CHECKING:
@@ -338,8 +338,8 @@ class LocallyLinearEmbedding(
         if isinstance(k, Integral) and k >= n:
             if n > FEW_ROWS:
                 raise ValueError(f"n_neighbors is {k}, but there are {n} rows; it must be below {n}")
-            if isinstance(m, Integral) and n < m + 2 and self.method != "pca":
-                raise ValueError(f"{n} rows are too few for {counted(m, 'coordinate')}; expected at least {m + 2} rows")
+            if isinstance(m, Integral) and n < (least := least_rows(self.method, int(m))):
+                raise ValueError(f"{n} rows are too few for {counted(m, 'coordinate')}; expected at least {least} rows")
             warn(f"n_neighbors is {k}, but there are {n} rows; {n - 1} is used")
             k = n - 1
         values = {name: getattr(self, name) for name in (*CONFIG_KEYS, *WITHOUT_EFFECT)}

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..core.errors import Setting
 from ..core.machine import available_cores
+from ..core.methods import METHODS
 
 Initializer = TypeVar("Initializer", bound=Callable[..., None])
 
@@ -138,6 +139,11 @@ def n_rows_of(X: object) -> float:
     shape = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", None) or (math.inf,)
     n_rows: float = shape[0] if isinstance(shape[0], int | float) else math.inf
     return n_rows
+
+
+def least_rows(method: object, m: int) -> int:
+    """Fewest rows for m coordinates: a point and the neighbours that the method needs; 0 for pca, which needs none."""
+    return 0 if method == "pca" else 1 + max(m + 1, METHODS.get(str(method), METHODS["lle"]).min_neighbors(m))
 
 
 def unknown_parameter(owner: str, name: str, value: object, own: Sequence[str] | None = None) -> str:
