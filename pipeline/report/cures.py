@@ -137,7 +137,7 @@ def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
     Another method or n_neighbors than the default was chosen by `lle suggest` or by the user, so it is no cure then.
     """
     are_lost = (metrics.number("trustworthiness") or 0.0) < LOW_TRUSTWORTHINESS or hardly_kept(metrics)
-    text = "`lle suggest` compares other numbers of neighbours and other methods"
+    text = "Unless `lle suggest` chose these settings, it compares other numbers of neighbours and other methods"
     is_compared = (config["method"], config["neighbors"]["n_neighbors"]) != ("lle", DEFAULT_NEIGHBORS)
     is_small = (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST
     suggest = NO_CURE if is_compared or is_small else Cure(text, is_command=True)
