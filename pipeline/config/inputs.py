@@ -91,7 +91,7 @@ class IdxInput(AnyInput):
 class TableInput(AnyInput):
     kind: Literal["parquet", "csv"] = Field(
         description="parquet: Parquet files, or Arrow files (.arrow, .feather); csv: text files with a header; commas, "
-        "semicolons, tabs or | between columns; .gz is decompressed"
+        "semicolons, tabs or | between columns; .gz, .bz2, .xz and .zst are decompressed"
     )
     path: str = Field(description=PATHS)
     columns: tuple[Name, ...] | None = Field(

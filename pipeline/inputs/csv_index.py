@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..core.arrays import Int64
 from ..core.errors import InputError
-from .array_rows import unpacked
+from .array_rows import PACKED, unpacked
 from .base import Stamp
 from .column_names import number_in
 from .damage import reading
@@ -82,8 +82,8 @@ def first_lines(stamp: Stamp) -> list[int]:
 
 
 def open_text(stamp: Stamp) -> IO[bytes]:
-    """The file, decompressed if its name ends in .gz."""
-    if not stamp.path.lower().endswith(".gz"):
+    """The file, decompressed if its name ends in one of PACKED."""
+    if not stamp.path.lower().endswith(tuple(PACKED)):
         return open_file(stamp)
     return cast(IO[bytes], pa.BufferReader(pa.py_buffer(unpacked(stamp, "", stamp.path))))
 
@@ -147,10 +147,11 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
 
     `first_row` is empty if the file has only a header.
     """
-    if line.startswith((b"\xfd7zXZ\0", b"(\xb5/\xfd")) or re.match(rb"BZh[1-9]1AY&SY", line):
-        raise InputError(f"{path}: expected text, found a file compressed by bzip2, xz or zstd; decompress it first")
-    if line[:2] == b"\x1f\x8b":
-        raise InputError(f"{path}: expected text, found a gzip file; rename it so that it ends in .gz")
+    if line.startswith((b"\x1f\x8b", b"\xfd7zXZ\0", b"(\xb5/\xfd")) or re.match(rb"BZh[1-9]1AY&SY", line):
+        raise InputError(
+            f"{path}: expected text, found a compressed file; rename it so that it ends in {', '.join(PACKED)}, "
+            f"whichever it is"
+        )
     try:
         text = line.decode("utf-8-sig").rstrip("\r")
     except UnicodeDecodeError as error:

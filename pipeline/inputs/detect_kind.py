@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ..core.errors import InputError, listed
 from ..core.patterns import is_url
 from ..storage.run_group import POINTER
+from .array_rows import PACKED
 from .damage import reading
 from .files import find_paths
 
@@ -47,9 +48,7 @@ CURES = {
     ),
     ".yaml": "a config is an argument of lle run",
     **dict.fromkeys((".zip", ".tar", ".tgz", ".7z"), "unpack it first"),
-    **dict.fromkeys(
-        (".gz", ".bz2", ".xz", ".zst"), "decompress it first; only CSV and IDX files may be compressed, with gzip"
-    ),
+    **dict.fromkeys(PACKED, "decompress it first; only CSV files, and IDX files with gzip, may be compressed"),
 }
 
 RUN_CURE = "`lle export` and `lle.open_run` read its coordinates"
@@ -79,7 +78,7 @@ def detect_kind(data: str) -> Detected:
 
 def kind_of_name(name: str) -> str | None:
     suffix = Path(name.rstrip("/")).suffix.lower()
-    if suffix == ".gz" and Path(name).stem.lower().endswith((".csv", ".tsv")):
+    if suffix in PACKED and Path(name).stem.lower().endswith((".csv", ".tsv")):
         return "csv"
     return "idx" if suffix not in SUFFIXES and IDX_NAME.search(Path(name).name) else SUFFIXES.get(suffix)
 

@@ -1,7 +1,11 @@
 """CSV and Parquet files: layouts of lines, types of columns, gaps."""
 
+import bz2
+import gzip
+import lzma
 import subprocess
 import sys
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -403,7 +407,14 @@ def test_words_for_missing_numbers_may_occur_for_the_first_time_after_many_rows(
     np.testing.assert_array_equal(rows[-4:, 0], [csv_index.ROWS_PER_POSITION - 1, np.nan, np.nan, 7])
 
 
-TABLES = ["x.csv", "x.tsv", "semicolons.csv", "x.csv.gz", "x.feather", "x.parquet", "x.CSV.GZ", "x.FEATHER", "x.ARROW"]
+PACKED = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": partial(pa.compress, codec="zstd", asbytes=True),
+}
+TABLES = ["x.csv", "x.tsv", "semicolons.csv", "x.feather", "x.parquet", "x.CSV.GZ", "x.FEATHER", "x.ARROW"]
+TABLES += [f"x.csv.{end}" for end in PACKED]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -418,8 +429,8 @@ def test_truth_values_and_text_are_the_same_in_every_kind_of_table(tmp_path, nam
     elif name.endswith("parquet"):
         table.to_parquet(path)
     else:
-        delimiter, compression = {"x.tsv": "\t", "semicolons.csv": ";"}.get(name, ","), {"gz": "gzip"}
-        table.to_csv(path, index=False, sep=delimiter, compression=compression.get(name.lower()[-2:]))
+        text = table.to_csv(index=False, sep={"x.tsv": "\t", "semicolons.csv": ";"}.get(name, ",")).encode()
+        path.write_bytes(PACKED.get(name.lower().rpartition(".")[2], bytes)(text))
     source = open_source(detect_kind(str(path)).kind, path=path, label="site")
     expected = table[["a", "b", "paid"]].to_numpy(float, na_value=np.nan)
     parts = [source.read(start, min(start + 700, 3000)) for start in range(0, 3000, 700)]
