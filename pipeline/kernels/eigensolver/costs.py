@@ -57,7 +57,8 @@ SOLVER_BYTES = 2**28
 FEW_CYCLES, ENOUGH_CYCLES, MOST_CYCLES = 6, 16, 32
 """Largest numbers of cycles of a solve with little memory, with enough for most data, and with more. Delay vectors of
 speech (1,750,000 x 32) need 12 for a residual of 1e-2; rolls, cubes and tables 4 to 8. A cube of five dimensions
-(100,000 points, reg 1e-3) uses all: block Davidson takes 26 steps with 16 cycles, 7 with 32 and 6 with 48."""
+(100,000 points, reg 1e-3) uses all: with fewer cycles block Davidson takes several times as many steps, with more
+hardly fewer."""
 
 GFLOP_PER_SECOND = 8.0
 """Speed of one thread in the numerical factorization."""
@@ -285,7 +286,7 @@ def _not_enough(name: str, predicted: int, allowed: int, about: str) -> NotEnoug
 def _basis_size(factor: csr_array, width: int, fixed: int, max_memory: int) -> tuple[int, int]:
     """(columns of the basis of block Davidson, bytes with the ``fixed`` ones): what fits, three to ten blocks.
 
-    Ten pairs of 120,000 ECG vectors take 65 steps with three blocks, 41 with five, 28 with ten.
+    More blocks need fewer steps.
     """
     n = factor.shape[1]
     columns = min(max(min((max_memory - fixed) // (8 * n), 10 * width), 3 * width), n - 1)

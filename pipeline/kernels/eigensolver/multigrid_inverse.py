@@ -23,9 +23,8 @@ from .threads import SharedThreads, Threads
 LEAST_CYCLES, SOLVED, LOCALISED = 3, 1e-2, 3.0
 """Block GMRES ends if it has had LEAST_CYCLES cycles, and ||C (rhs - B x)|| is at most SOLVED and LOCALISED / sqrt(n)
 times ||C rhs||. One more cycle follows. Errors at a few points are a small share of the norm, but limit the next steps:
-LOCALISED bounds a single entry, relative to the mean entry of C rhs. A cube of three dimensions with 4,000,000 points:
-with 1e-2 the errors of block Davidson fall fivefold in a step, with 3e-3 twentyfold, with 1e-3 eightyfold, and a step
-takes 45, 45 and 49 s."""
+LOCALISED bounds a single entry, relative to the mean entry of C rhs. On large cubes of three dimensions a smaller bound
+makes a step hardly longer, and the errors fall several times as far in it."""
 LEFT_ERROR, LEFT_SOLVES, MOST_LEFT_SOLVES, DIVERGED, CROSSED_ERROR = 1e-3, 4, 60, 1e2, 0.1
 """The left null vector must reach the error LEFT_ERROR in at most MOST_LEFT_SOLVES solves. Its error is the correction
 that the next solve would make, if corrections go on to fall as between the last two. After LEFT_SOLVES, three solves
@@ -34,7 +33,7 @@ of A probably lies on both sides of zero."""
 ROUGH, PROBE_COLUMNS = 0.05, 8
 """If a second solve with A, for the residual of the first in float64, changes solutions for random right-hand sides by
 more than this share, each solve with A is repeated so. On large surfaces the lowest singular value of A is near the
-rounding errors of float32. A roll of 300,000 points (share 0.06) then took 5 steps of block Davidson in place of 8.
+rounding errors of float32: a roll of 300,000 points has the share 0.06, and then takes fewer steps of block Davidson.
 Other shares: rolls of 100,000 and 2,000,000 points 0.007 and 0.18, cubes of three dimensions with 100,000 and
 1,000,000 points 0.02 and 0.03, delay vectors of speech 0.005, or 0.02 with one column, because the Krylov space of a
 column is smaller."""
@@ -42,8 +41,7 @@ column is smaller."""
 
 LEFT_CYCLES = 64
 """Most cycles of a solve for the left null vector, as far as the memory of a block allows for its one column. On
-100,000 points of a cube of five dimensions (reg 1e-3) the corrections stay at 2e-2 with 16 cycles, and fall a
-hundredfold in each solve of about 50."""
+100,000 points of a cube of five dimensions (reg 1e-3) the corrections do not fall with 16 cycles."""
 
 
 class _Solver(AbstractContextManager["_Solver"]):
