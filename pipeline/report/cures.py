@@ -84,6 +84,7 @@ def more_coordinates(metrics: Metrics, config: Config) -> Cure:
     if not m or value <= m:
         return NO_CURE
     few = f"{counted(m, 'coordinate')} {'is' if m == 1 else 'are'} too few"
+    about = about if value == needed else f"at least {value}"
     text = f"{few}: the data have {about} dimensions around each point"
     setting = Setting("eigensolver", "n_components", value)
     if value > most_coordinates(metrics, config):

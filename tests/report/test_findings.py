@@ -222,6 +222,7 @@ def test_coordinates_named_are_those_that_the_neighbourhoods_allow_else_principa
     named = {} if method is None else {"method": method}
     assert finding.as_json()["key"] == {**named, "eigensolver.n_components": value}
     assert ("neighbours do not suffice" in finding.text()) == (method is not None)
+    assert f" {value} dimensions around" in finding.text()
     check_config({**config, **named, "eigensolver": {"n_components": value}}, "test")
 
 
