@@ -40,7 +40,8 @@ class Executor:
 
     Whole-data steps run on the workers that offer the Dask resource `memory_resource`; without one, in this process.
     `memory` is the limit of a task and its process in bytes, for workers that do not report theirs, and `high_memory`
-    the limit of the workers with the resource. None means unknown.
+    the limit of the workers with the resource. None means unknown. `connect` opens the client before the first block
+    that is not finished, so that a run with nothing left to do starts no workers.
     """
 
     client: "Client | None"
@@ -48,6 +49,12 @@ class Executor:
     memory: int | None = None
     high_memory: int | None = None
     n_threads: int = 1
+    connect: "Callable[[], Client | None] | None" = None
+
+    def start(self) -> None:
+        """Open the client, if it is not open."""
+        if self.connect is not None:
+            self.client, self.connect = self.connect(), None
 
     def runs_here(self, step: Step[Report]) -> bool:
         return (
@@ -126,6 +133,7 @@ def run_step(
     reports = checkpoint.begin_step(store, step, fingerprint, finished_steps, source_stores)
     missing = [block for block in range(step.n_blocks) if block not in reports]
     if missing:
+        executor.start()
         restore()
         executor.require_memory(step)
     progress.begin(step, len(reports), partial(step.progress, store) if step.progress else None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..clusters.connect import connect
 from ..clusters.limits import Section, memory_of_high_memory, memory_of_task, memory_of_workers, memory_resource
@@ -32,6 +33,9 @@ from ..storage.lock import RunLock
 from ..storage.store import FIT, Store, has_fit
 from .expected_time import foreseen, placement
 from .layout import layout_of, run_attributes
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 FEWER_POINTS = 0.8
 """Share of the input's rows that are distinct and valid below which the expected seconds are estimated again."""
@@ -155,16 +159,21 @@ def result_of(store: Store, progress: RunProgress, started: float) -> RunResult:
 @contextlib.contextmanager
 def executing(progress: RunProgress, cluster: Section, n_threads: int = 1) -> Iterator[Executor]:
     """An executor on the cluster of a config, which is closed at the end; without one, `n_threads` compute blocks."""
-    with connect(cluster) as client:
-        if client is not None:
+
+    def start() -> "Client | None":
+        if (client := opened.enter_context(connect(cluster))) is not None:
             progress.print_line(f"dashboard: {client.dashboard_link}")
+        return client
+
+    with contextlib.ExitStack() as opened:
         limits = memory_of_workers(cluster), memory_of_high_memory(cluster)
-        yield Executor(client, memory_resource(cluster), *limits, n_threads)
+        yield Executor(None, memory_resource(cluster), *limits, n_threads, start)
 
 
 @contextlib.contextmanager
 def profiled(run: "StageRun") -> Iterator[None]:
     """Save Dask's performance report of the `with` block, which writes the report of the run before."""
+    run.executor.start()
     if run.executor.client is None:
         yield
         run.progress.print_line("performance: the run had no workers (kind: serial), so there is nothing to show")

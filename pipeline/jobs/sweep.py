@@ -184,6 +184,7 @@ def _rows(ordered: list[Experiment], limit: int | None, fresh: bool, progress: R
         cluster, n_threads = placement(cluster, planned(stages_of_run(ready[0].config), ready[0].layout)[0])
     with executing(progress, cluster, n_threads) as executor:
         executor.memory = limit
+        executor.start()
         if executor.client is not None and small:
             yield from _on_workers(executor.client, limit, ready, stores, fresh)
             return
