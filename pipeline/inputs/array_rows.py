@@ -1,8 +1,6 @@
 """Rows of arrays in files: by memory mapping, by byte ranges behind a URL, or decompressed once by each process."""
 
-import bz2
-import gzip
-import lzma
+import importlib
 import math
 import shutil
 import tempfile
@@ -29,14 +27,21 @@ COMPRESSED = "a complete compressed file"
 UNPACKING = threading.Lock()
 
 
-def _open_zstd(packed: IO[bytes]) -> Any:
-    import pyarrow as pa  # 0.1 s, for files of other kinds too
-
-    return pa.CompressedInputStream(packed, "zstd")
+PACKED = (".gz", ".bz2", ".xz", ".zst")
+"""Ends of the names of compressed files."""
 
 
-PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zstd}
-"""What opens a compressed file, by the end of its name."""
+def _open_packed(packed: IO[bytes], path: str) -> Any:
+    """The decompressed bytes of an open file, which is compressed by gzip if its name does not end in one of PACKED.
+
+    A module is loaded where it is needed: Arrow takes 0.1 s, and some Pythons are built without lzma.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix == ".zst":
+        import pyarrow as pa
+
+        return pa.CompressedInputStream(packed, "zstd")
+    return importlib.import_module({".bz2": "bz2", ".xz": "lzma"}.get(suffix, "gzip")).open(packed)
 
 
 def unpacked(stamp: Stamp, member: str, where: str) -> UInt8:
@@ -53,7 +58,7 @@ def _unpacked(stamp: Stamp, member: str, where: str) -> UInt8:
             with zipfile.ZipFile(packed) as archive, archive.open(member) as stream:
                 shutil.copyfileobj(stream, target, COPIED_BYTES)
         else:
-            with PACKED.get(Path(stamp.path).suffix.lower(), gzip.open)(packed) as stream:
+            with _open_packed(packed, stamp.path) as stream:
                 shutil.copyfileobj(stream, target, COPIED_BYTES)
         target.flush()
         return np.memmap(target, np.uint8, "r") if target.tell() else np.empty(0, np.uint8)

@@ -83,7 +83,7 @@ def first_lines(stamp: Stamp) -> list[int]:
 
 def open_text(stamp: Stamp) -> IO[bytes]:
     """The file, decompressed if its name ends in one of PACKED."""
-    if not stamp.path.lower().endswith(tuple(PACKED)):
+    if not stamp.path.lower().endswith(PACKED):
         return open_file(stamp)
     return cast(IO[bytes], pa.BufferReader(pa.py_buffer(unpacked(stamp, "", stamp.path))))
 
