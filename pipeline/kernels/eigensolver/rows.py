@@ -156,18 +156,12 @@ class _AllRows(Rows):
     def cuts(self, block: Array) -> list[tuple[int, int]]:
         return [(0, len(block))]
 
-    def agreed(self, *results: Array) -> tuple[Array, ...]:
-        return results
-
     def sum(self, parts: Array) -> Array:
         total: Array = parts[0]
         return total
 
     def random(self, seed: int, shape: tuple[int, ...]) -> Float64:
         return np.random.default_rng(seed).standard_normal(shape)
-
-    def times(self, block: Floats, factors: Float64) -> Float64:
-        return np.asarray(block @ factors)
 
     def triangle(self, block: Float64) -> Float64:
         return np.asarray(np.linalg.qr(block, mode="r"))
