@@ -149,7 +149,7 @@ def _given_up(death: subprocess_call.ProcessDied, n_deaths: int) -> LleError:
 
 def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> Solution:
     """Solve in this process, and write the vectors to the store."""
-    store, state = Store(job.url), f"_work/eigen/state-{job.component:05d}"
+    store, state = Store(job.url), state_name(job)
     rows, problem = _load(store, job)
     null = matrices.null_vector(store, rows) if job.family == "laplacian" else None
     choice = Coordinates(store, rows, job.n_components, job.n_neighbors)
@@ -200,6 +200,10 @@ def write_solution(store: Store, job: SolveJob, rows: Int64, vectors: Float64, s
         spectrum.vector_errors.tolist(),
         message=f"eigensolver: {spectrum.stats.reason}" if job.component == 0 else "",
     )
+
+
+def state_name(job: SolveJob) -> str:
+    return f"_work/eigen/state-{job.component:05d}"
 
 
 def _suffice(choice: Coordinates, vectors: Float64) -> bool:

@@ -7,7 +7,7 @@ to the store by cuts.
 
 import gc
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,7 +31,7 @@ from ..kernels.quality.trustworthiness import participation, separated
 from ..storage import array_specs
 from ..storage.store import Store
 from . import component_matrices as matrices
-from .component_solve import Solution, SolveJob, write_solution
+from .component_solve import Solution, SolveJob, state_name, write_solution
 from .coordinates import Coordinates
 from .solver_checkpoint import StateHead, delete_state, read_state, state_saver
 from .solver_progress import recorded
@@ -66,10 +66,6 @@ def _saved_steps(store: Store, job: SolveJob) -> int:
     """Steps of the saved state: if a worker is lost, the next try continues there."""
     head = store.read_record(f"{state_name(job)}/head.json", StateHead)
     return head.n_steps if head else 0
-
-
-def state_name(job: SolveJob) -> str:
-    return f"_work/eigen/state-{job.component:05d}"
 
 
 def solve_rows(group: Group, job: SolveJob, max_bytes: int) -> tuple[Spectrum, int]:
@@ -161,13 +157,10 @@ class StoredVectors:
         names = [_name(self.component, cut, number) for cut in range(self.n_cuts)]
         return np.concatenate([self.store.read_bundle(name)["vector"] for name in names])
 
-    def all(self) -> Iterator[Float64]:
-        for number in range(self.n_vectors):
-            yield self.vector(number)
-
     def measured(self, sampled: Int64) -> tuple[Float64, list[int], Float64]:
         """(participations (m,), ``separated`` (m,), entries at the positions ``sampled`` (s, m))."""
-        found = [(participation(v[:, None])[0], separated(v[:, None])[0], v[sampled]) for v in self.all()]
+        vectors = map(self.vector, range(self.n_vectors))
+        found = [(participation(v[:, None])[0], separated(v[:, None])[0], v[sampled]) for v in vectors]
         sizes, counts, entries = zip(*found, strict=True)
         return np.array(sizes), list(counts), np.column_stack(entries)
 

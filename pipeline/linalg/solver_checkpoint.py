@@ -1,19 +1,20 @@
 """Saved states of a long iteration in the store: a killed run continues from there and gives the same bytes."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core.errors import CorruptChunk
+from ..core.group import OneProcess
+from ..kernels.eigensolver.rows import Rows
 from ..storage.store import Store
 
 if TYPE_CHECKING:
     from ..kernels.eigensolver.davidson import SubspaceState
     from ..kernels.eigensolver.factorization import Analysis
-    from ..kernels.eigensolver.rows import Rows
 
 SAVE_EVERY_SECONDS = 120.0
 ROWS = 65_536
@@ -31,7 +32,7 @@ class StateHead:
     values: list[float]
 
 
-def state_saver(store: Store, name: str, rows: "Rows | None" = None) -> Callable[[str, "SubspaceState", bool], None]:
+def state_saver(store: Store, name: str, rows: Rows | None = None) -> Callable[[str, "SubspaceState", bool], None]:
     """A function that saves states of a method under ``name``: every SAVE_EVERY_SECONDS, and always the last one."""
     last = time.monotonic()
 
@@ -47,19 +48,17 @@ def state_saver(store: Store, name: str, rows: "Rows | None" = None) -> Callable
     return save
 
 
-def write_state(store: Store, name: str, method: str, state: "SubspaceState", rows: "Rows | None" = None) -> None:
+def write_state(store: Store, name: str, method: str, state: "SubspaceState", rows: Rows | None = None) -> None:
     """Write the blocks of rows, then the head that names them; without its head a state does not count.
 
-    ``rows`` are those of this process, which writes a block for each of their cuts.
+    ``rows`` are those of this process, which writes a block for each of their cuts; None for all.
     """
-    ranges = _ranges(len(state.vectors), rows)
-    for block, (first, past) in ranges.items():
-        store.write_bundle(f"{name}/{state.n_steps}-{block}", rows=state.vectors[first:past])
-    n_blocks = len(ranges)
-    if rows is not None:
-        n_blocks = rows.total(n_blocks)  # all processes have written their blocks
-        if rows.group.rank > 0:
-            return
+    rows = rows or _all_rows(len(state.vectors))
+    for cut, (first, past) in _own_cuts(rows):
+        store.write_bundle(f"{name}/{state.n_steps}-{cut}", rows=state.vectors[first:past])
+    n_blocks = rows.total(len(rows.own_cuts))  # all processes have written their blocks
+    if rows.group.rank > 0:
+        return
     previous_head = store.read_record(f"{name}/head.json", StateHead)
     store.write_bundle(
         f"{name}/{state.n_steps}-values",
@@ -74,46 +73,41 @@ def write_state(store: Store, name: str, method: str, state: "SubspaceState", ro
         _remove(store, name, previous_head)
 
 
-def read_state(
-    store: Store, name: str, method: str, n_points: int, rows: "Rows | None" = None
-) -> "SubspaceState | None":
+def read_state(store: Store, name: str, method: str, n_points: int, rows: Rows | None = None) -> "SubspaceState | None":
     """The last saved state; None if there is none, if it is of another method or problem, or if it is damaged.
 
     ``rows`` are those of this process, of ``n_points``; None for all.
     """
-    if rows is None:
-        return _read_state(store, name, method, n_points)
-    state = _read_state(store, name, method, rows.n_own, rows)
+    rows = rows or _all_rows(n_points)
+    state = _read_state(store, name, method, rows)
     is_good = all(bool(part[0]) for part in rows.group.gather(np.array([state is not None])))
     return state if is_good else None
 
 
-def _ranges(n_points: int, rows: "Rows | None") -> dict[int, tuple[int, int]]:
-    """First row and last row plus 1 of each block of this process."""
-    if rows is None:
-        firsts = range(0, n_points, ROWS)
-        return {first // ROWS: (first, min(first + ROWS, n_points)) for first in firsts}
-    first_cut = int(rows.first_cuts[rows.group.rank])
-    return {first_cut + number: cut for number, cut in enumerate(rows.own_cuts)}
+def _all_rows(n_points: int) -> Rows:
+    """All rows in this process, in cuts of ROWS."""
+    bounds = np.append(np.arange(0, n_points, ROWS), n_points)
+    return Rows(OneProcess(), bounds, np.array([0, len(bounds) - 1]))
 
 
-def _read_state(
-    store: Store, name: str, method: str, n_points: int, rows: "Rows | None" = None
-) -> "SubspaceState | None":
+def _own_cuts(rows: Rows) -> Iterator[tuple[int, tuple[int, int]]]:
+    """The number of each cut of this process, with its first row and last row plus 1."""
+    return enumerate(rows.own_cuts, int(rows.first_cuts[rows.group.rank]))
+
+
+def _read_state(store: Store, name: str, method: str, rows: Rows) -> "SubspaceState | None":
     from ..kernels.eigensolver.davidson import SubspaceState  # `lle status` reads heads only
 
     head = store.read_record(f"{name}/head.json", StateHead)
-    ranges = _ranges(n_points, rows)
-    n_blocks = len(ranges) if rows is None else len(rows.bounds) - 1
-    if head is None or head.method != method or head.n_blocks != n_blocks:
+    if head is None or head.method != method or head.n_blocks != len(rows.bounds) - 1:
         return None
     n_steps = head.n_steps
     try:
-        vectors = np.concatenate([store.read_bundle(f"{name}/{n_steps}-{block}")["rows"] for block in ranges])
+        vectors = np.concatenate([store.read_bundle(f"{name}/{n_steps}-{cut}")["rows"] for cut, _ in _own_cuts(rows)])
         small = store.read_bundle(f"{name}/{n_steps}-values")
     except CorruptChunk:  # the iteration starts from the beginning
         return None
-    if len(vectors) != n_points:
+    if len(vectors) != rows.n_own:
         return None
     return SubspaceState(
         small["values"], vectors, n_steps, small["errors"], small["before"], int(small["residual_steps"])

@@ -25,8 +25,8 @@ from lle.core.group import Group
 from lle.core.machine import available_cores
 from lle.engine.worker_group import run_in_group
 from lle.kernels.eigensolver.rows import cut_bounds
-from lle.linalg.component_solve import SolveJob
-from lle.linalg.shared_solve import solve_rows, state_name
+from lle.linalg.component_solve import SolveJob, state_name
+from lle.linalg.shared_solve import solve_rows
 from lle.linalg.solver_checkpoint import delete_state
 from lle.storage import array_specs
 from lle.storage.blocks import Blocks
