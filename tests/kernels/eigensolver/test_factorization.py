@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array, eye_array
 
 from lle.core.errors import NotEnoughMemory
-from lle.kernels.eigensolver import block_lanczos, costs, factorization, pardiso
+from lle.kernels.eigensolver import block_lanczos, factorization, pardiso
 from lle.kernels.eigensolver.factorization import SuperLU, canonical
 from lle.kernels.eigensolver.pardiso import FactorizationError, FactorSize, Pardiso
 from lle.kernels.eigensolver.pseudo_inverse import PinnedCholesky, PinnedLU
@@ -242,18 +242,6 @@ def test_program_works_without_mkl(monkeypatch):
         assert isinstance(factorization.analyse(roll_factor(300, 7), pardiso.GENERAL, 1), SuperLU)
     finally:
         pardiso.load_mkl.cache_clear()
-
-
-@needs_mkl
-@pytest.mark.parametrize("name", ["swiss_roll", "cube"])
-def test_small_pieces_predict_the_size_of_the_factor(monkeypatch, name):
-    A = lle_factor(points(name, 12_000, 3), 12, 1e-3)
-    assert costs.extrapolated(A, pardiso.GENERAL, 0, 2) is None  # too small for a prediction
-    monkeypatch.setattr(costs, "MIN_ROWS", 10_000)
-    monkeypatch.setattr(costs, "MIN_PIECE", 1_200)
-    monkeypatch.setattr(costs, "SHARE_OF_PIECE", 0.1)
-    with PinnedLU(A, 0, 2) as inverse:
-        assert 0.5 < costs.extrapolated(A, pardiso.GENERAL, 6_000, 2).nnz / inverse.size.nnz < 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, eye_array
 
-from lle.core.errors import NotEnoughMemory
 from lle.kernels.eigensolver import costs, multigrid_inverse, threads
 from lle.kernels.eigensolver.aggregation import find_aggregates, find_bases
 from lle.kernels.eigensolver.block_gmres import BlockGmres
@@ -82,13 +81,6 @@ def test_converges_in_five_dimensions_with_a_small_reg(seed):
     assert (solution.converged, solution.stats.method) == (True, "multigrid")
     np.testing.assert_allclose(solution.eigenvalues, singular[::-1][1:4] ** 2, rtol=1e-6)
     assert largest_angle(solution.vectors, right[::-1][1:4].T) < 1e-5
-
-
-def test_needs_no_coordinates():
-    A, X = problem("swiss_roll", 900, 19)
-    with_coordinates, without = solve(A, X), solve(A, np.empty((0, 0)))
-    assert without.converged
-    np.testing.assert_allclose(without.eigenvalues, with_coordinates.eigenvalues, rtol=1e-8)
 
 
 @pytest.mark.slow
@@ -280,28 +272,6 @@ def test_a_ring_has_the_constant_as_left_null_vector():
     np.testing.assert_allclose(solution.eigenvalues, (1 - np.cos(angle[1])) ** 2, rtol=1e-6)
 
 
-def test_cycles_that_give_nan_are_replaced_by_another_method(monkeypatch):
-    def nan(self, rhs, *, transposed, depth=0):
-        return np.full_like(rhs, np.nan)
-
-    monkeypatch.setattr(Hierarchy, "cycle", nan)
-    A, X = problem("swiss_roll", 900, 19)
-    solution = solve(A, X)
-    assert (solution.converged, solution.stats.method) == (True, "factored")
-    assert "NaN" in solution.stats.requested_failed
-
-
-def test_auto_uses_multigrid_where_a_factorization_is_long(monkeypatch):
-    begun = []
-    A, X = problem("cube", 1200, 19)
-    monkeypatch.setattr(costs, "MULTIGRID_POINTS", 1000)
-    monkeypatch.setattr(costs, "patience_seconds", lambda *_, **__: 0.0)
-    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 4.0)
-    solution = solve(A, X, method="auto", hooks=Hooks(begin=begun.append))
-    assert (solution.stats.method, solution.converged) == ("multigrid", True)
-    assert begun == ["factored", "multigrid"]
-
-
 @pytest.mark.parametrize(
     ("square", "max_memory", "width"), [(True, 1_200_000, 4), (True, 2_000_000, 8), (False, 2**24, 8)]
 )
@@ -403,9 +373,3 @@ def test_at_its_limit_it_returns_its_best_vectors():
 
 def copied(state):
     return state._replace(**{name: np.array(getattr(state, name)) for name in ("values", "vectors", "errors")})
-
-
-def test_too_little_memory_is_said_before_the_start():
-    A, X = problem("cube", 1200, 19)
-    with pytest.raises(NotEnoughMemory, match="multigrid needs"):
-        solve(A, X, max_memory=10**5)

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from lle.core.group import OneProcess
 from lle.kernels.eigensolver.multigrid import SMOOTHED_FILL, Hierarchy
 from lle.kernels.eigensolver.problem import Problem
 from lle.kernels.eigensolver.rayleigh_ritz import Tolerances, fix_signs
-from lle.kernels.eigensolver.rows import ALL_ROWS, Rows, cut_bounds, in_group
+from lle.kernels.eigensolver.rows import Rows, cut_bounds, in_group
 from lle.kernels.eigensolver.shared_matrix import SharedMatrix
 from lle.kernels.eigensolver.shared_setup import aggregates_by_cut, coarse_rows, normalised_rows, sampled_entries
 from lle.kernels.eigensolver.smoother import Smoother
@@ -348,9 +347,3 @@ def test_processes_of_different_processors_converge(monkeypatch):
     assert all(part.converged for part in parts)
     expected = np.concatenate([part.vectors for part in each_process(1, lambda rows: solved(rows, A, X))])
     np.testing.assert_allclose(np.concatenate([part.vectors for part in parts]), expected, atol=1e-9)
-
-
-def test_one_process_needs_no_group():
-    assert isinstance(ALL_ROWS.group, OneProcess)
-    assert OneProcess().gather(np.ones(2))[0].sum() == 2
-    assert not OneProcess().exchange({}, [])

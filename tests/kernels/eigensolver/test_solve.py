@@ -162,14 +162,6 @@ def test_equal_input_gives_equal_bytes(method):
     np.testing.assert_array_equal(A.data, data)
 
 
-@pytest.mark.parametrize("pin", [0, 450, 599])
-def test_the_answer_does_not_depend_on_the_pin(pin):
-    A = roll_factor(600, 5)
-    with_pin, without_pin = solve(A, 3, "factored", pin=pin), solve(A, 3, "factored")
-    assert largest_angle(with_pin.vectors, without_pin.vectors) < 1e-5
-    np.testing.assert_allclose(with_pin.eigenvalues, without_pin.eigenvalues, rtol=1e-9)
-
-
 def test_default_pin_is_in_the_closed_class():
     A, _ = roll_with_outliers(800, 4, 5)
     solution = solve(A[::-1][:, ::-1], 2, "factored")  # the transient points come first
@@ -226,13 +218,6 @@ def test_auto_uses_shift_invert_where_the_lu_fails(failing_lu):
     assert "singular" in solution.stats.reason
     failing_lu.undo()
     assert largest_angle(solution.vectors, solve(A, 2, "factored").vectors) < 1e-4
-
-
-def test_pin_outside_of_the_closed_class_does_not_change_the_result():
-    A, transient = roll_with_outliers(800, 4, 5)
-    solution = solve(A, 2, "factored", pin=int(transient[0]))
-    assert (solution.stats.method, solution.stats.requested_failed) == ("factored", "")
-    assert largest_angle(solution.vectors, solve(A, 2, "factored").vectors) < 1e-6
 
 
 @pytest.mark.parametrize(
