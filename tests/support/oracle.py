@@ -1,9 +1,7 @@
-"""Locally linear embedding in plain dense linear algebra, one point at a time: the reference for all kernels.
+"""Parts of LLE in plain dense linear algebra, one point at a time: the reference for all kernels.
 
-Slow and large on purpose (n x n matrices). Exact neighbours, every matrix written out, the null space from an SVD of A.
+Slow and large on purpose: n x n matrices, and eigenpairs from an SVD of A.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +9,6 @@ import scipy.linalg
 from scipy.sparse import csr_array
 
 Array = npt.NDArray[np.float64]
-
-
-class Lle(NamedTuple):
-    neighbors: npt.NDArray[np.int64]  # (n, k), nearest first
-    distances: Array  # (n, k)
-    weights: Array  # (n, k)
-    A: Array  # (n, n) I - W
-    M: Array  # (n, n) A' A
-    eigenvalues: Array  # (n,) of M, ascending, the null one included
-    vectors: Array  # (n, n) eigenvectors in columns
 
 
 def exact_neighbors(X: Array, k: int) -> tuple[npt.NDArray[np.int64], Array]:
@@ -45,14 +33,6 @@ def dense_factor(neighbors: npt.NDArray[np.int64], weights: Array) -> Array:
     for i, (row, w) in enumerate(zip(neighbors, weights, strict=True)):
         A[i, row[row >= 0]] -= w[row >= 0]
     return A
-
-
-def lle(X: Array, k: int, reg: float) -> Lle:
-    neighbors, distances = exact_neighbors(X, k)
-    weights = np.stack([point_weights(x, X[row], reg) for x, row in zip(X, neighbors, strict=True)])
-    A = dense_factor(neighbors, weights)
-    _, singular, Vt = scipy.linalg.svd(A)
-    return Lle(neighbors, distances, weights, A, A.T @ A, singular[::-1] ** 2, Vt[::-1].T)
 
 
 def exact_pairs(A: csr_array, m: int) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ from scipy.sparse.csgraph import connected_components
 
 from lle.kernels.graph import connectivity
 from lle.kernels.graph.connectivity import closed_classes, neighbor_graph, weak_components
-from tests.support.oracle import dense_factor, exact_neighbors, lle
+from tests.support.oracle import dense_factor
 from tests.support.seeds import seeds
 
 SEEDS = seeds(11, 23, 37)
@@ -111,28 +111,3 @@ def test_closed_classes__by_definition(seed: int) -> None:
             np.testing.assert_array_equal(np.flatnonzero(reach[point]), members)
     assert reach[:, classes.class_of_point >= 0].any(axis=1).all()
     assert (np.diff(classes.sizes) <= 0).all()
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_duplicates__more_than_k_make_a_closed_class(seed: int) -> None:
-    X = np.random.default_rng(seed).normal(size=(80, 3))
-    neighbors, _ = exact_neighbors(X, 6)
-    assert closed_classes(neighbor_graph(neighbors)).sizes.max() > 40
-    X[30:37] = X[30]  # seven equal points, k = 6
-    classes = closed_classes(neighbor_graph(exact_neighbors(X, 6)[0]))
-    assert len(np.unique(classes.class_of_point[30:37])) == 1
-    assert classes.sizes[classes.class_of_point[30]] == 7
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_two_components__two_null_vectors(seed: int) -> None:
-    X = np.random.default_rng(seed).normal(size=(60, 2))
-    X[40:] += 50
-    reference = lle(X, k=6, reg=1e-3)
-    n_components, labels = weak_components(neighbor_graph(reference.neighbors))
-    assert n_components == 2
-    np.testing.assert_array_equal(labels, np.repeat([0, 1], [40, 20]))
-    n_closed = len(closed_classes(neighbor_graph(reference.neighbors)).sizes)
-    assert np.count_nonzero(reference.eigenvalues < 1e-14) == n_closed
-    indicator = (labels == 1) / np.sqrt(20)
-    assert np.linalg.norm(reference.A @ indicator) < 1e-12

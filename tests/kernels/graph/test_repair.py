@@ -91,13 +91,6 @@ def test_reverse_zero__adds_nothing(seed: int) -> None:
     assert plan.max_neighbors == 5
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_auto__does_not_change_a_connected_graph(seed: int) -> None:
-    lists = lists_of_points(np.random.default_rng(seed).random((400, 2)), 12)
-    plan = plan_repair(*lists, reverse=None, is_large=large(lists, 10))
-    assert (len(plan.added.rows), plan.closed_classes_before, plan.closed_classes_left) == (0, 1, 1)
-
-
 @pytest.mark.parametrize(("n_transient", "n_added"), [(0, 0), (6, 0), (7, 4)])
 def test_auto__one_class_must_hold_half_of_the_points(n_transient: int, n_added: int) -> None:
     ring = [(i, (i + 1) % 6, 1.0) for i in range(6)]
