@@ -8,7 +8,7 @@ from sklearn.manifold._locally_linear import barycenter_weights
 from lle.kernels import batches
 from lle.kernels.neighbors.cells import bounding_boxes
 from lle.kernels.neighbors.knn import NO_POINT, NeighborLists, exact_neighbors
-from lle.kernels.out_of_sample import Neighborhood, distance_ratio, of_equal_rank, of_one_component, place, reach_of
+from lle.kernels.out_of_sample import Neighborhood, distance_ratio, of_equal_rank, place, reach_of
 
 
 @pytest.fixture
@@ -114,8 +114,3 @@ class TestDistanceRatio:
             rank = min(valid[row].sum(), lengths[near].min())
             assert farthest[row] == distances[row, rank - 1]
             np.testing.assert_array_equal(reach[row, valid[row]], training_distances[near, rank - 1])
-
-
-def test_empty_slots_have_no_component():
-    ids, component = np.array([[5, 3, -1], [1, 2, 0]]), np.array([[0, 1, 0], [2, 2, 2]])
-    assert of_one_component(ids, component).tolist() == [[True, False, False], [True, True, True]]

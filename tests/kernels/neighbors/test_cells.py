@@ -59,10 +59,6 @@ class TestFitCells:
         order = np.argsort(points[:, 0])
         np.testing.assert_allclose(centers, [np.median(points[part], axis=0) for part in np.split(order, 7)])
 
-    def test_same_seed_same_cells(self, rng):
-        points = rng.normal(size=(300, 4))
-        np.testing.assert_array_equal(fit_cells(points, 8, seed=3), fit_cells(points, 8, seed=3))
-
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_the_number_of_threads_changes_no_bit(self, rng, dtype):
         points = rng.normal(size=(6000, 5)).astype(dtype)

@@ -107,12 +107,6 @@ class TestTies:
         np.fill_diagonal(truth, np.inf)
         np.testing.assert_array_equal(lists.ids, np.argsort(truth, axis=1, kind="stable")[:, :5])
 
-    def test_identical_points_list_the_lowest_ids(self, seed):
-        points, ids = np.full((300, 12), float(seed)), np.arange(300)
-        lists = brute_neighbors(points, ids, points, ids, 3)
-        np.testing.assert_array_equal(lists.ids[:4], [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
-        np.testing.assert_array_equal(lists.ids[4:], np.tile([0, 1, 2], (296, 1)))
-
 
 def test_normal_points_are_searched_once(rng, monkeypatch):
     n_searched = []
