@@ -45,15 +45,6 @@ def square_rounding(n_features: int, dtype: type[np.floating] = np.float64) -> f
     return float((2 * n_features + 16) * np.finfo(dtype).eps)
 
 
-class NearPairs(NamedTuple):
-    """Positions (h,) of queries and points, sorted by query, with bounds of their squared distances."""
-
-    rows: Int64
-    columns: Int64
-    lower: Float64
-    upper: Float64
-
-
 class Tile(NamedTuple):
     """Bounds of the squared distances of some queries to some points, times ``scale`` squared.
 
@@ -144,22 +135,21 @@ def each_tile(
             yield result
 
 
-def near_pairs(queries: Floats, points: Floats, limits: Float64) -> Iterator[NearPairs]:
+def near_pairs(queries: Floats, points: Floats, limits: Float64) -> Iterator[tuple[Int64, Int64]]:
     """All pairs of a query (b, d) and a point (c, d) whose squared distance may be at most limits (b,), tile by tile.
 
-    Pairs with a coordinate that is not finite are included.
+    Positions (h,) of queries and of points, sorted by query. Pairs with a coordinate that is not finite are included.
     """
 
     @np.errstate(over="ignore", invalid="ignore")
-    def select(tile: Tile, allowed: int) -> NearPairs | None:
+    def select(tile: Tile, allowed: int) -> tuple[Int64, Int64] | None:
         near = np.flatnonzero(~(tile.scores > tile.highest[:, None]))  # ~ includes NaN
         rows, columns = near // len(tile.column_slack), near % len(tile.column_slack)
-        lower = tile.scores.ravel()[near] + tile.base[rows]
-        upper = lower + tile.row_slack[rows] + tile.column_slack[columns]
+        upper = tile.scores.ravel()[near] + tile.base[rows] + tile.row_slack[rows] + tile.column_slack[columns]
         rows += tile.rows.start
         if np.count_nonzero(~(upper <= limits[rows] * tile.scale**2)) > allowed:
             return None
-        return NearPairs(rows, columns + tile.columns.start, lower / tile.scale**2, upper / tile.scale**2)
+        return rows, columns + tile.columns.start
 
     return each_tile(queries, points, limits, select)
 

@@ -210,26 +210,36 @@ def points_within(sample: Floats, sample_ids: Ints, radii: Float64, block: Float
     is the distance of the k-th neighbour found, the true k nearest are among the hits: exact search for the cost of one
     matrix product, or of a k-d tree for few features.
     """
-    own_positions, pairs = np.asarray(sample_ids) - first_row, _pairs_within
-    if block.shape[1] <= TREE_FEATURES:
-        pairs = _pairs_within_by_tree
+    own_positions, by_tree = np.asarray(sample_ids) - first_row, block.shape[1] <= TREE_FEATURES
     all_hits = [Hits(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
-    for hits in pairs(sample, radii * (1 + AS_NEAR), block):
+    for hits in _pairs_within(sample, radii * (1 + AS_NEAR), block, by_tree):
         is_other = hits.ids != own_positions[hits.sample]
         all_hits.append(Hits(hits.sample[is_other], hits.ids[is_other] + first_row, hits.distances[is_other]))
     return Hits(*(np.concatenate(parts) for parts in zip(*all_hits, strict=True)))
 
 
-def _pairs_within(queries: Floats, reach: Float64, points: Floats) -> Iterator[Hits]:
+def _pairs_within(queries: Floats, reach: Float64, points: Floats, by_tree: bool = False) -> Iterator[Hits]:
     """Pairs (position of a query (b, d), position of a point (c, d), distance) within reach (b,), tile by tile.
 
-    A tile has a range of queries, and its pairs are sorted by query. Only queries far from most others have many
-    candidate pairs that are not within reach.
+    A tile has a range of queries, and its pairs are sorted by query; a tree gives all pairs at once. Only queries far
+    from most others have many candidate pairs that are not within reach.
     """
-    for pairs in near_pairs(queries, points, (1 + 2 * square_rounding(points.shape[1])) * reach**2):
-        distances = pair_distances(queries, pairs.rows, points, pairs.columns)
-        within = distances <= reach[pairs.rows]
-        yield Hits(pairs.rows[within], pairs.columns[within], distances[within])
+    limits = (1 + 2 * square_rounding(points.shape[1])) * reach**2
+    for rows, columns in _tree_pairs(queries, reach, points) if by_tree else near_pairs(queries, points, limits):
+        distances = pair_distances(queries, rows, points, columns)
+        within = distances <= reach[rows]
+        yield Hits(rows[within], columns[within], distances[within])
+
+
+def _tree_pairs(queries: Floats, reach: Float64, points: Floats) -> Iterator[tuple[Int64, Int64]]:
+    """As `near_pairs`, for few features."""
+    from scipy.spatial import cKDTree  # a fifth of a second
+
+    centers = queries.astype(np.float64)
+    rounding = 1e-12 * np.abs(centers).max(axis=1)  # of the tree
+    listed = cKDTree(points.astype(np.float64)).query_ball_point(centers, reach + rounding)
+    rows = np.repeat(np.arange(len(queries)), [len(ids) for ids in listed])
+    yield rows, np.fromiter(chain.from_iterable(listed), np.int64, len(rows))
 
 
 def nearest_of_each(hits: Hits, k: int) -> Hits:
@@ -246,20 +256,6 @@ def nearest_hits(hits: Hits, n_sample: int, k: int) -> NeighborLists:
     lists = empty_lists(n_sample, k)
     lists.ids[sample, rank], lists.distances[sample, rank] = ids, distances
     return lists
-
-
-def _pairs_within_by_tree(queries: Floats, reach: Float64, points: Floats) -> Iterator[Hits]:
-    """As `_pairs_within`, all pairs at once."""
-    from scipy.spatial import cKDTree  # a fifth of a second
-
-    centers = queries.astype(np.float64)
-    rounding = 1e-12 * np.abs(centers).max(axis=1)  # of the tree
-    listed = cKDTree(points.astype(np.float64)).query_ball_point(centers, reach + rounding)
-    rows = np.repeat(np.arange(len(queries)), [len(ids) for ids in listed])
-    columns = np.fromiter(chain.from_iterable(listed), np.int64, len(rows))
-    distances = pair_distances(queries, rows, points, columns)
-    within = distances <= reach[rows]
-    yield Hits(rows[within], columns[within], distances[within])
 
 
 def recall_per_point(hits: Hits, found_distances: Float64, n_sample: int, k: int | Ints) -> Float64:

@@ -237,7 +237,7 @@ class TestPairs:
 
     @pytest.mark.parametrize("unit", [1e-140, 1e-30, 1.0, 1e30, 1e140])
     @pytest.mark.parametrize("spread", [1.0, 1e-4, 1e-9])
-    def test_near_pairs_are_all_pairs_within_the_limits_with_bounds(self, rng, spread, unit, monkeypatch):
+    def test_near_pairs_are_all_pairs_within_the_limits(self, rng, spread, unit, monkeypatch):
         """Single precision cannot decide pairs in clusters with a spread of 1e-4, and double precision of 1e-9."""
         monkeypatch.setattr(distances, "TILE_POINTS", 53)
         monkeypatch.setattr(distances, "TILE_PAIRS", 53 * 7)
@@ -246,11 +246,9 @@ class TestPairs:
         squares = np.square(all_distances(queries, points))
         limits = np.sort(squares, axis=1)[:, 9]
         tiles = list(near_pairs(queries, points, limits))
-        rows, columns, lower, upper = (np.concatenate(parts) for parts in zip(*tiles, strict=True))
+        rows, columns = (np.concatenate(parts) for parts in zip(*tiles, strict=True))
         near = squares <= limits[:, None]
         assert near[rows, columns].sum() == near.sum()
-        assert (lower <= squares[rows, columns]).all()
-        assert (squares[rows, columns] <= upper).all()
         assert len(rows) < 2 * near.sum() or spread == 1e-9
 
     def test_distances_equal_those_of_the_lists_bit_for_bit(self, rng):
