@@ -162,7 +162,7 @@ def _are_dates(values: Array) -> bool:
     year, month, day = values // 10000, values // 100 % 100, values % 100
     is_year = (year >= 0) & (year < 100) | (year >= FIRST_YEAR) & (year < LAST_YEAR)
     is_day = (values == np.rint(values)) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
-    return bool((is_year & is_day).all()) and values.max() > DAY_OF_2000
+    return bool((is_year & is_day).all() and values.max() > DAY_OF_2000)
 
 
 def _share_whole(values: Array) -> float:
