@@ -18,8 +18,6 @@ from .rayleigh_ritz import TINY, RitzPairs, complement, rayleigh_ritz, residual_
 from .rows import ALL_ROWS
 from .shared_matrix import SharedMatrix, rows_of
 
-SEED = 20_000
-"""Seed of the start block, so that every run starts from the same vectors."""
 MAX_CYCLES = 40
 """Blocks for each eight requested vectors after which the Krylov space counts as not converging."""
 MAX_REFINEMENTS = 4
@@ -100,9 +98,9 @@ def multigrid(problem: Problem, on_m: bool = False) -> Outcome:
 
         device, place = gpu(), " on the GPU"
     inverse: FactorMultigrid | NormalMultigrid = (
-        FactorMultigrid(factor, problem.candidates(), problem.n_threads, SEED, device, fits)
+        FactorMultigrid(factor, problem.candidates(), problem.n_threads, device, fits)
         if cost_matrix is None
-        else NormalMultigrid(cost_matrix, problem.candidates(), problem.null, n_threads, SEED, device)
+        else NormalMultigrid(cost_matrix, problem.candidates(), problem.null, n_threads, device)
     )
     del cost_matrix
     width, columns, predicted, cycles = sizes(inverse.n_bytes)
@@ -304,7 +302,7 @@ def _finite(apply: Callable[[Float64], Float64]) -> Callable[[Float64], Float64]
 
 def _start_block(problem: Problem, width: int) -> Float64:
     """The given approximations, filled up with random columns that are the same in every run: (n, width)."""
-    block = rows_of(problem.factor).random(SEED, (problem.factor.shape[1], width))
+    block = rows_of(problem.factor).random((problem.factor.shape[1], width))
     if problem.start is not None:
         start_columns = problem.start[:, :width]
         block[:, : start_columns.shape[1]] = start_columns

@@ -85,10 +85,8 @@ class Hierarchy:
         matrix: Matrix,
         known: Float64,
         threads: Threads,
-        seed: int,
         *,
         symmetric: bool,
-        gathered_rows: int = GATHERED_ROWS,
         fits: Callable[[float], bool] = lambda fill: True,
     ) -> None:
         """Set up the hierarchy.
@@ -98,9 +96,7 @@ class Hierarchy:
             known: (n, 1 + c) the null vector of B, and vectors that B nearly maps to zero; c may be 0. For a shared
                 matrix the rows of this process.
             threads: threads of the setup and of the cycles.
-            seed: seed of the random vectors from which smoothers are chosen.
             symmetric: whether B is symmetric and positive semidefinite.
-            gathered_rows: see GATHERED_ROWS.
             fits: whether the memory of this process allows a second level with this share of the entries that it has
                 of B. If not, P of the finest level is not smoothed, and if this does not suffice, R neither.
 
@@ -114,19 +110,19 @@ class Hierarchy:
         known, max_nodes = known if width > 1 else known[:, :1], NODES[width]
         self._gathered: tuple[int, Rows] | None = None
         while True:
-            if levels and isinstance(matrix, SharedMatrix) and matrix.rows.n <= max(gathered_rows, least_rows):
+            if levels and isinstance(matrix, SharedMatrix) and matrix.rows.n <= max(GATHERED_ROWS, least_rows):
                 self._gathered, known = (len(levels), matrix.rows), np.concatenate(matrix.rows.group.gather(known))
                 matrix = matrix.gathered()
             if n_rows(matrix) <= least_rows:
                 break
             aggregates, known = _next_aggregates(matrix, known, node_rows, max_nodes, width, threads)
-            smoother = smoother_of(matrix, seed, symmetric=symmetric)
+            smoother = smoother_of(matrix, symmetric=symmetric)
             if not levels:
                 fill = 0.0 if symmetric else _fill(matrix, aggregates, smoother, threads)
                 is_dense = fill > (MOST_SHARED_FILL if isinstance(matrix, SharedMatrix) else MOST_FILL)
-                is_dense |= not _fits(matrix, aggregates, SMOOTHED_FILL * fill, gathered_rows, fits)
+                is_dense |= not _fits(matrix, aggregates, SMOOTHED_FILL * fill, fits)
             if is_dense or (levels and matrix.nnz > MOST_FILL * levels[0].matrix.nnz):
-                r_is_smoothed = not levels and _fits(matrix, aggregates, fill, gathered_rows, fits)
+                r_is_smoothed = not levels and _fits(matrix, aggregates, fill, fits)
                 smoother = smoother._replace(omega_p=0.0, omega_r=smoother.omega_r if r_is_smoothed else 0.0)
             coarse, scale = _coarse_matrix(matrix, aggregates, smoother, threads)
             levels.append(Level(matrix, matrix, smoother, _scaled(aggregates, scale)))
@@ -269,11 +265,11 @@ def _fill(b: Matrix, aggregates: Aggregates, smoother: Smoother, threads: Thread
     return float(entries / b.nnz)
 
 
-def _fits(b: Matrix, aggregates: Aggregates, fill: float, gathered_rows: int, fits: Callable[[float], bool]) -> bool:
+def _fits(b: Matrix, aggregates: Aggregates, fill: float, fits: Callable[[float], bool]) -> bool:
     """Whether the memory of each process allows a next level with ``fill`` times the entries of B."""
     if not isinstance(b, SharedMatrix):
         return fits(fill)
-    if b.rows.total(aggregates.n_columns) <= gathered_rows:  # then each process has all its entries
+    if b.rows.total(aggregates.n_columns) <= GATHERED_ROWS:  # then each process has all its entries
         fill *= b.nnz / b.local.nnz
     return b.rows.total(int(not fits(fill))) == 0
 

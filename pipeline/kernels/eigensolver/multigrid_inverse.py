@@ -55,7 +55,6 @@ class _Solver(AbstractContextManager["_Solver"]):
         matrix: Matrix,
         known: Float64,
         n_threads: int,
-        seed: int,
         device: Device | None,
         *,
         symmetric: bool,
@@ -65,7 +64,7 @@ class _Solver(AbstractContextManager["_Solver"]):
         self._rows, self._most_cycles, self.n_cycles = rows_of(matrix), MOST_CYCLES, 0
         self._threads = SharedThreads(n_threads, self._rows) if isinstance(matrix, SharedMatrix) else Threads(n_threads)
         self._operations: Operations = self._threads if device is None else device
-        self.hierarchy = Hierarchy(matrix, known, self._threads, seed, symmetric=symmetric, fits=fits)
+        self.hierarchy = Hierarchy(matrix, known, self._threads, symmetric=symmetric, fits=fits)
         if device is not None:
             self.hierarchy.move(device)
 
@@ -116,7 +115,6 @@ class FactorMultigrid(_Solver):
         factor: Matrix,
         candidates: Floats,
         n_threads: int,
-        seed: int,
         device: Device | None = None,
         fits: Callable[[float], bool] = lambda fill: True,
     ) -> None:
@@ -125,13 +123,13 @@ class FactorMultigrid(_Solver):
         ``candidates`` (n, c) are vectors that A nearly maps to zero, such as the coordinates of the points; c may be 0.
         ``fits``: see ``Hierarchy``. Raises MultigridError; see there.
         """
-        self._factor, self._seed = factor, seed
+        self._factor = factor
         if isinstance(factor, SharedMatrix):
             single: Matrix = factor.astype(np.float32)
         else:
             single = csr_array((factor.data.astype(np.float32), factor.indices, factor.indptr), shape=factor.shape)
         known = _near_null(factor.shape[0], candidates, None)
-        super().__init__(single, known, n_threads, seed, device, symmetric=False, fits=fits)
+        super().__init__(single, known, n_threads, device, symmetric=False, fits=fits)
 
     @property
     def n_bytes(self) -> int:
@@ -173,7 +171,7 @@ class FactorMultigrid(_Solver):
 
     def _changed_by_residual(self, n_columns: int) -> float:
         """Share of the solutions, for random columns, that a solve for their residuals changes."""
-        block = self._rows.random(self._seed, (self._factor.shape[0], n_columns))
+        block = self._rows.random((self._factor.shape[0], n_columns))
         block -= np.outer(self._left, self._rows.dot(self._left, block))
         solution = self._in_float32(block, transposed=False)
         changes = self._rows.lengths(self._correction(block, solution))
@@ -222,13 +220,7 @@ class NormalMultigrid(_Solver):
     """T = S (S M S)^+ S with a diagonal S, for any M; all numbers are float64."""
 
     def __init__(
-        self,
-        cost_matrix: csr_array,
-        candidates: Floats,
-        null: NullVector,
-        n_threads: int,
-        seed: int,
-        device: Device | None = None,
+        self, cost_matrix: csr_array, candidates: Floats, null: NullVector, n_threads: int, device: Device | None = None
     ) -> None:
         """Set up the hierarchy of M (n, n) with the unit null vector ``null``, None for the constant.
 
@@ -237,7 +229,7 @@ class NormalMultigrid(_Solver):
         matrix, scale = normalised(cost_matrix)
         self._scale, self._null = scale[:, None], null
         known = _near_null(cost_matrix.shape[0], candidates, null) / self._scale
-        super().__init__(matrix, known, n_threads, seed, device, symmetric=True)
+        super().__init__(matrix, known, n_threads, device, symmetric=True)
 
     def apply(self, block: Float64) -> Float64:
         """T times the block (n, b), orthogonal to the null vector."""

@@ -105,13 +105,13 @@ class Tolerances(NamedTuple):
         return bool(values[0] <= (NULL_FLOOR * EPS) ** 2 * self.largest)
 
 
-def largest_eigenvalue(factor: Matrix, seed: int) -> float:
+def largest_eigenvalue(factor: Matrix) -> float:
     """An upper bound on the largest eigenvalue of M = A' A, a few per cent above it (Zhou & Li 2011).
 
     It is the largest Ritz value after BOUND_STEPS Lanczos steps plus the norm of the last residual.
     """
     rows = rows_of(factor)
-    vector = rows.random(seed, (factor.shape[1],))
+    vector = rows.random((factor.shape[1],))
     vector /= np.sqrt(rows.dot(vector, vector))
     previous, length, transposed = np.zeros_like(vector), 0.0, factor.T
     diagonal, off = [], []

@@ -12,6 +12,8 @@ import numpy as np
 from ...core.arrays import Array, Float64, Floats, Int64
 from ...core.group import Group, OneProcess
 
+SEED = 20_000
+"""Seed of all random vectors, so that every run has the same ones."""
 CUT_ROWS, MOST_CUTS = 2**17, 256
 """Rows of a cut, unless there would be more than MOST_CUTS cuts."""
 
@@ -81,12 +83,12 @@ class Rows:
         """The sum of a count over all processes."""
         return sum(int(part[0]) for part in self.group.gather(np.array([count])))
 
-    def random(self, seed: int, shape: tuple[int, ...]) -> Float64:
+    def random(self, shape: tuple[int, ...]) -> Float64:
         """Rows (own, ...) of a random array (n, ...), normally distributed; ``shape`` is that of the own rows."""
         cut = int(self.first_cuts[self.group.rank])
         return np.concatenate(
             [
-                np.random.default_rng((seed, cut + number)).standard_normal((past - first, *shape[1:]))
+                np.random.default_rng((SEED, cut + number)).standard_normal((past - first, *shape[1:]))
                 for number, (first, past) in enumerate(self.own_cuts)
             ]
         )
@@ -160,8 +162,8 @@ class _AllRows(Rows):
         total: Array = parts[0]
         return total
 
-    def random(self, seed: int, shape: tuple[int, ...]) -> Float64:
-        return np.random.default_rng(seed).standard_normal(shape)
+    def random(self, shape: tuple[int, ...]) -> Float64:
+        return np.random.default_rng(SEED).standard_normal(shape)
 
     def triangle(self, block: Float64) -> Float64:
         return np.asarray(np.linalg.qr(block, mode="r"))

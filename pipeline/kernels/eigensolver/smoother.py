@@ -27,13 +27,13 @@ class Smoother(NamedTuple):
     """P = (I - omega_p B) P0."""
 
 
-def smoother_of(matrix: Matrix, seed: int, *, symmetric: bool) -> Smoother:
+def smoother_of(matrix: Matrix, *, symmetric: bool) -> Smoother:
     """For a symmetric matrix a Chebyshev polynomial of degree four, in two steps.
 
     Otherwise the least squares of one step on the Ritz values of a few Arnoldi steps. The polynomial of two GMRES steps
     would be as good on most of the spectrum, but amplifies isolated eigenvalues at its end.
     """
-    hessenberg = _arnoldi(matrix, seed)
+    hessenberg = _arnoldi(matrix)
     ritz_values = np.linalg.eigvals(hessenberg[:-1])
     radius = float(np.abs(ritz_values).max())
     if symmetric:
@@ -49,13 +49,13 @@ def smoother_of(matrix: Matrix, seed: int, *, symmetric: bool) -> Smoother:
     return Smoother(((float(first), float(second)),), SMOOTHED_BASIS / radius, SMOOTHED_BASIS / radius)
 
 
-def _arnoldi(matrix: Matrix, seed: int) -> Float64:
+def _arnoldi(matrix: Matrix) -> Float64:
     """The Hessenberg matrix (m + 1, m) of a few Arnoldi steps from a random vector."""
     rows = rows_of(matrix)
     n_steps = min(ARNOLDI_STEPS, n_rows(matrix) - 1)
     vectors = np.zeros((matrix.shape[0], n_steps + 1), matrix.dtype, order="F")
     hessenberg = np.zeros((n_steps + 1, n_steps))
-    start = rows.random(seed, (matrix.shape[0],))
+    start = rows.random((matrix.shape[0],))
     vectors[:, 0] = start / np.sqrt(rows.dot(start, start))
 
     def dot(x: Floats, y: Floats) -> float:

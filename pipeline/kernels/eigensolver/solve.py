@@ -95,7 +95,7 @@ def bottom_eigenpairs(problem: Problem, method: str, skip: Mapping[str, str] = M
     # the bytes of a dense product depend on its threads, and processes on one machine share its cores
     one_thread = n < ONE_THREAD_POINTS or isinstance(factor, SharedMatrix)
     with limited_threads(1 if one_thread else problem.n_threads):
-        tolerances = problem.tolerances._replace(largest=largest_eigenvalue(factor, methods.SEED))
+        tolerances = problem.tolerances._replace(largest=largest_eigenvalue(factor))
         problem = problem._replace(factor=factor, tolerances=tolerances)
         if isinstance(factor, SharedMatrix):
             return _solve("multigrid", methods.multigrid, problem)

@@ -27,7 +27,7 @@ def solve(A, m, columns=40, steps=60, state=None, keep=lambda state, may_be_last
         width = block_width(m, options.get("max_width", np.inf))
         start = np.random.default_rng(1).standard_normal((A.shape[1], width))
         state = first_state(A, start, 0, m, inverse, None)
-    tolerances = Tolerances(tol, largest_eigenvalue(A, 1))
+    tolerances = Tolerances(tol, largest_eigenvalue(A))
     return lowest_pairs(A, inverse, state, tolerances, columns, steps, keep, **options)
 
 
@@ -41,14 +41,14 @@ def copied(state):
 def test_largest_eigenvalue_is_a_close_upper_bound(name, seed):
     A = lle_factor(points(name, 500, seed), 12, 1e-3)
     largest = np.linalg.norm(A.toarray(), 2) ** 2
-    assert largest <= largest_eigenvalue(A, seed) <= 1.6 * largest
+    assert largest <= largest_eigenvalue(A) <= 1.6 * largest
 
 
 def test_largest_eigenvalue_of_a_multiple_of_the_identity_is_exact():
     A = 3.0 * roll_factor(100, 1)
     A.data[:] = 0
     A.setdiag(3.0)
-    assert largest_eigenvalue(A, 5) == pytest.approx(9.0)
+    assert largest_eigenvalue(A) == pytest.approx(9.0)
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_errors_do_not_count_rotations_among_the_wanted_vectors(seed):
         return inverse(block) + 1e-5 * V[:, :1]
 
     start = np.random.default_rng(1).standard_normal((450, block_width(m)))
-    state, tolerances = first_state(A, start, 0, m, inverse, None), Tolerances(1e-8, largest_eigenvalue(A, 1))
+    state, tolerances = first_state(A, start, 0, m, inverse, None), Tolerances(1e-8, largest_eigenvalue(A))
     found = lowest_pairs(A, noisy, state, tolerances, 40, 60, lambda state, may_be_last: None, max_residual_steps=0)
     assert not found.stopped
     assert largest_angle(found.pairs.vectors, V) < 1e-5
@@ -149,7 +149,7 @@ def test_smoothing_makes_residuals_smaller_and_keeps_the_vectors(seed):
     A, m = lle_factor(points("swiss_roll", 450, seed), 12, 1e-3), 3
     values, V = exact_pairs(A, m)
     rough = RitzPairs(values, V + 1e-9 * np.random.default_rng(seed).standard_normal(V.shape))
-    smooth = smoothed_pairs(A, rough, largest_eigenvalue(A, 1))
+    smooth = smoothed_pairs(A, rough, largest_eigenvalue(A))
     assert (residual_norms(A, smooth) < 0.2 * residual_norms(A, rough)).all()
     assert np.abs(smooth.vectors - V).max() < 1e-8
 
@@ -188,7 +188,7 @@ def test_continuing_after_the_limit_gives_the_same_bytes():
 
 def test_a_second_null_vector_ends_the_iteration():
     A = csr_array(block_diag([roll_factor(250, 3), roll_factor(250, 4)], format="csr"))
-    tolerances = Tolerances(1e-8, largest_eigenvalue(A, 1))
+    tolerances = Tolerances(1e-8, largest_eigenvalue(A))
     solution = solve(A, 2)
     assert tolerances.has_null_vector(solution.pairs.values)
     assert not solution.stopped

@@ -104,7 +104,7 @@ def test_threads_do_not_change_the_bytes():
     block = np.random.default_rng(0).standard_normal((A.shape[0], 4))
     images = []
     for n_threads in (1, 3):
-        with FactorMultigrid(A, X, n_threads, 1) as inverse:
+        with FactorMultigrid(A, X, n_threads) as inverse:
             inverse.prepare()
             images.append(inverse.apply(block.copy()))
     assert np.array_equal(images[0], images[1])
@@ -115,7 +115,7 @@ def test_inverse_is_exact_enough_for_low_vectors():
     """T M v is near v for the lowest eigenvectors, also with a left null vector that is far from the constant."""
     A, X = problem("swiss_roll", 900, 19)
     right = np.linalg.svd(A.toarray())[2][::-1][1:5].T
-    with FactorMultigrid(A, X, 1, 1) as inverse:
+    with FactorMultigrid(A, X, 1) as inverse:
         n_cycles = []
         inverse.prepare()
         for _ in range(2):
@@ -144,7 +144,7 @@ def test_cycles_are_transposes_of_each_other(fill, monkeypatch):
     A, X = problem("swiss_roll", 900, 19)
     known = np.column_stack([np.ones(900), X]) if fill == 1.0 else np.ones((900, 1))
     with Threads(2) as threads:
-        hierarchy = Hierarchy(csr_array(A.astype(np.float32)), known, threads, 1, symmetric=False)
+        hierarchy = Hierarchy(csr_array(A.astype(np.float32)), known, threads, symmetric=False)
         assert (hierarchy.levels[0].smoother.omega_p > 0) == (fill == 1.0)
         unit = np.eye(900, dtype=np.float32)
         whole, transposed = hierarchy.cycle(unit, transposed=False), hierarchy.cycle(unit, transposed=True)
@@ -166,7 +166,7 @@ def test_aggregates_cover_all_rows_and_bases_are_orthonormal():
 
 def test_hierarchy_has_few_more_entries_than_the_matrix():
     A, X = problem("swiss_roll", 20_000, 19)
-    with FactorMultigrid(A, X, 2, 1) as inverse:
+    with FactorMultigrid(A, X, 2) as inverse:
         hierarchy = inverse.hierarchy
     rows = [level.matrix.shape[0] for level in hierarchy.levels]
     assert rows[0] == 20_000
@@ -187,7 +187,7 @@ def test_each_level_is_the_galerkin_product_of_the_one_before(symmetric, fill, n
     for rows in (8192, 7):
         monkeypatch.setattr(threads, "PRODUCT_ROWS", rows)
         monkeypatch.setattr(threads, "PRODUCT_PARTS", 10**6)
-        with NormalMultigrid(gram(A), X, None, 2, 1) if symmetric else FactorMultigrid(A, X, 2, 1) as inverse:
+        with NormalMultigrid(gram(A), X, None, 2) if symmetric else FactorMultigrid(A, X, 2) as inverse:
             levels.append(inverse.hierarchy.levels)
     for level, other in zip(*levels, strict=True):
         np.testing.assert_array_equal(level.matrix.data, other.matrix.data)
@@ -208,7 +208,7 @@ def test_converges_where_full_levels_are_not_smoothed(seed, n_candidates, monkey
     expected = solve(A, X)
     X = X[:, :n_candidates]
     monkeypatch.setattr("lle.kernels.eigensolver.multigrid.MOST_FILL", 0.01)
-    with FactorMultigrid(A, X, 1, 1) as inverse:
+    with FactorMultigrid(A, X, 1) as inverse:
         smoothers = [level.smoother for level in inverse.hierarchy.levels]
     assert [each.omega_p > 0 for each in smoothers] == [n_candidates > 0, False][: len(smoothers)]
     assert [each.omega_r > 0 for each in smoothers] == [True, False][: len(smoothers)]
@@ -231,7 +231,7 @@ def test_solves_for_the_left_null_vector_end_when_the_next_would_change_little(m
     for error, n_solves in ((2.0, 1), (1e-5, 2), (1e-8, 3)):
         begun.clear()
         monkeypatch.setattr(multigrid_inverse, "LEFT_ERROR", error)
-        FactorMultigrid(A, X, 1, 1).prepare()
+        FactorMultigrid(A, X, 1).prepare()
         assert len(begun) - 2 == n_solves
 
 
@@ -239,14 +239,14 @@ def test_slow_solves_are_not_blamed_on_the_spectrum(monkeypatch):
     A, X = problem("swiss_roll", 900, 19)
     monkeypatch.setattr(multigrid_inverse, "LEFT_ERROR", 0.0)
     with pytest.raises(MultigridError, match=r"leave an error of \de-\d\d$"):
-        FactorMultigrid(A, X, 1, 1).prepare()
+        FactorMultigrid(A, X, 1).prepare()
 
 
 def test_a_spectrum_on_both_sides_of_zero_is_noticed():
     A, X = problem("cube", 900, 19)
     shifted = csr_array(A - 0.4 * csr_array(np.eye(900) - np.ones((900, 900)) / 900))
     with pytest.raises(MultigridError, match="both sides of zero"):
-        FactorMultigrid(shifted, X, 1, 1).prepare()
+        FactorMultigrid(shifted, X, 1).prepare()
 
 
 def test_another_method_is_used_where_multigrid_fails(monkeypatch):
@@ -334,7 +334,7 @@ def test_a_state_from_a_run_with_more_memory_is_not_used():
 def test_solves_have_no_more_cycles_than_prepared(monkeypatch):
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.0)
     A, X = problem("swiss_roll", 900, 19)
-    with FactorMultigrid(A, X, 1, 1) as inverse:
+    with FactorMultigrid(A, X, 1) as inverse:
         inverse.prepare(most_cycles=5)
         inverse.apply(np.random.default_rng(3).standard_normal((900, 4)))
         assert inverse.n_cycles == 2 * 5
@@ -353,7 +353,7 @@ def solve_with_peak(A, known, max_memory):
 def test_cycles_on_m_are_symmetric_and_positive_definite():
     A, X = problem("swiss_roll", 900, 19)
     M = gram(A)
-    with NormalMultigrid(M, X, None, 1, 1) as inverse:
+    with NormalMultigrid(M, X, None, 1) as inverse:
         block = np.random.default_rng(3).standard_normal((900, 40))
         block -= block.mean(axis=0)
         cycles = inverse.hierarchy.cycle(block, transposed=False)

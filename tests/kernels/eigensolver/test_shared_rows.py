@@ -251,16 +251,17 @@ def test_aggregates_lie_within_a_cut_and_are_not_too_small():
 )
 def test_cycles_have_the_same_bytes_for_any_number_of_processes(shape, fill, fits, monkeypatch):
     monkeypatch.setattr("lle.kernels.eigensolver.multigrid.MOST_SHARED_FILL", fill)
+    monkeypatch.setattr("lle.kernels.eigensolver.multigrid.GATHERED_ROWS", 200)
     A, X = sample(shape, 0)
     single, known = A.astype(np.float32), np.column_stack([np.ones(N), X.astype(np.float64)])
     rhs = np.random.default_rng(1).standard_normal((N, 4)).astype(np.float32)
 
-    def cycles(rows, gathered=200):
+    def cycles(rows):
         own = slice(rows.start, rows.stop)
         with SharedThreads(1, rows) as threads:
             matrix = shared(rows, csr_array(single))
-            settings = {"gathered_rows": gathered, "fits": lambda fill: fits or rows.group.rank > 0}
-            hierarchy = Hierarchy(matrix, known[own].copy(), threads, 0, symmetric=False, **settings)
+            allows = lambda fill: fits or rows.group.rank > 0  # noqa: E731
+            hierarchy = Hierarchy(matrix, known[own].copy(), threads, symmetric=False, fits=allows)
             assert isinstance(hierarchy.levels[1].matrix, SharedMatrix)
             assert hierarchy.levels[1].matrix.local.indices.dtype == np.int32
             smoother = hierarchy.levels[0].smoother
@@ -272,9 +273,10 @@ def test_cycles_have_the_same_bytes_for_any_number_of_processes(shape, fill, fit
     if fill < 1 or not fits:
         return  # one process has another bound
     with Threads(1) as threads:
-        plain = Hierarchy(csr_array(single), known, threads, 0, symmetric=False)
+        plain = Hierarchy(csr_array(single), known, threads, symmetric=False)
         expected = np.column_stack([plain.cycle(rhs, transposed=each) for each in (False, True)])
-    whole = np.concatenate(each_process(1, lambda rows: cycles(rows, 0), cut=N))
+    monkeypatch.setattr("lle.kernels.eigensolver.multigrid.GATHERED_ROWS", 0)
+    whole = np.concatenate(each_process(1, cycles, cut=N))
     assert np.array_equal(whole, expected)
 
 
@@ -283,15 +285,17 @@ def test_a_level_that_is_copied_to_all_needs_memory_for_all_its_entries(monkeypa
     A, X = sample("cube", 0)
     known = np.column_stack([np.ones(N), X.astype(np.float64)])
 
-    def asked(rows, gathered):
+    def asked(rows):
         fills, own = list[float](), slice(rows.start, rows.stop)
         with SharedThreads(1, rows) as threads:
-            arguments = shared(rows, A.astype(np.float32)), known[own].copy(), threads, 0
-            Hierarchy(*arguments, symmetric=False, gathered_rows=gathered, fits=lambda fill: not fills.append(fill))
+            arguments = shared(rows, A.astype(np.float32)), known[own].copy(), threads
+            Hierarchy(*arguments, symmetric=False, fits=lambda fill: not fills.append(fill))
         return fills
 
-    [alone], [divided, _] = (each_process(size, lambda rows: asked(rows, 0)) for size in (1, 2))
-    [copied, _] = each_process(2, lambda rows: asked(rows, N))
+    monkeypatch.setattr("lle.kernels.eigensolver.multigrid.GATHERED_ROWS", 0)
+    [alone], [divided, _] = (each_process(size, asked) for size in (1, 2))
+    monkeypatch.setattr("lle.kernels.eigensolver.multigrid.GATHERED_ROWS", N)
+    [copied, _] = each_process(2, asked)
     assert divided == alone
     assert alone[0] == SMOOTHED_FILL * alone[1]
     assert copied == pytest.approx(2 * np.array(alone), rel=0.3)
