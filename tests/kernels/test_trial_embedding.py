@@ -11,14 +11,7 @@ from lle.kernels.neighbors.knn import exact_neighbors
 from lle.kernels.quality.sample_quality import SampleQuality
 from lle.kernels.quality.trustworthiness import count_closer, neighbor_thresholds
 from lle.kernels.quality.trustworthiness import trustworthiness as trustworthiness_of_ranks
-from lle.kernels.trial_embedding import (
-    TRIAL_POINTS,
-    joined_lists,
-    largest_component,
-    largest_trial,
-    reg_by_trial,
-    trial_points,
-)
+from lle.kernels.trial_embedding import joined_lists, largest_component, reg_by_trial
 from tests.support.points import swiss_roll
 from tests.support.seeds import seeds
 
@@ -130,12 +123,6 @@ def test_ranks_of_tied_points_equal_those_of_exact_distances(d):
 def test_copies_of_one_point_do_not_fail():
     points = np.repeat(swiss_roll(50, np.random.default_rng(8)), 8, axis=0)
     assert reg_by_trial(points, LOCAL, 5, M, "trace").reg > 0
-
-
-def test_number_of_points_bounds_the_work():
-    assert largest_trial(3) == TRIAL_POINTS
-    assert trial_points(10**6, 784, is_simple=True) ** 2 * 784 <= 4e9
-    assert trial_points(2300, 784, is_simple=True) < 2300
 
 
 def test_sample_with_less_noise_is_not_embedded(monkeypatch):

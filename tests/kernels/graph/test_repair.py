@@ -213,23 +213,6 @@ def test_bridges__shortest_edge_out_repeated_along_a_chain() -> None:
     assert (len(untouched.rows), components_left.tolist()) == (0, [0, 0])
 
 
-@pytest.mark.parametrize("seed", seeds(11, 23, 37, 41, 53))
-@pytest.mark.parametrize("k", [2, 3])
-def test_bridges__one_class_in_each_component_of_a_random_graph(seed: int, k: int) -> None:
-    indices, distances, component = random_groups(seed, k)
-    n_components = int(component.max()) + 1
-    everywhere = np.ones(n_components, dtype=bool)
-    bridges, components_left = bridges_of((indices, distances, component), everywhere)
-    order = np.argsort(bridges.rows, kind="stable")
-    bridges = Edges(bridges.rows[order], bridges.neighbors[order], bridges.distances[order])
-    graph = neighbor_graph(apply_repair(indices, distances, 0, bridges, 50)[0])
-    classes = closed_classes(graph)
-    assert len(classes.sizes) == len(components_left) == n_components
-    assert n_components < len(closed_classes(neighbor_graph(indices)).sizes)
-    np.testing.assert_array_equal(weak_components(graph)[1], component)
-    assert len(np.unique(component[classes.class_of_point >= 0])) == n_components
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_auto__repairs_only_large_components_that_need_it(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -71,14 +71,6 @@ def test_intervals_cover(d: int) -> None:
     assert (covered < n_trials).any()  # and the intervals are not far too wide
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_estimates_are_invariant_to_scale_and_rotation(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    actual = distances(rng.random((2000, 3)), 300, 8, rng)
-    np.testing.assert_allclose(two_nearest(1e-7 * actual), two_nearest(actual), rtol=1e-9)
-    np.testing.assert_allclose(maximum_likelihood(1e7 * actual), maximum_likelihood(actual), rtol=1e-9)
-
-
 def test_known_dimension_of_equal_ratios() -> None:
     """Ratios of 2 each: the rate of their logarithms."""
     actual = np.tile([1.0, 2.0], (100, 1))

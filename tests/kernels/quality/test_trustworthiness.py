@@ -189,17 +189,6 @@ def test_trustworthiness__bounds(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_trustworthiness__interval_of_a_sample_contains_the_value_of_all(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(1000, 3))
-    of_all_points = sklearn_trustworthiness(X, X[:, :1], n_neighbors=10)
-    value, low, high = mean_interval(sampled(X, X[:, :1], rng.choice(1000, 300, replace=False), 10))
-    assert low - (high - low) / 4 < of_all_points < high + (high - low) / 4
-    assert high - low < 0.1
-    assert low < value < high
-
-
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("tree_points", [700, 300, 3])
 def test_nearest_others__those_of_all_trees(seed: int, tree_points: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "TREE_POINTS", tree_points)
