@@ -8,7 +8,7 @@ from lle.kernels.eigensolver import davidson
 from lle.kernels.eigensolver.davidson import block_width, expected_errors, first_state, lowest_pairs, smoothed_pairs
 from lle.kernels.eigensolver.rayleigh_ritz import Growth, RitzPairs, Tolerances, largest_eigenvalue, residual_norms
 from tests.support.oracle import exact_pairs, largest_angle
-from tests.support.sampled_factors import edge_factor, lle_factor, points, roll_factor
+from tests.support.sampled_factors import lle_factor, points, roll_factor
 from tests.support.seeds import seeds
 
 SEEDS = seeds(19, 83)
@@ -152,21 +152,6 @@ def test_smoothing_makes_residuals_smaller_and_keeps_the_vectors(seed):
     smooth = smoothed_pairs(A, rough, largest_eigenvalue(A))
     assert (residual_norms(A, smooth) < 0.2 * residual_norms(A, rough)).all()
     assert np.abs(smooth.vectors - V).max() < 1e-8
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("max_width", [3, np.inf])
-@pytest.mark.parametrize("make", [lambda: roll_factor(450, 3), lambda: edge_factor(points("swiss_roll", 450, 3), 8)])
-def test_continuing_from_a_saved_state_gives_the_same_bytes(make, max_width):
-    A, m, states, columns = make(), 2, [], 24 if max_width > 3 else 9
-    keep = lambda state, may_be_last: states.append(copied(state))  # noqa: E731
-    uninterrupted = solve(A, m, columns, keep=keep, max_width=max_width)
-    assert len(states) > 1
-    for state in (states[1], states[-1]):
-        resumed = solve(A, m, columns, state=copied(state), max_width=max_width)
-        assert resumed.n_steps == uninterrupted.n_steps
-        assert resumed.pairs.vectors.tobytes() == uninterrupted.pairs.vectors.tobytes()
-        assert resumed.errors.tobytes() == uninterrupted.errors.tobytes()
 
 
 def test_continuing_after_the_limit_gives_the_same_bytes():

@@ -15,7 +15,7 @@ from lle.kernels.eigensolver.multigrid_inverse import FactorMultigrid, NormalMul
 from lle.kernels.eigensolver.problem import Hooks
 from lle.kernels.eigensolver.threads import Threads
 from tests.support import eigenproblems
-from tests.support.oracle import exact_pairs, largest_angle
+from tests.support.oracle import largest_angle
 from tests.support.sampled_factors import edge_factor, gram, lle_factor, order, points
 from tests.support.seeds import seeds
 
@@ -295,18 +295,6 @@ def test_no_solve_has_a_wider_block_than_planned(monkeypatch):
     A, X = problem("cube", 1200, 19)
     assert solve(A, X, max_memory=1_800_000).converged
     assert max(widths) == 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(19, 83))
-@pytest.mark.parametrize("shape", ["swiss_roll", "cube"])
-def test_on_m_equals_the_dense_matrix_where_the_factor_is_not_square(shape, seed):
-    A = edge_factor(points(shape, 900, seed), 8)
-    solution = solve(A, np.empty((0, 0)))
-    values, vectors = exact_pairs(A, 3)
-    assert (solution.converged, solution.stats.method) == (True, "multigrid on M")
-    np.testing.assert_allclose(solution.eigenvalues, values, rtol=1e-6)
-    assert largest_angle(solution.vectors, vectors) < 1e-4
 
 
 @pytest.mark.parametrize(("square", "n_dimensions"), [(True, 2), (True, 8), (False, 2)])
