@@ -32,14 +32,6 @@ class KrylovSpace(NamedTuple):
     """Columns to which the operator was applied."""
 
 
-def orthonormalise(block: Float64, against: Float64, null: NullVector = None, rows: Rows = ALL_ROWS) -> Float64:
-    """Orthonormal columns (n, b) that are orthogonal to the null vector and to the columns ``against`` (n, k).
-
-    A column that is linearly dependent on the others is replaced by some unit vector orthogonal to all of them.
-    """
-    return _orthonormalise(block, against, null, rows)[0]
-
-
 def block_lanczos(
     apply: Callable[[Float64], Float64],
     start: Float64,
@@ -72,7 +64,7 @@ def block_lanczos(
     capacity = min(max_columns, n - 1)
     basis = np.empty((n, capacity), order="F")
     projected, locked = np.zeros((capacity, capacity)), np.empty(0)
-    new, used, n_applied = orthonormalise(start, basis[:, :0], null), 0, 0
+    new, used, n_applied = orthonormalise(start, basis[:, :0], null)[0], 0, 0
     while True:
         stop, n_locked = used + width, len(locked)
         basis[:, used:stop] = new
@@ -81,7 +73,7 @@ def block_lanczos(
         columns = basis[:, :stop].T @ image
         projected[:stop, used:stop] = columns
         projected[used:stop, :stop] = columns.T
-        new, coupling = _orthonormalise(image, basis[:, :stop], null)
+        new, coupling = orthonormalise(image, basis[:, :stop], null)
         square = projected[n_locked:stop, n_locked:stop]
         values, vectors = (part[..., ::-1] for part in np.linalg.eigh((square + square.T) / 2))
         m = min(n_wanted, stop)
@@ -110,10 +102,14 @@ def _ritz(basis: Float64, vectors: Float64, n_locked: int, stop: int) -> Float64
     return np.concatenate([basis[:, :n_locked], basis[:, n_locked:stop] @ vectors], axis=1)
 
 
-def _orthonormalise(
-    block: Float64, against: Float64, null: NullVector, rows: Rows = ALL_ROWS
+def orthonormalise(
+    block: Float64, against: Float64, null: NullVector = None, rows: Rows = ALL_ROWS
 ) -> tuple[Float64, Float64]:
-    """(Q, R) with block = Q R, except for the parts of the block along ``against`` and the null vector."""
+    """(Q (n, b), R (b, b)): Q R is the part of the block orthogonal to the null vector and to ``against`` (n, k).
+
+    Q has orthonormal columns. A column that is linearly dependent on the others is replaced by some unit vector
+    orthogonal to all of them.
+    """
     columns, triangle = rows.qr(_without(block, against, null, rows))
     # the second pass removes rounding errors of the first, which are large for nearly dependent columns
     columns, correction = rows.qr(_without(columns, against, null, rows))

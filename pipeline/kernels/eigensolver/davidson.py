@@ -80,7 +80,7 @@ class _Basis:
     def grow(self, block: Float64, null: NullVector) -> int:
         """Add the directions of a block (n, b), which is overwritten. Returns the columns before."""
         block /= np.maximum(self._rows.lengths(block), TINY)
-        block = orthonormalise(block, self.columns, null, self._rows)
+        block, _ = orthonormalise(block, self.columns, null, self._rows)
         n_before, past = self.used, self.used + block.shape[1]
         self._vectors[:, self.used : past] = block
         images = multiply(self._factor.T, multiply(self._factor, block))
@@ -192,7 +192,7 @@ def first_state(
     block = start
     if n_given < start.shape[1]:
         block = np.concatenate([start[:, :n_given], inverse(np.array(start[:, n_given:], order="C"))], axis=1)
-    basis = orthonormalise(block, block[:, :0], null, rows_of(factor))
+    basis, _ = orthonormalise(block, block[:, :0], null, rows_of(factor))
     pairs = rayleigh_ritz(factor, basis, block.shape[1])
     return SubspaceState(pairs.values, pairs.vectors, 1, np.ones(n_wanted), np.full(n_wanted, np.inf))
 
@@ -326,4 +326,4 @@ def smoothed_pairs(factor: Matrix, pairs: RitzPairs, largest: float) -> RitzPair
 
 def _exact(factor: Matrix, block: Float64, n_wanted: int, null: NullVector) -> RitzPairs:
     """The requested pairs in the span of the block (n, b), computed by singular values instead of a Gram matrix."""
-    return rayleigh_ritz(factor, orthonormalise(block, block[:, :0], null, rows_of(factor)), n_wanted)
+    return rayleigh_ritz(factor, orthonormalise(block, block[:, :0], null, rows_of(factor))[0], n_wanted)

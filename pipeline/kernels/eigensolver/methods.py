@@ -280,7 +280,7 @@ def _corrected(inverse: PseudoInverse, problem: Problem, pairs: RitzPairs) -> tu
         if good or n_done == MAX_REFINEMENTS:
             break
         previous_values = values
-        basis = orthonormalise(pairs.vectors - correction, correction[:, :0], problem.null)
+        basis, _ = orthonormalise(pairs.vectors - correction, correction[:, :0], problem.null)
         pairs = rayleigh_ritz(problem.factor, basis, basis.shape[1])
     return pairs, errors, n_done
 
