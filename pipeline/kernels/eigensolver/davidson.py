@@ -206,7 +206,7 @@ def lowest_pairs(
     max_steps: int,
     each_restart: Callable[[SubspaceState, bool], None],
     null: NullVector = None,
-    each_step: Callable[[int, Float64, Float64, Float64], bool] = lambda n_steps, values, residuals, errors: True,
+    each_step: Callable[[int, Float64, Float64], bool] = lambda n_steps, values, errors: True,
     *,
     flat: bool = True,
     max_residual_steps: float = float("inf"),
@@ -227,8 +227,7 @@ def lowest_pairs(
         each_restart: called with the first state and with the state after each restart, and with whether ``max_steps``
             may end the iteration before the next restart. The arrays of a state are overwritten after the call.
         null: unit vector (n,); None for the constant.
-        each_step: called after each step with the steps so far, and values, relative residuals and errors (m,); returns
-            whether to go on.
+        each_step: called after each step with the steps so far, and values and errors (m,); returns whether to go on.
         flat: whether more null vectors are valid; if not, the first one ends the iteration.
         max_residual_steps: steps for the residuals alone, after the vector errors have met their bounds. Rounding
             errors of hubs can keep residuals above their bounds.
@@ -263,7 +262,7 @@ def lowest_pairs(
         vectors = rows.times(basis.columns, coefficients[:, :n_wanted])
         previous_errors, errors = errors, outside(corrections[:, :n_wanted], vectors, rows)
         n_steps += 1
-        stopped = not each_step(n_steps, values, relative, errors)
+        stopped = not each_step(n_steps, values, errors)
         # Rayleigh-Ritz with the corrections costs no further application of T. Its errors are those of the next step.
         next_errors = expected_errors(errors, previous_errors, tolerances.vector_bounds(values))
         good = tolerances.settled(previous_values, values) and tolerances.met_by_vectors(next_errors, values)

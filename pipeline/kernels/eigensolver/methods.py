@@ -171,7 +171,7 @@ def _by_davidson(
     watch.begin(f"solves for {width} vectors", problem.max_steps)
     apply = _finite(inverse)
 
-    def goes_on(n_steps: int, values: Float64, residuals: Float64, errors: Float64) -> bool:
+    def goes_on(n_steps: int, values: Float64, errors: Float64) -> bool:
         nonlocal is_long
         bounds = tolerances.vector_bounds(values)
         watch.step(n_steps, errors, bounds)
