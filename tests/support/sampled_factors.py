@@ -5,6 +5,9 @@ import numpy.typing as npt
 from scipy.sparse import block_diag, csr_array
 from scipy.spatial import cKDTree
 
+from lle.kernels import embed_in_memory
+from lle.kernels.neighbors.knn import exact_neighbors
+
 Array = npt.NDArray[np.float64]
 
 
@@ -34,21 +37,8 @@ def order(X: Array) -> npt.NDArray[np.intp]:
 
 def lle_factor(X: Array, k: int, reg: float) -> csr_array:
     """A (n, n) by the k nearest neighbours, the points taken in the order of ``order``."""
-    n = len(X)
-    X = X[order(X)]
-    neighbors = cKDTree(X).query(X, k + 1)[1]
-    is_self = neighbors == np.arange(n)[:, None]
-    is_self[~is_self.any(axis=1), -1] = True
-    neighbors = neighbors[~is_self].reshape(n, k)
-    Z = X[neighbors] - X[:, None]
-    G = Z @ Z.transpose(0, 2, 1)
-    trace = np.trace(G, axis1=1, axis2=2)
-    G[:, range(k), range(k)] += np.where(trace > 0, reg * trace, reg)[:, None]
-    w = np.linalg.solve(G, np.ones((n, k, 1)))[:, :, 0]
-    w /= w.sum(axis=1, keepdims=True)
-    columns = np.column_stack([np.arange(n), neighbors])
-    values = np.column_stack([np.ones(n), -w])
-    return _csr(values, columns, n)
+    X, every = X[order(X)], np.arange(len(X))
+    return embed_in_memory.lle_factor(X, exact_neighbors(X, every, X, every, k).ids, reg, "trace")
 
 
 def roll_factor(n: int, seed: int) -> csr_array:
@@ -88,14 +78,9 @@ def edge_factor(X: Array, k: int) -> csr_array:
     """Rows (1, -1) for the links of every point to its neighbours, (n k, n): A' A is the graph's Laplacian."""
     n = len(X)
     neighbors = cKDTree(X).query(X, k + 1)[1][:, 1:]
-    columns = np.column_stack([np.repeat(np.arange(n), k), neighbors.ravel()])
-    return _csr(np.tile([1.0, -1.0], (n * k, 1)), columns, n)
-
-
-def _csr(values: Array, columns: npt.NDArray[np.integer], n: int) -> csr_array:
-    rows, width = values.shape
-    indptr = np.arange(0, rows * width + 1, width, dtype=np.int32)
-    A = csr_array((values.ravel(), columns.ravel().astype(np.int32), indptr), shape=(rows, n))
+    columns = np.column_stack([np.repeat(np.arange(n), k), neighbors.ravel()]).astype(np.int32)
+    indptr = np.arange(0, columns.size + 1, 2, dtype=np.int32)
+    A = csr_array((np.tile([1.0, -1.0], n * k), columns.ravel(), indptr), shape=(n * k, n))
     A.sort_indices()
     return A
 
