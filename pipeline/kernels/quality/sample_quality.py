@@ -120,11 +120,7 @@ class SampleQuality:
         if self.labels is None:
             return None
         k = max(1, min(k, (self.n_points - 1) // 2))
-        if embedding is None:
-            every = np.arange(self.n_points)
-            near = exact_neighbors(self._points[self.measured], self.measured, self._points, every, k).ids
-            return neighborhood_hit(self.labels[self.measured], self.labels[near])
-        near = self._nearest(embedding, k)
+        near = self._nearest(self._points if embedding is None else embedding, k)
         hit = neighborhood_hit(self.labels[self.measured], self.labels[near])
         return np.where((near[:, 0] >= 0) | np.isnan(hit), hit, 0.0)
 
