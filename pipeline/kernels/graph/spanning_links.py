@@ -68,10 +68,10 @@ def _candidates(points: Floats, group: Int64) -> tuple[Int64, Int64, Float64]:
     parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
     tree = cKDTree(points)
     # by powers of two, so that at most twice the needed neighbours of a point are searched
-    needed = np.where(sizes[group] <= TREE_POINTS, sizes[group] + 1, 0)
-    classes = np.where(needed > 0, np.ceil(np.log2(np.maximum(needed, 1))).astype(np.int64), -1)
-    for power in np.unique(classes[classes >= 0]).tolist():
-        members = np.flatnonzero(classes == power)
+    small = np.flatnonzero(sizes[group] <= TREE_POINTS)
+    powers = np.ceil(np.log2(sizes[group[small]] + 1)).astype(np.int64)
+    for power in np.unique(powers).tolist():
+        members = small[powers == power]
         for first in range(0, len(members), POINTS_AT_ONCE):
             part = members[first : first + POINTS_AT_ONCE]
             k = np.arange(1, min(2**power, len(points)) + 1)
