@@ -157,14 +157,11 @@ def stored_lists(store: Store, blocks: Blocks, place: str, longest: int, links: 
         indices, distances = (store.read(name, start, stop) for name in list_names(place))
         return indices, distances
 
-    def linked(start: int, stop: int) -> tuple[Ints, Float32]:
-        return apply_repair(*searched(start, stop), start, links, longest)
-
     lists = Lists(blocks.n, blocks.size, searched, longest)
     if not len(links.rows):
         return lists
-    longest = longest_with(lists, links.rows)
-    return Lists(blocks.n, blocks.size, linked, longest)
+    width = longest_with(lists, links.rows)
+    return lists._replace(read=lambda a, b: apply_repair(*searched(a, b), a, links, width), longest=width)
 
 
 def read_links(store: Store) -> Edges:
