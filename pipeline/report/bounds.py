@@ -32,7 +32,7 @@ GROUP_SHARE = 0.1
 REDUNDANT = 0.95
 """R^2 of a coordinate predicted from the earlier ones by local linear fits, above which it repeats them."""
 PCA_GAIN = 0.015
-"""There is a warning if the lower end of the interval of `pca_gain` is above it."""
+"""There is a warning if the lower end of `pca_gain` is above it, unless `pca_kept_gain` outweighs it."""
 PCA_SHARE, PCA_KEPT_GAIN = 0.5, 0.05
 """There is a remark if principal components take away this share of the lost trustworthiness and of the neighbours that
 are not kept, and surely keep so many more of them. Near a trustworthiness of 1, even visible differences are small."""

@@ -204,9 +204,13 @@ def better_components(metrics: Metrics, config: Config) -> Cure:
 
 
 def is_far_behind_pca(metrics: Metrics, config: Config) -> bool:
-    """Whether the trustworthiness of principal components is surely higher by more than PCA_GAIN."""
-    low = (metrics.pca_gain or {}).get("low")
-    return config["method"] != "pca" and low is not None and low > PCA_GAIN
+    """Whether the trustworthiness of principal components is surely higher by more than PCA_GAIN.
+
+    Not if they lose more of the nearest neighbours than they gain: `lle suggest` gives both measures the same weight.
+    """
+    low, kept_gain = (metrics.pca_gain or {}).get("low"), metrics.number("pca_kept_gain") or 0.0
+    is_much = low is not None and low > PCA_GAIN and (metrics.number("pca_gain") or 0.0) + kept_gain > 0.0
+    return config["method"] != "pca" and is_much
 
 
 def is_behind_pca(metrics: Metrics, config: Config) -> bool:

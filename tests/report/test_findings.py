@@ -552,6 +552,15 @@ def test_principal_components_that_take_away_half_of_what_was_lost_are_a_remark(
         assert "Principal components" not in verdict_of({**BETTER, **none})
 
 
+def test_principal_components_that_lose_more_of_the_nearest_than_they_gain_are_not_better() -> None:
+    more = {**BETTER, "pca_gain": {"value": 0.03, "low": 0.02, "high": 0.04, "sample": 490}}
+    for kept_gain, is_better in ((-0.02, True), (-0.04, False)):
+        text = verdict_of({**more, "pca_kept_gain": {"value": kept_gain, "low": -0.05, "high": 0.0, "sample": 490}})
+        found_better = [finding.measure for finding in found({**more, "pca_kept_gain": {"value": kept_gain}})]
+        assert found_better == ["pca_gain"] * is_better
+        assert "Principal components" not in text
+
+
 def test_redundant_coordinate_gives_way_to_better_principal_components() -> None:
     repeated = {"redundancy": [0.0, 0.99], "intrinsic_dimension": {"value": 1.2}}
     [finding] = found({**BETTER, **repeated})
