@@ -91,6 +91,7 @@ def _roles_of(section: Mapping[str, object], table: TableColumns) -> tuple[Table
     Raises InputError.
     """
     text = [name for name, kind in table.other_types.items() if kind == "text"]
+    text += [name for name in table.row_index if name in table.mixed]  # names of rows, some of which are numbers
     while usable := [name for name in table.features(()) if name and name not in table.mixed]:
         named = {"columns": usable} if "" in table.names or table.mixed else {}
         try:
@@ -141,7 +142,7 @@ def _warnings(roles: Roles, table: TableColumns) -> list[str]:
     """Why the picture may show little of the data, or depend on a few values."""
     gaps, kept = counted(roles.fillable, "column"), len(roles.features)
     top = [f"{_text_on_top(table)}."] if table.on_top else []
-    mixed = [name for name in table.mixed if name not in table.on_top]
+    mixed = [name for name in table.mixed if name not in {*table.on_top, *table.row_index}]
     if len(mixed) >= kept:
         such = f"such as '{mixed[0]}' ({table.mixed[mixed[0]]})"
         top.append(f"{counted(len(mixed), 'column')} left out, {such}, and only {counted(kept, 'feature')} kept.")

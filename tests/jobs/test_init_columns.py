@@ -315,6 +315,15 @@ def test_unnamed_row_index_of_pandas_is_left_out(tmp_path):
     assert "left out: '' (row index)\n" in shown
 
 
+def test_names_of_rows_in_a_column_without_name_are_the_id_also_if_most_are_numbers(tmp_path):
+    """As R writes them. They are no measurement with mistyped entries."""
+    names = [f"{number:05}" if number % 7 else f"LAL{number}" for number in range(N)]
+    frame(c=np.where(np.arange(N) % 9 == 7, "low", "1")).set_axis(names).to_csv(tmp_path / "rows.csv")
+    result = CliRunner().invoke(app, ["init", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "job.yaml")])
+    assert "id: ''\n" in result.stdout
+    assert "'' (" not in result.output  # neither left out nor the subject of a warning
+
+
 @pytest.mark.parametrize("with_index", [True, False])
 def test_a_label_of_numbers_stays_the_label_beside_columns_that_are_left_out(tmp_path, with_index):
     data = frame(target=CLASSES, power=np.where(np.arange(N) % 9 == 7, "low", RNG.integers(40, 200, N).astype(str)))
