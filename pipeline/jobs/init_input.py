@@ -12,7 +12,7 @@ from ..config.yaml_io import quoted
 from ..core.errors import InputError, counted, listed
 from ..inputs import Source, TableColumns, array_shapes, table_columns
 from ..inputs.array_checks import TO_ROWS, stacks_beside
-from ..inputs.column_names import TextAmongNumbers, is_missing_word
+from ..inputs.column_names import TextAmongNumbers, is_missing_word, number_in
 from ..inputs.detect_kind import Detected
 from ..inputs.propose_roles import LABEL_NAME, MAX_CATEGORIES, MIN_REPEATS, Roles, propose_roles, rows_to_look_at
 from ..inputs.propose_scale import propose_scale
@@ -105,8 +105,10 @@ def _roles_of(section: Mapping[str, object], table: TableColumns) -> tuple[Table
 
 def _cure(table: TableColumns) -> str:
     """What to do if all columns of a table hold text, as the end of a sentence."""
-    if len(table.names) == 1 and len(table.names[0].split()) > 1:
-        commas = r"pandas.read_csv(path, sep=r'\s+').to_csv(out, index=False)"
+    fields = table.names[0].split()
+    if len(table.names) == 1 and len(fields) > 1:
+        is_row = 2 * sum(number_in(field) is not None for field in fields) > len(fields)
+        commas = rf"pandas.read_csv(path, sep=r'\s+'{', header=None' * is_row}).to_csv(out, index=False)"
         return f"; if spaces separate the columns, write commas: {commas}"
     if 2 * table.names.count("") > len(table.names):
         return "; the first line seems to be a title: remove it"

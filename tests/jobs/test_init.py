@@ -288,7 +288,8 @@ def test_a_count_between_measurements_is_a_feature(tmp_path, names, label):
 @pytest.mark.parametrize(
     ("lines", "cure"),
     [
-        ("a b\n1 2\n3 4", "if spaces separate the columns, write commas"),
+        ("a b\n1 2\n3 4", r"if spaces separate the columns, write commas: pandas.read_csv(path, sep=r'\s+').to_csv"),
+        ("the 0.1 0.5\nof 0 0.1\nto 2 3", r"write commas: pandas.read_csv(path, sep=r'\s+', header=None).to_csv"),
         ("a,b\nm,s\n1,2\n3,4\n5,6", "2 columns are numbers except in line 2 ('m', 's'): remove line 2"),
         ("sep=,\na\nm\nA\n3\n4\n5\n6", "1 column is numbers except in lines 3 and 4 ('m'): remove lines 3 and 4"),
         ("a\r\n\r\nm\r\n\r\nA\r\nB" + "\r\n3" * 5, "in lines 3, 5 and 6 ('m'): remove lines 3, 5 and 6"),
