@@ -133,17 +133,22 @@ def most_coordinates(metrics: Metrics, config: Config) -> int:
 
 
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
-    """More coordinates if neighbours are lost, a reg chosen from the data, better principal components, `lle suggest`.
-
-    Another method or n_neighbors than the default was chosen by `lle suggest` or by the user, so it is no cure then.
-    """
+    """More coordinates if neighbours are lost, a reg from the data, better principal components, `lle suggest`."""
     are_lost = (metrics.number("trustworthiness") or 0.0) < LOW_TRUSTWORTHINESS or hardly_kept(metrics)
-    text = "Unless `lle suggest` chose these settings, it compares other numbers of neighbours and other methods"
-    is_compared = (config["method"], config["neighbors"]["n_neighbors"]) != ("lle", DEFAULT_NEIGHBORS)
-    is_small = (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST
-    suggest = NO_CURE if is_compared or is_small else Cure(text, is_command=True)
     coordinates = more_coordinates(metrics, config) if are_lost else NO_CURE
-    return coordinates or reg_from_data(metrics, config) or better_components(metrics, config) or suggest
+    data_reg, components = reg_from_data(metrics, config), better_components(metrics, config)
+    return coordinates or data_reg or components or suggest(metrics, config)
+
+
+def suggest(metrics: Metrics, config: Config) -> Cure:
+    """`lle suggest`; no cure for few points, or for another method or n_neighbors than the default: it, or the user,
+    has chosen these."""
+    if (config["method"], config["neighbors"]["n_neighbors"]) != ("lle", DEFAULT_NEIGHBORS):
+        return NO_CURE
+    if (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST:
+        return NO_CURE
+    text = "Unless `lle suggest` chose these settings, it compares other numbers of neighbours and other methods"
+    return Cure(text, is_command=True)
 
 
 def hardly_kept(metrics: Metrics) -> bool:
@@ -173,7 +178,8 @@ def independent(config: Config) -> Cure:
 
 def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
     """More coordinates if hardly any neighbours are kept, else principal components if these are better, else the
-    coordinates before the first redundant one, if the data do not have more dimensions and neighbours are kept.
+    coordinates before the first redundant one, if the data do not have more dimensions and neighbours are kept, else
+    `lle suggest`.
 
     `embedding.coordinates: independent` is no cure: it keeps a redundant coordinate that shows the most neighbours.
     """
@@ -184,8 +190,10 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
     dimension = round(metrics.number("intrinsic_dimension") or 0)
     redundancy, trust = metrics.redundancy or [], metrics.number("trustworthiness") or 0.0
     n_new = next((j for j, value in enumerate(redundancy) if value > REDUNDANT), 0)
-    if trust < GOOD_TRUSTWORTHINESS or metrics.components_joined or not 1 <= dimension <= n_new:
+    if metrics.components_joined:  # a coordinate that separates pieces can be a function of another
         return NO_CURE
+    if trust < GOOD_TRUSTWORTHINESS or not 1 <= dimension <= n_new:
+        return suggest(metrics, config)
     # A closed curve has one dimension around each point, but needs two coordinates.
     have = f"The data have about {counted(dimension, 'dimension')} around each point"
     text = have if n_new == dimension else f"Coordinates 1 to {n_new} are independent"
