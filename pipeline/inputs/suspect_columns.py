@@ -264,5 +264,4 @@ def _starts_again(values: Array, steps: Array) -> bool:
         return False
     after = values[1:][steps != 1]
     n_others = int((after > values.min() + 1).sum())
-    is_rare = len(after) <= MAX_STARTS * len(steps) and n_others <= max(2, MAX_STARTS * len(after))
-    return is_rare and 2 * n_others < len(after)
+    return len(after) <= MAX_STARTS * len(steps) and n_others <= max(2, MAX_STARTS * len(after))

@@ -79,6 +79,12 @@ def test_rows_at_start_middle_and_end_are_checked(looks_of):
     assert set(looks_of(x=RNG.normal(size=N), row=np.arange(N), resets=7 * (np.arange(N) % 2000))) == {"row"}
 
 
+def test_positions_in_groups_longer_than_the_checked_rows_are_reported(looks_of):
+    """As those of records of several sensors, one below the other: at most one group begins in these rows."""
+    looks = looks_of(x=RNG.normal(size=N), second=np.arange(N) % (N // 3), record=1 + np.arange(N) % (N // 2 + 40))
+    assert {name: look.says[:10] for name, look in looks.items()} == dict.fromkeys(("second", "record"), "a position")
+
+
 def test_positions_are_named_by_their_name_first(looks_of):
     looks = looks_of(x=RNG.normal(size=N), hour=np.arange(N) % 24, beat=np.arange(N) % 24)
     assert [looks[name].says[:10] for name in ("hour", "beat")] == ["a time by ", "a position"]
