@@ -95,11 +95,12 @@ class Roles(NamedTuple):
     """Proposed roles.
 
     `left_out` has the reason for each numeric column that is no feature, and for each text that holds numbers;
-    `other_labels` are columns with few values besides the label, likely labels first, and `few_values` features with
-    few whole numbers. `missing` are the rows without a number for each feature that has such rows, `incomplete` the
-    number of all such rows, `complete` the share of the others, `different` the number of different complete rows
-    (None if many), and `where` the rows looked at. `fillable` counts the columns that are left out for gaps, but have a
-    value in at least half of the rows, and `far` has what `far_values` says of features.
+    `other_labels` are columns with few values besides the label, likely labels first and those without a value in
+    most rows last, and `few_values` features with few whole numbers. `missing` are the rows without a number for
+    each feature that has such rows, `incomplete` the number of all such rows, `complete` the share of the others,
+    `different` the number of different complete rows (None if many), and `where` the rows looked at. `fillable`
+    counts the columns that are left out for gaps, but have a value in at least half of the rows, and `far` has what
+    `far_values` says of features.
     """
 
     features: tuple[str, ...]
@@ -144,6 +145,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     is_complete = np.isfinite(chosen).all(axis=1)
     others = [column for column in labels if column is not label]
     others.sort(key=lambda column: (LIKELY_LABEL.fullmatch(column.name) is None, column.name not in left_out))
+    others.sort(key=lambda column: 2 * column.missing > len(numbers))
     return Roles(
         tuple(column.name for column in features),
         label,

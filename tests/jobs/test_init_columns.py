@@ -129,6 +129,9 @@ class TestTables:
         config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", frame().join(bits)))
         assert config.input.label is None
         assert "# label: is_fraud   or urban, rural   to colour" in (tmp_path / "job.yaml").read_text()
+        rare = frame().join(bits).assign(urban=bits["urban"].where(CLASSES == 0))
+        config_of(tmp_path, write_table(tmp_path / f"rare.{suffix}", rare), "rare.yaml")
+        assert "# label: is_fraud   or rural, paid   to colour" in (tmp_path / "rare.yaml").read_text()
 
     @pytest.mark.parametrize(
         "day",
