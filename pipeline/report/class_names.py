@@ -235,8 +235,11 @@ def _best(
                 continue
             end = min(max(at[0], box.x0), box.x1), min(max(at[1], box.y0), box.y1)
             line = Path(np.array([at, end]))
-            covered, faults = _covered(box, frame, drawn), _faults(box, line, placed)
-            cost = radius / unit + 60.0 * covered + 150.0 * faults
+            covered, faults = _covered(box, frame, drawn), 0
+            cost = radius / unit + 60.0 * covered
+            if cost < lowest:  # the other terms take longer
+                faults = _faults(box, line, placed)
+                cost += 150.0 * faults
             if cost < lowest:
                 cost += 6.0 * _along(line, frame, drawn)
             if cost < lowest:
