@@ -151,8 +151,10 @@ _Found = tuple[NamePlace, str, _Placed | None]
 def _arranged(
     ax: Axes, places: Sequence[NamePlace], names: Sequence[str], numbered: set[int], frame: Bbox, drawn: Array
 ) -> list[_Found]:
-    """The text of each place and where it is written, the first ones first."""
-    placed, found, unit = list[_Placed](), list[_Found](), ax.figure.dpi / 72.0
+    """The text of each place and where it is written, the first ones first; not over the titles of pieces."""
+    titles = [text.get_window_extent() for text in ax.texts]
+    placed = [_Placed(title, Path([title.min]), 0.0, 0) for title in titles]
+    found, unit = list[_Found](), ax.figure.dpi / 72.0
     for place in places:
         text = number_of(place.code) if place.code in numbered else _lines_of(names[place.code])
         artist = ax.text(0.0, 0.0, text, **STYLE)

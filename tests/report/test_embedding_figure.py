@@ -549,6 +549,20 @@ def test_names_of_classes_do_not_cover_each_other(figures: list[Figure]) -> None
         assert not ((points > (box.x0, box.y0)) & (points < (box.x1, box.y1))).all(axis=1).any()
 
 
+def test_names_of_classes_do_not_cover_titles_of_pieces(figures: list[Figure]) -> None:
+    """Curves on several shelves: the classes at their lowest points are just above the titles of the next shelf."""
+    component = np.repeat(np.arange(24, dtype=np.int32), 60)
+    x = np.tile(np.linspace(-1, 1, 60), 24)
+    codes = np.where(np.abs(x) < 0.2, np.arange(len(x)) % 4, 4.0)
+    color = ColorSource(codes, "categorical", ("a", "b", "c", "d", "e"), "kind")
+    draw_embedding(np.column_stack([x, x**2]), component, color, "title")
+    texts = figures[0].axes[0].texts
+    titles = [text.get_window_extent() for text in texts if ":" in text.get_text()]
+    names = [text.get_window_extent() for text in texts if ":" not in text.get_text()]
+    assert (len(titles), len(names)) == (24, 60)
+    assert not any(name.overlaps(title) for name in names for title in titles)
+
+
 def test_each_component_has_the_names_of_its_classes(figures: list[Figure]) -> None:
     codes = np.arange(240) % 2
     component = np.repeat([0, 1, 2], 80).astype(np.int32)
