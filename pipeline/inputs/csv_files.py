@@ -32,12 +32,11 @@ from .stacked_files import TableSource
 
 PARSE_BYTES = 1 << 26
 TYPED_ROWS = 1 << 17  # rows in memory at a time while the types of columns are determined
-TRUTH = "truth values"
+TRUTH, WITH_COMMA = "truth values", "numbers with a comma"
 NUMBER_WITH_COMMA = re.compile(rb"([+-]?\d+),(\d+([eE][+-]?\d+)?)")
 NUMBER_WITH_POINT = re.compile(rb"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 TYPES = ("numbers", TRUTH, "text", "no values")
 TRUE, FALSE = (b"true", b"True", b"TRUE", b"1", b"1.0"), (b"false", b"False", b"FALSE", b"0", b"0.0")
-WITH_COMMA = "numbers with a comma"
 COMMA_CURE = "write a decimal point, and no separators of thousands"
 TOP_ROWS = 3  # rows that may hold units and their names
 
@@ -302,21 +301,23 @@ def looks_of_first_rows(stamp: Stamp) -> dict[str, Look]:
         return dict.fromkeys(names, Look("no values"))
     table = CsvRows(stamp, names).read_as(pa.binary(), 0, n_rows)  # text may be in any encoding
     looks = {name: _look_at(column) for name, column in zip(names, table.columns, strict=True)}
+    numbers = [name for name, look in looks.items() if look.kind == "numbers"]
+    entries = {name: pc.unique(table.column(name)).to_pylist() for name, look in looks.items() if look.kind == "text"}
+    if csv_index.is_first_row(numbers, entries):
+        raise csv_index.no_header(stamp.path, index_rows(stamp).delimiter.join(index_rows(stamp).names))
     n_numeric = sum(look.kind == "numbers" or bool(look.on_top) for look in looks.values())
     texts = Counter(row for look in looks.values() for row in look.on_top)
     lines = csv_index.first_lines(stamp) if texts else []
     for name, look in looks.items():  # text in few columns may be data
         on_top = {lines[row]: text for row, text in look.on_top.items() if 2 * texts[row] > n_numeric}
-        looks[name] = look._replace(
-            kind="text in its first rows, numbers below" if on_top else look.kind, on_top=on_top
-        )
+        kind = "text in its first rows, numbers below" if on_top else look.kind
+        looks[name] = look._replace(kind=kind, on_top=on_top)
     return looks
 
 
 def _look_at(column: pa.ChunkedArray) -> Look:
     """What a column holds; `on_top` has rows, counted from 0, instead of lines."""
-    found = pc.unique(column.drop_null()).to_pylist()
-    words = [entry for entry in found if is_missing_word(entry)]
+    words = [entry for entry in pc.unique(column.drop_null()).to_pylist() if is_missing_word(entry)]
     is_entry = pc.invert(pc.is_in(column, value_set=pa.array([None, *words], pa.binary())))
     named = tuple(filter(None, dict.fromkeys(word.decode().strip() for word in words)))
     kind = _type_of_entries(column.filter(is_entry))
@@ -341,8 +342,7 @@ def _type_of_entries(column: pa.ChunkedArray) -> str:
         text = [entry for entry in entries if number_in(entry) is None]
         with_comma = [entry for entry in text if NUMBER_WITH_COMMA.fullmatch(entry.strip())]
         if 2 * len(with_comma) > len(entries):
-            example = with_comma[0].decode()
-            return f"{WITH_COMMA}, such as {example!r}; {COMMA_CURE}"
+            return f"{WITH_COMMA}, such as {with_comma[0].decode()!r}; {COMMA_CURE}"
         if 2 * len(text) > len(entries):
             return "text"
         example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only

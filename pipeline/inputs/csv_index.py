@@ -3,7 +3,7 @@
 import csv
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import IO, NamedTuple, cast
 
@@ -14,7 +14,7 @@ from ..core.arrays import Int64
 from ..core.errors import InputError
 from .array_rows import PACKED, unpacked
 from .base import Stamp
-from .column_names import number_in
+from .column_names import is_missing_word, number_in
 from .damage import reading
 from .files import open_file
 
@@ -167,10 +167,25 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
     except csv.Error as error:
         raise InputError(f"{path}: the header line cannot be read ({error}); write it again") from error
     if "\0" in text or not _are_names(names, row.split(delimiter)):
-        raise InputError(
-            f"{path}: expected a header line with column names, found {text[:60]!r}; add a first line with names"
-        )
+        raise no_header(path, text)
     return (("", *names) if _has_row_names(text, row, delimiter) else names), delimiter
+
+
+def no_header(path: str, line: str) -> InputError:
+    found = f"expected a header line with column names, found {line[:60]!r}"
+    return InputError(f"{path}: {found}; add a first line with names")
+
+
+def is_first_row(numbers: Sequence[str], texts: Mapping[str, Collection[bytes | None]]) -> bool:
+    """Whether the names of columns are a row of a file without a header: numbers above numbers, and a text that is
+    also below it. `numbers`: names of columns of numbers. `texts`: names of others, with the entries of each.
+
+    >>> [is_first_row(["5.1"], {"rose": [b"rose"]}), is_first_row(["2019"], {"kind": [b"rose"]})]
+    [True, False]
+    """
+    if not numbers or any(number_in(name) is None and not is_missing_word(name) for name in numbers):
+        return False
+    return any(name and name.encode() in map(bytes.strip, filter(None, entries)) for name, entries in texts.items())
 
 
 def _has_row_names(header: str, row: str, delimiter: str) -> bool:

@@ -169,6 +169,11 @@ BAD_INPUTS = {
             "empty": (text(""), {}, "empty file"),
             "header alone": (text("a,b\n"), {}, "at least one row"),
             "no header": (text("1,2\n3,4\n"), {}, "header line.*found '1,2'; add a first line with names"),
+            "row instead of header": (
+                text("5.1,?,rose\n4.9,3,lily\n7,3,rose\n"),
+                {},
+                "header line.*found '5.1,.,rose'",
+            ),
             "blank header": (text("\n1,2\n3,4\n"), {}, "header line with column names"),
             "bzip2": (text(bz2.compress(b"a,b\n1,2\n")), {}, r"found a compressed file; .* ends in .* \.bz2, \.xz"),
             "name like bzip2": (text("BZh_energy,b\n1,2\n2,x\n"), {}, "column 'b': expected numbers"),
