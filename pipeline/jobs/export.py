@@ -123,7 +123,8 @@ def columns_of_input(source: Source, names: Sequence[str], out: str) -> list[Row
     if source.roles is None:
         raise ConfigError("--with: the input has no named columns; only those of Parquet and CSV files can be copied")
     roles = source.roles
-    all_names = [*roles.features, *filter(None, (roles.label, roles.id)), *roles.left_out]
+    special = [name for name in (roles.label, roles.id) if name is not None]  # the name may be empty
+    all_names = [*roles.features, *special, *roles.left_out]
     if missing := [name for name in names if name not in all_names]:
         cure = "; give --with once for each column: --with a --with b" if any("," in name for name in missing) else ""
         quoted = listed([f"'{name}'" for name in missing])

@@ -97,6 +97,15 @@ def test_input_is_not_replaced_by_an_output(named, tmp_path, link):
         assert path.read_bytes() == before
 
 
+def test_transform_copies_names_of_rows_from_a_column_without_name(tmp_path):
+    """As R and pandas write them; lle init proposes such a column as the id."""
+    rows = table().rename(columns={"name": ""})[["", "x", "y", "z", "kind"]]
+    url = lle("run", job(tmp_path / "job", rows, id=""))["store"]
+    rows[100:130].to_csv(tmp_path / "x.csv", index=False)
+    lle("transform", url, tmp_path / "x.csv", tmp_path / "y.parquet")
+    assert pd.read_parquet(tmp_path / "y.parquet")[""].tolist() == IDS[100:130]
+
+
 def test_transform_copies_the_id_of_a_new_table_that_has_it(named, tmp_path):
     _, url = named
     table()[100:130].to_csv(tmp_path / "x.csv", index=False)
