@@ -154,7 +154,7 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "cube": Case(cube, {}, {"trustworthiness": {"eigensolver.n_components": 4}}),
+    "cube": Case(cube, {}, {"trustworthiness": components(4)}),
     "tangents of iris, whose neighbours are kept": Case(
         iris, {"method": "ltsa"}, {"neighborhood_hit": {"method": "pca"}}
     ),
@@ -198,7 +198,7 @@ CASES = {
         {"eigenvalues": {"weights.reg": "auto"}, "redundancy": {"eigensolver.n_components": 1}},
     ),
     "roll": Case(roll, {}, {}),
-    "cover": Case(part_of("cover", 3000), {}, {"trustworthiness": {"eigensolver.n_components": 5}}),
+    "cover": Case(part_of("cover", 3000), {}, {"trustworthiness": components(5)}),
     "modified weights of heavy tails": Case(
         heavy_tails,
         {"method": "modified"},

@@ -197,21 +197,18 @@ def test_defects_are_the_findings_about_the_coordinates_themselves(changes, n_de
 LOW = {"trustworthiness": {"value": 0.8}, "intrinsic_dimension": {"value": 30.0}}
 
 
-FORTY = config_of(neighbors={"n_neighbors": 40})
-
-
 @pytest.mark.parametrize(
     ("config", "n_features", "dimension", "method", "value"),
     [
-        (CONFIG, 40, 5.4, None, 5),
-        (CONFIG, 40, 5.6, "pca", 6),  # two neighbours for each dimension are all
+        (CONFIG, 40, 3.4, None, 3),
+        (CONFIG, 40, 3.6, "pca", 4),
         (CONFIG, 4, 5.4, None, 3),
         (CONFIG, 9, 30.0, "pca", 8),
-        (FORTY, 50, 19.0, None, 19),
-        (FORTY, 50, 20.0, "pca", 20),
+        (config_of(neighbors={"n_neighbors": 40}), 50, 20.0, "pca", 20),
+        (config_of(neighbors={"n_neighbors": 6}), 50, 3.0, "few", 3),  # two neighbours for each dimension are all
         (config_of(method="laplacian"), 30, 11.0, "pca", 11),
         (config_of(method="hessian"), 40, 3.0, None, 3),
-        (config_of(method="hessian"), 40, 4.0, "pca", 4),
+        (config_of(method="hessian", neighbors={"n_neighbors": 8}), 40, 3.0, "few", 3),
         (config_of(method="pca"), 40, 11.0, None, 11),
     ],
 )
@@ -219,23 +216,24 @@ def test_coordinates_named_are_those_that_the_neighbourhoods_allow_else_principa
     config, n_features, dimension, method, value
 ) -> None:
     [finding] = found({**LOW, "intrinsic_dimension": {"value": dimension}, "n_features": n_features}, config)
-    named = {} if method is None else {"method": method}
+    named = {} if method is None else {"method": "pca"}
     assert finding.as_json()["key"] == {**named, "eigensolver.n_components": value}
-    assert ("neighbours do not suffice" in finding.text()) == (method is not None)
+    assert ("neighbours do not suffice" in finding.text()) == (method == "few")
+    assert ("principal components mostly show so many better" in finding.text()) == (method == "pca")
     assert f" {value} dimensions around" in finding.text()
     check_config({**config, **named, "eigensolver": {"n_components": value}}, "test")
 
 
 def test_principal_components_that_are_better_already_get_the_missing_coordinates() -> None:
     """But not if the embedding is worse because of a reg that was set, whose cure is another one."""
-    behind = {**LOW, "intrinsic_dimension": {"value": 5.4}, "n_features": 40}
+    behind = {**LOW, "intrinsic_dimension": {"value": 3.4}, "n_features": 40}
     behind |= {"pca_gain": {"value": 0.08, "low": 0.05, "high": 0.11, "sample": 490}}
     trustworthiness, gain = found(behind)
-    assert trustworthiness.as_json()["key"] == {"method": "pca", "eigensolver.n_components": 5}
+    assert trustworthiness.as_json()["key"] == {"method": "pca", "eigensolver.n_components": 3}
     assert "and principal components keep neighbours better; set method: pca" in trustworthiness.text()
     assert gain.as_json()["key"] == {}  # named already
     trustworthiness, gain = found(behind, config_of(weights={"reg": 1e-3}))
-    assert trustworthiness.as_json()["key"] == {"eigensolver.n_components": 5}
+    assert trustworthiness.as_json()["key"] == {"eigensolver.n_components": 3}
     assert gain.as_json()["key"] == {"weights.reg": "auto"}
 
 
@@ -600,7 +598,7 @@ def test_lost_nearest_neighbours_are_the_verdict_where_the_trustworthiness_is_no
     for finding in findings:
         assert "are nearest neighbours in the data (trustworthiness 0.9" in finding.sentence
         assert "2 % of the 12 nearest kept; bound: 10 %)" in finding.sentence
-        assert finding.as_json()["key"] == {"eigensolver.n_components": 5}
+        assert finding.as_json()["key"] == {"method": "pca", "eigensolver.n_components": 5}
     about_dimensions = "The data have about 5 dimensions" in verdict_of(
         {**FIVE, **share, "trustworthiness": {"value": trustworthiness}}
     )
@@ -612,7 +610,7 @@ def test_good_trustworthiness_does_not_hide_that_the_nearest_are_lost() -> None:
     assert verdict_of({**FIVE, **HARDLY}).startswith(f"{near}, but hardly any are the nearest (trustworthiness 0.971")
     [redundancy] = found({**FIVE, **HARDLY, "redundancy": [0.0, 0.99]})
     assert "; hardly any neighbours are kept (trustworthiness 0.971, 2 % of the 12 nearest kept)" in redundancy.sentence
-    assert redundancy.as_json()["key"] == {"eigensolver.n_components": 5}
+    assert redundancy.as_json()["key"] == {"method": "pca", "eigensolver.n_components": 5}
 
 
 @pytest.mark.parametrize(("kept", "words"), [(0.5, "neighbours are kept"), (0.49, "neighbours stay near each other")])
