@@ -141,6 +141,21 @@ def _of_neighbor_counts(metrics: Metrics, config: Config) -> Iterator[Finding]:
         yield Finding("skipped_neighborhoods", skipped, 0, f"{skipped} neighbourhoods are too small to be used", cure)
 
 
+def _of_small_components(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    """Pieces of which none holds half of the rows: they come before findings about the largest one."""
+    if _are_small(metrics):
+        yield from _of_components(metrics, config)
+
+
+def _of_large_component(metrics: Metrics, config: Config) -> Iterator[Finding]:
+    if not _are_small(metrics):
+        yield from _of_components(metrics, config)
+
+
+def _are_small(metrics: Metrics) -> bool:
+    return bool(metrics.component_sizes) and 2 * max(metrics.component_sizes or [0]) < metrics.n_input
+
+
 def _of_components(metrics: Metrics, config: Config) -> Iterator[Finding]:
     """Separate pieces, whose coordinates cannot be compared."""
     n_components, columns = metrics.n_components_weak or 1, metrics.components_differ_in
@@ -204,10 +219,11 @@ ABOUT: tuple[Callable[[Metrics, Config], Iterator[Finding]], ...] = (
     of_convergence,
     of_lost_eigenvalues,
     _of_rows,
+    _of_small_components,
     _of_participation,
     of_neighborhoods,
     of_redundancy,
-    _of_components,
+    _of_large_component,
     of_pca,
     _of_ids,
     _of_placed_rows,

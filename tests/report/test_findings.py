@@ -287,6 +287,14 @@ def test_classes_that_mix_although_neighbours_are_kept_need_no_more_coordinates(
     assert found({**lost, "trustworthiness": {"value": 0.9}})[0].as_json()["key"] == {}
 
 
+@pytest.mark.parametrize(("largest", "first"), [(490, "n_components_weak"), (510, "trustworthiness")])
+def test_pieces_are_the_verdict_where_none_holds_half_of_the_rows(largest, first) -> None:
+    pieces = {"n_components_weak": 3, "component_sizes": [largest, 300, 1000 - 300 - largest], "n_input": 1000}
+    findings = found({**LOW, **pieces})
+    assert {finding.measure for finding in findings} >= {"n_components_weak", "trustworthiness"}
+    assert findings[0].measure == first
+
+
 def test_coordinates_are_the_dimension_of_the_data() -> None:
     [finding] = found({**LOW, "intrinsic_dimension": {"value": 3.2}})
     assert "2 coordinates are too few: the data have about 3 dimensions" in finding.text()
