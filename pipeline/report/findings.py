@@ -212,7 +212,12 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     sentence = f"C{places[0][0][1:]} {about.format(places[0][1])}"
     sentence += "".join(f", {where} about {points}" for where, points in places[1:])
     sentence += f", and {counted(len(narrow) - NAMED, 'more coordinate')}" if len(narrow) > NAMED else ""
-    yield Finding("participation", narrow[0][0], bound, sentence, cure, "grave")
+    keeps = (metrics.number("trustworthiness") or 0.0) >= bounds.GOOD_TRUSTWORTHINESS
+    keeps &= (metrics.number("kept_neighbors") or 0.0) >= bounds.MOST_KEPT
+    is_in_picture = any(coordinate <= 2 for _, _, coordinate, _, _ in narrow)
+    yield Finding(
+        "participation", narrow[0][0], bound, sentence, cure, "grave" if is_in_picture or not keeps else "minor"
+    )
 
 
 ABOUT: tuple[Callable[[Metrics, Config], Iterator[Finding]], ...] = (

@@ -287,6 +287,24 @@ def test_classes_that_mix_although_neighbours_are_kept_need_no_more_coordinates(
     assert found({**lost, "trustworthiness": {"value": 0.9}})[0].as_json()["key"] == {}
 
 
+@pytest.mark.parametrize(
+    ("participation", "trustworthiness", "kept", "is_grave"),
+    [
+        ([300.0, 300.0, 3.0], 0.99, 0.8, False),
+        ([300.0, 3.0, 300.0], 0.99, 0.8, True),  # the picture shows the first two
+        ([300.0, 300.0, 3.0], 0.94, 0.8, True),
+        ([300.0, 300.0, 3.0], 0.99, 0.4, True),
+    ],
+)
+def test_a_later_coordinate_of_few_points_is_not_the_verdict_where_neighbours_are_kept(
+    participation, trustworthiness, kept, is_grave
+) -> None:
+    three = {"eigenvalues": [[1e-7, 2e-7, 3e-7]], "residuals": [[1e-9] * 3], "redundancy": [0.0] * 3}
+    measured = {"trustworthiness": {"value": trustworthiness}, "kept_neighbors": {"value": kept}}
+    [finding] = found({**three, **measured, "participation": [participation], "separated": [[0] * 3]})
+    assert (finding.measure, finding.level) == ("participation", "grave" if is_grave else "minor")
+
+
 @pytest.mark.parametrize(("largest", "first"), [(490, "n_components_weak"), (510, "trustworthiness")])
 def test_pieces_are_the_verdict_where_none_holds_half_of_the_rows(largest, first) -> None:
     pieces = {"n_components_weak": 3, "component_sizes": [largest, 300, 1000 - 300 - largest], "n_input": 1000}
