@@ -36,3 +36,7 @@ def test_columns_that_hardly_count_are_named():
     assert "columns keep their scale (less than 1 % of the variance: mass); standard" in why
     assert "keep their scale; standard" in propose_scale(rows, ["x1", "x2", "x3", "x4"])[1]
     assert "keep their scale; standard" in propose_scale(np.sign(rows) * np.abs(rows) ** 0.5, names)[1]
+
+
+def test_numbers_whose_variance_overflows_give_no_warning():
+    assert propose_scale(RNG.random((99, 3)) * 1e300, ["a", "b", "c"])[0] == "none"
