@@ -130,6 +130,11 @@ def run_step(
             whose block the next run computes again, without beginning others.
     """
     fingerprint = step.fingerprint(upstream)
+    # Before anything is deleted: a cluster that does not start leaves an earlier result as it is.
+    if executor.connect is not None and not source_stores:
+        finished = checkpoint.finished_blocks(store, step.key, fingerprint)
+        if len(finished) < step.n_blocks:
+            executor.start()
     reports = checkpoint.begin_step(store, step, fingerprint, finished_steps, source_stores)
     missing = [block for block in range(step.n_blocks) if block not in reports]
     if missing:

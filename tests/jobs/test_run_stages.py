@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lle.core.errors import LleError
 from lle.engine import checkpoint
 from lle.engine.step import Report, Step, task
 from lle.jobs import run_stages
@@ -92,6 +93,18 @@ def test_freed_data_are_deleted_and_their_steps_are_done(config, tmp_path, monke
         patched.setattr(run_stages, "connect", lambda cluster: pytest.fail("nothing is left to do on workers"))
         assert computed(config()) == {}
     assert "order_points" not in computed(config(), "--set", "weights.reg=2.0")
+
+
+def test_a_cluster_that_does_not_start_leaves_the_earlier_result(config, tmp_path, monkeypatch):
+    def connect(cluster):
+        raise LleError("no scheduler")
+
+    computed(config())
+    with monkeypatch.context() as patched:
+        patched.setattr(run_stages, "connect", connect)
+        assert "no scheduler" in refused(1, "run", config(), "--set", "neighbors.seed=5")
+    check(Store(str(tmp_path / "run.zarr")))
+    assert computed(config()) == {}
 
 
 def test_changed_reader_computes_freed_data_again_and_nothing_before_them(config, tmp_path):
