@@ -301,9 +301,8 @@ def looks_of_first_rows(stamp: Stamp) -> dict[str, Look]:
         return dict.fromkeys(names, Look("no values"))
     table = CsvRows(stamp, names).read_as(pa.binary(), 0, n_rows)  # text may be in any encoding
     looks = {name: _look_at(column) for name, column in zip(names, table.columns, strict=True)}
-    numbers = [name for name, look in looks.items() if look.kind == "numbers"]
     entries = {name: pc.unique(table.column(name)).to_pylist() for name, look in looks.items() if look.kind == "text"}
-    if csv_index.is_first_row(numbers, entries):
+    if csv_index.is_first_row([name for name in names if name not in entries], entries):
         raise csv_index.no_header(stamp.path, index_rows(stamp).delimiter.join(index_rows(stamp).names))
     n_numeric = sum(look.kind == "numbers" or bool(look.on_top) for look in looks.values())
     texts = Counter(row for look in looks.values() for row in look.on_top)

@@ -27,6 +27,8 @@ DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([\t -~])\"?\r?\n", re.IGNOR
 COUNTED_COLUMNS, AXIS_COLUMNS = 3, 10
 """Numbers are names if so many count from 0, as those of pandas, or rise or fall along the line, as wavelengths do:
 measurements do so once in 10!/2 lines. If the line below does so too, as with sums along time, the line is a row."""
+FIRST_BYTES = {".gz": rb"\x1f\x8b", ".bz2": rb"BZh[1-9]1AY&SY", ".xz": rb"\xfd7zXZ\0", ".zst": rb"\(\xb5/\xfd"}
+"""Patterns of the first bytes of compressed files, by the ends of their names."""
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 
@@ -147,11 +149,8 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
 
     `first_row` is empty if the file has only a header.
     """
-    if line.startswith((b"\x1f\x8b", b"\xfd7zXZ\0", b"(\xb5/\xfd")) or re.match(rb"BZh[1-9]1AY&SY", line):
-        raise InputError(
-            f"{path}: expected text, found a compressed file; rename it so that it ends in {', '.join(PACKED)}, "
-            f"whichever it is"
-        )
+    if end := next((end for end, first in FIRST_BYTES.items() if re.match(first, line)), ""):
+        raise InputError(f"{path}: expected text, found a compressed file; rename it so that it ends in {end}")
     try:
         text = line.decode("utf-8-sig").rstrip("\r")
     except UnicodeDecodeError as error:
@@ -176,14 +175,22 @@ def no_header(path: str, line: str) -> InputError:
     return InputError(f"{path}: {found}; add a first line with names")
 
 
-def is_first_row(numbers: Sequence[str], texts: Mapping[str, Collection[bytes | None]]) -> bool:
-    """Whether the names of columns are a row of a file without a header: numbers above numbers, and a text that is
-    also below it. `numbers`: names of columns of numbers. `texts`: names of others, with the entries of each.
+def is_first_row(others: Sequence[str], texts: Mapping[str, Collection[bytes | None]]) -> bool:
+    """Whether the names of columns are a row of a file without a header: numbers above all columns that do not hold
+    text, and a text that is also below it. Numbers that count up, or those of an axis, are names.
 
-    >>> [is_first_row(["5.1"], {"rose": [b"rose"]}), is_first_row(["2019"], {"kind": [b"rose"]})]
-    [True, False]
+    Args:
+        others: names of columns that do not hold text.
+        texts: names of the others, with the entries of each.
+
+    >>> texts = {"rose": [b"lily", b"rose"]}
+    >>> [is_first_row(names, texts) for names in (["5.1", "3.5"], ["2019", "2020"], ["5.1", "tail"])]
+    [True, False, False]
     """
-    if not numbers or any(number_in(name) is None and not is_missing_word(name) for name in numbers):
+    numbers = [number_in(name) for name in others if not is_missing_word(name)]
+    known = [number for number in numbers if number is not None]
+    counts_up = len(known) > 1 and bool((np.diff(known) == 1).all())
+    if not numbers or len(known) < len(numbers) or counts_up or _is_axis(others):
         return False
     return any(name and name.encode() in map(bytes.strip, filter(None, entries)) for name, entries in texts.items())
 

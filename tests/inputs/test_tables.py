@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lle.core.errors import InputError
-from lle.inputs import csv_index, open_source
+from lle.inputs import csv_index, open_source, table_columns
 from lle.inputs.column_names import ColumnRoles
 from lle.inputs.detect_kind import detect_kind
 from lle.inputs.files import find_files
@@ -356,6 +356,22 @@ def test_numbers_of_an_axis_are_names(tmp_path, names):
     (tmp_path / "x.csv").write_text("\n".join([",".join(names), *[",".join(["3"] * len(names))] * 2]))
     source = open_source("csv", path=tmp_path / "x.csv", columns=names[:2])
     assert (source.feature_names, source.n_rows) == (tuple(names[:2]), 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        (["sample", *AXIS], ["sample", *["3"] * 12]),
+        (["0", "1", "2", "label"], ["5", "6", "7", "label"]),
+        (["2019", "2020", "2021", "item"], ["5", "6", "7", "item"]),
+        (["1", "weight", "x"], ["5", "1,5", "x"]),
+        (["", "tail", "bird"], ["7", "True", "bird"]),
+    ],
+)
+def test_a_name_that_is_also_an_entry_does_not_make_a_row_of_the_header(tmp_path, names, rows):
+    lines = [";".join(names), ";".join(rows), ";".join([*rows[:-1], "other"])]
+    (tmp_path / "x.csv").write_text("\n".join(lines))
+    assert table_columns("csv", str(tmp_path / "x.csv"))[0].names == tuple(names)
 
 
 @pytest.mark.parametrize(
