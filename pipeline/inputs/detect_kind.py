@@ -124,9 +124,11 @@ def _unknown(names: Sequence[str], data: str) -> str:
     cure = CURES.get(Path(names[0]).suffix.lower() if names else "", "name the files, or write them as Parquet")
     if POINTER in names:
         cure = f"it holds the versions of a job: {RUN_CURE}"
+    if {kind_of_name(name) for name in names} == {"csv"}:
+        cure = "give the files names with one ending"
     if {kind_of_name(name) for name in names} == {"idx"}:
         cure = f"name one file of images, such as {max(names, key=_kinds)}: that of its labels is found beside it"
     raise InputError(
-        f"{data}: expected names that end in {', '.join(SUFFIXES)}, .csv.gz, an IDX file, a Zarr folder, or a folder "
-        f"or pattern of files of one kind; found {listed(names) or 'an empty folder'}; {cure}"
+        f"{data}: expected names that end in {', '.join(SUFFIXES)}, a compressed CSV or IDX file, a Zarr folder, or a "
+        f"folder or pattern of files of one kind; found {listed(names) or 'an empty folder'}; {cure}"
     )
