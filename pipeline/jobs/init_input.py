@@ -105,8 +105,8 @@ def _roles_of(section: Mapping[str, object], table: TableColumns) -> tuple[Table
 
 def _cure(table: TableColumns) -> str:
     """What to do if all columns of a table hold text, as the end of a sentence."""
-    fields = table.names[0].split()
-    if len(table.names) == 1 and len(fields) > 1:
+    fields = table.names[0].split() if len(table.names) == 1 else []
+    if len(fields) > 1:
         is_row = 2 * sum(number_in(field) is not None for field in fields) > len(fields)
         commas = rf"pandas.read_csv(path, sep=r'\s+'{', header=None' * is_row}).to_csv(out, index=False)"
         return f"; if spaces separate the columns, write commas: {commas}"

@@ -165,12 +165,25 @@ def test_pattern_of_several_kinds_is_refused(tmp_path):
     for name in ("x.csv", "x.parquet"):
         (tmp_path / name).touch()
     assert "files of one kind; found" in refused(2, "init", tmp_path / "x.*", "-o", tmp_path / "job.yaml")
+    (tmp_path / "x.parquet").rename(tmp_path / "x.csv.xz")
+    assert "; give the files names with one ending" in refused(2, "init", tmp_path, "-o", tmp_path / "job.yaml")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv.zst"])
+def test_data_instead_of_a_config_name_the_command_that_writes_one(tmp_path, suffix):
+    (tmp_path / f"x{suffix}").write_bytes(b"\xab")
+    assert "expected YAML, found data" in refused(2, "run", tmp_path / f"x{suffix}")
 
 
 def test_table_without_measurements_is_refused(tmp_path):
     data = pd.DataFrame({"record": np.arange(N), "site": CLASSES})
     message = refused(2, "init", write_table(tmp_path / "rows.csv", data), "-o", tmp_path / "job.yaml")
     assert "found record (the id), site (the label); if one of them holds measurements" in message
+
+
+def test_table_without_columns_is_refused(tmp_path):
+    empty = write_table(tmp_path / "empty.parquet", pd.DataFrame())
+    assert "expected a column of numbers" in refused(2, "init", empty, "-o", tmp_path / "job.yaml")
 
 
 def test_table_of_constant_or_text_columns_is_refused_with_the_reason(tmp_path):
