@@ -18,10 +18,11 @@ LARGE_BYTES = 2**27  # the size of smaller arrays is not worth a remark
 def refuse_other_types(X: Any, name: str = "input") -> None:
     """Raises InputError for paths, sections, lazy tables, sparse matrices, AnnData: with what to pass instead.
 
-    The errors are about ``name``.
+    The errors are about ``name``, "coordinates" for those of an embedding.
     """
     if isinstance(X, str | os.PathLike):
-        raise InputError(f"{name}: expected rows of numbers, found the path {os.fspath(X)!r}; call lle.embed with it")
+        cure = "call lle.embed with it" if name == "input" else "pass the array that it holds"
+        raise InputError(f"{name}: expected rows of numbers, found the path {os.fspath(X)!r}; {cure}")
     if type(X) is dict:
         raise InputError(f"{name}: expected rows of numbers, found a dict; only embed and fit read an input section")
     if hasattr(X, "collect") and not hasattr(X, "shape"):
@@ -42,7 +43,7 @@ def refuse_other_types(X: Any, name: str = "input") -> None:
         named = ", ".join(f"{column!r} ({content})" for column, content in list(columns.items())[:NAMED_COLUMNS])
         raise InputError(
             f"{name}: expected numbers in every column, found none in {len(columns)} of {X.shape[1]} columns: {named}; "
-            f"{_cure_of_columns(X, columns)}"
+            f"{_cure_of_columns(X, columns, are_features=name == 'input')}"
         )
 
 
@@ -78,16 +79,17 @@ def _content(values: Array) -> str:
     return str(values.dtype) if text is None else f"text such as {text[:30]!r}"
 
 
-def _cure_of_columns(X: object, columns: dict[object, str]) -> str:
+def _cure_of_columns(X: object, columns: dict[object, str], are_features: bool) -> str:
     named = [*columns] if len(columns) <= NAMED_COLUMNS else [*list(columns)[:NAMED_COLUMNS], ...]
     listed = f"[{', '.join('...' if name is ... else repr(name) for name in named)}]"
+    dropped, encoded = f"X.drop({listed})", " as numbers"
     if isinstance(X, np.ndarray):
-        return f"drop them, np.delete(X, {listed}, axis=1).astype(float), or encode them as numbers"
-    if type(X).__module__.startswith("pandas"):
-        is_text = all(content.startswith("text") for content in columns.values())
-        encoded = f", pandas.get_dummies(X, columns={listed}, dtype=float)" if is_text else " as numbers"
-        return f"drop them, X.drop(columns={listed}), or encode them{encoded}"
-    return f"drop them, X.drop({listed}), or encode them as numbers"
+        dropped = f"np.delete(X, {listed}, axis=1).astype(float)"
+    elif type(X).__module__.startswith("pandas"):
+        dropped = f"X.drop(columns={listed})"
+        if all(content.startswith("text") for content in columns.values()):
+            encoded = f", pandas.get_dummies(X, columns={listed}, dtype=float)"
+    return f"drop them, {dropped}" + f", or encode them{encoded}" * are_features
 
 
 def refuse_invalid(X: Any, names: Sequence[str] | None) -> None:
