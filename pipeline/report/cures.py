@@ -97,8 +97,8 @@ def more_coordinates(metrics: Metrics, config: Config) -> Cure:
         text += f", for which {neighbors(metrics, config)} neighbours{shortest} do not suffice"
     elif is_behind_pca(metrics, config) and not reg_from_data(metrics, config):
         text += ", and principal components keep neighbours better"
-    elif value > most:
-        text += ", and principal components mostly show so many better"
+    elif value > most and not reg_from_data(metrics, config):
+        text += ", and principal components usually show that many better"
     else:
         return Cure(f"{text}; set {{}}", (setting,))
     settings = (*principal_components(config).settings, setting)
@@ -133,9 +133,10 @@ def most_coordinates(metrics: Metrics, config: Config) -> int:
         return 1 << 30
     k = neighbors(metrics, config)
     least = int(metrics.list_sizes["least"] if metrics.list_sizes else k)
-    if config["method"] == "hessian":
-        least = 1 + max(m for m in range(least) if 1 + m + m * (m + 1) // 2 <= least)
-    return min(MOST_COORDINATES, (k - 1) // 2, least - 1)
+    if isinstance(config["neighbors"]["k_min"], int):
+        least = min(least, config["neighbors"]["k_min"])
+    of_method = max(m for m in range(max(least, 1)) if METHODS[config["method"]].min_neighbors(m) <= least or not m)
+    return min(MOST_COORDINATES, (k - 1) // 2, of_method)
 
 
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
@@ -196,7 +197,8 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
     dimension = round(metrics.number("intrinsic_dimension") or 0)
     redundancy, trust = metrics.redundancy or [], metrics.number("trustworthiness") or 0.0
     n_new = next((j for j, value in enumerate(redundancy) if value > REDUNDANT), 0)
-    if metrics.components_joined:  # a coordinate that separates pieces can be a function of another
+    # A coordinate that separates pieces can be a function of another. A low trustworthiness has a cure of its own.
+    if metrics.components_joined or trust < LOW_TRUSTWORTHINESS:
         return NO_CURE
     if trust < GOOD_TRUSTWORTHINESS or not 1 <= dimension <= n_new:
         return suggest(metrics, config)

@@ -153,7 +153,12 @@ def _of_large_component(metrics: Metrics, config: Config) -> Iterator[Finding]:
 
 
 def _are_small(metrics: Metrics) -> bool:
-    return bool(metrics.component_sizes) and 2 * max(metrics.component_sizes or [0]) < metrics.n_input
+    return bool(metrics.component_sizes) and 2 * max(metrics.component_sizes or [0]) < _rows_fitted(metrics)
+
+
+def _rows_fitted(metrics: Metrics) -> int:
+    """The rows that components count."""
+    return metrics.fit_sample["rows_fitted"] if metrics.fit_sample else metrics.n_input
 
 
 def _of_components(metrics: Metrics, config: Config) -> Iterator[Finding]:
@@ -162,7 +167,7 @@ def _of_components(metrics: Metrics, config: Config) -> Iterator[Finding]:
     if config["method"] == "pca" or n_components < 2:
         return
     sentence = f"The data fall into {n_components:,} separate pieces"
-    if largest := share_of(max(metrics.component_sizes or [0]), metrics.n_input):
+    if largest := share_of(max(metrics.component_sizes or [0]), _rows_fitted(metrics)):
         sentence += f", the largest with {percent(largest)} of the rows"
     sentence += f", which differ in {listed(columns, NAMED)}" if columns else ""
     sentence += "; coordinates of different pieces cannot be compared"

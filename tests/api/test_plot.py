@@ -198,7 +198,7 @@ class TestDisplay:
     def test_notebook_shows_the_verdict_in_words_of_python(self, run):
         low = {**run.metrics, "trustworthiness": {"value": 0.8}, "intrinsic_dimension": {"value": 4.0}, "n_features": 9}
         html = type(run)(run.store, run.config, run.versions, low, {})._repr_html_()
-        assert "set n_components=4." in html
+        assert "set method=&#x27;pca&#x27; and n_components=4." in html
         html = type(run)(run.store, run.config, run.versions, {**low, "intrinsic_dimension": None}, {})._repr_html_()
         assert "(trustworthiness 0.800; bound: 0.9)" in html
         assert "lle suggest" not in html

@@ -219,7 +219,7 @@ def test_coordinates_named_are_those_that_the_neighbourhoods_allow_else_principa
     named = {} if method is None else {"method": "pca"}
     assert finding.as_json()["key"] == {**named, "eigensolver.n_components": value}
     assert ("neighbours do not suffice" in finding.text()) == (method == "few")
-    assert ("principal components mostly show so many better" in finding.text()) == (method == "pca")
+    assert ("principal components usually show that many better" in finding.text()) == (method == "pca")
     assert f" {value} dimensions around" in finding.text()
     check_config({**config, **named, "eigensolver": {"n_components": value}}, "test")
 
@@ -235,6 +235,16 @@ def test_principal_components_that_are_better_already_get_the_missing_coordinate
     trustworthiness, gain = found(behind, config_of(weights={"reg": 1e-3}))
     assert trustworthiness.as_json()["key"] == {"eigensolver.n_components": 3}
     assert gain.as_json()["key"] == {"weights.reg": "auto"}
+
+
+def test_a_reg_that_was_set_is_replaced_before_the_method() -> None:
+    """Principal components do not use it, and a low trustworthiness is not cured twice."""
+    behind = {**LOW, "intrinsic_dimension": {"value": 5.4}, "n_features": 40, "redundancy": [0.0, 0.99]}
+    behind |= {"pca_gain": {"value": 0.08, "low": 0.05, "high": 0.11, "sample": 490}}
+    keys = [finding.as_json()["key"] for finding in found(behind, config_of(weights={"reg": 1e-3}))]
+    assert keys == [{"eigensolver.n_components": 5}, {}, {"weights.reg": "auto"}]
+    trustworthiness, redundancy = found({**LOW, "n_features": 40, "redundancy": [0.0, 0.99]})
+    assert (trustworthiness.cure.is_command, redundancy.cure.text) == (False, "")
 
 
 def test_principal_components_get_an_eigensolver_that_computes_them() -> None:
@@ -271,11 +281,11 @@ def test_mean_length_of_lists_decides_how_many_coordinates_they_allow() -> None:
     lists = {"mean": 20.4, "least": 4, "most": 40, "raised_to_k_min": 0, "at_k_max": 0}
     five, config = {**LOW, "intrinsic_dimension": {"value": 3.0}}, config_of(neighbors={"radius": 1.5})
     assert found({**five, "list_sizes": lists}, config)[0].as_json()["key"] == {"eigensolver.n_components": 3}
+    as_pca = {"method": "pca", "eigensolver.n_components": 3}
     short = lists | {"least": 3}  # a point with three neighbours has no weights for three coordinates
-    assert found({**five, "list_sizes": short}, config)[0].as_json()["key"].keys() == {
-        "method",
-        "eigensolver.n_components",
-    }
+    assert found({**five, "list_sizes": short}, config)[0].as_json()["key"] == as_pca
+    tangents = config_of(method="ltsa", neighbors={"radius": 1.5, "k_min": 4})  # three coordinates need k_min 5
+    assert found({**five, "list_sizes": lists | {"least": 9}}, tangents)[0].as_json()["key"] == as_pca
 
 
 def test_classes_that_mix_although_neighbours_are_kept_need_no_more_coordinates() -> None:
@@ -311,6 +321,11 @@ def test_pieces_are_the_verdict_where_none_holds_half_of_the_rows(largest, first
     findings = found({**LOW, **pieces})
     assert {finding.measure for finding in findings} >= {"n_components_weak", "trustworthiness"}
     assert findings[0].measure == first
+    fitted = {"rows_fitted": 1000, "rows_placed": 4000, "far": 0, "max_ratio": 1.0, "mixed": 0}
+    of_sample = found({**LOW, **pieces, "n_input": 5000, "fit_sample": fitted})
+    assert of_sample[0].measure == first
+    [sentence] = [finding.sentence for finding in of_sample if finding.measure == "n_components_weak"]
+    assert f"the largest with {largest / 10:.0f} % of the rows" in sentence
 
 
 def test_coordinates_are_the_dimension_of_the_data() -> None:
@@ -672,7 +687,9 @@ def test_most_rows_that_equal_an_earlier_one_are_a_remark(repeated: int | None, 
     sentence = verdict_of({"duplicates_merged": repeated})
     assert sentence.endswith(". 490 of 980 rows equal an earlier row, so the picture has 490 points.") == is_remark
     assert found({"duplicates_merged": repeated}) == []
-    assert "earlier row" not in verdict_of({"duplicates_merged": repeated, "fit_sample": {"far": 0}}), "of the sample"
+    assert "earlier row" not in verdict_of(
+        {"duplicates_merged": repeated, "fit_sample": {"far": 0, "rows_fitted": 490}}
+    ), "of the sample"
 
 
 def test_value_between_the_bounds_reads_most_neighbours() -> None:
