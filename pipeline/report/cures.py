@@ -90,14 +90,13 @@ def more_coordinates(metrics: Metrics, config: Config) -> Cure:
     about = about if value == needed else f"at least {value}"
     text = f"{few}: the data have {about} dimensions around each point"
     setting = Setting("eigensolver", "n_components", value)
-    most = most_coordinates(metrics, config)
-    if value > most and most < MOST_COORDINATES:
+    if value > most_by_neighbors(metrics, config):
         sizes = metrics.list_sizes
         shortest = f" (at least {sizes['least']:.0f})" if sizes else ""
         text += f", for which {neighbors(metrics, config)} neighbours{shortest} do not suffice"
     elif is_behind_pca(metrics, config) and not reg_from_data(metrics, config):
         text += ", and principal components keep neighbours better"
-    elif value > most and not reg_from_data(metrics, config):
+    elif value > most_coordinates(config) and not reg_from_data(metrics, config):
         text += ", and principal components usually show that many better"
     else:
         return Cure(f"{text}; set {{}}", (setting,))
@@ -123,8 +122,13 @@ def dimensions(metrics: Metrics, config: Config) -> tuple[int, str]:
     return value, f"{'at least' if is_least else 'about'} {value}"
 
 
-def most_coordinates(metrics: Metrics, config: Config) -> int:
-    """The most coordinates that are advised: MOST_COORDINATES, and fewer if the neighbourhoods are too small.
+def most_coordinates(config: Config) -> int:
+    """The most coordinates that are advised."""
+    return 1 << 30 if config["method"] == "pca" else MOST_COORDINATES
+
+
+def most_by_neighbors(metrics: Metrics, config: Config) -> int:
+    """The most coordinates for which the neighbourhoods are large enough.
 
     Weights interpolate a point between its neighbours if these surround it, which takes more than two for each
     dimension.
@@ -136,7 +140,7 @@ def most_coordinates(metrics: Metrics, config: Config) -> int:
     if isinstance(config["neighbors"]["k_min"], int):
         least = min(least, config["neighbors"]["k_min"])
     of_method = max(m for m in range(max(least, 1)) if METHODS[config["method"]].min_neighbors(m) <= least or not m)
-    return min(MOST_COORDINATES, (k - 1) // 2, of_method)
+    return of_method if config["method"] == "hessian" else min((k - 1) // 2, of_method)
 
 
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:

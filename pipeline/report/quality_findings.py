@@ -111,7 +111,8 @@ def of_dimensions(metrics: Metrics, config: Config) -> Iterator[Finding]:
         return
     sentence = f"The data have {about} dimensions around each point, more than {counted(m, 'coordinate')}"
     cure = NO_CURE
-    if min(cures.most_coordinates(metrics, config), (metrics.n_features or 0) - 1) > m:
+    most = min(cures.most_coordinates(config), cures.most_by_neighbors(metrics, config), (metrics.n_features or 0) - 1)
+    if most > m:
         cure = Cure("A larger {} shows more of them", (Setting("eigensolver", "n_components"),))
     yield Finding("intrinsic_dimension", metrics.number("intrinsic_dimension"), m, sentence, cure, level="note")
 

@@ -401,6 +401,9 @@ def test_badge_counts_warnings_and_not_tiles() -> None:
     assert "no warnings" in text_of(low)
 
 
+FITTED = {"far": 0, "rows_fitted": 299_900}
+
+
 @pytest.mark.parametrize(
     ("metrics", "label", "value", "state", "words"),
     [
@@ -413,7 +416,7 @@ def test_badge_counts_warnings_and_not_tiles() -> None:
         ({"invalid_dropped": 5}, "Rows read", "300,000", "note", "5 with missing or infinite values"),
         ({}, "Distinct points", "299,876", "warning", "100 rows (0.033 %)"),
         ({"dropped": {}}, "Distinct points", "299,876", "good", "Every row"),
-        ({"dropped": {}, "fit_sample": {"far": 0}}, "Points fitted", "299,876", "good", "The other rows were placed"),
+        ({"dropped": {}, "fit_sample": FITTED}, "Points fitted", "299,876", "good", "The other rows were placed"),
         ({"dropped": {}, "rows_placed": None}, "Distinct points", "299,876", "unknown", "No row has coordinates yet"),
         ({"dropped": {"invalid": 4000}}, "Distinct points", "299,876", "warning", "4,000 rows (1.33 %)"),
         ({"dropped": {"invalid": 40}}, "Distinct points", "299,876", "note", "40 rows (0.013 %)"),
