@@ -27,6 +27,8 @@ HIT_DROP, HIT_SHARE = 0.05, 0.9
 GOOD_RESIDUAL_VARIANCE, HIGH_RESIDUAL_VARIANCE = 0.3, 0.7
 """Values up to the first get a tick, above the second a warning. A correctly unrolled Swiss roll has 0.4, because unit
 covariance turns the long sheet into a square."""
+HALF_OF_ROWS = 0.5
+"""If no piece holds this share of the rows, the verdict is about the pieces, not about the largest one."""
 GROUP_SHARE = 0.1
 """A first coordinate concentrated on a smaller share separates a group; on smooth shapes it has a third or more."""
 REDUNDANT = 0.95

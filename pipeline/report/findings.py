@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import NotRequired, TypedDict
 
 from ..core.errors import Setting, counted, listed
@@ -141,33 +142,16 @@ def _of_neighbor_counts(metrics: Metrics, config: Config) -> Iterator[Finding]:
         yield Finding("skipped_neighborhoods", skipped, 0, f"{skipped} neighbourhoods are too small to be used", cure)
 
 
-def _of_small_components(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    """Pieces of which none holds half of the rows: they come before findings about the largest one."""
-    if _are_small(metrics):
-        yield from _of_components(metrics, config)
-
-
-def _of_large_component(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    if not _are_small(metrics):
-        yield from _of_components(metrics, config)
-
-
-def _are_small(metrics: Metrics) -> bool:
-    return bool(metrics.component_sizes) and 2 * max(metrics.component_sizes or [0]) < _rows_fitted(metrics)
-
-
-def _rows_fitted(metrics: Metrics) -> int:
-    """The rows that components count."""
-    return metrics.fit_sample["rows_fitted"] if metrics.fit_sample else metrics.n_input
-
-
-def _of_components(metrics: Metrics, config: Config) -> Iterator[Finding]:
-    """Separate pieces, whose coordinates cannot be compared."""
+def _of_components(metrics: Metrics, config: Config, *, are_small: bool) -> Iterator[Finding]:
+    """Separate pieces, whose coordinates cannot be compared. `are_small`: if none holds half of the rows; else if one
+    does. Small ones come before findings about the largest piece."""
     n_components, columns = metrics.n_components_weak or 1, metrics.components_differ_in
-    if config["method"] == "pca" or n_components < 2:
+    n_rows = metrics.fit_sample["rows_fitted"] if metrics.fit_sample else metrics.n_input
+    largest = share_of(max(metrics.component_sizes or [0]), n_rows)
+    if config["method"] == "pca" or n_components < 2 or are_small != (0 < (largest or 0) < bounds.HALF_OF_ROWS):
         return
     sentence = f"The data fall into {n_components:,} separate pieces"
-    if largest := share_of(max(metrics.component_sizes or [0]), _rows_fitted(metrics)):
+    if largest:
         sentence += f", the largest with {percent(largest)} of the rows"
     sentence += f", which differ in {listed(columns, NAMED)}" if columns else ""
     sentence += "; coordinates of different pieces cannot be compared"
@@ -229,11 +213,11 @@ ABOUT: tuple[Callable[[Metrics, Config], Iterator[Finding]], ...] = (
     of_convergence,
     of_lost_eigenvalues,
     _of_rows,
-    _of_small_components,
+    partial(_of_components, are_small=True),
     _of_participation,
     of_neighborhoods,
     of_redundancy,
-    _of_large_component,
+    partial(_of_components, are_small=False),
     of_pca,
     _of_ids,
     _of_placed_rows,
