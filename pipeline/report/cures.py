@@ -35,8 +35,8 @@ DEFAULT_NEIGHBORS = 12
 MORE_NEIGHBORS = 2 * DEFAULT_NEIGHBORS
 """With more, neighbourhoods reach across folds."""
 MOST_COORDINATES = 3
-"""With four to six coordinates principal components kept neighbours better than lle on nine of ten of about 30 real
-tables with so many dimensions. With three there was little difference."""
+"""On most real tables of four to six dimensions, principal components kept neighbours better than lle with as many
+coordinates. With three there was little difference."""
 
 NO_CURE = Cure()
 CONNECT = Setting("graph", "components", "connect")
@@ -80,8 +80,11 @@ def reg_from_data(metrics: Metrics, config: Config) -> Cure:
 
 
 def more_coordinates(metrics: Metrics, config: Config) -> Cure:
-    """As many coordinates as the data have dimensions, but fewer than columns and points; as principal components if
-    these are better already with fewer, or so many are better as principal components."""
+    """As many coordinates as the data have dimensions, but fewer than columns and points.
+
+    As principal components if the neighbourhoods are too small for so many, if principal components are better already
+    with fewer, or if there are more than ``most_coordinates``.
+    """
     m, (needed, about) = len((metrics.eigenvalues or [[]])[0]), dimensions(metrics, config)
     value = min(needed, (metrics.n_features or 1 << 30) - 1, (metrics.n_points or 1 << 30) - 1)
     if not m or value <= m:
@@ -97,7 +100,7 @@ def more_coordinates(metrics: Metrics, config: Config) -> Cure:
     elif is_behind_pca(metrics, config) and not reg_from_data(metrics, config):
         text += ", and principal components keep neighbours better"
     elif value > most_coordinates(config) and not reg_from_data(metrics, config):
-        text += ", and principal components usually show that many better"
+        text += ", for which principal components usually keep neighbours better"
     else:
         return Cure(f"{text}; set {{}}", (setting,))
     settings = (*principal_components(config).settings, setting)
@@ -123,7 +126,7 @@ def dimensions(metrics: Metrics, config: Config) -> tuple[int, str]:
 
 
 def most_coordinates(config: Config) -> int:
-    """The most coordinates that are advised."""
+    """The most coordinates that are advised for a method; any number for pca."""
     return 1 << 30 if config["method"] == "pca" else MOST_COORDINATES
 
 
@@ -158,7 +161,7 @@ def suggest(metrics: Metrics, config: Config) -> Cure:
         return NO_CURE
     if (metrics.n_points or MIN_SUGGEST) < MIN_SUGGEST:
         return NO_CURE
-    text = "Unless `lle suggest` chose these settings, it compares other numbers of neighbours and other methods"
+    text = "Run `lle suggest`, unless it chose these settings: it compares other numbers of neighbours and methods"
     return Cure(text, is_command=True)
 
 

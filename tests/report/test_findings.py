@@ -221,7 +221,7 @@ def test_coordinates_named_are_those_that_the_neighbourhoods_allow_else_principa
     named = {} if method is None else {"method": "pca"}
     assert finding.as_json()["key"] == {**named, "eigensolver.n_components": value}
     assert ("neighbours do not suffice" in finding.text()) == (method == "few")
-    assert ("principal components usually show that many better" in finding.text()) == (method == "pca")
+    assert ("for which principal components usually keep neighbours better" in finding.text()) == (method == "pca")
     assert f" {value} dimensions around" in finding.text()
     check_config({**config, **named, "eigensolver": {"n_components": value}}, "test")
 
@@ -355,7 +355,7 @@ def test_reg_that_was_set_is_compared_with_auto() -> None:
 @pytest.mark.parametrize(("n_points", "is_named"), [(49, False), (50, True), (None, True)])
 def test_lle_suggest_is_named_for_as_many_points_as_it_needs(n_points: int | None, is_named: bool) -> None:
     [finding] = found({"trustworthiness": {"value": 0.8}, "n_points": n_points})
-    assert ("Unless `lle suggest` chose" in finding.text()) == is_named
+    assert ("Run `lle suggest`, unless it chose" in finding.text()) == is_named
     assert "lle suggest" not in finding.text(str)
 
 
