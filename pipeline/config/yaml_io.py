@@ -8,22 +8,9 @@ import yaml
 
 from ..core.credentials import HIDDEN, find_secret
 from ..core.errors import ConfigError
+from ..core.patterns import PACKED
 
-DATA_SUFFIXES = {
-    ".parquet",
-    ".csv",
-    ".tsv",
-    ".gz",
-    ".bz2",
-    ".xz",
-    ".zst",
-    ".arrow",
-    ".feather",
-    ".npy",
-    ".npz",
-    ".zarr",
-    ".h5ad",
-}
+DATA_SUFFIXES = {".parquet", ".csv", ".tsv", ".arrow", ".feather", ".npy", ".npz", ".zarr", ".h5ad", *PACKED}
 MERGE = "tag:yaml.org,2002:merge"
 MAX_BYTES = 2**22  # of a file: PyYAML takes 300 times the memory of a text of short values
 MAX_DEPTH = 50  # maximum levels of nesting; a config has five

@@ -10,6 +10,9 @@ from .errors import InputError
 MAX_ENTRIES = 200_000
 """Files and folders that a pattern may search: a second on a local disk, minutes on a slow network."""
 
+PACKED = (".gz", ".bz2", ".xz", ".zst")
+"""Ends of the names of compressed files."""
+
 
 def is_url(text: str) -> bool:
     """Whether a path is a URL, except file: URLs."""

@@ -27,10 +27,6 @@ COMPRESSED = "a complete compressed file"
 UNPACKING = threading.Lock()
 
 
-PACKED = (".gz", ".bz2", ".xz", ".zst")
-"""Ends of the names of compressed files."""
-
-
 def _open_packed(packed: IO[bytes], path: str) -> Any:
     """The decompressed bytes of an open file, which is compressed by gzip if its name does not end in one of PACKED.
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from ..core.arrays import Int64
 from ..core.errors import InputError
-from .array_rows import PACKED, unpacked
+from ..core.patterns import PACKED
+from .array_rows import unpacked
 from .base import Stamp
 from .column_names import is_missing_word, number_in
 from .damage import reading

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.errors import InputError, listed
-from ..core.patterns import is_url
+from ..core.patterns import PACKED, is_url
 from ..storage.run_group import POINTER
-from .array_rows import PACKED
 from .damage import reading
 from .files import find_paths
 
