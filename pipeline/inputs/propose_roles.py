@@ -144,8 +144,13 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     chosen = numbers[:, [positions[column.name] for column in features]]
     is_complete = np.isfinite(chosen).all(axis=1)
     others = [column for column in labels if column is not label]
-    others.sort(key=lambda column: (LIKELY_LABEL.fullmatch(column.name) is None, column.name not in left_out))
-    others.sort(key=lambda column: 2 * column.missing > len(numbers))
+    others.sort(
+        key=lambda column: (
+            2 * column.missing > len(numbers),
+            LIKELY_LABEL.fullmatch(column.name) is None,
+            column.name not in left_out,
+        )
+    )
     return Roles(
         tuple(column.name for column in features),
         label,
