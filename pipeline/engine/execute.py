@@ -130,7 +130,8 @@ def run_step(
             whose block the next run computes again, without beginning others.
     """
     fingerprint = step.fingerprint(upstream)
-    # Before anything is deleted: a cluster that does not start leaves an earlier result as it is.
+    # Before anything is deleted: a cluster that does not start leaves an earlier result as it is. With source stores
+    # nothing is replaced, and only `begin_step` finds out what they have.
     if executor.connect is not None and not source_stores:
         finished = checkpoint.finished_blocks(store, step.key, fingerprint)
         if len(finished) < step.n_blocks:
