@@ -209,7 +209,7 @@ def test_blocks_sorted_together_stay_within_the_plan(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [TREE, SCALED, CELLS, *LARGE.values()], ids=["small tree", "scaled", "cells", *LARGE])
+@pytest.mark.parametrize("case", [TREE, SCALED, *LARGE.values()], ids=["small tree", "scaled", *LARGE])
 def test_no_step_of_larger_data_takes_more_than_its_plan(tmp_path, case):
     """Runs up to M; later steps need the same bytes as in the smaller cases."""
     check_peaks(probe(tmp_path, case, "assemble_cost"), last="assemble_cost")

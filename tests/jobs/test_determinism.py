@@ -22,7 +22,6 @@ GROUPS = {
     "preprocess": {"scale": "standard", "pca": 3},
 }
 SECTIONS = {"kdtree": {"neighbors": {"method": "kdtree", "n_neighbors": 8}}, "exact": GROUPS, "nn_descent": GROUPS}
-FAST = ("kdtree", "exact")  # NN-descent is compiled for half a minute
 
 
 def contents(job: Job) -> dict[str, bytes]:
@@ -57,24 +56,19 @@ def check(actual: dict[str, bytes], expected: dict[str, bytes]) -> None:
     assert len(actual) > 100
 
 
-@pytest.mark.parametrize("n_workers", [1, 4])
-def test_numbers_of_processes_give_the_same_bytes(tmp_path, serial, n_workers):
-    cluster = Cluster(kind="local", workers=n_workers, memory="2GiB")
+def test_processes_give_the_bytes_of_a_serial_run(tmp_path, serial):
+    cluster = Cluster(kind="local", workers=4, memory="2GiB")
     with connect(cluster) as client:
         for name in SECTIONS:
             check(run(tmp_path / name, client.scheduler.address, name), serial(name))
 
 
-@pytest.mark.parametrize(
-    ("threads", "names"),
-    [(4, FAST), pytest.param(1, SECTIONS, marks=pytest.mark.slow), pytest.param(4, SECTIONS, marks=pytest.mark.slow)],
-)
-def test_numbers_of_threads_give_the_same_bytes(tmp_path, serial, threads, names):
+def test_threads_give_the_bytes_of_a_serial_run(tmp_path, serial):
     with (
         dask.config.set({"distributed.worker.profile.enabled": WORKER_PROFILE}),
         LocalCluster(
             n_workers=1,
-            threads_per_worker=threads,
+            threads_per_worker=4,
             processes=False,
             protocol="tcp",
             host="127.0.0.1",
@@ -82,7 +76,7 @@ def test_numbers_of_threads_give_the_same_bytes(tmp_path, serial, threads, names
         ) as cluster,
         Client(cluster) as client,
     ):
-        for name in names:
+        for name in SECTIONS:
             check(run(tmp_path / name, client.scheduler.address, name), serial(name))
 
 

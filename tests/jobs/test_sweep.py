@@ -257,7 +257,7 @@ def test_interrupted_sweep_resumes(toy_stages, tmp_path):
 
 
 @pytest.mark.parametrize(("small", "expected"), [(5, ("serial", 3)), (20_000, ("local", 1))])
-def test_large_experiments_run_in_threads_and_small_ones_as_tasks(tmp_path, monkeypatch, small, expected):
+def test_large_experiments_run_in_threads_and_small_ones_as_tasks(toy_stages, tmp_path, monkeypatch, small, expected):
     started = []
 
     def executing(progress, cluster, n_threads):

@@ -468,7 +468,7 @@ class TestSwift:
     def test_killed_worker_changes_no_byte(self, swift, monkeypatch, tmp_path):
         for name, value in swift.environment.items():
             monkeypatch.setenv(name, value)
-        points = swiss_roll(2 * N_POINTS, np.random.default_rng(31))
+        points = swiss_roll(N_POINTS, np.random.default_rng(31))
         put_points(swift.url("in/points.zarr"), points, points[:, 1])
         put_points(str(tmp_path / "points.zarr"), points, points[:, 1])
         keys = {"kind": "zarr", "array": "points", "labels": "labels"}

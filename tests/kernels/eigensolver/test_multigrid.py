@@ -297,7 +297,10 @@ def test_no_solve_has_a_wider_block_than_planned(monkeypatch):
     assert max(widths) == 4
 
 
-@pytest.mark.parametrize(("square", "n_dimensions"), [(True, 2), (True, 8), (False, 2)])
+@pytest.mark.parametrize(
+    ("square", "n_dimensions"),
+    [(True, 8), pytest.param(True, 2, marks=pytest.mark.slow), pytest.param(False, 2, marks=pytest.mark.slow)],
+)
 def test_the_planned_bytes_are_enough_and_mostly_used(monkeypatch, square, n_dimensions):
     """One more block of vectors would exceed them."""
     monkeypatch.setattr(multigrid_inverse, "SOLVED", 0.0)  # solves have all their cycles

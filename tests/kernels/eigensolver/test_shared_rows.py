@@ -313,7 +313,7 @@ def solved(rows, A, X, load_state=lambda method: None, keep_state=lambda *_: Non
     return bottom_eigenpairs(problem, "multigrid")
 
 
-@pytest.mark.parametrize("shape", ["swiss_roll", "cube"])
+@pytest.mark.parametrize("shape", [pytest.param("swiss_roll", marks=pytest.mark.slow), "cube"])
 def test_solve_equals_that_of_one_process(shape):
     A, X = sample(shape, 2)
     expected = solved(None, A, X)
