@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.arrays import Bools
 from ..storage.bundles import Array
 from .base import Source
 from .suspect_columns import MAX_CODES, MIN_ROWS, read_windows, sample_windows
@@ -45,7 +46,8 @@ def missing_codes(source: Source) -> dict[str, str]:
         return {}
     rows = read_windows(source, windows)
     where = f"{len(rows):,} {'rows' if len(rows) == source.n_rows else 'tested rows'}"
-    near = [missing_code(rows[:, column], FAR_IF_SHARED) for column in range(len(names))]
+    repeats = _end_repeats(rows)
+    near = [missing_code(rows[:, column], FAR_IF_SHARED) if repeats[column] else None for column in range(len(names))]
     n_same = Counter((code.numbers, code.others) for code in near if code is not None)
     found = {
         name: code if n_same[code.numbers, code.others] >= SHARED else missing_code(rows[:, column])
@@ -53,6 +55,13 @@ def missing_codes(source: Source) -> dict[str, str]:
         if code is not None
     }
     return {name: _sentence(code, where) for name, code in found.items() if code is not None}
+
+
+def _end_repeats(rows: Array) -> Bools:
+    """Columns whose least or largest number occurs MIN_COUNT times: others have no `missing_code`."""
+    present = np.ma.masked_invalid(rows)
+    counts = [(present == end).sum(axis=0) for end in (present.min(axis=0), present.max(axis=0))]
+    return np.asarray(np.ma.maximum(*counts).filled(0) >= MIN_COUNT)
 
 
 def _sentence(code: Code, where: str) -> str:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.arrays import Bools
 from ..storage.bundles import Array
 from .base import Source
 
@@ -101,7 +102,11 @@ def suspect_columns(source: Source) -> dict[str, Look]:
     if names is None or not source.n_rows or not windows:
         return {}
     rows = read_windows(source, windows)
-    looks = {name: _look(name, rows[:, column], source.n_rows) for column, name in enumerate(names)}
+    are_sure = _are_measurements(rows)
+    looks = {
+        name: None if are_sure[column] else _look(name, rows[:, column], source.n_rows)
+        for column, name in enumerate(names)
+    }
     large = [name for column, name in enumerate(names) if np.abs(rows[:, column]).max() >= EXACT]
     rounded = [
         name
@@ -112,6 +117,18 @@ def suspect_columns(source: Source) -> dict[str, Look]:
     whole = [name for column, name in enumerate(names) if looks[name] is None and _share_whole(rows[:, column]) == 1]
     looks |= dict.fromkeys(_with_leading_zeros(source, whole, windows), PADDED)
     return {name: look for name, look in looks.items() if look is not None}
+
+
+def _are_measurements(rows: Array) -> Bools:
+    """Columns for which `_look` is None whatever their name, so that tables of many columns are soon read.
+
+    They have fractions, rise and fall, and have a number below that of a year.
+    """
+    finite, steps = np.isfinite(rows), np.diff(rows, axis=0)
+    n_whole = ((rows == np.rint(rows)) & finite).sum(axis=0)
+    below = (finite & (rows < FIRST_YEAR)).any(axis=0)
+    both_ways = (steps > 0).any(axis=0) & (steps < 0).any(axis=0)
+    return np.asarray((n_whole < WHOLE_SHARE * finite.sum(axis=0)) & below & both_ways)
 
 
 def _look(name: str, values: Array, n_rows: int) -> Look | None:

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +22,8 @@ STDOUT = "-"
 SCHEMA = "lle-schema.json"
 """The file beside the config that editors read for completion and descriptions of the keys."""
 WIDTH = 40  # column of the comments
+MAX_LISTED = 500
+"""Features that are listed in a comment of the config."""
 
 
 def init(data: str, out: Path) -> Json:
@@ -122,7 +124,7 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path | None)
         *(_line(key, value, comment) for key, (value, comment) in proposal.keys.items()),
     ]
     if proposal.is_table and "columns" not in proposal.keys:
-        lines.append(f"  # columns: {_list(source.feature_names or ())}   these are the features; list those to take")
+        lines.append(_commented_columns(source.feature_names or ()))
     lines += [f"  # {remark}" for remark in proposal.remarks]
     lines += [f"  # left out: {line}" for line in by_reason(proposal.left_out, quoted)]
     lines += ["preprocess:", _line("scale", *proposal.scale)]
@@ -140,6 +142,13 @@ def config_text(proposal: Proposal, source: Source, data: str, out: Path | None)
         "  # keep: 5" + " " * (WIDTH - 11) + "# publish versions, for a job that runs every night",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _commented_columns(features: Sequence[str]) -> str:
+    """The features as a key to edit; of many only the first ones, as nobody edits so long a line."""
+    if len(features) <= MAX_LISTED:
+        return f"  # columns: {_list(features)}   these are the features; list those to take"
+    return f"  # columns: {_list(features[:3])}   the first of {len(features):,} features; list those to take"
 
 
 def _line(key: str, value: object, comment: str, indent: int = 2) -> str:

@@ -281,6 +281,25 @@ def test_a_few_values_far_from_all_others_get_a_warning(tmp_path):
     assert [text.startswith("Column 'b' holds 88888.5 in 1 of 600 rows, far from ") for text in warnings] == [True]
 
 
+@pytest.mark.parametrize(("n_far", "last"), [(4, "So does 1 other column: 3."), (6, "So do 3 other columns: 3, 4, 5.")])
+def test_of_many_columns_with_far_values_the_first_are_described(tmp_path, n_far, last):
+    table = pd.DataFrame(RNG.normal(size=(200, 8)), columns=map(str, range(8)))
+    table.iloc[3, :n_far] = 1e4
+    table.to_csv(tmp_path / "x.csv", index=False)
+    warnings = lle("init", tmp_path / "x.csv", "-o", tmp_path / "c.yaml")["warnings"]
+    assert [warning.split(" holds")[0] for warning in warnings] == ["Column '0'", "Column '1'", "Column '2'", last]
+
+
+def test_of_many_features_the_first_are_listed(tmp_path):
+    names = [f"gene{i}" for i in range(501)]
+    for n, listed in ((500, ", ".join(names[:500])), (501, "gene0, gene1, gene2")):
+        pd.DataFrame(RNG.normal(size=(60, n)), columns=names[:n]).to_parquet(tmp_path / f"{n}.parquet")
+        lle("init", tmp_path / f"{n}.parquet", "-o", tmp_path / f"{n}.yaml")
+        text = (tmp_path / f"{n}.yaml").read_text()
+        assert f"  # columns: [{listed}]   " in text
+        assert ("the first of 501 features; list those to take" in text) == (n == 501)
+
+
 def test_the_only_column_of_numbers_that_are_not_left_out_is_named(tmp_path):
     data = frame(cost=[f"{i}.5 %" for i in range(N)])[["a", "cost"]]
     warnings = lle("init", write_table(tmp_path / "x.csv", data), "-o", tmp_path / "job.yaml")["warnings"]
