@@ -160,8 +160,8 @@ def _line(key: str, value: object, comment: str, indent: int = 2) -> str:
     return f"{text:<{WIDTH - 2}}  # {comment}" if comment else text
 
 
-def _list(names: Iterable[str]) -> str:
-    return f"[{', '.join(map(quoted, names))}]"
+def _list(columns: Iterable[str | int]) -> str:
+    return f"[{', '.join(quoted(column) if isinstance(column, str) else str(column) for column in columns)}]"
 
 
 def _stem(data: str) -> str:

@@ -170,7 +170,8 @@ def _with_reasons(table: TableColumns, reasons: Mapping[str, str]) -> str:
     """Each column of a table, with the reason why it is no feature."""
     reasons = {**_unused(table), **reasons}
     shown = {name: name[:LONGEST_NAME] + "..." * (len(name) > LONGEST_NAME) or repr(name) for name in table.names}
-    return listed([f"{shown[name]} ({reasons[name]})" if name in reasons else shown[name] for name in table.names])
+    described = [f"{shown[name]} ({reasons[name]})" if name in reasons else shown[name] for name in table.names]
+    return listed(described) or "no columns"
 
 
 def _label_comment(section: dict[str, object], roles: Roles) -> tuple[str, str]:
@@ -212,8 +213,13 @@ def _of_arrays(detected: Detected) -> Proposal:
             keys[role] = (candidate, comment)
             break
     rows = read_windows(source, rows_to_look_at(source))
-    is_complete = np.isfinite(rows).all(axis=1)
     where = f"{len(rows):,} " + ("rows" if len(rows) == source.n_rows else "sampled rows")
+    with_values = np.flatnonzero(np.isfinite(rows).any(axis=0))
+    if 0 < len(with_values) < source.n_features and kind != "anndata":
+        empty = counted(source.n_features - len(with_values), "column")
+        keys["columns"] = (with_values.tolist(), f"the features, without {empty} of no value in {where}")
+        rows = rows[:, with_values]
+    is_complete = np.isfinite(rows).all(axis=1)
     found = "" if is_complete.all() else f"{np.sum(~is_complete):,} of {where} have missing values"
     share = float(is_complete.mean()) if len(rows) else 1.0
     return Proposal(keys, False, propose_scale(rows), incomplete=found, complete=share, warnings=warnings)

@@ -7,6 +7,7 @@ import zarr
 from typer.testing import CliRunner
 
 from lle.cli.commands import app
+from lle.config.load import load_config
 from tests.support.commands import lle, refused
 from tests.support.first_configs import CLASSES, RNG, N, X, config_of, frame, write_table
 from tests.support.input_files import write_group, write_idx
@@ -183,7 +184,7 @@ def test_table_without_measurements_is_refused(tmp_path):
 
 def test_table_without_columns_is_refused(tmp_path):
     empty = write_table(tmp_path / "empty.parquet", pd.DataFrame())
-    assert "expected a column of numbers" in refused(2, "init", empty, "-o", tmp_path / "job.yaml")
+    assert "expected a column of numbers, found no columns" in refused(2, "init", empty, "-o", tmp_path / "job.yaml")
 
 
 def test_table_of_constant_or_text_columns_is_refused_with_the_reason(tmp_path):
@@ -376,6 +377,16 @@ def test_rows_of_an_array_with_missing_values_are_dropped(tmp_path):
     assert "# 2 of 600 rows have missing values;" in (tmp_path / "job.yaml").read_text()
     np.save(tmp_path / "x.npy", X)
     assert config_of(tmp_path, tmp_path / "x.npy", "complete.yaml").preprocess.invalid == "error"
+
+
+def test_columns_of_an_array_without_values_are_left_out(tmp_path):
+    rows = RNG.normal(size=(60, 4))
+    rows[:, 1], rows[3, 0] = np.nan, np.nan
+    np.save(tmp_path / "rows.npy", rows)
+    result = lle("init", tmp_path / "rows.npy", "-o", tmp_path / "job.yaml")
+    assert result["incomplete"] == "1 of 60 rows have missing values"
+    assert "without 1 column of no value in 60 rows" in (tmp_path / "job.yaml").read_text()
+    assert load_config(tmp_path / "job.yaml").input.columns == (0, 2, 3)
 
 
 def test_id_without_a_name_is_printed_as_such(tmp_path):
