@@ -259,10 +259,10 @@ def describe_share(fraction: float, seconds_left: float | None) -> str:
 def duration(seconds: float) -> str:
     """Seconds in the largest fitting units.
 
-    >>> duration(0.2), duration(59.4), duration(200), duration(7500)
-    ('1 s', '59 s', '3 min', '2 h 5 min')
+    >>> duration(0.2), duration(95.4), duration(200), duration(7500)
+    ('1 s', '95 s', '3 min', '2 h 5 min')
     """
-    if seconds < 59.5:
+    if seconds < 119.5:
         return f"{max(seconds, 1.0):.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
