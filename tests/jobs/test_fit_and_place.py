@@ -20,8 +20,9 @@ from lle.storage.store import Store, fitted_store
 from tests.support.commands import FEW, lle, refused, write_config
 from tests.support.points import swiss_roll
 
-N, SAMPLE = 1500, 500
+N, SAMPLE = 1200, 500
 SETTINGS = {"execution": {"block_points": 400}, **FEW}
+ONE_BLOCK = {"execution": {"block_points": N}}
 
 
 def job(folder, points, **sections) -> str:
@@ -73,7 +74,7 @@ def test_rare_value_of_a_column_does_not_move_its_row(tmp_path, points):
     rare = np.column_stack([points, np.zeros(N)])
     odd = np.setdiff1d(np.arange(N), even_sample(N, SAMPLE))[:40]
     rare[odd, 3] = 1e6
-    scaled = {"preprocess": {"scale": "standard"}}
+    scaled = {"preprocess": {"scale": "standard"}, **ONE_BLOCK}
     with_rare = lle("run", job(tmp_path / "rare", rare, **scaled))["store"]
     without = lle("run", job(tmp_path / "plain", points, **scaled))["store"]
     np.testing.assert_allclose(Store(with_rare).read_all("embedding"), Store(without).read_all("embedding"), atol=1e-6)
@@ -88,7 +89,7 @@ def test_metrics_and_report_are_about_all_rows(placed, points):
     assert metrics["trustworthiness"]["value"] > 0.9
     assert {"ingest", "solve_embedding", "transform", "write_report"} <= set(metrics["seconds"])
     assert result["metrics"]["n_input"] == N
-    assert "500 points, k = 8, 1,000 rows placed" in store.objects.get("report/explore.html").decode()
+    assert "500 points, k = 8, 700 rows placed" in store.objects.get("report/explore.html").decode()
     np.testing.assert_array_equal(store.read_all("label")[:, 0], points[:, 0])
 
 
@@ -96,7 +97,7 @@ def test_status_export_transform_and_open_run_work_on_the_store(placed, tmp_path
     _, store, _ = placed
     status = lle("status", store.url)
     assert status["state"] == "done"
-    assert status["stages"]["transform"]["done"] == 1 + 4
+    assert status["stages"]["transform"]["done"] == 1 + 3
     lle("export", store.url, tmp_path / "y.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], store.read_all("embedding"))
     np.save(tmp_path / "new.npy", points[:30])
@@ -145,7 +146,7 @@ def test_resumes_between_blocks_of_placing(tmp_path, points, by_hand, monkeypatc
 
     @functools.wraps(embed_block)
     def failing(store, block_index, **parameters):
-        if block_index == 2:
+        if block_index == 1:
             raise StoreError("disk full")
         return embed_block(store, block_index, **parameters)
 
@@ -163,15 +164,15 @@ def test_resumes_between_blocks_of_placing(tmp_path, points, by_hand, monkeypatc
 @pytest.mark.slow
 def test_blocks_and_workers_do_not_change_the_result(tmp_path, points, by_hand):
     config = job(tmp_path / "job", points)
-    store = lle("run", config, "--set", "execution.block_points=1500")["store"]
+    store = lle("run", config, "--set", "execution.block_points=1200")["store"]
     np.testing.assert_allclose(Store(store).read_all("embedding"), by_hand[0][["y1", "y2"]].to_numpy(), atol=1e-9)
 
 
 def test_rows_with_nan_are_refused_or_have_no_coordinates(tmp_path, points):
-    bad = np.setdiff1d(np.arange(N), even_sample(N, SAMPLE))[[3, 700]]
+    bad = np.setdiff1d(np.arange(N), even_sample(N, SAMPLE))[[3, 600]]
     damaged = points.copy()
     damaged[bad, 1] = np.nan
-    config = job(tmp_path / "job", damaged)
+    config = job(tmp_path / "job", damaged, **ONE_BLOCK)
     message = refused(2, "run", config)
     assert message.startswith("input: 2 rows with NaN or infinity")
     assert f"(rows {bad[0]}, {bad[1]}" in message
@@ -183,7 +184,7 @@ def test_rows_with_nan_are_refused_or_have_no_coordinates(tmp_path, points):
 
 
 def test_a_bound_that_is_not_met_ends_with_exit_code_3_after_placing(tmp_path, points):
-    config = job(tmp_path / "job", points)
+    config = job(tmp_path / "job", points, **ONE_BLOCK)
     unmet = ("--set", "method=ltsa", "--set", "eigensolver.method=multigrid", "--set", "eigensolver.max_steps=1")
     message = refused(3, "run", config, *unmet)
     assert "eigensolver.tol" in message

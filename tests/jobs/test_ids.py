@@ -49,7 +49,7 @@ def test_exports_hold_the_ids(named, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_whole_numbers_stay_whole_numbers(tmp_path, kind):
+def test_whole_numbers_stay_whole_numbers(tmp_path, toy_stages, kind):
     config = job(tmp_path / "job", table(), kind, id="number")
     url = lle("run", config, "--set", "input.where=2")["store"]
     lle("export", url, tmp_path / "y.parquet")
@@ -58,7 +58,7 @@ def test_whole_numbers_stay_whole_numbers(tmp_path, kind):
     assert exported["number"].tolist() == [row * 7 + 10**12 for row in range(2, N, 3)]
 
 
-def test_whole_numbers_stay_whole_beside_a_file_that_lacks_one(tmp_path):
+def test_whole_numbers_stay_whole_beside_a_file_that_lacks_one(tmp_path, toy_stages):
     rows = table().astype({"number": float})  # as pandas writes whole numbers if one is missing
     rows.loc[N - 3, "number"] = np.nan
     config = job(tmp_path / "job", rows[N // 2 :], "parquet", id="number")
@@ -72,7 +72,7 @@ def test_whole_numbers_stay_whole_beside_a_file_that_lacks_one(tmp_path):
     assert "column 'number': its int64 does not fit the double of another file" in message
 
 
-def test_whole_numbers_above_int64_are_exported_as_text(tmp_path):
+def test_whole_numbers_above_int64_are_exported_as_text(tmp_path, toy_stages):
     large = [2**64 - 1 - row for row in range(N)]
     config = job(tmp_path / "job", table().assign(number=np.array(large, np.uint64)), "parquet", id="number")
     url = lle("run", config)["store"]
@@ -134,7 +134,7 @@ def test_the_id_is_no_feature(tmp_path):
     assert "neither the label nor the id" in refused(2, "validate", config, "--set", "input.columns=[x,number]")
 
 
-def test_repeated_and_missing_ids_are_counted_in_warnings(tmp_path):
+def test_repeated_and_missing_ids_are_counted_in_warnings(tmp_path, toy_stages):
     rows = table()
     rows.loc[[10, 20, 450], "name"] = "042"
     rows.loc[301, "name"] = None

@@ -13,7 +13,7 @@ import pytest
 from lle.stages.registry import STAGES
 from tests.support.commands import lle, start, write_config
 
-N_POINTS, BLOCK = 3000, 500
+N_POINTS, BLOCK = 2000, 500
 NEIGHBORS = ("neighbor_indices", "neighbor_distances", "weights", "cost_matrix")
 DATA = ("points", "original_index", *NEIGHBORS, "component", "eigenvalues", "embedding")
 KILLED_IN = tuple(stage for stage in STAGES if stage != "write_report")
@@ -26,6 +26,7 @@ def job(folder: Path, cluster: str = "serial") -> Path:
         folder,
         input={"kind": "synthetic", "name": "swiss_roll", "n_points": N_POINTS, "seed": 2},
         execution={"block_points": BLOCK, "cluster": workers},
+        quality={"sample": 500},
     )
 
 

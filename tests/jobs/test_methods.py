@@ -33,7 +33,7 @@ def run_on(folder: Path, X: np.ndarray, method: str, *overrides: str, **sections
         "neighbors": {"n_neighbors": K},
         "execution": {"block_points": 700},
         "output": {"report": False},
-        "quality": {"sample": 300},
+        "quality": {"sample": 100},
     }
     config = write_config(folder, input={"kind": "npy", "path": str(folder / "x.npy")}, **{**defaults, **sections})
     result = lle("run", config, "--set", f"method={method}", *overrides)
@@ -137,7 +137,7 @@ def test_hessian_of_noisy_data_keeps_neighbours_as_scikit_learns(tmp_path, k):
 @pytest.mark.parametrize("method", FAMILY_PARAMS)
 def test_equals_scikit_learn(tmp_path, method, name, seed):
     noisy = (method, name) == ("hessian", "digits")
-    X = points(name, 600 if noisy else 1300, seed)
+    X = points(name, 600 if noisy else 1000, seed)
     store, _ = run_on(tmp_path, X, method)
     embedding, theirs = store.read_all("embedding"), hessian_with_noise(X) if noisy else reference(method, X)
     assert largest_angle(embedding, theirs) < 0.1
@@ -162,7 +162,7 @@ def test_hessian_of_scikit_learn_equals_its_ltsa(tmp_path):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["swiss_roll", pytest.param("digits", marks=pytest.mark.slow)])
 def test_pca_equals_scikit_learn(tmp_path, name, seed):
-    X = points(name, 2000, seed)
+    X = points(name, 1000, seed)
     store, result = run_on(tmp_path, X, "pca")
     model = PCA(n_components=2, svd_solver="full").fit(X)
     embedding, scores = store.read_all("embedding"), model.transform(X)
@@ -186,7 +186,7 @@ class TestLaplacian:
     )
     def test_equals_scikit_learn(self, tmp_path, name, keys, t, seed):
         """scikit-learn averages A and A' for its own neighbour graph, so it is given the graph symmetrised by OR."""
-        X = points(name, 2000, seed)
+        X = points(name, 1000, seed)
         store, result = run_on(tmp_path, X, "laplacian", *(part for key in keys for part in ("--set", key)))
         weights = or_graph(X, t)
         theirs = spectral_embedding(weights, n_components=2, eigen_solver="arpack", random_state=4)
@@ -255,7 +255,7 @@ def test_flat_data_give_their_coordinates_exactly(tmp_path, method, n):
 )
 class TestEachMethod:
     def test_runs_resumes_and_reports(self, tmp_path, method):
-        X = sample("s_curve", 0, 900, 5, 0.0, 0.0).points
+        X = sample("s_curve", 0, 600, 5, 0.0, 0.0).points
         store, first = run_on(tmp_path, X, method, output={"report": True}, execution={"block_points": 300})
         metrics = first["metrics"]
         embedding = store.read_all("embedding").tobytes()

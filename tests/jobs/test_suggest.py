@@ -285,7 +285,7 @@ def test_numbers_of_neighbours_that_break_the_graph_are_not_tried(tmp_path, make
 
 
 @pytest.mark.parametrize(("n_rows", "n_sampled"), [(330, 330), (360, 200)])
-def test_a_small_table_is_tried_whole(tmp_path, make_config, monkeypatch, n_rows, n_sampled):
+def test_a_small_table_is_tried_whole(tmp_path, make_config, monkeypatch, few_trials, n_rows, n_sampled):
     monkeypatch.setattr("lle.jobs.suggest.MAX_TRIAL_POINTS", 350)
     monkeypatch.setattr("lle.jobs.suggest.SAMPLED_ROWS", 200)
     config = make_config(tmp_path, swiss_roll(n_rows, np.random.default_rng(11)))
@@ -348,7 +348,7 @@ def test_swiss_roll_gets_two_components_and_a_good_n_neighbors():
     assert json.loads(json.dumps(found)) == found
 
 
-def test_labels_count_and_rows_without_categories_have_no_hit(tmp_path):
+def test_labels_count_and_rows_without_categories_have_no_hit(tmp_path, few_trials):
     rng = np.random.default_rng(4)
     y = rng.integers(3, size=300)
     np.savez(tmp_path / "rows.npz", X=rng.normal(size=(300, 5)) + 4 * y[:, None], y=y, time=rng.random(300))
@@ -377,7 +377,7 @@ def test_suggestion_names_a_hit_that_is_low_for_the_neighbours_of_the_run(tmp_pa
         assert any("neighbourhood hit of 6 neighbours 0.500, bound 0.850" in reason for reason in reasons) == is_low
 
 
-def test_suggestion_that_keeps_few_neighbours_says_so(tmp_path, make_config):
+def test_suggestion_that_keeps_few_neighbours_says_so(tmp_path, make_config, few_trials):
     noise = suggest(make_config(tmp_path, np.random.default_rng(4).normal(size=(300, 60))), 300)
     assert "Do not interpret clusters" in " ".join(noise["reasons"])
     roll = suggest(make_config(tmp_path, SLANTED), 300)
@@ -506,7 +506,7 @@ def test_pca_embeds_all_pieces_together_as_a_run_does(tmp_path, make_config, mon
     assert any("embeds one by one, but pca together: the trials use the 150 points" in why for why in found["reasons"])
 
 
-def test_pieces_too_small_for_trials_count_as_one(tmp_path, make_config):
+def test_pieces_too_small_for_trials_count_as_one(tmp_path, make_config, few_trials):
     rng = np.random.default_rng(3)
     found = suggest(make_config(tmp_path, np.concatenate([rng.random((40, 3)) + 9 * i for i in range(10)])), 400)
     assert found["pieces"] == 1
@@ -538,14 +538,14 @@ def test_two_coordinates_or_fewer_than_features_are_suggested(tmp_path, make_con
     assert found["reasons"][0].endswith(f"{d} coordinates of {d} features reduce nothing")
 
 
-def test_equal_and_invalid_rows_do_not_stretch_the_sample(tmp_path, make_config):
+def test_equal_and_invalid_rows_do_not_stretch_the_sample(tmp_path, make_config, few_trials):
     rows = np.repeat(np.random.default_rng(12).random((90, 3)), 4, axis=0)
     rows[::40] = np.nan
     config = make_config(tmp_path, rows, preprocess={"invalid": "drop"})
     assert suggest(config, 400)["stretch"] == 1.0
 
 
-def test_coordinates_on_a_grid_have_suggestions_without_the_two_nearest(tmp_path, make_config):
+def test_coordinates_on_a_grid_have_suggestions_without_the_two_nearest(tmp_path, make_config, few_trials):
     grid = np.stack(np.meshgrid(*[np.arange(18.0)] * 2), axis=-1).reshape(-1, 2)
     found = suggest(make_config(tmp_path, grid), 400)
     assert found["dimension"]["two_nearest"] is None
@@ -630,8 +630,9 @@ class TestCommand:
         sizes = [line["n_neighbors"] for line in json.loads(out)["candidates"] if line["method"] == "hessian"]
         assert min(sizes) >= 6
 
-    def test_factored_eigensolver_keeps_the_method(self, path):
-        code, out, _ = invoke(path, "--sample", 400, "--json", "--set", "eigensolver.method=factored")
+    def test_factored_eigensolver_keeps_the_method(self, path, monkeypatch):
+        monkeypatch.setattr(suggest_search, "NEIGHBORS", (12,))
+        code, out, _ = invoke(path, "--sample", 200, "--json", "--set", "eigensolver.method=factored")
         assert code == 0
         assert {line["method"] for line in json.loads(out)["candidates"]} == {"lle"}
 
@@ -691,7 +692,7 @@ def test_the_command_that_is_shown_replaces_no_result(tmp_path, path):
     assert invoke(path, "--sample", 300)[1].splitlines()[-1].endswith(f" --store {tmp_path}/run-suggested.zarr")
 
 
-def test_values_that_refer_to_each_other_lose_their_comments_only(tmp_path, path):
+def test_values_that_refer_to_each_other_lose_their_comments_only(tmp_path, path, few_trials):
     path.write_text(f"{path.read_text()}# three\nneighbors: {{n_neighbors: &k 9}}\nquality: {{seed: *k}}\n")
     out = tmp_path / "out.yaml"
     found = json.loads(invoke(path, "--sample", 300, "--write", out, "--json")[1])

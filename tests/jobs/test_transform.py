@@ -41,13 +41,13 @@ def trained(folder, points, **sections) -> Job:
 
 @pytest.fixture(scope="module")
 def roll(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("roll"), swiss_roll(1500, np.random.default_rng(5)))
+    return trained(tmp_path_factory.mktemp("roll"), swiss_roll(1000, np.random.default_rng(5)))
 
 
 @pytest.fixture(scope="module")
 def scaled(tmp_path_factory):
     """Standardised, then principal components."""
-    points = curved(900, np.random.default_rng(6)).astype(np.float32)
+    points = curved(600, np.random.default_rng(6)).astype(np.float32)
     return trained(tmp_path_factory.mktemp("scaled"), points, preprocess={"scale": "standard", "pca": 12})
 
 
@@ -130,7 +130,7 @@ def test_default_limit_is_a_quantile_of_training_points(roll, tmp_path):
 
 
 def test_far_points_are_counted_and_can_be_nan(roll, tmp_path):
-    base = roll.store.read_all("points")[700]
+    base = roll.store.read_all("points")[500]
     offsets = np.array([0.0, 1.0, 3.0, 30.0, 1e6])
     new = base + offsets[:, None] * [0.0, 21.0, 0.0]  # along the axis, past the end
     table, printed = embed(roll, tmp_path, new)
@@ -284,11 +284,10 @@ def test_run_changed_during_the_transform_is_detected(roll, tmp_path, monkeypatc
     assert not (tmp_path / "y.csv").exists()
 
 
-@pytest.fixture
-def table(tmp_path):
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
     """(folder, the table in its x.parquet): three numeric columns and a numeric label."""
-    folder = tmp_path / "table"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("table")
     rows = pd.DataFrame(swiss_roll(400, np.random.default_rng(31)), columns=["a", "b", "c"])
     rows = rows.assign(kind=np.arange(400) % 3)
     rows.to_parquet(folder / "x.parquet")
@@ -316,17 +315,23 @@ def test_damage_of_the_run_is_named(tmp_path):
     np.testing.assert_array_equal(job.embedding(), embedding)
 
 
-class TestInputs:
-    def run(self, folder, **source) -> str:
-        job = Job(folder / "-".join(source), np.zeros((1, 1)))
-        url = f"{folder}/{'-'.join(source)}.zarr"
-        section = {"kind": "parquet", "path": str(folder / "x.parquet"), **source}
-        lle("run", job.config, "--store", url, "--set", f"input={section}")
-        return url
+def run_of(folder, **source) -> str:
+    """The URL of a run on the table in a folder."""
+    job = Job(folder / "-".join(source), np.zeros((1, 1)))
+    url = f"{folder}/{'-'.join(source)}.zarr"
+    section = {"kind": "parquet", "path": str(folder / "x.parquet"), **source}
+    lle("run", job.config, "--store", url, "--set", f"input={section}")
+    return url
 
-    def test_the_label_is_left_out_with_or_without_it(self, table, tmp_path):
-        folder, rows = table
-        url = self.run(folder, label="kind")
+
+@pytest.fixture(scope="module")
+def labelled(table) -> str:
+    return run_of(table[0], label="kind")
+
+
+class TestInputs:
+    def test_the_label_is_left_out_with_or_without_it(self, table, labelled, tmp_path):
+        rows, url = table[1], labelled
         expected = Store(url).read_all("embedding")[:50]
         rows[:50].to_csv(tmp_path / "with.csv", index=False)
         rows[:50].drop(columns="kind").to_parquet(tmp_path / "without.pq")
@@ -339,9 +344,8 @@ class TestInputs:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-    def test_columns_are_matched_by_name(self, table, tmp_path, suffix):
-        folder, rows = table
-        url = self.run(folder, label="kind")
+    def test_columns_are_matched_by_name(self, table, labelled, tmp_path, suffix):
+        rows, url = table[1], labelled
         other_order = rows[["b", "kind", "c", "a"]][:50]
         write = other_order.to_parquet if suffix == "parquet" else other_order.to_csv
         write(tmp_path / f"x.{suffix}", index=suffix == "csv")  # a row index without a name is no feature
@@ -349,9 +353,8 @@ class TestInputs:
         expected = Store(url).read_all("embedding")[:50]
         np.testing.assert_allclose(np.load(tmp_path / "y.npy")[:, :2], expected, atol=1e-9)
 
-    def test_other_columns_are_refused_with_both_names(self, table, tmp_path):
-        folder, rows = table
-        url = self.run(folder, label="kind")
+    def test_other_columns_are_refused_with_both_names(self, table, labelled, tmp_path):
+        rows, url = table[1], labelled
         rows.rename(columns={"b": "beta"}).to_parquet(tmp_path / "x.parquet")
         words = refusal(url, tmp_path / "x.parquet", tmp_path / "y.npy")
         assert "expected the columns of the run, a, b, c; found a, beta, c, kind" in words
@@ -363,7 +366,7 @@ class TestInputs:
 
     def test_columns_are_those_of_the_run(self, table, tmp_path):
         folder, rows = table
-        url = self.run(folder, columns=["c", "a", "b"])
+        url = run_of(folder, columns=["c", "a", "b"])
         rows[["b", "kind", "a", "c"]][:50].to_parquet(tmp_path / "x.parquet")
         lle("transform", url, str(tmp_path / "x.parquet"), str(tmp_path / "y.npy"))
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], Store(url).read_all("embedding")[:50])
@@ -422,7 +425,7 @@ class TestRefusals:
     def test_work_store_that_is_a_run_is_refused(self, roll, new, tmp_path):
         message = refusal(roll.store.url, new, tmp_path / "y.csv", "--work", roll.store.url)
         assert "is the store of a run" in message
-        assert roll.embedding().shape == (1500, 2)
+        assert roll.embedding().shape == (1000, 2)
 
     def test_workers_option_with_a_config_is_refused(self, roll, new, tmp_path):
         assert "one of them" in refusal(
