@@ -9,7 +9,7 @@ from tests.support.commands import lle
 from tests.support.points import swiss_roll
 
 N = 200
-QUICK = {"n_neighbors": 8, "quality": {"sample": 50}}
+QUICK = {"n_neighbors": 8, "reg": 1e-3, "quality": {"sample": 50}}
 POINTS = swiss_roll(N, np.random.default_rng(41))
 TEXTS = [f"r{number}" for number in np.random.default_rng(42).permutation(N)]
 INDICES = {
@@ -44,7 +44,9 @@ def test_a_numbered_table_and_an_array_have_no_ids(tmp_path, toy_stages):
 
 def test_a_fitted_table_keeps_its_index_and_another_index_reads_no_points_again(tmp_path):
     table = pd.DataFrame(POINTS, index=TEXTS)
-    model = LocallyLinearEmbedding(n_neighbors=8, store=str(tmp_path / "run.zarr"), config={"quality": {"sample": 50}})
+    model = LocallyLinearEmbedding(
+        n_neighbors=8, reg=1e-3, store=str(tmp_path / "run.zarr"), config={"quality": {"sample": 50}}
+    )
     model.fit(table)
     assert list(open_run(model.store_).to_frame().index) == TEXTS
     read = [path.stat().st_mtime_ns for path in (tmp_path / "run.zarr" / "_done" / "ingest").glob("read.*")]

@@ -33,7 +33,7 @@ from tests.support.points import swiss_roll
 
 pytestmark = pytest.mark.filterwarnings("ignore::lle.EmbeddingWarning")
 
-QUICK = {"quality": {"sample": 50}}
+QUICK = {"quality": {"sample": 50}, "weights": {"reg": 1e-3}}
 
 
 @pytest.fixture(scope="module")

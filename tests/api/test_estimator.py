@@ -41,7 +41,7 @@ def roll() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def fitted(roll) -> LocallyLinearEmbedding:
-    return LocallyLinearEmbedding(config=PLAIN).fit(roll)
+    return LocallyLinearEmbedding(reg=1e-3, config=PLAIN).fit(roll)
 
 
 @pytest.mark.slow
@@ -90,14 +90,14 @@ class TestTransform:
 
     def test_preprocessing_is_applied_to_new_points(self, roll):
         config = {**PLAIN, "preprocess": {"scale": "standard"}}
-        model = LocallyLinearEmbedding(config=config).fit(roll * [1.0, 100.0, 1.0])
+        model = LocallyLinearEmbedding(reg=1e-3, config=config).fit(roll * [1.0, 100.0, 1.0])
         np.testing.assert_allclose(model.transform(roll * [1.0, 100.0, 1.0]), model.embedding_, atol=1e-9)
         new = swiss_roll(50, np.random.default_rng(31))
         assert np.ptp(model.transform(new * [1.0, 100.0, 1.0]), axis=0).min() > 1.0
 
     def test_transform_uses_cosine_distances_if_fit_did(self, roll):
         rows = roll + np.array([0.0, 30.0, 0.0])
-        model = LocallyLinearEmbedding(config={**PLAIN, "neighbors": {"metric": "cosine"}}).fit(rows)
+        model = LocallyLinearEmbedding(reg=1e-3, config={**PLAIN, "neighbors": {"metric": "cosine"}}).fit(rows)
         lengths = np.linspace(0.5, 2.0, len(rows))[:, None]
         np.testing.assert_allclose(model.transform(rows * lengths), model.embedding_, atol=1e-6)
 
@@ -116,7 +116,7 @@ class TestTransform:
 
     def test_components_do_not_mix_and_rows_of_small_ones_are_placed(self, roll):
         X = np.concatenate([roll, roll[:200] + 300.0, roll[:30] - 300.0])
-        model = LocallyLinearEmbedding(config={**PLAIN, "graph": {"min_component": 100}}).fit(X)
+        model = LocallyLinearEmbedding(reg=1e-3, config={**PLAIN, "graph": {"min_component": 100}}).fit(X)
         assert model.eigenvalues_.shape == (2, 2)
         assert (model.component_[700:] == -2).all()
         assert np.isfinite(model.embedding_).all()
@@ -127,7 +127,7 @@ class TestTransform:
     def test_rows_outside_the_largest_component_are_nan_with_a_warning(self, roll):
         X = np.concatenate([roll, roll[:30] - 300.0])
         with pytest.warns(EmbeddingWarning, match=r"30 rows \(5.7%\) are in components that were not embedded"):
-            model = LocallyLinearEmbedding(config={**PLAIN, "graph": {"components": "largest"}}).fit(X)
+            model = LocallyLinearEmbedding(reg=1e-3, config={**PLAIN, "graph": {"components": "largest"}}).fit(X)
         assert np.isnan(model.embedding_[500:]).all()
 
     def test_point_between_two_components_is_placed_in_the_nearest(self):
@@ -136,7 +136,7 @@ class TestTransform:
         flat = np.column_stack([rng.uniform(0, 3, 400), rng.uniform(0, 1, 400)])
         above = np.column_stack([flat[:, ::-1], np.full(400, 0.5)])
         X = np.concatenate([np.column_stack([flat, np.zeros(400)]), above])
-        model = LocallyLinearEmbedding(config=PLAIN).fit(X)
+        model = LocallyLinearEmbedding(reg=1e-3, config=PLAIN).fit(X)
         assert model.eigenvalues_.shape == (2, 2)
         query = np.array([0.5, 0.5, 0.24])
         near = np.argsort(np.linalg.norm(X - query, axis=1))[:12]
@@ -163,7 +163,7 @@ class TestInverseTransform:
         """A surface of 2 x 2 x 4, the second coordinate in other units; points are some 0.15 apart."""
         units = np.array([1.0, 100.0 if "preprocess" in config else 1.0, 1.0])
         X, new = (make_s_curve(n, random_state=n)[0] * units for n in (600, 200))
-        model = LocallyLinearEmbedding(config=config).fit(X)
+        model = LocallyLinearEmbedding(reg=1e-3, config=config).fit(X)
         np.testing.assert_allclose(model.inverse_transform(model.embedding_), X, atol=1e-9)
         errors = np.linalg.norm((model.inverse_transform(model.transform(new)) - new) / units, axis=1)
         assert np.median(errors) < 0.05
@@ -186,7 +186,7 @@ class TestInverseTransform:
 
     def test_warns_that_components_overlap(self, roll):
         X = np.concatenate([roll, roll + 300.0])
-        model = LocallyLinearEmbedding(config=PLAIN).fit(X)
+        model = LocallyLinearEmbedding(reg=1e-3, config=PLAIN).fit(X)
         with pytest.warns(UserWarning, match="2 components whose coordinates overlap"):
             rows = model.inverse_transform(model.embedding_[:5])
         assert np.isfinite(rows).all()
@@ -210,7 +210,9 @@ class TestGraph:
         np.save(tmp_path / "rows.npy", X)
         config = {**PLAIN, "preprocess": {"invalid": "drop"}}
         with pytest.warns(EmbeddingWarning, match="1 of 502 rows hold NaN or infinity; their coordinates are NaN"):
-            model = LocallyLinearEmbedding(config=config).fit({"kind": "npy", "path": str(tmp_path / "rows.npy")})
+            model = LocallyLinearEmbedding(reg=1e-3, config=config).fit(
+                {"kind": "npy", "path": str(tmp_path / "rows.npy")}
+            )
         dense = model.graph_.toarray()
         np.testing.assert_array_equal(dense[2], dense[0])
         assert not dense[1].any()
@@ -219,9 +221,9 @@ class TestGraph:
         assert set(np.flatnonzero(dense[402])) == {0 if row == 0 else row + 2 for row in np.argsort(distances)[1:13]}
 
     def test_graph_is_read_from_the_store_of_the_fit(self, roll, fitted, tmp_path):
-        model = LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), config=PLAIN).fit(roll)
+        model = LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), reg=1e-3, config=PLAIN).fit(roll)
         assert (model.graph_ != fitted.graph_).nnz == 0
-        LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), n_neighbors=9, config=PLAIN).fit(roll)
+        LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), n_neighbors=9, reg=1e-3, config=PLAIN).fit(roll)
         with pytest.raises(StoreError, match="expected the fitted run, found another"):
             model.graph_  # noqa: B018
 
@@ -235,7 +237,7 @@ class TestChunkedArrays:
 
     def test_all_kinds_of_arrays_give_the_same_embedding(self, roll, fitted, stored):
         for X in (da.from_array(roll, chunks=(170, 2)), stored, roll.tolist(), pd.DataFrame(roll)):
-            model = LocallyLinearEmbedding(config=PLAIN).fit(X)
+            model = LocallyLinearEmbedding(reg=1e-3, config=PLAIN).fit(X)
             np.testing.assert_array_equal(model.embedding_, fitted.embedding_)
             assert model.n_features_in_ == 3
 
@@ -248,7 +250,7 @@ class TestChunkedArrays:
 
     def test_fit_accepts_an_input_section(self, fitted, stored):
         section = {"kind": "zarr", "url": str(stored.store.root)}
-        model = LocallyLinearEmbedding(config=PLAIN).fit(section)
+        model = LocallyLinearEmbedding(reg=1e-3, config=PLAIN).fit(section)
         np.testing.assert_array_equal(model.embedding_, fitted.embedding_)
         np.testing.assert_array_equal(model.transform(stored), fitted.embedding_)
 
@@ -261,7 +263,7 @@ def test_workers_are_started_for_many_rows_only():
 
 class TestGivenStore:
     def test_given_store_is_kept_and_read_by_transform(self, roll, fitted, tmp_path):
-        model = LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), config=PLAIN).fit(roll)
+        model = LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), reg=1e-3, config=PLAIN).fit(roll)
         assert model.store_ == str(tmp_path / "run.zarr")
         np.testing.assert_array_equal(open_run(model.store_)["embedding"], fitted.embedding_)
         new = swiss_roll(20, np.random.default_rng(31))
@@ -270,7 +272,7 @@ class TestGivenStore:
 
     def test_given_store_is_resumed(self, roll, tmp_path):
         store = tmp_path / "run.zarr"
-        LocallyLinearEmbedding(store=str(store), config=PLAIN).fit(roll)
+        LocallyLinearEmbedding(store=str(store), reg=1e-3, config=PLAIN).fit(roll)
         found = {path: path.stat().st_mtime_ns for path in (store / "_done" / "find_neighbors").iterdir()}
         LocallyLinearEmbedding(store=str(store), config=PLAIN, reg=1e-2).fit(da.from_array(roll, chunks=(170, 3)))
         assert {path: path.stat().st_mtime_ns for path in (store / "_done" / "find_neighbors").iterdir()} == found
@@ -285,7 +287,7 @@ class TestGivenStore:
             first.transform(roll)
 
     def test_a_store_that_was_deleted_is_not_called_damaged(self, roll, tmp_path):
-        model = LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), config=PLAIN).fit(roll)
+        model = LocallyLinearEmbedding(store=str(tmp_path / "run.zarr"), reg=1e-3, config=PLAIN).fit(roll)
         shutil.rmtree(tmp_path / "run.zarr")
         for read in (lambda: model.transform(roll), lambda: model.graph_):
             with pytest.raises(StoreError, match=r"run\.zarr: .* found nothing; fit again"):
@@ -303,7 +305,7 @@ class TestGivenStore:
 
     def test_store_in_use_names_the_pattern(self, roll, tmp_path):
         store = str(tmp_path / "run.zarr")
-        LocallyLinearEmbedding(store=store, config=PLAIN).fit(roll)
+        LocallyLinearEmbedding(store=store, reg=1e-3, config=PLAIN).fit(roll)
         with RunLock(Store(store)), pytest.raises(StoreHeld) as caught:
             LocallyLinearEmbedding(store=store, config=PLAIN, reg=1e-2).fit(roll)
         assert "grid-{fit}.zarr" in caught.value.__notes__[0]
@@ -311,7 +313,7 @@ class TestGivenStore:
     @pytest.mark.slow
     def test_labels_reach_the_report(self, roll, tmp_path):
         store, labels = str(tmp_path / "run.zarr"), np.where(roll[:, 1] > 10, "high", "low")
-        LocallyLinearEmbedding(store=store, config={**PLAIN, "output": {"report": True}}).fit(roll, labels)
+        LocallyLinearEmbedding(store=store, reg=1e-3, config={**PLAIN, "output": {"report": True}}).fit(roll, labels)
         np.testing.assert_array_equal(open_run(store)["label"].compute()[:, 0], labels == "low")
         assert ">high<" in (tmp_path / "run.zarr" / "report" / "index.html").read_text()
         assert len(list((tmp_path / "run.zarr" / "_run").glob("labels-*.npy"))) == 1
@@ -320,7 +322,7 @@ class TestGivenStore:
 class TestColumnNames:
     def test_transform_of_the_store_matches_a_table_by_name(self, roll, tmp_path):
         frame = pd.DataFrame(roll, columns=["x", "y", "z"])
-        model = LocallyLinearEmbedding(n_neighbors=8, store=str(tmp_path / "run.zarr")).fit(frame)
+        model = LocallyLinearEmbedding(n_neighbors=8, reg=1e-3, store=str(tmp_path / "run.zarr")).fit(frame)
         frame[["z", "x", "y"]][:30].to_parquet(tmp_path / "new.parquet")
         lle("transform", tmp_path / "run.zarr", tmp_path / "new.parquet", tmp_path / "y.npy")
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy")[:, :2], model.embedding_[:30])
@@ -331,7 +333,7 @@ class TestColumnNames:
     def test_names_of_an_input_section_are_checked_by_transform(self, roll, tmp_path):
         frame = pd.DataFrame(roll, columns=["x", "y", "z"])
         frame.to_csv(tmp_path / "x.csv", index=False)
-        model = LocallyLinearEmbedding(n_neighbors=8).fit({"kind": "csv", "path": str(tmp_path / "x.csv")})
+        model = LocallyLinearEmbedding(n_neighbors=8, reg=1e-3).fit({"kind": "csv", "path": str(tmp_path / "x.csv")})
         assert model.feature_names_in_.tolist() == ["x", "y", "z"]
         np.testing.assert_array_equal(model.transform(frame[:5]), model.embedding_[:5])
         with pytest.raises(ValueError, match="Feature names must be in the same order"):
@@ -341,7 +343,7 @@ class TestColumnNames:
 class TestInScikitLearn:
     @pytest.mark.slow
     def test_parallel_grid_search_keeps_a_store_per_fit(self, roll, tmp_path):
-        model = LocallyLinearEmbedding(store=str(tmp_path / "grid-{fit}.zarr"), config=PLAIN)
+        model = LocallyLinearEmbedding(store=str(tmp_path / "grid-{fit}.zarr"), reg=1e-3, config=PLAIN)
         split = ShuffleSplit(2, test_size=0.2, random_state=5)
         search = GridSearchCV(
             make_pipeline(model, KNeighborsRegressor(5)),
@@ -356,7 +358,7 @@ class TestInScikitLearn:
     @pytest.mark.slow
     def test_pipeline_and_grid_search(self):
         X, along = make_s_curve(400, random_state=13)
-        steps = make_pipeline(StandardScaler(), LocallyLinearEmbedding(config=PLAIN), KNeighborsRegressor(8))
+        steps = make_pipeline(StandardScaler(), LocallyLinearEmbedding(reg=1e-3, config=PLAIN), KNeighborsRegressor(8))
         grid, split = {"locallylinearembedding__n_neighbors": [8, 14]}, ShuffleSplit(1, test_size=0.25, random_state=5)
         search = GridSearchCV(steps, grid, cv=split, error_score="raise").fit(X, along)
         assert search.best_score_ > 0.95
@@ -364,7 +366,7 @@ class TestInScikitLearn:
         assert set(search.cv_results_["param_locallylinearembedding__n_neighbors"]) == {8, 14}
 
     def test_names_of_the_coordinates(self, roll):
-        model = LocallyLinearEmbedding(config=PLAIN).set_output(transform="pandas")
+        model = LocallyLinearEmbedding(reg=1e-3, config=PLAIN).set_output(transform="pandas")
         frame = model.fit_transform(pd.DataFrame(roll[:200], columns=["x", "y", "z"]))
         assert list(frame.columns) == ["locallylinearembedding0", "locallylinearembedding1"]
 
@@ -419,7 +421,7 @@ def test_too_few_points_lower_n_neighbors_with_a_warning(roll):
             with pytest.raises(ValueError, match=f"^{n - 1} rows are too few for 2 coordinates; .* at least {n} rows"):
                 LocallyLinearEmbedding(method=method).fit(roll[: n - 1])
         with pytest.warns(UserWarning, match=f"there are {n} rows"):
-            assert LocallyLinearEmbedding(method=method).fit(roll[:n]).embedding_.shape == (n, 2)
+            assert LocallyLinearEmbedding(method=method, reg=1e-3).fit(roll[:n]).embedding_.shape == (n, 2)
 
 
 def test_other_errors_keep_their_type(roll):
@@ -430,7 +432,7 @@ def test_other_errors_keep_their_type(roll):
 @pytest.mark.slow
 def test_workers_give_the_same_embedding(roll, fitted):
     config = {**PLAIN, "execution": {"block_points": 200}}
-    alone = LocallyLinearEmbedding(config=config).fit(roll)
+    alone = LocallyLinearEmbedding(reg=1e-3, config=config).fit(roll)
     config["execution"]["cluster"] = {"kind": "local", "workers": 2}
-    model = LocallyLinearEmbedding(config=config).fit(roll)
+    model = LocallyLinearEmbedding(reg=1e-3, config=config).fit(roll)
     np.testing.assert_array_equal(model.embedding_, alone.embedding_)
