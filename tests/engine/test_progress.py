@@ -27,10 +27,11 @@ from lle.jobs.expected_time import foreseen
 from lle.jobs.layout import layout_of
 from lle.jobs.status import progress_of
 from lle.stages import ingest
-from lle.stages.registry import STAGES, stages_of_run
+from lle.stages.registry import stages_of_run
 from lle.storage.store import Store
 from tests.support.commands import write_config
 from tests.support.steps import make_step, no_task
+from tests.support.toy_stages import TOY_STAGES
 
 
 @pytest.fixture
@@ -56,6 +57,7 @@ def test_missed_bound_reports_the_value_that_was_reached(config, tmp_path):
         for setting in (
             "eigensolver.method=multigrid",
             "eigensolver.max_steps=1",
+            "execution.block_points=600",
             f"output.prometheus={tmp_path}/lle.prom",
         )
         for part in ("--set", setting)
@@ -259,25 +261,25 @@ def test_log_names_the_route_of_a_new_eigensolve_only(config):
     assert "eigensolver:" not in second_log
 
 
-def test_log_has_a_line_for_every_stage(config):
+def test_log_has_a_line_for_every_stage(toy_stages, config):
     text = invoke("run", config).stderr
-    for stage in STAGES:
+    for stage in TOY_STAGES:
         took = rf"{stage}: (1 block|\d+ blocks) in [\d.]+ s, largest process \d\.\d\d GiB"
         assert re.search(rf"^\d\d:\d\d:\d\d {took}$", text, re.M)
 
 
-def test_redirected_log_has_lines_for_stages_only(config, tmp_path):
+def test_redirected_log_has_lines_for_stages_only(toy_stages, config, tmp_path):
     first = invoke("run", config).stderr
     store = Store(str(tmp_path / "run.zarr"))
     names = list(recorded_steps(store))
     assert not any(line.startswith("  ") for line in first.splitlines())
     for block in (1, 2):
-        store.objects.delete(marker_name("find_neighbors.search", block))
+        store.objects.delete(marker_name("solve_weights.solve", block))
     lines = invoke("run", config).stderr.splitlines()
     expected = [
-        rf"reused from the earlier run: 2 stages, {names.index('find_neighbors.search')} steps, \d+ blocks",
-        r"\d\d:\d\d:\d\d find_neighbors: 2 blocks in .*, 1 reused",
-        r"reused from the earlier run: 5 stages, .*",
+        rf"reused from the earlier run: 1 stage, {names.index('solve_weights.solve')} steps, \d+ blocks",
+        r"\d\d:\d\d:\d\d solve_weights: 2 blocks in .*, 1 reused",
+        r"reused from the earlier run: 2 stages, .*",
     ]
     assert all(map(re.fullmatch, expected, lines)), lines
 
@@ -307,7 +309,7 @@ def test_report_is_written_again_only_if_its_content_changes(config, tmp_path):
     assert computed() == set()
 
 
-def test_json_log_of_a_reused_run_names_every_step(config):
+def test_json_log_of_a_reused_run_names_every_step(toy_stages, config):
     first, second = (
         [json.loads(line) for line in invoke("run", config, "--log", "json").stderr.splitlines()] for _ in range(2)
     )
@@ -316,14 +318,14 @@ def test_json_log_of_a_reused_run_names_every_step(config):
             [(line["stage"], line.get("step")) for line in lines if line["event"] == event] for lines in (second, first)
         )
         assert actual == expected, event
-        assert len(actual) >= len(STAGES)
+        assert len(actual) >= len(TOY_STAGES)
 
 
-def test_log_as_json(config):
+def test_log_as_json(toy_stages, config):
     result = invoke("run", config, "--log", "json", "--json")
     lines = [json.loads(line) for line in result.stderr.splitlines()]
     assert json.loads(result.stdout)["status"] == "done"
-    assert [line["stage"] for line in lines if line["event"] == "stage_done"] == list(STAGES)
+    assert [line["stage"] for line in lines if line["event"] == "stage_done"] == list(TOY_STAGES)
     blocks = [(line["stage"], line["step"], line["block"]) for line in lines if line["event"] == "block_done"]
     assert len(blocks) == len(set(blocks)) == sum(json.loads(result.stdout)["blocks_computed"].values())
     steps = {(line["stage"], line["step"]): line["blocks"] for line in lines if line["event"] == "step_begun"}

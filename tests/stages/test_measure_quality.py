@@ -16,7 +16,7 @@ from lle.jobs import run as runs
 from lle.stages.report_columns import trustworthiness_column
 from lle.storage.records import to_json
 
-N, K = 700, 10
+N, K = 400, 10
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def measure(tmp_path_factory, run_stages):
                     "neighbors": {"n_neighbors": K},
                     "quality": quality,
                     "output": {"store": str(tmp_path_factory.mktemp("quality") / "run.zarr")},
-                    "execution": {"block_points": 350, "cluster": {"kind": "serial"}},
+                    "execution": {"block_points": 200, "cluster": {"kind": "serial"}},
                 }
             )
             runs[key] = run_stages(config, "measure_quality")
@@ -72,7 +72,7 @@ def test_mean_of_points_in_the_explorer_equals_scikit_learns_trustworthiness(mea
 
 
 def test_points_that_were_not_sampled_have_no_trustworthiness(measure):
-    run = measure(sample=60)
+    run = measure(sample=60, geodesic_sources=0)
     column = trustworthiness_column(run.store, np.arange(N), np.float64)
     assert np.isfinite(column.values).sum() == 60
     assert column.label == "trustworthiness (sampled)"
@@ -194,7 +194,7 @@ def test_changed_labels_repeat_only_steps_that_read_them(tmp_path, make_config, 
     rng = np.random.default_rng(3)
     points, labels = rng.normal(size=(400, 3)), tmp_path / "labels.npy"
     np.save(labels, rng.integers(0, 3, 400))
-    config = make_config(tmp_path, points, 200, eigensolver={"n_components": 2})
+    config = make_config(tmp_path, points, eigensolver={"n_components": 2})
     labelled = config.model_copy(update={"input": config.input.model_copy(update={"labels": str(labels)})})
     first = measured(run_stages(labelled, "measure_quality"))
     assert 0.25 < first["neighborhood_hit_input"]["value"] < 0.45
@@ -217,7 +217,7 @@ def test_labels_of_another_column_are_compared_again(tmp_path, make_config, run_
 
     def hit(label: str) -> float:
         source = {"kind": "csv", "path": str(tmp_path / "x.csv"), "columns": ["a", "b", "c"], "label": label}
-        config = make_config(tmp_path, points, 200, input=source, output={"store": str(tmp_path / "run.zarr")})
+        config = make_config(tmp_path, points, input=source, output={"store": str(tmp_path / "run.zarr")})
         return measured(run_stages(config, "measure_quality"))["neighborhood_hit_input"]["value"]
 
     side, noise = hit("side"), hit("noise")
@@ -226,7 +226,7 @@ def test_labels_of_another_column_are_compared_again(tmp_path, make_config, run_
 
 
 def test_geodesics_can_be_switched_off(measure):
-    assert "residual_variance" not in measured(measure(geodesic_sources=0))
+    assert "residual_variance" not in measured(measure(sample=60, geodesic_sources=0))
 
 
 @pytest.mark.slow
