@@ -11,9 +11,17 @@ from lle.inputs.propose_scale import propose_scale
 from tests.support.commands import refused
 from tests.support.first_configs import CLASSES, RNG, N, X, config_of, frame, write_table
 
+FORMATS = pytest.mark.parametrize("suffix", ["csv", "parquet"])
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+
+@pytest.fixture
+def suffix() -> str:
+    """Rules about names and values do not depend on the format; tests of types have FORMATS."""
+    return "csv"
+
+
 class TestTables:
+    @FORMATS
     def test_text_with_few_values_is_the_label_and_unique_text_the_id(self, tmp_path, suffix):
         data = frame(site=RNG.choice(["north", "south"], N), customer=[f"c{i}" for i in RNG.permutation(N)])
         section = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input
@@ -23,6 +31,7 @@ class TestTables:
         data = frame(batch=RNG.choice(["b1", "b2"], N), leiden=[f"cluster {number}" for number in CLASSES])
         assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.label == "leiden"
 
+    @FORMATS
     def test_dates_as_text_are_no_id(self, tmp_path, suffix):
         days = pd.date_range("2025-01-01", periods=N, freq="h")
         lasts = (days - days[0]).astype(str)
@@ -31,6 +40,7 @@ class TestTables:
         del data["customer"]
         assert config_of(tmp_path, write_table(tmp_path / f"2.{suffix}", data), "2.yaml").input.id is None
 
+    @FORMATS
     def test_unique_whole_numbers_are_the_id_and_times_are_left_out(self, tmp_path, suffix):
         data = frame(record=RNG.permutation(N), when=1.7e9 + RNG.integers(0, 10**7, N))
         section = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input
@@ -74,6 +84,7 @@ class TestTables:
         data = data.drop(columns="category").assign(target=CLASSES)
         assert config_of(tmp_path, write_table(tmp_path / f"1.{suffix}", data), "1.yaml").input.label == "target"
 
+    @FORMATS
     def test_column_without_a_value_in_most_rows_is_the_label_if_no_other_can_be(self, tmp_path, suffix):
         data = frame(category=np.where(CLASSES > 2, CLASSES, np.nan), state=np.where(CLASSES > 1, "dry", "wet"))
         data.loc[:9, "category"] = 2
@@ -85,12 +96,14 @@ class TestTables:
         config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", frame()))
         assert (config.input.label, config.input.id, config.preprocess.invalid) == (None, None, "error")
 
+    @FORMATS
     def test_rows_with_missing_numbers_are_dropped_and_mostly_empty_columns_left_out(self, tmp_path, suffix):
         data = frame(rare=np.where(np.arange(N) % 3 == 0, X[:, 0], np.nan))
         data.loc[7, "b"] = np.nan
         config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data))
         assert (config.preprocess.invalid, config.input.columns) == ("drop", ("a", "b", "c"))
 
+    @FORMATS
     def test_few_missing_values_are_counted_by_column_and_many_leave_the_column_out(self, tmp_path, suffix):
         data = frame(income=np.where(np.arange(N) % 9 == 0, np.nan, X[:, 0]))
         data.loc[:6, "a"], data.loc[5:9, "b"] = np.nan, np.nan
@@ -106,6 +119,7 @@ class TestTables:
         data.loc[first : first + 39, "d"], data.loc[:39, "e"] = np.nan, np.nan
         assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.columns == columns
 
+    @FORMATS
     def test_flags_and_codes_by_name_are_left_out_and_other_whole_numbers_stay(self, tmp_path, suffix):
         data = frame(member=CLASSES % 2, soil_type=CLASSES, rooms=CLASSES, pixel1=RNG.integers(0, 255, N))
         data = data.assign(pixel2=CLASSES % 2, subject=CLASSES, visit=CLASSES)
@@ -184,6 +198,7 @@ class TestTables:
         assert words in shown
         assert f"# left out: {words}" in (tmp_path / "job.yaml").read_text()
 
+    @FORMATS
     def test_categories_of_the_label_are_counted_over_all_rows(self, tmp_path, suffix, monkeypatch):
         monkeypatch.setattr("lle.inputs.propose_roles.LOOKED_AT", 10)
         monkeypatch.setattr("lle.inputs.suspect_columns.WINDOW_ROWS", 50)
@@ -191,11 +206,13 @@ class TestTables:
         assert config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input.label == "site"
         assert "# 16 categories in 600 rows" in (tmp_path / "job.yaml").read_text()
 
+    @FORMATS
     def test_columns_with_one_value_are_left_out(self, tmp_path, suffix):
         data = write_table(tmp_path / f"rows.{suffix}", frame(unit=1.0, version=7))
         assert config_of(tmp_path, data).input.columns == ("a", "b", "c")
         assert "left out: unit, version (the same value in all" in (tmp_path / "job.yaml").read_text()
 
+    @FORMATS
     def test_names_that_yaml_reads_as_something_else_are_quoted(self, tmp_path, suffix):
         names = ["yes", "1e3", "two\nlines", "a: b # c", "[x]", "ünï", "a, b"]
         data = pd.DataFrame(RNG.normal(size=(N, len(names))), columns=names).assign(record=np.arange(N))

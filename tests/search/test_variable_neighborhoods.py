@@ -37,9 +37,9 @@ def config_of(folder: Path, X: np.ndarray, neighbors: dict, **sections) -> Path:
         np.save(folder / "x.npy", X)
     defaults = {
         "input": {"kind": "npy", "path": str(folder / "x.npy")},
-        "execution": {"block_points": 256},
+        "execution": {"block_points": 350},
         "output": {"report": False},
-        "quality": {"sample": 200},
+        "quality": {"sample": 50},
         "graph": {"min_component": 20},
     }
     return write_config(folder, neighbors=neighbors, **{**defaults, **sections})
@@ -102,7 +102,7 @@ class TestRadius:
         embedding = store.read_all("embedding")
         assert "list_sizes" in first["metrics"]
         _, result = run_on(tmp_path, X, {"radius": 1.3 * RADIUS, "k_max": 30})
-        assert result["blocks_computed"]["find_neighbors"] == 3  # cut, and nothing before it
+        assert result["blocks_computed"]["find_neighbors"] == 2  # cut, and nothing before it
         repeated, _ = run_on(tmp_path, X, {"radius": RADIUS, "k_max": 30}, "--fresh")
         np.testing.assert_array_equal(repeated.read_all("embedding"), embedding)
 

@@ -168,8 +168,7 @@ def test_rows_of_other_processes_are_fetched(rng):
 
 
 @pytest.mark.parametrize("omegas", [(0.0, 0.0), (0.7, 0.0), (0.7, 0.7)])
-@pytest.mark.parametrize("size", [1, 3])
-def test_coarse_matrix_is_the_product_of_whole_matrices(size, omegas):
+def test_coarse_matrix_is_the_product_of_whole_matrices(omegas):
     A, _ = sample("swiss_roll", 0)
     smoother = Smoother((), *omegas)
     with Threads(1) as threads:
@@ -185,7 +184,7 @@ def test_coarse_matrix_is_the_product_of_whole_matrices(size, omegas):
                 scale,
             )
 
-        parts = each_process(size, coarse)
+        parts = each_process(3, coarse)
     p0 = block_diagonal([part[2] for part in parts])
     smoothing_r, smoothing_p = (np.eye(N) - omega * A.toarray() for omega in omegas)
     expected = p0.T @ smoothing_r @ A.toarray() @ smoothing_p @ p0
