@@ -13,7 +13,7 @@ from tests.support.commands import lle, write_config
 SECTIONS = {
     "output": {"report": False},
     "graph": {"min_component": 20},
-    "execution": {"block_points": 300},
+    "execution": {"block_points": 500},
     "quality": {"sample": 50},
 }
 
