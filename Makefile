@@ -68,7 +68,7 @@ azurite:
 
 # tests/conftest.py describes how the tests are arranged.
 test: $(VENV)/.installed-test
-	$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not manual"
+	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow and not manual"
 
 # The tests that `make test` leaves out: clusters, object stores, faults, benchmarks, further seeds.
 test-all: $(VENV)/.installed-test
