@@ -63,7 +63,8 @@ def _of_table(detected: Detected) -> Proposal:
         other = "if one of them holds measurements, name it in input.columns of a config of your own"
         raise InputError(
             f"{detected.path}: expected at least one column of measurements, found "
-            f"{_with_reasons(first, {**roles.left_out, **special})}; {FILL_GAPS if roles.fillable else other}"
+            f"{_with_reasons(first, {**roles.left_out, **special})}; "
+            f"{_text_on_top(first) if first.on_top else FILL_GAPS if roles.fillable else other}"
         )
     if named or any(name not in first.other_types for name in roles.left_out):
         keys["columns"] = (list(roles.features), "the features")
