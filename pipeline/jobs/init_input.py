@@ -20,6 +20,7 @@ from ..inputs.suspect_columns import read_windows
 from .new_rows import TABLES, open_section
 
 FILL_GAPS = "fill the gaps in the file first, for example with the median of each column"
+TEXT_TO_NUMBERS = "write numbers as numbers, not as text, and without signs, units and separators"
 LONGEST_NAME = 100
 """Characters of a name in a message: it may be a whole line."""
 CANDIDATES = 3
@@ -113,7 +114,9 @@ def _cure(table: TableColumns) -> str:
         return f"; if spaces separate the columns, write commas: {commas}"
     if 2 * table.names.count("") > len(table.names):
         return "; the first line seems to be a title: remove it"
-    return f"; {_text_on_top(table)}" if table.on_top else ""
+    if table.on_top:
+        return f"; {_text_on_top(table)}"
+    return "" if table.mixed or not table.names else f"; {TEXT_TO_NUMBERS}"
 
 
 def _text_on_top(table: TableColumns) -> str:
