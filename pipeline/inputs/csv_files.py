@@ -340,7 +340,7 @@ def _type_of_entries(column: pa.ChunkedArray) -> str:
         entries = column.to_pylist()
         text = [entry for entry in entries if number_in(entry) is None]
         with_comma = [entry for entry in text if NUMBER_WITH_COMMA.fullmatch(entry.strip())]
-        if 2 * len(with_comma) > len(entries):
+        if 2 * len(with_comma) > len(text):
             return f"{WITH_COMMA}, such as {with_comma[0].decode()!r}; {COMMA_CURE}"
         if 2 * len(text) > len(entries):
             return "text"

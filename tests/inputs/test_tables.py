@@ -322,6 +322,9 @@ def test_commas_of_thousands_are_refused_with_the_cure(tmp_path):
     path.write_text("n;a\n" + "".join(f"{i};{i},500\n" for i in range(9)))
     left_out = lle("init", path, "-o", tmp_path / "job.yaml")["columns"]["left_out"]
     assert "numbers with a comma, such as '0,500'; write a decimal point" in left_out["a"]
+    path.write_text("n;a\n" + "".join(f"{i};{i if i % 3 else '0,500'}\n" for i in range(9)))
+    left_out = lle("init", path, "-o", tmp_path / "some.yaml")["columns"]["left_out"]
+    assert "numbers with a comma, such as '0,500'; write a decimal point" in left_out["a"]
     path.write_text("n;a\n" + "".join(f"{i},000;{i},500\n" for i in range(9)))
     with pytest.raises(InputError, match=r"column 'n': .* found: invalid value '0,000'; write a decimal point"):
         open_source("csv", path=str(path))
