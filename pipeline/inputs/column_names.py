@@ -164,6 +164,8 @@ def number_in(text: str | bytes) -> float | None:
         return None
 
 
-def text_found(example: str) -> str:
-    """What a column of numbers with a text holds, for a message."""
+def text_found(example: str, name: str) -> str:
+    """What a column of numbers, with its name, and with a text holds, for a message."""
+    if example.strip().strip('"') == name:
+        return "its name between numbers: remove header lines below the first line"
     return f"text between numbers, such as {example[:MAX_EXAMPLE]!r}; missing values are empty or {SHOWN_WORDS}"

@@ -217,7 +217,8 @@ class CsvRows(ColumnRows):
         if column is None or value is None or with_comma or self._is_text:
             return InputError(sentence)
         among = TextAmongNumbers(sentence)
-        among.column, among.found = self._index.names[int(column[1])], text_found(value[1])
+        among.column = self._index.names[int(column[1])]
+        among.found = text_found(value[1], among.column)
         return among
 
 
@@ -300,7 +301,7 @@ def looks_of_first_rows(stamp: Stamp) -> dict[str, Look]:
     if not n_rows:
         return dict.fromkeys(names, Look("no values"))
     table = CsvRows(stamp, names).read_as(pa.binary(), 0, n_rows)  # text may be in any encoding
-    looks = {name: _look_at(column) for name, column in zip(names, table.columns, strict=True)}
+    looks = {name: _look_at(name, column) for name, column in zip(names, table.columns, strict=True)}
     entries = {name: pc.unique(table.column(name)).to_pylist() for name, look in looks.items() if look.kind == "text"}
     if csv_index.is_first_row([name for name in names if name not in entries], entries):
         raise csv_index.no_header(stamp.path, index_rows(stamp).delimiter.join(index_rows(stamp).names))
@@ -314,20 +315,20 @@ def looks_of_first_rows(stamp: Stamp) -> dict[str, Look]:
     return looks
 
 
-def _look_at(column: pa.ChunkedArray) -> Look:
+def _look_at(name: str, column: pa.ChunkedArray) -> Look:
     """What a column holds; `on_top` has rows, counted from 0, instead of lines."""
     words = [entry for entry in pc.unique(column.drop_null()).to_pylist() if is_missing_word(entry)]
     is_entry = pc.invert(pc.is_in(column, value_set=pa.array([None, *words], pa.binary())))
     named = tuple(filter(None, dict.fromkeys(word.decode().strip() for word in words)))
-    kind = _type_of_entries(column.filter(is_entry))
-    if kind not in TYPES and _type_of_entries(column[TOP_ROWS:].filter(is_entry[TOP_ROWS:])) == "numbers":
+    kind = _type_of_entries(name, column.filter(is_entry))
+    if kind not in TYPES and _type_of_entries(name, column[TOP_ROWS:].filter(is_entry[TOP_ROWS:])) == "numbers":
         top = {row: entry for row, entry in enumerate(column[:TOP_ROWS].to_pylist()) if is_entry[row].as_py()}
         on_top = {row: entry.decode(errors="replace") for row, entry in top.items() if number_in(entry) is None}
         return Look(kind, named, on_top)
     return Look(kind, named)
 
 
-def _type_of_entries(column: pa.ChunkedArray) -> str:
+def _type_of_entries(name: str, column: pa.ChunkedArray) -> str:
     """The type of the entries of a column, without those that are missing."""
     if not len(column):
         return "no values"
@@ -345,5 +346,5 @@ def _type_of_entries(column: pa.ChunkedArray) -> str:
         if 2 * len(text) > len(entries):
             return "text"
         example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only
-        return text_found(example)
+        return text_found(example, name)
     return "numbers"
