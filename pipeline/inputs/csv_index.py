@@ -29,7 +29,8 @@ COUNTED_COLUMNS, AXIS_COLUMNS = 3, 10
 """Numbers are names if so many count from 0, as those of pandas, or rise or fall along the line, as wavelengths do:
 measurements do so once in 10!/2 lines. If the line below does so too, as with sums along time, the line is a row."""
 FIRST_BYTES = {".gz": rb"\x1f\x8b", ".bz2": rb"BZh[1-9]1AY&SY", ".xz": rb"\xfd7zXZ\0", ".zst": rb"\(\xb5/\xfd"}
-"""Patterns of the first bytes of compressed files, by the ends of their names."""
+FIRST_BYTES |= {".xlsx or .zip": rb"PK\x03\x04", ".parquet": rb"PAR1"}
+"""Patterns of the first bytes of files that hold no text, by the ends of their names."""
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 
@@ -151,7 +152,7 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
     `first_row` is empty if the file has only a header.
     """
     if end := next((end for end, first in FIRST_BYTES.items() if re.match(first, line)), ""):
-        raise InputError(f"{path}: expected text, found a compressed file; rename it so that it ends in {end}")
+        raise InputError(f"{path}: expected text, found a file of another kind; rename it so that it ends in {end}")
     try:
         text = line.decode("utf-8-sig").rstrip("\r")
     except UnicodeDecodeError as error:
