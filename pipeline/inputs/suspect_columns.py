@@ -37,7 +37,8 @@ ID_NAME = re.compile(
 )
 """Names of ids. Other words may end in id, as fluid and acid do."""
 CAMEL_CASE = re.compile(
-    r"(?<=^id)(?=[A-Z])|(?<=[a-z])(?<![pP]er)(?=(I[dD]|Code|Type|Class|Group|Category|Team|Year|Date)$)"
+    r"(?<=^id)(?=[A-Z])|(?<=^ID)(?=[a-z])"
+    r"|(?<=[a-z])(?<![pP]er)(?=(I[dD]|Code|Type|Class|Group|Category|Team|Year|Date)$)"
 )
 """Where a name in camel case has words that say what it is; others, as in lowKey and perYear, do not."""
 NUMBERING = re.compile(

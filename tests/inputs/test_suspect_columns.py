@@ -139,7 +139,7 @@ def test_ids_of_the_size_of_seconds_since_1970_are_ids_by_their_name(looks_of):
 
 NAMES = {
     "an id by its name": "persnum;Sample Number;obsno;nr;subject;case_no;user_id;userId;playerID;idPlayer;patientid;ID;"
-    "pid",
+    "pid;IDunit",
     "a code by its name": "zip;county;soil_type;ZipCode;homeTeam;plate;tumour.status;sky (code);postcode;politycode;"
     "cowcode2;STATEFIP;cntyfips",
     "a time by its name": "year;Month;day_of_week;DayOfYear;day of week;model_year;birthYear",
