@@ -38,7 +38,7 @@ ID_NAME = re.compile(
 """Names of ids. Other words may end in id, as fluid and acid do."""
 CAMEL_CASE = re.compile(
     r"(?<=^id)(?=[A-Z])|(?<=^ID)(?=[a-z])"
-    r"|(?<=[a-z])(?<![pP]er)(?=(I[dD]|Code|Type|Class|Group|Category|Team|Year|Date)$)"
+    r"|(?<=[a-z])(?<![pP]er)(?<!Last)(?=(I[dD]|Code|Type|Class|Group|Category|Team|Year|Date)$)"
 )
 """Where a name in camel case has words that say what it is; others, as in lowKey and perYear, do not."""
 NUMBERING = re.compile(
@@ -52,12 +52,12 @@ CODE_WORDS = (
     r"|county|district|commune|municipality|species|gender|sex|race|religion|arms?|strat(a|um)?|batch|plate|station|site"
     r"|status|sector|cent(er|re)|hospital|institution|dep(artmen)?t|industry|occupation|language|brand|team"
 )
-COUNT = r"(?!(n|no|nr|num|number|count)([_\s.-]|codes)|.*[_\s.-]per[_\s.-])"
+COUNT = r"(?!(n|no|nr|num|number|count)([_\s.-]|codes)|.*[_\s.-](per|last)[_\s.-])"
 CODE_NAME = re.compile(rf"{COUNT}(.*[_\s.(-])?({CODE_WORDS})\)?", re.I)
 """Names of columns whose whole numbers stand for something: their differences have no meaning."""
 TIME_NAME = re.compile(
-    rf"{COUNT}(.*[_\s.-])?(year|yr)|date|quarter|mon(th)?|week|day|weekday"
-    r"|(day|date|week)[_\s.-]?of[_\s.-]?(week|month|year)|dow|hour",
+    rf"{COUNT}(.*[_\s.-])?(year|yr|(day|date|week)[_\s.-]?of[_\s.-]?(week|month|year))"
+    r"|date|quarter|mon(th)?|week|day|weekday|dow|hour",
     re.I,
 )
 DATE_NAME = re.compile(r"(.*[_\s.-])?(year|yr)|.*(?<!candi)(?<!up)(?<!man)date", re.I)

@@ -142,8 +142,9 @@ NAMES = {
     "pid;IDunit",
     "a code by its name": "zip;county;soil_type;ZipCode;homeTeam;plate;tumour.status;sky (code);postcode;politycode;"
     "cowcode2;STATEFIP;cntyfips",
-    "a time by its name": "year;Month;day_of_week;DayOfYear;day of week;model_year;birthYear",
-    "": "cases;persons;fish_per_year;perYear;lowKey;years;miles_per_hour;aluminum;n_class;ideal;platinum",
+    "a time by its name": "year;Month;day_of_week;DayOfYear;day of week;sold_day_of_month;model_year;birthYear",
+    "": "cases;persons;fish_per_year;perYear;trips_last_year;TripsLastYear;lowKey;years;miles_per_hour;aluminum;"
+    "n_class;ideal;platinum",
 }
 
 
