@@ -165,7 +165,7 @@ def number_in(text: str | bytes) -> float | None:
 
 
 def text_found(example: str, name: str) -> str:
-    """What a column of numbers, with its name, and with a text holds, for a message."""
+    """What the column ``name`` holds if one of its entries is a text, for a message."""
     if example.strip().strip('"') == name:
         return "its name between numbers: remove header lines below the first line"
     return f"text between numbers, such as {example[:MAX_EXAMPLE]!r}; missing values are empty or {SHOWN_WORDS}"
