@@ -100,6 +100,10 @@ def _wait_for_workers(client: Client, wanted: int) -> list[str]:
     return found[:wanted]
 
 
+class _GroupEnded(GroupLost):
+    """A consequence of the failure of another rank, so it is reported only if no rank knows more."""
+
+
 def _run_once(client: Client, function: Callable[..., T], arguments: tuple[Any, ...], addresses: list[str]) -> T:
     name, futures = f"lle-group-{uuid4().hex}", list[Future]()
     try:
@@ -119,7 +123,7 @@ def _run_once(client: Client, function: Callable[..., T], arguments: tuple[Any, 
         for future in futures:
             future.release()
     if errors := [outcome for outcome in outcomes if isinstance(outcome, Exception)]:
-        raise min(errors, key=lambda error: isinstance(error, GroupLost))  # the others are its consequence
+        raise min(errors, key=lambda error: (isinstance(error, GroupLost), isinstance(error, _GroupEnded)))
     result: T = outcomes[0]
     return result
 
@@ -260,7 +264,7 @@ class _Member:
         if answer == "unexpected":
             raise RuntimeError(f"rank {rank} expects no array from rank {self.rank} in call {self._number}")
         if answer != "taken":
-            raise GroupLost(f"rank {rank} on worker {self._addresses[rank]} has ended")
+            raise _GroupEnded(f"rank {rank} on worker {self._addresses[rank]} has ended")
 
     async def receive(self, sender: int, number: int, parts: list[Array]) -> str:
         """The handler of messages. The sender gets the answer, and may then send the next one."""
@@ -283,6 +287,6 @@ class _Member:
     def _require_running(self) -> None:
         task = self._worker.state.tasks.get(self.task)
         if self._ended or task is None or task.state == "cancelled":
-            raise GroupLost(f"the group of rank {self.rank} has ended: another rank failed, or the driver stopped it")
+            raise _GroupEnded(f"the group of rank {self.rank} has ended: another rank failed, or the driver stopped it")
         if self._worker.status in (Status.closing, Status.closed, Status.failed):
             raise GroupLost(f"worker {self._worker.address} is closing")

@@ -250,6 +250,17 @@ def test_failed_list_of_workers_is_requested_again(n_failures):
             worker_group._workers(client)
 
 
+@pytest.mark.parametrize("n_known", [1, 2, 3])
+def test_the_error_that_ended_the_group_is_reported(monkeypatch, n_known):
+    """Not its consequences in ranks before it."""
+    errors = [worker_group._GroupEnded("ended"), GroupLost("worker a has died"), InputError("NaN")][:n_known]
+    monkeypatch.setattr(worker_group, "_outcomes", lambda *arguments: [None, *errors])
+    monkeypatch.setattr(worker_group, "required_versions", lambda client: None)
+    client = SimpleNamespace(run=lambda *arguments, **options: {})
+    with pytest.raises(type(errors[-1]), match=str(errors[-1])):
+        worker_group._run_once(client, die, (), [])
+
+
 @pytest.mark.slow
 def test_group_begins_again_when_the_killed_worker_is_back(client, tmp_path, capsys):
     assert run_in_group(client, die, (tmp_path, 1)) == N_RANKS
