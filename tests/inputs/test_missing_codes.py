@@ -73,6 +73,12 @@ def test_columns_with_codes_are_named_with_the_range_of_the_others(tmp_path, kin
     assert found["clouds"].startswith("holds 777 in 1,100 of 2,000 rows, ")
 
 
+@pytest.mark.parametrize(("code", "n"), [(-999, 3), (777, 3), (777, 2)])
+def test_a_code_in_three_rows_is_named(tmp_path, code, n):
+    pd.DataFrame({"x": [*range(60), *[code] * n, np.nan]}).to_csv(tmp_path / "x.csv", index=False)
+    assert list(missing_codes(open_source("csv", path=tmp_path / "x.csv"))) == ["x"] * (n == 3)
+
+
 def test_arrays_and_short_tables_have_none(tmp_path):
     np.save(tmp_path / "x.npy", with_codes(X, -999).reshape(-1, 2))
     pd.DataFrame({"x": [*range(20), -999, -999, -999]}).to_csv(tmp_path / "x.csv", index=False)
