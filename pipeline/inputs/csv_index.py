@@ -28,8 +28,14 @@ DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([\t -~])\"?\r?\n", re.IGNOR
 COUNTED_COLUMNS, AXIS_COLUMNS = 3, 10
 """Numbers are names if so many count from 0, as those of pandas, or rise or fall along the line, as wavelengths do:
 measurements do so once in 10!/2 lines. If the line below does so too, as with sums along time, the line is a row."""
-FIRST_BYTES = {".gz": rb"\x1f\x8b", ".bz2": rb"BZh[1-9]1AY&SY", ".xz": rb"\xfd7zXZ\0", ".zst": rb"\(\xb5/\xfd"}
-FIRST_BYTES |= {".xlsx or .zip": rb"PK\x03\x04", ".parquet": rb"PAR1"}
+FIRST_BYTES = {
+    ".gz": rb"\x1f\x8b",
+    ".bz2": rb"BZh[1-9]1AY&SY",
+    ".xz": rb"\xfd7zXZ\0",
+    ".zst": rb"\(\xb5/\xfd",
+    ".xlsx or .zip": rb"PK\x03\x04",
+    ".parquet": rb"PAR1",
+}
 """Patterns of the first bytes of files that hold no text, by the ends of their names."""
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 

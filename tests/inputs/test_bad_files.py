@@ -183,6 +183,7 @@ BAD_INPUTS = {
                 r"found a file of another kind; rename .* ends in \.gz$",
             ),
             "Excel": (text(b"PK\3\4" + bytes(9)), {}, r"another kind; rename it so that it ends in \.xlsx or \.zip$"),
+            "Parquet": (text(b"PAR1" + bytes(9)), {}, r"another kind; rename it so that it ends in \.parquet$"),
             "UTF-16": (text("a,b\n1,2\n".encode("utf-16")), {}, "iconv -f UTF-16 -t"),
             "break in quotes": (text('a,b\n1,2\n3,"4\n5"\n'), {}, r"line 3: .*line break inside quotes.*Parquet"),
             "unknown column": (text("a,b\n1,2\n"), {"columns": ["a", "z"]}, r"no column 'z'.*a, b"),
