@@ -24,7 +24,7 @@ TEXT_TO_NUMBERS = "write numbers as numbers, not as text, and without signs, uni
 LONGEST_NAME = 100
 """Characters of a name in a message: it may be a whole line."""
 CANDIDATES = 3
-"""Columns that are named as possible labels."""
+"""Columns that are named as possible labels, or for values far from all others."""
 
 
 class Proposal(NamedTuple):
