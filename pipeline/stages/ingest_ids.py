@@ -180,5 +180,5 @@ def stored_ids(store: Store) -> StoredIds | None:
     if not (reports := checkpoint.reports_of_step(store, "ingest.read_ids", IdsReport) if is_current else []):
         return None
     is_integer = all(report.whole for report in reports)
-    name = store.attributes().get("names", {}).get("id") or reports[0].name or "id"
+    name = store.attributes().get("names", {}).get("id") or reports[0].name
     return StoredIds(store, name, is_integer, reports[0].block_size)

@@ -36,12 +36,10 @@ UNNAMED_FEATURES = 20
 def exported_name(name: str) -> str:
     """The name that a column of the input has beside results; the names of results get the prefix "input_".
 
-    A column without a name, as names of rows often are, is called id.
-
-    >>> exported_name("city"), exported_name("row"), exported_name("y2"), exported_name("")
-    ('city', 'input_row', 'input_y2', 'id')
+    >>> exported_name("city"), exported_name("row"), exported_name("y2")
+    ('city', 'input_row', 'input_y2')
     """
-    return f"input_{name}" if OWN_NAMES.fullmatch(name) else name or "id"
+    return f"input_{name}" if OWN_NAMES.fullmatch(name) else name
 
 
 def recorded_input(attributes: Json, n_rows: int) -> Source | None:
