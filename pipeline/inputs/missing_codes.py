@@ -58,7 +58,7 @@ def missing_codes(source: Source) -> dict[str, str]:
 
 
 def _end_repeats(rows: Array) -> Bools:
-    """Columns whose least or largest number occurs MIN_COUNT times: others have no `missing_code`."""
+    """Columns of (n, d) rows whose least or largest number occurs MIN_COUNT times: others have no `missing_code`."""
     present = np.ma.masked_invalid(rows)
     counts = [(present == end).sum(axis=0) for end in (present.min(axis=0), present.max(axis=0))]
     return np.asarray(np.ma.maximum(*counts).filled(0) >= MIN_COUNT)

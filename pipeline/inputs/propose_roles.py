@@ -304,7 +304,7 @@ def _label(
     named ones and texts.
     """
     text = [column for column in candidates if column.is_text]
-    text.sort(key=lambda column: is_named(column.name, ID_NAME, NUMBERING))  # persons come after their groups
+    text.sort(key=lambda column: is_named(column.name, ID_NAME, NUMBERING))  # persons come last
     numbered = [column for column in candidates if not column.is_text]
     of_numbers = SURE_LABEL_NAME if text and len(numbered) > MANY_COUNTS else LABEL_NAME
     named = [column for column in text if LABEL_NAME.fullmatch(column.name)]

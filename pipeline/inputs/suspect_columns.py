@@ -121,9 +121,9 @@ def suspect_columns(source: Source) -> dict[str, Look]:
 
 
 def _are_measurements(rows: Array) -> Bools:
-    """Columns for which `_look` is None whatever their name, so that tables of many columns are soon read.
+    """Columns of (n, d) rows for which `_look` is None whatever their name; this saves time if there are many.
 
-    They have fractions, rise and fall, and have a number below that of a year.
+    They have fractions, both rise and fall, and hold a number below FIRST_YEAR.
     """
     finite, steps = np.isfinite(rows), np.diff(rows, axis=0)
     n_whole = ((rows == np.rint(rows)) & finite).sum(axis=0)

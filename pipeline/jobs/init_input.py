@@ -23,8 +23,8 @@ FILL_GAPS = "fill the gaps in the file first, for example with the median of eac
 TEXT_TO_NUMBERS = "write numbers as numbers, not as text, and without signs, units and separators"
 LONGEST_NAME = 100
 """Characters of a name in a message: it may be a whole line."""
-CANDIDATES = 3
-"""Columns that are named as possible labels, or for values far from all others."""
+NAMED = 3
+"""Columns that one comment or warning names."""
 
 
 class Proposal(NamedTuple):
@@ -134,7 +134,7 @@ def _text_on_top(table: TableColumns) -> str:
 
 def _remarks(roles: Roles, left_out: Mapping[str, str]) -> list[str]:
     """Comments on columns whose role the values do not show."""
-    remarks, labels = [], [name for name in roles.other_labels if name in left_out][:CANDIDATES]
+    remarks, labels = [], [name for name in roles.other_labels if name in left_out][:NAMED]
     if roles.label is None and labels:
         others = f"   or {listed([*map(quoted, labels[1:])])}" if labels[1:] else ""
         remarks.append(f"label: {quoted(labels[0])}{others}   to colour the picture by a column with few values")
@@ -154,8 +154,8 @@ def _warnings(roles: Roles, table: TableColumns) -> list[str]:
         top.append(f"{counted(len(mixed), 'column')} left out, {such}, and only {counted(kept, 'feature')} kept.")
     few = f"{gaps} left out because of gaps, and only {counted(kept, 'feature')} kept; {FILL_GAPS}."
     cure = "this sets the scale of the column; if these are errors, leave them empty in the file, and run init again"
-    far = [f"Column '{name}' {text}; {cure}." for name, text in list(roles.far.items())[:CANDIDATES]]
-    if others := list(roles.far)[CANDIDATES:]:
+    far = [f"Column '{name}' {text}; {cure}." for name, text in list(roles.far.items())[:NAMED]]
+    if others := list(roles.far)[NAMED:]:
         far.append(
             f"So {'does' if len(others) == 1 else 'do'} {counted(len(others), 'other column')}: {listed(others)}."
         )
@@ -221,7 +221,7 @@ def _of_arrays(detected: Detected) -> Proposal:
     with_values = np.flatnonzero(np.isfinite(rows).any(axis=0))
     if 0 < len(with_values) < source.n_features and kind != "anndata":
         empty = counted(source.n_features - len(with_values), "column")
-        keys["columns"] = (with_values.tolist(), f"the features, without {empty} of no value in {where}")
+        keys["columns"] = (with_values.tolist(), f"the features; {empty} without a value in {where} left out")
         rows = rows[:, with_values]
     is_complete = np.isfinite(rows).all(axis=1)
     found = "" if is_complete.all() else f"{np.sum(~is_complete):,} of {where} have missing values"

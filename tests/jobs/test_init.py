@@ -388,7 +388,7 @@ def test_columns_of_an_array_without_values_are_left_out(tmp_path):
     np.save(tmp_path / "rows.npy", rows)
     result = lle("init", tmp_path / "rows.npy", "-o", tmp_path / "job.yaml")
     assert result["incomplete"] == "1 of 60 rows have missing values"
-    assert "without 1 column of no value in 60 rows" in (tmp_path / "job.yaml").read_text()
+    assert "1 column without a value in 60 rows left out" in (tmp_path / "job.yaml").read_text()
     assert load_config(tmp_path / "job.yaml").input.columns == (0, 2, 3)
 
 
