@@ -106,6 +106,14 @@ def test_transform_copies_names_of_rows_from_a_column_without_name(tmp_path):
     assert pd.read_parquet(tmp_path / "y.parquet")[""].tolist() == IDS[100:130]
 
 
+def test_export_keeps_names_of_rows_beside_a_column_that_is_called_id(tmp_path, toy_stages):
+    rows = table().rename(columns={"name": "", "kind": "id"})
+    url = lle("run", job(tmp_path / "job", rows, id="", label="id"))["store"]
+    lle("export", url, tmp_path / "y.parquet", "--with", "id")
+    exported = pd.read_parquet(tmp_path / "y.parquet")
+    assert (exported[""].tolist(), exported["id"].tolist()) == (IDS, rows["id"].tolist())
+
+
 def test_transform_copies_the_id_of_a_new_table_that_has_it(named, tmp_path):
     _, url = named
     table()[100:130].to_csv(tmp_path / "x.csv", index=False)
