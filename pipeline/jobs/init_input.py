@@ -9,7 +9,7 @@ import numpy as np
 
 from ..config.load import parse_input
 from ..config.yaml_io import quoted
-from ..core.errors import InputError, counted, listed
+from ..core.errors import InputError, by_reason, counted, listed
 from ..inputs import Source, TableColumns, array_shapes, table_columns
 from ..inputs.array_checks import TO_ROWS, stacks_beside
 from ..inputs.column_names import TextAmongNumbers, is_missing_word, number_in
@@ -171,11 +171,12 @@ def _unused(table: TableColumns) -> dict[str, str]:
 
 
 def _with_reasons(table: TableColumns, reasons: Mapping[str, str]) -> str:
-    """Each column of a table, with the reason why it is no feature."""
+    """The columns of a table, those that are no features with the reason, and those of one reason together."""
     reasons = {**_unused(table), **reasons}
     shown = {name: name[:LONGEST_NAME] + "..." * (len(name) > LONGEST_NAME) or repr(name) for name in table.names}
-    described = [f"{shown[name]} ({reasons[name]})" if name in reasons else shown[name] for name in table.names]
-    return listed(described) or "no columns"
+    others = [shown[name] for name in table.names if name not in reasons]
+    parts = by_reason({name: reasons[name] for name in table.names if name in reasons}, lambda name: shown[name])
+    return listed([*others, *parts]) or "no columns"
 
 
 def _label_comment(section: dict[str, object], roles: Roles) -> tuple[str, str]:
