@@ -13,6 +13,7 @@ from ..core.methods import CLUMP_SHARE
 from ..kernels.embed_in_memory import embed_in_memory, repaired_lists
 from ..kernels.factors.choose_reg import RegChoice, choose_by_trial, reg_of_lists
 from ..kernels.neighbors.knn import NeighborLists, exact_neighbors
+from ..kernels.quality.locality import hit_of_random_neighbors
 from ..kernels.quality.sample_quality import SampleQuality, Scores
 from ..kernels.quality.trustworthiness import mean_interval, participation
 from ..kernels.trial_embedding import few_dimensions, largest_component, largest_trial
@@ -107,7 +108,7 @@ class Trials:
         labels = None if labels is None else labels[inside]
         self.quality = SampleQuality(self.points, COMPARED_NEIGHBORS, MEASURED_POINTS, labels)
         self.min_hit = self._min_hit(COMPARED_NEIGHBORS)
-        """Bound of the neighbourhood hit; 0 without labels."""
+        """Bound of the neighbourhood hit; 0 without labels, or if it is near chance."""
         self._graphs: dict[tuple[int, int | None], tuple[Int64, Int64]] = {}
 
     def run(self, method: str, n_neighbors: int, n_components: int, reg: float | None) -> Trial:
@@ -174,9 +175,12 @@ class Trials:
         return f"neighbourhood hit of {n_neighbors} neighbours {np.nanmean(hit):.3f}, bound {least:.3f}"
 
     def _min_hit(self, k: int) -> float:
-        """The bound of the hit of k neighbours; 0 without labels."""
+        """The bound of the hit of k neighbours; 0 without labels, or if it is near chance."""
         before = self.quality.hit(k)
-        return 0.0 if before is None or np.isnan(before).all() else min_hit(float(np.nanmean(before)))
+        if before is None or self.quality.labels is None or np.isnan(before).all():
+            return 0.0
+        hit, low, _ = mean_interval(before[np.isfinite(before)])
+        return min_hit(hit, low, hit_of_random_neighbors(self.quality.labels))
 
     def choose_reg(self, local: RegChoice, n_neighbors: int, n_components: int) -> RegChoice:
         """The choice of `weights.reg: auto` for lle, as ``trial_embedding.reg_by_trial``."""

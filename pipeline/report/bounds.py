@@ -24,6 +24,9 @@ LEAST_KEPT = 0.1
 that is pressed flat keeps a tenth if it is 20 times as deep as a neighbourhood's radius."""
 HIT_DROP, HIT_SHARE = 0.05, 0.9
 """The neighbourhood hit of the embedding may be HIT_DROP lower than that of the data, but not below HIT_SHARE of it."""
+NEAR_CHANCE = 0.05
+"""The hit of the data has no bound if it is not surely this share of the way from chance to 1: then the features tell
+so little about the classes that no picture of them shows classes."""
 GOOD_RESIDUAL_VARIANCE, HIGH_RESIDUAL_VARIANCE = 0.3, 0.7
 """Values up to the first get a tick, above the second a warning. A correctly unrolled Swiss roll has 0.4, because unit
 covariance turns the long sheet into a square."""
@@ -58,13 +61,16 @@ SMALL_REG = 1e-3
 """weights.reg below which the lowest eigenvalues of M are often below the rounding errors of its entries."""
 
 
-def min_hit(hit_input: float) -> float:
-    """The lowest neighbourhood hit of an embedding that counts as that of the data.
+def min_hit(hit_input: float, low: float, chance: float) -> float:
+    """The lowest neighbourhood hit of an embedding that counts as that of the data; 0 if that is near chance.
 
-    >>> round(min_hit(0.98), 3), round(min_hit(0.2), 3)
-    (0.93, 0.18)
+    low: the lower end of the 95 % interval of hit_input. chance: the hit of random neighbours.
+
+    >>> round(min_hit(0.98, 0.97, 0.3), 3), round(min_hit(0.2, 0.18, 0.1), 3), min_hit(0.2, 0.14, 0.1)
+    (0.93, 0.18, 0.0)
     """
-    return max(hit_input - HIT_DROP, HIT_SHARE * hit_input)
+    is_near = low - chance < NEAR_CHANCE * (1.0 - chance)
+    return 0.0 if is_near else max(hit_input - HIT_DROP, HIT_SHARE * hit_input)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,15 @@ from .bounds import Cure, Finding, Level
 from .cures import NO_CURE, Config
 from .metrics import Metrics, Stopped
 from .number_format import percent, share_of, thousands
-from .quality_findings import kept_words, of_dimensions, of_distances, of_neighborhoods, of_pca, of_redundancy
+from .quality_findings import (
+    kept_words,
+    least_hit,
+    of_dimensions,
+    of_distances,
+    of_neighborhoods,
+    of_pca,
+    of_redundancy,
+)
 from .solution_findings import of_alignment, of_convergence, of_lost_eigenvalues, of_replaced_solver
 
 NAMED = 3
@@ -282,5 +290,7 @@ def _of_good_embedding(metrics: Metrics) -> str:
     before, after = metrics.number("neighborhood_hit_input"), metrics.number("neighborhood_hit")
     if before is not None and after is not None:
         label = metrics.label or "label"
-        sentence += f", and {percent(after)} of them have the same {label} ({percent(before)} in the data)"
+        chance = (metrics.neighborhood_hit_input or {}).get("chance")
+        by_chance = f", {percent(chance)} by chance" if chance is not None and least_hit(metrics) == 0.0 else ""
+        sentence += f", and {percent(after)} of them have the same {label} ({percent(before)} in the data{by_chance})"
     return f"{sentence}."

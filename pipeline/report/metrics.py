@@ -20,6 +20,7 @@ class Estimate(TypedDict, total=False):
     sample: int
     n_neighbors: int
     sources: int
+    chance: float | None
 
 
 class Stopped(TypedDict):

@@ -9,6 +9,7 @@ from .cures import Config
 from .findings import find
 from .metrics import Metrics
 from .number_format import NOT_MEASURED, beside, duration, is_known, number, percent, share_of, size, thousands
+from .quality_findings import least_hit
 
 State = Literal["good", "note", "warning", "unknown", "fact"]
 """good: a tick, within a bound that the sentence states; warning: a finding; fact: no bound applies."""
@@ -155,11 +156,12 @@ def _hit(metrics: Metrics, outside: Collection[str]) -> Tile | None:
     after, before = metrics.number("neighborhood_hit"), metrics.number("neighborhood_hit_input")
     if after is None or before is None:
         return None
-    sentence = (
-        f"Neighbours in the embedding with the same {metrics.label or 'label'}; in the data {percent(before)}, bound: "
-        f"{percent(bounds.min_hit(before))}."
-    )
-    return Tile("Neighbourhood hit", percent(after), sentence, _state("neighborhood_hit", outside, True))
+    bound, chance = least_hit(metrics), (metrics.neighborhood_hit_input or {}).get("chance")
+    about = "little more than by chance" if bound == 0.0 else f"bound: {percent(bound)}"
+    by_chance = "" if chance is None else f", by chance {percent(chance)}"
+    sentence = f"Neighbours in the embedding with the same {metrics.label or 'label'}; in the data {percent(before)}"
+    sentence += f"{by_chance}; {about}."
+    return Tile("Neighbourhood hit", percent(after), sentence, _state("neighborhood_hit", outside, bound > 0.0))
 
 
 def _residual_variance(metrics: Metrics, outside: Collection[str]) -> Tile | None:

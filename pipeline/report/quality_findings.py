@@ -15,7 +15,7 @@ def of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
     """Neighbours of the same class, or else any neighbours, that the embedding has not kept."""
     cure, trust = cures.cure_of_lost_neighbors(metrics, config), metrics.number("trustworthiness")
     before, after = metrics.number("neighborhood_hit_input"), metrics.number("neighborhood_hit")
-    if before is not None and after is not None and after < (bound := bounds.min_hit(before)):
+    if before is not None and after is not None and after < (bound := least_hit(metrics)):
         sentence = (
             f"Neighbours of the same {metrics.label or 'label'} fell from {percent(before)} in the data to "
             f"{percent(after)} in the embedding{scope(metrics)} (bound: {percent(bound)})"
@@ -34,6 +34,13 @@ def of_neighborhoods(metrics: Metrics, config: Config) -> Iterator[Finding]:
             f"({kept_words(metrics)}; bound: {percent(bounds.LEAST_KEPT)}): interpret only the coarse arrangement"
         )
         yield Finding("kept_neighbors", metrics.number("kept_neighbors"), bounds.LEAST_KEPT, sentence, cure, "grave")
+
+
+def least_hit(metrics: Metrics) -> float:
+    """The bound of the neighbourhood hit, `bounds.min_hit`; 0 if it has none."""
+    before, value = metrics.neighborhood_hit_input or {}, metrics.number("neighborhood_hit_input") or 0.0
+    low, chance = before.get("low"), before.get("chance")
+    return bounds.min_hit(value, value if low is None else low, chance or 0.0)
 
 
 def _about_labels(cure: Cure, trust: float | None) -> Cure:

@@ -18,9 +18,9 @@ from ..engine.plan_sizes import SURFACE_FEATURES
 from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..inputs import open_source
 from ..kernels.batches import BATCH_BYTES
+from ..kernels.quality import locality
 from ..kernels.quality.bootstrap import correlation_interval, ratio_intervals
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
-from ..kernels.quality.locality import graph_distances, neighborhood_hit, procrustes_errors, undirected_graph
 from ..kernels.quality.redundancy import MIN_POINTS, regression_errors, standardized
 from ..kernels.quality.sample_quality import AXES_POINTS, principal_axes
 from ..kernels.quality.trustworthiness import (
@@ -92,7 +92,7 @@ def count_step(layout: Layout, blocks: Blocks, sample: int, seed: int, m: int, k
 
 @dataclass(frozen=True)
 class Measured:
-    """A value with its 95 % interval, from a sample. `high` is None if it is infinite."""
+    """A value with its 95 % interval, from a sample. high: None if infinite. chance: of random neighbours."""
 
     value: float
     low: float
@@ -100,6 +100,7 @@ class Measured:
     sample: int
     n_neighbors: int | None = None
     sources: int | None = None
+    chance: float | None = None
 
 
 @dataclass(frozen=True)
@@ -144,13 +145,12 @@ def compare_step(config: Config, layout: Layout, sample: int) -> Step[Quality]:
     n_bytes = task_costs.TASK_BYTES + 3 * layout.block_points * (8 * width + 8) + 8 * 8 * PAIRED_POINTS**2
     n_bytes += sample * ((k + 1) * (32 + 32 * width) + 8 * layout.n_features + 24 * m + 64 * width)
     compare = task(compare_labels, is_truth=is_truth, sample=sample, seed=config.quality.seed)
-    return _of_all_data(Step("measure_quality.compare", compare, 1, n_bytes, input_state=state))
+    return _of_all_data(Step("measure_quality.compare", compare, 1, n_bytes, version=2, input_state=state))
 
 
 def geodesic_sources(config: Config, n_points: int) -> int:
     """Number of sampled points from which shortest paths are measured; auto: none above a million points (too slow)."""
-    n_sources = config.quality.geodesic_sources
-    if n_sources == "auto":
+    if (n_sources := config.quality.geodesic_sources) == "auto":
         n_sources = max(MIN_SOURCES, min(MAX_SOURCES, GEODESIC_POINTS // n_points)) * (n_points <= GEODESICS_UP_TO)
     return min(n_sources, config.quality.sample, n_points)
 
@@ -189,7 +189,7 @@ def choose_sample(
         input_order=np.argsort(np.hstack(limits), axis=1),
         embedding_limits=neighbor_thresholds(embedding[chosen], embedding, listed),
         counts=counts,
-        procrustes=procrustes_errors(gathered, embedding, positions[:, :width], around, valid),
+        procrustes=locality.procrustes_errors(gathered, embedding, positions[:, :width], around, valid),
         rows=members[chosen],
         near=members[near],
         listed=np.where(valid[:, 1:], members[listed], -1),
@@ -301,8 +301,8 @@ def compare_geodesics(store: Store, block_index: int, n_sources: int, sample: in
     chosen = store.read_bundle("_work/quality_sample")
     sources = np.unique(np.linspace(0, len(chosen["rows"]) - 1, n_sources).astype(np.int64))
     names = array_specs.NEIGHBOR_INDICES.name, array_specs.NEIGHBOR_DISTANCES.name
-    graph = undirected_graph(*map(store.read_all, names))
-    paths = np.array([graph_distances(graph, int(row), chosen["rows"]) for row in chosen["rows"][sources]])
+    graph = locality.undirected_graph(*map(store.read_all, names))
+    paths = np.array([locality.graph_distances(graph, int(row), chosen["rows"]) for row in chosen["rows"][sources]])
     straight = cdist(chosen["embedding"][sources], chosen["embedding"])
     estimate = correlation_interval(paths, straight, sources, seed)
     return Quality(residual_variance=Measured(*estimate, len(chosen["rows"]), sources=len(sources)))
@@ -313,14 +313,14 @@ def compare_labels(store: Store, block_index: int, is_truth: bool, sample: int, 
     chosen = store.read_bundle("_work/quality_sample")
     if is_truth:
         return compare_truth(chosen["embedding"], labels_of(store, chosen["rows"]), seed)
-    described = checkpoint.reports_of_step(store, "ingest.read_labels", dict)[0]
-    if described["kind"] != "categorical":
+    if checkpoint.reports_of_step(store, "ingest.read_labels", dict)[0]["kind"] != "categorical":
         return Quality()
     labels, measured = labels_of(store, chosen["rows"])[:, 0], list[Measured | None]()
+    chance = locality.hit_of_random_neighbors(labels)
     for key in ("near", "listed"):
-        hits = neighborhood_hit(labels, labels_of(store, chosen[key].reshape(-1))[:, 0].reshape(chosen[key].shape))
+        hits = locality.neighborhood_hit(labels, labels_of(store, chosen[key])[..., 0])
         hits = hits[np.isfinite(hits)]
-        measured.append(Measured(*mean_interval(hits), len(hits)) if len(hits) else None)
+        measured.append(Measured(*mean_interval(hits), len(hits), chance=chance) if len(hits) else None)
     return Quality(neighborhood_hit=measured[0], neighborhood_hit_input=measured[1])
 
 
@@ -341,7 +341,7 @@ def compare_truth(embedding: Float64, truth: Float64, seed: int) -> Quality:
 
 
 def labels_of(store: Store, rows: Int64) -> Float64:
-    """Labels (r, width) of points, given by their rows in internal order (r,); NaN for -1."""
+    """Labels (*shape, width) of points, given by their rows in internal order (*shape); NaN for -1."""
     unique, positions = np.unique(rows, return_inverse=True)
     original = store.gather(array_specs.ORIGINAL_INDEX.name, unique[unique >= 0])
     ascending, order = np.unique(original, return_inverse=True)

@@ -164,10 +164,15 @@ def test_one_finding_about_a_measure_outside_its_bound(changes, measure, words, 
         {"redundancy": [0.0, bounds.REDUNDANT]},
         {"pca_gain": {"value": 0.04, "low": bounds.PCA_GAIN, "high": 0.07, "sample": 60}},
         {"trustworthiness": {"value": bounds.LOW_TRUSTWORTHINESS}},
-        {"neighborhood_hit": {"value": bounds.min_hit(0.98)}},
+        {"neighborhood_hit": {"value": bounds.min_hit(0.98, 0.97, 0.3)}},
         {"residual_variance": {"value": bounds.HIGH_RESIDUAL_VARIANCE}},
         {"residuals": [[bounds.LARGE_RESIDUAL, 0.0]]},
         {"closed_classes_left": 14, "closed_classes": 20},
+        # classes that the features hardly tell: 3.6 % of the neighbours have the same one, by chance 3.3 %
+        {
+            "neighborhood_hit": {"value": 0.02},
+            "neighborhood_hit_input": {"value": 0.036, "low": 0.032, "chance": 0.033},
+        },
         {"neighborhood_hit": None, "neighborhood_hit_input": None, "trustworthiness": None, "redundancy": None},
         {"intrinsic_dimension": {"value": 7.0}},
     ],
@@ -559,6 +564,9 @@ def test_verdict_of_a_good_embedding_states_its_quality() -> None:
     sentence = "Neighbours in the embedding are neighbours in the data (trustworthiness 0.971, continuity 0.980)"
     assert verdict_of({}) == f"{sentence}, and 95 % of them have the same species (98 % in the data)."
     unlabelled = {"neighborhood_hit": None, "neighborhood_hit_input": None}
+    near_chance = {"value": 0.97, "low": 0.96, "chance": 0.96}
+    words = "the same species (97 % in the data, 96 % by chance)."
+    assert verdict_of({"neighborhood_hit_input": near_chance}).endswith(words)
     assert verdict_of(unlabelled) == f"{sentence}."
     long = f"{sentence}. Long distances differ from those along the data (residual variance 0.44)"
     assert verdict_of({**unlabelled, "residual_variance": {"value": 0.44}}) == f"{long}."

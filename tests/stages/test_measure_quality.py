@@ -198,6 +198,7 @@ def test_changed_labels_repeat_only_steps_that_read_them(tmp_path, make_config, 
     labelled = config.model_copy(update={"input": config.input.model_copy(update={"labels": str(labels)})})
     first = measured(run_stages(labelled, "measure_quality"))
     assert 0.25 < first["neighborhood_hit_input"]["value"] < 0.45
+    assert first["neighborhood_hit_input"]["chance"] == pytest.approx(1 / 3, abs=0.01)
     np.save(labels, np.repeat([7, 8, 9, 10], 100))
     second = measured(run_stages(labelled, "measure_quality"))
     assert second["neighborhood_hit"] != first["neighborhood_hit"]

@@ -27,6 +27,17 @@ def neighborhood_hit(labels: Float64, neighbor_labels: Float64) -> Float64:
     return share
 
 
+def hit_of_random_neighbors(labels: Float64) -> float:
+    """Probability that two of the points have the same label. labels: (s,), NaN for none, which does not count.
+
+    >>> hit_of_random_neighbors(np.array([1.0, 1.0, 2.0, 2.0, np.nan]))
+    0.3333333333333333
+    """
+    counts = np.unique(labels[np.isfinite(labels)], return_counts=True)[1]
+    total = counts.sum()
+    return float(np.sum(counts * (counts - 1)) / max(1, total * (total - 1)))
+
+
 def procrustes_errors(points: Floats, embedding: Floats, rows: Ints, embedded_rows: Ints, valid: Bools) -> Float64:
     """Distance of each neighbourhood from its image under the best rotation, shift and scale, in [0, 1]: (s,).
 
