@@ -18,6 +18,8 @@ from .panel import Panel
 
 SAMPLE = 20_000
 """The middle of a class is computed from about this number of its points."""
+CLEAR_SHARE = 0.9
+"""Share of the points of a cell from which on a class is always clear there."""
 LINE_LETTERS, MOST_LETTERS = 20, 80
 STYLE: dict[str, Any] = {
     "fontsize": 9,
@@ -40,7 +42,8 @@ class NamePlace(NamedTuple):
 def name_places(x: Array, y: Array, codes: Array, n_named: int, piece: Array | None) -> list[NamePlace]:
     """Up to 60 places of classes in the pieces of a picture: a point of the class where many of them are.
 
-    A class has one in each piece of which it is at least 1 %, and in the piece with most of its points.
+    A class has one in each piece of which it is at least 1 %, and in the piece with most of its points; none where it
+    is mixed with others everywhere.
     x, y, codes: (n,) coordinates and classes; codes of n_named and more have no name. piece: (n,) number of the piece
     of each point, 0 or more; None for one piece. The classes with most points come first.
     """
@@ -57,18 +60,20 @@ def name_places(x: Array, y: Array, codes: Array, n_named: int, piece: Array | N
             inside = members[piece[members] == p]
             sample, beside = inside[:: 1 + len(inside) // SAMPLE], piece_of_some == p
             others = x_of_some[beside], y_of_some[beside]
-            weight = some.step / (1 + len(inside) // SAMPLE)
-            places.append(NamePlace(code, *middle(x[sample], y[sample], *others, weight), len(inside)))
+            weight, share = some.step / (1 + len(inside) // SAMPLE), len(inside) / sizes[p]
+            at = middle(x[sample], y[sample], *others, weight, share)
+            places += [] if at is None else [NamePlace(code, *at, len(inside))]
     return sorted(places, key=lambda place: -place.n_points)[:60]
 
 
-def middle(x: Array, y: Array, all_x: Array, all_y: Array, weight: float) -> tuple[float, float]:
+def middle(x: Array, y: Array, all_x: Array, all_y: Array, weight: float, share: float) -> tuple[float, float] | None:
     """A point in a clear part of a class: the one nearest to the medians, which themselves may lie beside all points.
 
     The range of its points (x, y) is divided into 8 x 8 cells. A cell is good if it holds many points of the class and
     few others, which would cover them: members^2 / points. If the cell of the medians is less than half as good as the
     best one, only the members in the best cell are used. all_x, all_y: a sample of the points of all classes, each of
-    which stands for `weight` points.
+    which stands for `weight` points. share: of the class among them. None if the best cell is not clear: the class has
+    less of its points than the mean of its share and 1.
     """
     low, half, high = np.percentile([x, y], (2, 50, 98), axis=1)
     span = np.maximum(high - low, 1e-300)
@@ -78,7 +83,10 @@ def middle(x: Array, y: Array, all_x: Array, all_y: Array, weight: float) -> tup
     others = others[((others >= low) & (others <= high)).all(axis=1)]
     counts = np.bincount(cells, minlength=64)
     points = weight * np.bincount(_cells(others, low, span), minlength=64)
-    scores = counts**2 / np.maximum(np.maximum(counts, points), 1)
+    shares = counts / np.maximum(np.maximum(counts, points), 1)
+    scores = counts * shares
+    if shares[scores.argmax()] < min(CLEAR_SHARE, (1.0 + share) / 2):
+        return None
     if 2 * scores[half_cell] < scores.max():
         is_clear = cells == scores.argmax()
         x, y = x[is_clear], y[is_clear]

@@ -126,8 +126,9 @@ def test_a_class_in_two_clouds_has_its_name_at_the_larger_one():
     """The medians are between the clouds, where no point is."""
     x = np.concatenate([np.linspace(0, 1, 150), np.linspace(9, 10, 149)]).astype(np.float32)
     y = np.where(x < 5, -x, x)
-    at, _ = middle(x, y, x, y, 1.0)
-    assert 0.0 <= at <= 1.0
+    at = middle(x, y, x, y, 1.0, 1.0)
+    assert at is not None
+    assert 0.0 <= at[0] <= 1.0
 
 
 @pytest.mark.parametrize("values", [[0.0, 1.0, np.nan, 0.5], [np.nan] * 4, [2.0] * 4])
@@ -160,6 +161,13 @@ def test_a_class_has_its_name_where_others_do_not_cover_it():
     every = np.repeat(x, 100)  # as a sample
     below, above = sorted(name_places(every, every, np.repeat(codes, 100), 2, None))
     assert (0 <= below.x <= 1, 9 <= above.x <= 10) == (True, True)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_a_class_that_is_mixed_with_others_everywhere_has_no_name(rng, share):
+    x, y, alone = *rng.normal(size=(2, 5000)), np.arange(5000) < 500
+    codes = np.where(alone, 0, np.where(rng.random(5000) < share, 1, 2))
+    assert {place.code for place in name_places(x + 20 * alone, y, codes, 2, None)} == {0}
 
 
 @pytest.mark.parametrize("far", [1e3, 1e6])

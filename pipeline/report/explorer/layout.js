@@ -87,10 +87,12 @@ function randomOrder(n) {
 
 const NAMED_SHARE = 0.01;  // a class has its name in each piece of which it is at least this share
 const MOST_NAMES = 60;
+const CLEAR_SHARE = 0.9;  // of the points of a cell, from which on a class is always clear there
 
 /**
  * Of 8 x 8 cells of their range, the members in the best one; all if the cell of the medians is half as good.
  * A cell is good if it holds many members and few other points, which would cover them: members^2 / points.
+ * None if the best cell is not clear: the class has less of its points than the mean of its share and 1.
  */
 function clearest(members, others, {x, y}) {
   const cells = [x, y].map((values) => {
@@ -103,18 +105,20 @@ function clearest(members, others, {x, y}) {
   const [counts, points] = [new Float64Array(64), new Float64Array(64)];
   for (const point of members) counts[cellOfPoint(point)]++;
   for (const point of others.sample) if (cells[0].has(point) && cells[1].has(point)) points[cellOfPoint(point)] += others.weight;
-  const scores = counts.map((count, i) => count ** 2 / Math.max(count, points[i], 1));
+  const shares = counts.map((count, i) => count / Math.max(count, points[i], 1));
+  const scores = counts.map((count, i) => count * shares[i]);
   const best = scores.indexOf(Math.max(...scores));
+  if (shares[best] < Math.min(CLEAR_SHARE, (1 + others.share) / 2)) return [];
   if (2 * scores[8 * cells[1].middle + cells[0].middle] >= scores[best]) return members;
   return members.filter((point) => cellOfPoint(point) === best);
 }
 
-/** A point in a clear part of `all`: the one nearest to the medians, which themselves may lie beside all points. */
+/** A point in a clear part of `all`: the one nearest to the medians, which may lie beside all points; undefined if none is clear. */
 function middleOf(all, others, positions) {
   const [{x, y}, members] = [positions, clearest(all, others, positions)];
   const [u, v] = [x, y].map((values) => percentiles(values, [0.5], members)[0]);
   const distance = (point) => (x[point] - u) ** 2 + (y[point] - v) ** 2;
-  return members.reduce((best, point) => (distance(point) < distance(best) ? point : best));
+  return members.reduce((best, point) => (distance(point) < distance(best) ? point : best), members[0]);
 }
 
 /** One place for the name of each class in each piece (points; null: all) with enough, or with most, of its points. */
@@ -125,13 +129,13 @@ function placesOfNames(key, positions, pieces) {
     for (let i = 0; i < n; i++) members[key.codes[points === null ? i : points[i]]].push(points === null ? i : points[i]);
     const weight = Math.ceil(n / 50000);
     const sample = Array.from({length: Math.floor(n / weight)}, (_, i) => (points === null ? i * weight : points[i * weight]));
-    return members.map((inside, entry) => ({entry, inside, others: {sample, weight}, share: inside.length / n}));
+    return members.map((inside, entry) => ({entry, inside, others: {sample, weight, share: inside.length / n}}));
   });
   const most = key.entries.map((_, e) => Math.max(...parts.map((part) => (part.entry === e ? part.inside.length : 0))));
-  return parts.filter(({entry, inside, share}) => key.entries[entry].codes.length === 1 && inside.length > 0
+  return parts.filter(({entry, inside, others: {share}}) => key.entries[entry].codes.length === 1 && inside.length > 0
       && (share >= NAMED_SHARE || inside.length === most[entry]))
-    .sort((a, b) => b.inside.length - a.inside.length).slice(0, MOST_NAMES).map(({entry, inside, others}) => {
-      const point = middleOf(inside, others, positions);
+    .sort((a, b) => b.inside.length - a.inside.length).map(({entry, inside, others}) => ({entry, point: middleOf(inside, others, positions)}))
+    .filter(({point}) => point !== undefined).slice(0, MOST_NAMES).map(({entry, point}) => {
       const {name, color} = key.entries[entry];
       return {entry, name, color, x: positions.x[point], y: positions.y[point]};
     });
