@@ -1,7 +1,6 @@
 """Find the files of a path, a pattern or a URL, with sizes and times, and explain file-system errors."""
 
 import glob
-import io
 import math
 import os
 import stat
@@ -94,10 +93,7 @@ def find_files(pattern: PathText, key: str) -> list[Stamp]:
 
 def open_file(stamp: Stamp, buffer_bytes: int = 0) -> IO[bytes]:
     """The file, open for reading. Each read of a remote file is a request for at least `buffer_bytes`."""
-    if not stamp.is_remote:
-        return open(stamp.path, "rb")
-    raw = RangeFile(stamp)
-    return cast(IO[bytes], io.BufferedReader(raw, buffer_bytes) if buffer_bytes else raw)
+    return cast(IO[bytes], RangeFile(stamp, buffer_bytes)) if stamp.is_remote else open(stamp.path, "rb")
 
 
 def path_or_file(stamp: Stamp, buffer_bytes: int = 0) -> str | IO[bytes]:

@@ -3,7 +3,6 @@
 Every response gives the state of the object, so one read never mixes rows of two states.
 """
 
-import io
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from fsspec.spec import AbstractBufferedFile
 from fsspec.utils import glob_translate
 
 from ..core.errors import ConfigError, InputChanged, InputError, LleError, listed
@@ -20,7 +20,6 @@ from .base import Stamp
 from .damage import reading
 
 if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
@@ -76,39 +75,18 @@ def read_range(stamp: Stamp, start: int, target: memoryview) -> None:
         list(pool.map(fetch, starts))
 
 
-class RangeFile(io.RawIOBase):
-    """An object as a readable file: each read requests exactly its bytes (large reads in parallel pieces).
+class RangeFile(AbstractBufferedFile):  # type: ignore[misc]
+    """An object as a readable file: each read requests its bytes, and at least `buffer_bytes`, which are kept."""
 
-    Inside a buffered reader it keeps the buffer when the position changes, unlike obstore's own reader.
-    """
+    def __init__(self, stamp: Stamp, buffer_bytes: int) -> None:
+        kind = "readahead" if buffer_bytes else "none"
+        super().__init__(None, stamp.path, block_size=buffer_bytes, cache_type=kind, size=stamp.size)
+        self._stamp = stamp
 
-    def __init__(self, stamp: Stamp) -> None:
-        super().__init__()
-        self._stamp, self._position = stamp, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._stamp.size}[whence]
-        if base + offset < 0:
-            raise OSError(f"byte {base + offset} is before the start")  # the error of other files; zipfile relies on it
-        self._position = base + offset
-        return self._position
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        view = memoryview(buffer).cast("B")
-        count = max(0, min(len(view), self._stamp.size - self._position))
-        if count:
-            read_range(self._stamp, self._position, view[:count])
-        self._position += count
-        return count
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        data = bytearray(min(end, self.size) - start)
+        read_range(self._stamp, start, memoryview(data))
+        return bytes(data)
 
 
 def _split(url: str) -> tuple[str, str]:
