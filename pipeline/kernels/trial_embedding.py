@@ -6,6 +6,8 @@ sphere needs a larger `reg` than a Swiss roll with the same noise. Daza-Santacol
 points, so no trial is made if all points have much noise and the sample has less.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..core.arrays import Float64, Int64
@@ -111,7 +113,7 @@ def reg_by_trial(
             lists = joined_lists(points, lists) if connects else lists
         inside, lists = largest_component(lists)
     if len(inside) < fewest or lists is None:
-        return local._replace(no_trial="few points", trial_points=len(inside))
+        return replace(local, no_trial="few points", trial_points=len(inside))
     component = points[inside]
     sample = None if is_whole else reg_of_lists(component, component, lists.ids, n_components)
     repaired, quality = repaired_lists(lists, len(inside)), SampleQuality(component, k, MEASURED_POINTS)

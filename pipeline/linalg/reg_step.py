@@ -1,7 +1,7 @@
 """The step that chooses weights.reg from sampled neighbourhoods of a run, and the value that a finished run used."""
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
     n_bytes += sample * (layout.k_max + 1) * (2 * row + 48)
     n_bytes += trial * (4 * row + 64 * layout.k_max + TRIAL_POINT_BYTES)
     rule, connects = config.weights.rule, config.graph.components == "connect"
-    expected = ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, m, 0, [], 0, None, [])
+    expected = ChosenReg(NOT_CHOSEN_YET, 0.0, 0.0, m, 0)
     points = {"sample": sample, "n_neighbors": k, "n_components": m}
     choose = task(choose_from_sample, **points, has_trial=has_trial, rule=rule, connects=connects, blocks=blocks)
     [chosen] = yield from Step(
@@ -75,18 +75,8 @@ def reg_for_weights(stage: str, config: Config, layout: Layout) -> Generator[Ste
 
 
 @dataclass(frozen=True)
-class ChosenReg(Report):
-    """`kernels.factors.choose_reg.RegChoice`."""
-
-    reg: float
-    noise: float
-    outside: float
-    n_components: int
-    n_measured: int
-    tried: list[list[float]]
-    trial_points: int
-    no_trial: str | None
-    failed: list[float]
+class ChosenReg(RegChoice, Report):
+    """The choice as the report of its task."""
 
 
 def choose_from_sample(
@@ -118,9 +108,8 @@ def choose_from_sample(
         lists = _stored_lists(store, order) if is_whole else None
         chosen = reg_by_trial(points, chosen, n_neighbors, n_components, rule, is_whole, lists, connects)
     else:
-        chosen = chosen._replace(no_trial="method")
-    measures = {**chosen._asdict(), "tried": [list(pair) for pair in chosen.tried], "failed": list(chosen.failed)}
-    return ChosenReg(**measures, message=f"weights.reg: {chosen.reg:g}: {chosen.reason}")
+        chosen = replace(chosen, no_trial="method")
+    return ChosenReg(**vars(chosen), message=f"weights.reg: {chosen.reg:g}: {chosen.reason}")
 
 
 def _stored_lists(store: Store, order: Int64) -> NeighborLists:
@@ -177,5 +166,5 @@ def describe_reg(method: str, reg: float | str, chosen: Json | None) -> Json | N
         candidates = ", ".join(f"{value:g}" for value in sorted({*SAMPLE_REGS, *WHOLE_REGS}))
         reason = f"auto: one of {candidates}, chosen by the noise and a trial after the search"
         return {"value": None, "reason": reason, "no_trial": None}
-    choice = RegChoice(**{name: chosen[name] for name in RegChoice._fields if name in chosen})
+    choice = RegChoice(**{field.name: chosen[field.name] for field in fields(RegChoice) if field.name in chosen})
     return {"value": choice.reg, "reason": choice.reason, "no_trial": choice.no_trial}

@@ -1,5 +1,7 @@
 """Trial embeddings: agreement with scikit-learn, the chosen value, and samples that are too small or disconnected."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.manifold import LocallyLinearEmbedding, trustworthiness
@@ -89,7 +91,7 @@ def test_joined_lists_have_the_shortest_links_between_pieces():
 @pytest.mark.parametrize("n", [2, 99, 4 * 40 - 1])
 def test_small_samples_change_nothing(n):
     chosen = reg_by_trial(swiss_roll(n, np.random.default_rng(7)), LOCAL, 40, M, "trace")
-    assert chosen == LOCAL._replace(no_trial="few points", trial_points=n)
+    assert chosen == replace(LOCAL, no_trial="few points", trial_points=n)
 
 
 @pytest.mark.parametrize(("n", "is_tried"), [(47, False), (48, True)])

@@ -13,6 +13,7 @@ as the ridge. This module measures that variance and the noise, and chooses a va
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -77,7 +78,8 @@ NoTrial = Literal["method", "few points", "less noise", "failed"]
 points (``LESS_NOISE``), or no value could be embedded."""
 
 
-class RegChoice(NamedTuple):
+@dataclass(frozen=True)
+class RegChoice:
     """A value of `reg`, and the measures that it was chosen from."""
 
     reg: float
@@ -224,10 +226,10 @@ def choose_by_trial(
     >>> choose_by_trial(clean, None, {1e-3: 0.85, 1e-2: 0.99, 1e-1: 0.99, 1.0: 0.98}.__getitem__, 900, True).reg
     0.01
     """
-    local = local._replace(trial_points=n_points)
+    local = replace(local, trial_points=n_points)
     is_noisy = local.noise >= NOISY_NOISE
     if sample is not None and is_noisy and local.noise - sample.noise > LESS_NOISE:
-        return local._replace(no_trial="less noise")
+        return replace(local, no_trial="less noise")
     regs = np.array(WHOLE_REGS if is_whole else SAMPLE_REGS)
     quality = np.full(len(regs), np.nan)
     for position, reg in enumerate(regs.tolist()):
@@ -236,7 +238,7 @@ def choose_by_trial(
             break
     tried = np.isfinite(quality)
     if not tried.any():
-        return local._replace(no_trial="failed")
+        return replace(local, no_trial="failed")
     best = quality[tried].max()
     if is_whole or not is_noisy:
         good = quality >= best - SURFACE_LOSS
@@ -247,4 +249,4 @@ def choose_by_trial(
     chosen = np.flatnonzero(good)[-1 if is_noisy else 0]
     values = list(zip(regs[tried].tolist(), quality[tried].tolist(), strict=True))
     failed = regs[: position + 1][~tried[: position + 1]].tolist()
-    return local._replace(reg=float(regs[chosen]), tried=values, failed=failed)
+    return replace(local, reg=float(regs[chosen]), tried=values, failed=failed)

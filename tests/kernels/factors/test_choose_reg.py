@@ -1,5 +1,7 @@
 """The noise of neighbourhoods in closed form, its invariances, and the reg that follows from it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -178,14 +180,14 @@ class TestTrial:
         assert choose_by_trial(self.CLEAN, self.CLEAN, values(quality, WHOLE_REGS), 900, is_whole=True).reg == 1e-1
 
     def test_sample_with_less_noise_is_not_tried(self):
-        less = self.NOISY._replace(noise=0.49)
+        less = replace(self.NOISY, noise=0.49)
         chosen = choose_by_trial(self.NOISY, less, values([0.9, 0.1, 0.1, 0.1]), 900)
-        assert chosen == self.NOISY._replace(no_trial="less noise", trial_points=900)
+        assert chosen == replace(self.NOISY, no_trial="less noise", trial_points=900)
         assert chosen.reason.endswith("; no trial: a sample of 900 points has less noise")
 
     @pytest.mark.parametrize("noise", [0.3, 0.0])
     def test_sample_with_other_noise_is_tried_if_there_is_little(self, noise):
-        other = self.CLEAN._replace(noise=noise)
+        other = replace(self.CLEAN, noise=noise)
         assert choose_by_trial(self.CLEAN, other, values([0.1, 0.9, 0.9, 0.9]), 900).reg == 1e-2
 
     def test_failed_trial_changes_nothing(self):
