@@ -15,7 +15,8 @@ WINDOW_BYTES = 1 << 24
 READ_BYTES = 1 << 30
 MIN_ROWS = 50
 """In fewer rows, any column of measurements may rise or hold different whole numbers by chance."""
-MANY_ROWS = 1000
+EQUAL_PAIRS = 10
+"""Whole numbers that all differ are ids if, of as many random ones from their range, this many pairs would be equal."""
 WHOLE_SHARE = 0.99
 """Share of whole numbers in a column that is an id by its name: a few entries may be mistyped."""
 MAX_CODES = 20
@@ -265,8 +266,8 @@ def look_of(values: Array, n_rows: int, may_be_epoch: bool = True) -> Look | Non
         return GROUP_ID
     if is_integral and distinct > MAX_CODES and _starts_again(values, steps):
         return POSITION
-    numbering = values.max() - values.min() < 2 * n_rows  # a small table may hold different measurements by chance
-    if is_integral and distinct == len(values) and (len(values) >= MANY_ROWS or numbering):
+    width = values.max() - values.min()
+    if is_integral and distinct == len(values) and width < max(2 * n_rows, len(values) ** 2 / (2 * EQUAL_PAIRS)):
         return id_in_all(len(values), n_rows)
     return None
 

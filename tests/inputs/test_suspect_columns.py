@@ -45,6 +45,7 @@ def test_ids_and_times_are_reported(values, words):
         pytest.param(RNG.normal(size=N), id="measurements"),
         pytest.param(RNG.integers(0, 4000, N), id="counts"),
         pytest.param(RNG.choice(10**6, 80, replace=False), id="few different whole numbers"),
+        pytest.param(RNG.choice(10**8, N, replace=False), id="traded volumes"),
         pytest.param(np.full(N, 1.7e9), id="constant"),
         pytest.param(np.arange(20), id="few rows"),
         pytest.param(np.sort(RNG.integers(0, N, N))[::-1], id="sorted measurements that fall"),
