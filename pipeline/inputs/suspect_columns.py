@@ -61,8 +61,11 @@ TIME_NAME = re.compile(
     r"|date|quarter|mon(th)?|week|day|weekday|dow|hour",
     re.I,
 )
-DATE_NAME = re.compile(r"(.*[_\s.-])?(year|yr)|.*(?<!candi)(?<!up)(?<!man)date", re.I)
-"""Names of columns that are times if their numbers are dates, as ``_are_dates``: saledate, but not candidate."""
+DATE_NAME = re.compile(
+    r"(.*[_\s.-])?(year|yr|jahr|ann[ée]e|ann?o|año|time([_\s.-]period)?)|.*(?<!candi)(?<!up)(?<!man)date", re.I
+)
+"""Names of columns that are times if their numbers are dates, as ``_are_dates``: saledate, but not candidate. Tables of
+the OECD name years TIME, those of Eurostat TIME_PERIOD."""
 FIRST_YEAR, LAST_YEAR = 1800, 2100
 DAY_OF_2000 = 1231
 """Days of 2000 lose their leading zeros and become 101 to 1231. Alone, such numbers may be something else."""

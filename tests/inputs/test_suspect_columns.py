@@ -161,7 +161,7 @@ DATES = {"whole": DAYS, "short": DAYS % 1_000_000, "fractions": 1996 + RNG.integ
 
 
 @pytest.mark.parametrize("values", DATES.values(), ids=DATES)
-@pytest.mark.parametrize("name", ["sdate", "saledate", "sale_date", "saleDate", "date"])
+@pytest.mark.parametrize("name", ["sdate", "saledate", "sale_date", "saleDate", "date", "TIME", "time_period", "ano"])
 def test_dates_and_years_are_times_by_their_name(looks_of, name, values):
     look = looks_of(**{"x": RNG.normal(size=N), name: RNG.permutation(values)})[name]
     assert look.says.startswith("a time by its name")
