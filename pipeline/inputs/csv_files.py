@@ -210,6 +210,8 @@ class CsvRows(ColumnRows):
             names = counted(len(self._index.names), "name")
             cure = f"the header line has {names}: correct the line, remove the lines above the header, "
             cure += "or add a name if a column has none"
+            if self._index.names[-1] == "" and f"got {len(self._index.names) - 1}:" in detail:
+                cure = f"remove the {self._index.delimiter!r} at the end of the header line"
         sentence = (
             f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if self._is_text else 'numbers'}, "
             f"one entry per column; found: {detail}; {cure}"
