@@ -57,8 +57,8 @@ COUNT = r"(?!(n|no|nr|num|number|count)([_\s.-]|codes)|.*[_\s.-](per|last)[_\s.-
 CODE_NAME = re.compile(rf"{COUNT}(.*[_\s.(-])?({CODE_WORDS})\)?", re.I)
 """Names of columns whose whole numbers stand for something: their differences have no meaning."""
 TIME_NAME = re.compile(
-    rf"{COUNT}(.*[_\s.-])?(year|yr|(day|date|week)[_\s.-]?of[_\s.-]?(week|month|year))"
-    r"|date|quarter|mon(th)?|week|day|weekday|dow|hour",
+    rf"({COUNT}(.*[_\s.-])?(year|yr|(day|date|week)[_\s.-]?of[_\s.-]?(week|month|year))"
+    r"|date|quarter|mon(th)?|week|day|weekday|dow|hour)([_\s.-]+(no|nr|num|number)\.?)?",
     re.I,
 )
 DATE_NAME = re.compile(

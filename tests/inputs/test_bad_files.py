@@ -195,7 +195,11 @@ BAD_INPUTS = {
                 {},
                 r"near line 2: .*2 columns, got 3.*remove the lines above the header",
             ),
-            "header with a comma": (text("a,b,\n1,2\n"), {"columns": ["a"]}, "remove the ',' at the end of the header line$"),
+            "header with a comma": (
+                text("a,b,\n1,2\n"),
+                {"columns": ["a"]},
+                "remove the ',' at the end of the header line$",
+            ),
             "column twice": (text("a,a\n1,2\n"), {}, "each column name once"),
             "column without a name": (text("a,\n0,2\n"), {}, "column 2 has no name"),
             "label alone": (text("a\n1\n"), {"label": "a"}, "besides the label"),

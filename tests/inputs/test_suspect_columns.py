@@ -143,7 +143,8 @@ NAMES = {
     "pid;IDunit",
     "a code by its name": "zip;county;soil_type;ZipCode;homeTeam;plate;tumour.status;sky (code);postcode;politycode;"
     "cowcode2;STATEFIP;cntyfips",
-    "a time by its name": "year;Month;day_of_week;DayOfYear;day of week;sold_day_of_month;model_year;birthYear",
+    "a time by its name": "year;Month;day_of_week;DayOfYear;day of week;sold_day_of_month;model_year;birthYear;"
+    "Order Year Number;week_no",
     "": "cases;persons;fish_per_year;perYear;trips_last_year;TripsLastYear;lowKey;years;miles_per_hour;aluminum;"
     "n_class;ideal;platinum",
 }
