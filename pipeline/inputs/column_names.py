@@ -114,7 +114,7 @@ def _check_names(table: TableColumns, required: Sequence[str]) -> None:
         raise InputError(
             f"{table.where}: there is no column {_quoted(missing)}{hint} (its columns are {listed(table.names)})"
         )
-    repeated = [name for name, count in counts.items() if count > 1]
+    repeated = [name for name, count in counts.items() if count > 1 and name]  # Excel writes empty columns at the end
     if repeated:
         raise InputError(
             f"{table.where}: expected each column name once, found {_quoted(repeated)} more often; rename them"

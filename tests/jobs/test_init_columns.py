@@ -386,6 +386,13 @@ def test_csv_column_with_text_between_its_numbers_is_left_out_with_an_example(tm
     assert f"expected a column of numbers, found power ({why})" in message
 
 
+def test_empty_csv_columns_without_a_name_are_left_out(tmp_path):
+    lines = frame().to_csv(index=False).splitlines()
+    (tmp_path / "sheet.csv").write_text("".join(f"{line},,\n" for line in lines))
+    assert config_of(tmp_path, tmp_path / "sheet.csv").input.columns == ("a", "b", "c")
+    assert '# left out: "" (no name)' in (tmp_path / "job.yaml").read_text()
+
+
 def test_csv_columns_with_text_below_the_first_rows_are_left_out(tmp_path):
     n = 3 * csv_index.ROWS_PER_POSITION
     data = pd.DataFrame(RNG.normal(size=(n, 4)).round(4).astype(str), columns=list("abcd"))
