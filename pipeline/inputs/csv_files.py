@@ -34,6 +34,7 @@ PARSE_BYTES = 1 << 26
 TYPED_ROWS = 1 << 17  # rows in memory at a time while the types of columns are determined
 TRUTH, WITH_COMMA = "truth values", "numbers with a comma"
 NUMBER_WITH_COMMA = re.compile(rb"([+-]?\d+),(\d+([eE][+-]?\d+)?)")
+THOUSANDS = re.compile(rb" *[+-]?(0|[1-9]\d{0,2}(\.\d{3})*) *")
 NUMBER_WITH_POINT = re.compile(rb"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 TYPES = ("numbers", TRUTH, "text", "no values")
 TRUE, FALSE = (b"true", b"True", b"TRUE", b"1", b"1.0"), (b"false", b"False", b"FALSE", b"0", b"0.0")
@@ -349,4 +350,8 @@ def _type_of_entries(name: str, column: pa.ChunkedArray) -> str:
             return "text"
         example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only
         return text_found(example, name)
+    grouped = {entry for entry in entries if b"." in entry}
+    are_mixed = any(entry.endswith(b"0") for entry in grouped) and len(entries - {b"0"}) > len(grouped)
+    if are_mixed and all(map(THOUSANDS.fullmatch, entries)):  # 14.210 beside 14, not 14.000
+        return f"numbers with points between thousands, such as {min(grouped).decode()!r}; {COMMA_CURE}"
     return "numbers"

@@ -386,6 +386,15 @@ def test_csv_column_with_text_between_its_numbers_is_left_out_with_an_example(tm
     assert f"expected a column of numbers, found power ({why})" in message
 
 
+def test_csv_columns_with_points_between_thousands_are_left_out(tmp_path):
+    people = np.append([12, 7], RNG.integers(0, 99_999, N - 2))
+    thousands = [f"{n:,}".replace(",", ".") for n in people]
+    data = frame(people=thousands, decimals=[f"{n / 1000:.3f}" for n in people], dropped=[n / 1000 for n in people])
+    config = config_of(tmp_path, write_table(tmp_path / "orte.csv", data))
+    assert config.input.columns == ("a", "b", "c", "decimals", "dropped")
+    assert "# left out: people (numbers with points between thousands, such as" in (tmp_path / "job.yaml").read_text()
+
+
 def test_empty_csv_columns_without_a_name_are_left_out(tmp_path):
     lines = frame().to_csv(index=False).splitlines()
     (tmp_path / "sheet.csv").write_text("".join(f"{line},,\n" for line in lines))
