@@ -35,8 +35,9 @@ FIRST_BYTES = {
     ".zst": rb"\(\xb5/\xfd",
     ".xlsx or .zip": rb"PK\x03\x04",
     ".parquet": rb"PAR1",
+    ".json": rb"[\[{]\s*([\[{\"]|$)",
 }
-"""Patterns of the first bytes of files that hold no text, by the ends of their names."""
+"""Patterns of the first bytes of files that hold no table of text, by the ends of their names."""
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 
@@ -158,7 +159,9 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
     `first_row` is empty if the file has only a header.
     """
     if end := next((end for end, first in FIRST_BYTES.items() if re.match(first, line)), ""):
-        raise InputError(f"{path}: expected text, found a file of another kind; rename it so that it ends in {end}")
+        raise InputError(
+            f"{path}: expected a CSV file, found a file of another kind; rename it so that it ends in {end}"
+        )
     try:
         text = line.decode("utf-8-sig").rstrip("\r")
     except UnicodeDecodeError as error:

@@ -184,6 +184,7 @@ BAD_INPUTS = {
             ),
             "Excel": (text(b"PK\3\4" + bytes(9)), {}, r"another kind; rename it so that it ends in \.xlsx or \.zip$"),
             "Parquet": (text(b"PAR1" + bytes(9)), {}, r"another kind; rename it so that it ends in \.parquet$"),
+            "JSON": (text('[{"a":1,"b":2},{"a":3,"b":4}]'), {}, r"another kind; rename it so that it ends in \.json$"),
             "UTF-16": (text("a,b\n1,2\n".encode("utf-16")), {}, "iconv -f UTF-16 -t"),
             "break in quotes": (text('a,b\n1,2\n3,"4\n5"\n'), {}, r"line 3: .*line break inside quotes.*Parquet"),
             "unknown column": (text("a,b\n1,2\n"), {"columns": ["a", "z"]}, r"no column 'z'.*a, b"),
