@@ -207,7 +207,9 @@ class CsvRows(ColumnRows):
         value = re.search(r"invalid value '(.*)'", detail)
         with_comma = value is not None and NUMBER_WITH_COMMA.fullmatch(value[1].encode())
         cure = COMMA_CURE if with_comma else "correct the line, or name the columns to read in input.columns"
-        if column is None:  # a line of another length
+        if "invalid UTF8" in detail:
+            cure = csv_index.ENCODING_CURE.format("WINDOWS-1252")
+        elif column is None:  # a line of another length
             names = counted(len(self._index.names), "name")
             cure = f"the header line has {names}: correct the line, remove the lines above the header, "
             cure += "or add a name if a column has none"

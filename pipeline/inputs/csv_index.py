@@ -38,6 +38,7 @@ FIRST_BYTES = {
     ".json": rb"[\[{]\s*([\[{\"]|$)",
 }
 """Patterns of the first bytes of files that hold no table of text, by the ends of their names."""
+ENCODING_CURE = "convert the file. If its encoding is {0}: iconv -f {0} -t UTF-8 OLD > NEW"
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 
 
@@ -167,8 +168,7 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
     except UnicodeDecodeError as error:
         encoding = "UTF-16" if line[:2] in (b"\xff\xfe", b"\xfe\xff") else "WINDOWS-1252"
         raise InputError(
-            f"{path}: expected a header line in UTF-8, found other bytes ({error}); convert the file. If its encoding "
-            f"is {encoding}: iconv -f {encoding} -t UTF-8 OLD > NEW"
+            f"{path}: expected a header line in UTF-8, found other bytes ({error}); {ENCODING_CURE.format(encoding)}"
         ) from error
     row = first_row.decode(errors="replace").rstrip("\r")
     try:
