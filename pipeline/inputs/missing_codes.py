@@ -24,6 +24,8 @@ USUAL = re.compile(r"0|9*[789]|8+|7+")
 """The digits of a code, as of 98, 99.9 and 777."""
 FEW, SETS_SPREAD = 0.01, 3.0
 """Far values are at most this share of a column, and make its standard deviation at least so many times larger."""
+NEGATIVE = {-99.0, -999.0, -9999.0, -99999.0}
+"""Codes that need not be far from the other values, as counts, if these are not negative."""
 HUGE, LARGEST = 1e9, {2**15 - 1, 2**16 - 1}
 """Fill values of programs, and the largest integers of 16 bits."""
 
@@ -85,6 +87,7 @@ def missing_code(values: Array, far_from_few: float = FAR_FROM_FEW) -> Code | No
             found, rest = distinct[codes], distinct[others]
             gap = max(found.min() - rest.max(), rest.min() - found.max())
             is_far = gap > (FAR if len(rest) > MAX_CODES else far_from_few) * (rest.max() - rest.min())
+            is_far |= rest.min() >= 0 and all(number in NEGATIVE for number in found)
             share = counts[codes].sum() / counts.sum()
             is_repeated = counts[codes].min() >= least and share <= (MAX_SHARE if found.all() else MAX_ZEROS)
             if is_far and is_repeated and all(map(_is_usual, found)):

@@ -24,6 +24,7 @@ def with_codes(values, *codes, share=0.01):
     ("values", "codes"),
     [
         pytest.param(with_codes(X, -9999), (-9999,), id="below"),
+        pytest.param(with_codes(RNG.integers(0, 10**5, N), -999), (-999,), id="just below counts"),
         pytest.param(with_codes(X, 99.9), (99.9,), id="above"),
         pytest.param(with_codes(X, 99.9).astype(np.float32), (np.float32(99.9),), id="float32"),
         pytest.param(with_codes(X, 999, 998), (998, 999), id="several"),
@@ -47,6 +48,7 @@ def test_repeated_numbers_far_from_all_others_are_codes(values, codes):
         pytest.param(RNG.lognormal(0, 4, N), id="heavy tail"),
         pytest.param(with_codes(X, 9e9, share=0.001), id="an outlier of two rows"),
         pytest.param(with_codes(X, 87.31), id="no whole number"),
+        pytest.param(with_codes(RNG.normal(0, 1e4, N), -999), id="changes"),
         pytest.param(with_codes(X, 646), id="branches of the largest firm"),
         pytest.param(with_codes(X / 1000, 1), id="a flag beside shares"),
         pytest.param(with_codes(X + 99, 0, share=0.7), id="mostly zero"),
