@@ -10,9 +10,10 @@ from typing import NamedTuple
 from ..core.errors import InputError, listed
 
 OF_PANDAS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
-OTHERS = r"- -- ? . NAN NONE Null na nil none \N"
+OTHERS = r"- -- ? . .. : #DIV/0! #VALUE! n.a. NAN NONE Null na nil none \N"
 MISSING_WORDS = {"", "#N/A N/A", *OF_PANDAS.split(), *OTHERS.split()}
-"""Words for a missing number: those of pandas.read_csv, then others. In a column of texts they are texts like any."""
+"""Words for a missing number: those of pandas.read_csv, the World Bank (..), Eurostat (:) and Excel, and others. In a
+column of texts they are texts like any."""
 
 SHOWN_WORDS = "NA, None, NULL, n/a, - and ?"
 """Some of them, for messages."""

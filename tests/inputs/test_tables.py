@@ -84,7 +84,7 @@ class TestCsv:
     @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
     def test_words_of_pandas_and_signs_are_missing_numbers(self, tmp_path, delimiter):
         """pandas reads the same words as missing, without our signs."""
-        signs = ["-", "--", "?", ".", "na", "nil", "none", "NONE", "\\N"]
+        signs = ["-", "--", "?", ".", "..", ":", "#DIV/0!", "n.a.", "na", "nil", "none", "NONE", "\\N"]
         words = ["#N/A", "NA", "N/A", "NULL", "None", "n/a", "null", "<NA>", "nan", *signs, " ?", "   - "]
         lines = [f"{i}{delimiter}{word}{delimiter}{i % 2 == 0}" for i, word in enumerate([*words, "7.5"])]
         lines[3] = f'3{delimiter}"NULL"{delimiter}?'
