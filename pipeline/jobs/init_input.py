@@ -20,7 +20,10 @@ from ..inputs.suspect_columns import read_windows
 from .new_rows import TABLES, open_section
 
 FILL_GAPS = "fill the gaps in the file first, for example with the median of each column"
-TEXT_TO_NUMBERS = "write numbers as numbers, not as text, and without signs, units and separators"
+TEXT_TO_NUMBERS = (
+    "write numbers as numbers, not as text, and without signs, units and separators; of categories, make columns of 0 "
+    "and 1: pandas.get_dummies(table).to_csv(out, index=False)"
+)
 LONGEST_NAME = 100
 """Characters of a name in a message: it may be a whole line."""
 NAMED = 3

@@ -328,6 +328,7 @@ def test_a_count_between_measurements_is_a_feature(tmp_path, names, label):
         ("a\r\n\r\nm\r\n\r\nA\r\nB" + "\r\n3" * 5, "in lines 3, 5 and 6 ('m'): remove lines 3, 5 and 6"),
         ("a,b,c\nm,s,\n1,2,0\n3,4,0\n5,6,0", "2 columns are numbers except in line 2 ('m', 's'): remove line 2"),
         ("a,b\n1,2\n3,4\n5,6\na,b\n7,8", "b (its name between numbers: remove header lines below the first line)"),
+        ("vote,sex\nyes,f\nno,m\nno,f", "of categories, make columns of 0 and 1: pandas.get_dummies(table).to_csv"),
         ("a,b\n$5,2 %\n$7,3 %", "write numbers as numbers, not as text, and without signs, units and separators"),
         ("Spectra of 2003,,\nwave,sun,sky\n280,1,2\n281,3,4\n282,3,4", "the first line seems to be a title: remove it"),
     ],
