@@ -216,13 +216,17 @@ def _mostly_missing(gaps: Mapping[Column, Bools]) -> list[Column]:
     """The columns to leave out, given the rows in which each has no value.
 
     Columns with few gaps are taken; then others, those with the fewest first, as long as few rows have a gap and the
-    complete rows hold more entries: columns of one source often lack the same rows.
+    complete rows hold more entries: columns of one source often lack the same rows. Blank rows, as between the parts
+    of a map, do not count.
     """
     order = sorted(gaps, key=lambda column: column.missing)
+    if len(gaps) > 1:
+        is_blank = np.logical_and.reduce([*gaps.values()])
+        gaps = {column: gap[~is_blank] for column, gap in gaps.items()}
     incomplete, taken, most = np.zeros(len(next(iter(gaps.values()), ())), bool), 0, 0
     for number, column in enumerate(order, start=1):
         incomplete = incomplete | gaps[column]
-        is_few, entries = column.missing <= MAX_MISSING * len(incomplete), number * int((~incomplete).sum())
+        is_few, entries = gaps[column].sum() <= MAX_MISSING * len(incomplete), number * int((~incomplete).sum())
         if is_few or (incomplete.mean() < MAX_INCOMPLETE and entries > most):
             taken, most = number, entries
     return order[taken:]

@@ -104,6 +104,13 @@ class TestTables:
         assert (config.preprocess.invalid, config.input.columns) == ("drop", ("a", "b", "c"))
 
     @FORMATS
+    def test_blank_rows_leave_no_column_out(self, tmp_path, suffix):
+        data = frame()
+        data.loc[::6] = np.nan
+        config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data))
+        assert (config.preprocess.invalid, config.input.columns) == ("drop", None)
+
+    @FORMATS
     def test_few_missing_values_are_counted_by_column_and_many_leave_the_column_out(self, tmp_path, suffix):
         data = frame(income=np.where(np.arange(N) % 9 == 0, np.nan, X[:, 0]))
         data.loc[:6, "a"], data.loc[5:9, "b"] = np.nan, np.nan
