@@ -64,7 +64,8 @@ LABEL_NAME = re.compile(
     rf"{SURE_LABEL_NAME.pattern}|category|categories|species|clusters?|leiden|louvain|group|(cell_?)?type", re.I
 )
 
-
+NO_CLASS = re.compile(r"sex|gender|mon(th)?|week_?day|day", re.I)
+"""Names of texts that are a label only if there is no other but persons: they seldom say what a table is about."""
 CODE_NAMES = (
     CODE_NAME,
     LABEL_NAME,
@@ -308,7 +309,7 @@ def _label(
     named ones and texts.
     """
     text = [column for column in candidates if column.is_text]
-    text.sort(key=lambda column: is_named(column.name, ID_NAME, NUMBERING))  # persons come last
+    text.sort(key=lambda column: is_named(column.name, ID_NAME, NUMBERING, NO_CLASS))
     numbered = [column for column in candidates if not column.is_text]
     of_numbers = SURE_LABEL_NAME if text and len(numbered) > MANY_COUNTS else LABEL_NAME
     named = [column for column in text if LABEL_NAME.fullmatch(column.name)]

@@ -46,10 +46,10 @@ class TestTables:
         section = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input
         assert (section.id, section.columns) == ("record", ("a", "b", "c"))
 
-    def test_persons_are_the_label_if_no_other_text_can_be(self, tmp_path, suffix):
+    def test_persons_or_their_sex_are_the_label_if_no_other_text_can_be(self, tmp_path, suffix):
         data = frame(id=np.array(list("abcdefgh"))[np.arange(N) % 8])
         assert config_of(tmp_path, write_table(tmp_path / f"1.{suffix}", data), "1.yaml").input.label == "id"
-        data["task"] = np.array(["naming", "lexdec"])[np.arange(N) % 2]
+        data["sex"], data["task"] = np.array([["m", "naming"], ["f", "lexdec"]])[np.arange(N) % 2].T
         assert config_of(tmp_path, write_table(tmp_path / f"2.{suffix}", data), "2.yaml").input.label == "task"
 
     def test_whole_numbers_are_the_label_by_their_name_or_as_the_only_ones(self, tmp_path, suffix):
