@@ -162,11 +162,12 @@ def look_by_name(name: str, values: Array) -> Look | None:
     """What whole numbers look like by the name of their column; None for codes of few values, which may be labels."""
     present = values[np.isfinite(values)]
     share = _share_whole(values)
-    if is_named(name, TIME_NAME) and share == 1:
+    n_values = len(np.unique(present))
+    if is_named(name, TIME_NAME) and share == 1 and n_values > 2:  # "AREA_-1 year" may be a flag of a category
         return NAMED_TIME
     if is_named(name, DATE_NAME) and _are_dates(present):
         return NAMED_DATE
-    if len(np.unique(present)) <= MAX_CODES:
+    if n_values <= MAX_CODES:
         return None
     if is_named(name, ID_NAME, NUMBERING) and share >= WHOLE_SHARE:
         return NAMED_ID if share == 1 else Look("an id by its name: nearly all entries are whole numbers", False)

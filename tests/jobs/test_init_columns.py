@@ -146,7 +146,7 @@ class TestTables:
         assert config.preprocess.scale == "standard"
 
     def test_many_flags_are_the_data(self, tmp_path, suffix):
-        bits = pd.DataFrame(RNG.integers(0, 2, (N, 12)), columns=[*"defghijklmno"])
+        bits = pd.DataFrame(RNG.integers(0, 2, (N, 12)), columns=[*"defghijklmn", "stay_1 year"])
         data = bits.assign(weight=X[:, 0], size=X[:, 1])
         section = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data)).input
         assert section.columns is None
