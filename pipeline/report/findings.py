@@ -212,6 +212,9 @@ def _of_participation(metrics: Metrics, config: Config) -> Iterator[Finding]:
     keeps = (metrics.number("trustworthiness") or 0.0) >= bounds.GOOD_TRUSTWORTHINESS
     keeps &= (metrics.number("kept_neighbors") or 0.0) >= bounds.MOST_KEPT
     is_in_picture = any(coordinate <= 2 for _, _, coordinate, _, _ in narrow)
+    if config["method"] == "pca":  # the picture leaves out such rows, and shows the others
+        is_in_picture = False
+        sentence += "; principal components follow rows that are far from the others"
     yield Finding(
         "participation", narrow[0][0], bound, sentence, cure, "grave" if is_in_picture or not keeps else "minor"
     )
