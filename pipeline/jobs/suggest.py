@@ -9,6 +9,7 @@ it holds all rows.
 import contextlib
 from collections.abc import Mapping
 from itertools import chain, count
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,8 @@ def _reasons(search: Search, nearest: Dimension | None, stretch: float) -> list[
             f"the measures are those of the sample embedded alone, where neighbours are about {stretch:.1f} times "
             f"as far away as among all rows; the run will have other values{larger}"
         )
+    if all(attrgetter(key)(search.config) == value for key, value in search.suggested().items()):
+        reasons.append("the config has these settings already: a run with them would repeat its result")
     return reasons
 
 

@@ -384,6 +384,13 @@ def test_suggestion_that_keeps_few_neighbours_says_so(tmp_path, make_config, few
     assert "Do not interpret clusters" not in " ".join(roll["reasons"])
 
 
+@pytest.mark.parametrize(("components", "is_same"), [(2, True), (3, False)])
+def test_settings_that_the_config_has_already_are_said_to_be_so(tmp_path, make_config, few_trials, components, is_same):
+    settings = {"eigensolver": {"n_components": components}, "weights": {"reg": "auto"}}
+    reasons = suggest(make_config(tmp_path, SLANTED, **settings), 300)["reasons"]
+    assert any("has these settings already" in reason for reason in reasons) == is_same
+
+
 @pytest.mark.parametrize(("sample", "is_small"), [(300, True), (1100, False)])
 def test_a_larger_sample_is_named_if_the_trials_can_embed_more_rows(
     tmp_path, make_config, few_trials, sample, is_small
