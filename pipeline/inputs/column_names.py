@@ -1,5 +1,6 @@
 """The columns of a table: words for a missing number, and the choice of features, by name or all numeric ones."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ column of texts they are texts like any."""
 
 SHOWN_WORDS = "NA, None, NULL, n/a, - and ?"
 """Some of them, for messages."""
+THOUSANDS = re.compile(rb" *[+-]?(0|[1-9]\d{0,2}(\.\d{3})*) *")
 MAX_EXAMPLE = 20  # characters of an entry in a message
 
 PADDED_WORDS = [
@@ -163,6 +165,19 @@ def number_in(text: str | bytes) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def point_between_thousands(entries: set[bytes]) -> str:
+    """The least of the numbers in which a point separates thousands, as 14.210 beside 14; empty if there are none.
+
+    A program that drops zeros writes 14.21, and one that keeps them writes 14.000.
+
+    >>> [point_between_thousands({b"14.210", b"893.315", other}) for other in (b"14", b"0", b"14.5", b"14.000")]
+    ['14.210', '', '', '']
+    """
+    grouped = {entry for entry in entries if b"." in entry}
+    are_mixed = any(entry.endswith(b"0") for entry in grouped) and len(entries - {b"0"}) > len(grouped)
+    return min(grouped).decode() if are_mixed and all(map(THOUSANDS.fullmatch, entries)) else ""
 
 
 def text_found(example: str, name: str) -> str:

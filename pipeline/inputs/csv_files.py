@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from ..core.errors import InputError, counted
+from ..core.errors import InputError
 from ..storage.bundles import Array
 from . import csv_index
 from .base import Source, Stamp
@@ -23,6 +23,7 @@ from .column_names import (
     choose_columns,
     is_missing_word,
     number_in,
+    point_between_thousands,
     text_found,
 )
 from .csv_index import index_rows, open_text
@@ -34,7 +35,6 @@ PARSE_BYTES = 1 << 26
 TYPED_ROWS = 1 << 17  # rows in memory at a time while the types of columns are determined
 TRUTH, WITH_COMMA = "truth values", "numbers with a comma"
 NUMBER_WITH_COMMA = re.compile(rb"([+-]?\d+),(\d+([eE][+-]?\d+)?)")
-THOUSANDS = re.compile(rb" *[+-]?(0|[1-9]\d{0,2}(\.\d{3})*) *")
 NUMBER_WITH_POINT = re.compile(rb"[+-]?\d+\.\d+([eE][+-]?\d+)?")
 TYPES = ("numbers", TRUTH, "text", "no values")
 TRUE, FALSE = (b"true", b"True", b"TRUE", b"1", b"1.0"), (b"false", b"False", b"FALSE", b"0", b"0.0")
@@ -207,14 +207,8 @@ class CsvRows(ColumnRows):
         value = re.search(r"invalid value '(.*)'", detail)
         with_comma = value is not None and NUMBER_WITH_COMMA.fullmatch(value[1].encode())
         cure = COMMA_CURE if with_comma else "correct the line, or name the columns to read in input.columns"
-        if "invalid UTF8" in detail:
-            cure = csv_index.ENCODING_CURE.format("WINDOWS-1252")
-        elif column is None:  # a line of another length
-            names = counted(len(self._index.names), "name")
-            cure = f"the header line has {names}: correct the line, remove the lines above the header, "
-            cure += "or add a name if a column has none"
-            if self._index.names[-1] == "" and f"got {len(self._index.names) - 1}:" in detail:
-                cure = f"remove the {self._index.delimiter!r} at the end of the header line"
+        if column is None or "invalid UTF8" in detail:
+            cure = csv_index.cure_of_line(self._index, detail)
         sentence = (
             f"{self._stamp.path}{line}{name}: expected {'text in UTF-8' if self._is_text else 'numbers'}, "
             f"one entry per column; found: {detail}; {cure}"
@@ -352,8 +346,5 @@ def _type_of_entries(name: str, column: pa.ChunkedArray) -> str:
             return "text"
         example = (text or entries)[0].decode(errors="replace")  # 1_000 is a number for Python only
         return text_found(example, name)
-    grouped = {entry for entry in entries if b"." in entry}
-    are_mixed = any(entry.endswith(b"0") for entry in grouped) and len(entries - {b"0"}) > len(grouped)
-    if are_mixed and all(map(THOUSANDS.fullmatch, entries)):  # 14.210 beside 14, not 14.000
-        return f"numbers with points between thousands, such as {min(grouped).decode()!r}; {COMMA_CURE}"
-    return "numbers"
+    thousands = point_between_thousands(entries)
+    return f"numbers with points between thousands, such as {thousands!r}; {COMMA_CURE}" if thousands else "numbers"

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.arrays import Int64
-from ..core.errors import InputError
+from ..core.errors import InputError, counted
 from ..core.patterns import PACKED
 from .array_rows import unpacked
 from .base import Stamp
@@ -184,6 +184,16 @@ def _header(line: bytes, first_row: bytes, declared: str | None, path: str) -> t
 def no_header(path: str, line: str) -> InputError:
     found = f"expected a header line with column names, found {line[:60]!r}"
     return InputError(f"{path}: {found}; add a first line with names")
+
+
+def cure_of_line(index: RowIndex, found: str) -> str:
+    """What to do with a line in another encoding, or of another number of entries; `found` is Arrow's error."""
+    if "invalid UTF8" in found:
+        return ENCODING_CURE.format("WINDOWS-1252")
+    if index.names[-1] == "" and f"got {len(index.names) - 1}:" in found:
+        return f"remove the {index.delimiter!r} at the end of the header line"
+    cure = f"the header line has {counted(len(index.names), 'name')}: correct the line, "
+    return f"{cure}remove the lines above the header, or add a name if a column has none"
 
 
 def is_first_row(others: Sequence[str], texts: Mapping[str, Collection[bytes | None]]) -> bool:
