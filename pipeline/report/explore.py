@@ -1,4 +1,4 @@
-"""The explorer of a run: one HTML file that opens offline and shows up to `MAX_POINTS` points with WebGL.
+"""The explorer of a run: one HTML file that opens offline and shows up to `MAX_POINTS` points.
 
 The page holds its columns as base64 text. Numbers are stored as 16-bit steps of their robust range, the few
 values outside that range as float32. Where such steps are too coarse, all numbers of a column are float32; whole
@@ -27,9 +27,18 @@ MAX_INPUT_COLUMNS, MAX_INPUT_VALUES = 40, 10_000_000
 STEPS = 65_534
 """Steps of a 16-bit number; the largest code, above them, means "unknown"."""
 DAY = 86_400
-SHARED_SCRIPTS = ("data.js", "axes.js", "names.js", "selection.js", "controls.js", "picture.js")
-SERVED_SCRIPTS = (*SHARED_SCRIPTS, "pointers.js", "served.js")
-SCRIPTS = (*SHARED_SCRIPTS, "layout.js", "colors.js", "plot.js", "page.js")
+SHARED_SCRIPTS = (
+    "data.js",
+    "axes.js",
+    "names.js",
+    "selection.js",
+    "controls.js",
+    "picture.js",
+    "pointers.js",
+    "explorer.js",
+)
+SERVED_SCRIPTS = ("server.js", *SHARED_SCRIPTS)
+SCRIPTS = ("layout.js", "colors.js", "points.js", *SHARED_SCRIPTS)
 
 
 class Column(NamedTuple):
@@ -81,7 +90,7 @@ class ServedPage(NamedTuple):
 
 
 def render_explorer(page: ExplorerPage) -> bytes:
-    """The page as UTF-8 bytes, with styles, scripts, library and data inline."""
+    """The page as UTF-8 bytes, with styles, scripts and data inline."""
     payloads: list[str] = []
 
     def add(*texts: str) -> list[int]:
@@ -106,40 +115,33 @@ def render_explorer(page: ExplorerPage) -> bytes:
     content = {
         "images": images,
         "ids": ids,
-        "title": page.title,
         "nRows": len(page.rows),
-        "nInput": page.n_input,
-        "nEmbedded": page.n_embedded,
         "rows": rows,
         "columns": described,
         "palette": OKABE_ITO,
         "classColors": [class_colors(MAX_CLASSES, dark) for dark in (False, True)],
         "colorMap": [to_hex(colormaps[COLOR_MAP](step / 63)) for step in range(64)],
     }
-    library, licenses = read_asset("regl-scatterplot.min.js"), read_asset("LICENSES.txt")
-    return _rendered(page, SCRIPTS, content, library=library, licenses=licenses, payloads=payloads)
+    return _rendered(page, SCRIPTS, content, payloads)
 
 
 def render_served(page: ServedPage) -> bytes:
     """The page that shows tiles of a server, as UTF-8 bytes."""
-    columns = [
-        {"label": column.label, "role": column.role, "kind": column.kind, "classes": column.names is not None}
-        for column in page.columns
-    ]
     content = {
-        "columns": columns,
+        "columns": [_for_menus(column) for column in page.columns],
         "components": page.components,
         "ids": page.ids,
         "imageShape": page.image_shape,
-        "palette": OKABE_ITO,
     }
     return _rendered(page, SERVED_SCRIPTS, content)
 
 
-def _rendered(page: ExplorerPage | ServedPage, scripts: Sequence[str], content: Json, **more: object) -> bytes:
+def _rendered(
+    page: ExplorerPage | ServedPage, scripts: Sequence[str], content: Json, payloads: Sequence[str] = ()
+) -> bytes:
     style, script = read_asset("page.css"), "\n".join(read_asset(name) for name in scripts)
     html = template("explorer/page.html.j2")
-    return html.render(page=page, style=style, script=script, content=content, **more).encode()
+    return html.render(page=page, style=style, script=script, content=content, payloads=payloads).encode()
 
 
 def read_asset(name: str) -> str:
@@ -150,9 +152,13 @@ def to_base64(values: Array) -> str:
     return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")
 
 
+def _for_menus(column: Column) -> Json:
+    return {"label": column.label, "role": column.role, "kind": column.kind, "classes": column.names is not None}
+
+
 def encode_column(column: Column) -> tuple[Json, list[str]]:
     """The page's description of a column, and its base64 texts."""
-    described: Json = {"name": column.name, "label": column.label, "role": column.role, "kind": column.kind}
+    described: Json = {"name": column.name, **_for_menus(column)}
     if column.names is not None:
         codes = np.where(column.values < 0, len(column.names), column.values)
         width = 1 if len(column.names) < 2**8 else 2 if len(column.names) < 2**16 else 4

@@ -1,6 +1,5 @@
 """The explorer page: its base64 data equal the data of the store."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +88,6 @@ class TestEncoding:
         page = render_explorer(page_of(Column("y1", "y", np.zeros(2)))).decode()
         assert set(Scripts(page).addresses) == {"index.html"}
         assert "default-src 'none'" in page
-
-    def test_library_comes_with_its_licence_and_version(self):
-        page = render_explorer(page_of(Column("y1", "y", np.zeros(2)))).decode()
-        version = json.loads(read_asset("package.json"))["dependencies"]["regl-scatterplot"]
-        assert f"regl-scatterplot {version}" in page
-        assert "Copyright (c) 2018 Fritz Lekschas" in page
 
 
 def test_sample_is_evenly_spaced():

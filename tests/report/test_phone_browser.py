@@ -11,7 +11,7 @@ from lle.report.metrics import Metrics
 from lle.report.page import render_page
 from lle.report.page_pictures import DPI, draw_page_pictures
 from lle.report.point_colors import ColorSource
-from tests.support.browser import CONTRASTS, axe_problems, names_at_rest, needs_browser
+from tests.support.browser import CONTRASTS, axe_problems, names_at_rest, needs_browser, wait_for
 
 N = 400
 LONG = [f"{i} in the last twelve months the household has had to borrow money from friends" for i in range(8)]
@@ -96,7 +96,7 @@ def test_many_long_names_are_numbers_of_the_legend_on_a_phone(curve):
     numbers = page.locator("#legend button > span").evaluate_all(f"(spans) => spans.map((span) => {before})")
     assert numbers == [f'"#{i + 1} "' for i in range(8)]
     page.set_viewport_size({"width": 1400, "height": 900})
-    page.wait_for_function("explorer.numbered.size === 0 && explorer.arranging === null")
+    wait_for(page, "explorer.numbered.size === 0 && explorer.arranging === null")
     assert set(names_at_rest(page)) == set(LONG)
     assert page.locator("#legend [data-number]").count() == 0
 

@@ -12,7 +12,7 @@ from lle.jobs.explore_server import Server
 from lle.jobs.served_run import ServedRun
 from lle.report.explore import Column, ServedPage
 from lle.report.images import image_png
-from tests.support.browser import CONTRASTS, axe_problems, drag, needs_browser, opened, saved, select_quarter
+from tests.support.browser import CONTRASTS, axe_problems, drag, needs_browser, opened, saved, select_quarter, wait_for
 from tests.support.explorer_page import coordinates
 
 pytestmark = [pytest.mark.slow, *needs_browser]
@@ -140,12 +140,12 @@ def test_pan_and_zoom_move_the_tile_and_load_a_new_one(page):
     first = page.get_attribute("#tile img", "src")
     x, y = place(page, 5)
     drag(page, (x, y), (x + 100, y + 50))
-    page.wait_for_function("explorer.drawing === null")
+    wait_for(page, "explorer.drawing === null")
     np.testing.assert_allclose(place(page, 5), (x + 100, y + 50), atol=1.5)
     assert page.get_attribute("#tile img", "src") != first
     page.mouse.move(x + 100, y + 50)
     page.mouse.wheel(0, -300)
-    page.wait_for_function("explorer.drawing === null")
+    wait_for(page, "explorer.drawing === null")
     np.testing.assert_allclose(place(page, 5), (x + 100, y + 50), atol=2)
     ticks = page.evaluate(
         "[...document.querySelectorAll('#x-ticks span')].map((tick) => [parseFloat(tick.style.left), "
@@ -159,9 +159,10 @@ def test_chosen_classes_colours_and_axes_change_the_tile(page, tmp_path):
     sources = [page.get_attribute("#tile img", "src")]
 
     def changed():
-        page.wait_for_function(
+        wait_for(
+            page,
             f"explorer.drawing === null && {sources!r}.indexOf("
-            "document.querySelector('#tile img').getAttribute('src')) < 0"
+            "document.querySelector('#tile img').getAttribute('src')) < 0",
         )
         sources.append(page.get_attribute("#tile img", "src"))
 
@@ -186,7 +187,7 @@ def test_names_in_the_picture_are_at_their_classes(page):
     assert sorted(names.all_text_contents()) == NAMES
     page.focus("#canvas")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("explorer.drawing === null")
+    wait_for(page, "explorer.drawing === null")
     canvas, (y, classes) = page.locator("#canvas").bounding_box(), points()
     page.wait_for_timeout(300)
     for i in range(4):
@@ -198,7 +199,7 @@ def test_names_in_the_picture_are_at_their_classes(page):
         assert canvas["x"] <= box["x"]
         assert box["x"] + box["width"] <= canvas["x"] + canvas["width"]
     page.click("#legend button:nth-child(2)")
-    page.wait_for_function("document.querySelectorAll('#names text').length === 1")
+    wait_for(page, "document.querySelectorAll('#names text').length === 1")
     assert names.all_text_contents() == ["kind 1"]
     page.select_option("#color", label="error")
     page.wait_for_selector("#legend .bar")
@@ -214,36 +215,36 @@ def test_every_action_works_with_the_keyboard(page):
     assert {"x", "y", "color", "search-in", "search-text", "zoom-in", "zoom-out", "fit", "in-view", "canvas"} <= reached
     for key, title in (("n", "Row 0"), ("n", "Row 3"), ("p", "Row 0"), ("p", f"Row {3 * N - 3}")):
         page.keyboard.press(key)
-        page.wait_for_function(f"document.getElementById('point-title').textContent === '{title}'")
+        wait_for(page, f"document.getElementById('point-title').textContent === '{title}'")
     page.focus("#canvas")  # Enter belongs to a button that has the focus
     counted = "document.getElementById('selected-count').textContent.startsWith('{}')"
     page.keyboard.press("Enter")
-    page.wait_for_function(counted.format("1 row selected"))
+    wait_for(page, counted.format("1 row selected"))
     page.keyboard.press("Shift+ArrowLeft")
-    page.wait_for_function(f"explorer.row !== {3 * N - 3}")
+    wait_for(page, f"explorer.row !== {3 * N - 3}")
     assert points()[0][page.evaluate("explorer.row") // 3, 0] < points()[0][N - 1, 0]
     page.keyboard.press("Enter")
-    page.wait_for_function(counted.format("2 rows selected"))
+    wait_for(page, counted.format("2 rows selected"))
     page.keyboard.press("Enter")
-    page.wait_for_function(counted.format("1 row selected"))
+    wait_for(page, counted.format("1 row selected"))
     assert page.locator("#selected-rows td").first.inner_text() == str(3 * N - 3)
     page.keyboard.press("Escape")
-    page.wait_for_function(counted.format("No rows"))
+    wait_for(page, counted.format("No rows"))
     for key in ("n", "n", "Enter"):  # faster than the answers
         page.keyboard.press(key)
-    page.wait_for_function(counted.format("1 row selected"))
+    wait_for(page, counted.format("1 row selected"))
     assert page.inner_text("#selected-rows td:first-child") == page.evaluate("String(explorer.row)")
     page.keyboard.press("v")
-    page.wait_for_function(counted.format("30,000 rows"))
+    wait_for(page, counted.format("30,000 rows"))
     page.keyboard.press("Escape")
-    page.wait_for_function("document.getElementById('selected-count').textContent === 'No rows selected.'")
+    wait_for(page, "document.getElementById('selected-count').textContent === 'No rows selected.'")
     before = place(page, 0)
     page.keyboard.press("ArrowRight")
     page.keyboard.press("+")
-    page.wait_for_function("explorer.drawing === null")
+    wait_for(page, "explorer.drawing === null")
     assert place(page, 0)[0] < before[0] - 20
     page.keyboard.press("0")
-    page.wait_for_function("explorer.drawing === null && explorer.view[0] < -1.4")
+    wait_for(page, "explorer.drawing === null && explorer.view[0] < -1.4")
     np.testing.assert_allclose(place(page, 0), before, atol=1)
 
 
@@ -258,35 +259,35 @@ def test_clicks_select_add_and_remove_single_points(page, tmp_path):
         page.mouse.click(*place(page, point))
         if key:
             page.keyboard.up(key)
-        page.wait_for_function(f"explorer.selection > {before} && explorer.drawing === null")
+        wait_for(page, f"explorer.selection > {before} && explorer.drawing === null")
         assert [int(row["row"]) for row in saved(page, tmp_path)] == sorted(3 * point for point in expected)
     page.evaluate("scrollTo(0, 0)")
     select_quarter(page, "rectangle", 1)
-    page.wait_for_function("document.getElementById('selected-count').textContent.startsWith('7,500 rows')")
+    wait_for(page, "document.getElementById('selected-count').textContent.startsWith('7,500 rows')")
     page.keyboard.down("Control")
     page.mouse.click(*place(page, one))
     page.keyboard.up("Control")
-    page.wait_for_function("document.getElementById('selected-count').textContent.startsWith('7,501 rows')")
+    wait_for(page, "document.getElementById('selected-count').textContent.startsWith('7,501 rows')")
 
 
 def test_search_finds_a_row_and_reports_a_missing_one(page):
     page.fill("#search-text", "66")
     page.press("#search-text", "Enter")
-    page.wait_for_function("document.getElementById('point-title').textContent === 'Row 66'")
+    wait_for(page, "document.getElementById('point-title').textContent === 'Row 66'")
     assert page.inner_text("#search-result") == "1 found."
     page.fill("#search-text", "67")
     page.press("#search-text", "Enter")
-    page.wait_for_function("document.getElementById('search-result').textContent.startsWith('Not found')")
+    wait_for(page, "document.getElementById('search-result').textContent.startsWith('Not found')")
     assert page.inner_text("#selected-count") == "1 row selected."
     page.select_option("#search-in", label="label")
     page.fill("#search-text", "Kind 2")
     page.press("#search-text", "Enter")
-    page.wait_for_function("document.getElementById('selected-count').textContent.startsWith('7,500 rows')")
+    wait_for(page, "document.getElementById('selected-count').textContent.startsWith('7,500 rows')")
     assert page.inner_text("#search-result") == "7,500 found."
     page.click("#legend button:nth-child(1)")
-    page.wait_for_function("document.getElementById('selected-count').textContent === 'No rows selected.'")
+    wait_for(page, "document.getElementById('selected-count').textContent === 'No rows selected.'")
     page.press("#search-text", "Enter")
-    page.wait_for_function("document.getElementById('search-result').textContent.startsWith('Found, but hidden')")
+    wait_for(page, "document.getElementById('search-result').textContent.startsWith('Found, but hidden')")
 
 
 def test_two_fingers_zoom_and_one_moves(browser, open_page, address):

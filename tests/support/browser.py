@@ -54,6 +54,15 @@ def opened(browser: Any, address: str, **options: Any) -> tuple[Any, list[str]]:
     return page, heard
 
 
+def wait_for(page: Any, expression: str, argument: Any = None) -> Any:
+    """The value of an expression once it is true; Playwright's own function needs `unsafe-eval`, which pages forbid."""
+    for _ in range(600):
+        if value := page.evaluate(expression, argument):
+            return value
+        page.wait_for_timeout(50)
+    raise AssertionError(f"never true: {expression}")
+
+
 def drag(page: Any, *stops: tuple[float, float]) -> None:
     page.mouse.move(*stops[0])
     page.mouse.down()
@@ -84,13 +93,14 @@ def names_at_rest(page: Any, earlier: Any = None) -> dict[str, dict[str, float]]
 
     Waits until the names are arranged, and anew if `earlier` is a handle of `explorer.placedNames`.
     """
-    boxes = page.wait_for_function(
+    boxes: dict[str, dict[str, float]] = wait_for(
+        page,
         "(earlier) => explorer.arranging === null && explorer.placedNames !== earlier"
         " && Object.fromEntries([...document.querySelectorAll('#names text')].map((name) =>"
         " [[...name.children].map((line) => line.textContent).join(' '), name.getBoundingClientRect().toJSON()]))",
-        arg=earlier,
+        earlier,
     )
-    return boxes.json_value()
+    return boxes
 
 
 def saved(page: Any, tmp_path: Path) -> list[dict[str, str]]:

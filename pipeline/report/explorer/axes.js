@@ -12,17 +12,12 @@ function roundTicks(low, high) {
     text: ((first + i) * step).toFixed(Math.min(digits, 10))}));
 }
 
-/** Draw the ticks of one axis into its element; `axis` turns positions into values, null leaves it empty. */
-function drawTicks(element, scale, axis, vertical) {
-  const marks = [];
-  if (axis !== null) {
-    const [low, high] = scale.domain().map((position) => axis.middle + position * axis.half);
-    for (const tick of roundTicks(low, high)) {
-      const mark = document.createElement("span");
-      mark.textContent = tick.text.replace("-", "−");
-      mark.style[vertical ? "top" : "left"] = `${scale((tick.value - axis.middle) / axis.half)}px`;
-      marks.push(mark);
-    }
-  }
-  element.replaceChildren(...marks);
+/** Draw the ticks of one axis into its element; a scale of null leaves it empty. */
+function drawTicks(element, scale, vertical) {
+  const ticks = scale === null ? [] : roundTicks(...scale.domain());
+  element.replaceChildren(...ticks.map((tick) => {
+    const mark = cellOf("span", tick.text.replace("-", "−"));
+    mark.style[vertical ? "top" : "left"] = `${scale(tick.value)}px`;
+    return mark;
+  }));
 }

@@ -59,28 +59,10 @@ function scaleLegend(column, key) {
   return box;
 }
 
-/** Points that a search finds: a row by its number, rows by their id (columnIndex past the last), or a class by name. */
-function findPoints(page, columnIndex, text) {
-  const wanted = text.trim();
-  if (columnIndex < 0) {
-    const point = /^\d+$/.test(wanted) ? pointOfRow(page, Number(wanted)) : -1;
-    return point < 0 ? [] : [point];
-  }
-  if (columnIndex === page.columns.length) {
-    return page.ids.texts.flatMap((id, point) => (id !== "" && id === wanted ? [point] : []));
-  }
-  const column = page.columns[columnIndex];
-  const codes = new Set(column.names.flatMap((name, code) => (name.toLowerCase() === wanted.toLowerCase() ? [code] : [])));
-  const points = [];
-  column.values.forEach((code, point) => { if (codes.has(code)) points.push(point); });
-  return points;
-}
-
-/** The controls that both pages have; `explorer.plot` does what they ask for. */
+/** The controls; `explorer` does what they ask for. */
 function listenToControls(explorer) {
-  const {plot} = explorer;
-  const clicks = {save: () => explorer.save(), clear: () => plot.clear(), "in-view": () => plot.selectInView(),
-    "zoom-in": () => plot.zoom(1.4), "zoom-out": () => plot.zoom(1 / 1.4), fit: () => plot.fit()};
+  const clicks = {save: () => explorer.save(), clear: () => explorer.clear(), "in-view": () => explorer.selectInView(),
+    "zoom-in": () => explorer.zoom(1.4), "zoom-out": () => explorer.zoom(1 / 1.4), fit: () => explorer.fit()};
   for (const [id, action] of Object.entries(clicks)) byId(id).addEventListener("click", action);
   byId("search").addEventListener("submit", (event) => { event.preventDefault(); explorer.search(); });
   document.addEventListener("keydown", keyActions(explorer));
@@ -93,7 +75,7 @@ function listenToControls(explorer) {
     if (!target.closest("header") && byId("menu").classList.contains("open")) byId("menu-open").click();
   });
   for (const id of ["larger", "opacity"]) {
-    byId(id).addEventListener("input", () => plot.setStyle(Number(byId("larger").value), Number(byId("opacity").value) / 100));
+    byId(id).addEventListener("input", () => explorer.setStyle(Number(byId("larger").value), Number(byId("opacity").value) / 100));
   }
   byId("save-picture").addEventListener("click", () => savePicture(explorer));
 }
@@ -109,9 +91,9 @@ function drawLegend(explorer, column, limit) {
   });
 }
 
-/** Say how many rows a search has found; `hidden` of them are not shown, `absent` is the reason where none is. */
-function showSearchResult(count, hidden, absent) {
-  const missing = hidden > 0 ? "Found, but hidden by the chosen component or classes." : absent;
+/** Say how many rows a search has found; `hidden` of them are not shown. */
+function showSearchResult(count, hidden) {
+  const missing = hidden > 0 ? "Found, but hidden by the chosen component or classes." : "Not found among the rows of this page.";
   byId("search-result").textContent = count === 0 ? missing : `${count.toLocaleString("en")} found.`;
 }
 
@@ -130,13 +112,13 @@ function keyActions(explorer) {
     if (event.ctrlKey || event.metaKey || event.altKey || isTaken(event)) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     const actions = {
-      "+": () => explorer.plot.zoom(1.4), "=": () => explorer.plot.zoom(1.4), "-": () => explorer.plot.zoom(1 / 1.4),
-      0: () => explorer.plot.fit(), n: () => explorer.step(1), p: () => explorer.step(-1),
+      "+": () => explorer.zoom(1.4), "=": () => explorer.zoom(1.4), "-": () => explorer.zoom(1 / 1.4),
+      0: () => explorer.fit(), n: () => explorer.step(1), p: () => explorer.step(-1),
       Enter: () => explorer.toggleSelected(), " ": () => explorer.toggleSelected(),
-      v: () => explorer.plot.selectInView(), Escape: () => explorer.plot.clear(),
+      v: () => explorer.selectInView(), Escape: () => explorer.clear(),
     };
     if (key in step) {
-      if (event.shiftKey) explorer.moveTo(key); else explorer.plot.pan(...step[key]);
+      if (event.shiftKey) explorer.moveTo(key); else explorer.pan(...step[key]);
     } else if (key in actions) actions[key](); else return;
     event.preventDefault();
   };

@@ -1,27 +1,25 @@
-// Positions of the points: one component fills the view; several are side by side, moved but not scaled.
+// Positions of the points, and of the names of their classes.
 
 const MARGIN = 0.04;
 const GAP = 0.12;
+const ASPECT = 1.6;
 
-/** Points of each component, the largest component first. */
+/** Points of each component. */
 function pointsByComponent(codes, nComponents) {
   const counts = new Uint32Array(nComponents);
   for (const code of codes) if (code < nComponents) counts[code]++;
   const groups = Array.from(counts, (count) => new Uint32Array(count));
   const filled = new Uint32Array(nComponents);
   codes.forEach((code, point) => { if (code < nComponents) groups[code][filled[code]++] = point; });
-  return groups.filter((group) => group.length > 0).sort((a, b) => b.length - a.length);
+  return groups;
 }
 
-/** Positions in [-1, 1] of all points, and how to read values back from them. */
-function fillView(x, y, points = null) {
-  const [u, v] = [x, y].map((values) => {
+/** The part of the picture [left, right, bottom, top] that shows these points; all without points. */
+function viewOf(x, y, points = null) {
+  return [x, y].flatMap((values) => {
     const [low, high] = robustRange(values, points);
-    const half = (high - low) * (0.5 + MARGIN);
-    const middle = (low + high) / 2;
-    return {positions: Float32Array.from(values, (value) => (value - middle) / half), middle, half};
+    return [low - MARGIN * (high - low), high + MARGIN * (high - low)];
   });
-  return {x: u.positions, y: v.positions, axes: {x: u, y: v}};
 }
 
 /** Lower left corners of boxes {width, height} on shelves from the top, each filled up to `width`. */
@@ -53,24 +51,18 @@ function arrangeBoxes(boxes, aspect) {
   return best ?? fillShelves(boxes, widest);
 }
 
-/** Positions of several components side by side, on one scale, in a view `aspect` times as wide as high. */
-function standSideBySide(x, y, groups, aspect) {
+/** Positions of several components side by side, moved but not scaled, and the part of the picture that shows them. */
+function standSideBySide(x, y, groups) {
   const ranges = groups.map((points) => [robustRange(x, points), robustRange(y, points)]);
-  const mean = (axis) => ranges.reduce((sum, range) => sum + range[axis][1] - range[axis][0], 0) / ranges.length;
-  const gaps = [GAP * mean(0), GAP * mean(1)];
-  const boxes = ranges.map(([u, v]) => ({width: u[1] - u[0] + gaps[0], height: v[1] - v[0] + gaps[1]}));
-  const shelves = arrangeBoxes(boxes, aspect);
-  const half = Math.max(shelves.height, shelves.width / aspect) * (0.5 + MARGIN);
-  const positions = {x: new Float32Array(x.length), y: new Float32Array(y.length), axes: null};
-  groups.forEach((points, g) => {
-    const left = shelves.corners[g][0] + gaps[0] / 2 - ranges[g][0][0] - shelves.width / 2;
-    const low = shelves.corners[g][1] + gaps[1] / 2 - ranges[g][1][0] + shelves.height / 2;
-    for (const point of points) {
-      positions.x[point] = (x[point] + left) / (half * aspect);
-      positions.y[point] = (y[point] + low) / half;
-    }
-  });
-  return positions;
+  const [wide, high] = [0, 1].map((axis) => ranges.map((range) => range[axis][1] - range[axis][0]));
+  const gap = (sizes) => (GAP * sizes.reduce((sum, size) => sum + size, 0)) / sizes.length;
+  const boxes = wide.map((width, g) => ({width: width + gap(wide), height: high[g] + gap(high)}));
+  const {corners} = arrangeBoxes(boxes, ASPECT);
+  const moved = [new Float64Array(x.length), new Float64Array(y.length)];
+  groups.forEach((points, g) => [x, y].forEach((values, axis) => {
+    for (const point of points) moved[axis][point] = values[point] + corners[g][axis] - ranges[g][axis][0];
+  }));
+  return {x: moved[0], y: moved[1], view: viewOf(...moved)};
 }
 
 /** 0 to n - 1 in a random order that is the same in every run: input is often sorted by class. */
@@ -135,8 +127,6 @@ function placesOfNames(key, positions, pieces) {
   return parts.filter(({entry, inside, others: {share}}) => key.entries[entry].codes.length === 1 && inside.length > 0
       && (share >= NAMED_SHARE || inside.length === most[entry]))
     .sort((a, b) => b.inside.length - a.inside.length).map(({entry, inside, others}) => ({entry, point: middleOf(inside, others, positions)}))
-    .filter(({point}) => point !== undefined).slice(0, MOST_NAMES).map(({entry, point}) => {
-      const {name, color} = key.entries[entry];
-      return {entry, name, color, x: positions.x[point], y: positions.y[point]};
-    });
+    .filter(({point}) => point !== undefined).slice(0, MOST_NAMES)
+    .map(({entry, point}) => ({entry, name: key.entries[entry].name, x: positions.x[point], y: positions.y[point]}));
 }

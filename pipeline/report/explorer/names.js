@@ -194,14 +194,14 @@ function showNames(explorer, later = false) {
   const show = () => {
     const isShown = byId("show-names").checked && explorer.key?.kind === "classes";
     const names = explorer.names.filter((name) => explorer.chosen.size === 0 || explorer.chosen.has(name.entry));
-    const {placed, numbered} = isShown ? arrangeNames(names, explorer.plot.scalesNow(), explorer.drawnMap())
+    const {placed, numbered} = isShown ? arrangeNames(names, explorer.scales(), explorer.drawnMap())
       : {placed: [], numbered: new Set()};
     Object.assign(explorer, {placedNames: placed, numbered});
     numberLegend(numbered);
-    drawNames(byId("names"), explorer.placedNames, explorer.plot.scalesNow());
+    drawNames(byId("names"), explorer.placedNames, explorer.scales());
     explorer.arranging = null;
   };
   if (!later) { show(); return; }
-  drawNames(byId("names"), explorer.placedNames ?? [], explorer.plot.scalesNow());
+  drawNames(byId("names"), explorer.placedNames ?? [], explorer.scales());
   explorer.arranging = setTimeout(show, 200);
 }

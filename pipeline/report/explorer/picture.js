@@ -65,7 +65,7 @@ async function composePicture(explorer) {
   context.drawImage(image, 0, 0, width, height);
   context.globalAlpha = 1;
   for (const place of explorer.placedNames ?? []) {
-    const {from, to, middle, first} = placeNow(place, explorer.plot.scalesNow());
+    const {from, to, middle, first} = placeNow(place, explorer.scales());
     context.lineJoin = "round";
     for (const [strokeStyle, lineWidth] of [[color("--ink"), 2.5], [place.name.color, 1.5]]) {
       Object.assign(context, {strokeStyle, lineWidth});

@@ -1,4 +1,4 @@
-// Mouse and fingers on the picture of `lle explore`.
+// Mouse and fingers on the picture.
 
 const MAX_CORNERS = 400;  // of a lasso; they are part of an address
 const CLICK = 4;  // pixels that a pointer may move in a click
@@ -48,7 +48,7 @@ function followPointers(explorer) {
       pointers.delete(event.pointerId);
       if (type === "pointerup" && pressed !== null) explorer.click(pressed, changeOf(event));
       else if (corners !== null && corners.points.length > 2) {
-        explorer.select(changeOf(event), {polygon: corners.points.flat().join()});
+        explorer.select(changeOf(event), {polygon: corners.points.flat()});
       }
       if (corners !== null) explorer.outline([]);
       [corners, pressed] = [null, null];

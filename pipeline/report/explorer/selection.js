@@ -69,11 +69,11 @@ function showTable(head, rows, n) {
   byId("selected-rows").replaceChildren(...rows.map((texts) => rowElement("td", texts)));
 }
 
-function showSelection(page, points, column) {
-  showSummary(summaryOf(page, points, column));
+/** The first rows of points as texts, and their number. */
+function tableOf(page, points) {
   const texts = (point) => [rowOf(page, point).toString(), ...idOf(page, point), ...page.columns.map((column) => textOf(column, point))];
-  showTable(["row", ...idLabel(page), ...page.columns.map((column) => column.label)],
-    points.slice(0, TABLE_ROWS).map(texts), points.length);
+  const head = ["row", ...idLabel(page), ...page.columns.map((column) => column.label)];
+  return {head, rows: points.slice(0, TABLE_ROWS).map(texts), count: points.length};
 }
 
 /** Show a part {url, x, y, width, height, full: [width, height]} of a picture in every place for it; null hides them. */
@@ -92,14 +92,14 @@ function showImage(row, image) {
 }
 
 /** Show the values of a row, as pairs of label and text, its image, and a tip at [left, top] in a picture. */
-function showValues(row, values, tipTexts, image, [left, top], width) {
+function showValues({row, values, tip: texts}, image, [left, top], width) {
   byId("point-title").textContent = `Row ${row}`;
   byId("point-help").hidden = true;
   byId("point").hidden = false;
   byId("point").replaceChildren(...values.flatMap(([label, value]) =>
     [cellOf("dt", label), cellOf("dd", value || "unknown")]));
   const tip = byId("tip");
-  byId("tip-text").textContent = [`row ${row}`, ...tipTexts].filter(Boolean).join(" · ");
+  byId("tip-text").textContent = [`row ${row}`, ...texts].filter(Boolean).join(" · ");
   showImage(row, image);
   tip.hidden = false;
   tip.style.left = `${Math.max(0, Math.min(left + 12, width - tip.offsetWidth))}px`;
@@ -123,10 +123,6 @@ function toCsv(page, points) {
     lines.push([rowOf(page, point), ...idOf(page, point).map(csvField), ...page.columns.map((column) => csvValue(column, point))].join(","));
   }
   return `${lines.join("\r\n")}\r\n`;
-}
-
-function saveSelection(page, points) {
-  download(new Blob([toCsv(page, points)], {type: "text/csv"}), "selection.csv");
 }
 
 function download(blob, name) {

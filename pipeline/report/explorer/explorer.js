@@ -1,15 +1,14 @@
-// The explorer of `lle explore`: the server draws all points and returns their rows.
+// The explorer: its settings, and the changes of the picture that they cause. `Points` or `Server` holds the points.
 
 const scaleOf = (domain, range) => Object.assign(
   (value) => range[0] + ((value - domain[0]) / (domain[1] - domain[0])) * (range[1] - range[0]), {domain: () => domain});
 
-class ServedExplorer {
-  constructor(page) {
-    this.page = page;
-    this.plot = this;  // the shared controls call explorer.plot
+class Explorer {
+  constructor(points) {
+    this.points = points;
     this.box = byId("canvas");
     this.chosen = new Set();  // entries of the legend; empty means all
-    this.selection = 0;  // the server's number of the selection; 0 is the empty one
+    this.selection = 0;  // the number of the selection; 0 is the empty one
     this.larger = 0;  // pixels to add to the radius of points
     this.names = [];
     byId("opacity").value = 100;
@@ -21,7 +20,7 @@ class ServedExplorer {
   }
 
   fillMenus() {
-    const {columns, components, ids} = this.page;
+    const {columns, components, ids} = this.points;
     const axes = columns.flatMap((column, i) => (column.role === "coordinate" ? [[i, column.label]] : []));
     fillMenu("x", axes, axes[0][0]);
     fillMenu("y", axes, axes[Math.min(1, axes.length - 1)][0]);
@@ -46,19 +45,16 @@ class ServedExplorer {
     new ResizeObserver(() => { if (this.view) this.draw(); }).observe(this.box);
   }
 
-  // --- the server
+  column(id) { return this.points.columns[Number(byId(id).value)] ?? null; }
 
-  query(more = {}) {
-    const menus = ["x", "y", "component", "color"].map((id) => [id, byId(id).value]);
-    return new URLSearchParams([...menus, ["chosen", [...this.chosen].join()], ["dark", Number(this.dark.matches)],
-      ["selection", this.selection], ...Object.entries(more)]);
+  /** What the picture shows, and more, as a question about points. */
+  question(more) {
+    const [x, y, component, color] = ["x", "y", "component", "color"].map((id) => Number(byId(id).value));
+    const [chosen, dark] = [[...this.chosen], Number(this.dark.matches)];
+    return {x, y, component, color, chosen, dark, selection: this.selection, ...more};
   }
 
-  async ask(name, more) {
-    const response = await fetch(`${name}?${this.query(more)}`);
-    if (!response.ok) throw new Error(await response.text());
-    return response.json();
-  }
+  ask(name, more) { return this.points.ask(name, this.question(more)); }
 
   // --- the view: [left, right, bottom, top]
 
@@ -81,8 +77,8 @@ class ServedExplorer {
   }
 
   async fit() {
-    Object.assign(this, await this.ask("fit.json"));
-    for (const id of ["x", "y"]) byId(`${id}-name`).textContent = this.page.columns[Number(byId(id).value)].label;
+    Object.assign(this, await this.ask("fit"));
+    for (const id of ["x", "y"]) byId(`${id}-name`).textContent = this.column(id).label;
     await this.recolor();
   }
 
@@ -109,11 +105,11 @@ class ServedExplorer {
   }
 
   async recolor() {
-    this.key = await this.ask("key.json");
+    this.key = await this.ask("key");
     const {names, entries} = this.key;
     this.names = names.map((name) => ({...name, color: entries[name.entry].color}));
     this.placedNames = [];
-    drawLegend(this, this.page.columns[Number(byId("color").value)] ?? null, () => { this.draw(); this.limit(); });
+    drawLegend(this, this.column("color"), () => { this.draw(); this.limit(); });
     await this.draw();
   }
 
@@ -125,16 +121,15 @@ class ServedExplorer {
     this.drawing = (async () => {
       while (this.stale) {
         this.stale = false;
-        const [view, tile] = [this.view, Object.assign(new Image(), {alt: "", draggable: false})];
-        tile.src = `tile.png?${this.query({part: view.join(), size: this.size().join(), larger: this.larger})}`;
-        await tile.decode();
+        const {view} = this;
+        const tile = await this.points.tile(this.question({part: view, size: this.size(), larger: this.larger}));
         tile.view = view;
         byId("tile").replaceChildren(tile);
         byId("loading").hidden = true;  // also the message of an earlier error
         this.place();
         showNames(this);
       }
-    })().catch(fail).finally(() => { this.drawing = null; });
+    })().catch((error) => this.fail(error)).finally(() => { this.drawing = null; });
     return this.drawing;
   }
 
@@ -154,21 +149,15 @@ class ServedExplorer {
 
   drawAxes() {
     const {x, y} = this.scales();
-    const axis = this.moved ? null : {middle: 0, half: 1};
-    drawTicks(byId("x-ticks"), x, axis, false);
-    drawTicks(byId("y-ticks"), y, axis, true);
+    drawTicks(byId("x-ticks"), this.moved ? null : x, false);
+    drawTicks(byId("y-ticks"), this.moved ? null : y, true);
     showNames(this, true);
   }
 
-  scalesNow() { return this.scales(); }
-
   /** Where something is drawn, in pixels. */
   drawnMap() {
-    const [width, height] = this.size();
-    const [map, context] = [new DrawnMap(width, height), new OffscreenCanvas(width, height).getContext("2d")];
-    if (byId("tile").firstChild) context.drawImage(byId("tile").firstChild, 0, 0, width, height);
-    const {data} = context.getImageData(0, 0, width, height);
-    for (let i = 3; i < data.length; i += 4) if (data[i] > 0) map.add(((i - 3) / 4) % width, Math.floor((i - 3) / 4 / width));
+    const map = new DrawnMap(...this.size());
+    this.points.addDrawn(map, byId("tile").firstChild, this.scales(), this.question());
     return map.finish();
   }
 
@@ -202,21 +191,18 @@ class ServedExplorer {
         const record = await this.near(at);
         if (record === null || !this.above) byId("tip").hidden = true; else this.show(record);
       }
-    } catch (error) { fail(error); } finally { this.asking = false; }
+    } catch (error) { this.fail(error); } finally { this.asking = false; }
   }
 
   /** The shown row within 8 pixels. */
   near(pixel) {
     const [reach, origin] = [this.valueAt(8, 8), this.valueAt(0, 0)];
-    return this.ask("near.json", {at: this.valueAt(...pixel).join(), reach: [reach[0] - origin[0], origin[1] - reach[1]].join()});
+    return this.ask("near", {at: this.valueAt(...pixel), reach: [reach[0] - origin[0], origin[1] - reach[1]]});
   }
 
   show(record) {
     [this.row, this.at] = [record.row, record.at];
-    const [height, width] = this.page.imageShape ?? [0, 0];
-    const image = this.page.imageShape === null ? null
-      : {url: `image.png?row=${record.row}`, x: 0, y: 0, width, height, full: [width, height]};
-    showValues(record.row, record.values, record.tip, image, this.mark(), this.box.clientWidth);
+    showValues(record, this.points.imageOf(record.row), this.mark(), this.box.clientWidth);
   }
 
   /** Show a row and say so; the view moves to it where it lies outside. */
@@ -232,7 +218,7 @@ class ServedExplorer {
   /** Go from the shown row to another one; after the steps before, because keys can be faster than answers. */
   walk(toward) {
     this.walking = (this.walking ?? Promise.resolve()).catch(() => {}).then(async () => {
-      const record = await this.ask("row.json", {from: this.row, ...(this.row < 0 && !toward.by ? {by: 1} : toward)});
+      const record = await this.ask("row", {from: this.row, ...(this.row < 0 && !toward.by ? {by: 1} : toward)});
       if (record !== null) await this.goTo(record);
     });
     return this.walking;
@@ -244,8 +230,8 @@ class ServedExplorer {
 
   async search() {
     const what = {in: byId("search-in").value, text: byId("search-text").value.trim()};
-    const {count, hidden, view, record} = await this.ask("search.json", what);
-    showSearchResult(count, hidden, "Not found among the rows with coordinates.");
+    const {count, hidden, view, record} = await this.ask("search", what);
+    showSearchResult(count, hidden);
     if (count === 0) return;
     this.view = view;
     await this.select("replace", what);
@@ -254,10 +240,10 @@ class ServedExplorer {
 
   // --- the selection
 
-  /** Change the selection by the rows that the server finds with a polygon, a row or a search; one change at a time. */
+  /** Change the selection by the rows that are found with a polygon, a row or a search; one change at a time. */
   select(change, what) {
     this.changing = (this.changing ?? Promise.resolve()).catch(() => {}).then(async () => {
-      const found = await this.ask("select.json", {change, ...what});
+      const found = await this.ask("select", {change, ...what});
       this.selection = found.selection;
       showTable(found.head, found.rows, found.count);
       showSummary(found);
@@ -266,11 +252,11 @@ class ServedExplorer {
     return this.changing;
   }
 
-  async summarize() { if (this.selection > 0) showSummary(await this.ask("summary.json")); }
+  async summarize() { if (this.selection > 0) showSummary(await this.ask("summary")); }
 
   selectInView() {
     const [left, right, bottom, top] = this.view;
-    this.select("replace", {polygon: [left, bottom, right, bottom, right, top, left, top].join()});
+    this.select("replace", {polygon: [left, bottom, right, bottom, right, top, left, top]});
   }
 
   async toggleSelected() {
@@ -291,25 +277,23 @@ class ServedExplorer {
 
   clear() { this.select("clear"); }
 
-  save() {
-    Object.assign(document.createElement("a"), {href: `selection.csv?${this.query()}`, download: "selection.csv"}).click();
-  }
+  save() { this.points.save(this.question()); }
+
+  fail(error) { fail(this.points.problem(error)); }
 }
 
-function fail(error) {
-  const note = byId("loading");
-  note.hidden = false;
-  note.textContent = `No answer from lle explore: ${error.message}. If the command has ended, start it again and open its new address.`;
-  note.setAttribute("role", "alert");
+function fail(message) {
+  Object.assign(byId("loading"), {hidden: false, textContent: message});
+  byId("loading").setAttribute("role", "alert");
 }
 
 async function start() {
-  const explorer = new ServedExplorer(JSON.parse(byId("content").textContent));
+  const explorer = new Explorer(openPoints(JSON.parse(byId("content").textContent)));
+  addEventListener("unhandledrejection", (event) => explorer.fail(event.reason));
   showTable([], [], 0);
   await explorer.fit();
   document.documentElement.dataset.ready = "true";
   globalThis.explorer = explorer;  // for the console, and for tests
 }
 
-addEventListener("unhandledrejection", (event) => fail(event.reason));
-start();
+start().catch((error) => { fail(`The picture cannot be drawn: ${error.message}.`); throw error; });
