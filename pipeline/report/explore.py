@@ -1,8 +1,8 @@
 """The explorer of a run: one HTML file that opens offline and shows up to `MAX_POINTS` points.
 
-The page holds its columns as base64 text. Numbers are stored as 16-bit steps of their robust range, the few
-values outside that range as float32. Where such steps are too coarse, all numbers of a column are float32; whole
-numbers and dates are exact. Classes are stored as class numbers. `explorer/data.js` decodes the columns.
+The page holds its columns as base64 text. Numbers are stored as 16-bit steps of their range, or as float32 where such
+steps are too coarse; whole numbers and dates are exact. Classes are stored as class numbers. `explorer/data.js` decodes
+the columns.
 """
 
 import base64
@@ -19,13 +19,15 @@ from ..engine.step import Json
 from .figure_style import COLOR_MAP, OKABE_ITO, class_colors
 from .images import Shape, Sheet
 from .number_format import template
-from .point_colors import MAX_CLASSES, robust_range
+from .point_colors import MAX_CLASSES
 
 MAX_POINTS = 1_000_000
 MAX_INPUT_COLUMNS, MAX_INPUT_VALUES = 40, 10_000_000
 """Largest number of columns of the input on a page, and of their values; `lle explore` shows all columns."""
 STEPS = 65_534
 """Steps of a 16-bit number; the largest code, above them, means "unknown"."""
+MOST_SPREAD = 16
+"""Range of measures, in ranges of their middle half, above which 16-bit steps are too coarse."""
 DAY = 86_400
 SHARED_SCRIPTS = (
     "data.js",
@@ -93,25 +95,23 @@ def render_explorer(page: ExplorerPage) -> bytes:
     """The page as UTF-8 bytes, with styles, scripts and data inline."""
     payloads: list[str] = []
 
-    def add(*texts: str) -> list[int]:
-        payloads.extend(texts)
-        return list(range(len(payloads) - len(texts), len(payloads)))
+    def add(text: str) -> int:
+        payloads.append(text)
+        return len(payloads) - 1
 
     described, rows, ids, images = [], None, None, None
     for column in page.columns:
-        description, texts = encode_column(column)
-        described.append({**description, "data": add(*texts)})
+        description, text = encode_column(column)
+        described.append({**description, "data": add(text)})
     if not len(page.rows) or page.rows[-1] != len(page.rows) - 1:
         wide = page.n_input >= 2**32
-        [data] = add(to_base64(page.rows.astype("<f8" if wide else "<u4")))
-        rows = {"data": data, "wide": wide}
+        rows = {"data": add(to_base64(page.rows.astype("<f8" if wide else "<u4"))), "wide": wide}
     if page.ids is not None:
         lines = (" ".join(text.splitlines()) for text in page.ids[1])  # one for each id
-        [data] = add(base64.b64encode("\n".join(lines).encode()).decode("ascii"))
-        ids = {"label": page.ids[0], "data": data}
+        ids = {"label": page.ids[0], "data": add(base64.b64encode("\n".join(lines).encode()).decode("ascii"))}
     if page.images is not None:
-        points, png = add(to_base64(page.images.points.astype("<u4")), page.images.png)
-        images = {**page.images._asdict(), "points": points, "png": png}
+        points = add(to_base64(page.images.points.astype("<u4")))
+        images = {**page.images._asdict(), "points": points, "png": add(page.images.png)}
     content = {
         "images": images,
         "ids": ids,
@@ -156,55 +156,38 @@ def _for_menus(column: Column) -> Json:
     return {"label": column.label, "role": column.role, "kind": column.kind, "classes": column.names is not None}
 
 
-def encode_column(column: Column) -> tuple[Json, list[str]]:
-    """The page's description of a column, and its base64 texts."""
+def encode_column(column: Column) -> tuple[Json, str]:
+    """The page's description of a column, and its base64 text."""
     described: Json = {"name": column.name, **_for_menus(column)}
     if column.names is not None:
         codes = np.where(column.values < 0, len(column.names), column.values)
         width = 1 if len(column.names) < 2**8 else 2 if len(column.names) < 2**16 else 4
-        return {**described, "names": list(column.names), "bytes": width}, [to_base64(codes.astype(f"<u{width}"))]
-    values = np.asarray(column.values, np.float64)
-    numbers, texts = _encode_measures(values) if column.kind == "number" else _encode_whole(values)
-    return {**described, "names": None, **numbers}, texts
+        return {**described, "names": list(column.names), "bytes": width}, to_base64(codes.astype(f"<u{width}"))
+    stored, low, step = _encoded(np.asarray(column.values, np.float64), column.kind == "number")
+    return {**described, "names": None, "type": stored.dtype.str[1:], "low": low, "step": step}, to_base64(stored)
 
 
-def _encode_measures(values: Float64) -> tuple[Json, list[str]]:
-    """Type and steps of numbers, and their base64 texts: 16-bit steps, or floats if such steps are too coarse."""
+def _encoded(values: Float64, are_measures: bool) -> tuple[Array, float, float]:
+    """Numbers (n,) as whole steps from `low`, of which the largest one is unknown; or as floats, NaN if unknown."""
     known = np.isfinite(values)
-    low, high = robust_range(values[known]) if known.any() else (0.0, 1.0)
-    if not high - low > 1e-300:
-        low, high = low - 0.5, low + 0.5
-    quarter, three_quarters = np.percentile(values[known], (25.0, 75.0)) if known.any() else (low, high)
-    if high - low > 256 * (three_quarters - quarter) and np.ptp(values[known]) > 0.0:
-        return _encode_floats(values)  # the middle half of the values would have fewer than 256 steps
-    step = (high - low) / STEPS
-    with np.errstate(invalid="ignore"):
-        codes = np.rint((values - low) / step)
-    outside = np.flatnonzero(known & ((codes < 0) | (codes > STEPS)))
-    texts = [to_base64(np.where(known, np.clip(codes, 0, STEPS), STEPS + 1).astype("<u2"))]
-    if outside.size:
-        texts += [to_base64(outside.astype("<u4")), to_base64(values[outside].astype("<f4"))]
-    return {"type": "u2", "low": low, "step": step}, texts
+    values = np.where(known, values if are_measures else np.rint(values), np.nan)
+    low, high = (float(np.nanmin(values)), float(np.nanmax(values))) if known.any() else (0.0, 0.0)
+    if are_measures:
+        step = (high - low) / STEPS or 1 / STEPS
+        middle = float(np.ptp(np.percentile(values[known], (25, 75)))) if known.any() else 0.0
+        width = 2 if high - low <= MOST_SPREAD * middle else None
+    else:
+        step = 1.0 if (values[known] % DAY).any() else DAY
+        width = 2 if (high - low) / step <= STEPS else 4 if (high - low) / step < 2**32 - 1 else None
+    if width is None:
+        return _as_floats(values) if are_measures else values, 0.0, 0.0
+    codes = np.where(known, np.rint((values - low) / step), 2 ** (8 * width) - 1)
+    return codes.astype(f"<u{width}"), low, step
 
 
-def _encode_whole(values: Float64) -> tuple[Json, list[str]]:
-    """As `_encode_measures` for whole numbers and for dates, which are rounded to seconds and otherwise exact."""
-    known, whole = np.isfinite(values), np.rint(values)
-    low, high = (float(whole[known].min()), float(whole[known].max())) if known.any() else (0.0, 0.0)
-    step = 1 if (whole[known] % DAY).any() else DAY
-    n_steps = (high - low) / step
-    if n_steps >= 2**32 - 1:
-        return {"type": "f8", "low": low, "step": step}, [to_base64(whole.astype("<f8"))]
-    width = 2 if n_steps <= STEPS else 4
-    codes = np.where(known, (whole - low) / step, 2 ** (8 * width) - 1)
-    return {"type": f"u{width}", "low": low, "step": step}, [to_base64(codes.astype(f"<u{width}"))]
-
-
-def _encode_floats(values: Float64) -> tuple[Json, list[str]]:
-    """As float32, with seven digits, or as float64 where float32 has no such number. Unknown values are NaN."""
-    known = np.where(np.isfinite(values), values, np.nan)
+def _as_floats(values: Float64) -> Array:
+    """As float32, with seven digits, or as float64 where float32 has no such number."""
     with np.errstate(over="ignore", under="ignore"):
-        short = known.astype("<f4")
-    is_lost = np.isinf(short) | ((np.abs(short) < np.finfo(np.float32).tiny) & (known != 0.0))
-    kept = known.astype("<f8") if is_lost.any() else short
-    return {"type": kept.dtype.str[1:], "low": 0.0, "step": 0.0}, [to_base64(kept)]
+        short = values.astype("<f4")
+    is_lost = np.isinf(short) | ((np.abs(short) < np.finfo(np.float32).tiny) & (values != 0.0))
+    return values.astype("<f8") if is_lost.any() else short

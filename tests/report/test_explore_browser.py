@@ -417,9 +417,11 @@ def test_values_of_very_different_sizes_have_their_digits_and_colours_as_in_lle_
 
 def test_legend_of_columns_without_a_range(show):
     """A constant column and one without values have a bar of one colour, also in the picture file."""
-    constant, empty = Column("c", "constant", np.full(N, 3.0)), Column("e", "empty", np.full(N, np.nan))
+    constant, empty = Column("c", "constant", np.full(N, 2.5)), Column("e", "empty", np.full(N, np.nan))
     page = show(points()[0], constant, empty)
-    assert page.locator("#legend .ends span").all_inner_texts() == ["all 3"]
+    assert page.locator("#legend .ends span").all_inner_texts() == ["all 2.5"]
+    go_to(page, 5)
+    assert float(page.locator("#point dd").all_inner_texts()[2]) == 2.5
     page.select_option("#color", label="empty")
     wait_for(page, "document.querySelector('#legend .ends').innerText === 'no values'")
     assert page.inner_text("#legend small") == "400 rows without a value are grey"

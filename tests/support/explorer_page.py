@@ -47,16 +47,13 @@ def decode(page: bytes) -> dict[str, Any]:
     for column in content["columns"]:
         if column["names"] is not None:
             names = np.array([*column["names"], ""])
-            decoded[column["name"]] = names[payload(column["data"][0], TYPES[column["bytes"]])]
+            decoded[column["name"]] = names[payload(column["data"], TYPES[column["bytes"]])]
             continue
-        codes = payload(column["data"][0], f"<{column['type']}").astype(float)
+        codes = payload(column["data"], f"<{column['type']}").astype(float)
         if column["type"] in ("u2", "u4"):
             unknown = codes == 256 ** int(column["type"][1]) - 1
             codes = np.where(unknown, np.nan, column["low"] + codes * column["step"])
-        values = codes
-        if len(column["data"]) > 1:
-            values[payload(column["data"][1], "<u4")] = payload(column["data"][2], "<f4")
-        decoded[column["name"]] = values
+        decoded[column["name"]] = codes
     return decoded
 
 

@@ -14,22 +14,15 @@ function takePayload(index) {
 
 const TYPES = {u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array, f8: Float64Array};
 
-/** Numbers of a column, NaN where unknown: as they are, or steps from `low`; values outside of 16-bit steps are exact. */
+/** Numbers of a column, NaN where unknown: as they are, or steps from `low`. */
 function decodeNumbers({type, low, step, data}) {
-  const codes = new TYPES[type](takePayload(data[0]));
-  if (type[0] === "f") return Float64Array.from(codes);
+  const codes = new TYPES[type](takePayload(data));
   const unknown = 2 ** (8 * codes.BYTES_PER_ELEMENT) - 1;
-  const values = Float64Array.from(codes, (code) => (code === unknown ? NaN : low + code * step));
-  if (data.length > 1) {
-    const rows = new Uint32Array(takePayload(data[1]));
-    const exact = new Float32Array(takePayload(data[2]));
-    rows.forEach((row, j) => { values[row] = exact[j]; });
-  }
-  return values;
+  return Float64Array.from(codes, type[0] === "f" ? Number : (code) => (code === unknown ? NaN : low + code * step));
 }
 
 function decodeColumn(column) {
-  if (column.names !== null) return {...column, values: new TYPES[`u${column.bytes}`](takePayload(column.data[0]))};
+  if (column.names !== null) return {...column, values: new TYPES[`u${column.bytes}`](takePayload(column.data))};
   const digits = column.type[0] === "f" ? null : Math.max(0, Math.min(12, Math.floor(-Math.log10(column.step))));
   return {...column, values: decodeNumbers(column), digits};
 }
