@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import count
-from typing import NamedTuple, TypeVar, TypeVarTuple
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from ..engine import current_config
 from ..engine.checkpoint import recorded_steps
 from ..engine.step import Json
 from ..report.class_names import name_places
-from ..report.explore import Column, ServedPage, render_served
+from ..report.explore import Column, ExplorerPage, component_of, render_served
 from ..report.point_grid import Part, PointGrid, side_by_side
 from ..report.tiles import ColorKey, color_key, draw_part
 from ..stages.ingest_ids import stored_ids
@@ -35,7 +35,6 @@ TABLE_ROWS = 200
 CSV_ROWS = 100_000
 COLUMN_MEMORY = 0.3
 """Columns of the input take at most this share of the free memory, at 16 bytes for a value while they are read."""
-LISTED_COMPONENTS = 100
 SMALL_CHANGE = 1e-6
 """A column is stored as float32, which saves memory, if no value changes by more than this share of its range."""
 HELD_SELECTIONS = 16
@@ -69,21 +68,13 @@ CHANGES = ("replace", "add", "remove", "toggle", "limit", "clear")
 
 
 class ServedRun:
-    """The points of a run. Every method may be called from several threads.
+    """The points of a run in a store. Every method may be called from several threads."""
 
-    rows: (n,) input rows of the points, ascending. columns: with (n,) values. ids: an Arrow array, or None.
-    """
-
-    def __init__(
-        self,
-        page: ServedPage,
-        rows: Array,
-        columns: Sequence[Column],
-        ids: "pa.Array | None",
-        images: StoredImages | None = None,
-    ) -> None:
-        self._page, self._rows, self.columns, self._ids, self._images = page, rows, columns, ids, images
-        self.component = next((column for column in columns if column.role == "component"), None)
+    def __init__(self, page: ExplorerPage, store: str, images: StoredImages | None = None) -> None:
+        self._page, self._store, self._images, self._rows, self.columns = page, store, images, page.rows, page.columns
+        ids: tuple[str, Any] = page.ids or ("", None)
+        self._id_label, self._ids = ids
+        self.component = component_of(page.columns)
         self._lock = threading.RLock()  # a cached function calls another one
         self.grid, self.key = self._cached(self._grid), self._cached(self._key)
         self._codes_of, self._selected_of = self._cached(self._codes), self._cached(self._is_selected)
@@ -102,7 +93,7 @@ class ServedRun:
         return call
 
     def page(self) -> bytes:
-        return render_served(self._page)
+        return render_served(self._page, self._store, None if self._images is None else self._images.shape)
 
     # --- pictures
 
@@ -274,7 +265,7 @@ class ServedRun:
             part = points[start : start + CSV_ROWS]
             table: dict[str, object] = {"row": self._rows[part]}
             if self._ids is not None:
-                table[str(self._page.ids)] = self._ids.take(pa.array(part)).to_pylist()
+                table[self._id_label] = self._ids.take(pa.array(part)).to_pylist()
             for column in self.columns:
                 values = column.values[part]
                 if column.names is not None:
@@ -310,7 +301,7 @@ class ServedRun:
 
     def _values(self, point: int) -> list[tuple[str, str]]:
         """Label and text of the id, if any, and of each column of a point."""
-        ids = [] if self._ids is None else [(str(self._page.ids), str(self._ids[point].as_py() or ""))]
+        ids = [] if self._ids is None else [(self._id_label, str(self._ids[point].as_py() or ""))]
         return ids + [(column.label, value_text(column, point)) for column in self.columns]
 
 
@@ -325,15 +316,12 @@ def load_run(store: Store) -> ServedRun:
     columns = [_compact(column) for column in page_columns(store, rows, np.float32, n_of_input)]
     ids = stored_ids(store)
     texts = None if ids is None else ids.read(0, n_input).take(pa.array(rows)).cast(pa.large_string())
-    component = next((column for column in columns if column.role == "component"), None)
-    codes, names = (np.empty(0, np.int64), ()) if component is None else (component.values, component.names or ())
-    sizes = np.bincount(codes, minlength=len(names)).tolist()
-    listed = [(number, f"{number}: {size:,} rows") for number, size in enumerate(sizes)][:LISTED_COMPONENTS]
     title = figure_title(store.attributes()["config"], gather_metrics(store))
     shape = image_shape(store)
     images = StoredImages(store, shape, rows) if shape is not None and len(rows) else None
-    page = ServedPage(title, store.url, len(rows), n_input, columns, listed, None if ids is None else ids.name, shape)
-    return ServedRun(page, rows.astype(np.uint32) if n_input < 2**32 else rows, columns, texts, images)
+    held = rows.astype(np.uint32) if n_input < 2**32 else rows
+    page = ExplorerPage(title, held, columns, n_input, len(rows), None if ids is None else (ids.name, texts))
+    return ServedRun(page, store.url, images)
 
 
 def _compact(column: Column) -> Column:

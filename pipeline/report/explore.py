@@ -8,13 +8,13 @@ the columns.
 import base64
 from collections.abc import Sequence
 from importlib import resources
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from ..core.arrays import Array, Float64, Int64
+from ..core.arrays import Array, Float64
 from ..engine.step import Json
 from .figure_style import COLOR_MAP, OKABE_ITO, class_colors
 from .images import Shape, Sheet
@@ -22,6 +22,7 @@ from .number_format import template
 from .point_colors import MAX_CLASSES
 
 MAX_POINTS = 1_000_000
+LISTED_COMPONENTS = 100
 MAX_INPUT_COLUMNS, MAX_INPUT_VALUES = 40, 10_000_000
 """Largest number of columns of the input on a page, and of their values; `lle explore` shows all columns."""
 STEPS = 65_534
@@ -63,32 +64,17 @@ class Column(NamedTuple):
 class ExplorerPage(NamedTuple):
     """The content of the page: title, ascending input rows (n,), their columns, counts for the heading, ids, images.
 
-    ids: the name of their column, and the id of each row, "" if unknown.
+    ids: the name of their column, and the id of each row, "" if unknown. A server has them as an Arrow array,
+    and images of its own.
     """
 
     title: str
-    rows: Int64
+    rows: Array
     columns: Sequence[Column]
     n_input: int
     n_embedded: int
-    ids: tuple[str, Sequence[str]] | None = None
+    ids: tuple[str, Any] | None = None
     images: Sheet | None = None
-
-
-class ServedPage(NamedTuple):
-    """The page of `lle explore`, which holds no points: title, store, counts for the heading, and what menus offer.
-
-    components: number and text of each component; ids: the name of their column; image_shape: of the rows.
-    """
-
-    title: str
-    served: str
-    n_embedded: int
-    n_input: int
-    columns: Sequence[Column]
-    components: Sequence[tuple[int, str]]
-    ids: str | None
-    image_shape: Shape | None = None
 
 
 def render_explorer(page: ExplorerPage) -> bytes:
@@ -125,23 +111,32 @@ def render_explorer(page: ExplorerPage) -> bytes:
     return _rendered(page, SCRIPTS, content, payloads)
 
 
-def render_served(page: ServedPage) -> bytes:
-    """The page that shows tiles of a server, as UTF-8 bytes."""
+def render_served(page: ExplorerPage, store: str, image_shape: Shape | None) -> bytes:
+    """The page of a store whose points a server draws, as UTF-8 bytes; image_shape: of the rows."""
+    component = component_of(page.columns)
+    codes, names = (np.empty(0, np.int64), ()) if component is None else (component.values, component.names or ())
+    sizes = np.bincount(codes, minlength=len(names)).tolist()
     content = {
         "columns": [_for_menus(column) for column in page.columns],
-        "components": page.components,
-        "ids": page.ids,
-        "imageShape": page.image_shape,
+        "components": [(number, f"{number}: {size:,} rows") for number, size in enumerate(sizes[:LISTED_COMPONENTS])],
+        "ids": page.ids and page.ids[0],
+        "imageShape": image_shape,
     }
-    return _rendered(page, SERVED_SCRIPTS, content)
+    return _rendered(page, SERVED_SCRIPTS, content, (), store)
+
+
+def component_of(columns: Sequence[Column]) -> Column | None:
+    return next((column for column in columns if column.role == "component"), None)
 
 
 def _rendered(
-    page: ExplorerPage | ServedPage, scripts: Sequence[str], content: Json, payloads: Sequence[str] = ()
+    page: ExplorerPage, scripts: Sequence[str], content: Json, payloads: Sequence[str], served: str = ""
 ) -> bytes:
     style, script = read_asset("page.css"), "\n".join(read_asset(name) for name in scripts)
     html = template("explorer/page.html.j2")
-    return html.render(page=page, style=style, script=script, content=content, payloads=payloads).encode()
+    return html.render(
+        page=page, served=served, style=style, script=script, content=content, payloads=payloads
+    ).encode()
 
 
 def read_asset(name: str) -> str:

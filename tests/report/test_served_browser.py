@@ -10,10 +10,10 @@ from PIL import Image
 
 from lle.jobs.explore_server import Server
 from lle.jobs.served_run import ServedRun
-from lle.report.explore import Column, ServedPage
+from lle.report.explore import Column
 from lle.report.images import image_png
 from tests.support.browser import CONTRASTS, axe_problems, drag, needs_browser, opened, saved, select_quarter, wait_for
-from tests.support.explorer_page import coordinates
+from tests.support.explorer_page import coordinates, page_of
 
 pytestmark = [pytest.mark.slow, *needs_browser]
 
@@ -37,8 +37,8 @@ def address():
         Column("label", "label", classes, NAMES),
         Column("reconstruction_error", "error", np.exp(y[:, 0])),
     ]
-    page = ServedPage("LLE", f"/data/{'runs-of-a-long-name/' * 4}run.zarr", N, 3 * N, columns, [], None)
-    with served(ServedRun(page, 3 * np.arange(N), columns, None)) as server:
+    page = page_of(*columns, rows=3 * np.arange(N), n_input=3 * N)
+    with served(ServedRun(page, f"/data/{'runs-of-a-long-name/' * 4}run.zarr")) as server:
         yield server.url
 
 
@@ -108,12 +108,12 @@ def test_hover_shows_the_image_of_the_row(open_page):
     y, _ = points()
 
     class Images:
+        shape = (5, 8)
+
         def png(self, row):
             return image_png(np.full(40, row / 100), (5, 8), (0.0, 1.0))
 
-    columns = coordinates(y[:100])
-    content = ServedPage("LLE", "run.zarr", 100, 100, columns, [], None, (5, 8))
-    with served(ServedRun(content, np.arange(100), columns, None, Images())) as server:
+    with served(ServedRun(page_of(*coordinates(y[:100])), "run.zarr", Images())) as server:
         page = open_page(server.url)
         page.mouse.move(*place(page, 30))
         page.wait_for_selector("#tip:not([hidden])")
@@ -334,9 +334,7 @@ def test_text_has_contrast_and_nothing_is_cut_off(open_page, address, scheme, wi
 
 
 def test_page_shows_that_the_server_has_stopped(browser):
-    y, _ = points()
-    columns = coordinates(y)
-    run = ServedRun(ServedPage("LLE", "run.zarr", N, N, columns, [], None), np.arange(N), columns, None)
+    run = ServedRun(page_of(*coordinates(points()[0])), "run.zarr")
     with served(run) as server:
         page, _ = opened(browser, server.url)
     page.context.set_offline(True)  # open connections of the stopped server too
