@@ -213,6 +213,7 @@ def test_every_action_works_with_the_keyboard(page):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.id || document.activeElement.innerText"))
     assert {"x", "y", "color", "search-in", "search-text", "zoom-in", "zoom-out", "fit", "in-view", "canvas"} <= reached
+    assert {text.split("\n")[0] for text in reached if text.startswith("kind ")} == set(NAMES)
     for key, title in (("n", "Row 0"), ("n", "Row 3"), ("p", "Row 0"), ("p", f"Row {3 * N - 3}")):
         page.keyboard.press(key)
         wait_for(page, f"document.getElementById('point-title').textContent === '{title}'")
