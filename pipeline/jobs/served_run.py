@@ -18,9 +18,10 @@ from ..engine import current_config
 from ..engine.checkpoint import recorded_steps
 from ..engine.step import Json
 from ..report.class_names import name_places
+from ..report.color_key import ColorKey, color_key
 from ..report.explore import Column, ExplorerPage, component_of, render_served
 from ..report.point_grid import Part, PointGrid, side_by_side
-from ..report.tiles import ColorKey, color_key, draw_part
+from ..report.tiles import draw_part
 from ..stages.ingest_ids import stored_ids
 from ..stages.report_columns import page_columns, rows_with_place
 from ..stages.report_images import StoredImages, image_shape
@@ -107,12 +108,12 @@ class ServedRun:
         is_member = self.component.values == axes.component
         return PointGrid(x[is_member], y[is_member], numbers[is_member])
 
-    def _key(self, color: int, is_dark: bool) -> ColorKey:
-        return color_key(None if color < 0 else self.columns[color], len(self._rows), is_dark)
+    def _key(self, color: int) -> ColorKey:
+        return color_key(None if color < 0 else self.columns[color], len(self._rows))
 
-    def _codes(self, axes: Axes, color: int, is_dark: bool) -> Array:
+    def _codes(self, axes: Axes, color: int) -> Array:
         """Colour codes in the order of the grid."""
-        return self.key(color, is_dark).codes[self.grid(axes).numbers]
+        return self.key(color).codes[self.grid(axes).numbers]
 
     def _is_selected(self, axes: Axes, selection: int) -> Array | None:
         """Whether each point in the order of the grid is selected; None without a selection."""
@@ -125,23 +126,21 @@ class ServedRun:
 
     def legend(self, view: View) -> Json:
         """The colour key in the form of the page, with the places of the names of classes in the picture."""
-        grid, key = self.grid(view.axes), self.key(view.color, view.is_dark)
-        codes = self._codes_of(view.axes, view.color, view.is_dark)
+        grid, key = self.grid(view.axes), self.key(view.color)
+        codes = self._codes_of(view.axes, view.color)
         piece = None if self.component is None or view.axes.component >= 0 else self.component.values[grid.numbers]
         names = [
             {"entry": place.code, "name": key.entries[place.code][0], "x": place.x, "y": place.y}
             for place in name_places(grid.x, grid.y, codes, key.n_named, piece)
         ]
-        entries = [{"name": name, "count": n, "color": key.colors[code]} for code, (name, n) in enumerate(key.entries)]
-        copied = ("kind", "colors", "range", "log", "clipped", "unknown")
-        return {**{name: getattr(key, name) for name in copied}, "entries": entries, "names": names}
+        return {**key.described(view.is_dark), "names": names}
 
     def tile(self, view: View, part: Part, size: tuple[int, int], larger: int) -> bytes:
         """The PNG of a part of the picture. Selected points are over the others."""
-        grid, key = self.grid(view.axes), self.key(view.color, view.is_dark)
-        codes = self._codes_of(view.axes, view.color, view.is_dark)
+        grid, key = self.grid(view.axes), self.key(view.color)
+        codes = self._codes_of(view.axes, view.color)
         is_selected = self._selected_of(view.axes, view.selection)
-        return draw_part(grid, codes, key, part, size, view.chosen, is_selected, larger)
+        return draw_part(grid, codes, key, view.is_dark, part, size, view.chosen, is_selected, larger)
 
     # --- rows
 
@@ -279,7 +278,7 @@ class ServedRun:
         """Those of some places in the order of the grid whose points are of the chosen classes."""
         if not view.chosen:
             return places
-        codes = self.key(view.color, False).codes
+        codes = self.key(view.color).codes
         return places[np.isin(codes[self.grid(view.axes).numbers[places]], view.chosen)]
 
     def _first_record(self, axes: Axes, places: Array) -> Json | None:

@@ -11,15 +11,12 @@ from importlib import resources
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
 
 from ..core.arrays import Array, Float64
 from ..engine.step import Json
-from .figure_style import COLOR_MAP, OKABE_ITO, class_colors
+from .color_key import color_key
 from .images import Shape, Sheet
 from .number_format import template
-from .point_colors import MAX_CLASSES
 
 MAX_POINTS = 1_000_000
 LISTED_COMPONENTS = 100
@@ -104,9 +101,7 @@ def render_explorer(page: ExplorerPage) -> bytes:
         "nRows": len(page.rows),
         "rows": rows,
         "columns": described,
-        "palette": OKABE_ITO,
-        "classColors": [class_colors(MAX_CLASSES, dark) for dark in (False, True)],
-        "colorMap": [to_hex(colormaps[COLOR_MAP](step / 63)) for step in range(64)],
+        **_key_of(None),
     }
     return _rendered(page, SCRIPTS, content, payloads)
 
@@ -151,9 +146,16 @@ def _for_menus(column: Column) -> Json:
     return {"label": column.label, "role": column.role, "kind": column.kind, "classes": column.names is not None}
 
 
+def _key_of(column: Column | None) -> Json:
+    """The colours of the points on a light and on a dark page; `explorer/colors.js` computes their codes."""
+    key = color_key(column, 0 if column is None else len(column.values))
+    keys = [{**key.described(dark), "nNamed": key.n_named} for dark in (False, True)]
+    return {"keys": keys, "codeOf": key.code_of}
+
+
 def encode_column(column: Column) -> tuple[Json, str]:
     """The page's description of a column, and its base64 text."""
-    described: Json = {"name": column.name, **_for_menus(column)}
+    described: Json = {"name": column.name, **_for_menus(column), **_key_of(column)}
     if column.names is not None:
         codes = np.where(column.values < 0, len(column.names), column.values)
         width = 1 if len(column.names) < 2**8 else 2 if len(column.names) < 2**16 else 4

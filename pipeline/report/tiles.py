@@ -4,23 +4,17 @@ import math
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numba
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.colors import to_hex, to_rgba_array
+from matplotlib.colors import to_rgba_array
 
 from ..core.arrays import Array, Bools, Float64, Int64, UInt8
 from ..core.machine import available_cores
-from .explore import Column
-from .figure_style import COLOR_MAP, OKABE_ITO, class_colors
+from .color_key import ColorKey
 from .images import png_of
-from .point_colors import MAX_CLASSES, scale_of
 from .point_grid import Part, PointGrid
 
-STEPS = 64
-"""Steps of a colour scale."""
 FAINTEST = 110
 """Opacity of the pixels with the fewest points, of 255."""
 FAINTEST_OF_FEW, FEW = 210, 20_000
@@ -29,70 +23,11 @@ RADII = ((2_000, 3), (20_000, 2), (150_000, 1))
 """Radius of a point in pixels up to a number of points in the picture; one pixel above."""
 
 
-class ColorKey(NamedTuple):
-    """How points get their colours.
-
-    kind: "plain", "classes" or "scale". codes: (n,) uint8, an index into colors (#rrggbb); the last colour of a scale
-    is that of unknown values. entries: of a class key, name and number of points for each colour; n_named: how many of
-    them are a single class. range: of a scale, None without values; log: it is logarithmic; clipped: values are outside
-    of it; unknown: number of points without a value.
-    """
-
-    kind: str
-    codes: UInt8
-    colors: list[str]
-    entries: list[tuple[str, int]] = []  # noqa: RUF012 (a tuple's default)
-    n_named: int = 0
-    range: tuple[float, float] | None = None
-    log: bool = False
-    clipped: bool = False
-    unknown: int = 0
-
-
-def color_key(column: Column | None, n: int, dark: bool) -> ColorKey:
-    """The colours of n points by a column; None colours all alike. Classes after the 20 largest share one colour."""
-    missing = "#5b6673" if dark else "#b4bcc6"
-    if column is None:
-        return ColorKey("plain", np.zeros(n, np.uint8), [OKABE_ITO[4 if dark else 0]])
-    if column.names is None:
-        return _scale(column.values, missing, dark)
-    n_names = len(column.names)
-    classes = np.where(column.values < 0, n_names, column.values)
-    counts = np.bincount(classes, minlength=n_names + 1)
-    shown = np.flatnonzero(counts[:n_names])
-    if len(shown) > MAX_CLASSES:
-        shown = np.sort(np.argsort(-counts[:n_names], kind="stable")[: MAX_CLASSES - 1])
-    code_of = np.full(n_names + 1, len(shown), np.uint8)
-    code_of[shown] = np.arange(len(shown))
-    colors = class_colors(len(shown), dark)
-    entries = [(str(column.names[code]) or "(empty)", int(counts[code])) for code in shown.tolist()]
-    if n_others := int(counts.sum() - counts[shown].sum()):
-        n_classes = int(np.count_nonzero(counts[:n_names])) - len(shown)
-        entries.append((f"{n_classes} other classes" if n_classes else "unknown", n_others))
-        colors.append(missing)
-    return ColorKey("classes", code_of[classes], colors, entries, len(shown))
-
-
-def _scale(values: Array, missing: str, dark: bool) -> ColorKey:
-    is_known = np.isfinite(values)
-    known = values[is_known].astype(np.float64)
-    scale, is_log, codes = None, False, np.full(len(values), STEPS, np.uint8)
-    if known.size:
-        scale, is_log = scale_of(known)
-        low, high = scale
-        with np.errstate(divide="ignore", over="ignore"):
-            places, width = (np.log(known.clip(0.0) / low), np.log(high / low)) if is_log else (known - low, high - low)
-        codes[is_known] = np.clip(STEPS * (places / width), 0, STEPS - 1) if low < high else STEPS // 2
-    first, last = (0.25, 1.0) if dark else (0.0, 0.92)  # without the end that is near the page's colour
-    colors = [to_hex(colormaps[COLOR_MAP](share)) for share in np.linspace(first, last, STEPS)]
-    clipped = scale is not None and bool(known.min() < scale[0] or known.max() > scale[1])
-    return ColorKey("scale", codes, [*colors, missing], [], 0, scale, is_log, clipped, len(values) - len(known))
-
-
 def draw_part(
     grid: PointGrid,
     codes: UInt8,
     key: ColorKey,
+    dark: bool,
     part: Part,
     size: tuple[int, int],
     chosen: Sequence[int] = (),
@@ -105,27 +40,34 @@ def draw_part(
     A pixel mixes the colours of its points; its opacity is the rank of their number among all pixels.
     is_selected: (n,) points to draw over the others, which are faded. larger: pixels to add to the radius of a point.
     """
-    every = range(len(key.colors))
+    colors = to_rgba_array(key.palettes[dark])[:, :3]
+    every, is_scale = range(len(colors)), key.kind == "scale"
     is_shown = np.isin(every, chosen or every)
-    picture = _drawn(grid, codes, key, is_shown, part, size, larger)
+    picture = _drawn(grid, codes, colors, is_scale, is_shown, part, size, larger)
     if is_selected is not None:
         picture[..., 3] = (0.2 * picture[..., 3]).astype(np.uint8)
         only_selected = np.where(is_selected, codes, len(every)).astype(np.uint8)  # a code that is not shown
-        over = _drawn(grid, only_selected, key, np.append(is_shown, False), part, size, larger)
+        over = _drawn(grid, only_selected, colors, is_scale, np.append(is_shown, False), part, size, larger)
         picture = np.where(over[..., 3:] > 0, over | np.array([0, 0, 0, 255], np.uint8), picture)
     return png_of(picture, compress_level=1, compress_type=zlib.Z_RLE)  # a third of the time of the defaults
 
 
 def _drawn(
-    grid: PointGrid, codes: UInt8, key: ColorKey, is_shown: Bools, part: Part, size: tuple[int, int], larger: int
+    grid: PointGrid,
+    codes: UInt8,
+    colors: Float64,
+    is_scale: bool,
+    is_shown: Bools,
+    part: Part,
+    size: tuple[int, int],
+    larger: int,
 ) -> UInt8:
     """RGBA (height, width, 4), the top row first: the mean colour of classes, the colour of the mean of a scale.
 
     is_shown: (n_colors,), whether points of a code are drawn. Each point is a disc, the smaller the more points.
     """
-    colors = np.asarray(to_rgba_array(key.colors)[:, :3])
     values = colors
-    if key.kind == "scale":  # step, 1, 0 for each step; zeros for unknown values
+    if is_scale:  # step, 1, 0 for each step; zeros for unknown values
         values = np.zeros((len(colors), 3))
         values[:-1, 0], values[:-1, 1] = np.arange(len(colors) - 1), 1.0
     sums, n = _sums(grid, codes, values, is_shown, part, size, 0)
@@ -133,7 +75,7 @@ def _drawn(
         sums, _ = _sums(grid, codes, values, is_shown, part, size, radius)
     picture = np.zeros((*sums.shape[:2], 4), np.uint8)
     opacity = _opacity(sums[..., 0], FAINTEST_OF_FEW if n <= FEW else FAINTEST)
-    paint(sums, opacity, np.rint(255 * colors).astype(np.uint8), key.kind == "scale", picture)
+    paint(sums, opacity, np.rint(255 * colors).astype(np.uint8), is_scale, picture)
     return picture
 
 

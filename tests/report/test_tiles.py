@@ -1,7 +1,6 @@
 """Tiles show all points of a part, in the colours of their key."""
 
 import io
-import json
 
 import numpy as np
 import pytest
@@ -10,11 +9,11 @@ from PIL import Image
 
 from lle.report import tiles
 from lle.report.class_names import middle, name_places
-from lle.report.explore import Column, render_explorer
+from lle.report.color_key import STEPS, color_key
+from lle.report.explore import Column
 from lle.report.figure_style import OKABE_ITO
 from lle.report.point_grid import Part, PointGrid
-from lle.report.tiles import FAINTEST, FAINTEST_OF_FEW, STEPS, color_key, draw_part
-from tests.support.explorer_page import Scripts, page_of
+from lle.report.tiles import FAINTEST, FAINTEST_OF_FEW, draw_part
 
 SIZE = (80, 60)
 PART = Part(0.0, 8.0, 0.0, 6.0)
@@ -22,18 +21,18 @@ PART = Part(0.0, 8.0, 0.0, 6.0)
 
 def tile(x, y, key, part=PART, chosen=()):
     grid = PointGrid(np.asarray(x, np.float32), np.asarray(y, np.float32), np.arange(len(x)))
-    png = draw_part(grid, key.codes[grid.numbers], key, part, SIZE, chosen)
+    png = draw_part(grid, key.codes[grid.numbers], key, False, part, SIZE, chosen)
     return np.array(Image.open(io.BytesIO(png)))
 
 
 def names_key(codes, names):
-    return color_key(Column("label", "label", np.asarray(codes), names), len(codes), False)
+    return color_key(Column("label", "label", np.asarray(codes), names), len(codes))
 
 
 def test_pixels_with_points_are_drawn_and_no_others(rng):
     x, y = rng.uniform(0, 8, 400_000), rng.uniform(0, 6, 400_000)
     empty = (x > 3) & (x < 5) & (y > 1) & (y < 2)
-    picture = tile(x[~empty], y[~empty], color_key(None, int((~empty).sum()), False))
+    picture = tile(x[~empty], y[~empty], color_key(None, int((~empty).sum())))
     assert picture.shape == (60, 80, 4)
     assert (picture[40:50, 30:50, 3] == 0).all()  # y from 1 to 2, counted from the top
     picture[40:50, 30:50, 3] = 255
@@ -62,7 +61,7 @@ def test_threads_count_each_point_of_the_part_once(rng, monkeypatch, n_threads, 
 
 
 def test_lone_points_are_some_pixels_wide_also_across_the_edge():
-    picture = tile([2.05, 8.1], [5.05, 3.0], color_key(None, 2, False))
+    picture = tile([2.05, 8.1], [5.05, 3.0], color_key(None, 2))
     drawn = picture[..., 3] > 0
     assert drawn[9, 17:24].all()
     assert drawn[:, 75:].any()  # the second point is outside, but its disc is partly in the picture
@@ -70,7 +69,7 @@ def test_lone_points_are_some_pixels_wide_also_across_the_edge():
 
 
 def test_few_points_are_not_pale(rng):
-    picture = tile(rng.uniform(0, 8, 300), rng.uniform(0, 6, 300), color_key(None, 300, False))
+    picture = tile(rng.uniform(0, 8, 300), rng.uniform(0, 6, 300), color_key(None, 300))
     opacity = picture[..., 3]
     assert len(np.unique(opacity)) > 2
     assert opacity[opacity > 0].min() >= FAINTEST_OF_FEW
@@ -80,9 +79,9 @@ def test_classes_have_their_colour_and_mix():
     key = names_key([0, 1, 0, 1, -1], ["a", "b"])
     picture = tile([1, 3, 5, 5, 7], [3] * 5, key)
     shown = [to_hex(picture[29, at, :3] / 255) for at in (10, 30, 50, 70)]
-    assert shown[:2] == key.colors[:2]
-    assert shown[3] == key.colors[2] == "#b4bcc6"
-    mean = np.mean([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in key.colors[:2]], axis=0)
+    assert shown[:2] == key.palettes[0][:2]
+    assert shown[3] == key.palettes[0][2] == "#b4bcc6"
+    mean = np.mean([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in key.palettes[0][:2]], axis=0)
     np.testing.assert_allclose(picture[29, 50, :3], mean, atol=1)
     assert [name for name, _ in key.entries] == ["a", "b", "unknown"]
 
@@ -99,13 +98,6 @@ def test_many_classes_share_a_colour_beyond_the_largest():
     assert len(key.entries) == 20
     assert key.entries[-1] == ("11 other classes", 11)
     assert (key.codes[19:30] == 19).all()
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_classes_have_the_colours_of_the_page_without_a_server(dark):
-    column = Column("label", "label", np.arange(20), [f"class {i}" for i in range(20)])
-    content = json.loads(Scripts(render_explorer(page_of(column)).decode()).by_id["content"])
-    assert color_key(column, 20, dark).colors == content["classColors"][dark]
 
 
 def test_each_class_has_a_name_at_its_points_in_each_piece(rng):
@@ -133,22 +125,22 @@ def test_a_class_in_two_clouds_has_its_name_at_the_larger_one():
 
 @pytest.mark.parametrize("values", [[0.0, 1.0, np.nan, 0.5], [np.nan] * 4, [2.0] * 4])
 def test_scales_run_from_low_to_high_and_unknown_values_are_grey(values):
-    key = color_key(Column("v", "v", np.array(values, np.float32)), 4, False)
+    key = color_key(Column("v", "v", np.array(values, np.float32)), 4)
     picture = tile([1, 3, 5, 7], [3] * 4, key)
     for value, code, at in zip(values, key.codes, (10, 30, 50, 70), strict=True):
-        assert to_hex(picture[29, at, :3] / 255) == key.colors[code]
+        assert to_hex(picture[29, at, :3] / 255) == key.palettes[0][code]
         assert (code == STEPS) == np.isnan(value)
     if values[1] == 1.0:
         assert key.codes.tolist() == [0, STEPS - 1, STEPS, STEPS // 2]
 
 
 def test_an_empty_part_is_transparent():
-    assert (tile([1.0], [1.0], color_key(None, 1, False), Part(5, 6, 5, 6))[..., 3] == 0).all()
+    assert (tile([1.0], [1.0], color_key(None, 1), Part(5, 6, 5, 6))[..., 3] == 0).all()
 
 
 def test_denser_pixels_are_more_opaque(rng):
     x = np.concatenate([rng.uniform(0, 4, 400_000), rng.uniform(4, 8, 4_000)])
-    picture = tile(x, rng.uniform(0, 6, len(x)), color_key(None, len(x), False))
+    picture = tile(x, rng.uniform(0, 6, len(x)), color_key(None, len(x)))
     assert picture[:, :39, 3].mean() > picture[:, 41:, 3][picture[:, 41:, 3] > 0].mean() + 20
 
 
@@ -175,7 +167,7 @@ def test_a_class_that_is_mixed_with_others_everywhere_has_no_name(rng, share):
 def test_colours_tell_values_apart_beside_some_that_are_much_larger(rng, far, share):
     values = rng.normal(size=20_000)
     is_far = np.arange(20_000) % 100 < share
-    key = color_key(Column("v", "v", np.where(is_far, far * values, values)), 20_000, False)
+    key = color_key(Column("v", "v", np.where(is_far, far * values, values)), 20_000)
     counts = np.bincount(key.codes[~is_far], minlength=STEPS)
     assert key.clipped
     assert np.count_nonzero(counts) > 50
@@ -184,7 +176,7 @@ def test_colours_tell_values_apart_beside_some_that_are_much_larger(rng, far, sh
 
 def test_zeros_beside_skewed_values_have_the_lowest_colour(rng):
     values = np.where(rng.random(20_000) < 0.5, 0.0, rng.lognormal(0.0, 3.0, 20_000))
-    key = color_key(Column("v", "v", values), 20_000, False)
+    key = color_key(Column("v", "v", values), 20_000)
     assert key.log
     assert set(key.codes[values == 0.0].tolist()) == {0}
     assert len(np.unique(key.codes[values > 0.0])) == STEPS
@@ -192,15 +184,15 @@ def test_zeros_beside_skewed_values_have_the_lowest_colour(rng):
 
 def test_scales_of_skewed_constant_and_missing_values(rng):
     values = rng.lognormal(0.0, 3.0, 10_000)
-    skewed = color_key(Column("v", "v", values), len(values), False)
+    skewed = color_key(Column("v", "v", values), len(values))
     low, high = np.percentile(values, (1, 99))
     assert (skewed.log, skewed.range, skewed.clipped) == (True, (low, high), True)
     middle_step = skewed.codes[np.argmin(abs(values - np.sqrt(low * high)))]
     assert middle_step in (STEPS // 2 - 1, STEPS // 2)
-    assert not color_key(Column("v", "v", rng.normal(size=1000)), 1000, False).log
-    constant = color_key(Column("v", "v", np.full(5, 3.0)), 5, False)
+    assert not color_key(Column("v", "v", rng.normal(size=1000)), 1000).log
+    constant = color_key(Column("v", "v", np.full(5, 3.0)), 5)
     assert (constant.range, set(constant.codes.tolist()), constant.clipped) == ((3.0, 3.0), {STEPS // 2}, False)
-    large = color_key(Column("v", "v", np.full(5, 3e20)), 5, False)
+    large = color_key(Column("v", "v", np.full(5, 3e20)), 5)
     assert set(large.codes.tolist()) == {STEPS // 2}
-    missing = color_key(Column("v", "v", np.full(5, np.nan)), 5, False)
+    missing = color_key(Column("v", "v", np.full(5, np.nan)), 5)
     assert (missing.range, set(missing.codes.tolist()), missing.unknown) == (None, {STEPS}, 5)

@@ -114,16 +114,6 @@ function percentiles(values, shares, points = null) {
   return shares.map((share) => sorted[Math.round(share * (sorted.length - 1))] ?? 0);
 }
 
-/** Range of a colour scale: inner percentiles where all values span over 3, 5 or 10 times their range. */
-function colorRange(values) {
-  const [q0, q1, q10, q50, q950, q990, q999, q1000] = percentiles(values, [0, 0.001, 0.01, 0.05, 0.95, 0.99, 0.999, 1]);
-  let range = [q0, q1000];
-  for (const [low, high, most] of [[q1, q999, 3], [q10, q990, 5], [q50, q950, 10]]) {
-    if (high > low && range[1] - range[0] > most * (high - low)) range = [low, high];
-  }
-  return range[0] === range[1] ? [range[0] - 0.5, range[1] + 0.5] : range;
-}
-
 /** Range that a few far points cannot stretch: percentiles 0.1 to 99.9 where all values span over 3 times that. */
 function robustRange(values, points = null) {
   const [lowest, low, high, highest] = percentiles(values, [0, 0.001, 0.999, 1], points);

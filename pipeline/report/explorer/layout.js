@@ -124,7 +124,7 @@ function placesOfNames(key, positions, pieces) {
     return members.map((inside, entry) => ({entry, inside, others: {sample, weight, share: inside.length / n}}));
   });
   const most = key.entries.map((_, e) => Math.max(...parts.map((part) => (part.entry === e ? part.inside.length : 0))));
-  return parts.filter(({entry, inside, others: {share}}) => key.entries[entry].codes.length === 1 && inside.length > 0
+  return parts.filter(({entry, inside, others: {share}}) => entry < key.nNamed && inside.length > 0
       && (share >= NAMED_SHARE || inside.length === most[entry]))
     .sort((a, b) => b.inside.length - a.inside.length).map(({entry, inside, others}) => ({entry, point: middleOf(inside, others, positions)}))
     .filter(({point}) => point !== undefined).slice(0, MOST_NAMES)
