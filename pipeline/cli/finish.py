@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import typer
@@ -85,23 +85,11 @@ def print_of_failure(text: str) -> None:
 class Commands(TyperGroup):
     """The commands; with --json, an error in the command line is printed as JSON on stdout too."""
 
-    arguments: tuple[str, ...] = ()
-
-    def make_context(self, info_name: Any, args: list[str], *rest: Any, **extra: Any) -> Any:
-        self.arguments = tuple(args)  # a copy: typer removes the arguments from the list
-        with self._usage_error_as_json():
-            return super().make_context(info_name, args, *rest, **extra)
-
-    def invoke(self, ctx: Any) -> object:
-        with self._usage_error_as_json():
-            return super().invoke(ctx)
-
-    @contextlib.contextmanager
-    def _usage_error_as_json(self) -> Iterator[None]:
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         try:
-            yield
-        except Exception as error:
-            format_message = getattr(error, "format_message", None)  # typer's own errors only; commands end with Exit
-            if format_message is not None and "--json" in self.arguments:
+            return super().main(args, *rest, **options)
+        except SystemExit as ended:  # the handler of typer's own error raises it; commands end with Exit
+            format_message = getattr(ended.__context__, "format_message", None)
+            if format_message is not None and "--json" in (sys.argv if args is None else args):
                 print_failure("UsageError", redact(format_message()), 2)
             raise
