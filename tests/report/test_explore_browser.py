@@ -2,17 +2,27 @@
 
 import io
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from lle.jobs.served_run import ServedRun
 from lle.report.color_key import color_key
 from lle.report.explore import Column, render_explorer
 from lle.report.images import make_sheet
-from tests.support.browser import CONTRASTS, axe_problems, names_at_rest, needs_browser, saved, select_quarter, wait_for
+from tests.support.browser import (
+    CONTRASTS,
+    axe_problems,
+    names_at_rest,
+    needs_browser,
+    saved,
+    select_quarter,
+    served,
+    wait_for,
+)
 from tests.support.explorer_page import coordinates, page_of
 
 N = 400
@@ -33,7 +43,8 @@ def points() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The page that holds its points, and that of `lle explore`, of the same points."""
     y, classes = points()
     page = page_of(
         *coordinates(np.column_stack([y, y.prod(axis=1)])),
@@ -44,30 +55,30 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     )
     path = tmp_path_factory.mktemp("page") / "explore.html"
     path.write_bytes(render_explorer(page))
-    return path.as_uri()
+    with served(ServedRun(page, f"/data/{'runs-of-a-long-name/' * 4}run.zarr")) as server:
+        yield {"file": path.as_uri(), "server": server.url}
 
 
-@pytest.fixture
-def page(open_page: Callable[..., Any], address: str) -> Any:
-    return open_page(address)
+@pytest.fixture(params=["file", "server"])
+def page(request: pytest.FixtureRequest, open_page: Callable[..., Any], addresses: dict[str, str]) -> Any:
+    return open_page(addresses[request.param])
 
 
 def place(page: Any, point: int) -> tuple[float, float]:
-    """Where a point is drawn, in pixels of the window."""
-    box = page.locator("#canvas").bounding_box()
-    x, y = page.evaluate(PLACE, int(point))
-    return box["x"] + x, box["y"] + y
+    """Where a point of `addresses` is drawn, in pixels of the window."""
+    box, (u, v) = page.locator("#canvas").bounding_box(), points()[0][point].tolist()
+    at = page.evaluate(f"[explorer.scales().x({u}), explorer.scales().y({v})]")
+    return box["x"] + at[0], box["y"] + at[1]
 
 
-def go_to(page: Any, point: int) -> None:
-    page.evaluate(f"explorer.goTo(explorer.points.record({point}, explorer.question()))")
+def go_to(page: Any, row: int, step: int = 1) -> None:
+    """Go to a row from the one before, which is `step` less."""
+    page.evaluate(f"explorer.ask('row', {{from: {row - step}, by: 1}}).then((record) => explorer.goTo(record))")
 
 
 def select(page: Any, points: list[int]) -> None:
-    """Add points to the selection of a page with an explicit row for each point, or with none."""
     for point in points:
-        row = page.evaluate(f"explorer.points.record({point}, explorer.question()).row")
-        page.evaluate(f"explorer.select('add', {{row: {row}}})")
+        page.evaluate(f"explorer.select('add', {{row: {3 * point}}})")
 
 
 def lone_point() -> int:
@@ -125,7 +136,8 @@ def test_choosing_other_coordinates_moves_points_and_keeps_the_selection(page):
     page.select_option("#y", label="coordinate 3")
     wait_for(page, "document.getElementById('y-name').textContent === 'coordinate 3' && explorer.drawing === null")
     assert place(page, 5) != before
-    assert page.evaluate("explorer.points.selected()") == [5, 6]
+    assert page.inner_text("#selected-count") == "2 rows selected."
+    assert page.locator("#selected-rows td:first-child").all_inner_texts() == ["15", "18"]
 
 
 def test_colours_follow_the_menu(page):
@@ -211,7 +223,7 @@ def test_keys_walk_over_rows_and_select_them(page):
     wait_for(page, "document.getElementById('selected-count').textContent === 'No rows selected.'")
     for _ in range(6):
         page.keyboard.press("+")
-    go_to(page, N - 1)  # a point outside of the view
+    go_to(page, 3 * N - 3, 3)  # a point outside of the view
     box, (x, up) = page.locator("#canvas").bounding_box(), place(page, N - 1)
     assert (x, up) == pytest.approx((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2), abs=2)
     assert page.inner_text("#tip").startswith(f"row {3 * N - 3}")
@@ -219,8 +231,9 @@ def test_keys_walk_over_rows_and_select_them(page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 400])
-def test_text_has_contrast_and_nothing_is_cut_off(open_page, address, scheme, width):
-    page = open_page(address, viewport={"width": width, "height": 800}, color_scheme=scheme)
+@pytest.mark.parametrize("kind", ["file", "server"])
+def test_text_has_contrast_and_nothing_is_cut_off(open_page, addresses, scheme, width, kind):
+    page = open_page(addresses[kind], viewport={"width": width, "height": 800}, color_scheme=scheme)
     select(page, [1, 2, 3])
     page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
     check, text = page.evaluate(
@@ -233,6 +246,7 @@ def test_text_has_contrast_and_nothing_is_cut_off(open_page, address, scheme, wi
     assert page.evaluate(CONTRASTS) == []
     assert axe_problems(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("aside").evaluate("(aside) => aside.scrollWidth <= aside.clientWidth")
     box, bar = page.locator("#canvas").bounding_box(), page.locator("header").bounding_box()
     assert (box["width"] > 0.8 * width) if width < 800 else (box["width"] > 0.68 * width)
     assert box["y"] + box["height"] > (0.58 if width < 800 else 0.9) * 800
@@ -245,7 +259,7 @@ def test_components_are_shown_side_by_side_or_alone(show):
     y, _ = points()
     component = (np.arange(N) % 4 == 3).astype(int)
     page = show(y, Column("component", "component", component, ["0", "1"], "component"))
-    ends = [[place(page, point)[0] for point in np.flatnonzero(component == c)[::7]] for c in (0, 1)]
+    ends = [[page.evaluate(PLACE, int(point))[0] for point in np.flatnonzero(component == c)[::7]] for c in (0, 1)]
     assert max(ends[0]) < min(ends[1])
     page.select_option("#component", label="1: 100 rows")
     page.wait_for_timeout(500)

@@ -4,12 +4,16 @@ import csv
 import importlib.util
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from lle.jobs.explore_server import Server
+from lle.jobs.served_run import ServedRun
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 ARGUMENTS = [
@@ -52,6 +56,15 @@ def opened(browser: Any, address: str, **options: Any) -> tuple[Any, list[str]]:
     page.goto(address)
     page.wait_for_selector("html[data-ready]", timeout=60_000)
     return page, heard
+
+
+@contextmanager
+def served(run: ServedRun) -> Iterator[Server]:
+    """The server of a run, in a thread."""
+    with Server(run, 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
 
 
 def wait_for(page: Any, expression: str, argument: Any = None) -> Any:
