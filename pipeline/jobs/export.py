@@ -76,26 +76,24 @@ def _write_npy(file: BinaryIO, store: Store) -> None:
 
 
 def _write_table(file: BinaryIO, store: Store, suffix: str, further: Sequence[RowColumns]) -> None:
-    import pandas as pd  # a second of imports that the other commands need not wait for
     import pyarrow.parquet as pq
 
     open_writer = {".parquet": pq.ParquetWriter, ".arrow": pa.ipc.new_file}
     with contextlib.ExitStack() as closing:
         writer = None
         for start, rows in store.in_blocks(array_specs.EMBEDDING.name):
-            stop, copied = start + len(rows), dict[str, pa.Array]()
+            stop = start + len(rows)
             columns: dict[str, object] = {"row": np.arange(start, stop)}
             columns["component"] = store.read(array_specs.COMPONENT.name, start, stop)
             columns |= {f"y{j + 1}": rows[:, j] for j in range(rows.shape[1])}
             if store.has_array(array_specs.DISTANCE_RATIO.name):
                 columns["distance_ratio"] = store.read(array_specs.DISTANCE_RATIO.name, start, stop)
             for part in further:
-                copied |= part(start, stop)
+                columns |= part(start, stop)
+            table = pa.table(columns)
             if suffix == ".csv":
-                texts = {name: column.to_pandas(integer_object_nulls=True) for name, column in copied.items()}
-                pd.DataFrame(columns | texts).to_csv(file, header=start == 0, index=False)
+                table.to_pandas(integer_object_nulls=True).to_csv(file, header=start == 0, index=False)
                 continue
-            table = pa.table({**columns, **copied})
             writer = writer or closing.enter_context(open_writer[suffix](file, table.schema))
             writer.write_table(table)
 
