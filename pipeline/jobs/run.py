@@ -10,7 +10,7 @@ from ..core.signals import interruptible
 from ..engine.plan import History, RunResult
 from ..engine.progress import RunProgress
 from ..engine.step import Json
-from ..report.prometheus import Published, reported
+from ..report.prometheus import reported
 from ..stages import ingest
 from ..storage.lock import wait_for_lock
 from ..storage.store import Store
@@ -37,9 +37,9 @@ def run(
     if cluster.kind == "local" and not may_have_threads(cluster):
         end_imported_script()  # before it waits for the store
 
-    def published() -> Published | None:
+    def published() -> tuple[str, str] | None:
         pointer = Versions(config.output.store).pointer() if versioned else None
-        return None if pointer is None else Published(pointer.version, pointer.when)
+        return None if pointer is None else (pointer.version, pointer.when)
 
     def all_stages(store: Store, history: History) -> RunResult:
         history.attributes |= attributes or {}

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..core.errors import BoundsNotMet, ConfigError, Interrupted, LleError
 from ..engine.plan import RunResult
@@ -25,14 +25,8 @@ Sample = tuple[str, dict[str, str], float | None]
 """Name, labels and value of a metric."""
 
 
-class Published(NamedTuple):
-    """The published version, and when it was published (ISO 8601)."""
-
-    version: str
-    when: str
-
-
-ReadPublished = Callable[[], Published | None]
+ReadPublished = Callable[[], tuple[str, str] | None]
+"""The published version, and when it was published (ISO 8601); None if there is none."""
 
 LAST_SUCCESS = "lle_last_success_timestamp_seconds"
 HELP = {
@@ -66,8 +60,7 @@ def reported(
     After an error the file has its exit code, and the result so far if a bound was not met. The file is written
     atomically; an error of that is printed, and does not change the result of the run.
 
-    `published` returns the published version, None if there is none. Without a path nothing is written. Raises
-    ConfigError at the start if the file cannot be written.
+    Without a path nothing is written. Raises ConfigError at the start if the file cannot be written.
     """
     if path is not None:
         check_place(path)
@@ -130,8 +123,8 @@ def _samples(
     if not is_readable:
         version = [row for row in earlier if row[0].startswith("lle_published") and row[1].get("store") == store]
     elif published is not None:
-        when = datetime.fromisoformat(published.when).timestamp()
-        version = [("lle_published", {"version": published.version}, 1), ("lle_published_timestamp_seconds", {}, when)]
+        when = datetime.fromisoformat(published[1]).timestamp()
+        version = [("lle_published", {"version": published[0]}, 1), ("lle_published_timestamp_seconds", {}, when)]
     if version:
         yield from version
         yield "lle_run_unchanged", {}, result is not None and result.unchanged
