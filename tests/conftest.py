@@ -145,7 +145,7 @@ def run_stage() -> Callable[..., StagesRun]:
 def make_config() -> Callable[..., Config]:
     """`make_config(folder, points, block_points, **sections)`: a config for an array of points and a new store.
 
-    weights.reg is scikit-learn's 1e-3 unless the section weights is given.
+    No pictures unless the section output is given, and weights.reg is scikit-learn's 1e-3 unless weights is.
     """
 
     def make(folder: Path, points: Any, block_points: int | str = "auto", **sections: Any) -> Config:
@@ -154,7 +154,7 @@ def make_config() -> Callable[..., Config]:
         np.save(path, points)
         data = {
             "input": {"kind": "npy", "path": str(path)},
-            "output": {"store": str(folder / f"run{number}.zarr")},
+            "output": {"store": str(folder / f"run{number}.zarr"), "report": False},
             "execution": {"block_points": block_points, "cluster": {"kind": "serial"}},
             "graph": {"min_component": 20},
             "weights": {"reg": 1e-3},
