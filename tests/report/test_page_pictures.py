@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from lle.report import embedding_figure, page_pictures
-from lle.report.embedding_figure import SCATTER_POINTS
 from lle.report.figure_style import INK, OKABE_ITO, ON_DARK, PAPER, class_colors, to_pair
 from lle.report.page_pictures import DENSITY_POINTS, draw_page_pictures
 from lle.report.point_colors import ColorSource
@@ -100,9 +99,12 @@ def test_alternative_text_counts_points_outside_the_view() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [300, SCATTER_POINTS + 1])
+@pytest.mark.parametrize("n", [300, DENSITY_POINTS])
 @pytest.mark.parametrize("kind", ["none", "values", "classes"])
-def test_dark_pictures_have_dark_paper_and_light_text(n: int, kind: str, figures: list[Figure]) -> None:
+def test_dark_pictures_have_dark_paper_and_light_text(
+    n: int, kind: str, figures: list[Figure], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedding_figure, "SCATTER_POINTS", DENSITY_POINTS - 1)  # more points are a raster
     values = ColorSource(np.arange(n) * 1.0, "continuous", None, "t")
     color = {"none": None, "values": values, "classes": classes(n, 12)}
     drawn = draw_page_pictures(cloud(n), one_component(n), color[kind])
