@@ -63,13 +63,14 @@ def bucket(moto_bucket, monkeypatch):
     return moto_bucket
 
 
-def config_at(path: Path, source: dict, store: str, cluster: dict | None = None) -> Path:
+def config_at(path: Path, source: dict, store: str, cluster: dict | None = None, report: bool = False) -> Path:
     data = {
         "input": source,
         "neighbors": {"n_neighbors": 8},
         "execution": {"block_points": BLOCK, "cluster": cluster or {"kind": "serial"}},
-        "output": {"store": store},
-        "quality": {"sample": 100},
+        "output": {"store": store, "report": report},
+        "quality": {"sample": 50, "geodesic_sources": 0},
+        "weights": {"reg": 1e-3},
     }
     path.write_text(yaml.safe_dump(data))
     return path
@@ -117,7 +118,7 @@ class TestWholeJob:
         for place in (source, str(tmp_path / "points.zarr")):
             put_points(place, points, points[:, 1])
         keys = {"kind": "zarr", "array": "points", "labels": "labels"}
-        config = load_config(config_at(tmp_path / "s3.yaml", {**keys, "url": source}, store))
+        config = load_config(config_at(tmp_path / "s3.yaml", {**keys, "url": source}, store, report=True))
         remote = runs.run(config, False, RunProgress())
         local_config = config_at(
             tmp_path / "here.yaml", {**keys, "url": str(tmp_path / "points.zarr")}, str(tmp_path / "run")
@@ -143,7 +144,6 @@ class TestSweep:
         source = {"kind": "synthetic", "name": "s_curve", "n_points": BLOCK, "seed": 5}
         config = config_at(tmp_path / "sweep.yaml", source, bucket.url("runs/sweep"))
         data = yaml.safe_load(config.read_text())
-        data["output"]["report"], data["weights"] = False, {"reg": 1e-3}
         data["sweep"] = {"list": [{"neighbors.n_neighbors": 9}, {}, {"weights.reg": 0.1}]}
         config.write_text(yaml.safe_dump(data))
         url, experiments = load_sweep([config], (), None)
