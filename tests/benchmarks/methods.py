@@ -38,14 +38,14 @@ Array = npt.NDArray[np.float64]
 
 
 def points(name: str, n: int, seed: int) -> Array:
-    """n points of a surface; or the digits, without ties and without those that no neighbour list holds.
+    """n points of a surface; or the first n digits, without ties and without those that no neighbour list holds.
 
     Digits hold small integers, so many distances are equal; noise of 1e-6 breaks these ties. scikit-learn's ltsa and
     hessian give no valid coordinates to points that are in no list.
     """
     if name != "digits":
         return sample(name, 0, n, seed, 0.0, 0.0).points
-    X = load_digits().data
+    X = load_digits().data[:n]
     X = X + 1e-6 * np.random.default_rng(seed).normal(size=X.shape)
     while True:
         listed = np.unique(NearestNeighbors(n_neighbors=K).fit(X).kneighbors()[1])
