@@ -42,6 +42,7 @@ from lle.storage.store import Store
 from tests.support.dask_processes import two_workers
 
 N_POINTS, BLOCK = 900, 150
+SMALL: dict[str, Any] = {"n_points": 2 * BLOCK, "quality": {"sample": 50, "geodesic_sources": 20}}
 RESULTS = (
     "points",
     "original_index",
@@ -433,7 +434,7 @@ def shifted_clock(seconds: float) -> Iterator[None]:
 
 def damaged(folder: Path) -> Iterator[Row]:
     """Every array and bundle, truncated or with a flipped bit, is never used and is computed again on request."""
-    finished_job = Job(folder / "whole", n_points=N_POINTS // 2)
+    finished_job = Job(folder / "whole", **SMALL)
     assert finished_job.run() == ""
     names = list(objects_by_array(finished_job.store).values())
     for number, name in enumerate(names):
@@ -454,7 +455,7 @@ def objects_by_array(store: Store) -> dict[str, str]:
 
 
 def _damage_one(folder: Path, finished_job: Job, name: str, damage_kind: str) -> Row:
-    job = Job(folder, n_points=N_POINTS // 2)
+    job = Job(folder, **SMALL)
     shutil.copytree(finished_job.store.url, job.store.url)
     path = Path(job.store.url, name)
     data = bytearray(path.read_bytes())
