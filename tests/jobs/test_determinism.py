@@ -1,4 +1,4 @@
-"""The same bytes for 1, 2 and 4 workers, threads or processes, serial or distributed."""
+"""The same bytes for 1, 2 and 4 threads or processes, serial or distributed."""
 
 import functools
 from collections import Counter
@@ -57,7 +57,7 @@ def check(actual: dict[str, bytes], expected: dict[str, bytes]) -> None:
 
 
 def test_processes_give_the_bytes_of_a_serial_run(tmp_path, serial):
-    cluster = Cluster(kind="local", workers=4, memory="2GiB")
+    cluster = Cluster(kind="local", workers=2, memory="2GiB")
     with connect(cluster) as client:
         for name in SECTIONS:
             check(run(tmp_path / name, client.scheduler.address, name), serial(name))
