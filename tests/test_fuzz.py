@@ -8,7 +8,7 @@ import pytest
 from tests.fuzz import campaign as fuzz
 from tests.fuzz.mutate import mutated_bytes, mutated_tree
 
-CASES = {"configs": 500, "inputs": 600, "stores": 30, "bits": 25, "walks": 4, "whole_runs": 25}
+CASES = {"configs": 300, "inputs": 350, "stores": 22, "bits": 20, "walks": 3, "whole_runs": 20}
 """Cases of each target."""
 
 
