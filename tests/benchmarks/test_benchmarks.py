@@ -99,7 +99,7 @@ def test_coordinates():
 
 
 def test_against_others():
-    data = against_others.roll(1500)
+    data = against_others.roll(700)
     found = against_others.runs(data, 2, sys.executable, cluster="serial")
     assert {"lle run", "scikit-learn, LLE"} <= set(found)
     _, _, *lines = against_others.rows(data, found)
