@@ -75,7 +75,7 @@ def choose_columns(
     """
     special = [name for name in (label, id_column) if name is not None]
     for table in tables:
-        _check_names(table, [*(columns or []), *special])
+        _check_names(table, [*(columns or []), *special], reads_all=columns is None)
     features = _numeric_everywhere(tables, special) if columns is None else _requested(tables, columns, special)
     first, used = tables[0], {*features, *special}
     left_out = {name: _why(first, name) for name in first.names if name not in used}
@@ -108,7 +108,7 @@ def _quoted(names: Sequence[str]) -> str:
     return listed([f"'{name}'" for name in names])
 
 
-def _check_names(table: TableColumns, required: Sequence[str]) -> None:
+def _check_names(table: TableColumns, required: Sequence[str], *, reads_all: bool) -> None:
     counts = Counter(table.names)
     missing = [name for name in required if name not in counts]
     if missing:
@@ -117,7 +117,8 @@ def _check_names(table: TableColumns, required: Sequence[str]) -> None:
         raise InputError(
             f"{table.where}: there is no column {_quoted(missing)}{hint} (its columns are {listed(table.names)})"
         )
-    repeated = [name for name, count in counts.items() if count > 1 and name]  # Excel writes empty columns at the end
+    # Excel writes empty columns without a name at the end of a table; they may repeat if they are not read
+    repeated = [name for name, count in counts.items() if count > 1 and (name or name in required or reads_all)]
     if repeated:
         raise InputError(
             f"{table.where}: expected each column name once, found {_quoted(repeated)} more often; rename them"
