@@ -35,7 +35,7 @@ FIRST_BYTES = {
     ".zst": rb"\(\xb5/\xfd",
     ".xlsx or .zip": rb"PK\x03\x04",
     ".parquet": rb"PAR1",
-    ".json": rb"[\[{]\s*([\[{\"]|$)",
+    ".json, or .jsonl if each line is a record": rb"[\[{]\s*([\[{\"]|$)",
 }
 """Patterns of the first bytes of files that hold no table of text, by the ends of their names."""
 ENCODING_CURE = "convert the file. If its encoding is {0}: iconv -f {0} -t UTF-8 OLD > NEW"
