@@ -230,6 +230,28 @@ def test_keys_walk_over_rows_and_select_them(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pixels_of_points_have_their_colours_and_selected_ones_are_not_faded(open_page, addresses, scheme):
+    """On a screen with two pixels for each one of the page. The points are the most distant of two clouds."""
+    page = open_page(addresses["file"], device_scale_factor=2, color_scheme=scheme)
+    pixel = f"""(point) => {{ const tile = document.querySelector("#tile canvas"), place = ({PLACE})(point);
+      const [x, y] = place.map((value) => Math.floor(value * tile.width / explorer.box.clientWidth));
+      const context = new OffscreenCanvas(1, 1).getContext("2d");
+      context.drawImage(tile, -x, -y);
+      return [...context.getImageData(0, 0, 1, 1).data]; }}"""
+    page.select_option("#color", "-1")
+    wait_for(page, "explorer.key.kind === 'plain' && !explorer.drawing")
+    [color] = color_key(None, N).palettes[scheme == "dark"]
+    assert page.evaluate("document.querySelector('#tile canvas').width === 2 * explorer.box.clientWidth")
+    lone = [int(np.argmin(points()[0] @ corner)) for corner in ([1, 1], [-1, -1])]
+    plain = [page.evaluate(pixel, point) for point in lone]
+    select(page, lone[:1])
+    selected, faded = (page.evaluate(pixel, point) for point in lone)
+    assert plain[0][:3] == pytest.approx([int(color[i : i + 2], 16) for i in (1, 3, 5)], abs=2)
+    assert selected == plain[0]
+    assert faded[3] == pytest.approx(plain[1][3] / 5, abs=2)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 400])
 @pytest.mark.parametrize("kind", ["file", "server"])
 def test_text_has_contrast_and_nothing_is_cut_off(open_page, addresses, scheme, width, kind):

@@ -102,7 +102,7 @@ function isTaken(event) {
   const {target, key} = event;
   if (target.closest("input[type=search], input[type=range], select")) return true;
   if (key === "Enter" || key === " ") return target.closest("button, summary, a, input") !== null;
-  return key.startsWith("Arrow") && target.closest("input, #table, #point, pre") !== null;
+  return key.startsWith("Arrow") && target.closest("input, #table, #point") !== null;
 }
 
 /** What the keys do. */

@@ -127,7 +127,7 @@ class Explorer {
         byId("tile").replaceChildren(tile);
         byId("loading").hidden = true;  // also the message of an earlier error
         this.place();
-        showNames(this);
+        showNames(this, this.stale || this.dragging);
       }
     })().catch((error) => this.fail(error)).finally(() => { this.drawing = null; });
     return this.drawing;
@@ -161,7 +161,11 @@ class Explorer {
     return map.finish();
   }
 
-  async picture() { return {image: byId("tile").firstChild, opacity: Number(byId("opacity").value) / 100}; }
+  /** The tile of the view and its opacity. */
+  async picture() {
+    await this.drawing;
+    return {image: byId("tile").firstChild, opacity: Number(byId("opacity").value) / 100};
+  }
 
   mark() {
     const {x, y} = this.scales();

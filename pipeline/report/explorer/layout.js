@@ -123,7 +123,8 @@ function placesOfNames(key, positions, pieces) {
     const sample = Array.from({length: Math.floor(n / weight)}, (_, i) => (points === null ? i * weight : points[i * weight]));
     return members.map((inside, entry) => ({entry, inside, others: {sample, weight, share: inside.length / n}}));
   });
-  const most = key.entries.map((_, e) => Math.max(...parts.map((part) => (part.entry === e ? part.inside.length : 0))));
+  const most = key.entries.map(() => 0);
+  for (const {entry, inside} of parts) most[entry] = Math.max(most[entry], inside.length);
   return parts.filter(({entry, inside, others: {share}}) => entry < key.nNamed && inside.length > 0
       && (share >= NAMED_SHARE || inside.length === most[entry]))
     .sort((a, b) => b.inside.length - a.inside.length).map(({entry, inside, others}) => ({entry, point: middleOf(inside, others, positions)}))

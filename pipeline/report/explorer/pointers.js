@@ -21,8 +21,10 @@ function followPointers(explorer) {
     explorer.outline(corners.points);
   };
   box.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
     box.setPointerCapture(event.pointerId);
     pointers.set(event.pointerId, explorer.pixelOf(event));
+    explorer.dragging = true;
     const mode = modeOf(event);
     pressed = pointers.size > 1 ? null : explorer.pixelOf(event);
     corners = pointers.size > 1 || mode === "move" ? null
@@ -46,6 +48,7 @@ function followPointers(explorer) {
   for (const type of ["pointerup", "pointercancel"]) {
     box.addEventListener(type, (event) => {
       pointers.delete(event.pointerId);
+      explorer.dragging = pointers.size > 0;
       if (type === "pointerup" && pressed !== null) explorer.click(pressed, changeOf(event));
       else if (corners !== null && corners.points.length > 2) {
         explorer.select(changeOf(event), {polygon: corners.points.flat()});

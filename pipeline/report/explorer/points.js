@@ -71,7 +71,11 @@ class Points {
   }
 
   /** The ascending points that a function of a point holds for. */
-  those(holds) { return Array.from({length: this.page.nRows}, (_, point) => point).filter(holds); }
+  those(holds) {
+    const found = [];
+    for (let point = 0; point < this.page.nRows; point++) if (holds(point)) found.push(point);
+    return found;
+  }
 
   // --- answers
 
@@ -101,9 +105,12 @@ class Points {
         return along > 0 && Math.abs(u * dy - v * dx) <= along ? Math.hypot(u, v) : Infinity;
       }, Infinity);
     }
-    const [first, n] = [start < 0 && by < 0 ? 0 : start, this.page.nRows];
-    const walked = this.order.map((_, i) => (first + by * (i + 1) + n) % n).find(this.shows(question));
-    return walked === undefined ? null : this.record(walked, question);
+    const [first, n, shows] = [start < 0 && by < 0 ? 0 : start, this.page.nRows, this.shows(question)];
+    for (let i = 1; i <= n; i++) {
+      const point = (first + by * i + n) % n;
+      if (shows(point)) return this.record(point, question);
+    }
+    return null;
   }
 
   search(question) {
@@ -160,8 +167,11 @@ class Points {
   /** The shown points inside a polygon [x, y, x, y, ...]: a line from them to the right crosses an odd number of sides. */
   inside(corners, question) {
     const [{x, y}, shows, n] = [this.layout(question), this.shows(question), corners.length];
+    const [us, vs] = [0, 1].map((axis) => corners.filter((_, i) => i % 2 === axis));
+    const [left, right, bottom, top] = [us, vs].flatMap((values) => [Math.min(...values), Math.max(...values)]);
     return this.those((point) => {
       const [u, v] = [x[point], y[point]];
+      if (u < left || u > right || v < bottom || v > top) return false;
       let isInside = false;
       for (let i = 0, j = n - 2; i < n; j = i, i += 2) {
         if ((corners[i + 1] > v) === (corners[j + 1] > v)) continue;
@@ -210,17 +220,22 @@ class Points {
     const [disc, isFaded] = [discOf(style.size * 1.3 ** larger * devicePixelRatio), this.isSelected.includes(1)];
     const isKnown = (point) => key.kind !== "scale" || key.codes[point] < colors.length - 1;
     const rank = (point) => 2 * this.isSelected[point] + isKnown(point);
-    const shown = this.order.filter(this.shows(question));
+    const [shows, reach] = [this.shows(question), disc.at(-1)[1] + 1];
+    const [dx, dy] = [(reach / width) * (right - left), (reach / height) * (top - bottom)];
+    const isNear = (u, v) => u > left - dx && u < right + dx && v > bottom - dy && v < top + dy;
+    const shown = this.order.filter((point) => isNear(x[point], y[point]) && shows(point));
+    const {data} = image;
     for (const pass of [0, 1, 2, 3]) {
       const opacity = style.opacity * (isFaded && pass < 2 ? FADED : 1);
-      for (const point of shown.filter((one) => rank(one) === pass)) {
+      for (const point of shown) {
+        if (rank(point) !== pass) continue;
         const column = Math.floor(((x[point] - left) / (right - left)) * width);
         const row = Math.floor(((top - y[point]) / (top - bottom)) * height);
         const color = colors[key.codes === null ? 0 : key.codes[point]];
         for (let i = 0; i < disc.length; i++) {
           const [u, v] = [column + disc[i][0], row + disc[i][1]];
           if (u < 0 || u >= width || v < 0 || v >= height) continue;
-          blend(image.data, 4 * (v * width + u), color, opacity * disc[i][2]);
+          blend(data, 4 * (v * width + u), color, opacity * disc[i][2]);
         }
       }
     }
