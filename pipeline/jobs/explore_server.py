@@ -132,7 +132,7 @@ def responses(run: ServedRun) -> dict[str, Callable[[Query], Response]]:
         view, start = query.view(), query.integer("from", -1, 2**53)
         if query.text("toward"):
             return as_json(run.row_toward(view, start, query.one_of("toward", TOWARD)))
-        return as_json(run.row_beside(view.axes, start, query.integer("by", -1, 1)))
+        return as_json(run.row_beside(view, start, query.integer("by", -1, 1)))
 
     def near(query: Query) -> Response:
         at, reach = query.numbers("at", 2), query.numbers("reach", 2)

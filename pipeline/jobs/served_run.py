@@ -167,15 +167,15 @@ class ServedRun:
         places = self.grid(view.axes).toward(start["at"], TOWARD[key])
         return self._first_record(view.axes, self._shown(view, places))
 
-    def row_beside(self, axes: Axes, row: int, by: int) -> Json | None:
-        """The row before or after another one; with `row` -1 the last or the first row."""
+    def row_beside(self, view: View, row: int, by: int) -> Json | None:
+        """The shown row before or after another one; with `row` -1 the last or the first row."""
         rows = self._rows
-        if self.component is not None and axes.component >= 0:
-            rows = rows[self.component.values == axes.component]
+        if view.chosen or view.axes.component >= 0:
+            rows = rows[self._is_member(self.shown(view))]
         if not len(rows):
             return None
         place = int(np.searchsorted(rows, row, side="right" if by > 0 else "left")) - (by < 0)
-        return self.row(axes, int(rows[place % len(rows)]))
+        return self.row(view.axes, int(rows[place % len(rows)]))
 
     # --- points
 

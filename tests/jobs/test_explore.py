@@ -201,12 +201,14 @@ class TestAnswers:
         highest = rows[y[rows, 1].argmax()]
         assert ask(server, "row.json", component=1, **{"from": highest, "toward": "ArrowUp"}) is None
 
-    def test_steps_go_to_the_rows_before_and_after(self, server):
+    def test_steps_go_to_the_shown_rows_before_and_after(self, server, run):
         steps = [(-1, 1, 0), (0, 1, 1), (6, 1, 8), (8, -1, 6), (0, -1, 299), (299, 1, 0)]
         for start, by, expected in steps:
             assert ask(server, "row.json", **{"from": start, "by": by})["row"] == expected
         for start, by, expected in ((-1, 1, 200), (299, 1, 200), (200, -1, 299)):
             assert ask(server, "row.json", component=1, **{"from": start, "by": by})["row"] == expected
+        of_class = np.flatnonzero((run[1] == NAMES[1]) & (np.arange(300) > 42))
+        assert ask(server, "row.json", chosen="1", **{"from": 42, "by": 1})["row"] == of_class[0]
 
     def test_tile_is_a_png_of_the_size(self, server):
         corners = ask(server, "fit.json")["view"]
