@@ -114,7 +114,7 @@ class TestWorkers:
         assert row.equal
         assert "solve_weights.solve: 1 of 6 blocks failed" in row.message
         assert "block 2: StageIncomplete: its worker was killed at each try" in row.message
-        assert 1 <= row.redone <= 10  # its own deaths, and those that were queued with it
+        assert 4 <= row.redone <= 4 * 3  # it kills four workers; each held up to two other blocks
 
     def test_a_cut_between_worker_and_scheduler_changes_no_byte(self, tmp_path):
         """The worker ends, as its pod would, and a new one connects when the network is back."""
