@@ -123,8 +123,9 @@ def _samples(
     if not is_readable:
         version = [row for row in earlier if row[0].startswith("lle_published") and row[1].get("store") == store]
     elif published is not None:
-        when = datetime.fromisoformat(published[1]).timestamp()
-        version = [("lle_published", {"version": published[0]}, 1), ("lle_published_timestamp_seconds", {}, when)]
+        name, when = published
+        seconds = datetime.fromisoformat(when).timestamp()
+        version = [("lle_published", {"version": name}, 1), ("lle_published_timestamp_seconds", {}, seconds)]
     if version:
         yield from version
         yield "lle_run_unchanged", {}, result is not None and result.unchanged
