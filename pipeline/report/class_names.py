@@ -18,8 +18,9 @@ from .panel import Panel
 
 SAMPLE = 20_000
 """The middle of a class is computed from about this number of its points."""
-CLEAR_SHARE = 0.9
-"""Share of the points of a cell from which on a class is always clear there."""
+LEAST_RATIO, LEAST_GAIN = 1.5, 0.1
+"""A class is not mixed with others if its mean share of the points beside its members, in their cells or in their
+range, is LEAST_RATIO times its share of all points, or LEAST_GAIN of the way from it to 1."""
 LINE_LETTERS, MOST_LETTERS = 20, 80
 STYLE: dict[str, Any] = {
     "fontsize": 9,
@@ -72,27 +73,32 @@ def middle(x: Array, y: Array, all_x: Array, all_y: Array, weight: float, share:
     The range of its points (x, y) is divided into 8 x 8 cells. A cell is good if it holds many points of the class and
     few others, which would cover them: members^2 / points. If the cell of the medians is less than half as good as the
     best one, only the members in the best cell are used. all_x, all_y: a sample of the points of all classes, each of
-    which stands for `weight` points. share: of the class among them. None if the best cell is not clear: the class has
-    less of its points than the mean of its share and 1.
+    which stands for `weight` points. share: of the class among them. None if the class is mixed with others.
     """
     low, half, high = np.percentile([x, y], (2, 50, 98), axis=1)
     span = np.maximum(high - low, 1e-300)
-    cells = _cells(np.array([x, y]).T, low, span)
-    [half_cell] = _cells(half[None], low, span)
-    others = np.array([all_x, all_y]).T
-    others = others[((others >= low) & (others <= high)).all(axis=1)]
-    counts = np.bincount(cells, minlength=64)
-    points = weight * np.bincount(_cells(others, low, span), minlength=64)
-    shares = counts / np.maximum(np.maximum(counts, points), 1)
-    scores = counts * shares
-    if shares[scores.argmax()] < min(CLEAR_SHARE, (1.0 + share) / 2):
+    members, others = np.array([x, y]).T, np.array([all_x, all_y]).T
+    cells, [half_cell] = _cells(members, low, span), _cells(half[None], low, span)
+    is_inside, are_inside = (((table >= low) & (table <= high)).all(axis=1) for table in (members, others))
+    counts, inside = (np.bincount(table, minlength=64) for table in (cells, cells[is_inside]))
+    points = weight * np.bincount(_cells(others[are_inside], low, span), minlength=64)
+    points = np.maximum(points, inside)
+    if _is_mixed(inside, points, share) and _is_mixed(inside.sum()[None], points.sum()[None], share):
         return None
-    if 2 * scores[half_cell] < scores.max():
-        is_clear = cells == scores.argmax()
-        x, y = x[is_clear], y[is_clear]
-    medians = np.median(x), np.median(y)
-    nearest = int(np.argmin((x - medians[0]) ** 2 + (y - medians[1]) ** 2))
-    return float(x[nearest]), float(y[nearest])
+    scores = counts**2 / np.maximum(np.maximum(counts, points), 1)
+    best = scores.argmax()
+    if 2 * scores[half_cell] < scores[best]:
+        members = members[cells == best]
+    nearest = np.square(members - np.median(members, axis=0)).sum(axis=1).argmin()
+    x_of_nearest, y_of_nearest = members[nearest].tolist()
+    return x_of_nearest, y_of_nearest
+
+
+def _is_mixed(members: Array, points: Array, share: float) -> bool:
+    """Whether points are hardly more often of a class beside its members than anywhere. members, points: (cells,)."""
+    members, points = members[points > 1], points[points > 1]
+    gain = np.sum(members * ((members - 1) / (points - 1) - share))
+    return bool(gain < min((LEAST_RATIO - 1.0) * share, LEAST_GAIN * (1.0 - share)) * members.sum())
 
 
 def _cells(points: Array, low: Array, span: Array) -> Int64:

@@ -181,7 +181,8 @@ def test_cells_of_few_classes_fill_a_picture_as_high_as_the_others(figures, n_cl
 @pytest.mark.slow
 def test_dark_pictures_have_the_class_colours_of_a_dark_page(figures: list[Figure]) -> None:
     """From the ninth class on: the points, the lines of names, and the cells of classes."""
-    draw_page_pictures(cloud(200), one_component(200), classes(200, 10))  # to_pair leaves the dark colours
+    apart = cloud(200) + 9.0 * (np.arange(200) % 10)[:, None]
+    draw_page_pictures(apart, one_component(200), classes(200, 10))  # to_pair leaves the dark colours
     light, dark = ({to_rgb(color) for color in class_colors(10, is_dark)[8:]} for is_dark in (False, True))
     [points] = figures[0].axes[0].collections
     shown = {tuple(color) for color in points.get_facecolors()[:, :3].tolist()}

@@ -155,11 +155,14 @@ def test_a_class_has_its_name_where_others_do_not_cover_it():
     assert (0 <= below.x <= 1, 9 <= above.x <= 10) == (True, True)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5])
-def test_a_class_that_is_mixed_with_others_everywhere_has_no_name(rng, share):
-    x, y, alone = *rng.normal(size=(2, 5000)), np.arange(5000) < 500
-    codes = np.where(alone, 0, np.where(rng.random(5000) < share, 1, 2))
-    assert {place.code for place in name_places(x + 20 * alone, y, codes, 2, None)} == {0}
+@pytest.mark.parametrize("share", [0.1, 0.33, 0.5])
+@pytest.mark.parametrize("n", [1000, 5000])
+def test_a_class_that_is_mixed_with_others_everywhere_has_no_name(rng, n, share):
+    """In some of the cells at the edge, with few points, it has most of them by chance."""
+    for _ in range(20):
+        x, y, alone = *rng.normal(size=(2, n)), np.arange(n) < n // 50
+        codes = np.where(alone, 0, np.where(rng.random(n) < share, 1, 2))
+        assert {place.code for place in name_places(x + 20 * alone, y, codes, 2, None)} == {0}
 
 
 @pytest.mark.parametrize("far", [1e3, 1e6])

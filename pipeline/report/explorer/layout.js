@@ -79,12 +79,21 @@ function randomOrder(n) {
 
 const NAMED_SHARE = 0.01;  // a class has its name in each piece of which it is at least this share
 const MOST_NAMES = 60;
-const CLEAR_SHARE = 0.9;  // of the points of a cell, from which on a class is always clear there
+const [LEAST_RATIO, LEAST_GAIN] = [1.5, 0.1];  // as in report/class_names.py
+
+/** Whether points are hardly more often of a class beside its members than anywhere; members and points of cells. */
+function isMixed(members, points, share) {
+  let [gain, n] = [0, 0];
+  members.forEach((count, i) => {
+    if (points[i] > 1) [gain, n] = [gain + count * ((count - 1) / (points[i] - 1) - share), n + count];
+  });
+  return gain < Math.min((LEAST_RATIO - 1) * share, LEAST_GAIN * (1 - share)) * n;
+}
 
 /**
  * Of 8 x 8 cells of their range, the members in the best one; all if the cell of the medians is half as good.
  * A cell is good if it holds many members and few other points, which would cover them: members^2 / points.
- * None if the best cell is not clear: the class has less of its points than the mean of its share and 1.
+ * None if the class is mixed with others.
  */
 function clearest(members, others, {x, y}) {
   const cells = [x, y].map((values) => {
@@ -94,13 +103,18 @@ function clearest(members, others, {x, y}) {
     return {of: (point) => cell(values[point]), has: (point) => values[point] >= low && values[point] <= high, middle: cell(median)};
   });
   const cellOfPoint = (point) => 8 * cells[1].of(point) + cells[0].of(point);
-  const [counts, points] = [new Float64Array(64), new Float64Array(64)];
-  for (const point of members) counts[cellOfPoint(point)]++;
-  for (const point of others.sample) if (cells[0].has(point) && cells[1].has(point)) points[cellOfPoint(point)] += others.weight;
-  const shares = counts.map((count, i) => count / Math.max(count, points[i], 1));
-  const scores = counts.map((count, i) => count * shares[i]);
+  const [counts, inside, points] = [0, 0, 0].map(() => new Float64Array(64));
+  const isInside = (point) => cells[0].has(point) && cells[1].has(point);
+  for (const point of members) {
+    counts[cellOfPoint(point)]++;
+    inside[cellOfPoint(point)] += isInside(point);
+  }
+  for (const point of others.sample) if (isInside(point)) points[cellOfPoint(point)] += others.weight;
+  const around = inside.map((count, i) => Math.max(count, points[i]));
+  const whole = [inside, around].map((values) => [values.reduce((sum, value) => sum + value, 0)]);
+  if (isMixed(inside, around, others.share) && isMixed(...whole, others.share)) return [];
+  const scores = counts.map((count, i) => count ** 2 / Math.max(count, points[i], 1));
   const best = scores.indexOf(Math.max(...scores));
-  if (shares[best] < Math.min(CLEAR_SHARE, (1 + others.share) / 2)) return [];
   if (2 * scores[8 * cells[1].middle + cells[0].middle] >= scores[best]) return members;
   return members.filter((point) => cellOfPoint(point) === best);
 }
