@@ -83,6 +83,12 @@ class RangeFile(AbstractBufferedFile):  # type: ignore[misc]
         super().__init__(None, stamp.path, block_size=buffer_bytes, cache_type=kind, size=stamp.size)
         self._stamp = stamp
 
+    def seek(self, loc: int, whence: int = 0) -> int:
+        try:
+            return int(super().seek(loc, whence))
+        except ValueError as error:
+            raise OSError(str(error)) from error  # the error of other files; zipfile relies on it
+
     def _fetch_range(self, start: int, end: int) -> bytes:
         data = bytearray(min(end, self.size) - start)
         read_range(self._stamp, start, memoryview(data))

@@ -11,6 +11,7 @@ import pytest
 
 from lle.core.errors import InputChanged, InputError, LleError
 from lle.inputs import array_rows, open_source, remote_files
+from lle.inputs.base import Stamp
 from lle.storage.objects import open_objects
 from tests.support.commands import FEW, lle, write_config
 from tests.support.input_files import FILES, changed
@@ -282,3 +283,10 @@ def test_chosen_columns_are_read_in_windows_of_rows(tmp_path, monkeypatch):
     block = open_source("npy", path=tmp_path / "x.npy", columns=[29, 3]).read(5, 95)
     np.testing.assert_array_equal(block, X[5:95][:, [29, 3]])
     assert max(sizes) == 7
+
+
+def test_seeking_before_the_start_is_the_error_of_other_files():
+    """So zipfile says that a file of few bytes is no archive."""
+    stamp = Stamp("s3://bucket/x.npz", 10, 0)
+    with pytest.raises(OSError, match="before start"):
+        remote_files.RangeFile(stamp, 0).seek(-22, os.SEEK_END)
