@@ -14,7 +14,7 @@ from ..report.prometheus import reported
 from ..stages import ingest
 from ..storage.lock import wait_for_lock
 from ..storage.store import Store
-from ..storage.versions import Versions
+from ..storage.versions import Pointer, Versions
 from .reprocess import reprocess
 from .run_stages import Shared, run_store
 from .status import failure_recorded
@@ -37,9 +37,8 @@ def run(
     if cluster.kind == "local" and not may_have_threads(cluster):
         end_imported_script()  # before it waits for the store
 
-    def published() -> tuple[str, str] | None:
-        pointer = Versions(config.output.store).pointer() if versioned else None
-        return None if pointer is None else (pointer.version, pointer.when)
+    def published() -> Pointer | None:
+        return Versions(config.output.store).pointer() if versioned else None
 
     def all_stages(store: Store, history: History) -> RunResult:
         history.attributes |= attributes or {}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import BoundsNotMet, ConfigError, Interrupted, LleError
 from ..engine.plan import RunResult
 from ..engine.step import Json
+from ..storage.versions import Pointer
 from .metrics import Metrics
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ Sample = tuple[str, dict[str, str], float | None]
 """Name, labels and value of a metric."""
 
 
-ReadPublished = Callable[[], tuple[str, str] | None]
-"""The published version, and when it was published (ISO 8601); None if there is none."""
+ReadPublished = Callable[[], Pointer | None]
 
 LAST_SUCCESS = "lle_last_success_timestamp_seconds"
 HELP = {
@@ -123,9 +123,8 @@ def _samples(
     if not is_readable:
         version = [row for row in earlier if row[0].startswith("lle_published") and row[1].get("store") == store]
     elif published is not None:
-        name, when = published
-        seconds = datetime.fromisoformat(when).timestamp()
-        version = [("lle_published", {"version": name}, 1), ("lle_published_timestamp_seconds", {}, seconds)]
+        when = datetime.fromisoformat(published.when).timestamp()
+        version = [("lle_published", {"version": published.version}, 1), ("lle_published_timestamp_seconds", {}, when)]
     if version:
         yield from version
         yield "lle_run_unchanged", {}, result is not None and result.unchanged
