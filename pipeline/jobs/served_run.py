@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import count
-from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
 import pandas as pd
@@ -73,8 +73,8 @@ class ServedRun:
 
     def __init__(self, page: ExplorerPage, store: str, images: StoredImages | None = None) -> None:
         self._page, self._store, self._images, self._rows, self.columns = page, store, images, page.rows, page.columns
-        ids: tuple[str, Any] = page.ids or ("", None)
-        self._id_label, self._ids = ids
+        self._id_label, ids = page.ids or ("", None)
+        self._ids: pa.Array | None = ids
         self.component = component_of(page.columns)
         self._lock = threading.RLock()  # a cached function calls another one
         self.grid, self.key = self._cached(self._grid), self._cached(self._key)

@@ -8,7 +8,7 @@ the columns.
 import base64
 from collections.abc import Sequence
 from importlib import resources
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ..engine.step import Json
 from .color_key import color_key
 from .images import Shape, Sheet
 from .number_format import template
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_POINTS = 1_000_000
 LISTED_COMPONENTS = 100
@@ -70,7 +73,7 @@ class ExplorerPage(NamedTuple):
     columns: Sequence[Column]
     n_input: int
     n_embedded: int
-    ids: tuple[str, Any] | None = None
+    ids: "tuple[str, Sequence[str] | pa.Array] | None" = None
     images: Sheet | None = None
 
 
