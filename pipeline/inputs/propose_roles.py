@@ -80,7 +80,7 @@ class Column(NamedTuple):
     """Properties of one column in the rows looked at. `distinct` ignores missing entries.
 
     Text with few categories and whole numbers with few values can be labels. `problem` says why numbers are no
-    measurements, or that a text holds numbers. `is_quantity`: more than MAX_CLASSES texts that begin with a digit.
+    measurements, or that a text holds numbers.
     """
 
     name: str
@@ -90,7 +90,6 @@ class Column(NamedTuple):
     is_id: bool
     can_be_label: bool
     problem: str = ""
-    is_quantity: bool = False
 
 
 class Roles(NamedTuple):
@@ -280,8 +279,7 @@ def _text(name: str, values: pa.ChunkedArray) -> Column:
     is_word = not problem and not pc.all(pc.match_substring_regex(present, TIME)).as_py()
     is_id = is_word and distinct == n == len(values) > 1 and pc.max(pc.utf8_length(present)).as_py() <= LONGEST_ID
     is_category = is_word and 2 <= distinct <= MAX_CATEGORIES and distinct * MIN_REPEATS <= n
-    is_quantity = distinct > MAX_CLASSES and pc.all(pc.match_substring_regex(present, r"^\s*\d")).as_py()
-    return Column(name, True, distinct, len(values) - n, is_id, is_category, problem, is_quantity)
+    return Column(name, True, distinct, len(values) - n, is_id, is_category, problem)
 
 
 def _problem(entries: pa.ChunkedArray) -> str:
@@ -311,7 +309,7 @@ def _label(
     named ones and texts.
     """
     text = [column for column in candidates if column.is_text]
-    text.sort(key=lambda column: column.is_quantity or is_named(column.name, ID_NAME, NUMBERING, NO_CLASS))
+    text.sort(key=lambda column: is_named(column.name, ID_NAME, NUMBERING, NO_CLASS))
     numbered = [column for column in candidates if not column.is_text]
     of_numbers = SURE_LABEL_NAME if text and len(numbered) > MANY_COUNTS else LABEL_NAME
     named = [column for column in text if LABEL_NAME.fullmatch(column.name)]

@@ -50,7 +50,6 @@ class TestTables:
         data = frame(id=np.array(list("abcdefgh"))[np.arange(N) % 8])
         assert config_of(tmp_path, write_table(tmp_path / f"1.{suffix}", data), "1.yaml").input.label == "id"
         data["sex"], data["task"] = np.array([["m", "naming"], ["f", "lexdec"]])[np.arange(N) % 2].T
-        data.insert(0, "height", [f"{180 + i % 20}cm / 5'11\"" for i in range(N)])
         assert config_of(tmp_path, write_table(tmp_path / f"2.{suffix}", data), "2.yaml").input.label == "task"
 
     def test_whole_numbers_are_the_label_by_their_name_or_as_the_only_ones(self, tmp_path, suffix):
