@@ -80,6 +80,7 @@ def middle(x: Array, y: Array, all_x: Array, all_y: Array, weight: float, share:
     members, others = np.array([x, y]).T, np.array([all_x, all_y]).T
     cells, [half_cell] = _cells(members, low, span), _cells(half[None], low, span)
     is_inside, are_inside = (((table >= low) & (table <= high)).all(axis=1) for table in (members, others))
+    # points outside of the range are counted in the cells at its edge, where the others outside are not known
     counts, inside = (np.bincount(table, minlength=64) for table in (cells, cells[is_inside]))
     points = weight * np.bincount(_cells(others[are_inside], low, span), minlength=64)
     points = np.maximum(points, inside)
