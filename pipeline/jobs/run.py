@@ -10,11 +10,11 @@ from ..core.signals import interruptible
 from ..engine.plan import History, RunResult
 from ..engine.progress import RunProgress
 from ..engine.step import Json
-from ..report.prometheus import reported
+from ..report.prometheus import Published, reported
 from ..stages import ingest
 from ..storage.lock import wait_for_lock
 from ..storage.store import Store
-from ..storage.versions import Pointer, Versions
+from ..storage.versions import Versions
 from .reprocess import reprocess
 from .run_stages import Shared, run_store
 from .status import failure_recorded
@@ -37,8 +37,9 @@ def run(
     if cluster.kind == "local" and not may_have_threads(cluster):
         end_imported_script()  # before it waits for the store
 
-    def published() -> Pointer | None:
-        return Versions(config.output.store).pointer() if versioned else None
+    def published() -> Published | None:
+        pointer = Versions(config.output.store).pointer() if versioned else None
+        return None if pointer is None else Published(pointer.version, pointer.when)
 
     def all_stages(store: Store, history: History) -> RunResult:
         history.attributes |= attributes or {}

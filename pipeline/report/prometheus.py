@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import BoundsNotMet, ConfigError, Interrupted, LleError
 from ..engine.plan import RunResult
 from ..engine.step import Json
-from ..storage.versions import Pointer
 from .metrics import Metrics
 
 if TYPE_CHECKING:
@@ -26,7 +25,14 @@ Sample = tuple[str, dict[str, str], float | None]
 """Name, labels and value of a metric."""
 
 
-ReadPublished = Callable[[], Pointer | None]
+class Published(NamedTuple):
+    """The published version, and when it was published (ISO 8601)."""
+
+    version: str
+    when: str
+
+
+ReadPublished = Callable[[], Published | None]
 
 LAST_SUCCESS = "lle_last_success_timestamp_seconds"
 HELP = {
@@ -60,7 +66,8 @@ def reported(
     After an error the file has its exit code, and the result so far if a bound was not met. The file is written
     atomically; an error of that is printed, and does not change the result of the run.
 
-    Without a path nothing is written. Raises ConfigError at the start if the file cannot be written.
+    `published` returns the published version, None if there is none. Without a path nothing is written. Raises
+    ConfigError at the start if the file cannot be written.
     """
     if path is not None:
         check_place(path)

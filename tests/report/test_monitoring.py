@@ -11,8 +11,7 @@ import yaml
 from prometheus_client import parser
 
 from lle.core.errors import BoundsNotMet, ConfigError, LleError
-from lle.report.prometheus import HELP, reported
-from lle.storage.versions import Pointer
+from lle.report.prometheus import HELP, Published, reported
 from tests.support.paths import REPOSITORY
 
 MONITORING = REPOSITORY / "k8s" / "monitoring"
@@ -37,7 +36,7 @@ METRICS = {
 def written(tmp_path_factory) -> dict[str, dict[str, set[str]]]:
     """Values of each label of each metric in the file of a complete run of a store with versions."""
     path = tmp_path_factory.mktemp("textfile") / "lle.prom"
-    published = Pointer("v1", "2026-01-02T03:05:00+00:00", "", ("v1",))
+    published = Published("v1", "2026-01-02T03:05:00+00:00")
     with reported(str(path), "runs/x.zarr", lambda: published) as report_result:
         report_result(SimpleNamespace(metrics=METRICS, computed={"ingest": 3}, reused={}, unchanged=False))
     labels: dict[str, dict[str, set[str]]] = {}

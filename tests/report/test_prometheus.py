@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from lle.cli.commands import app
 from lle.core.errors import BoundsNotMet, ConfigError, Interrupted, LleError, StoreError
 from lle.engine.plan import RunResult
-from lle.report.prometheus import HELP, LAST_SUCCESS, reported
-from lle.storage.versions import Pointer
+from lle.report.prometheus import HELP, LAST_SUCCESS, Published, reported
 from tests.support.commands import lle, write_config
 
 
@@ -133,7 +132,7 @@ class TestFile:
         path = tmp_path / "lle.prom"
 
         def up():
-            return Pointer("20260102T030405Z-9f3e", "2026-01-02T03:05:00+00:00", "", ())
+            return Published("20260102T030405Z-9f3e", "2026-01-02T03:05:00+00:00")
 
         def down():
             raise StoreError("the store is down")
