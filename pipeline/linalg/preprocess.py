@@ -1,6 +1,6 @@
 """Scaling (dask-ml) and principal components (Dask) over the stored blocks; the input is never in memory as a whole."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -12,6 +12,7 @@ from ..clusters.connect import use_synchronous_dask
 from ..core.arrays import Bools, Float64, Floats, Int64
 from ..core.errors import NAMED_ROWS, InputError, Setting, listed
 from ..engine import task_costs
+from ..kernels.quality.sample_quality import AXES_POINTS, AXES_WORK, principal_axes
 from ..storage.blocks import Blocks
 from ..storage.store import Store, StoredArray
 
@@ -128,6 +129,27 @@ def principal_components(store: Store, n_points: int, n_features: int, n_compone
     chunks = (chunk_rows(n_features, n_points), n_features)
     points = _dask_array().from_array(StoredArray(store.url, "points"), chunks, name=False, asarray=False)
     return _components(points.astype(np.float64), n_components)
+
+
+def on_principal_axes(store: Store, members: Int64, chosen: Int64, m: int) -> Float64:
+    """The first m principal components of some points (p,): (p, m).
+
+    The axes are those of all of them, or of as many as AXES_WORK allows. Those of a small sample do not show what
+    `method: pca` keeps: on an evenly tilted plane a spiral shows its width, which its principal components hide.
+    """
+    sample = store.gather("points", members[chosen]).astype(np.float64)
+    measured = members[:: -(-len(members) // max(AXES_POINTS, int(AXES_WORK // sample.shape[1] ** 2)))]
+    center, axes = principal_axes(sample, _parts(store, measured), m)
+    return np.concatenate([(points - center) @ axes for points in _parts(store, members)])
+
+
+def _parts(store: Store, rows: Int64) -> Iterator[Float64]:
+    """Some points (p,) in parts, cut in the same way for any size of the blocks."""
+    n, d = store.array("points").shape
+    parts = Blocks(n, chunk_rows(d, n))
+    for number, part in parts.holding(rows):
+        start, stop = parts.rows(number)
+        yield store.read("points", start, stop)[rows[part] - start].astype(np.float64)
 
 
 def fit_transform(

@@ -22,7 +22,7 @@ from ..kernels.quality import locality
 from ..kernels.quality.bootstrap import correlation_interval, ratio_intervals
 from ..kernels.quality.intrinsic_dimension import maximum_likelihood
 from ..kernels.quality.redundancy import MIN_POINTS, regression_errors, standardized
-from ..kernels.quality.sample_quality import AXES_POINTS, principal_axes
+from ..kernels.quality.sample_quality import AXES_POINTS, AXES_WORK
 from ..kernels.quality.trustworthiness import (
     TREE_POINTS,
     count_closer,
@@ -33,6 +33,7 @@ from ..kernels.quality.trustworthiness import (
     trustworthiness,
 )
 from ..linalg.component_matrices import input_rows
+from ..linalg.preprocess import chunk_rows, on_principal_axes
 from ..search.cell_groups import list_names
 from ..search.recall import sample_rows
 from ..storage import array_specs
@@ -58,14 +59,16 @@ def steps(config: Config, layout: Layout) -> Steps:
     sample, seed, blocks = min(config.quality.sample, n), config.quality.seed, layout.blocks
     n_bytes = task_costs.TASK_BYTES + n * (16 * m + 28)
     n_bytes += 8 * BATCH_BYTES + 64 * (min(n, TREE_POINTS) + 3 * sample * (k + 1))
-    n_bytes += (3 * blocks.size + 4 * sample + 2 * min(3 * sample * (k + 1), n)) * row + 8 * blocks.size * d
-    n_bytes += min(sample, AXES_POINTS) * (40 * min(sample, AXES_POINTS) + 40 * d)
+    n_bytes += (blocks.size + 4 * sample + 2 * min(3 * sample * (k + 1), n)) * row + 40 * d * chunk_rows(d, n)
+    n_bytes += min(max(sample, d), AXES_POINTS) * (48 * min(max(sample, d), AXES_POINTS) + 40 * d)
     n_bytes += 4 * layout.n_input + ROWS_OF_COMPONENT * layout.n_features_input * 16
     written = sample * (row + 8 * (m + 8) + 56 * (k + 1)) + n * (8 + 8 * m)  # both bundles
     choose = task(choose_sample, sample=sample, seed=seed, n_neighbors=k, blocks=blocks, place=layout.lists)
     bundles = {"_work/quality_sample.npz": disk_costs.files(blocks.count + 1, written), "_work/embedded": 0}
-    work = Work((0.05 if d <= SURFACE_FEATURES else 0.02) + sample * (1e-5 + 7.6e-7 * d))
-    yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=5, work=work))
+    work = Work(
+        (0.05 if d <= SURFACE_FEATURES else 0.02) + sample * (1e-5 + 7.6e-7 * d) + 5e-11 * min(n * d * d, AXES_WORK)
+    )
+    yield from _of_all_data(Step("measure_quality.sample", choose, 1, n_bytes, bundles=bundles, version=6, work=work))
     yield from count_step(layout, blocks, sample, seed, m, k)
     score = task(score_sample, n_blocks=blocks.count, sample=sample, seed=seed)
     n_bytes = task_costs.TASK_BYTES + 2 * task_costs.SCORE_BYTES + sample * (576 * k + 24 * d + 400 * m + 400)
@@ -168,7 +171,7 @@ def choose_sample(
     k, ends = max(1, min(n_neighbors, (len(members) - 1) // 2)), np.cumsum(n_rows[members])
     chosen = np.searchsorted(ends, sample_rows(sample, seed, int(ends[-1]), stream=11), side="right")
     near = nearest_others(embedding, chosen, k)
-    near_in_pca = nearest_others(on_principal_axes(store, members, chosen, blocks, embedding.shape[1]), chosen, k)
+    near_in_pca = nearest_others(on_principal_axes(store, members, chosen, embedding.shape[1]), chosen, k)
     listed = store.gather(list_names(place)[0], members[chosen])[:, :k].astype(np.int64)
     valid = np.column_stack([np.ones(len(chosen), bool), listed >= 0])
     counts = np.maximum((listed >= 0).sum(axis=1), 1)
@@ -204,17 +207,6 @@ def choose_sample(
         )
     distances = store.gather(list_names(place)[1], members[np.unique(chosen)])[:, :n_neighbors].astype(np.float64)
     return Quality(int(ends[-1]), differing(store, component), intrinsic_dimension(distances))
-
-
-def on_principal_axes(store: Store, members: Int64, chosen: Int64, blocks: Blocks, m: int) -> Float64:
-    """The first m principal components of some points (p,), whose axes are those of the chosen ones: (p, m)."""
-    center, axes = principal_axes(store.gather(array_specs.POINTS.name, members[chosen]).astype(np.float64), m)
-    components = np.empty((len(members), axes.shape[1]))
-    for start, stop in map(blocks.rows, range(blocks.count)):
-        part = slice(*np.searchsorted(members, [start, stop]))
-        points = store.read(array_specs.POINTS.name, start, stop)[members[part] - start]
-        components[part] = (points - center) @ axes
-    return components
 
 
 def differing(store: Store, component: Int32) -> list[int]:

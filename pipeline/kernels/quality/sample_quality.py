@@ -1,18 +1,20 @@
 """Quality of many embeddings of the same sample, each against all points of the sample."""
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from ...core.arrays import Bools, Float64, Int64
+from ...core.arrays import Bools, Float64, Floats, Int64
 from ..neighbors.distances import square_rounding, typical_point
 from ..neighbors.knn import NeighborLists, exact_neighbors
 from .locality import neighborhood_hit
 from .trustworthiness import ROUNDING, trustworthiness
 
-AXES_POINTS = 1000
-"""Most points whose principal axes are computed."""
+AXES_POINTS, AXES_WORK = 1000, 1e10
+"""Most points and squared features that principal axes are computed from; more features than AXES_POINTS are too many
+for their covariance. About half a second."""
 SMALLEST_STRETCH = 0.05
 """Smallest stretch of a direction in ``unstretched``, as a share of the largest."""
 
@@ -188,19 +190,28 @@ class SampleQuality:
         return squared, squares
 
 
-def principal_axes(points: Float64, m: int) -> tuple[Float64, Float64]:
-    """The mean of points (n, d), and their first m principal axes (d, m), from about AXES_POINTS of the points.
+def principal_axes(sample: Float64, parts: Iterable[Floats], m: int) -> tuple[Float64, Float64]:
+    """The mean of points, and their first m principal axes (d, m).
 
-    All axes have the length with which the largest coordinates are about 1: float64 then holds squares of components.
+    They are those of the points in all `parts`, (b, d) each; those of about AXES_POINTS of the `sample` (s, d) of the
+    points if it is smaller than d. All axes have the length with which the largest coordinates of the sample are about
+    1: float64 then holds squares of components.
     """
-    points = points[:: -(-len(points) // AXES_POINTS)]
-    center = points.mean(axis=0)
-    scale = np.ldexp(1.0, -np.frexp(np.abs(points - center).max(initial=0.0))[1])
-    centered = (points - center) * scale
-    if points.shape[1] <= len(points):
-        return center, np.linalg.eigh(centered.T @ centered)[1][:, -m:] * scale
-    axes = centered.T @ np.linalg.eigh(centered @ centered.T)[1][:, -m:]
-    return center, axes * (scale / np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float64).tiny))
+    sample = sample[:: -(-len(sample) // AXES_POINTS)]
+    origin = sample.mean(axis=0)
+    scale = np.ldexp(1.0, -np.frexp(np.abs(sample - origin).max(initial=0.0))[1])
+    n_features = len(origin)
+    if n_features > len(sample):
+        centered = (sample - origin) * scale
+        axes = centered.T @ np.linalg.eigh(centered @ centered.T)[1][:, -m:]
+        return origin, axes * (scale / np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float64).tiny))
+    n_points, total, products = 0, np.zeros(n_features), np.zeros((n_features, n_features))
+    for part in parts:
+        rows = (part - origin) * scale
+        n_points, total, products = n_points + len(rows), total + rows.sum(axis=0), products + rows.T @ rows
+    mean = total / n_points
+    axes = np.linalg.eigh(products / n_points - np.outer(mean, mean))[1][:, -m:]
+    return origin + mean / scale, axes * scale
 
 
 def _has_coordinates(embedding: Float64) -> Bools:
