@@ -179,23 +179,26 @@ def cure_of_clumps(metrics: Metrics, config: Config) -> Cure:
     if config["method"] in FLAT:
         return Cure("{} is less sensitive to sparse regions", (Setting("", "method", "lle"),))
     more = more_neighbors(metrics, config, "{} links the few points to more of the others")
-    return reg_from_data(metrics, config) or independent(config) or more
+    return (
+        reg_from_data(metrics, config)
+        or _independent(config, "{} takes eigenvectors that are spread over more points")
+        or more
+    )
 
 
-def independent(config: Config) -> Cure:
+def _independent(config: Config, text: str) -> Cure:
     """Independent coordinates instead of the first; no cure if the config has them, or for pca."""
     if config["method"] == "pca" or config["embedding"]["coordinates"] == "independent":
         return NO_CURE
-    setting = Setting("embedding", "coordinates", "independent")
-    return Cure("{} takes eigenvectors that are spread over more points", (setting,))
+    return Cure(text, (Setting("embedding", "coordinates", "independent"),))
 
 
 def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
     """More coordinates if hardly any neighbours are kept, else principal components if these are better, else the
     coordinates before the first redundant one, if the data do not have more dimensions and neighbours are kept, else
-    `lle suggest`.
+    `lle suggest`, or independent coordinates if the config has other settings than those for which it is a cure.
 
-    `embedding.coordinates: independent` is no cure: it keeps a redundant coordinate that shows the most neighbours.
+    Other eigenvectors are the better coordinates of long shapes. On other data none may be better: nothing changes.
     """
     if hardly_kept(metrics):
         return more_coordinates(metrics, config)
@@ -208,7 +211,8 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
     if metrics.components_joined or trust < LOW_TRUSTWORTHINESS:
         return NO_CURE
     if trust < GOOD_TRUSTWORTHINESS or not 1 <= dimension <= n_new:
-        return suggest(metrics, config)
+        look_for_others = _independent(config, "{} looks among the next eigenvectors for one that shows more")
+        return suggest(metrics, config) or look_for_others
     # A closed curve has one dimension around each point, but needs two coordinates.
     have = f"The data have about {counted(dimension, 'dimension')} around each point"
     text = have if n_new == dimension else f"Coordinates 1 to {n_new} are independent"

@@ -439,6 +439,11 @@ def test_coordinates_that_repeat_are_named_with_what_was_measured() -> None:
         assert "`lle suggest`" in finding.text()  # two coordinates repeat too, or one does not keep the neighbours
         [finding] = found({**repeated, **kept, "components_joined": 3})
         assert finding.cure.text == ""
+    more = {"neighbors": {"n_neighbors": 20}}  # not the default, so `lle suggest` may have chosen it
+    for coordinates, key in (("first", {"embedding.coordinates": "independent"}), ("independent", {})):
+        config = config_of(**more, embedding={"coordinates": coordinates})
+        [finding] = found({**repeated, "intrinsic_dimension": {"value": 2.2}}, config)
+        assert finding.as_json()["key"] == key
 
 
 def test_each_cure_is_given_once() -> None:
