@@ -147,11 +147,12 @@ def most_by_neighbors(metrics: Metrics, config: Config) -> int:
 
 
 def cure_of_lost_neighbors(metrics: Metrics, config: Config) -> Cure:
-    """More coordinates if neighbours are lost, a reg from the data, better principal components, `lle suggest`."""
+    """More coordinates if neighbours are lost, a reg from the data, other eigenvectors than redundant ones, better
+    principal components, `lle suggest`."""
     are_lost = (metrics.number("trustworthiness") or 0.0) < LOW_TRUSTWORTHINESS or hardly_kept(metrics)
     coordinates = more_coordinates(metrics, config) if are_lost else NO_CURE
     data_reg, components = reg_from_data(metrics, config), better_components(metrics, config)
-    return coordinates or data_reg or components or suggest(metrics, config)
+    return coordinates or data_reg or _others(metrics, config) or components or suggest(metrics, config)
 
 
 def suggest(metrics: Metrics, config: Config) -> Cure:
@@ -193,26 +194,38 @@ def _independent(config: Config, text: str) -> Cure:
     return Cure(text, (Setting("embedding", "coordinates", "independent"),))
 
 
-def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
-    """More coordinates if hardly any neighbours are kept, else principal components if these are better, else the
-    coordinates before the first redundant one, if the data do not have more dimensions and neighbours are kept, else
-    `lle suggest`, or independent coordinates if the config has other settings than those for which it is a cure.
+def _others(metrics: Metrics, config: Config) -> Cure:
+    """Independent coordinates, if one is redundant and the data have more dimensions than those before it.
 
-    Other eigenvectors are the better coordinates of long shapes. On other data none may be better: nothing changes.
+    Of a long shape with many points another eigenvector shows the width, which no trial on a sample finds: there the
+    order of the eigenvectors is another one. On other data none may be better: then the next run has another cure.
+    """
+    if not _n_new(metrics) or round(metrics.number("intrinsic_dimension") or 0) <= _n_new(metrics):
+        return NO_CURE
+    return _independent(config, "{} looks among the next eigenvectors for one that shows more")
+
+
+def _n_new(metrics: Metrics) -> int:
+    """The number of coordinates before the first one that these predict; 0 if there is none."""
+    return next((j for j, value in enumerate(metrics.redundancy or []) if value > REDUNDANT), 0)
+
+
+def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
+    """More coordinates if hardly any neighbours are kept, else other eigenvectors if the data have more dimensions,
+    else principal components if these are better, else the coordinates before the first redundant one, if the data do
+    not have more dimensions and neighbours are kept, else `lle suggest`.
     """
     if hardly_kept(metrics):
         return more_coordinates(metrics, config)
-    if components := better_components(metrics, config):
-        return components
-    dimension = round(metrics.number("intrinsic_dimension") or 0)
-    redundancy, trust = metrics.redundancy or [], metrics.number("trustworthiness") or 0.0
-    n_new = next((j for j, value in enumerate(redundancy) if value > REDUNDANT), 0)
+    dimension, n_new = round(metrics.number("intrinsic_dimension") or 0), _n_new(metrics)
+    trust = metrics.number("trustworthiness") or 0.0
     # A coordinate that separates pieces can be a function of another. A low trustworthiness has a cure of its own.
     if metrics.components_joined or trust < LOW_TRUSTWORTHINESS:
-        return NO_CURE
+        return better_components(metrics, config)
+    if cure := _others(metrics, config) or better_components(metrics, config):
+        return cure
     if trust < GOOD_TRUSTWORTHINESS or not 1 <= dimension <= n_new:
-        look_for_others = _independent(config, "{} looks among the next eigenvectors for one that shows more")
-        return suggest(metrics, config) or look_for_others
+        return suggest(metrics, config)
     # A closed curve has one dimension around each point, but needs two coordinates.
     have = f"The data have about {counted(dimension, 'dimension')} around each point"
     text = have if n_new == dimension else f"Coordinates 1 to {n_new} are independent"

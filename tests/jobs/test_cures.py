@@ -66,6 +66,10 @@ def roll() -> Data:
     return make_swiss_roll(1000, random_state=1)[0], None
 
 
+def long_roll() -> Data:
+    return make_swiss_roll(20_000, random_state=1)[0] * (1, 0.6, 1), None
+
+
 def heavy_tails() -> Data:
     return np.random.default_rng(3).standard_t(2, size=(3000, 8)), None
 
@@ -137,6 +141,8 @@ MEASURES: dict[str, Callable[[Metrics], float]] = {
 }
 """Larger is better."""
 
+LOOK = {"embedding.coordinates": "independent"}
+"""A cure of redundancy that looks for a better coordinate. If there is none, nothing changes."""
 SMALL_REG = {"weights": {"reg": 1e-3}}
 FIVE = {"eigensolver": {"n_components": 5}}
 
@@ -161,7 +167,7 @@ CASES = {
     "more dimensions than 12 neighbours span": Case(noise, {}, {"trustworthiness": components(12)}),
     "principal components are better with two coordinates": Case(small_table, {}, {"trustworthiness": components(4)}),
     "few rows of many columns": Case(few_rows, {}, {"trustworthiness": components(12)}),
-    "five coordinates of a noisy curve": Case(noisy_curve, FIVE, {}),
+    "five coordinates of a noisy curve": Case(noisy_curve, FIVE, {"redundancy": LOOK}),
     "noisy roll": Case(noisy_roll, SMALL_REG, {"trustworthiness": {"weights.reg": "auto"}}),
     "wine": Case(wine, {}, {"trustworthiness": components(6)}),
     "wine with a small reg": Case(
@@ -185,7 +191,7 @@ CASES = {
     ),
     "largest island": Case(islands, {"graph": {"components": "largest"}}, {"dropped": {"graph.components": "connect"}}),
     "turned objects": Case(turned_objects, {}, {"n_components_weak": {"graph.components": "connect"}}),
-    "digits": Case(digits, {}, {}),
+    "digits": Case(digits, {}, {"redundancy": LOOK}),
     "clusters": Case(
         clusters, {}, {"trustworthiness": components(8), "n_components_weak": {"graph.components": "connect"}}
     ),
@@ -198,6 +204,7 @@ CASES = {
         {"eigenvalues": {"weights.reg": "auto"}, "redundancy": {"eigensolver.n_components": 1}},
     ),
     "roll": Case(roll, {}, {}),
+    "long roll": Case(long_roll, {}, {"redundancy": LOOK}),
     "cover": Case(part_of("cover", 3000), {}, {"trustworthiness": components(5)}),
     "modified weights of heavy tails": Case(
         heavy_tails,
@@ -239,7 +246,8 @@ def test_measure_gets_better_and_the_second_answer_agrees(name: str) -> None:
     for about, settings in cures.items():
         second = metrics_of(case, settings)
         before, after = MEASURES[about](metrics), MEASURES[about](second)
-        assert after > before + 1e-3 * abs(before), about
+        is_found = (about, settings) != ("redundancy", LOOK) or name == "long roll"
+        assert after > before + (1e-3 if is_found else -1e-3) * abs(before), about
         again = [finding for finding in second["findings"] if finding["key"].keys() & settings.keys()]
         assert again == [], about
 

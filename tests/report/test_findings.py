@@ -144,7 +144,12 @@ def test_run_within_all_bounds_has_none() -> None:
             {},
         ),
         ({"trustworthiness": {"value": 0.81}}, "trustworthiness", "(trustworthiness 0.810; bound: 0.9)", {}),
-        ({"redundancy": [0.0, 0.987]}, "redundancy", "Coordinate 2 is predictable", {}),
+        (
+            {"redundancy": [0.0, 0.987]},
+            "redundancy",
+            "Coordinate 2 is predictable",
+            {"embedding.coordinates": "independent"},
+        ),
         ({"residual_variance": {"value": 0.8}}, "residual_variance", "residual variance 0.80; bound: 0.7", {}),
     ],
 )
@@ -434,16 +439,24 @@ def test_coordinates_that_repeat_are_named_with_what_was_measured() -> None:
     [finding] = found({**repeated, **closed_curve})
     assert finding.cure.text == "Coordinates 1 to 2 are independent; set {}"
     assert finding.as_json()["key"] == {"eigensolver.n_components": 2}
-    for kept in ({"intrinsic_dimension": {"value": 2.2}}, {"trustworthiness": {"value": 0.93}}):
-        [finding] = found({**repeated, "intrinsic_dimension": {"value": 1.2}, **kept})
-        assert "`lle suggest`" in finding.text()  # two coordinates repeat too, or one does not keep the neighbours
-        [finding] = found({**repeated, **kept, "components_joined": 3})
-        assert finding.cure.text == ""
-    more = {"neighbors": {"n_neighbors": 20}}  # not the default, so `lle suggest` may have chosen it
-    for coordinates, key in (("first", {"embedding.coordinates": "independent"}), ("independent", {})):
-        config = config_of(**more, embedding={"coordinates": coordinates})
-        [finding] = found({**repeated, "intrinsic_dimension": {"value": 2.2}}, config)
+    chosen = config_of(embedding={"coordinates": "independent"})
+    one, two = {"intrinsic_dimension": {"value": 1.2}}, {"intrinsic_dimension": {"value": 2.2}}
+    few_kept = {**one, "trustworthiness": {"value": 0.93}}
+    for changes, config, key in (
+        (two, CONFIG, {"embedding.coordinates": "independent"}),
+        (two, chosen, {}),
+        (few_kept, CONFIG, {}),
+    ):
+        [finding] = found({**repeated, **changes}, config)
         assert finding.as_json()["key"] == key
+        assert ("`lle suggest`" in finding.text()) == (not key)
+        [finding] = found({**repeated, **changes, "components_joined": 3}, config)
+        assert finding.cure.text == ""
+    low = {"trustworthiness": {"value": 0.85}, "n_features": 2}
+    assert [finding.as_json()["key"] for finding in found({**repeated, **two, **low})] == [
+        {"embedding.coordinates": "independent"},
+        {},
+    ]
 
 
 def test_each_cure_is_given_once() -> None:
