@@ -17,7 +17,7 @@ from .embed_in_memory import embed_in_memory, repaired_lists
 from .factors.choose_reg import NOISY_NOISE, RegChoice, choose_by_trial, reg_of_lists
 from .graph.connectivity import neighbor_graph, weak_components
 from .graph.repair import apply_repair
-from .graph.spanning_links import spanning_links
+from .graph.spanning_links import as_edges, spanning_links
 from .neighbors.knn import NeighborLists, exact_neighbors
 from .quality.sample_quality import SampleQuality
 
@@ -134,9 +134,8 @@ def joined_lists(points: Float64, lists: NeighborLists) -> NeighborLists:
     _, component = weak_components(neighbor_graph(lists.ids))  # component 0 is the largest
     outside, largest = np.flatnonzero(component), np.flatnonzero(component == 0)
     nearest = exact_neighbors(points[outside], outside, points[largest], largest, 1)
-    links = spanning_links(
-        points[outside], outside, component[outside].astype(np.int64), nearest.ids[:, 0], nearest.distances[:, 0]
-    )
+    groups, ends, lengths = component[outside].astype(np.int64), nearest.ids[:, 0], nearest.distances[:, 0]
+    links = as_edges(*spanning_links(points[outside], outside, groups, ends, lengths))
     width = lists.ids.shape[1] + int(np.bincount(links.rows).max(initial=0))
     ids, distances = apply_repair(lists.ids, lists.distances.astype(np.float32), 0, links, width)
     return NeighborLists(ids.astype(np.int64), distances.astype(np.float64))

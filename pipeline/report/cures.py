@@ -54,7 +54,7 @@ def connected(metrics: Metrics, config: Config) -> Cure:
     """Join the pieces of the graph, if there are several."""
     if config["method"] == "pca" or (metrics.n_components_weak or 1) < 2:
         return NO_CURE
-    text = "{} joins the pieces by their shortest links and embeds all rows together"
+    text = "{} joins the pieces by their shortest links and embeds all rows together; pieces far apart shrink to points"
     if not metrics.components_differ_in:
         return Cure(text, (CONNECT,))
     text += ". To join them by their other columns, leave these out of {}"

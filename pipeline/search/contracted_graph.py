@@ -1,21 +1,22 @@
 """The neighbour graph of a run, whose blocks are contracted on the workers, and links between its components."""
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..config.models import Config
-from ..core.arrays import Float32, Ints
+from ..core.arrays import Float32, Float64, Int64, Ints
 from ..core.errors import counted
 from ..engine import disk_costs, task_costs
 from ..engine.plan import Layout
+from ..engine.plan_sizes import search_among_all
 from ..engine.step import WHOLE_DATA, Report, Step, Work, task
 from ..kernels.graph.connectivity import NO_EDGES, Edges
 from ..kernels.graph.contraction import EDGES_AT_ONCE, CondensedGraph, Pairs, contract
 from ..kernels.graph.repair import Lists, apply_repair, longest_with
-from ..kernels.graph.spanning_links import POINTS_AT_ONCE, spanning_links
-from ..kernels.neighbors.knn import empty_lists, exact_neighbors, merge_into
+from ..kernels.graph.spanning_links import POINTS_AT_ONCE, as_edges, candidates, most_candidates, spanning_links
+from ..kernels.neighbors.knn import TIE, empty_lists, exact_neighbors, merge_into
 from ..storage import array_specs
 from ..storage.blocks import Blocks
 from ..storage.store import Store
@@ -95,13 +96,17 @@ def link_steps(config: Config, layout: Layout, nodes: int) -> Generator[Step[Rep
     )
     if components.components == 1:
         return False
-    outside, row, d = components.outside, layout.row_bytes, layout.n_features
+    n_candidates = min(components.outside, components.components * most_candidates(components.components))
+    row, d = layout.row_bytes, layout.n_features
     connect = task(connect_components, blocks=blocks)
-    n_bytes = task_costs.TASK_BYTES + 8 * n + blocks.size * (3 * row + 64) + task_costs.tree_bytes(blocks.size, d)
-    n_bytes += 2 * task_costs.SCORE_BYTES + outside * (row + 32 * d + 400) + task_costs.tree_bytes(outside, d)
-    bundles = {f"{LINKS}.npz": disk_costs.per_point(n=2 * outside, blocks=1, numbers=3)}
+    n_bytes = task_costs.TASK_BYTES + 8 * n + 24 * components.outside
+    n_bytes += blocks.size * (3 * row + 64) + task_costs.tree_bytes(blocks.size, d) + 2 * task_costs.SCORE_BYTES
+    n_bytes += n_candidates * (2 * row + 32 * d + 400) + task_costs.tree_bytes(n_candidates, d)
+    bundles = {f"{LINKS}.npz": disk_costs.per_point(n=2 * components.components, blocks=1, numbers=3)}
+    work = Work(0.1 + search_among_all(n_candidates, n, d) / 2)
     advice = f"set graph.components: separate, which embeds each component by its {m} own coordinates"
-    yield from Step("mend_graph.connect", connect, 1, n_bytes, bundles=bundles, runs_on=WHOLE_DATA, advice=advice)
+    step = Step("mend_graph.connect", connect, 1, n_bytes, bundles=bundles, runs_on=WHOLE_DATA, work=work, version=2)
+    yield from replace(step, advice=advice)
     return True
 
 
@@ -128,26 +133,50 @@ def label_components(store: Store, block_index: int, blocks: Blocks) -> Componen
 
 
 def connect_components(store: Store, block_index: int, blocks: Blocks) -> Connected:
-    """The shortest links that join all components."""
+    """Short links that join all components; the shortest where they have few points."""
     component = store.read_bundle(LABELS)["component"]
-    outside = np.flatnonzero(component)
-    points = store.gather(array_specs.POINTS.name, outside)
-    nearest = empty_lists(len(outside), 1)  # among the points of the largest component
-    for start, stop in map(blocks.rows, range(blocks.count)):
-        rows = start + np.flatnonzero(component[start:stop] == 0)
-        if not len(rows):
-            continue
-        block = store.read(array_specs.POINTS.name, start, stop)[rows - start]
-        for first in range(0, len(outside), POINTS_AT_ONCE):
-            part = np.arange(first, min(first + POINTS_AT_ONCE, len(outside)))
-            merge_into(nearest, part, exact_neighbors(points[part], outside[part], block, rows, 1), outside)
-    groups, ids, distances = component[outside].astype(np.int64), nearest.ids[:, 0], nearest.distances[:, 0]
-    links = spanning_links(points.astype(np.float64), outside, groups, ids, distances)
-    store.write_bundle(LINKS, **links._asdict())
-    n_joined, longest = int(component.max()) + 1, float(links.distances.max())
+    ids = candidates(component)
+    points = store.gather(array_specs.POINTS.name, ids).astype(np.float64)
+    nearest, distances = _nearest(store, blocks, component, ids, np.zeros(len(ids), np.int64))
+    links, lengths = spanning_links(points, ids, component[ids].astype(np.int64), nearest, distances)
+    if len(ids) < np.count_nonzero(component):
+        links, lengths = _shortened(store, blocks, component, links, lengths)
+    edges = as_edges(links, lengths)
+    store.write_bundle(LINKS, **edges._asdict())
+    n_joined, longest = int(component.max()) + 1, float(edges.distances.max())
     limit = "" if n_joined == 2 else " or less"
     message = f"graph: {n_joined} components joined by {counted(n_joined - 1, 'link')} of length {longest:.3g}{limit}"
     return Connected(n_joined, n_joined - 1, longest, message=message)
+
+
+def _shortened(store: Store, blocks: Blocks, component: Ints, links: Int64, lengths: Float64) -> tuple[Int64, Float64]:
+    """Links (l, 2) whose ends are the nearest points of their components to each other; their lengths (l,).
+
+    Each end by turns becomes the nearest point of its component to the other end, until no link is shorter.
+    """
+    links, lengths, end, unchanged = links.copy(), lengths.copy(), 1, 0
+    while unchanged < 2:
+        found, distances = _nearest(store, blocks, component, links[:, 1 - end], component[links[:, end]])
+        is_shorter = distances < lengths * (1 - TIE)
+        links[is_shorter, end], lengths[is_shorter] = found[is_shorter], distances[is_shorter]
+        end, unchanged = 1 - end, 0 if is_shorter.any() else unchanged + 1
+    return links, lengths
+
+
+def _nearest(store: Store, blocks: Blocks, component: Ints, ids: Int64, wanted: Ints) -> tuple[Int64, Float64]:
+    """For points (q,), the nearest point of the component `wanted` (q,) of each, and its distance."""
+    unique, position = np.unique(ids, return_inverse=True)
+    points, lists = store.gather(array_specs.POINTS.name, unique)[position], empty_lists(len(ids), 1)
+    for start, stop in map(blocks.rows, range(blocks.count)):
+        block, of_block = None, component[start:stop]
+        for label in np.intersect1d(of_block, wanted):
+            block = store.read(array_specs.POINTS.name, start, stop) if block is None else block
+            rows, queries = np.flatnonzero(of_block == label), np.flatnonzero(wanted == label)
+            for first in range(0, len(queries), POINTS_AT_ONCE):
+                part = queries[first : first + POINTS_AT_ONCE]
+                found = exact_neighbors(points[part], ids[part], block[rows], start + rows, 1)
+                merge_into(lists, part, found, ids)
+    return lists.ids[:, 0], lists.distances[:, 0]
 
 
 def stored_lists(store: Store, blocks: Blocks, place: str, longest: int, links: Edges) -> Lists:

@@ -7,7 +7,9 @@ from scipy.spatial.distance import cdist
 
 from lle.core.errors import BoundsNotMet
 from lle.engine.plan import Layout
+from lle.kernels.graph import spanning_links
 from lle.kernels.graph.connectivity import closed_classes, neighbor_graph, weak_components
+from lle.search.contracted_graph import read_links
 from lle.storage import array_specs
 from lle.storage.array_specs import PlannedArray
 from lle.storage.store import Store
@@ -234,7 +236,11 @@ class TestConnect:
         np.testing.assert_array_equal(run.store.read_all("neighbor_indices")[:, :8], lists[0])
 
 
-def test_links_do_not_depend_on_blocks(mend):
+@pytest.mark.parametrize("n_candidates", [None, 30])
+def test_links_do_not_depend_on_blocks(mend, monkeypatch, n_candidates):
+    if n_candidates is not None:
+        monkeypatch.setattr(spanning_links, "CANDIDATES", n_candidates)
+        monkeypatch.setattr(spanning_links, "LEAST_CANDIDATES", 4)
     points = TestConnect.three_blobs()
     lists = exact_neighbors(points, K)
     in_one_block, in_blocks = (
@@ -242,3 +248,19 @@ def test_links_do_not_depend_on_blocks(mend):
         for size in (288, 64)
     )
     np.testing.assert_array_equal(in_one_block, in_blocks)
+
+
+def test_links_between_few_candidates_are_shortened_to_pairs_of_nearest_points(mend, monkeypatch):
+    monkeypatch.setattr(spanning_links, "CANDIDATES", 30)
+    monkeypatch.setattr(spanning_links, "LEAST_CANDIDATES", 4)
+    points = TestConnect.three_blobs()
+    run = mend(points, exact_neighbors(points, K), 64, graph={"components": "connect"})
+    links, blob = read_links(run.store), np.repeat([0, 1, 2], [150, 100, 38])
+    distances = cdist(points, points)
+    assert {frozenset(blob[list(pair)]) for pair in zip(links.rows, links.neighbors, strict=True)} == {
+        frozenset((0, 1)),
+        frozenset((0, 2)),
+    }
+    for i, j, length in zip(links.rows, links.neighbors, links.distances, strict=True):
+        assert length == pytest.approx(distances[i, j], rel=1e-6)
+        assert distances[i, j] == distances[i, blob == blob[j]].min() == distances[blob == blob[i], j].min()

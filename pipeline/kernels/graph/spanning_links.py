@@ -2,8 +2,9 @@
 
 scikit-learn's Isomap links every pair of components by their nearest two points; a tree needs one link less than there
 are components. Borůvka's algorithm (1926): each group of joined components takes its shortest link to another group,
-until one group is left. All distances are measured from the points outside the largest component. Of the largest
-component only the point nearest to each of them is used, so the work depends on the smaller components.
+until one group is left. All distances are measured from points outside the largest component. Of the largest component
+only the point nearest to each of them is used, so the work depends on the smaller components. Of these a run takes some
+points each (``candidates``): all distances between groups of many points in many dimensions would take quadratic time.
 """
 
 import numpy as np
@@ -11,24 +12,25 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from ...core.arrays import Float64, Floats, Int64
+from ...core.arrays import Float64, Floats, Int64, Ints
 from .connectivity import Edges, rank_in_row
 
 TREE_POINTS = 1024
 """Groups with more points have a separate k-d tree. For a point of a smaller group one neighbour more is searched than
 the group has points, so at least one of them is in another group."""
 POINTS_AT_ONCE = 4096
+CANDIDATES, LEAST_CANDIDATES = 2**12, 16
+"""Points outside the largest component between which links are searched, and least number of each component."""
 REVERSED_LINKS = 4
 """Links from other components that a point lists, shortest first; more would make it a hub."""
 
 
 def spanning_links(
     points: Floats, ids: Int64, component: Int64, nearest_ids: Int64, nearest_distances: Float64
-) -> Edges:
-    """Links that join all components, as edges of neighbour lists sorted by row, then distance.
+) -> tuple[Int64, Float64]:
+    """Links that join all components: ids (l, 2), first that of a point of the group that chose it, and lengths (l,).
 
-    Equal arguments give equal links. Each link is an edge i -> j, where i is a point of the group that chose it, and
-    j -> i if it is among the ``REVERSED_LINKS`` shortest to j.
+    Equal arguments give equal links.
 
     Args:
         points: (s, d) the points outside the largest component.
@@ -42,7 +44,7 @@ def spanning_links(
     links = np.empty((0, 2), np.int64), np.empty(0)
     # Each group is joined with another one, so a round leaves at most half of the groups.
     while len(outside := np.flatnonzero(group)):
-        start, end, distances = _candidates(points[outside], group[outside])
+        start, end, distances = _between(points[outside], group[outside])
         own = np.r_[group[outside], group[outside][start]]
         other = np.r_[np.zeros(len(outside), np.int64), group[outside][end]]
         pairs = np.column_stack([np.r_[ids[outside], ids[outside][start]], np.r_[ends[outside], ids[outside][end]]])
@@ -59,10 +61,25 @@ def spanning_links(
                 (near == lengths[remaining]) & (ids[absorbed][at] < ends[remaining])
             )
             lengths[remaining[closer]], ends[remaining[closer]] = near[closer], ids[absorbed][at[closer]]
-    return _as_edges(*links)
+    return links
 
 
-def _candidates(points: Floats, group: Int64) -> tuple[Int64, Int64, Float64]:
+def most_candidates(n_components: int) -> int:
+    """Points of a component that ``candidates`` takes at most."""
+    return max(LEAST_CANDIDATES, CANDIDATES // n_components)
+
+
+def candidates(component: Ints) -> Int64:
+    """Points outside component 0, of (n,) points: all of a component, or as many evenly spaced ones as are allowed."""
+    outside = np.flatnonzero(component)
+    order = np.argsort(component[outside], kind="stable")
+    of_order = component[outside][order].astype(np.int64)
+    size = np.bincount(component)[of_order]
+    taken, rank = np.minimum(size, most_candidates(int(component.max()) + 1)), rank_in_row(of_order)
+    return np.sort(outside[order[(rank + 1) * taken // size > rank * taken // size]])
+
+
+def _between(points: Floats, group: Int64) -> tuple[Int64, Int64, Float64]:
     """Pairs of points of different groups, with the shortest of each group among them: (point, other, distance)."""
     sizes = np.bincount(group)
     parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
@@ -110,7 +127,11 @@ def _joined(group: Int64, other_group: Int64, n_groups: int) -> Int64:
     return np.where(label == label[0], 0, label + 1)
 
 
-def _as_edges(pairs: Int64, lengths: Float64) -> Edges:
+def as_edges(pairs: Int64, lengths: Float64) -> Edges:
+    """Links (l, 2) with lengths (l,) as edges of neighbour lists, sorted by row, then distance.
+
+    Each link is an edge i -> j, and j -> i if it is among the ``REVERSED_LINKS`` shortest to j.
+    """
     order = np.lexsort((pairs[:, 0], lengths, pairs[:, 1]))
     reversed_links = order[rank_in_row(pairs[order, 1]) < REVERSED_LINKS]
     rows, neighbors = np.r_[pairs[:, 0], pairs[reversed_links, 1]], np.r_[pairs[:, 1], pairs[reversed_links, 0]]

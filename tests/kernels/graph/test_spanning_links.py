@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 from lle.kernels.graph import spanning_links as kernel
 from lle.kernels.graph.connectivity import Edges, neighbor_graph, weak_components
 from lle.kernels.graph.repair import apply_repair
-from lle.kernels.graph.spanning_links import REVERSED_LINKS, spanning_links
+from lle.kernels.graph.spanning_links import REVERSED_LINKS, as_edges, candidates, spanning_links
 from tests.support.oracle import exact_neighbors
 from tests.support.seeds import seeds
 
@@ -25,7 +25,7 @@ def links_of(points: np.ndarray, component: np.ndarray) -> Edges:
     outside, inside = np.flatnonzero(component), np.flatnonzero(component == 0)
     distances = cdist(points[outside], points[inside])
     nearest = inside[distances.argmin(axis=1)]
-    return spanning_links(points[outside], outside, component[outside], nearest, distances.min(axis=1))
+    return as_edges(*spanning_links(points[outside], outside, component[outside], nearest, distances.min(axis=1)))
 
 
 def undirected(links: Edges) -> set[tuple[int, int]]:
@@ -85,3 +85,13 @@ def test_later_links_may_end_at_components_that_were_joined_before() -> None:
 def test_equal_distances_make_no_cycle() -> None:
     corners = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1], [2, 0], [2, 1]])
     assert len(undirected(links_of(corners, np.arange(6)))) == 5
+
+
+def test_candidates_are_all_points_of_small_components_and_evenly_spaced_ones_of_large(monkeypatch) -> None:
+    monkeypatch.setattr(kernel, "CANDIDATES", 4 * 20)
+    component = np.random.default_rng(3).permutation(np.repeat(np.arange(4), [500, 400, 41, 20]))
+    found = candidates(component)
+    assert np.bincount(component[found], minlength=4).tolist() == [0, 20, 20, 20]
+    assert (np.diff(found) > 0).all()
+    positions = np.searchsorted(np.flatnonzero(component == 1), found[component[found] == 1])
+    assert set(np.diff(positions).tolist()) == {20}
