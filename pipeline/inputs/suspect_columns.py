@@ -62,10 +62,11 @@ TIME_NAME = re.compile(
     re.I,
 )
 DATE_NAME = re.compile(
-    r"(.*[_\s.-])?(year|yr|jahr|ann[ée]e|ann?o|año|time([_\s.-]period)?)|.*(?<!candi)(?<!up)(?<!man)date", re.I
+    r"(.*[_\s.-])?(year|yr|jahr|ann[ée]e|ann?o|año|time([_\s.-]period|[_\s.-]?stamp)?)|.*(?<!candi)(?<!up)(?<!man)date",
+    re.I,
 )
-"""Names of columns that are times if their numbers are dates, as ``_are_dates``: saledate, but not candidate. Tables of
-the OECD name years TIME, those of Eurostat TIME_PERIOD."""
+"""Names of columns that are times if their numbers are dates, as ``_are_dates``, or of the size of seconds since 1970:
+saledate, but not candidate. Tables of the OECD name years TIME, those of Eurostat TIME_PERIOD."""
 FIRST_YEAR, LAST_YEAR = 1800, 2100
 DAY_OF_2000 = 1231
 """Days of 2000 lose their leading zeros and become 101 to 1231. Alone, such numbers may be something else."""
@@ -137,7 +138,8 @@ def _are_measurements(rows: Array) -> Bools:
 
 
 def _look(name: str, values: Array, n_rows: int) -> Look | None:
-    look = look_of(values, n_rows, may_be_epoch=not is_named(name, ID_NAME))
+    may_be_epoch = False if is_named(name, ID_NAME) else True if is_named(name, DATE_NAME) else None
+    look = look_of(values, n_rows, may_be_epoch)
     is_whole = bool((values == np.rint(values)).all())
     if look is None and is_whole and 1 < len(values) == len(np.unique(values)) and is_named(name, *NUMBER_NAMES):
         return id_in_all(len(values), n_rows)
@@ -238,10 +240,11 @@ def read_windows(source: Source, windows: Sequence[tuple[int, int]]) -> Array:
     return np.concatenate([none, *(source.read(*window) for window in windows)])
 
 
-def look_of(values: Array, n_rows: int, may_be_epoch: bool = True) -> Look | None:
+def look_of(values: Array, n_rows: int, may_be_epoch: bool | None = None) -> Look | None:
     """What a sample of a column, in the order of its n_rows rows, looks like; None if it looks like measurements.
 
-    Numbers of a column named as an id may have the size of seconds since 1970, but are no times.
+    may_be_epoch: whether numbers of the size of seconds since 1970 are times; None if their order decides. Those of a
+    column named as an id are none.
 
     >>> look_of(np.arange(100.0), 100)
     Look(says='a row number or an id: whole numbers that rise from row to row', is_id=True)
@@ -252,8 +255,9 @@ def look_of(values: Array, n_rows: int, may_be_epoch: bool = True) -> Look | Non
         return None
     steps = np.diff(values)
     long_steps = values[LONG_STEP:] - values[:-LONG_STEP]
-    is_one_way = _one_way(steps) >= ONE_WAY or _one_way(long_steps) >= LONG_ONE_WAY
-    may_be_epoch = may_be_epoch and bool(is_one_way or np.abs(steps).mean() >= SMALL_STEP * values.std())
+    if may_be_epoch is None:
+        is_one_way = _one_way(steps) >= ONE_WAY or _one_way(long_steps) >= LONG_ONE_WAY
+        may_be_epoch = bool(is_one_way or np.abs(steps).mean() >= SMALL_STEP * values.std())
     for unit, per_second in EPOCH_UNITS.items() if may_be_epoch else ():
         if EPOCH_RANGE[0] * per_second <= values.min() and values.max() < EPOCH_RANGE[1] * per_second:
             return Look(f"a time: {unit} since 1970", False)

@@ -138,6 +138,12 @@ def test_ids_of_the_size_of_seconds_since_1970_are_ids_by_their_name(looks_of):
     assert looks["seen"].says == "a time: seconds since 1970"
 
 
+def test_seconds_since_1970_are_times_by_their_name_in_any_order(looks_of):
+    """Each user rates many things in a few minutes, and users are in no order of time."""
+    seconds = np.repeat(1.4e9 + RNG.integers(0, 10**8, N // 50), 50) + RNG.integers(0, 900, N)
+    assert set(looks_of(timestamp=seconds, rated_time=seconds, lat=seconds)) == {"timestamp", "rated_time"}
+
+
 NAMES = {
     "an id by its name": "persnum;Sample Number;obsno;nr;subject;case_no;user_id;userId;playerID;idPlayer;patientid;ID;"
     "pid;IDunit",
