@@ -435,6 +435,16 @@ def test_a_small_residual_alone_does_not_count_as_converged(monkeypatch):
     assert not solution.converged
 
 
+def test_the_dense_method_is_exact_up_to_rounding():
+    """Residuals of 15 eps lambda_max / lambda, as of times of events: no other method could make them smaller."""
+    rng = np.random.default_rng(80)
+    n = int(rng.integers(15, 300))
+    times = np.sort(np.exp(rng.uniform(0, rng.uniform(1, 25), n)))
+    solution = solve(lle_factor(np.c_[times / times.std(), np.zeros(n)], 12, 1e-3), 2, "auto")
+    assert solution.stats.method == "dense"
+    assert solution.converged
+
+
 @pytest.mark.parametrize("n_solves", [0, 5])
 def test_vector_errors_decide_convergence_with_a_factor(monkeypatch, n_solves):
     A = roll_factor(450, 5)
