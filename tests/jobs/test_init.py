@@ -170,6 +170,13 @@ def test_pattern_of_several_kinds_is_refused(tmp_path):
     assert "; give the files names with one ending" in refused(2, "init", tmp_path, "-o", tmp_path / "job.yaml")
 
 
+def test_folder_of_folders_is_refused_with_their_names(tmp_path):
+    (tmp_path / "rows" / "year=2024").mkdir(parents=True)
+    message = refused(2, "init", tmp_path / "rows", "-o", tmp_path / "job.yaml")
+    assert "found year=2024/; name one of them, or files by a pattern, as " in message
+    assert "rows/*/*.parquet" in message
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".csv.zst"])
 def test_data_instead_of_a_config_name_the_command_that_writes_one(tmp_path, suffix):
     (tmp_path / f"x{suffix}").write_bytes(b"\xab")
