@@ -254,7 +254,10 @@ def _member(file: Container, group: Any, name: str) -> Any:
         )
     if name in elements:
         return elements[name]
-    listed = ", ".join(sorted(key for key in folder if key != "_index")) or "nothing"
-    key = {"obsm": "input.obsm", "obs": "input.label", "obsp": "neighbors.precomputed.obsp"}.get(parent, "input.obsm")
-    content = f"{parent or 'the file'} holds {listed}"
-    raise InputError(f"{file.where}: there is no {name}; {content}; set {key} to one of them")
+    listed = ", ".join(sorted(key for key in folder if key != "_index"))
+    key = {"obsm": "input.obsm", "obs": "input.label", "obsp": "neighbors.precomputed.obsp"}.get(parent)
+    content = f"{parent or 'the file'} holds {listed or 'nothing'}"
+    cure = (
+        f"set {key} to one of them" if key and listed else "write it first, as scanpy.pp.pca(adata) writes obsm/X_pca"
+    )
+    raise InputError(f"{file.where}: there is no {name}; {content}; {cure}")

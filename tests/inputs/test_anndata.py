@@ -131,6 +131,15 @@ class TestPoints:
         with pytest.raises(InputError, match=message):
             open_source("anndata", path=path, **keys)
 
+    def test_file_without_a_matrix_says_how_to_write_one(self, tmp_path):
+        path = tmp_path / "cells.h5ad"
+        with h5py.File(path, "w") as file:
+            write_by_hand(file)
+            del file["X"], file["obsm/X_pca"]
+        for obsm, message in ((None, "there is no X; the file holds obs, obsm, obsp"), ("X_pca", "obsm holds nothing")):
+            with pytest.raises(InputError, match=rf"{message}; write it first, as scanpy\.pp\.pca\(adata\) writes"):
+                open_source("anndata", path=path, obsm=obsm)
+
     def test_fingerprint_follows_the_file(self, path):
         fingerprint = open_source("anndata", path=path, label="stage").fingerprint()
         assert fingerprint == open_source("anndata", path=path, label="stage").fingerprint()
