@@ -215,21 +215,30 @@ def _member(location: Location, node: "ZarrArray | zarr.Group", name: str) -> "Z
 
 
 def _arrays(location: Location, group: zarr.Group) -> dict[str, tuple[int, ...]]:
-    """The shape of each array of a group by its name; empty if the place cannot be listed."""
+    """The shape of each array of a group by its path; empty if the place cannot be listed.
+
+    Those of subgroups are looked for if the group itself has none.
+    """
     is_listed = group.metadata.consolidated_metadata is not None
     if not location.can_list and not is_listed:
         return {}
     with reading(location.url):
         if is_listed:
-            return {name: array.shape for name, array in group.arrays()}
-        # one by one: if one is damaged, group.arrays() leaves the errors of the others to asyncio, which prints them
-        names = collect_aiterator(group.store.list_dir(group.path))
-        members = {name: group.get(name) for name in names}
-        return {name: member.shape for name, member in members.items() if isinstance(member, zarr.Array)}
+            members = dict(group.members())
+        else:  # one by one: if one is damaged, members() leaves the errors of the others to asyncio, which prints them
+            names = collect_aiterator(group.store.list_dir(group.path))
+            members = {name: member for name in names if (member := group.get(name)) is not None}
+    shapes = {name: member.shape for name, member in members.items() if isinstance(member, zarr.Array)}
+    subgroups = {name: member for name, member in members.items() if isinstance(member, zarr.Group)}
+    return shapes or {
+        f"{name}/{inner}": shape
+        for name, subgroup in subgroups.items()
+        for inner, shape in _arrays(location, subgroup).items()
+    }
 
 
 def zarr_shapes(url: str) -> dict[str, tuple[int, ...]]:
-    """The shape of each array of a group by its name; empty for a single array. Raises InputError."""
+    """The shape of each array of a group by its path; empty for a single array. Raises InputError."""
     location = locate(url)[0]
     node = open_node(location)
     if FORMAT in node.attrs:

@@ -18,6 +18,21 @@ def test_single_zarr_array(tmp_path):
     assert open_source("zarr", url=f"file://{tmp_path}/x.zarr").n_rows == 4
 
 
+@pytest.mark.parametrize("is_consolidated", [False, True])
+def test_array_of_a_subgroup_is_found_if_the_group_has_none(tmp_path, is_consolidated):
+    X = np.arange(12.0).reshape(4, 3)
+    root = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
+    root.create_array("cells/pca", data=X)
+    root.create_array("cells/images", data=np.ones((2, 2, 2)))
+    if is_consolidated:
+        zarr.consolidate_metadata(root.store)
+    assert np.array_equal(open_source("zarr", url=tmp_path / "x.zarr").read(1, 3), X[1:3])
+    root.create_array("weights", data=np.ones((4, 2)))
+    if is_consolidated:
+        zarr.consolidate_metadata(root.store)
+    assert open_source("zarr", url=tmp_path / "x.zarr").n_features == 2
+
+
 class TestRemoteZarr:
     def test_array_is_read_from_a_web_server(self, tmp_path, web_server, data):
         pytest.importorskip("obstore")
