@@ -272,7 +272,8 @@ def of_components(metrics: Metrics) -> str:
     text, kept_gain = f"trustworthiness {gain:.2g} higher", metrics.number("pca_kept_gain")
     if kept is None or kept_gain is None:
         return text
-    return f"{text}, {percent(min(kept + kept_gain, 1.0))} of the nearest kept instead of {percent(kept)}"
+    of_nearest = f"{percent(min(kept + kept_gain, 1.0))} of the nearest kept instead of {percent(kept)}"
+    return f"{text}, {'but ' * (kept_gain < 0)}{of_nearest}"
 
 
 def cure_of_low_eigenvalues(metrics: Metrics, config: Config, is_harmless: bool) -> Cure:
