@@ -141,6 +141,9 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     gappy = _mostly_missing(gaps)
     left_out |= {column.name: f"{column.missing:,} of {where} have no value" for column in gappy}
     left_out |= _codes([column for column in rest if column.name not in left_out])
+    left_out |= _constant(
+        {column: numbers[:, positions[column.name]] for column in rest if column.name not in left_out}
+    )
     features = [column for column in rest if column.name not in left_out]
     chosen = numbers[:, [positions[column.name] for column in features]]
     is_complete = np.isfinite(chosen).all(axis=1)
@@ -254,6 +257,17 @@ def _codes(columns: Sequence[Column]) -> dict[str, str]:
     if len(flags) > MANY_FLAGS * n_others:
         return codes if n_others + len(flags) >= 2 else {}
     return codes | flags if n_others >= 2 else {}
+
+
+def _constant(features: Mapping[Column, Array]) -> dict[str, str]:
+    """Columns to leave out because they have one value in the rows without gaps, which are the rows of a run."""
+    chosen = np.column_stack([*features.values()]) if features else np.empty((0, 0))
+    complete = chosen[np.isfinite(chosen).all(axis=1)]
+    is_constant = (complete == complete[:1]).all(axis=0)
+    if len(complete) < 2 or is_constant.all():
+        return {}
+    why = f"the same value in all {len(complete):,} rows without gaps"
+    return {column.name: why for column, same in zip(features, is_constant, strict=True) if same}
 
 
 def _without_wrong_ids(source: Source, columns: Sequence[Column]) -> list[Column]:

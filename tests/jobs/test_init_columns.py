@@ -111,6 +111,15 @@ class TestTables:
         assert (config.preprocess.invalid, config.input.columns) == ("drop", None)
 
     @FORMATS
+    def test_column_with_one_value_in_the_rows_without_gaps_is_left_out(self, tmp_path, suffix):
+        """It cannot be divided by its standard deviation, as rows with gaps are dropped."""
+        data = frame(depth=np.where(np.arange(N) == 9, 0.5, 0.25), flow=1e3 * X[:, 0])
+        data.loc[9, "a"] = np.nan
+        config = config_of(tmp_path, write_table(tmp_path / f"rows.{suffix}", data))
+        assert (config.preprocess.scale, config.input.columns) == ("standard", ("a", "b", "c", "flow"))
+        assert "# left out: depth (the same value in all 599 rows without gaps)" in (tmp_path / "job.yaml").read_text()
+
+    @FORMATS
     def test_few_missing_values_are_counted_by_column_and_many_leave_the_column_out(self, tmp_path, suffix):
         data = frame(income=np.where(np.arange(N) % 9 == 0, np.nan, X[:, 0]))
         data.loc[:6, "a"], data.loc[5:9, "b"] = np.nan, np.nan
