@@ -10,6 +10,8 @@ RATES = RNG.permutation(np.geomspace(0.003, 30, 60))
 """Counts of most words are 0 in most rows, but the others have most of the variance."""
 COUNTS = RNG.poisson(RATES * RNG.gamma(2, 0.5, (3000, 1)))
 WORDS = [f"word_{number}" for number in range(60)]
+GENES = 1.1 * RNG.poisson(RNG.permutation(np.geomspace(0.05, 30, 500)) * RNG.gamma(0.5, 2.0, (200, 500)))
+"""Expected counts, which vary more than counts of words."""
 
 
 @pytest.mark.parametrize(
@@ -17,6 +19,9 @@ WORDS = [f"word_{number}" for number in range(60)]
     [
         pytest.param(COUNTS, WORDS, "none", id="words"),
         pytest.param(COUNTS, [], "standard", id="no names"),
+        pytest.param(GENES, [], "none", id="genes"),
+        pytest.param(GENES[:, ::2], [], "standard", id="fewer columns"),
+        pytest.param(GENES + 1, [], "standard", id="many columns without zeros"),
         pytest.param(COUNTS, ["age", *WORDS[1:]], "standard", id="several kinds of names"),
         pytest.param(COUNTS * np.where(RATES > 1, 100, 1), WORDS, "standard", id="variances of metres"),
         pytest.param(COUNTS + 0.5 * (RATES > 1), WORDS, "standard", id="no whole numbers"),
