@@ -127,11 +127,14 @@ def columns_of_input(source: Source, names: Sequence[str], out: str) -> list[Row
         cure = "; give --with once for each column: --with a --with b" if any("," in name for name in missing) else ""
         quoted = listed([f"'{name}'" for name in missing])
         raise ConfigError(f"--with: the input has no column {quoted}; its columns are {listed(all_names)}{cure}")
-    chosen = tuple(dict.fromkeys(names))
-    types = source.column_types(chosen)
+    return [reader_of_columns(source, tuple(dict.fromkeys(names)))]
+
+
+def reader_of_columns(source: Source, names: Sequence[str]) -> RowColumns:
+    types = source.column_types(names)
 
     def read(start: int, stop: int) -> dict[str, pa.Array]:
-        table = source.read_columns(chosen, start, stop)
-        return {exported_name(name): table.column(name).cast(types[name]) for name in chosen}
+        table = source.read_columns(names, start, stop)
+        return {exported_name(name): table.column(name).cast(types[name]) for name in names}
 
-    return [read]
+    return read

@@ -4,7 +4,8 @@ from ..config.load import parse_input
 from ..config.models import Input
 from ..core.errors import ConfigError, InputError, listed
 from ..engine.step import Json
-from ..inputs import Source, TableColumns, open_source, table_columns
+from ..inputs import Source, TableColumns, array_shapes, open_source, table_columns
+from ..inputs.anndata_files import OBS_NAMES
 from ..inputs.detect_kind import SUFFIXES, kind_of_name
 
 TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}
@@ -17,10 +18,12 @@ def open_new(
 
     The suffix determines the kind. `roles` are the columns of the run: a table must have its features, in any order,
     and no others. Without roles (a run of an array) columns are used by position: those of the run's config, else all.
-    Settings that name columns override both.
+    Settings that name columns override both. AnnData have the matrix of the run, and its id if they hold it.
     """
     named = dict(text.partition("=")[::2] for text in settings)
     kind = named.get("kind") or kind_of_name(new)
+    if trained["kind"] == "anndata" and "kind" not in named and kind == "zarr":
+        kind = "anndata"
     if kind is None:
         raise ConfigError(
             f"{new}: expected a name that ends in {', '.join(SUFFIXES)}; for other names give --input kind=..., as in "
@@ -36,6 +39,10 @@ def open_new(
         if "id" not in named and all(roles.get("id") in table.names for table in tables):
             data["id"] = roles["id"]
         data["columns"] = roles["features"]
+    if kind == trained["kind"] == "anndata":
+        data["obsm"], name = trained["obsm"], trained["id"]
+        if name is not None and "id" not in named and (name == OBS_NAMES or f"obs/{name}" in array_shapes(kind, new)):
+            data["id"] = name
     section = parse_input(data, settings)
     source = open_section(section)
     if source.n_features != n_features:

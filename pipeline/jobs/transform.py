@@ -19,8 +19,8 @@ from ..storage.lock import LOCK, RunLock, wait_for_lock
 from ..storage.store import Store, fitted_store
 from ..storage.versions import result_of_whole
 from .expected_time import placement
-from .export import columns_of_input, export_embedding
-from .new_rows import open_new, open_section
+from .export import columns_of_input, export_embedding, reader_of_columns
+from .new_rows import ARRAYS, open_new, open_section
 from .output_file import check_out, refuse_input
 from .placing import PlacingRun, fit_of, layout_of_placing, state_of, steps_of_job
 from .run_stages import executing
@@ -78,9 +78,10 @@ def _transform(run: Store, rows: NewRows, progress: RunProgress) -> Json:
     started, work, fit = time.perf_counter(), Store(rows.work_url or f"{out}.work"), fit_of(run)
     own_input, n_features = fit.config["input"], int(run.array(array_specs.RAW.name).shape[1])
     section, source = open_new(rows.new, rows.settings, own_input, n_features, run.attributes().get("columns"))
-    id_column = source.roles.id if source.roles is not None and Path(out).suffix != ".npy" else None
-    further = columns_of_input(source, [*([] if id_column is None else [id_column]), *rows.names], out)
     parameters = section.model_dump(mode="json")
+    id_column = parameters.get("id") if parameters["kind"] not in ARRAYS and Path(out).suffix != ".npy" else None
+    further = [] if id_column is None else [reader_of_columns(source, [id_column])]
+    further += columns_of_input(source, [name for name in rows.names if name != id_column], out)
     refuse_input(out, parameters, own_input)
     kind, where = parameters.pop("kind"), rows.execution or Execution()
     job = embed_new.Job(fit, kind, parameters, source.fingerprint(), rows.max_ratio, rows.far_as_nan)

@@ -16,7 +16,7 @@ from lle import embed, open_run
 from lle.config.load import check_config
 from lle.core.errors import ConfigError, InputError
 from lle.inputs import open_source
-from tests.support.commands import lle
+from tests.support.commands import lle, refused
 
 h5py = pytest.importorskip("h5py", reason="AnnData files need h5py, of the extras anndata and test")
 
@@ -184,6 +184,25 @@ def test_exports_of_a_run_have_obs_names_as_ids(path, tmp_path):
         lle("export", store, copy)
         np.testing.assert_array_equal(open_source("anndata", path=copy, obsm="X_lle").read(0, N), Y)
         np.testing.assert_array_equal(open_source("anndata", path=copy).read(0, N), POINTS)
+
+
+@pytest.mark.parametrize("name", ["cells.h5ad", "cells.zarr"])
+def test_new_rows_have_the_matrix_of_the_run_and_its_ids(tmp_path, name):
+    path, store = tmp_path / name, str(tmp_path / "run.zarr")
+    root = h5py.File(path, "w") if name.endswith(".h5ad") else zarr.open_group(path, mode="w")
+    write_by_hand(root)
+    _put(root["obsm"], "X_scVI", POINTS[:, ::-1] ** 2)
+    if isinstance(root, h5py.File):
+        root.close()
+    section = {"kind": "anndata", "path": str(path), "obsm": "X_scVI", "id": "obs_names"}
+    Y = embed(section, n_neighbors=K, store=store, **QUICK)
+    lle("transform", store, path, tmp_path / "y.parquet")
+    table = pd.read_parquet(tmp_path / "y.parquet")
+    assert table["obs_names"].tolist() == CELLS
+    np.testing.assert_array_equal(table[["y1", "y2"]], Y)
+    assert "--with: the input has no named columns" in refused(
+        2, "transform", store, path, tmp_path / "z.parquet", "--with", "age"
+    )
 
 
 @pytest.mark.parametrize("what", [{}, {"label": "stage"}])
