@@ -64,7 +64,9 @@ LABEL_NAME = re.compile(
     rf"{SURE_LABEL_NAME.pattern}|category|categories|species|clusters?|leiden|louvain|group|(cell_?)?type", re.I
 )
 
-NO_CLASS = re.compile(r"sex|gender|mon(th)?|week_?day|day", re.I)
+NO_CLASS = re.compile(
+    r"sex|gender|mon(th)?|mnth|w(eek_?)?day|day|(.*[_\s.-])?(first|middle|last|given|family)[_\s.-]?name", re.I
+)
 """Names of texts that are a label only if there is no other but persons: they seldom say what a table is about."""
 CODE_NAMES = (
     CODE_NAME,

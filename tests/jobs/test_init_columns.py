@@ -50,6 +50,7 @@ class TestTables:
         data = frame(id=np.array(list("abcdefgh"))[np.arange(N) % 8])
         assert config_of(tmp_path, write_table(tmp_path / f"1.{suffix}", data), "1.yaml").input.label == "id"
         data["sex"], data["task"] = np.array([["m", "naming"], ["f", "lexdec"]])[np.arange(N) % 2].T
+        data.insert(0, "first_name", np.where(np.arange(N) % 3, "Ada", "Carl"))
         assert config_of(tmp_path, write_table(tmp_path / f"2.{suffix}", data), "2.yaml").input.label == "task"
 
     def test_whole_numbers_are_the_label_by_their_name_or_as_the_only_ones(self, tmp_path, suffix):
