@@ -29,7 +29,7 @@ measurement by which the file is sorted often has fewer, or many small values.""
 MAX_STARTS = 0.1
 """Largest share of rows at which positions in a group start again, and of those that start above the least number."""
 NAMED_ROWS = (
-    r"obs|row|rec(ord)?|doc|seq(uence)?|ser(ial)?|case|subj(ect)?|pers(on)?|patient|participant|sample|specimen|item"
+    r"obs|row|rec(ord)?|doc|seq(uence)?|ser(ial)?|case|subj(ect)?|pers(on)?|patient|participant|child|sample|specimen|item"
     r"|order|invoice|account|customer|employee|student|household|hh|int(erview)?|resp(ondent)?|prov(ider)?"
 )
 NAMED_THINGS = r"user|client|device|store|product|town|choice|fam(ily)?|school|firm|company|group|session|machine|unit"
@@ -46,7 +46,8 @@ NUMBERING = re.compile(
     rf"({NAMED_ROWS})[_\s.-]*(no|nr|num|number|idx|index)\.?|nr\.?|num|obs|subj(ect)?|case|person", re.I
 )
 """Names of columns that number the rows, or the persons and things that they belong to."""
-NUMBER_NAMES = ID_NAME, NUMBERING, re.compile(r"row|row[_\s.-]*names?|index|idx|unnamed: \d+", re.I)
+ROW_NAME = re.compile(r"row[_\s.-]*names?", re.I)
+NUMBER_NAMES = ID_NAME, NUMBERING, ROW_NAME, re.compile(r"row|index|idx|unnamed: \d+", re.I)
 """Names of ids and of row numbers. In fewer rows than MIN_ROWS, only these tell them from measurements."""
 CODE_WORDS = (
     r"[a-z]*codes?\d?|type|class|category|kind|group|grp|cluster|label|zip|plz|[a-z]*fips?|region|state|country"
@@ -89,6 +90,7 @@ class Look(NamedTuple):
 
 
 NAMED_ID = Look("an id by its name: whole numbers, some of them equal or missing", False)
+NAMED_ROW = Look("a name of the row, by its name", False)
 NAMED_CODE = Look("a code by its name: whole numbers whose differences have no meaning", False)
 NAMED_TIME = Look("a time by its name: whole numbers", False)
 NAMED_DATE = Look("a time by its name: its numbers are years or dates", False)
@@ -126,7 +128,7 @@ def suspect_columns(source: Source) -> dict[str, Look]:
 
 
 def _are_measurements(rows: Array) -> Bools:
-    """Columns of (n, d) rows for which `_look` is None whatever their name; this saves time if there are many.
+    """Columns of (n, d) rows for which `_look` is None unless they are row names; this saves time if there are many.
 
     They have fractions, both rise and fall, and hold a number below FIRST_YEAR.
     """
@@ -169,6 +171,8 @@ def look_by_name(name: str, values: Array) -> Look | None:
         return NAMED_TIME
     if is_named(name, DATE_NAME) and _are_dates(present):
         return NAMED_DATE
+    if is_named(name, ROW_NAME):
+        return NAMED_ROW
     if n_values <= MAX_CODES:
         return None
     if is_named(name, ID_NAME, NUMBERING) and share >= WHOLE_SHARE:

@@ -146,7 +146,8 @@ def test_seconds_since_1970_are_times_by_their_name_in_any_order(looks_of):
 
 NAMES = {
     "an id by its name": "persnum;Sample Number;obsno;nr;subject;case_no;user_id;userId;playerID;idPlayer;patientid;ID;"
-    "pid;IDunit",
+    "pid;IDunit;childid",
+    "a name of the row": "rownames;row.names",
     "a code by its name": "zip;county;soil_type;ZipCode;homeTeam;plate;tumour.status;sky (code);postcode;politycode;"
     "cowcode2;STATEFIP;cntyfips",
     "a time by its name": "year;Month;day_of_week;DayOfYear;day of week;sold_day_of_month;model_year;birthYear;"
