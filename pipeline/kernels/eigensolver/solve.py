@@ -21,7 +21,7 @@ both of these hold:
 - The error of the vector is at most max(tol, 100 eps sqrt(lambda_max / lambda)). Rounding affects it by the square root
   only. The error is ||M^+ (M v - lambda v)||, or the angle by which the approximate inverse T rotates v.
 
-With a factor, M^+ is available and the error of the vector alone decides.
+With a factor, M^+ is available and the error of the vector alone decides. The dense method is exact up to rounding.
 """
 
 from collections.abc import Callable, Mapping
