@@ -263,13 +263,13 @@ def _codes(columns: Sequence[Column]) -> dict[str, str]:
 
 def _constant(features: Mapping[Column, Array]) -> dict[str, str]:
     """Columns to leave out because they have one value in the rows without gaps, which are the rows of a run."""
-    chosen = np.column_stack([*features.values()]) if features else np.empty((0, 0))
-    complete = chosen[np.isfinite(chosen).all(axis=1)]
-    is_constant = (complete == complete[:1]).all(axis=0)
-    if len(complete) < 2 or is_constant.all():
+    is_complete = np.logical_and.reduce([np.isfinite(values) for values in features.values()])
+    n_complete = int(is_complete.sum())
+    if n_complete < 2 or is_complete.all():
         return {}
-    why = f"the same value in all {len(complete):,} rows without gaps"
-    return {column.name: why for column, same in zip(features, is_constant, strict=True) if same}
+    why = f"the same value in all {n_complete:,} rows without gaps"
+    same = {column.name: why for column, values in features.items() if np.ptp(values[is_complete]) == 0}
+    return same if len(same) < len(features) else {}
 
 
 def _without_wrong_ids(source: Source, columns: Sequence[Column]) -> list[Column]:
