@@ -11,6 +11,7 @@ from ..core.arrays import Float64, Int32
 from ..core.errors import ConfigError, InputError
 from ..inputs.labels import MAX_TEXT_CLASSES, natural_order
 from ..jobs.new_rows import TABLES
+from ..report.column import Column
 from ..stages.report_columns import label_column
 from ..storage import array_specs
 from ..storage.store import Store
@@ -21,8 +22,6 @@ from .python_errors import python_errors, short_traceback
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-    from ..report.point_colors import ColorSource
 
 MAX_INTEGER_CLASSES = 20
 SECONDS_PER_YEAR = 365.2425 * 86400
@@ -70,7 +69,7 @@ def plot(run_or_Y: object, color: object = None, ax: "Axes | None" = None) -> "A
         raise ValueError(f"ax: expected Axes of matplotlib, found {type(ax).__name__}")
     run = open_run(run_or_Y) if isinstance(run_or_Y, str | os.PathLike) else run_or_Y
     embedding, component = _coordinates(run)
-    source = _color_source(run, color, len(embedding))
+    source = _color_column(run, color, len(embedding))
     content = content_of(embedding, component, source)
     if not content.groups:
         raise ValueError(f"expected coordinates to draw, found none that are finite in {len(embedding)} rows")
@@ -102,7 +101,7 @@ def _coordinates(run: Any) -> tuple[Float64, Int32]:
     return embedding, np.zeros(len(embedding), np.int32)
 
 
-def _color_source(run: Any, color: object, n_rows: int) -> "ColorSource | None":
+def _color_column(run: Any, color: object, n_rows: int) -> Column | None:
     if color is None or isinstance(color, str):
         if isinstance(color, str) and getattr(run, "store_", None):
             run = open_run(run.store_)
@@ -143,14 +142,12 @@ def _input_column(run: OpenedRun, name: str, n_rows: int, columns: list[str]) ->
     raise ValueError(f"color: no column {name!r}{where}; there are {known}; or pass an array{reason}")
 
 
-def colors_of(values: object, n_rows: int) -> "ColorSource":
+def colors_of(values: object, n_rows: int) -> Column:
     """Numbers and dates as a scale; text, truth values, categories and up to 20 different integers as classes.
 
     Raises ValueError if there is not one value for each row.
     """
     import pandas as pd
-
-    from ..report.point_colors import ColorSource  # matplotlib
 
     label = str(getattr(values, "name", None) or "color")
     if str(getattr(values, "dtype", "")).startswith("datetime64"):
@@ -168,7 +165,7 @@ def colors_of(values: object, n_rows: int) -> "ColorSource":
     if known.dtype.kind == "f" or (is_number and len(np.unique(known)) > MAX_INTEGER_CLASSES):
         scale = np.full(n_rows, np.nan)
         scale[is_known] = known
-        return ColorSource(scale, "continuous", None, label)
+        return Column(label, label, scale)
     texts = (known.astype(str) if known.dtype.kind == "S" else known).tolist()
     texts = [str(value) for value in texts]
     dtype: Any = getattr(values, "dtype", None)
@@ -176,6 +173,6 @@ def colors_of(values: object, n_rows: int) -> "ColorSource":
     names = sorted(set(texts), key=lambda name: (ranks.get(name, 0), natural_order(name)))
     if len(names) > MAX_TEXT_CLASSES:
         raise ValueError(f"color: expected numbers or at most {MAX_TEXT_CLASSES} different texts, found {len(names)}")
-    numbers = np.full(n_rows, np.nan)
-    numbers[is_known] = pd.Categorical(texts, names).codes
-    return ColorSource(numbers, "categorical", tuple(names), label)
+    codes = np.full(n_rows, -1)
+    codes[is_known] = pd.Categorical(texts, names).codes
+    return Column(label, label, codes, names)

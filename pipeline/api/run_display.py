@@ -73,11 +73,11 @@ def picture_of(run: "OpenedRun") -> bytes | None:
     if (run.metrics or {}).get("picture") and stored.exists("report/embedding.png"):
         return stored.get("report/embedding.png")
     from ..report.embedding_figure import draw_embedding  # matplotlib
-    from ..stages.report_columns import color_source
+    from ..stages.report_columns import color_column
 
     title = METHODS[run.config["method"]].title
     embedding, component = run.arrays["embedding"].compute(), run.arrays["component"].compute()
-    return draw_embedding(embedding, component, color_source(Store(run.store), np.arange(len(component))), title)
+    return draw_embedding(embedding, component, color_column(Store(run.store), np.arange(len(component))), title)
 
 
 def _wrapped(words: list[str]) -> list[str]:

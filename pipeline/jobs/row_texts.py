@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..engine.step import Json
-from ..report.explore import Column
+from ..report.column import Column
 from ..storage.bundles import Array
 
 SUMMARY_CLASSES = 30

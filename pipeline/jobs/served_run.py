@@ -19,7 +19,8 @@ from ..engine.checkpoint import recorded_steps
 from ..engine.step import Json
 from ..report.class_names import name_places
 from ..report.color_key import ColorKey, color_key
-from ..report.explore import Column, ExplorerPage, component_of, render_served
+from ..report.column import Column
+from ..report.explore import ExplorerPage, component_of, render_served
 from ..report.point_grid import Part, PointGrid, side_by_side
 from ..report.tiles import draw_part
 from ..stages.ingest_ids import stored_ids

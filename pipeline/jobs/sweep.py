@@ -29,7 +29,7 @@ from ..engine.worker_tasks import RETRIES, Submitted
 from ..report.sweep_page import Row, best_experiments, flat_metrics, render_sweep, table_bytes
 from ..search.shorter_lists import CutLists
 from ..stages.registry import stages_of_run
-from ..stages.report_columns import color_source
+from ..stages.report_columns import color_column
 from ..storage import array_specs
 from ..storage.lock import RunLock, wait_for_lock
 from ..storage.store import Store
@@ -152,13 +152,13 @@ def _cells(experiment: Experiment, n_cells: int) -> list["Cell"]:
     store = Store(experiment.config.output.store)
     try:
         embedding, component = store.read_all(array_specs.EMBEDDING.name), store.read_all(array_specs.COMPONENT.name)
-        color = color_source(store, np.arange(len(embedding)))
+        color = color_column(store, np.arange(len(embedding)))
     except LleError:
         return [Cell(experiment.values, None, None, "failed")]
     members = np.flatnonzero(component == 0)
     rows = members[sampled_rows(len(members), n_cells)]
     if embedding.shape[1] == 1:  # a curve: plot its coordinate against the true one
-        x_values = np.zeros(len(embedding)) if color is None else color.values
+        x_values = np.zeros(len(embedding)) if color is None else color.numbers
         embedding = np.column_stack([x_values, embedding[:, 0]])
     note = f"1 of {component.max() + 1} components" if component.max() > 0 else ""
     (colors, key), pairs = color_points(color, rows), list(combinations(range(min(3, embedding.shape[1])), 2))

@@ -1,7 +1,7 @@
 """How the points of both explorers get their colours: all alike, by class, or by value."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
@@ -9,11 +9,9 @@ from matplotlib.colors import to_hex
 
 from ..core.arrays import Array, UInt8
 from ..engine.step import Json
+from .column import Column
 from .figure_style import COLOR_MAP, OKABE_ITO, class_colors
 from .point_colors import MAX_CLASSES, scale_of
-
-if TYPE_CHECKING:
-    from .explore import Column
 
 STEPS = 64
 """Steps of a colour scale."""
@@ -50,7 +48,7 @@ class ColorKey(NamedTuple):
         return {**{name: getattr(self, name) for name in copied}, "colors": colors, "entries": entries}
 
 
-def color_key(column: "Column | None", n: int) -> ColorKey:
+def color_key(column: Column | None, n: int) -> ColorKey:
     """The colours of n points by a column; None colours all alike. Classes after the 20 largest share one colour."""
     if column is None:
         return ColorKey("plain", np.zeros(n, np.uint8), ([OKABE_ITO[0]], [OKABE_ITO[4]]))

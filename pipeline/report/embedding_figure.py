@@ -19,21 +19,15 @@ from matplotlib.figure import Figure
 from ..core.arrays import Float64, Int32, Int64
 from ..core.errors import counted
 from .class_names import write_names
+from .column import Column
 from .component_layout import remove_overlapping_labels, side_by_side
 from .figure_style import COLOR_MAP, DPI, FAINT, INK, MISSING, POINT, label_axes, message_figure, plain_text, to_png
 from .panel import Panel, count_points, mean_values, shade_classes
-from .point_colors import PLAIN, UNKNOWN_CLASS, ColorSource, Paint, add_key, name_ticks, paint_points, view_of
+from .point_colors import PLAIN, UNKNOWN_CLASS, Paint, add_key, name_ticks, paint_points, view_of
 
 SCATTER_POINTS = 100_000
 MAX_EMBEDDED_COMPONENTS = 60
 DRAW_ORDER_SEED = 20001222
-
-
-class Column(NamedTuple):
-    """The content of one axis: values (n,) for each row of the embedding."""
-
-    label: str
-    values: Float64
 
 
 class Content(NamedTuple):
@@ -65,7 +59,7 @@ class Content(NamedTuple):
         return notes
 
 
-def draw_embedding(embedding: Float64, component: Int32, color: ColorSource | None, title: str) -> bytes:
+def draw_embedding(embedding: Float64, component: Int32, color: Column | None, title: str) -> bytes:
     """PNG of the first (up to three) coordinates of an embedding.
 
     embedding: (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points. Each graph
@@ -94,7 +88,7 @@ def draw_embedding(embedding: Float64, component: Int32, color: ColorSource | No
     return to_png(figure)
 
 
-def content_of(embedding: Float64, component: Int32, color: ColorSource | None) -> Content:
+def content_of(embedding: Float64, component: Int32, color: Column | None) -> Content:
     """Choose what to draw of an embedding (n, m), NaN for dropped points; component: (n,), -1 for dropped points.
 
     One coordinate is paired with the colour value, or with itself if there is none; of several coordinates the first
@@ -102,9 +96,9 @@ def content_of(embedding: Float64, component: Int32, color: ColorSource | None) 
     """
     is_drawn = np.isfinite(embedding).all(axis=1) & (component >= 0)
     paint = paint_points(color, is_drawn)
-    columns = [Column(f"coordinate {j + 1}", embedding[:, j]) for j in range(min(3, embedding.shape[1]))]
+    columns = [Column(f"y{j + 1}", f"coordinate {j + 1}", embedding[:, j]) for j in range(min(3, embedding.shape[1]))]
     if len(columns) == 1 and paint is not PLAIN:
-        columns.append(_color_column(paint))
+        columns.append(Column("color", paint.label, _heights(paint)))
         is_drawn &= np.isfinite(columns[1].values)
     labels, counts = np.unique(component[is_drawn], return_counts=True)
     largest = labels[np.lexsort((labels, -counts))[:MAX_EMBEDDED_COMPONENTS]]
@@ -129,13 +123,12 @@ def panel_of(ax: Axes, content: Content, pair: tuple[Column, Column]) -> Panel:
     return panel
 
 
-def _color_column(paint: Paint) -> Column:
+def _heights(paint: Paint) -> Float64:
     """The second axis of a single coordinate: the colour value, or the class with some jitter."""
     if paint.classes is None:
         assert paint.values is not None
-        return Column(paint.label, paint.values)
-    jitter = np.random.default_rng(DRAW_ORDER_SEED).uniform(-0.3, 0.3, paint.classes.codes.size)
-    return Column(paint.label, paint.classes.codes + jitter)
+        return paint.values
+    return paint.classes.codes + np.random.default_rng(DRAW_ORDER_SEED).uniform(-0.3, 0.3, paint.classes.codes.size)
 
 
 def shown_paint(content: Content, panels: Sequence[Panel]) -> Paint:

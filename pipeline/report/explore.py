@@ -8,13 +8,14 @@ the columns.
 import base64
 from collections.abc import Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..core.arrays import Array, Float64
 from ..engine.step import Json
 from .color_key import color_key
+from .column import Column
 from .images import Shape, Sheet
 from .number_format import template
 
@@ -42,23 +43,6 @@ SHARED_SCRIPTS = (
 )
 SERVED_SCRIPTS = ("server.js", *SHARED_SCRIPTS)
 SCRIPTS = ("layout.js", "colors.js", "points.js", *SHARED_SCRIPTS)
-
-
-class Column(NamedTuple):
-    """One column of the page.
-
-    values: (n,), numbers (NaN if unknown), or class numbers (-1 if unknown).
-    names: the names of the classes; None for numbers.
-    role: "coordinate" (an axis), "component" (of the neighbour graph) or "value" (anything else).
-    kind: of numbers; "whole" ones have no decimals, a "date" is in seconds since 1970 (UTC).
-    """
-
-    name: str
-    label: str
-    values: Array
-    names: Sequence[str] | None = None
-    role: Literal["coordinate", "component", "value"] = "value"
-    kind: Literal["number", "whole", "date"] = "number"
 
 
 class ExplorerPage(NamedTuple):

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from ..core.arrays import Float64, Int32
 from ..core.errors import counted
 from .class_names import number_of
+from .column import Column
 from .embedding_figure import (
     DRAW_ORDER_SEED,
-    Column,
     Content,
     content_of,
     density_paint,
@@ -29,7 +29,7 @@ from .embedding_figure import (
 )
 from .figure_style import INK, RULE, Pair, message_figure, plain_text, to_pair
 from .panel import count_points
-from .point_colors import Classes, ColorSource, Key, Paint, key_of
+from .point_colors import Classes, Key, Paint, key_of
 
 WIDTH, SINGLE_WIDTH = 3.9, 4.6
 """Width in inches of one picture of several, and of a single one: 9-point text has at least 10 pixels at 420 pixels."""
@@ -67,7 +67,7 @@ class PagePictures(NamedTuple):
     numbered: frozenset[int] = frozenset()
 
 
-def draw_page_pictures(embedding: Float64, component: Int32, color: ColorSource | None) -> PagePictures:
+def draw_page_pictures(embedding: Float64, component: Int32, color: Column | None) -> PagePictures:
     """Draw an embedding (n, m), rows of NaN for dropped points; component: (n,), -1 for dropped points."""
     content = content_of(embedding, component, color)
     if not content.groups:

@@ -1,7 +1,7 @@
 """Colours of points, by class, by value, or one for all, and their key: a legend, a colour bar or text of a page."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..core.arrays import Bools, Float64, Int64
+from .column import Column
 from .figure_style import COLOR_MAP, INK, MISSING, POINT, RULE, add_legend, class_colors, plain_text
 
 Range = tuple[float, float]
@@ -22,20 +23,6 @@ MAX_CLASSES = 20
 UNKNOWN_CLASS = "unknown"
 COLOR_TAILS = ((0.1, 3.0), (1.0, 5.0), (5.0, 10.0))
 """For colours, which must tell apart most values. A view must show nearly all points."""
-
-
-class ColorSource(NamedTuple):
-    """The colour values of the points.
-
-    values: (n,), one number for each row of the embedding, NaN if unknown; for classes the class number.
-    names: names[v] is the name of class v; None shows the numbers.
-    label: name of the values, with their unit.
-    """
-
-    values: Float64
-    kind: Literal["categorical", "continuous"]
-    names: tuple[str, ...] | None
-    label: str
 
 
 class Classes(NamedTuple):
@@ -96,36 +83,35 @@ def scale_of(known: Float64) -> tuple[Range, bool]:
     return robust_range(known, COLOR_TAILS), False
 
 
-def classify(color: ColorSource) -> Classes | None:
-    """Classes of a categorical source; None for numbers and for over 20 classes, which use a continuous scale."""
-    is_known = np.isfinite(color.values)
-    labels, codes = np.unique(color.values[is_known], return_inverse=True)
-    if color.kind != "categorical" or labels.size > MAX_CLASSES:
+def classify(color: Column) -> Classes | None:
+    """The classes that occur in a column; None for numbers and for over 20 classes, which use a continuous scale."""
+    if color.names is None:
         return None
-    given: dict[float, str] = dict(enumerate(color.names or ()))
-    names = [given.get(label, f"{label:g}") for label in labels.tolist()]
-    palette = to_rgba_array(class_colors(labels.size)).reshape(-1, 4)
-    if not is_known.all():
+    is_unknown = color.values < 0
+    shown = np.unique(color.values[~is_unknown])
+    if shown.size > MAX_CLASSES:
+        return None
+    names = [color.names[code] for code in shown.tolist()]
+    palette = to_rgba_array(class_colors(shown.size)).reshape(-1, 4)
+    if is_unknown.any():
         names.append(UNKNOWN_CLASS)
         palette = np.vstack((palette, to_rgba_array(MISSING)))
-    all_codes = np.full(color.values.size, labels.size, dtype=np.int64)
-    all_codes[is_known] = codes
-    return Classes(all_codes, names, palette)
+    return Classes(np.where(is_unknown, shown.size, np.searchsorted(shown, color.values)), names, palette)
 
 
-def paint_points(color: ColorSource | None, is_drawn: Bools) -> Paint:
+def paint_points(color: Column | None, is_drawn: Bools) -> Paint:
     """The colours of the points; the scale of values depends only on the points drawn, `is_drawn` (n,)."""
     if color is None:
         return PLAIN
     classes = classify(color)
     if classes is not None:
         return Paint(classes, None, PLAIN.norm, color.label)
-    finite = color.values[is_drawn & np.isfinite(color.values)]
+    numbers, names = color.numbers, tuple(color.names or ())
+    finite = numbers[is_drawn & np.isfinite(numbers)]
     if not finite.size:
         return PLAIN
-    names = color.names or ()
     label = color.label + f" ({len(names)} classes)" * bool(names)
-    return Paint(None, color.values, Normalize(*robust_range(finite, COLOR_TAILS)), label, names)
+    return Paint(None, numbers, Normalize(*robust_range(finite, COLOR_TAILS)), label, names)
 
 
 class Key(NamedTuple):
@@ -151,7 +137,7 @@ def key_of(paint: Paint) -> Key | None:
     return Key(paint.label, (), float(paint.norm.vmin or 0.0), float(paint.norm.vmax or 0.0), paint.names)
 
 
-def color_points(color: ColorSource | None, rows: Int64) -> tuple[Float64, Key | None]:
+def color_points(color: Column | None, rows: Int64) -> tuple[Float64, Key | None]:
     """RGBA (len(rows), 4) of some rows of an embedding, by class or by value, and the key; None without values."""
     paint = PLAIN if color is None else paint_points(color, np.ones(color.values.size, bool))
     if paint.classes is not None:

@@ -14,13 +14,12 @@ from ..engine import current_config
 from ..engine.step import Json
 from ..inputs import Source, open_source
 from ..inputs.labels import natural_order
+from ..report.column import Column
 from ..storage import array_specs
 from ..storage.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from ..report.explore import Column
 
 OWN_NAMES = re.compile(r"row|component|distance_ratio|y\d+")
 SHOWN = ("integer", "floating", "decimal", "boolean", "string", "large_string", "string_view", "timestamp", "date")
@@ -52,7 +51,7 @@ def recorded_input(attributes: Json, n_rows: int) -> Source | None:
     return source if recorded == current and source.n_rows == n_rows else None
 
 
-def input_columns(store: Store, rows: Int64, limit: int) -> "list[Column]":
+def input_columns(store: Store, rows: Int64, limit: int) -> list[Column]:
     """Up to `limit` columns of some input rows (ascending), without label and id; those that are no features first.
 
     A table is read again. If it has changed or is gone, and for arrays, the features are those of the store.
@@ -75,7 +74,7 @@ def _is_shown(kind: "pa.DataType") -> bool:
     return any(getattr(pa.types, f"is_{name}")(kind) for name in SHOWN)
 
 
-def _read(source: Source, names: Sequence[str], types: "Mapping[str, pa.DataType]", rows: Int64) -> "list[Column]":
+def _read(source: Source, names: Sequence[str], types: "Mapping[str, pa.DataType]", rows: Int64) -> list[Column]:
     """The columns of these rows, in blocks of the input that hold some of them."""
     import pyarrow as pa
 
@@ -91,12 +90,10 @@ def _read(source: Source, names: Sequence[str], types: "Mapping[str, pa.DataType
     return [column for column in columns if column is not None]
 
 
-def _column(name: str, values: "pa.ChunkedArray") -> "Column | None":
+def _column(name: str, values: "pa.ChunkedArray") -> Column | None:
     """A column of the explorer; None for a text with too many different values."""
     import pyarrow as pa
     import pyarrow.compute as pc
-
-    from ..report.explore import Column
 
     kind, name = values.type, name or "row index"
     own = exported_name(name)
@@ -126,10 +123,8 @@ def _floats(values: "pa.ChunkedArray") -> Float64:
     return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(), np.float64)
 
 
-def _stored_features(store: Store, rows: Int64, limit: int) -> "list[Column]":
+def _stored_features(store: Store, rows: Int64, limit: int) -> list[Column]:
     """The features in the store's copy of the input; none without a copy, or if rows are images."""
-    from ..report.explore import Column
-
     name, attributes = array_specs.RAW.name, store.attributes()
     if attributes.get("image_shape") or not current_config.has_array(store, name):
         return []

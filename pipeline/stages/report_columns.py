@@ -1,7 +1,6 @@
 """Columns of a run that its report shows: coordinates, component, reconstruction error and labels of input rows."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -9,13 +8,10 @@ import numpy.typing as npt
 from ..core.arrays import Int64
 from ..engine import checkpoint, current_config
 from ..engine.step import Json
+from ..report.column import Column
 from ..storage import array_specs
 from ..storage.store import Store
 from .input_columns import exported_name, input_columns
-
-if TYPE_CHECKING:
-    from ..report.explore import Column
-    from ..report.point_colors import ColorSource
 
 Float = type[np.float32] | type[np.float64]
 
@@ -23,24 +19,6 @@ NAMED_LABELS = {"anndata", "csv", "parquet", "npz", "zarr"}
 """Kinds of input whose labels are a column, a key or an array with a name."""
 ROWS_AT_ONCE = 2**20
 TRUSTWORTHINESS = "trustworthiness"
-
-
-def color_source(store: Store, rows: Int64) -> "ColorSource | None":
-    """The first label of some input rows, ascending, and the names of the labels; None if the input has no labels."""
-    from ..report.point_colors import ColorSource
-
-    if (described := _described_labels(store)) is None:
-        return None
-    values = store.gather(array_specs.LABEL.name, rows)[:, 0]
-    names = described["names"]
-    label = label_name(store.attributes(), described["kind"])
-    return ColorSource(values, described["kind"], None if names is None else tuple(names), label)
-
-
-def _described_labels(store: Store) -> Json | None:
-    """The kind of the labels and the names of their classes; None if the input has no labels."""
-    reports = checkpoint.reports_of_step(store, "ingest.read_labels", dict)
-    return reports[0] if reports else None
 
 
 def label_name(attributes: Json, kind: str) -> str:
@@ -84,13 +62,11 @@ def rows_with_place(store: Store, rows: Int64) -> Int64:
     return np.asarray(rows[is_shown])
 
 
-def page_columns(store: Store, rows: Int64, dtype: Float = np.float64, n_of_input: int = 0) -> "Iterator[Column]":
+def page_columns(store: Store, rows: Int64, dtype: Float = np.float64, n_of_input: int = 0) -> Iterator[Column]:
     """Columns of the given input rows (ascending) for the explorer, with the same names as in an export.
 
     Coordinates and errors have the dtype: float32 takes half the memory. n_of_input: most columns of the input.
     """
-    from ..report.explore import Column
-
     for j, values in enumerate(_coordinates(store, rows, dtype).T):
         yield Column(f"y{j + 1}", f"coordinate {j + 1}", values, role="coordinate")
     yield from label_columns(store, rows)
@@ -123,31 +99,27 @@ def _coordinates(store: Store, rows: Int64, dtype: Float) -> npt.NDArray[np.gene
     return out
 
 
-def label_columns(store: Store, rows: Int64) -> "list[Column]":
+def label_columns(store: Store, rows: Int64) -> list[Column]:
     """The labels of some input rows, ascending; empty if the input has none."""
-    from ..report.explore import Column
-
-    if (described := _described_labels(store)) is None:
+    reports = checkpoint.reports_of_step(store, "ingest.read_labels", dict)
+    if not reports:
         return []
-    attributes = store.attributes()
-    label, name = label_name(attributes, described["kind"]), label_column(attributes)
+    attributes, names = store.attributes(), reports[0]["names"]
+    label, name = label_name(attributes, reports[0]["kind"]), label_column(attributes)
     first, *further = store.gather(array_specs.LABEL.name, rows).T
-    columns = [Column(name, label, first)]
-    if described["kind"] == "categorical":
-        names = described["names"]
-        if names is None:
-            values, codes = np.unique(first, return_inverse=True)
-            names = [f"{value:g}" for value in values if np.isfinite(value)]
-        else:
-            codes = np.nan_to_num(first, nan=-1.0).astype(np.int64)
-        columns = [Column(name, label, np.where(codes < len(names), codes, -1), names)]
-    return columns + [Column(f"{name}{j}", f"{label} {j}", values) for j, values in enumerate(further, 2)]
+    if names is not None:
+        first = np.nan_to_num(first, nan=-1.0).astype(np.int64)
+    others = [Column(f"{name}{j}", f"{label} {j}", values) for j, values in enumerate(further, 2)]
+    return [Column(name, label, first, names), *others]
 
 
-def trustworthiness_column(store: Store, rows: Int64, dtype: Float) -> "Column | None":
+def color_column(store: Store, rows: Int64) -> Column | None:
+    """The first label of some input rows, ascending; None if the input has no labels."""
+    return next(iter(label_columns(store, rows)), None)
+
+
+def trustworthiness_column(store: Store, rows: Int64, dtype: Float) -> Column | None:
     """The trustworthiness of each sampled point, NaN elsewhere; None if it is not measured."""
-    from ..report.explore import Column
-
     is_current = current_config.current_record(store, "measure_quality.score") is not None
     if not is_current or not store.has_bundle(array_specs.POINT_QUALITY):
         return None

@@ -28,7 +28,7 @@ from ..report.number_format import data_name
 from ..storage import array_specs
 from ..storage.store import FIT, Store, fitted_store, has_fit
 from .ingest_ids import stored_ids
-from .report_columns import color_source, label_name, page_columns, rows_with_place
+from .report_columns import color_column, label_name, page_columns, rows_with_place
 
 if TYPE_CHECKING:
     from ..report.page_pictures import PagePictures
@@ -197,7 +197,7 @@ def draw(store: Store, config: dict[str, object], collected: Metrics) -> "PagePi
     rows = _shown_rows(store, DRAWN_ROWS)
     embedding = store.gather(array_specs.EMBEDDING.name, rows)
     component = store.gather(array_specs.COMPONENT.name, rows)
-    color = color_source(store, rows)
+    color = color_column(store, rows)
     eigenvalues = np.array(collected.eigenvalues, np.float64)
     residuals = np.array(collected.residuals, np.float64)
     floor = (collected.solver or {}).get("rounding_floor")

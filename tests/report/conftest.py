@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lle.report.explore import Column, render_explorer
+from lle.report.column import Column
+from lle.report.explore import render_explorer
 from tests.support.browser import chromium, opened
 from tests.support.explorer_page import coordinates, page_of
 

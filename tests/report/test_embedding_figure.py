@@ -19,10 +19,11 @@ from matplotlib.transforms import Bbox
 
 from lle.config.load import resolved
 from lle.report import charts, class_names, embedding_figure, figure_style, panel
+from lle.report.column import Column
 from lle.report.component_layout import SMALLEST_SCALE, shelves
 from lle.report.embedding_figure import draw_embedding
 from lle.report.figure_style import COLOR_MAP, INK, MISSING, OKABE_ITO, class_colors, to_pair, to_png
-from lle.report.point_colors import ColorSource, classify, robust_range
+from lle.report.point_colors import classify, robust_range
 from lle.stages import report_columns
 from tests.support.seeds import seeds
 
@@ -39,19 +40,19 @@ def one_component(n: int) -> npt.NDArray[np.int32]:
     return np.zeros(n, dtype=np.int32)
 
 
-def color_source(kind: str, n: int) -> ColorSource | None:
+def column(kind: str, n: int) -> Column | None:
     values = np.arange(n, dtype=np.float64)
     match kind:
         case "none":
             return None
         case "continuous":
-            return ColorSource(values, "continuous", None, "angle (rad)")
+            return Column("color", "angle (rad)", values)
         case "classes":
-            return ColorSource(values % 3, "categorical", ("_ant", "$bee$", "cow"), "animal")
+            return Column("color", "animal", np.arange(n) % 3, ("_ant", "$bee$", "cow"))
         case "partly unknown":
-            return ColorSource(np.where(values < n // 2, np.nan, values), "continuous", None, "angle (rad)")
+            return Column("color", "angle (rad)", np.where(values < n // 2, np.nan, values))
         case _:
-            return ColorSource(np.full(n, np.nan), "continuous", None, "nothing known")
+            return Column("color", "nothing known", np.full(n, np.nan))
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 def test_pictures_do_not_depend_on_the_style_of_the_user() -> None:
     embedding = np.random.default_rng(8).normal(size=(50, 2))
-    arguments = embedding, one_component(50), color_source("none", 50), "title"
+    arguments = embedding, one_component(50), column("none", 50), "title"
     expected = draw_embedding(*arguments)
     with rc_context({"savefig.bbox": "tight", "savefig.transparent": True}):
         assert draw_embedding(*arguments) == expected
@@ -77,27 +78,27 @@ def test_pictures_do_not_depend_on_the_style_of_the_user() -> None:
 @pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 60])
 def test_every_shape_and_color_gives_a_png(n: int, n_coordinates: int, kind: str) -> None:
     embedding = np.random.default_rng(n + 7).normal(size=(n, n_coordinates))
-    width, height = png_size(draw_embedding(embedding, one_component(n), color_source(kind, n), "title with a $"))
+    width, height = png_size(draw_embedding(embedding, one_component(n), column(kind, n), "title with a $"))
     assert (width, height) == ((1950, 630) if n_coordinates > 2 else (1110, 840))
 
 
 def test_picture_without_embedded_points_has_a_note(figures: list[Figure]) -> None:
-    png = draw_embedding(np.full((4, 2), np.nan), one_component(4) - 1, color_source("continuous", 4), "empty")
+    png = draw_embedding(np.full((4, 2), np.nan), one_component(4) - 1, column("continuous", 4), "empty")
     png_size(png)
     assert [text.get_text() for text in figures[0].axes[0].texts] == ["no point was embedded"]
 
 
 def test_picture_is_the_same_each_time() -> None:
     embedding = np.random.default_rng(71).normal(size=(300, 2))
-    draw = [draw_embedding(embedding, one_component(300), color_source("classes", 300), "t") for _ in range(2)]
-    moved = draw_embedding(embedding[::-1] * [1.0, -1.0], one_component(300), color_source("classes", 300), "t")
+    draw = [draw_embedding(embedding, one_component(300), column("classes", 300), "t") for _ in range(2)]
+    moved = draw_embedding(embedding[::-1] * [1.0, -1.0], one_component(300), column("classes", 300), "t")
     assert draw[0] == draw[1]
     assert draw[0] != moved
 
 
 @pytest.mark.filterwarnings("error")
 def test_characters_that_the_font_lacks_give_no_warning() -> None:
-    source = ColorSource(np.arange(2.0), "categorical", ("北", "南"), "町")
+    source = Column("color", "町", np.arange(2), ("北", "南"))
     png_size(draw_embedding(np.eye(2), one_component(2), source, "t"))
 
 
@@ -106,7 +107,7 @@ def test_other_scripts_take_the_fonts_of_this_machine(figures: list[Figure], mon
     figure_style.font_families.cache_clear()
     assert figure_style.font_families() == ["DejaVu Sans", "Noto Sans CJK SC"]
     monkeypatch.setattr(figure_style, "font_families", lambda: ["DejaVu Sans", "DejaVu Serif"])
-    draw_embedding(np.eye(2), one_component(2), ColorSource(np.arange(2.0), "categorical", ("北", "b"), "place"), "t")
+    draw_embedding(np.eye(2), one_component(2), Column("color", "place", np.arange(2), ("北", "b")), "t")
     texts = {text.get_text(): text.get_fontfamily() for text in figures[-1].findobj(Text)}
     assert texts["北"] == ["DejaVu Sans", "DejaVu Serif"]
     assert texts["b"] != texts["北"]
@@ -137,7 +138,7 @@ class TestComponentsSideBySide:
     def draw(self, n_coordinates: int = 2, kind: str = "none") -> tuple[np.ndarray, np.ndarray]:
         component = np.repeat(np.arange(6, dtype=np.int32), self.sizes)
         embedding = np.random.default_rng(74).normal(size=(108, n_coordinates)) * (1 + component[:, None])
-        draw_embedding(embedding, component, color_source(kind, 108), "t")
+        draw_embedding(embedding, component, column(kind, 108), "t")
         return embedding, component
 
     @pytest.mark.parametrize("n_coordinates", [2, 3])
@@ -282,14 +283,14 @@ class TestColor:
     """Classes get a legend up to 20 of them, everything else a colour bar."""
 
     def test_classes_by_name(self) -> None:
-        classes = classify(ColorSource(np.array([2.0, 0.0, 2.0, 5.0]), "categorical", ("a", "b", "c"), "l"))
+        classes = classify(Column("color", "l", np.array([2, 0, 2, 3]), ("a", "b", "c", "d")))
         assert classes is not None
-        assert classes.names == ["a", "c", "5"]
+        assert classes.names == ["a", "c", "d"]  # without those that do not occur
         np.testing.assert_array_equal(classes.codes, [1, 0, 1, 2])
         assert len({tuple(color) for color in classes.colors}) == 3
 
     def test_unknown_class_is_gray_and_last(self) -> None:
-        classes = classify(ColorSource(np.array([np.nan, 7.0, 1.0]), "categorical", None, "l"))
+        classes = classify(Column("color", "l", np.array([-1, 2, 0]), ("1", "5", "7")))
         assert classes is not None
         assert classes.names == ["1", "7", "unknown"]
         np.testing.assert_array_equal(classes.codes, [2, 1, 0])
@@ -297,22 +298,22 @@ class TestColor:
 
     @pytest.mark.parametrize("n_classes", [2, 8, 9, 20])
     def test_palette_has_a_color_for_each_class(self, n_classes: int) -> None:
-        classes = classify(ColorSource(np.arange(n_classes, dtype=np.float64), "categorical", None, "l"))
+        classes = classify(Column("color", "l", np.arange(n_classes), "abcdefghijklmnopqrst"))
         assert classes is not None
         assert classes.colors.shape == (n_classes, 4)
         assert len({tuple(color) for color in classes.colors}) == n_classes
         np.testing.assert_array_equal(classes.colors[:8], to_rgba_array(OKABE_ITO[:n_classes]))
 
     def test_too_many_classes_and_numbers_are_continuous(self) -> None:
-        assert classify(ColorSource(np.arange(21.0), "categorical", None, "l")) is None
-        assert classify(ColorSource(np.arange(3.0), "continuous", None, "l")) is None
+        assert classify(Column("color", "l", np.arange(21), "abcdefghijklmnopqrstu")) is None
+        assert classify(Column("color", "l", np.arange(3.0))) is None
 
     @pytest.mark.parametrize("n_coordinates", [1, 2])
     def test_scale_of_too_many_classes_has_their_names(self, figures: list[Figure], n_coordinates: int) -> None:
         names = tuple(f"class {i}" for i in range(60))
         embedding = np.random.default_rng(2).normal(size=(60, n_coordinates))
         for given in (names, None):
-            draw_embedding(embedding, one_component(60), ColorSource(np.arange(60.0), "categorical", given, "kind"), "")
+            draw_embedding(embedding, one_component(60), Column("color", "kind", np.arange(60), given), "")
         axes, unnamed = [figure.axes[n_coordinates - 1] for figure in figures]
         assert (axes.get_ylabel(), unnamed.get_ylabel()) == ("kind (60 classes)", "kind")
         shown = {text.get_position()[1]: text.get_text() for text in axes.get_yticklabels() if text.get_text()}
@@ -321,14 +322,14 @@ class TestColor:
         assert "10" in [text.get_text() for text in unnamed.get_yticklabels()]
 
     def test_legend_shows_names_as_they_are(self, figures: list[Figure]) -> None:
-        draw_embedding(np.eye(6)[:, :2], one_component(6), color_source("classes", 6), "t")
+        draw_embedding(np.eye(6)[:, :2], one_component(6), column("classes", 6), "t")
         (legend,) = figures[0].legends
         assert [text.get_text().strip() for text in legend.get_texts()] == ["_ant", r"\$bee\$", "cow"]
         assert legend.get_title().get_text() == "animal"
         assert len(figures[0].axes) == 1
 
     def test_points_have_the_color_of_their_class(self, figures: list[Figure]) -> None:
-        source = color_source("classes", 30)
+        source = column("classes", 30)
         embedding = np.random.default_rng(77).normal(size=(30, 2))
         draw_embedding(embedding, one_component(30), source, "t")
         points = figures[0].axes[0].collections[0]
@@ -340,7 +341,7 @@ class TestColor:
     def test_color_bar_ignores_spikes_of_the_value(self, figures: list[Figure]) -> None:
         values = np.linspace(0.0, 1.0, 5000)
         values[3] = 1e6
-        source = ColorSource(values, "continuous", None, "speed (m/s)")
+        source = Column("color", "speed (m/s)", values)
         draw_embedding(np.random.default_rng(78).normal(size=(5000, 2)), one_component(5000), source, "t")
         bar = figures[0].axes[1]
         assert bar.get_ylabel() == "speed (m/s)"
@@ -354,7 +355,7 @@ class TestAggregation:
     def _always_aggregate(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(embedding_figure, "SCATTER_POINTS", 100)
 
-    def draw(self, figures: list[Figure], color: ColorSource | None) -> npt.NDArray[np.float64]:
+    def draw(self, figures: list[Figure], color: Column | None) -> npt.NDArray[np.float64]:
         """Points on the square (0, 1)^2; gives the raster, lowest row first."""
         embedding = np.random.default_rng(79).uniform(size=(40_000, 2))
         png_size(draw_embedding(embedding, one_component(40_000), color, "t"))
@@ -368,7 +369,7 @@ class TestAggregation:
 
     def test_mean_of_the_value(self, figures: list[Figure]) -> None:
         in_left_half = np.random.default_rng(79).uniform(size=(40_000, 2))[:, 0] < 0.5
-        raster = self.draw(figures, ColorSource(np.where(in_left_half, -2.0, 4.0), "continuous", None, "v"))
+        raster = self.draw(figures, Column("color", "v", np.where(in_left_half, -2.0, 4.0)))
         third = raster.shape[1] // 3
         np.testing.assert_allclose(raster[:, :third][np.isfinite(raster[:, :third])], -2.0)
         np.testing.assert_allclose(raster[:, -third:][np.isfinite(raster[:, -third:])], 4.0)
@@ -377,7 +378,7 @@ class TestAggregation:
 
     def test_vertical_axis_points_up(self) -> None:
         embedding = np.random.default_rng(79).uniform(size=(40_000, 2))
-        source = ColorSource(np.where(embedding[:, 1] < 0.5, -2.0, 4.0), "continuous", None, "v")
+        source = Column("color", "v", np.where(embedding[:, 1] < 0.5, -2.0, 4.0))
         pixels = imread(io.BytesIO(draw_embedding(embedding, one_component(40_000), source, "t")), format="png")
         dark, bright = colormaps[COLOR_MAP]([0.0, 1.0])[:, :3]
         for part, color in ((pixels[200:300, 400:600, :3], bright), (pixels[550:650, 400:600, :3], dark)):
@@ -387,7 +388,7 @@ class TestAggregation:
 
     def test_class_colors(self, figures: list[Figure]) -> None:
         low = np.random.default_rng(79).uniform(size=(40_000, 2))[:, 1] < 0.5
-        raster = self.draw(figures, ColorSource(low.astype(float), "categorical", ("up", "down"), "side"))
+        raster = self.draw(figures, Column("color", "side", low, ("up", "down")))
         colors = np.round(255 * to_rgba_array(OKABE_ITO[:2]))[:, :3]
         third = len(raster) // 3
         for part, color in ((raster[:third], colors[1]), (raster[-third:], colors[0])):
@@ -425,7 +426,7 @@ class TestAggregation:
         embedding = np.random.default_rng(80).normal(size=(500, n_coordinates))
         component = one_component(500)
         component[400:] = 1
-        png_size(draw_embedding(embedding, component, color_source(kind, 500), "t"))
+        png_size(draw_embedding(embedding, component, column(kind, 500), "t"))
 
 
 def test_small_picture_does_not_import_datashader() -> None:
@@ -438,7 +439,7 @@ def test_small_picture_does_not_import_datashader() -> None:
 
 
 def test_single_coordinate_is_drawn_against_its_class(figures: list[Figure]) -> None:
-    draw_embedding(np.arange(9.0)[:, None], one_component(9), color_source("classes", 9), "t")
+    draw_embedding(np.arange(9.0)[:, None], one_component(9), column("classes", 9), "t")
     ax = figures[0].axes[0]
     assert [label.get_text().strip() for label in ax.get_yticklabels()] == ["_ant", r"\$bee\$", "cow"]
     x, y = np.asarray(ax.collections[0].get_offsets()).T
@@ -507,7 +508,7 @@ def test_legend_has_the_name_of_the_label_column(tmp_path, run_stages, make_conf
     config = make_config(tmp_path, np.zeros(1), input={"kind": "csv", "path": str(tmp_path / "rows.csv"), **section})
     run = run_stages(config, "ingest")
     run.store.create_group({"config": resolved(config)})
-    color = report_columns.color_source(run.store, np.arange(run.store.array("label").shape[0]))
+    color = report_columns.color_column(run.store, np.arange(run.store.array("label").shape[0]))
     draw_embedding(np.random.default_rng(3).normal(size=(60, 2)), one_component(60), color, "t")
     [figure] = figures
     legends = [legend.get_title().get_text() for legend in figure.legends]
@@ -536,7 +537,7 @@ def test_names_of_classes_do_not_cover_each_other(figures: list[Figure]) -> None
     rng = np.random.default_rng(5)
     y = rng.normal(scale=0.01, size=(len(codes), 2)) + np.where(codes < 5, 0.0, 5.0)[:, None]
     names = (*(f"class {i}" for i in range(9)), "a class with a long name, (T REG)")
-    color = ColorSource(codes.astype(float), "categorical", names, "kind")
+    color = Column("color", "kind", codes, names)
     draw_embedding(y, one_component(len(codes)), color, "title")
     [ax] = figures[0].axes
     assert {text.get_text().replace("\n", " ") for text in ax.texts} == set(names)
@@ -553,8 +554,8 @@ def test_names_of_classes_do_not_cover_titles_of_pieces(figures: list[Figure]) -
     """Curves on several shelves: the classes at their lowest points are just above the titles of the next shelf."""
     component = np.repeat(np.arange(24, dtype=np.int32), 60)
     x = np.tile(np.linspace(-1, 1, 60), 24)
-    codes = np.where(np.abs(x) < 0.2, np.arange(len(x)) % 4, 4.0)
-    color = ColorSource(codes, "categorical", ("a", "b", "c", "d", "e"), "kind")
+    codes = np.where(np.abs(x) < 0.2, np.arange(len(x)) % 4, 4)
+    color = Column("color", "kind", codes, ("a", "b", "c", "d", "e"))
     draw_embedding(np.column_stack([x, x**2]), component, color, "title")
     texts = figures[0].axes[0].texts
     titles = [text.get_window_extent() for text in texts if ":" in text.get_text()]
@@ -568,7 +569,7 @@ def test_each_component_has_the_names_of_its_classes(figures: list[Figure]) -> N
     component = np.repeat([0, 1, 2], 80).astype(np.int32)
     y = np.random.default_rng(6).normal(size=(240, 2)) + 3.0 * codes[:, None]
     y[:5], component[:5] = np.nan, -1  # dropped rows
-    draw_embedding(y, component, ColorSource(codes.astype(float), "categorical", ("left", "right"), "kind"), "title")
+    draw_embedding(y, component, Column("color", "kind", codes, ("left", "right")), "title")
     texts = [text.get_text() for text in figures[0].axes[0].texts]
     assert (texts.count("left"), texts.count("right")) == (3, 3)
     lines = {
@@ -580,7 +581,7 @@ def test_each_component_has_the_names_of_its_classes(figures: list[Figure]) -> N
 
 def test_names_in_the_legend_are_whole(figures: list[Figure]) -> None:
     names = ("CD4+/CD45RA+/CD25- Naive T", "CD8+/CD45RA+ Naive Cytotoxic", "x" * 70, "B")
-    color = ColorSource(np.arange(40) % 4 * 1.0, "categorical", names, "kind")
+    color = Column("color", "kind", np.arange(40) % 4, names)
     draw_embedding(np.random.default_rng(1).normal(size=(40, 2)), one_component(40), color, "title")
     texts = [text.get_text() for text in figures[0].legends[0].get_texts()]
     assert [text.replace("\n", "").replace(" ", "") for text in texts] == [name.replace(" ", "") for name in names]

@@ -8,7 +8,8 @@ import pytest
 
 from lle.engine import disk_costs
 from lle.inputs.row_filter import even_sample
-from lle.report.explore import SCRIPTS, Column, read_asset, render_explorer
+from lle.report.column import Column
+from lle.report.explore import SCRIPTS, read_asset, render_explorer
 from lle.storage.store import Store
 from tests.support.commands import lle, npy_config, write_config
 from tests.support.explorer_page import Scripts, decode, page_of

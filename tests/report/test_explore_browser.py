@@ -11,7 +11,8 @@ from PIL import Image
 
 from lle.jobs.served_run import ServedRun
 from lle.report.color_key import color_key
-from lle.report.explore import Column, render_explorer
+from lle.report.column import Column
+from lle.report.explore import render_explorer
 from lle.report.images import make_sheet
 from tests.support.browser import (
     CONTRASTS,

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from lle.report import embedding_figure, page_pictures
+from lle.report.column import Column
 from lle.report.figure_style import INK, OKABE_ITO, ON_DARK, PAPER, class_colors, to_pair
 from lle.report.page_pictures import DENSITY_POINTS, draw_page_pictures
-from lle.report.point_colors import ColorSource
 
 PROTAN = np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]])
 DEUTAN = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]])
@@ -43,9 +43,9 @@ def cloud(n: int, m: int = 2) -> np.ndarray:
     return np.random.default_rng(5).normal(size=(n, m))
 
 
-def classes(n: int, n_classes: int) -> ColorSource:
+def classes(n: int, n_classes: int) -> Column:
     names = tuple(f"kind {i}" for i in range(n_classes))
-    return ColorSource((np.arange(n) % n_classes).astype(float), "categorical", names, "species")
+    return Column("color", "species", np.arange(n) % n_classes, names)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_dark_pictures_have_dark_paper_and_light_text(
     n: int, kind: str, figures: list[Figure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedding_figure, "SCATTER_POINTS", DENSITY_POINTS - 1)  # more points are a raster
-    values = ColorSource(np.arange(n) * 1.0, "continuous", None, "t")
+    values = Column("color", "t", np.arange(n) * 1.0)
     color = {"none": None, "values": values, "classes": classes(n, 12)}
     drawn = draw_page_pictures(cloud(n), one_component(n), color[kind])
     for picture in drawn.pictures:
@@ -132,7 +132,7 @@ LONG = tuple(f"{i} in the last twelve months the household has had to borrow mon
 def test_long_names_are_numbers_of_the_key_where_they_would_fill_the_picture(figures: list[Figure]) -> None:
     """Eight parts of a parabola: the small picture and the cells have numbers, the one for wide screens has names."""
     x = np.linspace(-1.0, 1.0, 800)
-    color = ColorSource(np.repeat(np.arange(8.0), 100), "categorical", LONG, "answer")
+    color = Column("color", "answer", np.repeat(np.arange(8), 100), LONG)
     drawn = draw_page_pictures(np.column_stack([x, x**2]), one_component(800), color)
     numbers = [f"#{i + 1}" for i in range(8)]
     small, wide, *_, cells = figures
@@ -150,7 +150,7 @@ def test_long_names_are_numbers_of_the_key_where_they_would_fill_the_picture(fig
 
 def test_each_cell_shows_its_class_in_colour_and_the_others_in_grey(figures: list[Figure]) -> None:
     embedding = np.repeat([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], 20, axis=0)
-    color = ColorSource(np.repeat([0.0, 1.0, 2.0], 20), "categorical", ("a", "b", "c"), "l")
+    color = Column("color", "l", np.repeat([0, 1, 2], 20), ("a", "b", "c"))
     draw_page_pictures(embedding, one_component(60), color)
     cells = [ax for ax in figures[-1].axes if ax.images]
     assert [ax.get_title() for ax in cells] == ["a", "b", "c"]
@@ -209,7 +209,7 @@ def test_dark_raster_has_the_class_colours_of_a_dark_page(
 
 def test_cells_of_classes_have_names_that_differ(figures: list[Figure]) -> None:
     names = ("CD4+/CD25 T Reg", "CD4+/CD45RA+/CD25- Naive T", "CD4+/CD45RO+ Memory", "B")
-    color = ColorSource(np.arange(40) % 4 * 1.0, "categorical", names, "bulk_labels")
+    color = Column("color", "bulk_labels", np.arange(40) % 4, names)
     draw_page_pictures(cloud(40), one_component(40), color)
     titles = [ax.get_title() for ax in figures[-1].axes]
     assert [title.replace("\n", "").replace(" ", "") for title in titles] == [name.replace(" ", "") for name in names]

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from lle.config.load import check_config, resolved
-from lle.report.explore import Column
+from lle.report.column import Column
 from lle.report.metrics import Metrics
 from lle.report.page import render_page
 from lle.report.page_pictures import DPI, draw_page_pictures
-from lle.report.point_colors import ColorSource
 from tests.support.browser import CONTRASTS, axe_problems, names_at_rest, needs_browser, wait_for
 
 N = 400
@@ -23,7 +22,7 @@ pytestmark = [pytest.mark.slow, *needs_browser]
 def test_report_is_readable_on_a_phone(browser, tmp_path, scheme):
     y, classes = np.random.default_rng(7).normal(size=(N, 2)), np.arange(N) % 4
     names = (LONG[0], "b", "c", LONG[3])
-    color = ColorSource(classes * 1.0, "categorical", names, "label")
+    color = Column("color", "label", classes, names)
     drawn = draw_page_pictures(y, np.zeros(N, np.int32), color)
     measured = {"n_components_weak": 1, "residual_variance": {"value": 0.4}, "warnings": ["a warning"]}
     sections = {"input": {"kind": "npy", "path": "x.npy"}, "output": {"store": "/data/roll.zarr"}}

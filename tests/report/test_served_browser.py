@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from lle.jobs.served_run import ServedRun
-from lle.report.explore import Column
+from lle.report.column import Column
 from lle.report.images import image_png
 from tests.support.browser import drag, needs_browser, opened, saved, select_quarter, served, wait_for
 from tests.support.explorer_page import coordinates, page_of

@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from lle.report import sweep_figure
-from lle.report.embedding_figure import ColorSource
+from lle.report.column import Column
 from lle.report.figure_style import COLOR_MAP, DARK_MAP, INK, ON_DARK, PAPER, Pair
 from lle.report.point_colors import color_points, common_key
 from lle.report.sweep_figure import Cell, choose_grid, draw_contact_sheet
@@ -22,18 +22,18 @@ from lle.report.sweep_page import render_sweep
 N_POINTS = 200
 
 
-def cell(values: dict, color: ColorSource | None = None) -> Cell:
+def cell(values: dict, color: Column | None = None) -> Cell:
     points = np.random.default_rng(11).random((N_POINTS, 2))
     colors, key = color_points(color or rising(1), np.arange(N_POINTS))
     return Cell(values, points, colors, "", key)
 
 
-def rising(highest: float) -> ColorSource:
-    return ColorSource(np.linspace(0, highest, N_POINTS), "continuous", None, "true coordinate")
+def rising(highest: float) -> Column:
+    return Column("color", "true coordinate", np.linspace(0, highest, N_POINTS))
 
 
-def classes(*numbers: int) -> ColorSource:
-    return ColorSource(np.resize(np.array(numbers, float), N_POINTS), "categorical", tuple("0123456789"), "label")
+def classes(*numbers: int) -> Column:
+    return Column("color", "label", np.resize(np.array(numbers), N_POINTS), tuple("0123456789"))
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ class TestKey:
 
     def test_points_of_unknown_value_are_grey_and_not_in_the_legend(self):
         values = np.where(np.arange(N_POINTS) % 2, np.nan, 1.0 * np.arange(N_POINTS))
-        colors, key = color_points(ColorSource(values, "continuous", None, "x"), np.arange(N_POINTS))
+        colors, key = color_points(Column("color", "x", values), np.arange(N_POINTS))
         assert (key.lowest, key.highest) == (0, N_POINTS - 2)
         assert len(np.unique(colors[1::2], axis=0)) == 1
-        assert color_points(ColorSource(values * np.nan, "continuous", None, "x"), np.arange(N_POINTS))[1] is None
+        assert color_points(Column("color", "x", values * np.nan), np.arange(N_POINTS))[1] is None

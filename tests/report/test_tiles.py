@@ -10,7 +10,7 @@ from PIL import Image
 from lle.report import tiles
 from lle.report.class_names import middle, name_places
 from lle.report.color_key import STEPS, color_key
-from lle.report.explore import Column
+from lle.report.column import Column
 from lle.report.figure_style import OKABE_ITO
 from lle.report.point_grid import Part, PointGrid
 from lle.report.tiles import FAINTEST, FAINTEST_OF_FEW, draw_part

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lle.report.explore import Column, ExplorerPage
+from lle.report.column import Column
+from lle.report.explore import ExplorerPage
 
 TYPES = {1: "<u1", 2: "<u2", 4: "<u4"}
 

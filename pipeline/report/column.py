@@ -1,0 +1,31 @@
+"""One column of the rows of a run, as pictures, reports and explorers show it."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ..core.arrays import Array
+
+
+class Column(NamedTuple):
+    """One value for each row.
+
+    label: its name for readers, with the unit.
+    values: (n,), numbers (NaN if unknown), or class numbers (-1 if unknown).
+    names: the names of the classes; None for numbers.
+    role: "coordinate" (an axis), "component" (of the neighbour graph) or "value" (anything else).
+    kind: of numbers; "whole" ones have no decimals, a "date" is in seconds since 1970 (UTC).
+    """
+
+    name: str
+    label: str
+    values: Array
+    names: Sequence[str] | None = None
+    role: Literal["coordinate", "component", "value"] = "value"
+    kind: Literal["number", "whole", "date"] = "number"
+
+    @property
+    def numbers(self) -> Array:
+        """(n,), NaN if unknown; of classes their numbers."""
+        return self.values if self.names is None else np.where(self.values < 0, np.nan, self.values)
