@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -170,34 +171,44 @@ def solve_here(send_progress: subprocess_call.SendProgress, job: SolveJob) -> So
         )
         spectrum = bottom_eigenpairs(problem, job.method, job.skip)
     vectors = spectrum.vectors if null is None else fix_signs(_functions(spectrum.vectors, null))
-    sizes, chosen, used = participation(vectors), None, vectors
+    return write_solution(choice, job, spectrum, lambda j: vectors[:, j])
+
+
+def write_solution(
+    choice: Coordinates, job: SolveJob, spectrum: Spectrum, vector: Callable[[int], Float64]
+) -> Solution:
+    """Choose the coordinates, write their vectors, and delete the solver's state if it converged.
+
+    ``vector`` gives an eigenvector (n,). It is asked for one after another, because all may not fit in memory.
+    """
+    store, each = choice.store, (vector(j)[:, None] for j in range(len(spectrum.eigenvalues)))
+    found = [(float(participation(v)[0]), separated(v)[0], v[choice.sampled, 0]) for v in each]
+    sizes, gaps, sample = zip(*found, strict=True)
+    taken, chosen = list(range(len(sizes))), None
     if job.more_pairs:
-        taken, chosen = choice.choose(sizes, vectors[choice.sampled], lambda j: vectors[:, j])
-        used = vectors[:, taken]
-    solution = write_solution(store, job, rows, used, spectrum)
-    if spectrum.converged:
-        delete_state(store, state)
-    return replace(solution, participation=sizes.tolist(), separated=separated(vectors), coordinates=chosen)
-
-
-def write_solution(store: Store, job: SolveJob, rows: Int64, vectors: Float64, spectrum: Spectrum) -> Solution:
-    """Write the eigenvectors (n, m) of the points `rows` (n,). Returns what the spectrum says of them."""
+        taken, chosen = choice.choose(np.array(sizes), np.column_stack(sample), vector)
+    vectors = np.empty((len(choice.rows), len(taken)))
+    for column, number in enumerate(taken):
+        vectors[:, column] = vector(number)
     store.write_bundle(
         f"_work/eigen/{job.component:05d}",
-        rows=rows,
+        rows=choice.rows,
         vectors=vectors,
         eigenvalues=spectrum.eigenvalues,
         converged=np.array(spectrum.converged),
     )
+    if spectrum.converged:
+        delete_state(store, state_name(job))
     return Solution(
-        len(rows),
+        len(choice.rows),
         spectrum.eigenvalues.tolist(),
         spectrum.residuals.tolist(),
-        [],
-        [],
+        list(sizes),
+        list(gaps),
         bool(spectrum.converged),
         asdict(spectrum.stats),
         spectrum.vector_errors.tolist(),
+        chosen,
         message=f"eigensolver: {spectrum.stats.reason}" if job.component == 0 else "",
     )
 

@@ -27,7 +27,7 @@ class Coordinates:
 
     def __init__(self, store: Store, rows: Int64, n_wanted: int, n_neighbors: int) -> None:
         """n_wanted is m; n_neighbors is the number of neighbours of the trustworthiness."""
-        self._store, self._rows, self._n_wanted, self._n_neighbors = store, rows, n_wanted, n_neighbors
+        self.store, self.rows, self._n_wanted, self._n_neighbors = store, rows, n_wanted, n_neighbors
         self.sampled = np.sort(np.random.default_rng(SEED).permutation(len(rows))[:SAMPLED_POINTS])
         """(s,) positions of the sampled points among those of the component, ascending."""
 
@@ -65,22 +65,22 @@ class Coordinates:
 
     def _spread(self, sizes: Float64) -> Int64:
         """The vectors that are no clumps, of vectors with these participations."""
-        return np.flatnonzero(sizes >= CLUMP_SHARE * len(self._rows))
+        return np.flatnonzero(sizes >= CLUMP_SHARE * len(self.rows))
 
     def _independent(self, sample: Float64) -> IndependentCoordinates:
         return IndependentCoordinates(lambda: self._points, sample, self._n_neighbors)
 
     @cached_property
     def _points(self) -> Float64:
-        return self._store.gather(array_specs.POINTS.name, self._rows[self.sampled]).astype(np.float64)
+        return self.store.gather(array_specs.POINTS.name, self.rows[self.sampled]).astype(np.float64)
 
     def _group(self, vector: Float64) -> Json:
         """The group of points that a clump separates, and the input rows of its first points."""
         order = np.argsort(-np.abs(vector), kind="stable")
         held = np.cumsum(np.square(vector[order]))
         n_points = int(np.searchsorted(held, GROUP_SHARE * held[-1])) + 1
-        inside = np.sort(self._rows[order[:n_points]])
-        original = np.sort(self._store.gather(array_specs.ORIGINAL_INDEX.name, inside))
+        inside = np.sort(self.rows[order[:n_points]])
+        original = np.sort(self.store.gather(array_specs.ORIGINAL_INDEX.name, inside))
         return {"points": n_points, "rows": original[:NAMED_ROWS].tolist()}
 
 

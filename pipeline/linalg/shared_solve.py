@@ -27,13 +27,13 @@ from ..kernels.eigensolver.rayleigh_ritz import Growth, Tolerances
 from ..kernels.eigensolver.rows import Rows, cut_bounds, in_group
 from ..kernels.eigensolver.shared_matrix import SharedMatrix
 from ..kernels.eigensolver.solve import Spectrum, bottom_eigenpairs
-from ..kernels.quality.trustworthiness import participation, separated
+from ..kernels.quality.trustworthiness import participation
 from ..storage import array_specs
 from ..storage.store import Store
 from . import component_matrices as matrices
 from .component_solve import Solution, SolveJob, state_name, write_solution
 from .coordinates import Coordinates
-from .solver_checkpoint import StateHead, delete_state, read_state, state_saver
+from .solver_checkpoint import StateHead, read_state, state_saver
 from .solver_progress import recorded
 
 
@@ -45,21 +45,12 @@ def solve_on_workers(store: Store, job: SolveJob, n_points: int) -> Solution:
     n_bytes = max(int(MEMORY_SHARE * least) - SOLVER_BYTES, 0) if least else job.max_bytes
     n_cuts = len(cut_bounds(n_points)) - 1
     spectrum, peak = run_in_group(client, solve_rows, (job, n_bytes), n_cuts, lambda: _saved_steps(store, job))
-    stored = StoredVectors(store, job.component, n_cuts, len(spectrum.eigenvalues))
+    stored = StoredVectors(store, job.component, n_cuts)
     points = np.flatnonzero(store.read_all(array_specs.POINT_COMPONENT.name) == job.component)
     choice = Coordinates(store, points, job.n_components, job.n_neighbors)
-    sizes, gaps, sample = stored.measured(choice.sampled)
-    taken, chosen = list(range(stored.n_vectors)), None
-    if job.more_pairs:
-        taken, chosen = choice.choose(sizes, sample, stored.vector)
-    vectors = np.empty((n_points, len(taken)))
-    for column, number in enumerate(taken):
-        vectors[:, column] = stored.vector(number)
-    solution = write_solution(store, job, points, vectors, spectrum)
+    solution = write_solution(choice, job, spectrum, stored.vector)
     stored.delete()
-    if spectrum.converged:
-        delete_state(store, state_name(job))
-    return replace(solution, participation=sizes.tolist(), separated=gaps, coordinates=chosen, subprocess_bytes=peak)
+    return replace(solution, subprocess_bytes=peak)
 
 
 def _saved_steps(store: Store, job: SolveJob) -> int:
@@ -150,19 +141,11 @@ class StoredVectors:
     store: Store
     component: int
     n_cuts: int
-    n_vectors: int
 
     def vector(self, number: int) -> Float64:
         """(n,) the vector of this number."""
         names = [_name(self.component, cut, number) for cut in range(self.n_cuts)]
         return np.concatenate([self.store.read_bundle(name)["vector"] for name in names])
-
-    def measured(self, sampled: Int64) -> tuple[Float64, list[int], Float64]:
-        """(participations (m,), ``separated`` (m,), entries at the positions ``sampled`` (s, m))."""
-        vectors = map(self.vector, range(self.n_vectors))
-        found = [(participation(v[:, None])[0], separated(v[:, None])[0], v[sampled]) for v in vectors]
-        sizes, counts, entries = zip(*found, strict=True)
-        return np.array(sizes), list(counts), np.column_stack(entries)
 
     def delete(self) -> None:
         """Delete all vectors of the component, also those of an earlier attempt with more of them."""
