@@ -39,7 +39,7 @@ from lle.jobs.verify import find_damage, unmark_damaged_blocks
 from lle.search import cell_groups
 from lle.stages import solve_weights
 from lle.storage.store import Store
-from tests.support.dask_processes import two_workers
+from tests.support.dask_processes import one_worker, two_workers
 
 N_POINTS, BLOCK = 900, 150
 SMALL: dict[str, Any] = {"n_points": 2 * BLOCK, "quality": {"sample": 50, "geodesic_sources": 20}}
@@ -293,52 +293,14 @@ def poisoned_block(folder: Path, client: Client) -> list[Row]:
 
 def scheduler_lost(folder: Path) -> list[Row]:
     """The driver ends with a temporary error; the next run has no cluster."""
-    address = folder / "scheduler.json"
     folder.mkdir(parents=True, exist_ok=True)
-    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    dask_command = [sys.executable, "-m", "dask"]
-    scheduler = subprocess.Popen(
-        [
-            *dask_command,
-            "scheduler",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            "0",
-            "--no-dashboard",
-            "--scheduler-file",
-            str(address),
-        ],
-        **quiet,
-    )
-    worker = subprocess.Popen(
-        [
-            *dask_command,
-            "worker",
-            "--scheduler-file",
-            str(address),
-            "--nthreads",
-            "1",
-            "--no-dashboard",
-            "--death-timeout",
-            "30",
-            "--local-directory",
-            str(folder),
-        ],
-        **quiet,
-    )
-    try:
-        with Client(scheduler_file=str(address), timeout=60) as client:
-            client.wait_for_workers(1, timeout=60)
-            job = Job(folder / "job", client.scheduler.address)
+    with one_worker(folder) as address:
+        job = Job(folder / "job", address)
+        with Client(address) as client:
             client.register_plugin(LogStarts(str(job.log)))
+            pid = client.run_on_scheduler(os.getpid)
         with contextlib.suppress(OSError):
-            message = job.run(Quiet("solve_weights", scheduler.kill, "solve"))
-    finally:
-        for process in (worker, scheduler):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            message = job.run(Quiet("solve_weights", lambda: os.kill(pid, signal.SIGKILL), "solve"))
     assert Job(folder / "job").run() == ""
     return [job.row("scheduler lost", "solve_weights", message)]
 

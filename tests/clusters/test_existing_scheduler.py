@@ -29,7 +29,7 @@ from lle.engine.execute import Executor, run_step
 from lle.engine.step import WHOLE_DATA
 from lle.storage.store import Store
 from tests.support.commands import lle, write_config
-from tests.support.dask_processes import dask_processes
+from tests.support.dask_processes import dask_processes, is_registered, one_worker, worker_command
 from tests.support.object_servers import free_ports
 from tests.support.paths import REPOSITORY
 from tests.support.stage_runs import Progress
@@ -39,25 +39,6 @@ pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
 openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="NOT CHECKED: openssl makes the certificates")
 IN_THIS_PROCESS = {"processes": False, "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
 DISAGREEMENT = "this client and the scheduler do not agree on TLS"
-
-
-def worker_command(folder: Path, *options: str) -> list[str]:
-    """A worker of one thread for the scheduler of `one_worker`."""
-    common = "--host 127.0.0.1 --nthreads 1 --no-nanny --no-dashboard --memory-limit 0"
-    return ["worker", "--scheduler-file", str(folder / "scheduler.json"), *common.split(), *options]
-
-
-def one_worker(folder: Path, *options: str, worker: tuple[str, ...] = (), environment=None):
-    """Address of a scheduler with one worker."""
-    scheduler = "--host 127.0.0.1 --port 0 --dashboard-address 127.0.0.1:0"
-    commands = {
-        "scheduler": ["scheduler", "--scheduler-file", str(folder / "scheduler.json"), *scheduler.split(), *options],
-        "worker": worker_command(folder, *options, *worker),
-    }
-    environments = {"worker": {**os.environ, **(environment or {})}}
-    return dask_processes(
-        folder, commands, environments, lambda: "Registered to" in (folder / "worker.log").read_text()
-    )
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +230,7 @@ def late_worker(folder: Path, environment: dict[str, str]):
     """One more worker, with the resource LATE, for a scheduler that runs already."""
     log, command = folder / "late.log", worker_command(folder, "--resources", "LATE=1")
     environments = {"late": {**os.environ, **environment}}
-    with dask_processes(folder, {"late": command}, environments, lambda: "Registered to" in log.read_text()):
+    with dask_processes(folder, {"late": command}, environments, lambda: is_registered(log)):
         yield
 
 

@@ -5,14 +5,6 @@ The faults themselves are in tests/benchmarks/faults.py, which prints them as a 
 
 import contextlib
 import errno
-import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import threading
-import time
 from collections import Counter
 
 import pytest
@@ -22,7 +14,8 @@ from lle.cli.commands import app
 from lle.engine import checkpoint
 from tests.benchmarks import faults
 from tests.support.commands import lle
-from tests.support.dask_processes import two_workers
+from tests.support.dask_processes import dask_processes, is_registered, scheduler_command, two_workers, worker_command
+from tests.support.traffic import forwarded
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
@@ -39,62 +32,16 @@ def client():
 def cut_off_worker(folder):
     """Address of a scheduler, a function that cuts its worker off for a second, and the log of the worker.
 
-    The worker reaches the scheduler through a proxy only, and is started again when it ends.
+    The worker reaches the scheduler through a forwarder only, and is started again when it ends.
     """
-    file, log, links = folder / "scheduler.json", folder / "worker.log", list[socket.socket]()
-    is_cut = threading.Event()
-    proxy = socket.create_server(("127.0.0.1", 0))
-
-    def copy(source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                target.sendall(data)
-        target.close()
-
-    def serve(port: int) -> None:
-        with contextlib.suppress(OSError):  # the proxy is closed at the end
-            while True:
-                near = proxy.accept()[0]
-                if is_cut.is_set():
-                    near.close()
-                    continue
-                far = socket.create_connection(("127.0.0.1", port))
-                links.extend((near, far))
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(target=copy, args=ends, daemon=True).start()
-
-    def cut() -> None:
-        is_cut.set()
-        for link in links:
-            with contextlib.suppress(OSError):
-                link.shutdown(socket.SHUT_RDWR)
-        threading.Timer(1.0, is_cut.clear).start()
-
-    dask = f"{sys.executable} -m dask"
-    worker = (
-        f"while :; do {dask} worker tcp://127.0.0.1:{proxy.getsockname()[1]} --no-nanny --nthreads 1 --no-dashboard "
-        f"--death-timeout 60 --local-directory {folder}; done"
-    )
-    scheduler = f"exec {dask} scheduler --host 127.0.0.1 --port 0 --no-dashboard --scheduler-file {file}"
-    processes = list[subprocess.Popen]()
-
-    def start(command: str, out) -> None:
-        processes.append(subprocess.Popen(["sh", "-c", command], stdout=out, stderr=out, start_new_session=True))
-
-    try:
-        with log.open("wb") as out:
-            start(scheduler, subprocess.DEVNULL)
-            while not file.exists() or not file.read_text():
-                time.sleep(0.05)
-            address = json.loads(file.read_text())["address"]
-            threading.Thread(target=serve, args=(int(address.rpartition(":")[2]),), daemon=True).start()
-            start(worker, out)
-        yield address, cut, log
-    finally:
-        for process in processes:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        proxy.close()
+    log = folder / "worker.log"
+    with (
+        dask_processes(folder, {"scheduler": scheduler_command(folder)}, {}, lambda: True) as address,
+        forwarded(address.removeprefix("tcp://"), len, len) as (forwarder, cut),
+    ):
+        command = worker_command(folder, f"tcp://{forwarder}", "--death-timeout", "60")
+        with dask_processes(folder, {"worker": command}, {}, lambda: is_registered(log), is_restarted=True):
+            yield address, lambda: cut(1.0), log
 
 
 class TestWorkers:

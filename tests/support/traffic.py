@@ -1,4 +1,4 @@
-"""A forwarder between the program and an object store that counts requests and bytes, and can delay requests."""
+"""A forwarder of connections, which counts requests and bytes to an object store, delays them, or cuts all off."""
 
 import contextlib
 import re
@@ -13,6 +13,7 @@ from typing import Any
 REQUEST = re.compile(rb"(GET|PUT|HEAD|POST|DELETE) (\S+) HTTP/1\.1\r\n")
 LISTING = re.compile(rb"list-type=|comp=list")  # of S3, of Azure
 CHUNK = 1 << 16
+Count = Callable[[bytes], object]
 
 
 class Traffic:
@@ -38,31 +39,48 @@ class Traffic:
 @contextlib.contextmanager
 def counted(server: Any, delay: float = 0.0) -> Iterator[tuple[Any, Traffic]]:
     """The server (a Server of object_servers) behind a forwarder that counts, and delays each request."""
-    host, port = server.endpoint.removeprefix("http://").split(":")
     traffic = Traffic(delay)
+    with forwarded(server.endpoint.removeprefix("http://"), traffic.up, traffic.down) as (address, _):
+        yield server._replace(endpoint=f"http://{address}"), traffic
+
+
+@contextlib.contextmanager
+def forwarded(address: str, up: Count, down: Count) -> Iterator[tuple[str, Callable[[float], None]]]:
+    """Address of a forwarder to another one, and a function that cuts all connections off for some seconds."""
+    (host, port), is_cut, links = address.split(":"), threading.Event(), list[socket.socket]()
 
     class Forward(socketserver.BaseRequestHandler):
         def handle(self) -> None:
+            if is_cut.is_set():
+                return
             with socket.create_connection((host, int(port))) as target:
-                response_thread = threading.Thread(target=pump, args=(target, self.request, traffic.down), daemon=True)
+                links.extend((self.request, target))
+                response_thread = threading.Thread(target=pump, args=(target, self.request, down), daemon=True)
                 response_thread.start()
-                pump(self.request, target, traffic.up)
+                pump(self.request, target, up)
                 response_thread.join()
 
     class Listener(socketserver.ThreadingTCPServer):
         daemon_threads = True
 
+    def cut(seconds: float) -> None:
+        is_cut.set()
+        for link in links:
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+        threading.Timer(seconds, is_cut.clear).start()
+
     with Listener(("127.0.0.1", 0), Forward) as listener:
         thread = threading.Thread(target=listener.serve_forever, daemon=True)
         thread.start()
         try:
-            yield server._replace(endpoint=f"http://127.0.0.1:{listener.server_address[1]}"), traffic
+            yield f"127.0.0.1:{listener.server_address[1]}", cut
         finally:
             listener.shutdown()
             thread.join()
 
 
-def pump(source: socket.socket, target: socket.socket, count: Callable[[bytes], None]) -> None:
+def pump(source: socket.socket, target: socket.socket, count: Count) -> None:
     """Forward bytes until either side closes the connection."""
     with contextlib.suppress(OSError):
         while data := source.recv(CHUNK):
