@@ -13,12 +13,14 @@ from lle.jobs.served_run import ServedRun
 from lle.report.color_key import color_key
 from lle.report.column import Column
 from lle.report.explore import render_explorer
-from lle.report.images import make_sheet
+from lle.report.images import image_png, make_sheet
 from tests.support.browser import (
     CONTRASTS,
     axe_problems,
+    drag,
     names_at_rest,
     needs_browser,
+    opened,
     saved,
     select_quarter,
     served,
@@ -31,6 +33,10 @@ NAMES = [f"kind {i}" for i in range(4)]
 PLACE = """(point) => { const {x, y} = explorer.points.layout(explorer.question()), scales = explorer.scales();
   return [scales.x(x[point]), scales.y(y[point])]; }"""
 """Where a point is drawn, in pixels of the picture."""
+
+PICTURE = """(() => { const tile = document.querySelector("#tile img, #tile canvas");
+  return tile.src ?? tile.toDataURL(); })()"""
+"""What the picture shows: a text that changes with it."""
 
 pytestmark = [pytest.mark.slow, *needs_browser]
 
@@ -131,24 +137,6 @@ def test_dragging_selects_the_enclosed_rows_and_saves_them(page, tmp_path, mode)
     assert page.locator("#selected-rows tr").count() == 100
 
 
-def test_choosing_other_coordinates_moves_points_and_keeps_the_selection(page):
-    before = place(page, 5)
-    select(page, [5, 6])
-    page.select_option("#y", label="coordinate 3")
-    wait_for(page, "document.getElementById('y-name').textContent === 'coordinate 3' && explorer.drawing === null")
-    assert place(page, 5) != before
-    assert page.inner_text("#selected-count") == "2 rows selected."
-    assert page.locator("#selected-rows td:first-child").all_inner_texts() == ["15", "18"]
-
-
-def test_colours_follow_the_menu(page):
-    assert page.locator("#legend button").count() == 4
-    page.select_option("#color", label="error")
-    page.wait_for_selector("#legend .bar")
-    page.select_option("#color", label="nothing")
-    wait_for(page, "document.getElementById('legend').childElementCount === 0")
-
-
 def test_points_without_a_value_are_grey_and_under_the_others(show):
     y, _ = points()
     values = np.where(np.arange(N) % 40 == 0, 0.5, np.nan)
@@ -160,13 +148,6 @@ def test_points_without_a_value_are_grey_and_under_the_others(show):
         shot = page.screenshot(clip={"x": box["x"] + x - 1, "y": box["y"] + up - 1, "width": 2, "height": 2})
         color = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).mean(axis=(0, 1))
         assert np.ptp(color) > 40  # the grey is #b4bcc6
-
-
-def test_pressed_classes_hide_the_others(page, tmp_path):
-    page.click("#legend button:nth-child(2)")
-    page.click("#in-view")
-    page.wait_for_selector("#save:not([disabled])")
-    assert {row["label"] for row in saved(page, tmp_path)} == {"kind 1"}
 
 
 def test_names_in_the_picture_do_not_cover_each_other(show):
@@ -208,49 +189,32 @@ def test_search_selects_matching_rows(page, kind, text, expected):
         wait_for(page, "document.getElementById('point-title').textContent === 'Row 66'")
 
 
-def test_keys_walk_over_rows_and_select_them(page):
-    y, _ = points()
-    page.keyboard.press("p")
-    wait_for(page, f"document.getElementById('point-title').textContent === 'Row {3 * N - 3}'")
-    page.keyboard.press("n")  # wherever the focus is
-    wait_for(page, "document.getElementById('point-title').textContent === 'Row 0'")
-    page.keyboard.press("Enter")
-    wait_for(page, "document.getElementById('selected-count').textContent.startsWith('1 row ')")
-    page.keyboard.press("Shift+ArrowRight")
-    wait_for(page, "explorer.row > 0")
-    assert y[page.evaluate("explorer.row") // 3, 0] > y[0, 0]
-    page.keyboard.press("v")
-    wait_for(page, f"document.getElementById('selected-count').textContent.startsWith('{N} rows')")
-    page.keyboard.press("Escape")
-    wait_for(page, "document.getElementById('selected-count').textContent === 'No rows selected.'")
-    for _ in range(6):
-        page.keyboard.press("+")
-    go_to(page, 3 * N - 3, 3)  # a point outside of the view
-    box, (x, up) = page.locator("#canvas").bounding_box(), place(page, N - 1)
-    assert (x, up) == pytest.approx((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2), abs=2)
-    assert page.inner_text("#tip").startswith(f"row {3 * N - 3}")
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pixels_of_points_have_their_colours_and_selected_ones_are_not_faded(open_page, addresses, scheme):
-    """On a screen with two pixels for each one of the page. The points are the most distant of two clouds."""
-    page = open_page(addresses["file"], device_scale_factor=2, color_scheme=scheme)
-    pixel = f"""(point) => {{ const tile = document.querySelector("#tile canvas"), place = ({PLACE})(point);
-      const [x, y] = place.map((value) => Math.floor(value * tile.width / explorer.box.clientWidth));
+@pytest.mark.parametrize("kind", ["file", "server"])
+def test_pixels_of_points_have_the_colours_of_the_legend_and_selected_ones_are_not_faded(
+    open_page, addresses, scheme, kind
+):
+    """On a screen with two pixels for each one of the page. The points are the outermost of each cloud."""
+    page = open_page(addresses[kind], device_scale_factor=2, color_scheme=scheme)
+    pixel = """([u, v]) => { const tile = document.querySelector("#tile > *"), scales = explorer.scales();
+      const scale = (tile.naturalWidth ?? tile.width) / explorer.box.clientWidth;
       const context = new OffscreenCanvas(1, 1).getContext("2d");
-      context.drawImage(tile, -x, -y);
-      return [...context.getImageData(0, 0, 1, 1).data]; }}"""
-    page.select_option("#color", "-1")
-    wait_for(page, "explorer.key.kind === 'plain' && !explorer.drawing")
-    [color] = color_key(None, N).palettes[scheme == "dark"]
-    assert page.evaluate("document.querySelector('#tile canvas').width === 2 * explorer.box.clientWidth")
-    lone = [int(np.argmin(points()[0] @ corner)) for corner in ([1, 1], [-1, -1])]
-    plain = [page.evaluate(pixel, point) for point in lone]
-    select(page, lone[:1])
-    selected, faded = (page.evaluate(pixel, point) for point in lone)
-    assert plain[0][:3] == pytest.approx([int(color[i : i + 2], 16) for i in (1, 3, 5)], abs=2)
-    assert selected == plain[0]
-    assert faded[3] == pytest.approx(plain[1][3] / 5, abs=2)
+      context.drawImage(tile, -Math.floor(scale * scales.x(u)), -Math.floor(scale * scales.y(v)));
+      return [...context.getImageData(0, 0, 1, 1).data]; }"""
+    legend = page.evaluate(
+        "[...document.querySelectorAll('#legend i')].map((e) => getComputedStyle(e).backgroundColor)"
+    )
+    if kind == "file":
+        assert page.evaluate("document.querySelector('#tile canvas').width === 2 * explorer.box.clientWidth")
+    y, _ = points()
+    outer = [int(np.argmin(y @ corner)) for corner in ([1, 1], [-1, 1], [1, -1], [-1, -1])]
+    plain = [page.evaluate(pixel, y[point].tolist()) for point in outer]
+    for drawn, color in zip(plain, legend, strict=True):
+        assert drawn[:3] == pytest.approx([int(part) for part in color[4:-1].split(",")], abs=2)
+    select(page, outer[:1])
+    selected, *faded = (page.evaluate(pixel, y[point].tolist()) for point in outer)
+    assert selected == pytest.approx([*plain[0][:3], 255 if kind == "server" else plain[0][3]], abs=2)
+    assert [drawn[3] for drawn in faded] == pytest.approx([drawn[3] / 5 for drawn in plain[1:]], abs=2)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -404,3 +368,228 @@ def test_the_picture_file_lists_the_shown_classes_only(page):
         page.click("#save-picture")
     download.value.path()
     assert [text for text in page.evaluate("globalThis.written") if text.endswith(")")] == ["kind 1 (100)"]
+
+
+def test_classes_colours_and_coordinates_change_the_picture_and_keep_the_selection(page, tmp_path):
+    pictures = [page.evaluate(PICTURE)]
+
+    def changed() -> None:
+        wait_for(page, f"(seen) => explorer.drawing === null && !seen.includes({PICTURE})", pictures)
+        pictures.append(page.evaluate(PICTURE))
+
+    assert page.locator("#legend button").count() == 4
+    page.click("#legend button:nth-child(2)")
+    changed()
+    page.click("#in-view")
+    page.wait_for_selector("#save:not([disabled])")
+    assert {row["label"] for row in saved(page, tmp_path)} == {"kind 1"}
+    for name, bars in (("error", 1), ("nothing", 0)):
+        page.select_option("#color", label=name)
+        changed()
+        assert page.locator("#legend .bar").count() == bars
+    assert page.locator("#legend *").count() == 0
+    before = place(page, 5)
+    page.select_option("#y", label="coordinate 3")
+    changed()
+    assert place(page, 5) != before
+    assert page.inner_text("#y-name") == "coordinate 3"
+    assert page.inner_text("#selected-count").startswith("100 rows selected")
+    assert page.locator("#selected-rows td:first-child").first.inner_text() == "300"
+
+
+def test_keys_do_every_action(page):
+    reached, (y, _) = set(), points()
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.innerText"))
+    assert {"x", "y", "color", "search-in", "search-text", "zoom-in", "zoom-out", "fit", "in-view", "canvas"} <= reached
+    assert {text.split("\n")[0] for text in reached if text.startswith("kind ")} == set(NAMES)
+    page.keyboard.press("p")
+    wait_for(page, f"document.getElementById('point-title').textContent === 'Row {3 * N - 3}'")
+    page.keyboard.press("n")  # wherever the focus is
+    wait_for(page, "document.getElementById('point-title').textContent === 'Row 0'")
+    page.focus("#canvas")  # Enter belongs to a button that has the focus
+    for key in ("n", "n", "Enter"):  # faster than the answers
+        page.keyboard.press(key)
+    wait_for(page, "document.getElementById('selected-count').textContent.startsWith('1 row ')")
+    assert page.inner_text("#selected-rows td:first-child") == page.evaluate("String(explorer.row)")
+    before = page.evaluate("explorer.row")
+    page.keyboard.press("Shift+ArrowRight")
+    wait_for(page, f"explorer.row !== {before}")
+    assert y[page.evaluate("explorer.row") // 3, 0] > y[before // 3, 0]
+    page.keyboard.press("v")
+    wait_for(page, f"document.getElementById('selected-count').textContent.startsWith('{N} rows')")
+    assert page.locator("#selected-rows tr").count() == 200
+    page.keyboard.press("Escape")
+    wait_for(page, "document.getElementById('selected-count').textContent === 'No rows selected.'")
+    before = place(page, 0)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("+")
+    wait_for(page, "explorer.drawing === null")
+    assert place(page, 0)[0] < before[0] - 20
+    page.keyboard.press("0")
+    wait_for(page, "explorer.drawing === null && explorer.view[0] < -1.3")
+    np.testing.assert_allclose(place(page, 0), before, atol=1)
+    for _ in range(6):
+        page.keyboard.press("+")
+    go_to(page, 3 * N - 3, 3)  # a point outside of the view
+    wait_for(page, f"document.getElementById('point-title').textContent === 'Row {3 * N - 3}'")
+    box, (x, up) = page.locator("#canvas").bounding_box(), place(page, N - 1)
+    assert (x, up) == pytest.approx((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2), abs=2)
+    assert page.inner_text("#tip").startswith(f"row {3 * N - 3}")
+
+
+def test_pan_and_zoom_move_the_picture_and_draw_a_new_one(page):
+    first = page.evaluate(PICTURE)
+    x, y = place(page, 5)
+    drag(page, (x, y), (x + 100, y + 50))
+    wait_for(page, "explorer.drawing === null")
+    np.testing.assert_allclose(place(page, 5), (x + 100, y + 50), atol=1.5)
+    assert page.evaluate(PICTURE) != first
+    page.mouse.move(x + 100, y + 50)
+    page.mouse.wheel(0, -300)
+    wait_for(page, "explorer.drawing === null")
+    np.testing.assert_allclose(place(page, 5), (x + 100, y + 50), atol=2)
+    ticks = page.evaluate(
+        "[...document.querySelectorAll('#x-ticks span')].map((tick) => [parseFloat(tick.style.left), "
+        "explorer.scales().x(Number(tick.textContent.replace('−', '-')))])"
+    )
+    assert all(drawn == pytest.approx(right, abs=0.5) for drawn, right in ticks)
+    assert len(ticks) >= 2
+
+
+def test_names_in_the_picture_are_at_their_classes(page):
+    page.mouse.move(5, 5)
+    names = page.locator("#names text")
+    assert sorted(names.all_text_contents()) == NAMES
+    page.focus("#canvas")
+    page.keyboard.press("ArrowRight")
+    wait_for(page, "explorer.drawing === null")
+    canvas, (y, classes) = page.locator("#canvas").bounding_box(), points()
+    page.wait_for_timeout(300)
+    for i in range(4):
+        middle = np.median(y[classes == NAMES.index(names.nth(i).text_content())], axis=0)
+        at = page.evaluate(f"[explorer.scales().x({middle[0]}), explorer.scales().y({middle[1]})]")
+        start = [float(page.locator("#names line").nth(i).get_attribute(end)) for end in ("x1", "y1")]
+        assert start == pytest.approx(at, abs=40)  # a standard deviation of the cloud
+        box = names.nth(i).bounding_box()
+        assert canvas["x"] <= box["x"]
+        assert box["x"] + box["width"] <= canvas["x"] + canvas["width"]
+    page.click("#legend button:nth-child(2)")
+    wait_for(page, "document.querySelectorAll('#names text').length === 1")
+    assert names.all_text_contents() == ["kind 1"]
+    page.select_option("#color", label="error")
+    page.wait_for_selector("#legend .bar")
+    assert names.count() == 0
+    assert not page.is_visible("#show-names")
+
+
+def test_clicks_select_add_and_remove_single_points(page, tmp_path):
+    y, _ = points()
+    one, two = (int(np.abs(y - end).sum(axis=1).argmin()) for end in ([0.4, 0.4], [-0.4, 0.4]))
+    cells = "[...document.querySelectorAll('#selected-rows td:first-child')].map((cell) => Number(cell.innerText))"
+    clicks = [(one, None, [one]), (two, "Control", [one, two]), (one, "Alt", [two]), (one, None, [one])]
+    for point, key, expected in clicks:
+        rows = sorted(3 * point for point in expected)
+        if key:
+            page.keyboard.down(key)
+        page.mouse.click(*place(page, point))
+        if key:
+            page.keyboard.up(key)
+        wait_for(page, f"{cells}.join() === '{','.join(map(str, rows))}' && explorer.drawing === null")
+        assert [int(row["row"]) for row in saved(page, tmp_path)] == rows
+    page.evaluate("scrollTo(0, 0)")
+    select_quarter(page, "rectangle", 1)
+    wait_for(page, "document.getElementById('selected-count').textContent.startsWith('100 rows')")
+    page.keyboard.down("Control")
+    page.mouse.click(*place(page, one))
+    page.keyboard.up("Control")
+    wait_for(page, "document.getElementById('selected-count').textContent.startsWith('101 rows')")
+
+
+def test_search_tells_missing_rows_from_hidden_ones(page):
+    page.select_option("#search-in", label="label")
+    page.fill("#search-text", "Kind 2")
+    page.press("#search-text", "Enter")
+    wait_for(page, "document.getElementById('selected-count').textContent.startsWith('100 rows')")
+    assert page.inner_text("#search-result") == "100 found."
+    page.click("#legend button:nth-child(1)")
+    wait_for(page, "document.getElementById('selected-count').textContent === 'No rows selected.'")
+    page.press("#search-text", "Enter")
+    wait_for(page, "document.getElementById('search-result').textContent.startsWith('Found, but hidden')")
+
+
+@pytest.mark.parametrize("kind", ["file", "server"])
+def test_two_fingers_zoom_and_one_moves(browser, open_page, addresses, kind):
+    context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True)
+    page = open_page(addresses[kind], context)
+    client, box = context.new_cdp_session(page), page.locator("#canvas").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def touch(kind, *fingers):
+        client.send(
+            "Input.dispatchTouchEvent",
+            {"type": kind, "touchPoints": [{"x": x + dx, "y": y, "id": i} for i, dx in enumerate(fingers)]},
+        )
+
+    width = page.evaluate("explorer.view[1] - explorer.view[0]")
+    touch("touchStart", -40, 40)
+    for step in range(1, 5):
+        touch("touchMove", -40 - 10 * step, 40 + 10 * step)
+        page.wait_for_timeout(30)
+    touch("touchEnd")
+    assert page.evaluate("explorer.view[1] - explorer.view[0]") == pytest.approx(width / 2, rel=0.1)
+    left = page.evaluate("explorer.view[0]")
+    touch("touchStart", 0)
+    for step in range(1, 5):
+        touch("touchMove", 15 * step)
+        page.wait_for_timeout(30)
+    touch("touchEnd")
+    assert page.evaluate("explorer.view[0]") < left
+
+
+def test_an_answer_that_comes_after_the_pointer_has_left_is_not_shown(page):
+    page.mouse.move(*place(page, 0))
+    page.mouse.move(5, 5)
+    page.wait_for_selector("#tip", state="hidden")
+    late = page.evaluate(
+        """async () => {
+          const answer = explorer.hover(explorer.mark());
+          explorer.box.dispatchEvent(new PointerEvent("pointerleave"));
+          await answer;
+          return document.getElementById("tip").hidden;
+        }"""
+    )
+    assert late
+
+
+def test_hover_shows_the_image_that_the_server_reads(open_page):
+    y, _ = points()
+
+    class Images:
+        shape = (5, 8)
+
+        def png(self, row):
+            return image_png(np.full(40, row / 100), (5, 8), (0.0, 1.0))
+
+    with served(ServedRun(page_of(*coordinates(y[:100])), "run.zarr", Images())) as server:
+        page = open_page(server.url)
+        page.mouse.move(*place(page, 30))
+        page.wait_for_selector("#tip:not([hidden])")
+        row = int(page.inner_text("#point-title").removeprefix("Row "))
+        page.wait_for_load_state("networkidle")
+        image = page.locator("aside .image")
+        assert image.get_attribute("aria-label") == f"Image of row {row}"
+        drawn = np.asarray(Image.open(io.BytesIO(image.screenshot())).convert("L"))
+        assert drawn[10:-10, 10:-10] == pytest.approx(2.55 * row, abs=2)
+
+
+def test_page_shows_that_the_server_has_stopped(browser):
+    run = ServedRun(page_of(*coordinates(points()[0])), "run.zarr")
+    with served(run) as server:
+        page, _ = opened(browser, server.url)
+    page.context.set_offline(True)  # open connections of the stopped server too
+    page.click("#in-view")
+    page.wait_for_selector("#loading[role=alert]")
+    assert "lle explore" in page.inner_text("#loading")
+    page.close()
