@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.benchmarks.measure import Cost, run_measured
+from tests.support.points import swiss_roll
 
 SIZES = (10_000, 50_000, 200_000)
 ESTIMATOR_SIZES = (1_000, 5_000, 10_000)
@@ -55,9 +56,7 @@ def sklearn_command(folder: Path) -> list[str]:
 
 
 def roll(n_points: int) -> npt.NDArray[np.float64]:
-    u, v = np.random.default_rng(6).random((2, n_points))
-    t = 1.5 * np.pi * (1 + 2 * u)
-    return np.stack([t * np.cos(t), 21 * v, t * np.sin(t)], axis=1)
+    return swiss_roll(n_points, np.random.default_rng(6))
 
 
 def fits(n_points: int, repeat: int) -> list[tuple[float, float]]:

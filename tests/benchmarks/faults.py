@@ -8,7 +8,6 @@ Prints a table: fault, stage, blocks redone (starts of a block beyond its first)
 import argparse
 import contextlib
 import errno
-import hashlib
 import os
 import random
 import re
@@ -20,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -39,21 +39,12 @@ from lle.jobs.verify import find_damage, unmark_damaged_blocks
 from lle.search import cell_groups
 from lle.stages import solve_weights
 from lle.storage.store import Store
+from tests.support.commands import wait_for_block
 from tests.support.dask_processes import one_worker, two_workers
+from tests.support.stored import flip, result_bytes
 
 N_POINTS, BLOCK = 900, 150
 SMALL: dict[str, Any] = {"n_points": 2 * BLOCK, "quality": {"sample": 50, "geodesic_sources": 20}}
-RESULTS = (
-    "points",
-    "original_index",
-    "neighbor_indices",
-    "neighbor_distances",
-    "weights",
-    "cost_matrix",
-    "component",
-    "eigenvalues",
-    "embedding",
-)
 ON_WORKERS = (
     "ingest",
     "order_points",
@@ -115,12 +106,6 @@ class Job:
             command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
 
-    def wait_for(self, stage: str, process: subprocess.Popen) -> None:
-        """Wait until a stage has a marker."""
-        deadline = time.monotonic() + PATIENCE
-        while process.poll() is None and time.monotonic() < deadline and not self.store.objects.names(f"_done/{stage}"):
-            time.sleep(0.002)
-
     def redone(self, stage: str | None = None) -> int:
         """Starts of blocks beyond the first of each (the report is always made again)."""
         ours = {key: n for key, n in self.starts().items() if not key.startswith("write_report")}
@@ -135,17 +120,13 @@ class Job:
         lines = [line.split() for line in self.log.read_text().splitlines()]
         return int([pid for key, pid in lines if key.startswith(f"{stage}.")][-1])
 
-    def digest(self) -> str:
-        """SHA-256 over the chunks of all results."""
-        root, total = Path(self.store.url), hashlib.sha256()
-        for path in sorted(path for name in RESULTS for path in (root / name).rglob("*") if path.is_file()):
-            total.update(str(path.relative_to(root)).encode() + path.read_bytes())
-        return total.hexdigest()
+    def results(self) -> dict[str, bytes]:
+        return result_bytes(self.store.url)
 
     def row(self, fault: str, stage: str, message: str = "") -> Row:
         blocks = sum(entry["blocks"] for entry in status.status(self.store)["stages"].values())
         assert len(self.starts()) == blocks, "the log does not see every block"
-        return Row(fault, stage, self.redone(), self.digest() == undisturbed(), message)
+        return Row(fault, stage, self.redone(), self.results() == undisturbed(), message)
 
 
 class Quiet(RunProgress):
@@ -243,17 +224,13 @@ def kill_workers(client: Client) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-_undisturbed: list[str] = []
-
-
-def undisturbed() -> str:
-    """Digest of the results of an undisturbed run."""
-    if not _undisturbed:
-        with tempfile.TemporaryDirectory() as folder:
-            job = Job(Path(folder))
-            assert job.run() == ""
-            _undisturbed.append(job.digest())
-    return _undisturbed[0]
+@cache
+def undisturbed() -> dict[str, bytes]:
+    """The results of an undisturbed run."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(Path(folder))
+        assert job.run() == ""
+        return job.results()
 
 
 # --- the faults
@@ -266,7 +243,7 @@ def worker_killed(folder: Path, client: Client) -> list[Row]:
     kills = KillInEach(job)
     message = job.run(kills)
     assert kills.killed == list(ON_WORKERS), message
-    equal = job.digest() == undisturbed()
+    equal = job.results() == undisturbed()
     return [Row("worker SIGKILLed", stage, job.redone(stage), equal, message) for stage in kills.killed]
 
 
@@ -308,7 +285,7 @@ def scheduler_lost(folder: Path) -> list[Row]:
 def driver_killed(folder: Path, stage: str = "assemble_cost") -> list[Row]:
     job = Job(folder)
     process = job.start()
-    job.wait_for(stage, process)
+    wait_for_block(process, job.store.url, stage)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert job.run() == ""
@@ -420,12 +397,10 @@ def _damage_one(folder: Path, finished_job: Job, name: str, damage_kind: str) ->
     job = Job(folder, **SMALL)
     shutil.copytree(finished_job.store.url, job.store.url)
     path = Path(job.store.url, name)
-    data = bytearray(path.read_bytes())
     if damage_kind == "truncated":
-        del data[len(data) // 2 :]
+        os.truncate(path, path.stat().st_size // 2)
     else:
-        data[len(data) // 3] ^= 16
-    path.write_bytes(bytes(data))
+        flip(path)
     forget_what_follows(job.store, name)
     message = job.run()  # the damage is detected when it is read, or no later step reads it
     damage = find_damage(job.store)
@@ -438,7 +413,11 @@ def _damage_one(folder: Path, finished_job: Job, name: str, damage_kind: str) ->
     writing_step = writer(job.store, name)
     redone = sum(n for key, n in job.starts().items() if key.startswith(f"{writing_step}-"))
     return Row(
-        f"{damage_kind}: {name}", writing_step.partition(".")[0], redone, job.digest() == finished_job.digest(), message
+        f"{damage_kind}: {name}",
+        writing_step.partition(".")[0],
+        redone,
+        job.results() == finished_job.results(),
+        message,
     )
 
 

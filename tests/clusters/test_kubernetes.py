@@ -22,7 +22,7 @@ from lle.engine.execute import Executor, run_step
 from lle.engine.step import DRIVER, WHOLE_DATA
 from lle.storage.store import Store
 from tests.support import commands
-from tests.support.commands import lle, write_config
+from tests.support.commands import lle, wait_for_block, write_config
 from tests.support.dask_processes import dask_processes
 from tests.support.kubernetes_api_double import ApiDouble, load
 from tests.support.paths import REPOSITORY
@@ -416,7 +416,7 @@ class TestRuns:
     def test_killed_then_resumed_in_the_same_cluster_with_the_same_bytes(self, api, job, start, tmp_path, monkeypatch):
         """After SIGKILL the cluster remains. The next pod of the Job adopts it, resumes the run, and deletes it."""
         first = start(job)
-        wait_for_marker(first, tmp_path / "run.zarr", "find_neighbors")
+        wait_for_block(first, tmp_path / "run.zarr", "find_neighbors")
         os.killpg(first.pid, signal.SIGKILL)
         first.communicate()
         assert api.names("daskclusters") == ["lle-29041235"]
@@ -436,7 +436,7 @@ class TestRuns:
 
     def test_a_signal_deletes_the_cluster(self, api, job, start, tmp_path):
         process = start(job)
-        wait_for_marker(process, tmp_path / "run.zarr", "ingest")
+        wait_for_block(process, tmp_path / "run.zarr", "ingest")
         process.terminate()
         out, errors = process.communicate(timeout=SECONDS)
         assert process.returncode == 143, errors
@@ -463,11 +463,3 @@ class TestRuns:
         assert process.returncode == 2, process.stderr
         assert api.count("create", "daskclusters") == 1
         assert api.names("daskclusters") == []
-
-
-def wait_for_marker(process, store: Path, stage: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not list((store / "_done" / stage).glob("*.json")):
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

@@ -28,6 +28,7 @@ from lle.storage.run_group import METRICS_CRC
 from lle.storage.store import Store
 from tests.support.commands import lle, refused
 from tests.support.steps import Facts, make_step, no_task
+from tests.support.stored import flip
 
 ARRAY = PlannedArray(ArraySpec("x", ("point",), "float64", ""), (12,), "float64", 4)
 STEP = make_step("make.fill", no_task, 3, arrays=(ARRAY,), bundles={"_work/parts": 0})
@@ -60,8 +61,7 @@ def finished(folder: Path) -> Store:
 class TestCopiedSteps:
     def test_only_undamaged_blocks_are_copied_from_another_store(self, tmp_path):
         source_store = finished(tmp_path / "source_store.zarr")
-        chunk = Path(source_store.url, "x/c/1")
-        chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
+        flip(Path(source_store.url, "x/c/1"))
         Path(source_store.url, "_work/parts/00002.npz").unlink()
         store = Store(str(tmp_path / "new.zarr"))
         store.create_group({})

@@ -15,6 +15,7 @@ from lle.engine import checkpoint
 from tests.benchmarks import faults
 from tests.support.commands import lle
 from tests.support.dask_processes import dask_processes, is_registered, scheduler_command, two_workers, worker_command
+from tests.support.stored import RESULTS, flip
 from tests.support.traffic import forwarded
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
@@ -69,7 +70,7 @@ class TestWorkers:
             job = faults.Job(tmp_path / "job", address)
             assert job.run(faults.Quiet("solve_weights", cut, "solve")) == ""
             assert logs.read_text().count("Registered to") >= 2
-        assert job.digest() == faults.undisturbed()
+        assert job.results() == faults.undisturbed()
 
     def test_lost_scheduler_is_a_temporary_error(self, tmp_path):
         [row] = faults.scheduler_lost(tmp_path)
@@ -120,7 +121,7 @@ class TestStorage:
         check_damage(rows)
         assert len(rows) > 30
         damaged = " ".join(row.fault for row in rows)
-        for name in (*faults.RESULTS, "_work/raw", "_work/sorted_points", "_work/sent_rows", "_work/contributions"):
+        for name in (*RESULTS, "_work/raw", "_work/sorted_points", "_work/sent_rows", "_work/contributions"):
             assert name in damaged
 
     def test_verify_names_damage_and_the_next_run_repairs_it(self, tmp_path):
@@ -129,9 +130,7 @@ class TestStorage:
         store = tmp_path / "run.zarr"
         assert lle("verify", store)["damaged"] == 0
         for chunk in (store / "weights" / "c" / "3" / "0", store / "cost_matrix" / "00002" / "data" / "c" / "0"):
-            data = bytearray(chunk.read_bytes())
-            data[11] ^= 1
-            chunk.write_bytes(bytes(data))
+            flip(chunk)
         result = CliRunner().invoke(app, ["verify", str(store)])
         assert result.exit_code == 1
         for part in (
@@ -153,7 +152,7 @@ class TestStorage:
         assert again["solve_weights.solve"] == again["assemble_cost.merge"] == 1
         assert set(again) - freed == {"solve_weights.solve", "assemble_cost.merge", "write_report.write"}
         assert lle("verify", store)["damaged"] == 0
-        assert job.digest() == faults.undisturbed()
+        assert job.results() == faults.undisturbed()
 
     def test_verify_reads_the_local_factors_of_other_methods(self, tmp_path):
         store, config = tmp_path / "run.zarr", tmp_path / "job.yaml"
@@ -164,9 +163,7 @@ class TestStorage:
         assert CliRunner().invoke(app, ["run", str(config)]).exit_code == 0
         assert lle("verify", store)["damaged"] == 0
         chunk = store / "local_factors" / "00000" / "data" / "c" / "0"
-        data = bytearray(chunk.read_bytes())
-        data[11] ^= 1
-        chunk.write_bytes(bytes(data))
+        flip(chunk)
         result = CliRunner().invoke(app, ["verify", str(store)])
         assert (result.exit_code, "array 'local_factors/00000/data'" in result.output) == (1, True)
 

@@ -1,6 +1,5 @@
 """Kill the job and run it again: the same bytes, and no finished block is computed twice."""
 
-import hashlib
 import json
 import os
 import signal
@@ -11,11 +10,10 @@ import psutil
 import pytest
 
 from lle.stages.registry import STAGES
-from tests.support.commands import lle, start, write_config
+from tests.support.commands import lle, start, wait_for_block, write_config
+from tests.support.stored import result_bytes
 
 N_POINTS, BLOCK = 2000, 500
-NEIGHBORS = ("neighbor_indices", "neighbor_distances", "weights", "cost_matrix")
-DATA = ("points", "original_index", *NEIGHBORS, "component", "eigenvalues", "embedding")
 KILLED_IN = tuple(stage for stage in STAGES if stage != "write_report")
 
 
@@ -38,29 +36,17 @@ def kill_in(config: Path, stage: str, number: int) -> set[str]:
     """Start the job, send the signal to all its processes once the stage has a marker; the markers it left."""
     store = config.parent / "run.zarr"
     process = start(config)
-    deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline and not markers(store, stage):
-        time.sleep(0.002)
+    wait_for_block(process, store, stage)
     os.killpg(process.pid, number)
     process.communicate(timeout=60)
     return {f"{name}/{marker}" for name in STAGES for marker in markers(store, name)}
 
 
-def digests(store: Path) -> dict[str, str]:
-    """SHA-256 of every stored chunk of the result arrays."""
-    return {
-        str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for name in DATA
-        for path in sorted((store / name).rglob("*"))
-        if path.is_file()
-    }
-
-
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> dict[str, str]:
+def undisturbed(tmp_path_factory) -> dict[str, bytes]:
     config = job(tmp_path_factory.mktemp("undisturbed"))
     lle("run", config)
-    return digests(config.parent / "run.zarr")
+    return result_bytes(config.parent / "run.zarr")
 
 
 @pytest.mark.parametrize("stages", [("find_neighbors",), pytest.param(KILLED_IN, marks=pytest.mark.slow)])
@@ -78,7 +64,7 @@ def test_killed_job_resumes_with_the_same_bytes(tmp_path, undisturbed, stages):
     finished = sum(1 for name in modified if not name.startswith("write_report"))
     result = lle("run", config)
     assert sum(result["blocks_reused"].values()) == finished
-    assert digests(store) == undisturbed
+    assert result_bytes(store) == undisturbed
 
 
 @pytest.mark.slow
@@ -90,7 +76,7 @@ def test_workers_give_the_same_bytes_as_one_process(tmp_path, undisturbed):
     assert process.returncode == 0, errors
     reused = sum(json.loads(out)["blocks_reused"].values())
     assert reused >= len(finished_blocks) > 0
-    assert digests(config.parent / "run.zarr") == undisturbed
+    assert result_bytes(config.parent / "run.zarr") == undisturbed
 
 
 @pytest.mark.slow
@@ -101,8 +87,7 @@ def test_signal_stops_the_run_with_its_exit_code(tmp_path, number, code):
     config = job(tmp_path / "stopped")
     store = config.parent / "run.zarr"
     process = start(config)
-    while process.poll() is None and not markers(store, "find_neighbors"):
-        time.sleep(0.002)
+    wait_for_block(process, store, "find_neighbors")
     process.send_signal(number)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == code
@@ -138,8 +123,7 @@ def test_second_run_is_refused_but_the_lock_of_a_dead_run_is_taken_over(tmp_path
     config = job(tmp_path / "twice")
     store = config.parent / "run.zarr"
     first = start(config)
-    while first.poll() is None and not markers(store, "ingest"):
-        time.sleep(0.002)
+    wait_for_block(first, store, "ingest")
     second = start(config)
     out, errors = second.communicate(timeout=60)
     assert second.returncode == 1, errors

@@ -30,6 +30,7 @@ from lle.storage.store import Store
 from tests.support.commands import lle, roll_store, write_config
 from tests.support.points import swiss_roll
 from tests.support.sampled_factors import roll_factor
+from tests.support.stored import flip
 
 N = 900
 PLENTY = 2**30
@@ -288,10 +289,7 @@ def test_new_state_replaces_the_old_and_is_read_back(tmp_path, monkeypatch, rows
 def test_a_damaged_state_is_not_used(tmp_path):
     store = Store(str(tmp_path))
     solver_checkpoint.write_state(store, "state", "multigrid", state_of(50, 1, 1))
-    path = tmp_path / "state" / "1-0.npz"
-    data = bytearray(path.read_bytes())
-    data[200] ^= 1
-    path.write_bytes(bytes(data))
+    flip(tmp_path / "state" / "1-0.npz")
     assert solver_checkpoint.read_state(store, "state", "multigrid", 50) is None
 
 

@@ -28,20 +28,18 @@ from lle.storage.lock import LOCK, RunLock
 from lle.storage.objects import open_objects
 from lle.storage.store import Store
 from tests.support import fault_proxy
-from tests.support.commands import start
+from tests.support.commands import start, wait_for_block
 from tests.support.fault_proxy import FAULTS, at_random, disturbed, first
 from tests.support.object_servers import KEY, SECRET, azurite_server, swift_server
 from tests.support.plans import planned
 from tests.support.points import swiss_roll
-from tests.support.stored import check_that_one_writer_creates, zarr_group
+from tests.support.stored import check_that_one_writer_creates, result_bytes, zarr_group
 from tests.support.traffic import counted
 
 pytest.importorskip("obstore", reason="object stores need the extra s3")
 pytestmark = pytest.mark.slow
 
 N_POINTS, BLOCK = 300, 100
-NEIGHBORS = ("neighbor_indices/", "neighbor_distances/", "weights/", "cost_matrix/")
-RESULTS = ("points/", "original_index/", *NEIGHBORS, "component/", "eigenvalues/", "embedding/")
 PATIENCE = 900.0
 
 
@@ -96,14 +94,6 @@ def finish(process: subprocess.Popen) -> dict:
     return json.loads(out.splitlines()[-1])
 
 
-def results(url: str) -> dict[str, bytes]:
-    """Every stored byte of the arrays that a run is for."""
-    objects = open_objects(url)
-    contents = {name: objects.get(name) for name in objects.names("") if name.startswith(RESULTS)}
-    assert {name.split("/")[0] for name in contents} == {name.strip("/") for name in RESULTS}
-    return contents
-
-
 def put_points(url: str, points: np.ndarray, labels: np.ndarray) -> None:
     group = zarr_group(url)
     group.create_array("points", data=points, chunks=(200, points.shape[1]))
@@ -125,7 +115,7 @@ class TestWholeJob:
         )
         runs.run(load_config(local_config), False, RunProgress())
         assert remote.store == store
-        assert results(store) == results(str(tmp_path / "run"))
+        assert result_bytes(store) == result_bytes(str(tmp_path / "run"))
         objects = open_objects(store)
         assert objects.get("report/index.html").startswith(b"<!doctype html>")
         assert objects.get("report/embedding.png").startswith(b"\x89PNG")
@@ -152,7 +142,7 @@ class TestSweep:
         assert run_sweep(local_url, local_experiments, False, RunProgress()).counts == first.counts
         assert (first.counts["cut"], first.counts["reused"]) == (1, 21)
         for experiment in experiments:
-            assert results(f"{url}/{experiment.name}.zarr") == results(f"{local_url}/{experiment.name}.zarr")
+            assert result_bytes(f"{url}/{experiment.name}.zarr") == result_bytes(f"{local_url}/{experiment.name}.zarr")
         objects = open_objects(url)
         assert objects.get("contact_sheet.png").startswith(b"\x89PNG")
         assert objects.get("sweep.html").startswith(b"<!doctype html>")
@@ -366,7 +356,7 @@ class TestFaults:
         assert result["metrics"]["n_points"] == N_POINTS
         assert min(counts[fault] for fault in FAULTS) > 0
         print(f"{share:.0%} faults: {dict(counts)}")
-        assert results(store) == results(str(tmp_path / "run"))
+        assert result_bytes(store) == result_bytes(str(tmp_path / "run"))
 
 
 class TestRefusals:
@@ -456,7 +446,7 @@ class TestAzure:
         for place, store in ((source.url, container.url("runs/roll.zarr")), (folder, str(tmp_path / "run"))):
             keys = {"kind": "parquet", "path": f"{place}/*.parquet", "label": "b", "columns": ["a", "c"]}
             runs.run(load_config(config_at(tmp_path / "job.yaml", keys, store)), False, RunProgress())
-        assert results(container.url("runs/roll.zarr")) == results(str(tmp_path / "run"))
+        assert result_bytes(container.url("runs/roll.zarr")) == result_bytes(str(tmp_path / "run"))
         assert find_damage(Store(container.url("runs/roll.zarr"))) == []
 
 
@@ -482,16 +472,12 @@ class TestSwift:
         process = start(remote_config, env=os.environ | swift.environment)
         kill_a_worker(process, store, "solve_weights")
         finish(process)
-        assert results(store) == results(str(tmp_path / "run"))
+        assert result_bytes(store) == result_bytes(str(tmp_path / "run"))
 
 
 def kill_a_worker(driver: subprocess.Popen, store: str, stage: str) -> None:
     """SIGKILL one of the driver's worker processes as soon as a stage has a marker, before it has them all."""
-    objects, deadline = open_objects(store), time.monotonic() + PATIENCE
-    while not objects.names(f"_done/{stage}"):
-        assert driver.poll() is None, driver.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for_block(driver, store, stage)
     workers = [child for child in psutil.Process(driver.pid).children(recursive=True) if is_worker(child)]
     assert len(workers) == 2, workers
     os.kill(workers[0].pid, signal.SIGKILL)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from lle.cli.commands import app
+from lle.storage.objects import open_objects
 from lle.storage.store import Store
 
 FEW = {"quality": {"sample": 50}, "neighbors": {"n_neighbors": 8}, "graph": {"min_component": 20}}
@@ -51,6 +53,15 @@ def start(config: Path, *arguments: str, program=("-m", "lle"), **options) -> su
     command = [sys.executable, *program, "run", str(config), "--json", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, start_new_session=True, **pipes, **options)
+
+
+def wait_for_block(process: subprocess.Popen, store: str | Path, stage: str) -> None:
+    """Wait until a stage of a run has finished a block."""
+    objects, deadline = open_objects(str(store)), time.monotonic() + 600  # long, because a loaded machine may be slow
+    while not objects.names(f"_done/{stage}"):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
 
 
 def refused(code: int, *arguments) -> str:

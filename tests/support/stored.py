@@ -14,17 +14,25 @@ from lle.storage.objects import open_objects
 from lle.storage.store import Store
 from lle.storage.zarr_stores import RetryingObjectStore
 
-RESULTS = ("points", "neighbor_indices", "weights", "cost_matrix", "embedding", "eigenvalues", "component")
+RESULTS = (
+    "points",
+    "original_index",
+    "neighbor_indices",
+    "neighbor_distances",
+    "weights",
+    "cost_matrix",
+    "component",
+    "eigenvalues",
+    "embedding",
+)
 
 
-def result_bytes(store: Path) -> dict[str, bytes]:
-    """The files of the result arrays of a store by their path."""
-    return {
-        str(path.relative_to(store)): path.read_bytes()
-        for name in RESULTS
-        for path in sorted((store / name).rglob("*"))
-        if path.is_file()
-    }
+def result_bytes(store: str | Path) -> dict[str, bytes]:
+    """Every stored byte of the arrays that a run is for, by the names of the objects."""
+    objects = open_objects(str(store))
+    contents = {name: objects.get(name) for array in RESULTS for name in objects.names(array)}
+    assert {name.split("/")[0] for name in contents} == set(RESULTS)
+    return contents
 
 
 def sum_rows(store: Store, n: int):
