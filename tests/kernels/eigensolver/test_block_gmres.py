@@ -70,5 +70,6 @@ def test_a_block_of_zeros_and_an_image_of_zeros(dtype):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_an_image_that_is_not_finite_is_an_error(bad):
-    with pytest.raises(FactorizationError, match="NaN or infinity"):
+    # some processors report the product with infinity as invalid
+    with np.errstate(invalid="ignore"), pytest.raises(FactorizationError, match="NaN or infinity"):
         solved(np.full((N, N), bad), np.ones((N, 3)), 1)
