@@ -202,7 +202,7 @@ def _others(metrics: Metrics, config: Config) -> Cure:
     """
     if not _n_new(metrics) or round(metrics.number("intrinsic_dimension") or 0) <= _n_new(metrics):
         return NO_CURE
-    return _independent(config, "{} looks among the next eigenvectors for one that shows more")
+    return _independent(config, "{} looks for a better one among the next eigenvectors")
 
 
 def _n_new(metrics: Metrics) -> int:
