@@ -90,9 +90,15 @@ class Cure:
         return all(one in other.settings for one in self.settings) if self.settings else self.text == other.text
 
     def contradicts(self, other: "Cure") -> bool:
-        """Whether the other one sets one of its keys to another value."""
-        values = {(one.section, one.key): one.value for one in other.settings if one.value is not None}
-        return any(values.get((one.section, one.key), one.value) != one.value for one in self.settings if one.value)
+        """Whether the other one sets one of its keys to another value. Principal components are no eigenvectors among
+        which `embedding.coordinates` could choose."""
+        own, others = (
+            {one.name: one.value for one in cure.settings if one.value is not None} for cure in (self, other)
+        )
+        is_other_choice = any(
+            a.get("method") == "pca" and "embedding.coordinates" in b for a, b in ((own, others), (others, own))
+        )
+        return is_other_choice or any(others.get(name, value) != value for name, value in own.items())
 
 
 @dataclass(frozen=True)

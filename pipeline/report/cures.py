@@ -200,7 +200,12 @@ def _others(metrics: Metrics, config: Config) -> Cure:
     Of a long shape with many points another eigenvector shows the width, which no trial on a sample finds: there the
     order of the eigenvectors is another one. On other data none may be better: then the next run has another cure.
     """
-    if not _n_new(metrics) or round(metrics.number("intrinsic_dimension") or 0) <= _n_new(metrics):
+    # A coordinate that separates pieces can be a function of another.
+    if (
+        metrics.components_joined
+        or not _n_new(metrics)
+        or round(metrics.number("intrinsic_dimension") or 0) <= _n_new(metrics)
+    ):
         return NO_CURE
     return _independent(config, "{} looks for a better one among the next eigenvectors")
 
@@ -219,8 +224,7 @@ def cure_of_redundancy(metrics: Metrics, config: Config) -> Cure:
         return more_coordinates(metrics, config)
     dimension, n_new = round(metrics.number("intrinsic_dimension") or 0), _n_new(metrics)
     trust = metrics.number("trustworthiness") or 0.0
-    # A coordinate that separates pieces can be a function of another. A low trustworthiness has a cure of its own.
-    if metrics.components_joined or trust < LOW_TRUSTWORTHINESS:
+    if metrics.components_joined or trust < LOW_TRUSTWORTHINESS:  # a low trustworthiness has a cure of its own
         return better_components(metrics, config)
     if cure := _others(metrics, config) or better_components(metrics, config):
         return cure

@@ -209,7 +209,7 @@ CASES = {
     "modified weights of heavy tails": Case(
         heavy_tails,
         {"method": "modified"},
-        {"participation": {"embedding.coordinates": "independent"}, "trustworthiness": components(7)},
+        {"participation": {"embedding.coordinates": "independent"}},  # principal components contradict it
     ),
     "five coordinates of cover": Case(part_of("cover", 3000), FIVE, {}),
     "skin": Case(

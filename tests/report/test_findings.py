@@ -273,6 +273,18 @@ def test_no_cure_contradicts_another() -> None:
     assert methods == {"lle"}
 
 
+@pytest.mark.parametrize("trust", [0.85, 0.93, 0.97])
+@pytest.mark.parametrize("high", [0.05, 0.5])
+@pytest.mark.parametrize("joined", [None, 3])
+def test_a_report_advises_other_eigenvectors_or_principal_components(trust, high, joined) -> None:
+    behind = {"pca_gain": {"value": 0.08, "low": 0.03, "high": 0.11, "sample": 490}, "redundancy": [0.0, 0.97]}
+    kept = {"kept_neighbors": {"value": 0.04, "low": 0.03, "high": high, "n_neighbors": 12}}
+    changes = {**behind, **kept, "trustworthiness": {"value": trust}, "n_features": 40, "components_joined": joined}
+    keys = set().union(*(finding.as_json()["key"] for finding in found(changes)))
+    is_pca = joined or (trust, high) == (0.97, 0.05)  # a high trustworthiness, and hardly any neighbours kept
+    assert keys == ({"method"} if is_pca else {"embedding.coordinates"})
+
+
 @pytest.mark.parametrize("method", ["lle", "pca"])
 def test_distances_to_k_neighbours_show_at_most_k_dimensions(method) -> None:
     [finding] = found({**LOW, "intrinsic_dimension": {"value": 103.0}, "n_features": 2000}, config_of(method=method))
