@@ -193,22 +193,26 @@ class SampleQuality:
 def principal_axes(sample: Float64, parts: Iterable[Floats], m: int) -> tuple[Float64, Float64]:
     """The mean of points, and their first m principal axes (d, m).
 
-    They are those of the points in all `parts`, (b, d) each; those of about AXES_POINTS of the `sample` (s, d) of the
-    points if it is smaller than d. All axes have the length with which the largest coordinates of the sample are about
-    1: float64 then holds squares of components.
+    They are those of the points in all `parts`, (b, d) each; with more than AXES_POINTS features those of as many
+    points of the `sample` (s, d). All axes have the length with which the largest coordinates of the sample are about
+    1: float64 then holds squares of components. If it does not hold those of other points, which are far larger, the
+    axes are those of the sample.
     """
-    sample = sample[:: -(-len(sample) // AXES_POINTS)]
     origin = sample.mean(axis=0)
     scale = np.ldexp(1.0, -np.frexp(np.abs(sample - origin).max(initial=0.0))[1])
     n_features = len(origin)
-    if n_features > len(sample):
-        centered = (sample - origin) * scale
+    if n_features > AXES_POINTS:
+        chosen = np.linspace(0, len(sample) - 1, min(len(sample), AXES_POINTS)).astype(np.int64)
+        centered = (sample[chosen] - origin) * scale
         axes = centered.T @ np.linalg.eigh(centered @ centered.T)[1][:, -m:]
         return origin, axes * (scale / np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float64).tiny))
     n_points, total, products = 0, np.zeros(n_features), np.zeros((n_features, n_features))
-    for part in parts:
-        rows = (part - origin) * scale
-        n_points, total, products = n_points + len(rows), total + rows.sum(axis=0), products + rows.T @ rows
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in parts:
+            rows = (part - origin) * scale
+            n_points, total, products = n_points + len(rows), total + rows.sum(axis=0), products + rows.T @ rows
+    if not np.isfinite(products).all():
+        return principal_axes(sample, [sample], m)
     mean = total / n_points
     axes = np.linalg.eigh(products / n_points - np.outer(mean, mean))[1][:, -m:]
     return origin + mean / scale, axes * scale

@@ -6,7 +6,7 @@ from sklearn.manifold import trustworthiness
 
 from lle.core.arrays import Float64
 from lle.kernels.neighbors.knn import exact_neighbors
-from lle.kernels.quality.sample_quality import SampleQuality, principal_axes
+from lle.kernels.quality.sample_quality import AXES_POINTS, SampleQuality, principal_axes
 from tests.support.seeds import seeds
 
 K = 9
@@ -109,7 +109,7 @@ def test_hit_of_any_number_of_neighbours(points: Float64, k: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(3, 5, 7))
-@pytest.mark.parametrize("n_features", [4, 1700])
+@pytest.mark.parametrize("n_features", [4, 600, 1700])
 def test_principal_axes_are_those_of_a_plane(seed: int, n_features: int) -> None:
     rng = np.random.default_rng(seed)
     turn = np.linalg.qr(rng.normal(size=(n_features, 2)))[0]
@@ -121,8 +121,17 @@ def test_principal_axes_are_those_of_a_plane(seed: int, n_features: int) -> None
     assert 0.1 < np.abs(plane @ turn.T @ axes).max() < 100
     axes /= np.linalg.norm(axes[:, 0])
     np.testing.assert_allclose(axes.T @ axes, np.eye(2), atol=1e-6)
-    is_exact = n_features < 500  # else the axes are those of the sample
+    is_exact = n_features <= AXES_POINTS  # else the axes are those of the sample
     expected = (
         np.linalg.svd(plane - plane.mean(axis=0), full_matrices=False)[2][::-1].T if is_exact else np.eye(2)[:, ::-1]
     )
     np.testing.assert_allclose(np.abs(turn.T @ axes), np.abs(expected), atol=1e-9 if is_exact else 0.1)
+
+
+def test_principal_axes_where_float64_does_not_hold_the_squares_of_all_points() -> None:
+    sample = np.random.default_rng(3).normal(size=(300, 3)) * 1e-10
+    far = np.array([[1e200, 0.0, 0.0]])
+    center, axes = principal_axes(sample, [sample, far], 2)
+    expected_center, expected = principal_axes(sample, [sample], 2)
+    np.testing.assert_array_equal(center, expected_center)
+    np.testing.assert_array_equal(axes, expected)
