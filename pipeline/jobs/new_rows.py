@@ -3,10 +3,11 @@
 from ..config.load import parse_input
 from ..config.models import Input
 from ..core.errors import ConfigError, InputError, listed
+from ..core.patterns import is_url
 from ..engine.step import Json
 from ..inputs import Source, TableColumns, array_shapes, open_source, table_columns
 from ..inputs.anndata_files import OBS_NAMES
-from ..inputs.detect_kind import SUFFIXES, kind_of_name
+from ..inputs.detect_kind import SUFFIXES, detect_kind, kind_of_name
 
 TABLES, ARRAYS = {"parquet", "csv"}, {"npy", "npz", "idx", "zarr"}
 
@@ -23,7 +24,7 @@ def open_new(
     named = dict(text.partition("=")[::2] for text in settings)
     kind = named.get("kind") or kind_of_name(new)
     if trained["kind"] == "anndata" and "kind" not in named and kind == "zarr":
-        kind = "anndata"
+        kind = "anndata" if is_url(new) else detect_kind(new).kind
     if kind is None:
         raise ConfigError(
             f"{new}: expected a name that ends in {', '.join(SUFFIXES)}; for other names give --input kind=..., as in "

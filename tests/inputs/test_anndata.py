@@ -203,6 +203,9 @@ def test_new_rows_have_the_matrix_of_the_run_and_its_ids(tmp_path, name):
     assert "--with: the input has no named columns" in refused(
         2, "transform", store, path, tmp_path / "z.parquet", "--with", "age"
     )
+    zarr.save_array(tmp_path / "rows.zarr", POINTS[:, ::-1] ** 2)  # no AnnData
+    lle("transform", store, tmp_path / "rows.zarr", tmp_path / "rows.parquet")
+    np.testing.assert_array_equal(pd.read_parquet(tmp_path / "rows.parquet")[["y1", "y2"]], Y)
 
 
 @pytest.mark.parametrize("what", [{}, {"label": "stage"}])
