@@ -23,6 +23,7 @@ from ..storage.store import Store
 from .cell_groups import list_names
 
 EDGES, LABELS, LINKS = "_work/node_edges", "_work/component_labels", "_work/links"
+MOST_PASSES = 10
 EXPECTED_NODES = 0.5
 """Nodes for each point that a plan assumes."""
 
@@ -103,7 +104,7 @@ def link_steps(config: Config, layout: Layout, nodes: int) -> Generator[Step[Rep
     n_bytes += blocks.size * (3 * row + 64) + task_costs.tree_bytes(blocks.size, d) + 2 * task_costs.SCORE_BYTES
     n_bytes += n_candidates * (2 * row + 32 * d + 400) + task_costs.tree_bytes(n_candidates, d)
     bundles = {f"{LINKS}.npz": disk_costs.per_point(n=2 * components.components, blocks=1, numbers=3)}
-    work = Work(0.1 + search_among_all(n_candidates, n, d) / 2)
+    work = Work(0.1 + search_among_all(n_candidates, n + 10 * n_candidates, d))
     advice = f"set graph.components: separate, which embeds each component by its {m} own coordinates"
     step = Step("mend_graph.connect", connect, 1, n_bytes, bundles=bundles, runs_on=WHOLE_DATA, work=work, version=2)
     yield from replace(step, advice=advice)
@@ -152,10 +153,13 @@ def connect_components(store: Store, block_index: int, blocks: Blocks) -> Connec
 def _shortened(store: Store, blocks: Blocks, component: Ints, links: Int64, lengths: Float64) -> tuple[Int64, Float64]:
     """Links (l, 2) whose ends are the nearest points of their components to each other; their lengths (l,).
 
-    Each end by turns becomes the nearest point of its component to the other end, until no link is shorter.
+    Each end by turns becomes the nearest point of its component to the other end, until no link becomes shorter, or
+    MOST_PASSES times. Each time all points are read.
     """
     links, lengths, end, unchanged = links.copy(), lengths.copy(), 1, 0
-    while unchanged < 2:
+    for _ in range(MOST_PASSES):
+        if unchanged == 2:
+            break
         found, distances = _nearest(store, blocks, component, links[:, 1 - end], component[links[:, end]])
         is_shorter = distances < lengths * (1 - TIE)
         links[is_shorter, end], lengths[is_shorter] = found[is_shorter], distances[is_shorter]

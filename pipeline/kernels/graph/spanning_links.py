@@ -19,7 +19,7 @@ TREE_POINTS = 1024
 """Groups with more points have a separate k-d tree. For a point of a smaller group one neighbour more is searched than
 the group has points, so at least one of them is in another group."""
 POINTS_AT_ONCE = 4096
-CANDIDATES, LEAST_CANDIDATES = 2**12, 16
+CANDIDATES, LEAST_CANDIDATES = 2**12, 4
 """Points outside the largest component between which links are searched, and least number of each component."""
 REVERSED_LINKS = 4
 """Links from other components that a point lists, shortest first; more would make it a hub."""
