@@ -89,8 +89,8 @@ def _of_one_unit(spreads: Float64) -> bool:
 def _are_counts(rows: Array, spreads: Float64, families: Collection[str]) -> bool:
     """Whether nearly all columns are 0 in most rows and never negative, and such columns have most of the variance.
 
-    Also if more than half of them are 0 in most rows, and they are MANY_COLUMNS, or whole numbers of one family of
-    names with the variances of counts.
+    Also if more than half of them are 0 in most rows, and they are MANY_COLUMNS, none with half of the variance, or
+    whole numbers of one family of names with the variances of counts.
     """
     is_sparse = (rows == 0).mean(axis=0) > 0.5
     of_sparse = (spreads[is_sparse] ** 2).sum() / (spreads**2).sum()
@@ -100,4 +100,5 @@ def _are_counts(rows: Array, spreads: Float64, families: Collection[str]) -> boo
         return True
     are_small = len(families) == 1 and (spreads**2 <= COUNT_VARIANCE * rows.mean(axis=0)).all()
     are_small = are_small and (rows == np.rint(rows)).all()
-    return bool((len(spreads) >= MANY_COLUMNS or are_small) and is_sparse.mean() > 0.5)
+    are_many = len(spreads) >= MANY_COLUMNS and (spreads**2).max() < 0.5 * (spreads**2).sum()
+    return bool((are_many or are_small) and is_sparse.mean() > 0.5)

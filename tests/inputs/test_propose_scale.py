@@ -21,6 +21,7 @@ GENES = 1.1 * RNG.poisson(RNG.permutation(np.geomspace(0.05, 30, 500)) * RNG.gam
         pytest.param(COUNTS, [], "standard", id="no names"),
         pytest.param(GENES, [], "none", id="genes"),
         pytest.param(GENES[:, ::2], [], "standard", id="fewer columns"),
+        pytest.param(np.c_[GENES, RNG.gamma(2, 5000.0, 200)], [], "standard", id="genes and an income"),
         pytest.param(GENES + 1, [], "standard", id="many columns without zeros"),
         pytest.param(COUNTS, ["age", *WORDS[1:]], "standard", id="several kinds of names"),
         pytest.param(COUNTS * np.where(RATES > 1, 100, 1), WORDS, "standard", id="variances of metres"),
