@@ -217,7 +217,7 @@ def _member(location: Location, node: "ZarrArray | zarr.Group", name: str) -> "Z
 def _arrays(location: Location, group: zarr.Group) -> dict[str, tuple[int, ...]]:
     """The shape of each array of a group by its path; empty if the place cannot be listed.
 
-    Those of subgroups are looked for if the group itself has none.
+    Those of subgroups are looked for if the group itself has none with two dimensions.
     """
     is_listed = group.metadata.consolidated_metadata is not None
     if not location.can_list and not is_listed:
@@ -230,7 +230,9 @@ def _arrays(location: Location, group: zarr.Group) -> dict[str, tuple[int, ...]]
             members = {name: member for name in names if (member := group.get(name)) is not None}
     shapes = {name: member.shape for name, member in members.items() if isinstance(member, zarr.Array)}
     subgroups = {name: member for name, member in members.items() if isinstance(member, zarr.Group)}
-    return shapes or {
+    if any(len(shape) == 2 for shape in shapes.values()):
+        return shapes
+    return shapes | {
         f"{name}/{inner}": shape
         for name, subgroup in subgroups.items()
         for inner, shape in _arrays(location, subgroup).items()

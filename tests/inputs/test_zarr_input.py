@@ -24,6 +24,7 @@ def test_array_of_a_subgroup_is_found_if_the_group_has_none(tmp_path, is_consoli
     root = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
     root.create_array("cells/pca", data=X)
     root.create_array("cells/images", data=np.ones((2, 2, 2)))
+    root.create_array("index", data=np.arange(4))
     if is_consolidated:
         zarr.consolidate_metadata(root.store)
     assert np.array_equal(open_source("zarr", url=tmp_path / "x.zarr").read(1, 3), X[1:3])
