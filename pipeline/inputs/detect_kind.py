@@ -113,9 +113,10 @@ def _kind_of_zarr(folder: Path) -> str | None:
 
 def _in_folder(folder: Path) -> Detected:
     """The files of a folder that holds files of one kind only."""
-    names = sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith(("_", ".")))
+    shown = [path for path in folder.iterdir() if not path.name.startswith(("_", "."))]
+    names = sorted(path.name for path in shown if path.is_file())
     if not names:
-        _unknown(sorted(f"{path.name}/" for path in folder.iterdir() if path.is_dir()), str(folder))
+        _unknown(sorted(f"{path.name}/" for path in shown if path.is_dir()), str(folder))
     kinds = {(*_kinds(name), Path(name).suffix) for name in names}
     kind, _, suffix = kinds.pop() if len(kinds) == 1 else (None, (), "")
     return Detected(kind or _unknown(names, str(folder)), str(folder / f"*{suffix}"))

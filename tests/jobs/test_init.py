@@ -172,6 +172,7 @@ def test_pattern_of_several_kinds_is_refused(tmp_path):
 
 def test_folder_of_folders_is_refused_with_their_names(tmp_path):
     (tmp_path / "rows" / "year=2024").mkdir(parents=True)
+    (tmp_path / "rows" / ".git").mkdir()
     message = refused(2, "init", tmp_path / "rows", "-o", tmp_path / "job.yaml")
     assert "found year=2024/; name one of them, or files by a pattern, as " in message
     assert "rows/*/*.parquet" in message
