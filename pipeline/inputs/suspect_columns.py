@@ -66,8 +66,10 @@ DATE_NAME = re.compile(
     r"(.*[_\s.-])?(year|yr|jahr|ann[ée]e|ann?o|año|time([_\s.-]period|[_\s.-]?stamp)?)|.*(?<!candi)(?<!up)(?<!man)date",
     re.I,
 )
-"""Names of columns that are times if their numbers are dates, as ``_are_dates``, or of the size of seconds since 1970:
-saledate, but not candidate. Tables of the OECD name years TIME, those of Eurostat TIME_PERIOD."""
+"""Names of columns that are times if their numbers are dates, as ``_are_dates``: saledate, but not candidate. Tables of
+the OECD name years TIME, those of Eurostat TIME_PERIOD."""
+STAMP_NAME = re.compile(r"(.*[_\s.-])?time[_\s.-]?stamp|.*(?<!candi)(?<!up)(?<!man)date", re.I)
+"""Names of columns that are times if their numbers have the size of seconds since 1970, in any order of the rows."""
 FIRST_YEAR, LAST_YEAR = 1800, 2100
 DAY_OF_2000 = 1231
 """Days of 2000 lose their leading zeros and become 101 to 1231. Alone, such numbers may be something else."""
@@ -140,7 +142,7 @@ def _are_measurements(rows: Array) -> Bools:
 
 
 def _look(name: str, values: Array, n_rows: int) -> Look | None:
-    may_be_epoch = False if is_named(name, ID_NAME) else True if is_named(name, DATE_NAME) else None
+    may_be_epoch = False if is_named(name, ID_NAME) else True if is_named(name, STAMP_NAME) else None
     look = look_of(values, n_rows, may_be_epoch)
     is_whole = bool((values == np.rint(values)).all())
     if look is None and is_whole and 1 < len(values) == len(np.unique(values)) and is_named(name, *NUMBER_NAMES):
