@@ -194,7 +194,8 @@ def _solve(name: str, route: Callable[[Problem], Outcome], problem: Problem) -> 
     stats = replace(outcome.stats, rounding_floor=EPS * tolerances.largest)
     # Mostly the errors of vectors alone decide: with a factor they are ||M^+ r||, so residuals add no information. Hubs
     # raise the rounding error of residuals above the bound from lambda_max; a solve that is exact to 12 digits must not
-    # be repeated for that. The dense method is exact up to rounding. Multigrid on M has no exact errors.
+    # be repeated for that. The dense method is exact up to rounding, so it always counts as converged. Multigrid on M
+    # has no exact errors.
     good = name == "dense" or (name != methods.ON_M and stats.n_solves > 0)
     good = good or tolerances.met_by_residuals(residuals, values)
     converged = good and tolerances.met_by_vectors(outcome.errors, values)
