@@ -144,7 +144,7 @@ def propose_roles(source: Source, text: Sequence[str]) -> Roles:
     left_out |= {column.name: f"{column.missing:,} of {where} have no value" for column in gappy}
     left_out |= _codes([column for column in rest if column.name not in left_out])
     left_out |= _constant(
-        {column: numbers[:, positions[column.name]] for column in rest if column.name not in left_out}
+        {column: numbers[:, positions[column.name]] for column in rest if column.name not in left_out}, where
     )
     features = [column for column in rest if column.name not in left_out]
     chosen = numbers[:, [positions[column.name] for column in features]]
@@ -261,13 +261,13 @@ def _codes(columns: Sequence[Column]) -> dict[str, str]:
     return codes | flags if n_others >= 2 else {}
 
 
-def _constant(features: Mapping[Column, Array]) -> dict[str, str]:
+def _constant(features: Mapping[Column, Array], where: str) -> dict[str, str]:
     """Columns to leave out because they have one value in the rows without gaps, which are the rows of a run."""
     is_complete = np.logical_and.reduce([np.isfinite(values) for values in features.values()])
     n_complete = int(is_complete.sum())
     if n_complete < 2 or is_complete.all():
         return {}
-    why = f"the same value in all {n_complete:,} rows without gaps"
+    why = f"the same value in the {n_complete:,} of {where} that have no gaps"
     same = {column.name: why for column, values in features.items() if np.ptp(values[is_complete]) == 0}
     return same if len(same) < len(features) else {}
 

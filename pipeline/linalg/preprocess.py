@@ -135,7 +135,7 @@ def on_principal_axes(store: Store, members: Int64, chosen: Int64, m: int) -> Fl
     """The first m principal components of some points (p,): (p, m).
 
     The axes are those of all of them, or of as many as AXES_WORK allows. Those of a small sample do not show what
-    `method: pca` keeps: on an evenly tilted plane a spiral shows its width, which its principal components hide.
+    `method: pca` keeps: on a slightly tilted plane a roll shows its width, which its principal components hide.
     """
     sample = store.gather("points", members[chosen]).astype(np.float64)
     measured = members[:: -(-len(members) // max(AXES_POINTS, int(AXES_WORK // sample.shape[1] ** 2)))]
